@@ -1,0 +1,51 @@
+//! Words for what a DPU presents to its host.
+
+use serde::{Deserialize, Serialize};
+
+/// Who an exposure belongs to: the attachment's UID and the epoch of its grant. Adoption after a restart compares both.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ExposureId {
+    pub uid: String,
+    pub epoch: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Bus {
+    NVMe,
+    VirtioBlk,
+}
+
+/// Where on the host's PCIe tree. The boot disk and the seed have a fixed place, so that a UEFI path stays true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Slot {
+    Boot,
+    Seed,
+    HotPlug,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FunctionKind {
+    Disk,
+    Nic,
+}
+
+/// Functions appear and leave asynchronously: a hot-unplug needs the host's acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Presence {
+    Appearing,
+    Present,
+    /// Asked to leave; the host has not acknowledged yet.
+    Leaving,
+}
+
+/// One function as the emulator reports it now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exposure {
+    pub id: ExposureId,
+    pub kind: FunctionKind,
+    pub presence: Presence,
+    /// Disks: what the host can read, in bytes.
+    pub size_bytes: Option<u64>,
+    /// NICs: the network device on the DPU that stands for the host's function.
+    pub representor: Option<String>,
+}

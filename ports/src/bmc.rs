@@ -1,0 +1,19 @@
+//! A host's baseboard management controller.
+
+use crate::PortError;
+use async_trait::async_trait;
+use planner::host::{BootChange, HostObserved, PowerAction};
+
+/// The implementation keeps at most one request to the same BMC under way and bounds each by a time limit.
+#[async_trait]
+pub trait Bmc: Send + Sync {
+    /// Reads power, boot configuration and identity, uncached.
+    async fn observe(&self) -> Result<HostObserved, PortError>;
+
+    /// Sends one power action and returns when the BMC has accepted it, not when it has taken effect. Never retries
+    /// by itself: after `Unreachable` the caller must observe before it may ask again.
+    async fn power(&self, action: PowerAction) -> Result<(), PortError>;
+
+    /// Changes the persistent boot configuration. The caller reads it back with [`Bmc::observe`].
+    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError>;
+}

@@ -1,0 +1,69 @@
+//! What makes a PCIe function appear in the host: SPDK, SNAP, or QEMU's device model for a virtual server.
+
+use crate::PortError;
+use async_trait::async_trait;
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Slot};
+use std::path::PathBuf;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskFunction {
+    pub id: ExposureId,
+    pub bus: Bus,
+    pub slot: Slot,
+    /// At most 20 bytes (NVM Express Base Specification 2.0, figure 275: SN).
+    pub serial: String,
+    /// The volume's UUID: becomes the namespace's UUID, so the guest has `/dev/disk/by-id/nvme-uuid.<uuid>`.
+    pub uuid: String,
+    pub backend: Backend,
+    pub read_only: bool,
+}
+
+/// Where the blocks are, as a [`crate::VolumeConnector`] handed it out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backend {
+    /// A regular file or block device on the DPU.
+    Path(PathBuf),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicFunction {
+    pub id: ExposureId,
+    /// `02:xx:…`, lower case, colons.
+    pub mac: String,
+    pub mtu: u16,
+    /// The name that the representor gets, at most 15 bytes (IFNAMSIZ - 1).
+    pub representor: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmulationCapabilities {
+    pub disks: u32,
+    pub nics: u32,
+    /// One pool of hot-plug ports for disks and NICs.
+    pub hot_plug_ports: u32,
+    pub buses: Vec<Bus>,
+    /// Buses on which the host sees a new size without a power cycle.
+    pub online_resize: Vec<Bus>,
+}
+
+#[async_trait]
+pub trait Emulation: Send + Sync {
+    async fn capabilities(&self) -> Result<EmulationCapabilities, PortError>;
+
+    /// Everything of ours that is presented now, whoever asked for it: the truth that adoption and the removal of
+    /// orphans start from.
+    async fn list(&self) -> Result<Vec<Exposure>, PortError>;
+
+    /// Presents a disk. Already presented with the same id: nothing happens. The same UID with another epoch: `Conflict`.
+    /// No free port: `Busy`.
+    async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError>;
+
+    /// Presents a NIC; its representor exists on the DPU when this returns.
+    async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError>;
+
+    /// Starts to take a function away. Not presented: success. Gone when [`Emulation::list`] no longer names it.
+    async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError>;
+
+    /// Tells the host the backend's present size. `Unsupported` where only a power cycle shows it.
+    async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError>;
+}

@@ -1,0 +1,19 @@
+//! The four seams to the outside: [`Bmc`], [`Emulation`], [`VolumeConnector`] and [`Switch`].
+//!
+//! Every verb may be called again with the same arguments and ends in the same state (idempotent); long work is
+//! started and then observed through the `list`/`observe` verbs. Each port has a conformance suite in
+//! [`conformance`] that runs against the simulation's in-process port, against wire-level fakes and against the real
+//! part.
+
+pub mod bmc;
+pub mod conformance;
+pub mod emulation;
+mod error;
+pub mod switch;
+pub mod volume;
+
+pub use bmc::Bmc;
+pub use emulation::Emulation;
+pub use error::{ErrorClass, PortError};
+pub use switch::Switch;
+pub use volume::VolumeConnector;

@@ -1,0 +1,51 @@
+//! The DPU's virtual switch.
+
+use crate::PortError;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use planner::exposure::ExposureId;
+use std::net::IpAddr;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwitchPort {
+    pub id: ExposureId,
+    /// The representor's name: an existing network device, at most 15 bytes.
+    pub device: String,
+    pub mac: String,
+    /// What the logical network knows the port by (OVN: `external_ids:iface-id`).
+    pub logical_port: String,
+}
+
+/// A port of ours as the switch reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortObserved {
+    pub port: SwitchPort,
+    /// The switch forwards on it (Open vSwitch: `ofport` > 0 and no `error`).
+    pub forwarding: bool,
+    pub error: Option<String>,
+}
+
+/// What the DPU knows of the guest behind a port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuestObserved {
+    /// The first packet from the guest since the port was plugged or the host last started.
+    pub first_packet_at: Option<Timestamp>,
+    /// The guest last answered ARP (RFC 826; RFC 5227 probe) or neighbour discovery (RFC 4861) for one of its addresses.
+    pub answered_at: Option<Timestamp>,
+    pub answered_address: Option<IpAddr>,
+}
+
+#[async_trait]
+pub trait Switch: Send + Sync {
+    /// Everything of ours that is plugged now.
+    async fn list(&self) -> Result<Vec<PortObserved>, PortError>;
+
+    async fn plug(&self, port: &SwitchPort) -> Result<(), PortError>;
+
+    /// Not plugged: success.
+    async fn unplug(&self, id: &ExposureId) -> Result<(), PortError>;
+
+    /// Asks the guest behind `port` whether it has one of `addresses`; returns at once with what is known so far and
+    /// keeps asking in the background until the port is unplugged.
+    async fn observe_guest(&self, port: &SwitchPort, addresses: &[IpAddr]) -> Result<GuestObserved, PortError>;
+}

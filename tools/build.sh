@@ -1,0 +1,40 @@
+#!/bin/sh
+# Builds the programs of one module below tools/ and prints the folder they are in.
+#   tools/build.sh kubernetes    -> ~/.cache/metalplane/tools/kubernetes-<key>
+# The folder is keyed by go.mod, go.sum, this script and the Go version; a second call builds nothing.
+set -eu
+cd "$(dirname "$0")"
+module=$1
+[ -f "$module/go.mod" ] || { echo "tools/build.sh: no module tools/$module" >&2; exit 2; }
+command -v go >/dev/null || { echo "tools/build.sh: Go is missing: install Go 1.26 or newer" >&2; exit 1; }
+key=$({ cat "$module/go.mod" "$module/go.sum" build.sh; find "$module" -name '*.go' -exec cat {} +; go env GOVERSION GOARCH; } |
+    sha256sum | cut -c1-16)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/metalplane/tools
+out=$cache/$module-$key
+if [ ! -d "$out" ]; then
+    mkdir -p "$cache"
+    exec 9>"$cache/$module.lock"
+    flock 9
+fi
+if [ ! -d "$out" ]; then
+    echo "building tools/$module with Go (once; kept in $out)" >&2
+    part=$(mktemp -d "$cache/.$module.XXXXXX")
+    trap 'rm -rf "$part"' EXIT
+    cd "$module"
+    flags="-s -w" tags=""
+    kubernetes=$(go list -mod=readonly -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null || true)
+    if [ -n "$kubernetes" ]; then
+        # Without a version of their own the programs run, but kubectl refuses to parse what the server reports.
+        version=k8s.io/component-base/version
+        minor=${kubernetes#v1.}
+        flags="$flags -X $version.gitVersion=$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*} -X $version.gitTreeState=clean"
+    fi
+    [ "$module" = containerd ] && tags=no_btrfs,no_zfs,no_devmapper,no_aufs
+    [ "$module" = helm ] && flags="$flags -X helm.sh/helm/v4/internal/version.version=$(go list -mod=readonly -m -f '{{.Version}}' helm.sh/helm/v4)"
+    CGO_ENABLED=0 GOTOOLCHAIN=local go build -mod=readonly -buildvcs=false -trimpath -tags "$tags" -ldflags "$flags" -o "$part/" tool
+    [ -f "$part/server" ] && mv "$part/server" "$part/etcd" # etcd's main package is called server
+    chmod 755 "$part"
+    mv "$part" "$out"
+    trap - EXIT
+fi
+echo "$out"
