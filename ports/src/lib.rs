@@ -6,6 +6,7 @@
 //! part.
 
 pub mod bmc;
+#[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod emulation;
 mod error;
