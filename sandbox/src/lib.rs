@@ -1,1 +1,27 @@
+//! The sandbox: a whole Metalplane site on one machine, made of the real programs.
+//!
+//! A sandbox is a Kubernetes control plane, nodes with kubelet and containerd (two of them stand for DPUs and have
+//! Open vSwitch), shared storage and virtual servers (QEMU with a BMC). Every part is a process of one *supervisor*,
+//! every node has its own network and mount namespace, and nothing has a route to the machine's own network.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`supervisor`] | the process table, the control socket, the end of everything |
+//! | [`cluster`] | namespaces, control plane, nodes, storage pool: how a sandbox comes up |
+//! | [`server`] | the virtual server: QEMU behind a BMC and a slots socket |
+//! | [`guest`] | images that virtual servers boot |
+//! | [`handle`] | start and drive a sandbox from a test or the demo |
+//! | [`oci`] | writes container images without a container engine |
 
+pub mod args;
+pub mod cluster;
+pub mod guest;
+pub mod handle;
+pub mod layout;
+pub mod oci;
+pub mod preflight;
+pub mod programs;
+pub mod server;
+pub mod supervisor;
+
+pub use handle::Sandbox;
