@@ -53,4 +53,4 @@ write containerd - "$c/cmd/containerd $c/cmd/containerd-shim-runc-v2 $c/cmd/ctr"
 write helm - "helm.sh/helm/v4/cmd/helm" "helm.sh/helm/v4@v4.3.1"
 # Upstream's kinds as Go types, and what makes CRDs of them; types.go holds the imports.
 write tinkerbell - "sigs.k8s.io/controller-tools/cmd/controller-gen" \
-    "sigs.k8s.io/controller-tools@v0.23.0 github.com/tinkerbell/tinkerbell/api@v0.23.0"
+    "sigs.k8s.io/controller-tools@v0.23.0 github.com/tinkerbell/tinkerbell/api@v0.25.0"

@@ -2,7 +2,7 @@ module metalplane.io/tools/tinkerbell
 
 go 1.26.0
 
-require github.com/tinkerbell/tinkerbell/api v0.23.0
+require github.com/tinkerbell/tinkerbell/api v0.25.0
 
 require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
