@@ -1,1 +1,236 @@
-//! What every implementation of the port must do.
+//! What every implementation of [`Emulation`] must do.
+//!
+//! The suite starts with an emulator that presents nothing of ours and leaves it so.
+
+use super::{Sleep, eventually};
+use crate::{
+    Emulation, ErrorClass, PortError,
+    emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction},
+};
+use async_trait::async_trait;
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+
+/// The emulator under test and its surroundings.
+#[async_trait]
+pub trait Bench: Sleep {
+    /// A new client of the same emulator, as a restarted agent makes it. The suite has dropped the one before.
+    async fn connect(&self) -> Box<dyn Emulation>;
+
+    /// A new backend of this size.
+    async fn backend(&self, size_bytes: u64) -> Backend;
+
+    /// Makes the storage under a backend larger, as an expansion does before the agent hears of it.
+    async fn grow(&self, backend: &Backend, size_bytes: u64);
+
+    /// Called while the suite waits for a function to leave: does what the host has to do for that.
+    async fn let_host_release(&self);
+
+    /// Whether the DPU has a network device of this name; `None` where this cannot be looked at.
+    async fn has_device(&self, name: &str) -> Option<bool>;
+}
+
+/// Panics at the first promise that is not kept.
+pub async fn run(bench: &dyn Bench) {
+    let port = bench.connect().await;
+    let capabilities = port.capabilities().await.expect("capabilities");
+    assert!(capabilities.hot_plug_ports >= 2, "the suite needs two hot-plug ports: {capabilities:?}");
+    assert!(!capabilities.buses.is_empty(), "no bus: {capabilities:?}");
+    assert_eq!(port.list().await.expect("list"), [], "the suite needs an emulator that presents nothing of ours");
+    drop(port);
+
+    expose_is_idempotent_and_adopted(bench, capabilities.buses[0]).await;
+    refused_without_effect(bench, capabilities.buses[0]).await;
+    ports_run_out_and_come_back(bench, &capabilities).await;
+    hide_frees_the_backend(bench, capabilities.buses[0]).await;
+    for bus in &capabilities.buses {
+        resize(bench, *bus, capabilities.online_resize.contains(bus)).await;
+    }
+    if capabilities.nics > 0 {
+        nics(bench).await;
+    }
+}
+
+fn id(number: u32, epoch: u64) -> ExposureId {
+    ExposureId { uid: format!("5f0c1c9e-58a4-4b1c-9a63-{number:012x}"), epoch }
+}
+
+fn disk(id: ExposureId, bus: Bus, slot: Slot, backend: &Backend) -> DiskFunction {
+    let serial = format!("MP{}", &id.uid[id.uid.len() - 12..]);
+    DiskFunction { uuid: id.uid.clone(), id, bus, slot, serial, backend: backend.clone(), read_only: false }
+}
+
+fn class(result: Result<(), PortError>) -> Option<ErrorClass> {
+    result.err().map(|e| e.class)
+}
+
+fn find<'a>(list: &'a [Exposure], id: &ExposureId) -> Option<&'a Exposure> {
+    list.iter().find(|e| e.id == *id)
+}
+
+async fn hide_all(bench: &dyn Bench, port: &dyn Emulation) {
+    for exposure in port.list().await.expect("list") {
+        port.hide(&exposure.id, exposure.kind).await.expect("hide");
+    }
+    gone(bench, port, None).await;
+}
+
+/// Waits until `id`, or everything, is no longer listed; until then it must be listed as leaving.
+async fn gone(bench: &dyn Bench, port: &dyn Emulation, id: Option<&ExposureId>) {
+    eventually(bench, LIMIT, "a hidden function leaves the list", async || {
+        let listed = port.list().await.expect("list");
+        let mut left = listed.iter().filter(|e| id.is_none_or(|id| e.id == *id)).peekable();
+        if left.peek().is_none() {
+            return Ok(());
+        }
+        let left: Vec<_> = left.collect();
+        assert!(left.iter().all(|e| e.presence == Presence::Leaving), "hidden, so leaving or gone: {left:?}");
+        bench.let_host_release().await;
+        Err(format!("{left:?}"))
+    })
+    .await;
+}
+
+async fn expose_is_idempotent_and_adopted(bench: &dyn Bench, bus: Bus) {
+    let port = bench.connect().await;
+    let boot = disk(id(1, 1), bus, Slot::Boot, &bench.backend(8 * MIB).await);
+    let data = disk(id(2, 1), bus, Slot::HotPlug, &bench.backend(4 * MIB).await);
+    port.expose_disk(&boot).await.expect("expose the boot disk");
+    port.expose_disk(&boot).await.expect("expose it again");
+    port.expose_disk(&data).await.expect("expose a hot-plugged disk");
+
+    let listed = port.list().await.expect("list");
+    assert_eq!(listed.len(), 2, "one function per exposure: {listed:?}");
+    for (disk, size) in [(&boot, 8 * MIB), (&data, 4 * MIB)] {
+        let seen = find(&listed, &disk.id).unwrap_or_else(|| panic!("{:?} is not listed: {listed:?}", disk.id));
+        assert_eq!(seen.kind, FunctionKind::Disk);
+        assert_ne!(seen.presence, Presence::Leaving, "{seen:?}");
+        assert_eq!(seen.size_bytes, Some(size), "{seen:?}");
+    }
+
+    drop(port);
+    let adopted = bench.connect().await;
+    let seen = adopted.list().await.expect("list after a restart");
+    assert!(find(&seen, &boot.id).is_some() && find(&seen, &data.id).is_some(), "a restart lost something: {seen:?}");
+    adopted.expose_disk(&boot).await.expect("expose again after a restart");
+    assert_eq!(adopted.list().await.expect("list").len(), 2, "a restart exposed something twice");
+
+    let later = disk(id(2, 2), bus, Slot::HotPlug, &bench.backend(4 * MIB).await);
+    assert_eq!(class(adopted.expose_disk(&later).await), Some(ErrorClass::Conflict), "another epoch of the same UID");
+    adopted.hide(&later.id, FunctionKind::Disk).await.expect("hide an epoch that is not presented");
+    let untouched = adopted.list().await.expect("list");
+    assert!(find(&untouched, &data.id).is_some_and(|e| e.presence != Presence::Leaving), "hidden by another epoch");
+
+    let second = disk(id(3, 1), bus, Slot::Boot, &bench.backend(MIB).await);
+    assert_eq!(class(adopted.expose_disk(&second).await), Some(ErrorClass::Busy), "the boot slot is taken");
+    hide_all(bench, adopted.as_ref()).await;
+}
+
+async fn refused_without_effect(bench: &dyn Bench, bus: Bus) {
+    let port = bench.connect().await;
+    let mut disk = disk(id(10, 1), bus, Slot::HotPlug, &bench.backend(MIB).await);
+    disk.serial = "123456789012345678901".to_owned();
+    assert_eq!(class(port.expose_disk(&disk).await), Some(ErrorClass::Invalid), "a serial of 21 bytes");
+    disk.serial.truncate(20);
+    let backend = std::mem::replace(&mut disk.backend, Backend::Path("/nonexistent/volume".into()));
+    let missing = class(port.expose_disk(&disk).await);
+    assert!(missing.is_some(), "a backend that does not exist was exposed");
+    assert_eq!(port.list().await.expect("list"), [], "a refused disk is listed");
+    disk.backend = backend;
+    port.expose_disk(&disk).await.expect("expose with the right backend after a refusal");
+    port.hide(&id(11, 1), FunctionKind::Disk).await.expect("hide what was never presented");
+    hide_all(bench, port.as_ref()).await;
+}
+
+async fn ports_run_out_and_come_back(bench: &dyn Bench, capabilities: &EmulationCapabilities) {
+    let port = bench.connect().await;
+    let backend = bench.backend(MIB).await;
+    let number = |n: u32| disk(id(100 + n, 1), capabilities.buses[0], Slot::HotPlug, &backend);
+    let mut disks = Vec::new();
+    for n in 0..capabilities.hot_plug_ports {
+        let mut one = number(n);
+        one.backend = bench.backend(MIB).await;
+        port.expose_disk(&one).await.unwrap_or_else(|e| panic!("hot-plug port {n} of {capabilities:?}: {e}"));
+        disks.push(one);
+    }
+    let one_more = number(capabilities.hot_plug_ports);
+    assert_eq!(class(port.expose_disk(&one_more).await), Some(ErrorClass::Busy), "no port is free");
+    port.hide(&disks[0].id, FunctionKind::Disk).await.expect("hide");
+    gone(bench, port.as_ref(), Some(&disks[0].id)).await;
+    port.expose_disk(&one_more).await.expect("expose into the port that became free");
+    hide_all(bench, port.as_ref()).await;
+}
+
+async fn hide_frees_the_backend(bench: &dyn Bench, bus: Bus) {
+    let port = bench.connect().await;
+    let backend = bench.backend(MIB).await;
+    let first = disk(id(20, 1), bus, Slot::HotPlug, &backend);
+    port.expose_disk(&first).await.expect("expose");
+    port.hide(&first.id, FunctionKind::Disk).await.expect("hide");
+    port.hide(&first.id, FunctionKind::Disk).await.expect("hide while it leaves");
+    gone(bench, port.as_ref(), Some(&first.id)).await;
+    port.hide(&first.id, FunctionKind::Disk).await.expect("hide what has left");
+
+    // The next epoch, and somebody else, may have the backend now.
+    let next = disk(id(20, 2), bus, Slot::HotPlug, &backend);
+    port.expose_disk(&next).await.expect("expose the next epoch");
+    port.hide(&next.id, FunctionKind::Disk).await.expect("hide");
+    gone(bench, port.as_ref(), Some(&next.id)).await;
+    let other = disk(id(21, 1), bus, Slot::HotPlug, &backend);
+    port.expose_disk(&other).await.expect("expose the backend for somebody else");
+    hide_all(bench, port.as_ref()).await;
+}
+
+async fn resize(bench: &dyn Bench, bus: Bus, online: bool) {
+    let port = bench.connect().await;
+    let backend = bench.backend(4 * MIB).await;
+    let disk = disk(id(30, 1), bus, Slot::HotPlug, &backend);
+    let absent = class(port.resize_disk(&disk.id, 8 * MIB).await);
+    assert_eq!(absent, Some(ErrorClass::NotFound), "resize what is not presented");
+    port.expose_disk(&disk).await.expect("expose");
+    port.resize_disk(&disk.id, 4 * MIB).await.expect("resize to the present size");
+    bench.grow(&backend, 8 * MIB).await;
+    let result = port.resize_disk(&disk.id, 8 * MIB).await;
+    let size = find(&port.list().await.expect("list"), &disk.id).and_then(|e| e.size_bytes);
+    if online {
+        result.unwrap_or_else(|e| panic!("{bus:?} is said to resize online: {e}"));
+        assert_eq!(size, Some(8 * MIB), "{bus:?} after a resize");
+    } else {
+        assert_eq!(class(result), Some(ErrorClass::Unsupported), "{bus:?} is not said to resize online");
+        assert_eq!(size, Some(4 * MIB), "{bus:?}: list must say what the host can read");
+    }
+    hide_all(bench, port.as_ref()).await;
+}
+
+async fn nics(bench: &dyn Bench) {
+    let port = bench.connect().await;
+    let nic = NicFunction {
+        id: id(40, 1),
+        mac: "02:6d:70:00:00:28".to_owned(),
+        mtu: 1442,
+        representor: "mp-conformance0".to_owned(),
+    };
+    port.expose_nic(&nic).await.expect("expose a NIC");
+    assert_ne!(bench.has_device(&nic.representor).await, Some(false), "no representor when expose_nic returned");
+    port.expose_nic(&nic).await.expect("expose it again");
+    drop(port);
+
+    let port = bench.connect().await;
+    let listed = port.list().await.expect("list");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0].kind, FunctionKind::Nic);
+    assert_eq!(listed[0].representor.as_deref(), Some(nic.representor.as_str()), "{listed:?}");
+    let later = NicFunction { id: id(40, 2), ..nic.clone() };
+    assert_eq!(class(port.expose_nic(&later).await), Some(ErrorClass::Conflict), "another epoch of the same UID");
+
+    port.hide(&nic.id, FunctionKind::Nic).await.expect("hide");
+    gone(bench, port.as_ref(), Some(&nic.id)).await;
+    assert_ne!(bench.has_device(&nic.representor).await, Some(true), "the representor outlives the NIC");
+    port.expose_nic(&later).await.expect("the next epoch, with the same representor");
+    let too_long = NicFunction { id: id(41, 1), representor: "0123456789abcdef".to_owned(), ..nic };
+    assert_eq!(class(port.expose_nic(&too_long).await), Some(ErrorClass::Invalid), "a name of 16 bytes");
+    hide_all(bench, port.as_ref()).await;
+}

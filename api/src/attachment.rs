@@ -1,0 +1,285 @@
+//! `DiskAttachment` and `NicAttachment`: what one DPU is told. Written by the controller; the status by that DPU's agent.
+
+use crate::machine::{AttachPhase, DiskBus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One volume shown to one host by one DPU (or written by it, for an import). Inert until `grant` is set.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[kube(
+    group = "metalplane.io",
+    version = "v1alpha1",
+    kind = "DiskAttachment",
+    shortname = "da",
+    category = "metal",
+    namespaced,
+    status = "DiskAttachmentStatus",
+    derive = "PartialEq",
+    doc = "One volume that one DPU presents to its host.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "Machine", type_ = "string", json_path = ".spec.owner.name"),
+    printcolumn(name = "Disk", type_ = "string", json_path = ".spec.diskName"),
+    printcolumn(name = "Epoch", type_ = "integer", json_path = ".spec.grant.epoch"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume)")
+        .message("spec is immutable but for size, grant and release"),
+    validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
+    validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
+    validation = Rule::new("!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)").message("size only grows"),
+    validation = Rule::new("[has(self.volume), has(self.seedSecretName)].filter(x, x).size() == 1").message("exactly one of volume and seedSecretName must be given")
+)]
+pub struct DiskAttachmentSpec {
+    /// Who asked for it: the machine, or the image that is imported.
+    pub owner: OwnerReference,
+    /// The Dpu that presents it.
+    pub dpu_name: String,
+    /// The disk's name in the machine.
+    pub disk_name: String,
+    /// Host: shown to the host. Import: written by the agent from `import`.
+    #[serde(default)]
+    pub consumer: Consumer,
+    /// The volume behind it. A seed disk has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeSource>,
+    /// The Secret in this namespace (keys meta-data, user-data, network-config) that a cloud-init seed disk is made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed_secret_name: Option<String>,
+    /// What an import reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<ImportSource>,
+    #[serde(default)]
+    pub bus: DiskBus,
+    /// The fixed slots keep a UEFI device path true; the rest is one pool.
+    pub slot: DiskSlot,
+    /// The controller's serial number, at most 20 bytes.
+    #[schemars(length(max = 20))]
+    pub serial: String,
+    /// The namespace's UUID.
+    pub uuid: String,
+    #[serde(default)]
+    pub read_only: bool,
+    /// What the host should see; only grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Quantity>,
+    /// Set once, by the holder of the leader lease, after the VolumeHold names this attachment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<Grant>,
+    /// Set once: the agent may take the disk away from the host.
+    #[serde(default)]
+    pub release: bool,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+pub struct OwnerReference {
+    /// BareMetalMachine, MachineImage or ClusterMachineImage.
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    pub name: String,
+    pub uid: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum Consumer {
+    #[default]
+    Host,
+    Import,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
+pub enum DiskSlot {
+    Boot,
+    Seed,
+    HotPlug,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSource {
+    /// The CSI driver's name.
+    pub driver: String,
+    /// The CSI volume handle.
+    pub volume_handle: String,
+    /// The CSI volume context.
+    #[serde(default)]
+    pub attributes: BTreeMap<String, String>,
+    pub persistent_volume_name: String,
+    pub claim: ClaimIdentity,
+    #[serde(default)]
+    pub connector: Connector,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+pub struct ClaimIdentity {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// Native: the agent speaks the storage's protocol. Others come with their own steps.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum Connector {
+    #[default]
+    Native,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportSource {
+    pub url: String,
+    /// sha256:<hex> of what the URL answers.
+    pub checksum: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub struct Grant {
+    /// The epoch of the hold.
+    pub epoch: u64,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskAttachmentStatus {
+    #[serde(default)]
+    pub phase: AttachPhase,
+    /// Written before the first write can reach the storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<FenceIdentity>,
+    /// The boot of the DPU on which the host can see the disk.
+    #[serde(rename = "exposedBootID", default, skip_serializing_if = "Option::is_none")]
+    pub exposed_boot_id: Option<String>,
+    /// What the host sees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Quantity>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwid: Option<String>,
+    /// Imports: bytes written, and whether all is verified and synced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<ImportStatus>,
+    /// Connected, Exposed, Resized.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FenceIdentity {
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    /// As the storage knows it.
+    pub identity: String,
+    pub epoch: u64,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportStatus {
+    pub bytes_written: u64,
+    pub done: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+}
+
+/// One virtual NIC shown to one host by one DPU. Inert until `grant` is set.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[kube(
+    group = "metalplane.io",
+    version = "v1alpha1",
+    kind = "NicAttachment",
+    shortname = "na",
+    category = "metal",
+    namespaced,
+    status = "NicAttachmentStatus",
+    derive = "PartialEq",
+    doc = "One virtual NIC that one DPU presents to its host.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "Machine", type_ = "string", json_path = ".spec.owner.name"),
+    printcolumn(name = "Interface", type_ = "string", json_path = ".spec.interfaceName"),
+    printcolumn(name = "MAC", type_ = "string", json_path = ".spec.macAddress"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.interfaceName == oldSelf.interfaceName && self.vnicName == oldSelf.vnicName && self.vnicUID == oldSelf.vnicUID && self.macAddress == oldSelf.macAddress && self.functionKind == oldSelf.functionKind")
+        .message("spec is immutable but for grant and release"),
+    validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
+    validation = Rule::new("!oldSelf.release || self.release").message("release is set once")
+)]
+pub struct NicAttachmentSpec {
+    pub owner: OwnerReference,
+    pub dpu_name: String,
+    pub interface_name: String,
+    /// The VNic (in the owner's namespace).
+    pub vnic_name: String,
+    #[serde(rename = "vnicUID")]
+    pub vnic_uid: String,
+    /// What the logical network knows the port by.
+    pub logical_port: String,
+    pub mac_address: String,
+    /// The guest's addresses, which the agent asks for to see the guest answer.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    #[serde(default)]
+    pub function_kind: FunctionKind,
+    /// The maximum transmission unit in bytes.
+    pub mtu: u16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<Grant>,
+    #[serde(default)]
+    pub release: bool,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum FunctionKind {
+    StaticPF,
+    #[default]
+    HotplugPF,
+    VF,
+    SF,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NicAttachmentStatus {
+    #[serde(default)]
+    pub phase: AttachPhase,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<FenceIdentity>,
+    #[serde(rename = "exposedBootID", default, skip_serializing_if = "Option::is_none")]
+    pub exposed_boot_id: Option<String>,
+    /// The network device on the DPU that stands for the host's function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub representor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestStatus>,
+    /// Connected, Exposed.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// What the DPU sees of the guest since the host last started.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_packet_at: Option<MicroTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<MicroTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_address: Option<String>,
+}

@@ -1,0 +1,86 @@
+//! Condition types and how they are set. True is good; `Ready` is computed from the others by one function in `planner`.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Conditions of a BareMetalMachine, in the order in which they become true.
+pub const HARDWARE_CLAIMED: &str = "HardwareClaimed";
+pub const VOLUMES_READY: &str = "VolumesReady";
+pub const DISKS_ATTACHED: &str = "DisksAttached";
+pub const NICS_ATTACHED: &str = "NicsAttached";
+pub const BOOT_CONFIGURED: &str = "BootConfigured";
+pub const POWERED_ON: &str = "PoweredOn";
+pub const GUEST_REACHABLE: &str = "GuestReachable";
+pub const READY: &str = "Ready";
+pub const PAUSED: &str = "Paused";
+pub const RESTART_REQUIRED: &str = "RestartRequired";
+
+/// Conditions of a DiskAttachment or NicAttachment: the volume is connected / the port is plugged; the host can see it.
+pub const CONNECTED: &str = "Connected";
+pub const EXPOSED: &str = "Exposed";
+/// The host sees the size that was asked for.
+pub const RESIZED: &str = "Resized";
+
+/// Conditions of a Dpu.
+pub const APPROVED: &str = "Approved";
+pub const PARKED: &str = "Parked";
+pub const HOST_RESTRICTED: &str = "HostRestricted";
+pub const SHARED_STORAGE_CREDENTIAL: &str = "SharedStorageCredential";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+impl ConditionStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(value: bool) -> Self {
+        if value { Self::True } else { Self::False }
+    }
+}
+
+/// Sets or adds a condition; `lastTransitionTime` moves only when the status changes.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let fresh = Condition {
+        type_: type_.to_owned(),
+        status: status.as_str().to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: generation,
+        last_transition_time: Time(now),
+    };
+    match conditions.iter_mut().find(|c| c.type_ == type_) {
+        Some(old) => {
+            let since = if old.status == fresh.status { old.last_transition_time.clone() } else { Time(now) };
+            *old = Condition { last_transition_time: since, ..fresh };
+        }
+        None => conditions.push(fresh),
+    }
+}
+
+pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    get(conditions, type_).is_some_and(|c| c.status == "True")
+}

@@ -1,0 +1,192 @@
+//! `Dpu`: one data processing unit and the server it sits in; `HardwarePolicy`: who may claim which Hardware.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One DPU. The spec is written by an administrator or the controller only, the status by its agent.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[kube(
+    group = "metalplane.io",
+    version = "v1alpha1",
+    kind = "Dpu",
+    plural = "dpus",
+    shortname = "dpu",
+    category = "metal",
+    status = "DpuStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A DPU, named after its node, and the server whose disks and NICs it presents.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Hardware", type_ = "string", json_path = ".spec.hardwareRef.name"),
+    printcolumn(name = "Power-Domain", type_ = "string", json_path = ".spec.powerDomain"),
+    printcolumn(name = "Approved", type_ = "boolean", json_path = ".spec.approved"),
+    printcolumn(name = "Boot-ID", type_ = "string", json_path = ".status.bootID", priority = "1"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("!has(oldSelf.hardwareRef) || has(self.hardwareRef)")
+        .message("spec.hardwareRef cannot be removed: delete the Dpu to take the DPU out of the inventory")
+)]
+pub struct DpuSpec {
+    /// The Hardware (in the inventory namespace) whose host sees what this DPU presents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware_ref: Option<HardwareReference>,
+    /// Standby: the DPU keeps its power while the host is off. Host: it goes down and comes up with the host.
+    #[serde(default)]
+    pub power_domain: PowerDomain,
+    /// Only an approved DPU gets a namespace, an identity and attachments.
+    #[serde(default)]
+    pub approved: bool,
+    /// None: in service. Drain and OutOfService: no new machine is put here.
+    #[serde(default)]
+    pub maintenance: Maintenance,
+    /// An administrator's word that this boot of the DPU is down and stays down (bmctl dpu confirm-down). Void once the
+    /// DPU reports another bootID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed_down: Option<ConfirmedDown>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+pub struct HardwareReference {
+    /// The Hardware's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
+pub enum PowerDomain {
+    #[default]
+    Standby,
+    Host,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum Maintenance {
+    #[default]
+    None,
+    Drain,
+    OutOfService,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfirmedDown {
+    /// The bootID that is down.
+    #[serde(rename = "bootID")]
+    #[schemars(length(min = 1, max = 64))]
+    pub boot_id: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DpuStatus {
+    /// DPU, SmartNIC or NIC.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_: Option<DpuType>,
+    /// The namespace of this DPU's attachments. Written by the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Changes with every boot of the DPU.
+    #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<DpuCapacity>,
+    /// Capacity less what is presented now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocatable: Option<DpuCapacity>,
+    /// Buses on which a disk can be presented: NVMe, VirtioBlk.
+    #[serde(default)]
+    pub buses: Vec<crate::machine::DiskBus>,
+    /// Buses on which the host sees a new size without a power cycle.
+    #[serde(default)]
+    pub online_resize_buses: Vec<crate::machine::DiskBus>,
+    /// CSI drivers whose volumes the agent connects natively.
+    #[serde(default)]
+    pub connectors: Vec<ConnectorStatus>,
+    /// Ready, Approved, Parked, HostRestricted, SharedStorageCredential.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub enum DpuType {
+    #[serde(rename = "DPU")]
+    Dpu,
+    SmartNIC,
+    #[serde(rename = "NIC")]
+    Nic,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DpuCapacity {
+    pub disks: u32,
+    pub nics: u32,
+    /// One pool for disks and NICs.
+    pub hot_plug_ports: u32,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConnectorStatus {
+    /// The CSI driver's name.
+    pub driver: String,
+    /// How its storage can refuse a silent holder: TargetAcl, CephBlocklist, ScsiPr, OwnDriver or None.
+    pub fence: String,
+}
+
+/// Who may claim which Hardware of this (inventory) namespace, and how it is cleaned. Without a policy nobody may.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[kube(
+    group = "metalplane.io",
+    version = "v1alpha1",
+    kind = "HardwarePolicy",
+    plural = "hardwarepolicies",
+    shortname = "hp",
+    category = "metal",
+    namespaced,
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Who may claim which Hardware of this namespace, and how it is cleaned at release.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "Local-Disks", type_ = "string", json_path = ".spec.releasePolicy.localDisks"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwarePolicySpec {
+    /// The Hardware this policy is about; empty: all of this namespace.
+    #[serde(default)]
+    pub selector: LabelSelector,
+    /// The namespaces whose machines may claim it; empty selector: all namespaces.
+    #[serde(default)]
+    pub claim_namespaces: LabelSelector,
+    #[serde(default)]
+    pub release_policy: ReleasePolicy,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("self.localDisks == 'Keep'").message("releasePolicy.localDisks: Erase is not served yet: write Keep")
+)]
+pub struct ReleasePolicy {
+    /// Keep: local disks are left as they are. Erase is not served yet and refused.
+    #[serde(default)]
+    pub local_disks: LocalDisks,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum LocalDisks {
+    #[default]
+    Keep,
+    Erase,
+}

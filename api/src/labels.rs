@@ -1,0 +1,43 @@
+//! Labels, annotations, finalizers and other fixed words on objects.
+
+pub const GROUP: &str = "metalplane.io";
+
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+pub const MANAGED_BY_VALUE: &str = "metalplane";
+/// On everything that is created for a machine: its name.
+pub const MACHINE: &str = "metalplane.io/machine";
+/// On everything that is created for a machine: its UID.
+pub const MACHINE_UID: &str = "metalplane.io/machine-uid";
+
+/// On a BareMetalMachine: nothing is written to its BMC and DPU while set.
+pub const PAUSED: &str = "metalplane.io/paused";
+/// On a BareMetalMachine: an RFC 3339 time; a later one than the last restart asks for one warm reset.
+pub const RESTART_REQUESTED_AT: &str = "metalplane.io/restart-requested-at";
+/// On a BareMetalMachine with `runStrategy: Manual`: `On` or `Off`.
+pub const POWER_REQUESTED: &str = "metalplane.io/power-requested";
+/// On a Hardware: the UID of the machine that has it. Set and removed by compare-and-swap.
+pub const CLAIMED_BY: &str = "metalplane.io/claimed-by";
+/// On a Hardware: `namespace/name` of that machine, for people.
+pub const CLAIMED_BY_NAME: &str = "metalplane.io/claimed-by-name";
+/// On a Hardware: the boot order that was there before the claim, comma-separated; put back at release.
+pub const BOOT_ORDER_BEFORE: &str = "metalplane.io/boot-order-before";
+/// Tinkerbell's Cluster API provider owns the Hardware: counts as taken.
+pub const TINKERBELL_OWNER: &str = "v1alpha1.tinkerbell.org/ownerName";
+
+/// On a BareMetalMachine: hardware, attachments and volumes are released before it goes.
+pub const FINALIZER_MACHINE: &str = "metalplane.io/machine";
+/// On a DiskAttachment or NicAttachment: the DPU no longer presents it.
+pub const FINALIZER_EXPOSED: &str = "metalplane.io/exposed";
+/// On a PersistentVolumeClaim or VNic: attached to a machine.
+pub const FINALIZER_IN_USE: &str = "metalplane.io/in-use";
+/// On a MachineImage: an import is under way or clones start from its snapshot.
+pub const FINALIZER_IMAGE: &str = "metalplane.io/image";
+
+/// Field managers of server-side apply.
+pub const CONTROLLER: &str = "metalplane-controller";
+pub const AGENT: &str = "metalplane-dpu-agent";
+
+/// The attacher of the VolumeAttachments that the controller makes itself: nobody serves it.
+pub const NATIVE_ATTACHER: &str = "native.metalplane.io";
+/// The node label that the agent's DaemonSet selects: a kubelet may not set it on its own Node.
+pub const DPU_NODE: &str = "node-restriction.kubernetes.io/metalplane-dpu";

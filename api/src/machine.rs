@@ -1,0 +1,539 @@
+//! `BareMetalMachine`: a machine as its user declares it.
+
+use crate::Named;
+use k8s_openapi::api::core::v1::LocalObjectReference;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A bare-metal machine: which server, which disks and network interfaces, and whether it runs.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[kube(
+    group = "metalplane.io",
+    version = "v1alpha1",
+    kind = "BareMetalMachine",
+    plural = "baremetalmachines",
+    shortname = "bmm",
+    category = "metal",
+    namespaced,
+    status = "BareMetalMachineStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A bare-metal machine that boots from cloud disks which its server's DPU presents.",
+    crates(kube_core = "::kube_core"),
+    selectable = ".status.state",
+    selectable = ".status.hardwareName",
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Address", type_ = "string", json_path = ".status.addresses[0].address"),
+    printcolumn(name = "Hardware", type_ = "string", json_path = ".status.hardwareName"),
+    printcolumn(name = "Power", type_ = "string", json_path = ".status.power.state", priority = "1"),
+    printcolumn(name = "DPU", type_ = "string", json_path = ".status.disks[0].dpuName", priority = "1"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        priority = "1"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("has(self.hardware) == has(oldSelf.hardware) && (!has(self.hardware) || self.hardware == oldSelf.hardware)")
+        .message("spec.hardware is immutable: delete the machine and create it with the other hardware (disks with deletionPolicy Retain are kept)"),
+    validation = Rule::new("self.disks.exists_one(d, has(d.bootOrder) && d.bootOrder == 1) || self.interfaces.exists_one(i, has(i.bootOrder) && i.bootOrder == 1)")
+        .message("spec.disks: exactly one disk must have bootOrder: 1; write it at the disk that holds the operating system"),
+    validation = Rule::new("self.disks.all(d, !has(d.bootOrder) || self.disks.exists_one(e, has(e.bootOrder) && e.bootOrder == d.bootOrder))")
+        .message("spec.disks[].bootOrder must be unique over disks and interfaces"),
+    validation = Rule::new("self.disks.all(d, !has(d.bootOrder) || d.bootOrder != 1 || d.bus == 'NVMe')")
+        .message("spec.disks: the disk with bootOrder: 1 must have bus: NVMe, for the firmware boots from the fixed NVMe slot")
+)]
+pub struct BareMetalMachineSpec {
+    /// Whether the machine runs. Always: kept on; a guest that powers itself off is powered on again, with back-off.
+    /// Halted: kept off. Manual: power follows the annotation metalplane.io/power-requested (On or Off) and respects the
+    /// guest's own shutdown.
+    #[serde(default)]
+    pub run_strategy: RunStrategy,
+
+    /// Which server. Left out: any free one that fits and that a HardwarePolicy allows. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwareChoice>,
+
+    /// How the operating system gets onto the machine.
+    #[serde(default)]
+    pub boot: Boot,
+
+    /// The firmware's settings that the machine asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<Firmware>,
+
+    /// The disks that the DPU presents. A disk taken out of the list is unplugged; its claim is kept.
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub disks: Vec<Disk>,
+
+    /// The network interfaces that the DPU presents, in order.
+    #[serde(default)]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub interfaces: Vec<Interface>,
+
+    /// What cloud-init in the guest reads (NoCloud, on a small disk labelled CIDATA).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud_init: Option<CloudInit>,
+
+    /// Whether an answer of the guest counts for Ready. Left out: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_probe: Option<ReadinessProbe>,
+
+    /// What happens when the machine's DPU is drained. ColdMigrate comes with migration; until then Stop or Wait.
+    #[serde(default)]
+    pub maintenance_policy: MaintenancePolicy,
+
+    /// How long the guest may take to power itself off before its power is taken, in seconds.
+    #[serde(default = "default_grace")]
+    #[schemars(range(min = 0, max = 3600))]
+    pub termination_grace_period_seconds: i64,
+}
+
+fn default_grace() -> i64 {
+    120
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum RunStrategy {
+    #[default]
+    Always,
+    Halted,
+    Manual,
+}
+
+/// A server by name, or any whose labels match.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("has(self.name) != has(self.selector)").message("hardware must have exactly one of name and selector")
+)]
+pub struct HardwareChoice {
+    /// Exactly this Hardware (in the inventory namespace).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
+    /// Any Hardware whose labels match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("self.strategy == 'CloudDisk'")
+        .message("boot.strategy: Workflow and Auto are not served yet: write CloudDisk"),
+    validation = Rule::new("!has(self.workflow)").message("boot.workflow is not served yet: leave it out")
+)]
+pub struct Boot {
+    /// CloudDisk: from a disk that the DPU presents. Workflow (a Tinkerbell workflow installs the system by PXE) and
+    /// Auto (CloudDisk where the server has a DPU, Workflow where not) are not served yet and refused.
+    #[serde(default)]
+    pub strategy: BootStrategy,
+    /// For Workflow and Auto; not served yet and refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<BootWorkflow>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum BootStrategy {
+    #[default]
+    CloudDisk,
+    Workflow,
+    Auto,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootWorkflow {
+    /// The Template in this namespace.
+    pub template_name: String,
+    /// What the template's placeholders become.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("self.secureBoot == 'Unmanaged'")
+        .message("firmware.secureBoot: Enabled and Disabled are not served yet: write Unmanaged")
+)]
+pub struct Firmware {
+    /// Unmanaged: left as it is. Enabled and Disabled are not served yet and refused.
+    #[serde(default)]
+    pub secure_boot: SecureBoot,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum SecureBoot {
+    #[default]
+    Unmanaged,
+    Enabled,
+    Disabled,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("self.source == oldSelf.source")
+        .message("disks[].source is immutable: take the disk out of the list (its claim is kept) and add one with another name"),
+    validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
+        .message("disks[].storageClassName is immutable: add a disk with another name"),
+    validation = Rule::new("self.bus == oldSelf.bus && self.readOnly == oldSelf.readOnly")
+        .message("disks[].bus and readOnly are immutable while the disk is in the list: take it out, then add it again"),
+    validation = Rule::new("!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
+        .message("disks[].size only grows: write at least the present size"),
+    validation = Rule::new("!has(self.source.persistentVolumeClaim) || (!has(self.size) && !has(self.storageClassName))")
+        .message("disks[].size and storageClassName must be left out with source.persistentVolumeClaim: the claim has its own; resize the claim instead"),
+    validation = Rule::new("!has(self.source.blank) || has(self.size)").message("disks[].size must be given with source.blank, for example size: 10Gi"),
+    validation = Rule::new("!has(self.volumeAttributesClassName)").message("disks[].volumeAttributesClassName is not served yet: leave it out")
+)]
+pub struct Disk {
+    /// Unique in the machine; becomes part of the claim's name.
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// The place in the firmware's boot order, 1 first; unique over disks and interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 32))]
+    pub boot_order: Option<u8>,
+    /// What the host sees: an NVMe controller or a virtio block device.
+    #[serde(default)]
+    pub bus: DiskBus,
+    /// The host can read only, and many machines may share the volume.
+    #[serde(default)]
+    pub read_only: bool,
+    /// What the disk holds at first. Immutable.
+    pub source: DiskSource,
+    /// Not below the image's; only grows, online where the back end and the bus can. Default: the image's size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))").message("size must be a positive quantity such as 40Gi"))]
+    pub size: Option<Quantity>,
+    /// The StorageClass of the claim. Immutable. Default: the image's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub storage_class_name: Option<String>,
+    /// The VolumeAttributesClass (QoS). Not served yet and refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub volume_attributes_class_name: Option<String>,
+    /// What becomes of the claim when the machine is deleted. A disk taken out of the list is always kept; a claim of
+    /// the user's own is never deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
+pub enum DiskBus {
+    #[default]
+    NVMe,
+    VirtioBlk,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum DeletionPolicy {
+    #[default]
+    Delete,
+    Retain,
+}
+
+/// Exactly one of the four.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("[has(self.image), has(self.snapshot), has(self.persistentVolumeClaim), has(self.blank)].filter(x, x).size() == 1")
+        .message("source must have exactly one of image, snapshot, persistentVolumeClaim and blank")
+)]
+pub struct DiskSource {
+    /// A copy-on-write clone of a golden image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageReference>,
+    /// A clone of a VolumeSnapshot in this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Named>,
+    /// A claim of the user's own in this namespace, with volumeMode: Block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<ClaimReference>,
+    /// A new, empty volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blank: Option<Blank>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+pub struct Blank {}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimReference {
+    /// The PersistentVolumeClaim's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub claim_name: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+pub struct ImageReference {
+    /// MachineImage (in the machine's namespace) or ClusterMachineImage.
+    #[serde(default)]
+    pub kind: ImageKind,
+    /// The image's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
+pub enum ImageKind {
+    #[default]
+    MachineImage,
+    ClusterMachineImage,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("has(self.subnet) != has(self.vnic)").message("interfaces[] must have exactly one of subnet and vnic"),
+    validation = Rule::new("!has(self.subnet) || (has(self.addresses) && self.addresses.size() > 0)")
+        .message("interfaces[].addresses must be given with subnet: addresses are not chosen automatically yet; write an unused address of the subnet"),
+    validation = Rule::new("!has(self.vnic) || (!has(self.addresses) && !has(self.macAddress))")
+        .message("interfaces[].addresses and macAddress must be left out with vnic: the VNic has its own"),
+    validation = Rule::new("!has(self.securityGroups) || self.securityGroups.size() == 0")
+        .message("interfaces[].securityGroups is not served yet: leave it out"),
+    validation = Rule::new("!has(self.bootOrder)").message("interfaces[].bootOrder is not served yet: leave it out"),
+    validation = Rule::new("has(self.subnet) == has(oldSelf.subnet) && (!has(self.subnet) || (self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses)) && has(self.vnic) == has(oldSelf.vnic) && (!has(self.vnic) || self.vnic == oldSelf.vnic)")
+        .message("interfaces[].subnet, addresses and vnic are immutable while the interface is in the list: take it out, then add it again")
+)]
+pub struct Interface {
+    /// Unique in the machine; the guest's name for it where network-config can set it.
+    #[schemars(length(min = 1, max = 15), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Boot from the network. Not served yet and refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 32))]
+    pub boot_order: Option<u8>,
+    /// The Subnet (same namespace) in which a VNic is made for this interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub subnet: Option<String>,
+    /// A VNic that exists, instead of a subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnic: Option<Named>,
+    /// SecurityGroups. Not served yet and refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub security_groups: Option<Vec<String>>,
+    /// IPv4 or IPv6 addresses in the subnet. Required with subnet for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8), inner(length(max = 45)))]
+    #[x_kube(validation = Rule::new("self.all(a, isIP(a))").message("addresses must be IP addresses such as 10.20.0.7, without a prefix length"))]
+    pub addresses: Option<Vec<String>>,
+    /// The MAC address, lower case with colons. Default: made from the VNic's UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 17), regex(pattern = r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$"))]
+    pub mac_address: Option<String>,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("!(has(self.userData) && has(self.userDataSecretRef))")
+        .message("cloudInit must have at most one of userData and userDataSecretRef")
+)]
+pub struct CloudInit {
+    /// cloud-config or a script. Readable by all who can read the machine: secrets belong in userDataSecretRef.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub user_data: Option<String>,
+    /// A Secret in this namespace with the key userData.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data_secret_ref: Option<LocalObjectReference>,
+    /// A Secret in this namespace with the key networkData (network-config version 2). Default: made from the interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data_secret_ref: Option<LocalObjectReference>,
+    /// OpenSSH public keys for the image's default user.
+    #[serde(default)]
+    #[schemars(length(max = 64), inner(length(max = 8192)))]
+    pub ssh_public_keys: Vec<String>,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("!has(self.tcpSocket)").message("readinessProbe.tcpSocket is not served yet: write icmp: {} or leave readinessProbe out")
+)]
+pub struct ReadinessProbe {
+    /// The guest answers on its first address (ARP or neighbour discovery is enough).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub icmp: Option<Blank>,
+    /// Not served yet and refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_socket: Option<TcpSocket>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+pub struct TcpSocket {
+    /// The port, 1 to 65535.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum MaintenancePolicy {
+    Stop,
+    #[default]
+    Wait,
+}
+
+/// What is observed of the machine.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalMachineStatus {
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// HardwareClaimed, VolumesReady, DisksAttached, NicsAttached, BootConfigured, PoweredOn, GuestReachable; Ready is
+    /// computed from them. Outside Ready: Paused, RestartRequired.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// One word for people; programs read the conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<MachineState>,
+    /// The Hardware that is claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware_name: Option<String>,
+    /// What Auto became; decided once, at the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_strategy: Option<BootStrategy>,
+    /// The host's power as its BMC last said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerStatus>,
+    /// The machine's addresses.
+    #[serde(default)]
+    pub addresses: Vec<MachineAddress>,
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub disks: Vec<DiskStatus>,
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub interfaces: Vec<InterfaceStatus>,
+    /// When each step of the last start and of the last change began and ended. Bounded.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub timeline: Vec<TimelineEntry>,
+    /// The last restart request that was carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_restart_at: Option<Time>,
+    /// Power-ons of a machine that runs Always but was found off, since it last stayed on for ten minutes.
+    #[serde(default)]
+    pub power_on_attempts: u32,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
+pub enum MachineState {
+    Stopped,
+    Provisioning,
+    Starting,
+    Running,
+    Stopping,
+    Migrating,
+    Releasing,
+    Terminating,
+    Waiting,
+    Failed,
+    Unknown,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PowerStatus {
+    /// On, Off, PoweringOn, PoweringOff or Unknown.
+    pub state: String,
+    pub observed_at: Time,
+    /// The last power action that was sent, and when; a new one is not sent before a reading that is younger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_action: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_action_at: Option<Time>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+pub struct MachineAddress {
+    pub interface: String,
+    pub address: String,
+}
+
+/// How far a disk or NIC is on its way to the host.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
+pub enum AttachPhase {
+    /// The claim or VNic is not ready.
+    #[default]
+    Pending,
+    /// The attachment exists, without a grant.
+    Waiting,
+    /// Granted; the DPU connects and presents it.
+    Attaching,
+    /// The host can see it.
+    Attached,
+    Detaching,
+    Failed,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskStatus {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dpu_name: Option<String>,
+    /// The controller's serial number as the guest sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// The namespace's identity as the guest sees it, for example uuid.<uuid>.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwid: Option<String>,
+    /// What the host sees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Quantity>,
+    #[serde(default)]
+    pub phase: AttachPhase,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceStatus {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnic_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dpu_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    #[serde(default)]
+    pub phase: AttachPhase,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TimelineEntry {
+    /// A condition type, or PowerOnSent, FirstPacket.
+    pub step: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>,
+}

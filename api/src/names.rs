@@ -1,0 +1,115 @@
+//! Every name that is derived from a UID, in one place.
+//!
+//! The full UID goes where there is room; what has less room gets a hash of it. Two sizes matter: an NVMe serial number
+//! (20 bytes, NVM Express Base Specification 2.0, figure 275) and a network device's name (15 bytes, IFNAMSIZ - 1).
+
+use sha2::{Digest, Sha256};
+
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz"; // Crockford's base 32, lower case
+
+/// The first `length` base 32 digits of SHA-256 over `input`: 5 bits each.
+pub fn short(input: &str, length: usize) -> String {
+    let digest = Sha256::digest(input.as_bytes());
+    let bit = |i: usize| (digest[i / 8] >> (7 - i % 8)) & 1;
+    (0..length.min(51))
+        .map(|digit| {
+            let value = (0..5).fold(0u8, |value, i| value << 1 | bit(digit * 5 + i));
+            char::from(ALPHABET[usize::from(value)])
+        })
+        .collect()
+}
+
+/// A disk's serial number: 20 bytes, of which 90 bits are hash.
+pub fn serial(volume_uid: &str) -> String {
+    format!("MP{}", short(volume_uid, 18).to_ascii_uppercase())
+}
+
+/// A representor's name: 15 bytes, of which 65 bits are hash.
+pub fn representor(attachment_uid: &str) -> String {
+    format!("mp{}", short(attachment_uid, 13))
+}
+
+/// A locally administered unicast MAC address (IEEE 802-2014, 8.4), for a VNic that names none.
+pub fn mac(vnic_uid: &str) -> String {
+    let digest = Sha256::digest(vnic_uid.as_bytes());
+    format!("02:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", digest[0], digest[1], digest[2], digest[3], digest[4])
+}
+
+/// The name of the [`crate::VolumeHold`] of a volume: cluster-wide, one per driver and handle.
+pub fn hold(driver: &str, volume_handle: &str) -> String {
+    format!("vh-{}", short(&format!("{driver}\n{volume_handle}"), 32))
+}
+
+/// A DPU's own namespace. Shortened with a hash where the plain name is no DNS label (RFC 1123, 63 bytes).
+pub fn dpu_namespace(dpu_name: &str) -> String {
+    label("metalplane-dpu-", dpu_name)
+}
+
+/// The claim of a disk that a machine owns.
+pub fn claim(machine: &str, disk: &str) -> String {
+    subdomain(&format!("{machine}-{disk}"))
+}
+
+/// The VNic that an interface with a subnet gets.
+pub fn vnic(machine: &str, interface: &str) -> String {
+    subdomain(&format!("{machine}-{interface}"))
+}
+
+/// An attachment's name: unique in the DPU's namespace over all machines of all namespaces.
+pub fn attachment(machine_uid: &str, machine: &str, part: &str) -> String {
+    let readable: String = format!("{machine}-{part}").chars().take(40).collect();
+    format!(
+        "{}-{}",
+        readable.trim_end_matches(['-', '.']).replace('.', "-"),
+        short(&format!("{machine_uid}/{part}"), 10)
+    )
+}
+
+/// The VolumeAttachment that keeps a natively connected PersistentVolume from being deleted.
+pub fn volume_attachment(claim_uid: &str) -> String {
+    format!("metalplane-{claim_uid}")
+}
+
+fn label(prefix: &str, name: &str) -> String {
+    let plain = format!("{prefix}{name}");
+    if plain.len() <= 63 && !name.contains('.') {
+        return plain;
+    }
+    let readable: String = name.replace('.', "-").chars().take(63 - prefix.len() - 11).collect();
+    format!("{prefix}{}-{}", readable.trim_end_matches('-'), short(name, 10))
+}
+
+fn subdomain(name: &str) -> String {
+    if name.len() <= 253 {
+        return name.to_owned();
+    }
+    let readable: String = name.chars().take(253 - 11).collect();
+    format!("{readable}-{}", short(name, 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn short_names_do_not_collide_over_a_million_uids() {
+        let mut serials = HashSet::with_capacity(1_000_000);
+        let mut representors = HashSet::with_capacity(1_000_000);
+        for i in 0..1_000_000u32 {
+            let uid = format!("0d7e1f52-0000-4000-8000-{i:012x}");
+            assert!(serials.insert(serial(&uid)), "serial of {uid} collides");
+            assert!(representors.insert(representor(&uid)), "representor of {uid} collides");
+        }
+    }
+
+    #[test]
+    fn names_fit_where_they_go() {
+        assert_eq!(serial("a").len(), 20);
+        assert_eq!(representor("a").len(), 15);
+        assert_eq!(dpu_namespace("rack1-u07"), "metalplane-dpu-rack1-u07");
+        let long = dpu_namespace(&"node.example.".repeat(12));
+        assert!(long.len() <= 63 && !long.contains('.'), "{long}");
+        assert_ne!(dpu_namespace("a.b"), dpu_namespace("a-b"));
+    }
+}
