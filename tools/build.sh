@@ -33,6 +33,12 @@ if [ ! -d "$out" ]; then
     [ "$module" = helm ] && flags="$flags -X helm.sh/helm/v4/internal/version.version=$(go list -mod=readonly -m -f '{{.Version}}' helm.sh/helm/v4)"
     CGO_ENABLED=0 GOTOOLCHAIN=local go build -mod=readonly -buildvcs=false -trimpath -tags "$tags" -ldflags "$flags" -o "$part/" tool
     [ -f "$part/server" ] && mv "$part/server" "$part/etcd" # etcd's main package is called server
+    snapshotter=$(go list -mod=readonly -m -f '{{.Dir}}' github.com/kubernetes-csi/external-snapshotter/client/v8 2>/dev/null || true)
+    if [ -n "$snapshotter" ]; then
+        # The snapshot API's definitions, for `kubectl apply --server-side -k FOLDER/snapshot-crds`.
+        cp -r "$snapshotter/config/crd" "$part/snapshot-crds"
+        chmod -R u+w "$part/snapshot-crds"
+    fi
     chmod 755 "$part"
     mv "$part" "$out"
     trap - EXIT
