@@ -1,1 +1,343 @@
+//! [`Emulation`] by QEMU's own device models, for virtual servers.
+//!
+//! The driver keeps no state that a restart would lose. What is presented, where, and for whom is read from QEMU each
+//! time: device ids carry the attachment's UID and epoch ([`names`]). All verbs of one driver run one after the other.
+//!
+//! - *expose*: `blockdev-add` or `netdev_add`, then `device_add` into a port. Interrupted in between, it leaves a
+//!   block node or a back end without a device, which the next `expose`, `hide` or `list` deals with.
+//! - *hide* asks the host (`device_del`); a NIC loses its back end first, so that its traffic ends at once. When the
+//!   host has let go, the block node is deleted, and only then does `list` stop to name the disk: its file is closed.
+//!
+//! Commands used: `qom-list`, `qom-get` (`parent_bus`, `drive`, `netdev`), `query-named-block-nodes`, `blockdev-add`,
+//! `blockdev-del`, `block_resize`, `netdev_add`, `netdev_del`, `device_add`, `device_del`, and, if offered,
+//! `human-monitor-command` with `info network`. Event: `DEVICE_DELETED`.
 
+mod arguments;
+pub mod names;
+mod observed;
+pub mod qmp;
+
+use async_trait::async_trait;
+use observed::{Function, Observed};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use ports::{
+    Emulation, ErrorClass, PortError,
+    emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction},
+};
+use qmp::{Qmp, QmpError};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Mutex, broadcast::error::RecvError},
+    task::AbortHandle,
+};
+
+/// QEMU answers in milliseconds; a `blockdev-add` on slow storage may take longer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// NVM Express Base Specification 2.0, figure 275 (SN); virtio 1.2 section 5.2.6.1 has the same.
+const SERIAL_BYTES: usize = 20;
+/// IFNAMSIZ - 1.
+const INTERFACE_BYTES: usize = 15;
+
+pub struct QemuEmulation {
+    inner: Arc<Inner>,
+    cleaning: AbortHandle,
+}
+
+struct Inner {
+    qmp: Qmp,
+    /// Holding it is what makes verbs exclusive. The content: devices that this process asked to leave; QEMU does not
+    /// tell. After a restart they count as present until they are hidden again.
+    leaving: Mutex<BTreeSet<String>>,
+}
+
+impl QemuEmulation {
+    /// `slots_socket`: a QMP socket of QEMU, or of a virtual server, which answers also while the host is off. Must be
+    /// called inside a tokio runtime.
+    pub fn new(slots_socket: impl Into<PathBuf>) -> Self {
+        let qmp = Qmp::new(slots_socket, LIMIT);
+        let inner = Arc::new(Inner { qmp, leaving: Mutex::default() });
+        let cleaning = tokio::spawn(clean_up_after_departures(inner.clone())).abort_handle();
+        Self { inner, cleaning }
+    }
+}
+
+impl Drop for QemuEmulation {
+    fn drop(&mut self) {
+        self.cleaning.abort();
+    }
+}
+
+/// Closes a disk's file as soon as the host has let go, without waiting for the next `list`.
+async fn clean_up_after_departures(inner: Arc<Inner>) {
+    let mut events = inner.qmp.events();
+    loop {
+        match events.recv().await {
+            Ok(event) if event.name == "DEVICE_DELETED" && event.data["device"].is_string() => {
+                let mut leaving = inner.leaving.lock().await;
+                if let Err(e) = inner.settle(&mut leaving).await {
+                    tracing::warn!("cleaning up after {}: {e}", event.data["device"]);
+                }
+            }
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+impl Inner {
+    async fn observe(&self, step: &str) -> Result<Observed, PortError> {
+        Observed::read(&self.qmp).await.map_err(|e| port_error(&self.qmp, step, &e))
+    }
+
+    async fn command(&self, command: &str, arguments: Value, object: &str) -> Result<(), PortError> {
+        let result = self.qmp.execute(command, arguments).await;
+        result.map(drop).map_err(|e| port_error(&self.qmp, &format!("{object}: {command}"), &e))
+    }
+
+    /// Reads what is there and deletes what has lost its device. Forgets departures that are complete.
+    async fn settle(&self, leaving: &mut BTreeSet<String>) -> Result<Observed, PortError> {
+        let mut observed = self.observe("list").await?;
+        for node in observed.unused_nodes() {
+            self.command("blockdev-del", json!({"node-name": node}), &node).await?;
+            observed.nodes.remove(&node);
+        }
+        let netdevs = observed::unused_netdevs(&self.qmp).await.map_err(|e| port_error(&self.qmp, "list", &e))?;
+        for netdev in netdevs {
+            self.delete_netdev(&netdev).await?;
+        }
+        leaving.retain(|name| observed.functions.iter().any(|f| &names::device(f.kind, &f.id) == name));
+        Ok(observed)
+    }
+
+    async fn delete_netdev(&self, netdev: &str) -> Result<(), PortError> {
+        match self.qmp.execute("netdev_del", json!({"id": netdev})).await {
+            Err(e) if !e.is_device_not_found() => Err(port_error(&self.qmp, &format!("{netdev}: netdev_del"), &e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds what the device needs, then the device; takes the former back if QEMU refuses the latter.
+    async fn add(&self, object: &str, backend: Addition, device: Value) -> Result<(), PortError> {
+        match self.qmp.execute(backend.command, backend.arguments).await {
+            // Of the same exposure, whose NIC was never added.
+            Err(e) if e.description().starts_with("Duplicate ID") => {}
+            Err(e) => return Err(port_error(&self.qmp, &format!("{object}: {}", backend.command), &e)),
+            Ok(_) => {}
+        }
+        let added = self.command("device_add", device, object).await;
+        if let Err(e) = &added
+            && e.class != ErrorClass::Unreachable
+        {
+            let (command, arguments) = backend.undo;
+            self.command(command, arguments, object).await?;
+        }
+        added
+    }
+}
+
+/// What a device needs before it can be added.
+struct Addition {
+    command: &'static str,
+    arguments: Value,
+    undo: (&'static str, Value),
+}
+
+/// `Ok(true)`: it is there already.
+fn already_there(
+    observed: &Observed,
+    leaving: &BTreeSet<String>,
+    kind: FunctionKind,
+    id: &ExposureId,
+) -> Result<bool, PortError> {
+    let name = names::device(kind, id);
+    let Some(present) = observed.function(kind, &id.uid) else { return Ok(false) };
+    if present.id.epoch != id.epoch {
+        let message = format!("{name}: QEMU presents epoch {} of it in port {}", present.id.epoch, present.port);
+        return Err(PortError::new(ErrorClass::Conflict, message));
+    }
+    if leaving.contains(&name) {
+        let message = format!("{name}: it is still leaving port {}; the host has not let go of it", present.port);
+        return Err(PortError::new(ErrorClass::Busy, message));
+    }
+    Ok(true)
+}
+
+fn free_port(observed: &Observed, slot: Slot, object: &str) -> Result<String, PortError> {
+    let fixed = match slot {
+        Slot::HotPlug => {
+            let ports = observed.hot_plug_ports();
+            let free = ports.iter().find(|(_, occupant)| occupant.is_none());
+            let none =
+                || PortError::new(ErrorClass::Busy, format!("{object}: all {} hot-plug ports are taken", ports.len()));
+            return free.map(|(name, _)| (*name).clone()).ok_or_else(none);
+        }
+        Slot::Boot => "boot",
+        Slot::Seed => "seed",
+    };
+    match observed.ports.get(fixed) {
+        Some(None) => Ok(fixed.to_owned()),
+        Some(Some(occupant)) => {
+            Err(PortError::new(ErrorClass::Busy, format!("{object}: {occupant} sits in port {fixed}")))
+        }
+        None => Err(PortError::new(ErrorClass::Unsupported, format!("{object}: the host has no PCIe port {fixed}"))),
+    }
+}
+
+fn invalid(object: &str, what: &str) -> PortError {
+    PortError::new(ErrorClass::Invalid, format!("{object}: {what}"))
+}
+
+/// The class follows from QEMU's words: its error classes say no more than `GenericError`.
+fn port_error(qmp: &Qmp, step: &str, error: &QmpError) -> PortError {
+    let class = match error {
+        QmpError::Unreachable(_) => ErrorClass::Unreachable,
+        QmpError::Refused { class, .. } if class == "DeviceNotFound" => ErrorClass::NotFound,
+        QmpError::Refused { class, .. } if class == "CommandNotFound" => ErrorClass::Unsupported,
+        QmpError::Refused { description, .. } => classify(description),
+    };
+    match error {
+        QmpError::Unreachable(cause) => PortError::new(class, format!("{step}: {cause}")),
+        QmpError::Refused { description, .. } => {
+            PortError::new(class, format!("{step}: QEMU at {}: {description}", qmp.socket().display()))
+        }
+    }
+}
+
+fn classify(description: &str) -> ErrorClass {
+    let says = |words: &[&str]| words.iter().any(|w| description.contains(w));
+    if says(&["No such file", "Failed to find node", "not found"]) {
+        ErrorClass::NotFound
+    } else if says(&["in use", "lock", "guest is busy", "busy", "starting"]) {
+        ErrorClass::Busy
+    } else if says(&["Duplicate"]) {
+        ErrorClass::Conflict
+    } else {
+        ErrorClass::Invalid
+    }
+}
+
+fn exposure(function: &Function, observed: &Observed, leaving: &BTreeSet<String>) -> Exposure {
+    let is_leaving = leaving.contains(&names::device(function.kind, &function.id));
+    let presence = if is_leaving { Presence::Leaving } else { Presence::Present };
+    let representor = names::parse_netdev(&function.backend).map(|(_, representor)| representor.to_owned());
+    let size_bytes = observed.nodes.get(&function.backend).copied();
+    Exposure { id: function.id.clone(), kind: function.kind, presence, size_bytes, representor }
+}
+
+#[async_trait]
+impl Emulation for QemuEmulation {
+    async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
+        let observed = self.inner.observe("capabilities").await?;
+        let hot_plug_ports = u32::try_from(observed.hot_plug_ports().len()).unwrap_or(u32::MAX);
+        let fixed = ["boot", "seed"].iter().filter(|port| observed.ports.contains_key(**port)).count();
+        Ok(EmulationCapabilities {
+            disks: hot_plug_ports.saturating_add(u32::try_from(fixed).unwrap_or(0)),
+            nics: hot_plug_ports,
+            hot_plug_ports,
+            buses: vec![Bus::NVMe, Bus::VirtioBlk],
+            online_resize: vec![Bus::VirtioBlk],
+        })
+    }
+
+    async fn list(&self) -> Result<Vec<Exposure>, PortError> {
+        let mut leaving = self.inner.leaving.lock().await;
+        let observed = self.inner.settle(&mut leaving).await?;
+        Ok(observed.functions.iter().map(|f| exposure(f, &observed, &leaving)).collect())
+    }
+
+    async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
+        let object = names::device(FunctionKind::Disk, &disk.id);
+        if !names::is_valid_uid(&disk.id.uid) {
+            return Err(invalid(&object, "its UID may hold letters, digits, - and _ only"));
+        }
+        if disk.serial.is_empty() || disk.serial.len() > SERIAL_BYTES || !disk.serial.is_ascii() {
+            return Err(invalid(&object, &format!("serial {:?} is not 1 to {SERIAL_BYTES} ASCII bytes", disk.serial)));
+        }
+        let leaving = self.inner.leaving.lock().await;
+        let observed = self.inner.observe(&object).await?;
+        if already_there(&observed, &leaving, FunctionKind::Disk, &disk.id)? {
+            return Ok(());
+        }
+        let port = free_port(&observed, disk.slot, &object)?;
+        let node = names::node(&disk.id.uid);
+        let drop_node = || ("blockdev-del", json!({"node-name": node}));
+        if observed.nodes.contains_key(&node) {
+            // Left by an interrupted expose, perhaps of another epoch with another file.
+            let (command, arguments) = drop_node();
+            self.inner.command(command, arguments, &object).await?;
+        }
+        let Backend::Path(path) = &disk.backend;
+        let backend = Addition {
+            command: "blockdev-add",
+            arguments: arguments::block_node(disk, path, is_block_device(path).await),
+            undo: drop_node(),
+        };
+        self.inner.add(&object, backend, arguments::disk(disk, &port)).await
+    }
+
+    async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
+        let object = names::device(FunctionKind::Nic, &nic.id);
+        if !names::is_valid_uid(&nic.id.uid) {
+            return Err(invalid(&object, "its UID may hold letters, digits, - and _ only"));
+        }
+        if nic.representor.is_empty() || nic.representor.len() > INTERFACE_BYTES {
+            return Err(invalid(&object, &format!("{:?} is not 1 to {INTERFACE_BYTES} bytes", nic.representor)));
+        }
+        let leaving = self.inner.leaving.lock().await;
+        let observed = self.inner.observe(&object).await?;
+        if already_there(&observed, &leaving, FunctionKind::Nic, &nic.id)? {
+            return Ok(());
+        }
+        let port = free_port(&observed, Slot::HotPlug, &object)?;
+        let backend = Addition {
+            command: "netdev_add",
+            arguments: arguments::tap(nic),
+            undo: ("netdev_del", json!({"id": names::netdev(&nic.id, &nic.representor)})),
+        };
+        self.inner.add(&object, backend, arguments::nic(nic, &port)).await
+    }
+
+    async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {
+        let object = names::device(kind, id);
+        let mut leaving = self.inner.leaving.lock().await;
+        let observed = self.inner.settle(&mut leaving).await?;
+        let Some(function) = observed.function(kind, &id.uid).filter(|f| f.id.epoch == id.epoch) else {
+            return Ok(());
+        };
+        if kind == FunctionKind::Nic && !function.backend.is_empty() {
+            self.inner.delete_netdev(&function.backend).await?;
+        }
+        match self.inner.qmp.execute("device_del", json!({"id": object})).await {
+            Ok(_) => {}
+            Err(e) if e.is_device_not_found() || e.description().contains("process of unplug") => {}
+            Err(e) => return Err(port_error(&self.inner.qmp, &format!("{object}: device_del"), &e)),
+        }
+        leaving.insert(object);
+        Ok(())
+    }
+
+    async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError> {
+        let object = names::device(FunctionKind::Disk, id);
+        let _exclusive = self.inner.leaving.lock().await;
+        let observed = self.inner.observe(&object).await?;
+        let Some(function) = observed.function(FunctionKind::Disk, &id.uid).filter(|f| f.id == *id) else {
+            return Err(PortError::new(ErrorClass::NotFound, format!("{object}: QEMU does not present it")));
+        };
+        if observed.nodes.get(&function.backend) == Some(&size_bytes) {
+            return Ok(());
+        }
+        if function.model == arguments::disk_model(Bus::NVMe) {
+            let why =
+                "QEMU cannot resize under its own NVMe device; the host sees the new size at its next power cycle";
+            return Err(PortError::new(ErrorClass::Unsupported, format!("{object}: {why}")));
+        }
+        self.inner.command("block_resize", json!({"node-name": function.backend, "size": size_bytes}), &object).await
+    }
+}
+
+/// QEMU wants another driver for a block device. What cannot be read here is reported by QEMU, which opens it.
+async fn is_block_device(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    tokio::fs::metadata(path).await.is_ok_and(|m| m.file_type().is_block_device())
+}

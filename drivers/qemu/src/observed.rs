@@ -1,0 +1,146 @@
+//! What QEMU presents now, read with `qom-list`, `qom-get` and `query-named-block-nodes`.
+
+use crate::{
+    names,
+    qmp::{Qmp, QmpError},
+};
+use planner::exposure::{ExposureId, FunctionKind};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const PERIPHERAL: &str = "/machine/peripheral";
+
+/// Everything below `/machine/peripheral`, and the block nodes.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// PCIe ports by name, with the device that sits in each.
+    pub ports: BTreeMap<String, Option<String>>,
+    pub functions: Vec<Function>,
+    /// Our block nodes with their sizes in bytes: what the host can read, not what the file has grown to since.
+    pub nodes: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
+pub struct Function {
+    pub id: ExposureId,
+    pub kind: FunctionKind,
+    /// QEMU's device model, for example `nvme`.
+    pub model: String,
+    /// The port it sits in.
+    pub port: String,
+    /// Disks: the block node. NICs: the back end.
+    pub backend: String,
+}
+
+impl Observed {
+    pub async fn read(qmp: &Qmp) -> Result<Self, QmpError> {
+        let mut observed = Self { nodes: nodes(qmp).await?, ..Self::default() };
+        let mut occupied = Vec::new();
+        for (name, model) in children(qmp).await? {
+            if model == "pcie-root-port" {
+                observed.ports.insert(name, None);
+                continue;
+            }
+            let Some(bus) = property(qmp, &name, "parent_bus").await? else { continue };
+            let port = bus.rsplit('/').next().unwrap_or_default().to_owned();
+            if let Some((kind, id)) = names::parse_device(&name) {
+                let backend = match kind {
+                    FunctionKind::Disk => property(qmp, &name, "drive").await?,
+                    FunctionKind::Nic => property(qmp, &name, "netdev").await?,
+                };
+                let backend = backend.unwrap_or_default();
+                observed.functions.push(Function { id, kind, model, port: port.clone(), backend });
+            }
+            occupied.push((port, name));
+        }
+        for (port, name) in occupied {
+            if let Some(occupant) = observed.ports.get_mut(&port) {
+                *occupant = Some(name);
+            }
+        }
+        Ok(observed)
+    }
+
+    pub fn function(&self, kind: FunctionKind, uid: &str) -> Option<&Function> {
+        self.functions.iter().find(|f| f.kind == kind && f.id.uid == uid)
+    }
+
+    /// `hp0`, `hp1`, …: the pool that disks and NICs share, in order.
+    pub fn hot_plug_ports(&self) -> Vec<(&String, &Option<String>)> {
+        let number = |name: &str| name.strip_prefix("hp").and_then(|n| n.parse::<u32>().ok());
+        let mut ports: Vec<_> = self.ports.iter().filter(|(name, _)| number(name).is_some()).collect();
+        ports.sort_by_key(|(name, _)| number(name));
+        ports
+    }
+
+    /// Block nodes of ours that no device uses: what an interrupted `expose` or a finished unplug left behind.
+    pub fn unused_nodes(&self) -> Vec<String> {
+        let used = |node: &String| self.functions.iter().any(|f| f.kind == FunctionKind::Disk && &f.backend == node);
+        self.nodes.keys().filter(|node| !used(node)).cloned().collect()
+    }
+}
+
+async fn children(qmp: &Qmp) -> Result<Vec<(String, String)>, QmpError> {
+    let listed = qmp.execute("qom-list", json!({"path": PERIPHERAL})).await?;
+    let entry = |entry: &Value| {
+        let model = entry["type"].as_str()?.strip_prefix("child<")?.strip_suffix('>')?;
+        Some((entry["name"].as_str()?.to_owned(), model.to_owned()))
+    };
+    Ok(listed.as_array().into_iter().flatten().filter_map(entry).collect())
+}
+
+/// `None` when the device went away in between, or has no such property.
+async fn property(qmp: &Qmp, device: &str, property: &str) -> Result<Option<String>, QmpError> {
+    let path = format!("{PERIPHERAL}/{device}");
+    match qmp.execute("qom-get", json!({"path": path, "property": property})).await {
+        Ok(value) => Ok(value.as_str().map(str::to_owned)),
+        Err(QmpError::Refused { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+async fn nodes(qmp: &Qmp) -> Result<BTreeMap<String, u64>, QmpError> {
+    let listed = qmp.execute("query-named-block-nodes", json!({"flat": true})).await?;
+    let entry = |node: &Value| {
+        let name = node["node-name"].as_str().filter(|name| names::is_node(name))?;
+        Some((name.to_owned(), node["image"]["virtual-size"].as_u64().unwrap_or(0)))
+    };
+    Ok(listed.as_array().into_iter().flatten().filter_map(entry).collect())
+}
+
+/// NIC back ends of ours that no NIC uses. QEMU has no typed query for them; where the socket offers no human monitor,
+/// none are known.
+pub async fn unused_netdevs(qmp: &Qmp) -> Result<Vec<String>, QmpError> {
+    match qmp.execute("human-monitor-command", json!({"command-line": "info network"})).await {
+        Ok(text) => Ok(parse_unused_netdevs(text.as_str().unwrap_or_default())),
+        Err(QmpError::Refused { .. }) => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+/// A back end with a NIC is printed below it, indented and after a backslash; one without starts a line.
+fn parse_unused_netdevs(text: &str) -> Vec<String> {
+    let name = |line: &str| line.split_once(": ").map(|(name, _)| name.to_owned());
+    text.lines().filter_map(name).filter(|name| names::parse_netdev(name).is_some()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_back_ends_without_a_nic_are_unused() {
+        let text = "nic-u-1: index=0,type=nic,model=virtio-net-pci,macaddr=02:00:00:00:00:01\r\n \\ \
+                    net-u-1.mpabc: index=0,type=tap,ifname=mpabc\r\nnet-v-2.mpdef: index=0,type=tap,ifname=mpdef\r\n\
+                    other: index=0,type=tap\r\n";
+        assert_eq!(parse_unused_netdevs(text), ["net-v-2.mpdef"]);
+    }
+
+    #[test]
+    fn hot_plug_ports_are_ordered_by_number() {
+        let ports = ["boot", "hp10", "hp2", "hp0", "hpx"].map(|p| (p.to_owned(), None)).into();
+        let observed = Observed { ports, ..Observed::default() };
+        let names: Vec<_> = observed.hot_plug_ports().into_iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["hp0", "hp2", "hp10"]);
+    }
+}
