@@ -1,1 +1,42 @@
-fn main() {}
+//! What the workspace does with itself: generated files, checks, images, the test run, the judges.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`crds`] | the definitions of `api` as YAML in the chart |
+//! | [`layers`] | which folder may depend on which |
+//!
+//! `cargo xtask --help` lists the commands; `make` calls them.
+
+mod args;
+mod crds;
+mod layers;
+
+use anyhow::{Context, Result};
+use args::Task;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let root = root()?;
+    match args::read() {
+        Task::Crds { check } => crds::run(&root, check),
+        Task::Layers => layers::run(&root),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+/// The workspace's folder: that of this crate's parent, wherever the command was called from.
+fn root() -> Result<PathBuf> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    Ok(here.parent().context("xtask lies in the workspace's folder")?.to_owned())
+}

@@ -1,0 +1,55 @@
+//! The rules, as data: the table "Folders" of docs/design/architecture.md.
+
+/// One folder and what it may depend on.
+pub(super) struct Folder {
+    /// Path below the workspace; `drivers/*` is every driver without a line of its own.
+    pub(super) name: &'static str,
+    pub(super) may: &'static [&'static str],
+    /// But not on these.
+    pub(super) never: &'static [&'static str],
+    /// Drivers may be named in `wire_up.rs` only.
+    pub(super) drivers_in_wire_up: bool,
+}
+
+const fn folder(name: &'static str, may: &'static [&'static str]) -> Folder {
+    Folder { name, may, never: &[], drivers_in_wire_up: false }
+}
+
+const fn shell(name: &'static str) -> Folder {
+    Folder { drivers_in_wire_up: true, ..folder(name, &["api", "planner", "ports", "proto", "drivers/*"]) }
+}
+
+pub(super) const FOLDERS: &[Folder] = &[
+    folder("api", &[]),
+    folder("planner", &["api"]),
+    folder("ports", &["planner"]),
+    folder("proto", &[]),
+    folder("drivers/spdk-sys", &[]),
+    folder("drivers/linux-sys", &[]),
+    folder("drivers/*", &["ports", "planner"]),
+    folder("spdk-target", &["drivers/spdk-sys"]),
+    shell("controller"),
+    shell("dpu-agent"),
+    folder("apiserver", &["api", "planner", "proto"]),
+    folder("boot", &["planner", "proto"]),
+    folder("csi", &["api", "planner", "proto"]),
+    folder("cni", &["proto"]),
+    folder("bmctl", &["api", "planner", "proto"]),
+    Folder { never: &["controller", "dpu-agent", "apiserver"], ..folder("sandbox", &["*"]) },
+    folder("tests", &["*"]),
+    folder("benches", &["*"]),
+    folder("xtask", &["*"]),
+];
+
+/// Who may depend on the first may depend on the second: its words are in the first's signatures.
+pub(super) const IMPLIED: &[(&str, &str)] = &[("planner", "api")];
+
+/// What tests of any folder may use besides.
+pub(super) const FOR_TESTS: &[&str] = &["sandbox"];
+
+/// Folders that decide only, and what they may not reach by any path of normal dependencies.
+pub(super) const PURE: &[&str] = &["planner", "api"];
+pub(super) const IMPURE: &[&str] = &["tokio", "hyper", "tonic", "rand", "getrandom"];
+
+/// The only folders with `unsafe`.
+pub(super) const UNSAFE: &[&str] = &["drivers/spdk-sys", "drivers/linux-sys"];
