@@ -218,6 +218,8 @@ pub struct Disk {
     pub source: DiskSource,
     /// Not below the image's; only grows, online where the back end and the bus can. Default: the image's size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    // The length bounds what the API server expects the rules to cost; without it it refuses the definition.
+    #[schemars(extend("maxLength" = 32))]
     #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))").message("size must be a positive quantity such as 40Gi"))]
     pub size: Option<Quantity>,
     /// The StorageClass of the claim. Immutable. Default: the image's.
