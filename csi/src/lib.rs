@@ -1,1 +1,43 @@
+//! `csi.metalplane.io`: a CSI driver whose volumes are raw image files in a folder on a filesystem that can share
+//! blocks between files (XFS, btrfs). Clones and snapshots are reflinks, made in milliseconds whatever the size.
+//!
+//! ```text
+//!  external-provisioner, -attacher, -resizer, -snapshotter        kubelet
+//!                 │                                                  │
+//!        controller_service ──────────┐                    node_service ── registration
+//!                                     ▼                              │
+//!                       pool: files and records  <── looks up ──  node: loop devices, mounts
+//!                       <pool>/volumes/<handle>/{disk.img,volume.json}
+//!                       <pool>/snapshots/<id>/{disk.img,snapshot.json}
+//!                       <pool>/nodes/<node id>      "the node plugin of this node has this pool"
+//! ```
+//!
+//! A bare-metal machine's disk does not pass through the node service: the DPU agent reads `volume_context`, which is
+//! exactly `{pool, format: "raw"}`, and opens `<pool>/volumes/<handle>/disk.img` itself. The node service is for pods
+//! on ordinary nodes: a loop device, and for `volumeMode: Filesystem` ext4 or XFS on it.
+//!
+//! * **Retries and crashes.** A handle is a hash of the CSI name, so a retry finds what the first try made. Everything is
+//!   built in a `.tmp-` folder, synced and renamed into place: it is there whole or not at all. Leftovers are removed
+//!   at start. All changes of a pool are made under one `flock` on it, so several processes may share a pool.
+//! * **Sizes.** Sparse files, a multiple of 1 MiB. A pool may be overcommitted; one volume may not be larger than its pool.
+//! * **Snapshots** report the image's size, so a restore cannot ask for less. They hold what the image's writer has
+//!   flushed (crash consistent) and do not depend on the volume: either may be deleted first.
+//! * **Expansion** is online. The file grows here. Who has it open learns of it in its own way: a DPU agent by itself,
+//!   an ordinary node by `NodeExpandVolume`, which is why `node_expansion_required` is true exactly while the volume is
+//!   published to a node. Not published: `NodeStageVolume` takes the new size and grows the filesystem.
+//! * **Use.** `ControllerPublishVolume` is kept in `volume.json`; such a volume is not deleted. An attachment to a
+//!   bare-metal machine is not published (its attacher is `native.metalplane.io`); finalizers protect it.
 
+pub mod args;
+pub mod controller_service;
+pub mod identity;
+pub mod node;
+pub mod node_service;
+pub mod pool;
+pub mod pools;
+pub mod registration;
+pub mod server;
+mod wire;
+
+/// The driver's name: the CSIDriver object, `spec.csi.driver` of a PersistentVolume, folders below kubelet's.
+pub const DRIVER: &str = "csi.metalplane.io";

@@ -1,0 +1,130 @@
+//! The only reader of flags and environment.
+
+use crate::{DRIVER, pool::is_node_id};
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+
+/// The CSI driver csi.metalplane.io: volumes, clones and snapshots as reflinked image files.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "csi", version)]
+pub struct Args {
+    /// Where the driver listens.
+    #[arg(long, default_value = "unix:///csi/csi.sock", value_parser = unix_path)]
+    pub csi_address: PathBuf,
+
+    /// Which services to serve.
+    #[arg(long, value_enum, default_value_t = Mode::All)]
+    pub mode: Mode,
+
+    /// This node's name; needed by the node service.
+    #[arg(long, env = "NODE_NAME", required_if_eq_any = [("mode", "node"), ("mode", "all")], value_parser = node_id)]
+    pub node_id: Option<String>,
+
+    /// A pool: the name that a StorageClass gives in parameters.pool, and its folder. May be repeated. The folder has
+    /// to be the same path wherever the pool is used.
+    #[arg(long = "pool", value_name = "NAME=DIR", required = true, value_parser = pool)]
+    pub pools: Vec<(String, PathBuf)>,
+
+    /// The driver's socket as kubelet sees it, for example /var/lib/kubelet/plugins/csi.metalplane.io/csi.sock. With it
+    /// the driver registers itself with kubelet.
+    #[arg(long, value_name = "PATH")]
+    pub kubelet_registration_path: Option<PathBuf>,
+
+    /// The folder in which kubelet looks for plugins.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/plugins_registry")]
+    pub plugin_registration_dir: PathBuf,
+
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// What to log: a level, or directives such as csi=debug,tonic=warn.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub log_filter: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    Controller,
+    Node,
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Args {
+    /// The node id where the node service is to be served.
+    pub fn node(&self) -> Option<&str> {
+        self.node_id.as_deref().filter(|_| self.mode != Mode::Controller)
+    }
+
+    pub fn serves_controller(&self) -> bool {
+        self.mode != Mode::Node
+    }
+
+    pub fn registration_socket(&self) -> PathBuf {
+        self.plugin_registration_dir.join(format!("{DRIVER}-reg.sock"))
+    }
+}
+
+fn unix_path(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix://").or(text.strip_prefix("unix:")).unwrap_or(text);
+    if path.starts_with('/') { Ok(path.into()) } else { Err("write unix:///absolute/path".into()) }
+}
+
+fn node_id(text: &str) -> Result<String, String> {
+    if is_node_id(text) {
+        Ok(text.into())
+    } else {
+        Err("a node name is lower-case letters, digits, '-' and '.'".into())
+    }
+}
+
+fn pool(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, dir) = text.split_once('=').ok_or("write NAME=DIR")?;
+    let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    if !(1..=63).contains(&name.len()) || !name.bytes().all(known) {
+        return Err("a pool's name is 1 to 63 lower-case letters, digits and '-'".into());
+    }
+    if dir.starts_with('/') { Ok((name.into(), dir.into())) } else { Err("DIR is an absolute path".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Args, Mode};
+    use clap::Parser;
+    use std::path::Path;
+
+    fn parse(flags: &[&str]) -> Result<Args, String> {
+        Args::try_parse_from([&["csi"], flags].concat()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_usual_flags() {
+        let args = parse(&["--node-id", "dpu-1", "--pool", "fast=/p/a", "--pool", "slow=/p/b"]).expect("valid flags");
+        assert_eq!(args.csi_address, Path::new("/csi/csi.sock"));
+        assert_eq!((args.mode, args.node(), args.pools.len()), (Mode::All, Some("dpu-1"), 2));
+        let socket = Path::new("/var/lib/kubelet/plugins_registry/csi.metalplane.io-reg.sock");
+        assert_eq!(args.registration_socket(), socket);
+    }
+
+    #[test]
+    fn a_controller_needs_no_node_and_nobody_goes_without_a_pool() {
+        let args = parse(&["--mode", "controller", "--pool", "fast=/p"]).expect("valid flags");
+        assert!(args.node().is_none() && args.serves_controller());
+        assert!(parse(&["--mode", "node", "--pool", "fast=/p"]).is_err());
+        assert!(parse(&["--mode", "controller"]).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused() {
+        for flags in [["--pool", "fast"], ["--pool", "Fast=/p"], ["--pool", "fast=p"], ["--pool", "=/p"]] {
+            assert!(parse(&[&["--mode", "controller"], &flags[..]].concat()).is_err(), "{flags:?}");
+        }
+        assert!(parse(&["--pool", "a=/p", "--node-id", "../x"]).is_err());
+        assert!(parse(&["--pool", "a=/p", "--node-id", "n", "--csi-address", "tcp://1.2.3.4:5"]).is_err());
+    }
+}

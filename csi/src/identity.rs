@@ -1,0 +1,46 @@
+//! Who this driver is.
+
+use crate::DRIVER;
+use proto::csi::v1::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    PluginCapability, ProbeRequest, ProbeResponse,
+    identity_server::Identity,
+    plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion},
+};
+use tonic::{Request, Response, Status};
+
+#[derive(Debug, Clone)]
+pub struct IdentityService {
+    pub serves_controller: bool,
+}
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse {
+            name: DRIVER.into(),
+            vendor_version: env!("CARGO_PKG_VERSION").into(),
+            ..Default::default()
+        }))
+    }
+
+    /// The same from every process of the driver, but that a node's has no controller service to offer.
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let controller = Type::Service(Service { r#type: service::Type::ControllerService.into() });
+        let online = Type::VolumeExpansion(VolumeExpansion { r#type: volume_expansion::Type::Online.into() });
+        let types = self.serves_controller.then_some(controller).into_iter().chain([online]);
+        let capabilities = types.map(|r#type| PluginCapability { r#type: Some(r#type) }).collect();
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    /// The pools were opened before the socket was: whoever can ask has a driver that is ready.
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        Ok(Response::new(ProbeResponse { ready: Some(true) }))
+    }
+}

@@ -1,0 +1,87 @@
+//! Loop devices, found by what they are on: nothing has to be remembered between two calls or two processes.
+
+use super::command::{CommandError, run};
+use serde::Deserialize;
+use serde_json::Value;
+use std::{
+    ffi::OsStr,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LoopDevice {
+    pub path: PathBuf,
+    pub read_only: bool,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    loopdevices: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: PathBuf,
+    #[serde(rename = "back-file")]
+    file: Option<String>,
+    #[serde(rename = "back-ino")]
+    inode: Value,
+    #[serde(rename = "back-maj:min")]
+    device: Option<String>,
+    ro: Value,
+}
+
+impl LoopDevice {
+    /// The device on this image. An image that is deleted already is known by its path.
+    pub(super) fn find(image: &Path) -> Result<Option<LoopDevice>, CommandError> {
+        let columns = "NAME,BACK-FILE,BACK-INO,BACK-MAJ:MIN,RO";
+        let answer = run("losetup", &["--list", "--json", "--output", columns].map(OsStr::new))?;
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        let listing: Listing = serde_json::from_str(&answer)
+            .map_err(|_| CommandError::Answer { program: "losetup", answer: answer.clone() })?;
+        let identity = image.metadata().ok().map(|meta| {
+            let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+            (meta.ino().to_string(), format!("{major}:{minor}"))
+        });
+        let gone = format!("{} (deleted)", image.display());
+        let ours = |entry: &Entry| match &identity {
+            Some((inode, device)) => plain(&entry.inode) == *inode && entry.device.as_ref() == Some(device),
+            None => entry.file.as_ref() == Some(&gone),
+        };
+        let found = listing.loopdevices.into_iter().find(ours);
+        Ok(found.map(|it| LoopDevice { read_only: ["true", "1"].contains(&plain(&it.ro).as_str()), path: it.name }))
+    }
+
+    /// The device on this image, made if there is none.
+    pub(super) fn attach(image: &Path, read_only: bool) -> Result<LoopDevice, CommandError> {
+        if let Some(present) = LoopDevice::find(image)? {
+            return Ok(present);
+        }
+        let mut arguments: Vec<&OsStr> = vec!["--find".as_ref(), "--show".as_ref(), "--nooverlap".as_ref()];
+        arguments.extend(read_only.then_some(OsStr::new("--read-only")));
+        arguments.push(image.as_ref());
+        Ok(LoopDevice { path: run("losetup", &arguments)?.into(), read_only })
+    }
+
+    pub(super) fn detach(&self) -> Result<(), CommandError> {
+        run("losetup", &["--detach".as_ref(), self.path.as_ref()]).map(drop)
+    }
+
+    /// The image has grown: so does the device.
+    pub(super) fn take_new_size(&self) -> Result<(), CommandError> {
+        run("losetup", &["--set-capacity".as_ref(), self.path.as_ref()]).map(drop)
+    }
+
+    /// `loop7`: what mounts of it are called.
+    pub(super) fn name(&self) -> &str {
+        self.path.file_name().and_then(OsStr::to_str).unwrap_or_default()
+    }
+}
+
+/// util-linux writes numbers and booleans as such, or, in some releases, as strings.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned())
+}

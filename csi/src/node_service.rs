@@ -1,0 +1,291 @@
+//! CSI's Node service, for pods on ordinary nodes: reads the request, calls [`crate::node`], words the answer.
+
+use crate::{
+    node::{self, ExpandError, PublishError, StageError, Stats, StatsError, TakeDownError, Target, Usage},
+    pool::Handle,
+    pools::Pools,
+    wire,
+};
+use proto::csi::v1::{
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
+    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse, VolumeCapability, VolumeUsage,
+    node_server::Node,
+    node_service_capability::{Rpc, Type, rpc},
+    volume_capability::{AccessType, access_mode::Mode},
+    volume_usage::Unit,
+};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+use tonic::{Request, Response, Status};
+
+#[derive(Debug, Clone)]
+pub struct NodeService {
+    pools: Arc<Pools>,
+    node_id: String,
+    busy: Arc<Mutex<HashSet<String>>>,
+}
+
+const CAPABILITIES: [rpc::Type; 4] = [
+    rpc::Type::StageUnstageVolume,
+    rpc::Type::GetVolumeStats,
+    rpc::Type::ExpandVolume,
+    rpc::Type::SingleNodeMultiWriter,
+];
+
+/// One operation per volume at a time: what each finds on the node is then its own doing.
+struct Busy {
+    all: Arc<Mutex<HashSet<String>>>,
+    volume: String,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.volume);
+    }
+}
+
+impl NodeService {
+    pub fn new(pools: Arc<Pools>, node_id: &str) -> NodeService {
+        NodeService { pools, node_id: node_id.into(), busy: Arc::default() }
+    }
+
+    /// Runs one operation on a thread of its own, since programs are waited for, and logs what came of it.
+    async fn run<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        volume: &str,
+        act: impl FnOnce(&Pools) -> Result<T, Status> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let new = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.into());
+        if !new {
+            return Err(Status::aborted(format!("volume {volume} has an operation under way: try again")));
+        }
+        let busy = Busy { all: self.busy.clone(), volume: volume.into() };
+        let (pools, started) = (self.pools.clone(), Instant::now());
+        // The guard goes along: a caller that gives up does not end the operation.
+        let result = tokio::task::spawn_blocking(move || {
+            let _busy = busy;
+            act(&pools)
+        });
+        let result = result.await.unwrap_or_else(|error| Err(Status::internal(format!("{operation}: {error}"))));
+        let ms = started.elapsed().as_millis();
+        match &result {
+            Ok(_) => tracing::debug!(operation, volume, ms, "done"),
+            Err(status) => tracing::warn!(operation, volume, ms, code = ?status.code(), "{}", status.message()),
+        }
+        result.map(Response::new)
+    }
+}
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn node_stage_volume(
+        &self,
+        request: Request<NodeStageVolumeRequest>,
+    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
+        wire::required("staging_target_path", &request.staging_target_path)?;
+        let (target, mode) = target(request.volume_capability.as_ref())?;
+        let published = request.publish_context.get(wire::READ_ONLY).is_some_and(|value| value == "true");
+        let read_only = published || mode == Mode::SingleNodeReaderOnly;
+        self.run("NodeStageVolume", &id, move |pools| {
+            let image = image(pools, &request.volume_id)?;
+            node::stage(&image, &target, read_only, Path::new(&request.staging_target_path))?;
+            Ok(NodeStageVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<NodeUnstageVolumeRequest>,
+    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
+        let NodeUnstageVolumeRequest { volume_id, staging_target_path } = request.into_inner();
+        wire::required("staging_target_path", &staging_target_path)?;
+        wire::required("volume_id", &volume_id)?;
+        self.run("NodeUnstageVolume", &volume_id.clone(), move |pools| {
+            // A volume that is gone may have left its device, in any of the pools.
+            let handle = Handle::parse(&volume_id);
+            for image in handle.iter().flat_map(|handle| pools.iter().map(|pool| pool.image(handle))) {
+                node::unstage(&image, Path::new(&staging_target_path))?;
+            }
+            Ok(NodeUnstageVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
+        wire::required("target_path", &request.target_path)?;
+        let (target, mode) = target(request.volume_capability.as_ref())?;
+        if request.staging_target_path.is_empty() {
+            return Err(Status::failed_precondition("staging_target_path is missing"));
+        }
+        let read_only = request.readonly || mode == Mode::SingleNodeReaderOnly;
+        self.run("NodePublishVolume", &id, move |pools| {
+            let image = image(pools, &request.volume_id)?;
+            let single = mode == Mode::SingleNodeSingleWriter;
+            let (staging, path) = (Path::new(&request.staging_target_path), Path::new(&request.target_path));
+            node::publish(&image, &target, read_only, single, staging, path)?;
+            Ok(NodePublishVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
+        let NodeUnpublishVolumeRequest { volume_id, target_path } = request.into_inner();
+        wire::required("volume_id", &volume_id)?;
+        wire::required("target_path", &target_path)?;
+        self.run("NodeUnpublishVolume", &volume_id, move |_| {
+            node::unpublish(Path::new(&target_path))?;
+            Ok(NodeUnpublishVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        let NodeGetVolumeStatsRequest { volume_id, volume_path, .. } = request.into_inner();
+        wire::required("volume_id", &volume_id)?;
+        wire::required("volume_path", &volume_path)?;
+        self.run("NodeGetVolumeStats", &volume_id.clone(), move |pools| {
+            let handle = wire::existing(&volume_id)?;
+            let (pool, volume) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
+            let usage = match node::stats(&pool.image(&handle), Path::new(&volume_path))? {
+                Stats::Block => vec![VolumeUsage {
+                    total: wire::bytes(volume.record.size_bytes),
+                    unit: Unit::Bytes.into(),
+                    ..Default::default()
+                }],
+                Stats::Filesystem { bytes, inodes } => vec![usage(bytes, Unit::Bytes), usage(inodes, Unit::Inodes)],
+            };
+            Ok(NodeGetVolumeStatsResponse { usage })
+        })
+        .await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        let NodeExpandVolumeRequest { volume_id, volume_path, .. } = request.into_inner();
+        wire::required("volume_id", &volume_id)?;
+        wire::required("volume_path", &volume_path)?;
+        self.run("NodeExpandVolume", &volume_id.clone(), move |pools| {
+            let handle = wire::existing(&volume_id)?;
+            let (pool, volume) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
+            node::expand(&pool.image(&handle), Path::new(&volume_path))?;
+            Ok(NodeExpandVolumeResponse { capacity_bytes: wire::bytes(volume.record.size_bytes) })
+        })
+        .await
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        let capability =
+            |kind: rpc::Type| NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) };
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities: CAPABILITIES.map(capability).into() }))
+    }
+
+    async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
+        Ok(Response::new(NodeGetInfoResponse { node_id: self.node_id.clone(), ..Default::default() }))
+    }
+}
+
+fn target(capability: Option<&VolumeCapability>) -> Result<(Target, Mode), Status> {
+    let capability = capability.ok_or_else(|| Status::invalid_argument("volume_capability is missing"))?;
+    if let Some(why) = wire::unsupported(std::slice::from_ref(capability)) {
+        return Err(Status::failed_precondition(why));
+    }
+    let target = match &capability.access_type {
+        Some(AccessType::Mount(mount)) => {
+            Target::Filesystem { kind: mount.fs_type.clone(), options: mount.mount_flags.clone() }
+        }
+        _ => Target::Block,
+    };
+    Ok((target, wire::mode(capability)))
+}
+
+fn image(pools: &Pools, volume_id: &str) -> Result<PathBuf, Status> {
+    let handle = wire::existing(volume_id)?;
+    let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(volume_id))?;
+    Ok(pool.image(&handle))
+}
+
+fn usage(usage: Usage, unit: Unit) -> VolumeUsage {
+    VolumeUsage {
+        available: wire::bytes(usage.available),
+        total: wire::bytes(usage.total),
+        used: wire::bytes(usage.used),
+        unit: unit.into(),
+    }
+}
+
+impl From<StageError> for Status {
+    fn from(error: StageError) -> Status {
+        let message = error.to_string();
+        match error {
+            StageError::Taken { .. } | StageError::Attached(_) => Status::already_exists(message),
+            StageError::Content { .. } | StageError::BlankReadOnly => Status::failed_precondition(message),
+            StageError::Command(_) | StageError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<PublishError> for Status {
+    fn from(error: PublishError) -> Status {
+        let message = error.to_string();
+        match error {
+            PublishError::Incompatible { .. } => Status::already_exists(message),
+            PublishError::NotStaged(_) | PublishError::SecondTarget(_) | PublishError::WritableDevice => {
+                Status::failed_precondition(message)
+            }
+            PublishError::Command(_) | PublishError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<TakeDownError> for Status {
+    fn from(error: TakeDownError) -> Status {
+        Status::internal(error.to_string())
+    }
+}
+
+impl From<ExpandError> for Status {
+    fn from(error: ExpandError) -> Status {
+        let message = error.to_string();
+        match error {
+            ExpandError::NotAttached => Status::failed_precondition(message),
+            ExpandError::Command(_) | ExpandError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<StatsError> for Status {
+    fn from(error: StatsError) -> Status {
+        let message = error.to_string();
+        match error {
+            StatsError::NotThere(_) => Status::not_found(message),
+            StatsError::Io { .. } | StatsError::Command(_) | StatsError::Mount(_) => Status::internal(message),
+        }
+    }
+}

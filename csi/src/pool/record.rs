@@ -1,0 +1,66 @@
+//! What stands beside an image.
+
+use super::Handle;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// `volume.json`, with the handle, which is the folder's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub handle: Handle,
+    pub record: VolumeRecord,
+}
+
+/// `snapshot.json`, with the id, which is the folder's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    pub id: Handle,
+    pub record: SnapshotRecord,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VolumeRecord {
+    /// The name that the caller of CreateVolume chose.
+    pub name: String,
+    pub size_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub source: Option<ContentSource>,
+    pub created: Timestamp,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub published: Vec<Publication>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SnapshotRecord {
+    pub name: String,
+    /// The image's size: what a restore has to ask for at least.
+    pub size_bytes: u64,
+    pub source_volume: String,
+    pub created: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ContentSource {
+    Snapshot(String),
+    Volume(String),
+}
+
+/// A node that ControllerPublishVolume gave the volume to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Publication {
+    pub node: String,
+    pub read_only: bool,
+}
+
+impl std::fmt::Display for ContentSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ContentSource::Snapshot(id) => write!(f, "snapshot {id}"),
+            ContentSource::Volume(handle) => write!(f, "volume {handle}"),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Snapshots: reflinks of a volume's image that nobody writes.
+
+use super::{
+    Fault, Handle, IMAGE, Pool, SNAPSHOT_RECORD, Snapshot, VOLUME_RECORD, files, record::SnapshotRecord,
+    record::VolumeRecord,
+};
+use jiff::Timestamp;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    #[error("volume {0} does not exist")]
+    NoSuchVolume(String),
+    #[error("snapshot {id} of that name exists, of volume {of}: choose another name")]
+    Incompatible { id: Handle, of: String },
+    #[error(transparent)]
+    Io(#[from] Fault),
+}
+
+impl Pool {
+    /// Takes a snapshot, or finds the one that an earlier try took.
+    pub fn create_snapshot(&self, name: &str, volume: &Handle) -> Result<Snapshot, SnapshotError> {
+        let id = Handle::of_snapshot(name);
+        let _lock = self.lock()?;
+        if let Some(snapshot) = self.snapshot(&id)? {
+            let record = &snapshot.record;
+            if record.source_volume != volume.as_str() || record.name != name {
+                return Err(SnapshotError::Incompatible { id, of: record.source_volume.clone() });
+            }
+            return Ok(snapshot);
+        }
+        let folder = self.volumes_dir().join(volume.as_str());
+        let Some(source) = files::read_record::<VolumeRecord>(&folder.join(VOLUME_RECORD))? else {
+            return Err(SnapshotError::NoSuchVolume(volume.to_string()));
+        };
+        let record = SnapshotRecord {
+            name: name.into(),
+            size_bytes: source.size_bytes,
+            source_volume: volume.to_string(),
+            created: Timestamp::now(),
+        };
+        files::build(&self.snapshots_dir(), id.as_str(), |unfinished| {
+            let image = unfinished.join(IMAGE);
+            let copy = files::reflink(&folder.join(IMAGE), &image)?;
+            // An expansion that crashed after growing the file has not happened yet.
+            files::at("set the size of", &image, copy.set_len(record.size_bytes))?;
+            files::at("sync", &image, copy.sync_all())?;
+            files::write_record(unfinished, SNAPSHOT_RECORD, &record)
+        })?;
+        Ok(Snapshot { id, record })
+    }
+
+    /// Deleting what is not there is success. Volumes made from it do not depend on it.
+    pub fn delete_snapshot(&self, id: &Handle) -> Result<(), Fault> {
+        let _lock = self.lock()?;
+        files::discard(&self.snapshots_dir(), id.as_str())
+    }
+
+    pub fn snapshot(&self, id: &Handle) -> Result<Option<Snapshot>, Fault> {
+        let path = self.snapshots_dir().join(id.as_str()).join(SNAPSHOT_RECORD);
+        Ok(files::read_record(&path)?.map(|record| Snapshot { id: id.clone(), record }))
+    }
+
+    /// All snapshots, ordered by id.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>, Fault> {
+        let ids = self.handles(&self.snapshots_dir())?;
+        ids.iter().filter_map(|id| self.snapshot(id).transpose()).collect()
+    }
+}

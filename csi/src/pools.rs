@@ -1,0 +1,91 @@
+//! The pools of this process. A handle is looked for in all of them: most CSI calls do not say which pool they mean.
+
+use crate::pool::{ContentSource, Fault, Handle, OpenError, Pool, Snapshot, Volume};
+use std::{collections::BTreeMap, path::PathBuf};
+
+#[derive(Debug)]
+pub struct Pools(BTreeMap<String, Pool>);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ChooseError {
+    #[error("there is no pool {asked}; this driver has: {known}")]
+    Unknown { asked: String, known: String },
+    #[error("this driver has several pools ({known}): name one in the StorageClass, parameters.pool")]
+    NotNamed { known: String },
+    #[error(
+        "{what} is in pool {there}, and blocks are shared within one pool only: use a StorageClass with pool {there}"
+    )]
+    SourceElsewhere { what: ContentSource, there: String },
+    #[error("the source, {0}, does not exist")]
+    NoSource(ContentSource),
+    #[error(transparent)]
+    Io(#[from] Fault),
+}
+
+impl Pools {
+    pub fn open<'a>(dirs: impl IntoIterator<Item = (&'a str, &'a PathBuf)>) -> Result<Pools, OpenError> {
+        let open = |(name, dir): (&'a str, &'a PathBuf)| Ok((name.to_owned(), Pool::open(name, dir)?));
+        Ok(Pools(dirs.into_iter().map(open).collect::<Result<_, OpenError>>()?))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Pool> {
+        self.0.values()
+    }
+
+    pub fn named(&self, name: &str) -> Result<&Pool, ChooseError> {
+        self.0.get(name).ok_or_else(|| ChooseError::Unknown { asked: name.into(), known: self.known() })
+    }
+
+    /// The pool for a new volume: the one that is named, else the source's, else the only one.
+    pub fn choose(&self, name: Option<&str>, source: Option<&ContentSource>) -> Result<&Pool, ChooseError> {
+        let named = name.map(|name| self.named(name)).transpose()?;
+        let home = source.map(|source| self.home(source)).transpose()?.flatten();
+        match (named, home) {
+            (Some(named), Some(home)) if named.name() != home.name() => Err(ChooseError::SourceElsewhere {
+                what: source.expect("a home is a source's").clone(),
+                there: home.name().into(),
+            }),
+            (Some(pool), _) | (None, Some(pool)) => Ok(pool),
+            (None, None) => match (self.0.len(), source) {
+                (1, _) => Ok(self.0.values().next().expect("there is one")),
+                (_, Some(source)) => Err(ChooseError::NoSource(source.clone())),
+                (_, None) => Err(ChooseError::NotNamed { known: self.known() }),
+            },
+        }
+    }
+
+    pub fn volume(&self, handle: &Handle) -> Result<Option<(&Pool, Volume)>, Fault> {
+        for pool in self.iter() {
+            if let Some(volume) = pool.volume(handle)? {
+                return Ok(Some((pool, volume)));
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn snapshot(&self, id: &Handle) -> Result<Option<(&Pool, Snapshot)>, Fault> {
+        for pool in self.iter() {
+            if let Some(snapshot) = pool.snapshot(id)? {
+                return Ok(Some((pool, snapshot)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn home(&self, source: &ContentSource) -> Result<Option<&Pool>, Fault> {
+        Ok(match source {
+            ContentSource::Volume(handle) => match Handle::parse(handle) {
+                Some(handle) => self.volume(&handle)?.map(|(pool, _)| pool),
+                None => None,
+            },
+            ContentSource::Snapshot(id) => match Handle::parse(id) {
+                Some(id) => self.snapshot(&id)?.map(|(pool, _)| pool),
+                None => None,
+            },
+        })
+    }
+
+    fn known(&self) -> String {
+        self.0.keys().cloned().collect::<Vec<_>>().join(", ")
+    }
+}

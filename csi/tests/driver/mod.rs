@@ -1,0 +1,54 @@
+//! The real binary, on a pool of its own.
+
+use crate::fixture::Mounted;
+use std::{
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+pub struct Driver {
+    child: Child,
+    pub socket: PathBuf,
+}
+
+impl Driver {
+    /// Starts the driver and waits until it answers on its socket.
+    pub fn start(mounted: &Mounted, flags: &[&str]) -> Driver {
+        let socket = mounted.beside().join("csi.sock");
+        let child = Command::new(env!("CARGO_BIN_EXE_csi"))
+            .arg(format!("--csi-address=unix://{}", socket.display()))
+            .arg(format!("--pool=fast={}", mounted.path().display()))
+            .arg("--node-id=node-1")
+            .args(flags)
+            .spawn()
+            .expect("the driver starts");
+        let mut driver = Driver { child, socket };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while UnixStream::connect(&driver.socket).is_err() {
+            if let Some(status) = driver.child.try_wait().expect("the driver is a child") {
+                panic!("the driver ended: {status}");
+            }
+            assert!(Instant::now() < deadline, "no answer on {}", driver.socket.display());
+            thread::sleep(Duration::from_millis(10));
+        }
+        driver
+    }
+
+    /// Ends it as kubelet would, and answers whether it ended well.
+    pub fn stop(mut self) -> bool {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal to a child");
+        self.child.wait().expect("the driver is a child").success()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Both fail when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,78 @@
+//! csi-sanity, the CSI project's own judge, against the real binary on a real XFS, for both access types. Its unedited
+//! reports and the command lines are kept in `target/judges/csi-sanity/`.
+
+mod driver;
+mod fixture;
+
+use driver::Driver;
+use fixture::Mounted;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What csi-sanity leaves out, by the reason it prints: capabilities that this driver does not have.
+const LEFT_OUT: [&str; 9] = [
+    "Modify volume not supported",
+    "Modify Volume not supported",
+    "ControllerModifyVolume not supported",
+    "GetSnapshot not supported",
+    "testnodevolumeattachlimit not enabled",
+    "GroupControllerServer",
+    "VolumeHealth not supported",
+    "StorageHealth not supported",
+    "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported",
+];
+
+#[test]
+fn csi_sanity_with_mounted_volumes() {
+    judge("csi_sanity_with_mounted_volumes", "mount");
+}
+
+#[test]
+fn csi_sanity_with_block_volumes() {
+    judge("csi_sanity_with_block_volumes", "block");
+}
+
+fn judge(test: &str, access_type: &str) {
+    let Some(sanity) = csi_sanity() else {
+        eprintln!("SKIP {test}: csi-sanity is missing: run tools/build.sh kubernetes");
+        return;
+    };
+    let Some(mounted) = Mounted::xfs(test, "40G") else { return };
+    let driver = Driver::start(&mounted, &[]);
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/judges/csi-sanity");
+    fs::create_dir_all(&kept).expect("a folder for the report");
+    let mut command = Command::new(sanity);
+    command
+        .arg(format!("--csi.endpoint=unix://{}", driver.socket.display()))
+        .arg(format!("--csi.mountdir={}", mounted.beside().join("target").display()))
+        .arg(format!("--csi.stagingdir={}", mounted.beside().join("staging").display()))
+        .arg(format!("--csi.testvolumeaccesstype={access_type}"))
+        .arg(format!("--ginkgo.junit-report={}", kept.join(format!("{access_type}.xml")).display()))
+        .args(["--ginkgo.no-color", "--ginkgo.v"]);
+    let output = command.output().expect("csi-sanity starts");
+    let report = String::from_utf8_lossy(&output.stdout);
+    fs::write(kept.join(format!("{access_type}.txt")), &output.stdout).expect("the report");
+    fs::write(kept.join(format!("{access_type}.command")), format!("{command:?}\n")).expect("the command line");
+    let summary = report.lines().rev().find(|line| line.contains(" Passed | ")).unwrap_or("no summary").to_owned();
+    eprintln!("csi-sanity, {access_type}: {summary}");
+    assert!(output.status.success() && summary.contains(" 0 Failed "), "{summary}; see {}", kept.display());
+    let unexpected: Vec<&str> = report
+        .lines()
+        .filter(|line| line.contains("[SKIPPED]") && line.contains("] ") && is_reason(line))
+        .filter(|line| !LEFT_OUT.iter().any(|reason| line.contains(reason)))
+        .collect();
+    assert!(unexpected.is_empty(), "left out: {unexpected:#?}");
+    assert!(driver.stop(), "the driver ends well");
+}
+
+/// The built csi-sanity that is newest.
+fn csi_sanity() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let folders = fs::read_dir(cache.join("metalplane/tools")).ok()?.filter_map(Result::ok);
+    let built = folders.map(|folder| folder.path().join("csi-sanity")).filter(|path| path.is_file());
+    built.max_by_key(|path| path.metadata().and_then(|meta| meta.modified()).ok())
+}
