@@ -1,1 +1,20 @@
+//! [`ports::VolumeConnector`] for volumes of our own CSI driver, `csi.metalplane.io`: raw images in a file pool that every
+//! DPU has mounted at the same path.
+//!
+//! A volume is `<pool>/volumes/<handle>/disk.img`. Connecting opens nothing: whoever emulates the disk opens the file. It
+//! checks that the volume is what it is said to be and takes two records:
+//!
+//! * the **connection record** `<records>/<uid>-<epoch>.json`, below `/run`: a restart of the agent finds it, a reboot
+//!   forgets it (docs/design/fencing.md, 15 and 17);
+//! * the **writer record** `<pool>/volumes/<handle>/writer.json` of a read-write connection: the identity and the epoch of
+//!   the last writer, on the storage itself. The epoch of a volume's hold only grows, so a connect with an epoch below
+//!   the recorded one is a silent holder that woke up, and is refused.
+//!
+//! The writer record is checked at connect only and stops no write that is under way. It is no fence, and
+//! [`ports::VolumeConnector::fence`] says `None`.
 
+mod connector;
+mod records;
+mod volume;
+
+pub use connector::{DRIVER, FileConnector};

@@ -1,1 +1,36 @@
+//! A client of the Open vSwitch Database Management Protocol (RFC 7047 and what `ovsdb-server(7)` adds to it), and
+//! [`ports::Switch`] on a real Open vSwitch.
+//!
+//! | layer | file | knows |
+//! |---|---|---|
+//! | stream | `address.rs`, `wire.rs` | how to connect; where a JSON message ends |
+//! | connection | `client.rs` | request ids, time limits, echo both ways |
+//! | language | `value.rs`, `schema.rs`, `transact.rs`, `monitor.rs` | RFC 7047 sections 3.2, 5.1, 5.2 and 4.1.5 |
+//! | copy | `cache.rs`, `session.rs` | merging updates; reconnecting and resuming |
+//! | switch | `switch.rs` | the Open_vSwitch database: Bridge, Port, Interface |
+//! | guest | `guest.rs`, `sighting.rs`, `frames.rs`, `packet.rs`, `link.rs` | whether somebody answers behind a port |
+//!
+//! The layers down to "copy" know no table and serve the OVN north-bound database too.
 
+pub mod address;
+pub mod cache;
+pub mod client;
+mod error;
+mod frames;
+mod guest;
+mod link;
+pub mod monitor;
+mod packet;
+pub mod schema;
+pub mod session;
+mod sighting;
+pub mod switch;
+pub mod transact;
+pub mod value;
+pub mod wire;
+
+pub use address::Address;
+pub use error::Error;
+pub use session::{Link, Schedule, Session, SessionConfig};
+pub use switch::OpenVSwitch;
+pub use transact::Transaction;

@@ -1,1 +1,210 @@
-//! What every implementation of the port must do.
+//! What every [`Switch`] promises, run on a [`Bench`] that the driver's test provides.
+
+use crate::switch::{GuestObserved, PortObserved, SwitchPort};
+use crate::{ErrorClass, Switch};
+use async_trait::async_trait;
+use planner::exposure::ExposureId;
+use std::net::IpAddr;
+
+/// A switch that nobody else uses, with devices to plug and guests behind them.
+#[async_trait]
+pub trait Bench: Send + Sync {
+    type Switch: Switch;
+
+    /// A new handle on the same switch, as after a restart of the agent.
+    async fn open(&self) -> Self::Switch;
+
+    /// A network device that exists and that nobody has plugged; another one for each number from 0 to 3.
+    async fn device(&self, number: u8) -> String;
+
+    /// A device that somebody else has plugged into the same switch.
+    async fn foreign_device(&self) -> String;
+
+    /// Starts the guest behind the device with this number, with this MAC and address.
+    async fn start_guest(&self, number: u8, mac: &str, address: IpAddr);
+
+    async fn stop_guest(&self, number: u8);
+
+    /// Lets a little time pass: about 20 ms, or a step of a simulated clock.
+    async fn pause(&self);
+}
+
+/// How many pauses an eventual promise may take: 20 s on a real switch.
+const PATIENCE: usize = 1_000;
+
+/// Runs every check, each from an empty switch to an empty switch.
+pub async fn suite(bench: &impl Bench) {
+    plugs_and_unplugs(bench).await;
+    never_takes_what_is_not_its_own(bench).await;
+    epochs_do_not_mix(bench).await;
+    a_missing_device_is_told(bench).await;
+    sees_the_guest(bench).await;
+}
+
+fn port(uid: &str, epoch: u64, device: &str, last: u8) -> SwitchPort {
+    SwitchPort {
+        id: ExposureId { uid: uid.to_owned(), epoch },
+        device: device.to_owned(),
+        mac: format!("02:00:00:00:10:{last:02x}"),
+        logical_port: format!("logical-{uid}"),
+    }
+}
+
+async fn listed(switch: &impl Switch) -> Vec<PortObserved> {
+    let mut ports = switch.list().await.expect("list");
+    ports.sort_by(|a, b| a.port.id.cmp(&b.port.id));
+    ports
+}
+
+async fn wanted(switch: &impl Switch) -> Vec<SwitchPort> {
+    listed(switch).await.into_iter().map(|seen| seen.port).collect()
+}
+
+async fn class_of_plug(switch: &impl Switch, port: &SwitchPort) -> Option<ErrorClass> {
+    switch.plug(port).await.err().map(|error| error.class)
+}
+
+async fn plugs_and_unplugs(bench: &impl Bench) {
+    let switch = bench.open().await;
+    assert_eq!(listed(&switch).await, [], "an empty switch lists nothing");
+    let first = port("a", 1, &bench.device(0).await, 1);
+    let second = port("b", 7, &bench.device(1).await, 2);
+
+    switch.plug(&first).await.expect("plug");
+    assert_eq!(wanted(&switch).await, std::slice::from_ref(&first), "a plugged port is listed at once");
+    switch.plug(&first).await.expect("plugging again changes nothing");
+    switch.plug(&second).await.expect("plug a second port");
+    assert_eq!(wanted(&switch).await, [first.clone(), second.clone()]);
+    forwards(bench, &switch, &first).await;
+
+    let after_restart = bench.open().await;
+    assert_eq!(wanted(&after_restart).await, [first.clone(), second.clone()], "a new handle lists the same");
+    after_restart.plug(&first).await.expect("adopted by UID and epoch");
+
+    switch.unplug(&first.id).await.expect("unplug");
+    assert_eq!(wanted(&switch).await, std::slice::from_ref(&second), "an unplugged port is gone at once");
+    switch.unplug(&first.id).await.expect("unplugging again is a success");
+    switch.unplug(&ExposureId { uid: "never".to_owned(), epoch: 1 }).await.expect("never plugged is a success");
+    switch.unplug(&second.id).await.expect("unplug");
+    assert_eq!(wanted(&switch).await, []);
+}
+
+async fn forwards(bench: &impl Bench, switch: &impl Switch, port: &SwitchPort) {
+    let mut last = Vec::new();
+    for _ in 0..PATIENCE {
+        last = listed(switch).await;
+        let mine = last.iter().find(|seen| seen.port.id == port.id).expect("a plugged port stays listed");
+        if mine.forwarding {
+            assert_eq!(mine.error, None, "a forwarding port has no error");
+            return;
+        }
+        bench.pause().await;
+    }
+    panic!("port {:?} never forwarded: {last:?}", port.id);
+}
+
+async fn never_takes_what_is_not_its_own(bench: &impl Bench) {
+    let switch = bench.open().await;
+    let mine = port("a", 1, &bench.device(0).await, 1);
+    switch.plug(&mine).await.expect("plug");
+
+    let thief = SwitchPort { device: mine.device.clone(), ..port("b", 1, "", 2) };
+    assert_eq!(class_of_plug(&switch, &thief).await, Some(ErrorClass::Conflict), "the device has another owner");
+    let foreign = port("c", 1, &bench.foreign_device().await, 3);
+    assert_eq!(class_of_plug(&switch, &foreign).await, Some(ErrorClass::Conflict), "the device is not ours");
+    let other_mac = SwitchPort { mac: "02:00:00:00:10:ff".to_owned(), ..mine.clone() };
+    assert_eq!(class_of_plug(&switch, &other_mac).await, Some(ErrorClass::Conflict), "other parameters, same id");
+
+    assert_eq!(
+        wanted(&switch).await,
+        std::slice::from_ref(&mine),
+        "refusals change nothing, and foreign ports are not listed"
+    );
+    switch.unplug(&mine.id).await.expect("unplug");
+}
+
+async fn epochs_do_not_mix(bench: &impl Bench) {
+    let switch = bench.open().await;
+    let device = bench.device(0).await;
+    let old = port("a", 1, &device, 1);
+    let new = port("a", 2, &device, 1);
+    switch.plug(&old).await.expect("plug");
+    assert_eq!(class_of_plug(&switch, &new).await, Some(ErrorClass::Conflict), "the old epoch has to leave first");
+    switch.unplug(&new.id).await.expect("another epoch is not plugged: success");
+    assert_eq!(wanted(&switch).await, std::slice::from_ref(&old), "unplugging another epoch leaves this one");
+
+    let elsewhere = SwitchPort { device: bench.device(1).await, ..new.clone() };
+    assert_eq!(class_of_plug(&switch, &elsewhere).await, Some(ErrorClass::Conflict), "one epoch of a UID at a time");
+    switch.unplug(&old.id).await.expect("unplug");
+    switch.plug(&new).await.expect("the new epoch takes the freed device");
+    assert_eq!(wanted(&switch).await, std::slice::from_ref(&new));
+    switch.unplug(&new.id).await.expect("unplug");
+}
+
+/// Refused at once or listed with an error: a port that cannot forward never looks as if it could.
+async fn a_missing_device_is_told(bench: &impl Bench) {
+    let switch = bench.open().await;
+    let missing = port("a", 1, "no-such-device", 1);
+    match switch.plug(&missing).await {
+        Err(error) => assert_eq!(error.class, ErrorClass::NotFound, "{error}"),
+        Ok(()) => {
+            let mut told = None;
+            for _ in 0..PATIENCE {
+                let seen = listed(&switch).await.pop().expect("listed");
+                assert!(!seen.forwarding, "a missing device cannot forward");
+                told = seen.error;
+                if told.is_some() {
+                    break;
+                }
+                bench.pause().await;
+            }
+            let told = told.expect("the error of a missing device is never listed");
+            assert!(told.contains("no-such-device"), "the error names the device: {told}");
+            switch.unplug(&missing.id).await.expect("unplug");
+        }
+    }
+    assert_eq!(wanted(&switch).await, []);
+}
+
+async fn sees_the_guest(bench: &impl Bench) {
+    let switch = bench.open().await;
+    let port = port("a", 1, &bench.device(2).await, 9);
+    let address: IpAddr = "10.9.0.9".parse().expect("a literal address");
+    switch.plug(&port).await.expect("plug");
+    let before = switch.observe_guest(&port, &[address]).await.expect("observe");
+    assert_eq!(before, GuestObserved::default(), "nothing is known of a guest that is off");
+
+    bench.start_guest(2, &port.mac, address).await;
+    let first = answered(bench, &switch, &port, address, None).await;
+    bench.stop_guest(2).await;
+    bench.start_guest(2, &port.mac, address).await;
+    let second = answered(bench, &switch, &port, address, Some(&first)).await;
+    assert!(second.first_packet_at > first.first_packet_at, "a restart begins a new count: {first:?} {second:?}");
+    assert!(second.answered_at > first.answered_at);
+
+    bench.stop_guest(2).await;
+    switch.unplug(&port.id).await.expect("unplug");
+}
+
+/// Waits for an answer that belongs to another start of the guest than `before`.
+async fn answered(
+    bench: &impl Bench,
+    switch: &impl Switch,
+    port: &SwitchPort,
+    address: IpAddr,
+    before: Option<&GuestObserved>,
+) -> GuestObserved {
+    let mut last = GuestObserved::default();
+    for _ in 0..PATIENCE {
+        last = switch.observe_guest(port, &[address]).await.expect("observe");
+        let new_start = before.is_none_or(|before| last.first_packet_at > before.first_packet_at);
+        if new_start && last.answered_at.is_some() {
+            assert_eq!(last.answered_address, Some(address));
+            assert!(last.first_packet_at.is_some(), "an answer is a packet: {last:?}");
+            assert!(last.answered_at >= last.first_packet_at);
+            return last;
+        }
+        bench.pause().await;
+    }
+    panic!("the guest never answered: {last:?}, before: {before:?}");
+}

@@ -1,0 +1,209 @@
+//! The port itself: each verb runs on a blocking thread with a time limit, since a pool on a network may hang.
+
+use crate::records::{self, ConnectionRecord, Records, WriterRecord};
+use crate::volume::{Pools, is_name, locate};
+use async_trait::async_trait;
+use planner::exposure::ExposureId;
+use ports::emulation::Backend;
+use ports::volume::{Connection, Fence, Volume};
+use ports::{ErrorClass, PortError, VolumeConnector};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The CSI driver whose volumes these are.
+pub const DRIVER: &str = "csi.metalplane.io";
+
+/// After this the storage counts as unreachable; the thread that hangs is left to the kernel.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Clone)]
+pub struct FileConnector {
+    pools: Pools,
+    records: Records,
+}
+
+impl FileConnector {
+    /// `pools` are directories by the name that the volume attribute `pool` has. `records` has to be forgotten by a
+    /// reboot: `/run/metalplane/connections`. It is made if it is missing.
+    pub fn new(pools: BTreeMap<String, PathBuf>, records: PathBuf) -> Self {
+        Self { pools, records: Records::new(records) }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        what: String,
+        step: impl FnOnce(&Self, &str) -> Result<T, PortError> + Send + 'static,
+    ) -> Result<T, PortError> {
+        let this = self.clone();
+        let named = what.clone();
+        let thread = tokio::task::spawn_blocking(move || step(&this, &named));
+        match tokio::time::timeout(LIMIT, thread).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(join)) => Err(PortError::new(ErrorClass::Invalid, format!("{what}: {join}"))),
+            Err(_) => {
+                let cause = format!("the file system did not answer within {} s", LIMIT.as_secs());
+                Err(PortError::new(ErrorClass::Unreachable, format!("{what}: {cause}")))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl VolumeConnector for FileConnector {
+    fn driver(&self) -> &str {
+        DRIVER
+    }
+
+    fn fence(&self) -> Fence {
+        Fence::None
+    }
+
+    fn identity(&self, id: &ExposureId) -> String {
+        identity(id)
+    }
+
+    async fn connect(&self, id: &ExposureId, volume: &Volume) -> Result<Connection, PortError> {
+        let (id, volume) = (id.clone(), volume.clone());
+        let what = format!("connecting volume {} for {} epoch {}", volume.handle, id.uid, id.epoch);
+        self.blocking(what, move |this, what| connect(this, &id, &volume, what)).await
+    }
+
+    /// A connection whose file has vanished is listed with size 0: it may still be exposed, and leaving it out would
+    /// say that it is not.
+    async fn list(&self) -> Result<Vec<Connection>, PortError> {
+        let what = "listing the connected volumes of the file pools".to_owned();
+        self.blocking(what, |this, what| {
+            let records = this.records.all().map_err(|error| failed(what, &error))?;
+            records.iter().map(|record| connection(record, what)).collect()
+        })
+        .await
+    }
+
+    async fn disconnect(&self, id: &ExposureId) -> Result<(), PortError> {
+        let id = id.clone();
+        let what = format!("disconnecting the volume of {} epoch {}", id.uid, id.epoch);
+        self.blocking(what, move |this, what| {
+            check_id(&id, what)?;
+            disconnect(&this.records, &id).map_err(|error| failed(what, &error))
+        })
+        .await
+    }
+}
+
+fn identity(id: &ExposureId) -> String {
+    format!("metalplane-{}-{}", id.uid, id.epoch)
+}
+
+fn refused(what: &str, cause: impl AsRef<str>) -> PortError {
+    PortError::new(ErrorClass::Conflict, format!("{what}: {}", cause.as_ref()))
+}
+
+fn failed(what: &str, error: &io::Error) -> PortError {
+    let class = match error.kind() {
+        io::ErrorKind::NotFound => ErrorClass::NotFound,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorClass::Unauthorized,
+        io::ErrorKind::InvalidData => ErrorClass::Invalid,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ResourceBusy => ErrorClass::Busy,
+        _ => ErrorClass::Unreachable,
+    };
+    PortError::new(class, format!("{what}: {error}"))
+}
+
+fn check_id(id: &ExposureId, what: &str) -> Result<(), PortError> {
+    if is_name(&id.uid) {
+        return Ok(());
+    }
+    Err(PortError::new(ErrorClass::Invalid, format!("{what}: the UID is not 1 to 64 of a-z, 0-9 and -")))
+}
+
+fn connect(this: &FileConnector, id: &ExposureId, volume: &Volume, what: &str) -> Result<Connection, PortError> {
+    let io = |error: io::Error| failed(what, &error);
+    check_id(id, what)?;
+    let located = locate(volume, &this.pools)?;
+    regular_file_size(&located.disk()).map_err(io)?;
+    let record = ConnectionRecord {
+        id: id.into(),
+        handle: volume.handle.clone(),
+        identity: identity(id),
+        disk: located.disk(),
+        writer: located.writer(),
+        read_only: volume.read_only,
+    };
+
+    let _lock = this.records.lock().map_err(io)?;
+    if let Some(there) = this.records.get(id).map_err(io)? {
+        if (&there.disk, there.read_only) != (&record.disk, record.read_only) {
+            let cause = format!("connected already, to {} (read-only: {})", there.handle, there.read_only);
+            return Err(refused(what, cause));
+        }
+        return connection(&there, what);
+    }
+    if !record.read_only {
+        let all = this.records.all().map_err(io)?;
+        if let Some(other) = all.iter().find(|other| other.disk == record.disk && !other.read_only) {
+            let cause = format!("{} epoch {} has it connected read-write on this DPU", other.id.uid, other.id.epoch);
+            return Err(refused(what, cause));
+        }
+        take_writer_record(id, &record, what)?;
+    }
+    records::write(&this.records.path(id), &record).map_err(io)?;
+    connection(&record, what)
+}
+
+/// Refuses an epoch that is older than the last writer's, or equal to it under another UID.
+fn take_writer_record(id: &ExposureId, record: &ConnectionRecord, what: &str) -> Result<(), PortError> {
+    let io = |error: io::Error| failed(what, &error);
+    if let Some(last) = records::read::<WriterRecord>(&record.writer).map_err(io)?
+        && (last.id.epoch > id.epoch || (last.id.epoch == id.epoch && last.id.uid != id.uid))
+    {
+        let cause = format!(
+            "its last writer, {} epoch {}, was granted it later; if the VolumeHold says otherwise, remove {}",
+            last.id.uid,
+            last.id.epoch,
+            record.writer.display()
+        );
+        return Err(refused(what, cause));
+    }
+    let writer = WriterRecord { id: id.into(), identity: record.identity.clone() };
+    records::write(&record.writer, &writer).map_err(io)
+}
+
+/// The connection record goes last: if this is interrupted, it is found and done again.
+fn disconnect(all: &Records, id: &ExposureId) -> io::Result<()> {
+    let _lock = all.lock()?;
+    let Some(record) = all.get(id)? else {
+        return Ok(());
+    };
+    if !record.read_only
+        && let Some(last) = records::read::<WriterRecord>(&record.writer)?
+        && last.id == record.id
+    {
+        records::remove(&record.writer)?;
+    }
+    records::remove(&all.path(id))
+}
+
+fn connection(record: &ConnectionRecord, what: &str) -> Result<Connection, PortError> {
+    let size_bytes = match regular_file_size(&record.disk) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        size => size.map_err(|error| failed(what, &error))?,
+    };
+    Ok(Connection { id: (&record.id).into(), backend: Backend::Path(record.disk.clone()), size_bytes })
+}
+
+/// Never through a symbolic link: a volume is in its pool or it is not a volume.
+fn regular_file_size(disk: &Path) -> io::Result<u64> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", disk.display()));
+    let directory = disk.parent().unwrap_or(Path::new("/"));
+    if !fs::symlink_metadata(directory).map_err(named)?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is no directory", directory.display())));
+    }
+    let metadata = fs::symlink_metadata(disk).map_err(named)?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is no regular file", disk.display())));
+    }
+    Ok(metadata.len())
+}

@@ -1,0 +1,272 @@
+//! A lasting relation to one database: connect, read the schema, monitor, keep the cache, and all that again when the
+//! connection is lost.
+//!
+//! A lost connection keeps the cache readable ([`View::cache`] with [`View::link`] telling that it is old), and with
+//! `monitor_cond_since` the next connection fetches only what was missed. A transaction that was under way when the
+//! connection was lost is not sent again: it may have taken effect, so the caller gets `Unreachable` and looks first.
+
+use crate::Error;
+use crate::address::Address;
+use crate::cache::Cache;
+use crate::client::{Connection, Limits, Notification};
+use crate::monitor::{self, Dialect, Update};
+use crate::schema::DatabaseSchema;
+use crate::transact::{Outcome, Transaction};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+/// How long to wait before each attempt to reconnect: the last entry holds for all further ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule(Vec<Duration>);
+
+impl Schedule {
+    pub fn new(delays: Vec<Duration>) -> Self {
+        Self(delays)
+    }
+
+    fn delay(&self, attempt: usize) -> Duration {
+        self.0.get(attempt).or(self.0.last()).copied().unwrap_or(Duration::from_secs(1))
+    }
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self([100, 200, 400, 800, 1_600, 3_200, 5_000].map(Duration::from_millis).to_vec())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    pub address: Address,
+    pub database: String,
+    /// Tables to keep a copy of, with the columns wanted (empty: all). What the server's schema lacks is left out.
+    pub monitored: BTreeMap<String, Vec<String>>,
+    pub limits: Limits,
+    pub schedule: Schedule,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// The first connection has not succeeded or failed yet.
+    Connecting,
+    /// The cache follows the server.
+    Synced(Dialect),
+    /// The cache is as old as the loss.
+    Lost(Error),
+}
+
+pub struct View {
+    pub link: Link,
+    pub cache: Cache,
+    pub schema: Arc<DatabaseSchema>,
+    connection: Option<Connection>,
+    /// Notifications of this connection that are in the cache.
+    merged: u64,
+}
+
+/// Ends when dropped.
+pub struct Session {
+    view: watch::Receiver<View>,
+    task: JoinHandle<()>,
+    database: String,
+    address: String,
+    limit: Duration,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Session {
+    /// Returns at once and connects in the background; needs a Tokio runtime.
+    pub fn start(config: SessionConfig) -> Self {
+        let nothing = DatabaseSchema { name: config.database.clone(), version: String::new(), tables: BTreeMap::new() };
+        let (publish, view) = watch::channel(View {
+            link: Link::Connecting,
+            cache: Cache::default(),
+            schema: Arc::new(nothing),
+            connection: None,
+            merged: 0,
+        });
+        let (database, address, limit) = (config.database.clone(), config.address.to_string(), config.limits.call);
+        let task = tokio::spawn(Keeper { config, publish, last: None }.run());
+        Self { view, task, database, address, limit }
+    }
+
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// What is known now. Holding it stops updates: read and let go, never across an `await`.
+    pub fn view(&self) -> watch::Ref<'_, View> {
+        self.view.borrow()
+    }
+
+    /// Tells of every change of the cache or the link.
+    pub fn changes(&self) -> watch::Receiver<View> {
+        self.view.clone()
+    }
+
+    /// The connection, waiting for one up to the time limit of a call; then the reason why there is none.
+    async fn connection(&self) -> Result<Connection, Error> {
+        let mut view = self.view.clone();
+        let synced = view.wait_for(|view| view.connection.is_some());
+        if let Ok(Ok(view)) = tokio::time::timeout(self.limit, synced).await
+            && let Some(connection) = &view.connection
+        {
+            return Ok(connection.clone());
+        }
+        Err(match &self.view.borrow().link {
+            Link::Lost(error) => error.clone(),
+            Link::Connecting | Link::Synced(_) => {
+                Error::Timeout { address: self.address.clone(), method: "connect".to_owned(), limit: self.limit }
+            }
+        })
+    }
+
+    /// A call after which the cache is at least as new as its answer.
+    async fn call(&self, method: &str, params: Json) -> Result<Json, Error> {
+        let connection = self.connection().await?;
+        let (result, before) = connection.counted_call(method, params).await?;
+        let mut view = self.view.clone();
+        // Another connection's cache began after this answer.
+        let caught_up = |view: &View| match &view.connection {
+            Some(current) => !current.is(&connection) || view.merged >= before,
+            None => false,
+        };
+        match tokio::time::timeout(self.limit, view.wait_for(caught_up)).await {
+            Ok(Ok(_)) => Ok(result),
+            Ok(Err(_)) | Err(_) => Err(connection.closed()),
+        }
+    }
+
+    /// Returns when the cache is at least as new as this call.
+    pub async fn refresh(&self) -> Result<(), Error> {
+        self.call("echo", json!(["refresh"])).await.map(|_| ())
+    }
+
+    /// The cache holds the transaction's effects when this returns.
+    pub async fn transact(&self, transaction: &Transaction) -> Result<Vec<Outcome>, Error> {
+        let reply = self.call("transact", transaction.params()).await?;
+        transaction.outcomes(&reply, &self.address)
+    }
+}
+
+/// The task behind a session.
+struct Keeper {
+    config: SessionConfig,
+    publish: watch::Sender<View>,
+    last: Option<Uuid>,
+}
+
+/// A connection whose monitor has been answered.
+struct Established {
+    connection: Connection,
+    notifications: mpsc::UnboundedReceiver<Notification>,
+    monitored: BTreeMap<String, Vec<String>>,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        let mut attempt = 0;
+        loop {
+            let error = match self.establish().await {
+                Ok(established) => {
+                    attempt = 0;
+                    self.follow(established).await
+                }
+                Err(error) => error,
+            };
+            let delay = self.config.schedule.delay(attempt);
+            attempt += 1;
+            tracing::info!(%error, delay_ms = delay.as_millis(), "OVSDB: will reconnect");
+            self.publish.send_modify(|view| {
+                view.connection = None;
+                view.link = Link::Lost(error);
+            });
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    fn protocol(&self, cause: String) -> Error {
+        Error::Protocol { address: self.config.address.to_string(), cause }
+    }
+
+    async fn establish(&mut self) -> Result<Established, Error> {
+        let (connection, notifications) = Connection::open(&self.config.address, self.config.limits).await?;
+        let schema = connection.call("get_schema", json!([self.config.database])).await?;
+        let schema = DatabaseSchema::from_json(&schema).map_err(|cause| self.protocol(cause))?;
+        if *self.publish.borrow().schema != schema {
+            self.last = None;
+        }
+        let monitored = monitor::known(&self.config.monitored, &schema);
+        let mut dialect = Dialect::ConditionalSince;
+        let reply = loop {
+            let params = dialect.params(&self.config.database, &monitored, self.last);
+            match (connection.call(dialect.method(), params).await, dialect.older()) {
+                (Err(error), Some(older)) if error.is_unknown_method() => dialect = older,
+                (result, _) => break result?,
+            }
+        };
+        let update = monitor::reply(dialect, reply).map_err(|cause| self.protocol(cause))?;
+        let schema = Arc::new(schema);
+        self.merge(update, &monitored, |view| {
+            view.schema = Arc::clone(&schema);
+            view.link = Link::Synced(dialect);
+            view.connection = Some(connection.clone());
+            view.merged = 0;
+        })?;
+        tracing::info!(address = connection.address(), database = self.config.database, ?dialect, "OVSDB: in step");
+        Ok(Established { connection, notifications, monitored })
+    }
+
+    /// Returns when the connection has ended, with the reason.
+    async fn follow(&mut self, established: Established) -> Error {
+        let Established { connection, mut notifications, monitored } = established;
+        while let Some(notification) = notifications.recv().await {
+            let update = match monitor::notification(&notification.method, &notification.params) {
+                Ok(update) => update.unwrap_or_default(),
+                Err(cause) => {
+                    self.last = None;
+                    return self.protocol(cause);
+                }
+            };
+            if let Err(error) = self.merge(update, &monitored, |view| view.merged += 1) {
+                return error;
+            }
+        }
+        connection.closed()
+    }
+
+    /// Applies an update to the published cache. After a failure the next connection starts afresh.
+    fn merge(
+        &mut self,
+        update: Update,
+        monitored: &BTreeMap<String, Vec<String>>,
+        and: impl FnOnce(&mut View),
+    ) -> Result<(), Error> {
+        let mut merged = Ok(());
+        self.publish.send_modify(|view| {
+            and(view);
+            if update.afresh {
+                view.cache.clear();
+            }
+            let schema = Arc::clone(&view.schema);
+            merged = view.cache.apply(update.changes, &schema, monitored);
+        });
+        if update.last_transaction.is_some() || update.afresh {
+            self.last = update.last_transaction;
+        }
+        merged.map_err(|cause| {
+            self.last = None;
+            self.protocol(cause)
+        })
+    }
+}

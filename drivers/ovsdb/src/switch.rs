@@ -1,0 +1,247 @@
+//! [`ports::Switch`] on Open vSwitch: an Interface and a Port row of ours for each plugged representor.
+//!
+//! `external_ids` of the Interface tell whose it is and survive everything but an unplug:
+//!
+//! | key | what |
+//! |---|---|
+//! | `metalplane-uid`, `metalplane-epoch` | the exposure; a row without them is somebody else's and is never touched |
+//! | `attached-mac` | the guest's MAC (what OVN and others read too) |
+//! | `iface-id` | the logical port, by which `ovn-controller` binds it |
+//!
+//! `plug` and `unplug` read the cache, decide, and write one transaction whose first operations (`wait`, RFC 7047 section
+//! 5.2.6) repeat what was read: if somebody was faster the transaction fails as a whole and the caller gets `Busy`.
+
+use crate::cache::Cache;
+use crate::guest::GuestWatch;
+use crate::session::{Session, SessionConfig};
+use crate::transact::{Condition, Function, Mutation, Transaction};
+use crate::value::{Atom, Row, Value};
+use async_trait::async_trait;
+use planner::exposure::ExposureId;
+use ports::switch::{GuestObserved, PortObserved, SwitchPort};
+use ports::{ErrorClass, PortError, Switch};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use uuid::Uuid;
+
+pub const DATABASE: &str = "Open_vSwitch";
+
+const UID: &str = "metalplane-uid";
+const EPOCH: &str = "metalplane-epoch";
+const MAC: &str = "attached-mac";
+const LOGICAL_PORT: &str = "iface-id";
+
+/// The tables and columns that [`OpenVSwitch`] reads, for [`SessionConfig::monitored`].
+pub fn monitored() -> BTreeMap<String, Vec<String>> {
+    [
+        ("Bridge", ["name", "ports"].as_slice()),
+        ("Port", &["name", "interfaces"]),
+        ("Interface", &["name", "external_ids", "ofport", "error"]),
+    ]
+    .into_iter()
+    .map(|(table, columns)| (table.to_owned(), columns.iter().map(|&column| column.to_owned()).collect()))
+    .collect()
+}
+
+pub struct OpenVSwitch {
+    session: Session,
+    bridge: String,
+    guests: GuestWatch,
+}
+
+impl OpenVSwitch {
+    /// `bridge` is the integration bridge, by convention `br-int`; it is never created here. Connects in the background;
+    /// needs a Tokio runtime whose threads are in the network namespace of the representors.
+    pub fn new(config: SessionConfig, bridge: &str) -> Self {
+        Self { session: Session::start(config), bridge: bridge.to_owned(), guests: GuestWatch::default() }
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// A cache as new as this call, for `read` to decide on.
+    async fn fresh<T>(&self, what: &str, read: impl FnOnce(&Cache) -> T) -> Result<T, PortError> {
+        self.session.refresh().await.map_err(|error| error.for_port(what))?;
+        Ok(read(&self.session.view().cache))
+    }
+
+    async fn write(&self, what: &str, transaction: &Transaction) -> Result<(), PortError> {
+        self.session.transact(transaction).await.map(|_| ()).map_err(|error| error.for_port(what))
+    }
+}
+
+/// What `plug` finds before it writes.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Plugged,
+    Free { bridge: Uuid },
+    Refused(PortError),
+}
+
+#[async_trait]
+impl Switch for OpenVSwitch {
+    async fn list(&self) -> Result<Vec<PortObserved>, PortError> {
+        let what = format!("listing the ports of bridge {}", self.bridge);
+        self.fresh(&what, |cache| ours(cache).map(|(_, seen)| seen).collect()).await
+    }
+
+    async fn plug(&self, port: &SwitchPort) -> Result<(), PortError> {
+        let what = format!("plugging {} into bridge {}", port.device, self.bridge);
+        check(port).map_err(|cause| PortError::new(ErrorClass::Invalid, format!("{what}: {cause}")))?;
+        match self.fresh(&what, |cache| look(cache, port, &self.bridge, &what)).await? {
+            Found::Plugged => Ok(()),
+            Found::Refused(error) => Err(error),
+            Found::Free { bridge } => self.write(&what, &plug(port, bridge)).await,
+        }
+    }
+
+    async fn unplug(&self, id: &ExposureId) -> Result<(), PortError> {
+        let what = format!("unplugging the port of {} epoch {}", id.uid, id.epoch);
+        let found = self.fresh(&what, |cache| {
+            let (interface, seen) = ours(cache).find(|(_, seen)| seen.port.id == *id)?;
+            Some((interface, seen.port, holders(cache, interface)))
+        });
+        if let Some((interface, port, holders)) = found.await? {
+            self.write(&what, &unplug(&port, interface, &holders)).await?;
+        }
+        self.guests.forget(id);
+        Ok(())
+    }
+
+    async fn observe_guest(&self, port: &SwitchPort, addresses: &[IpAddr]) -> Result<GuestObserved, PortError> {
+        self.guests.observe(port, addresses)
+    }
+}
+
+/// What the database could hold but the kernel or OVN could not use.
+fn check(port: &SwitchPort) -> Result<(), String> {
+    if port.device.is_empty() || port.device.len() > 15 || port.device.contains(['/', ' ']) {
+        return Err(format!("`{}` is no name of a network device (1 to 15 bytes)", port.device));
+    }
+    if port.id.uid.is_empty() {
+        return Err("an empty UID".to_owned());
+    }
+    crate::frames::parse_mac(&port.mac).map(|_| ()).ok_or_else(|| format!("`{}` is no MAC address", port.mac))
+}
+
+/// Interfaces with our external ids.
+fn ours(cache: &Cache) -> impl Iterator<Item = (Uuid, PortObserved)> {
+    cache.rows("Interface").filter_map(|(uuid, row)| Some((uuid, observed(row)?)))
+}
+
+fn observed(row: &Row) -> Option<PortObserved> {
+    let ids = row.get("external_ids")?;
+    let text = |key: &str| ids.get(key).unwrap_or_default().to_owned();
+    let device = row.get("name").and_then(Value::as_str)?.to_owned();
+    let uid = ids.get(UID)?.to_owned();
+    let Ok(epoch) = text(EPOCH).parse() else {
+        tracing::warn!(device, uid, "an interface with our UID and no epoch: left alone, remove it by hand");
+        return None;
+    };
+    let error = row.get("error").and_then(Value::as_str).map(str::to_owned);
+    let number = row.get("ofport").and_then(Value::as_integer);
+    let port = SwitchPort { id: ExposureId { uid, epoch }, device, mac: text(MAC), logical_port: text(LOGICAL_PORT) };
+    Some(PortObserved { port, forwarding: error.is_none() && number.is_some_and(|number| number > 0), error })
+}
+
+fn look(cache: &Cache, port: &SwitchPort, bridge: &str, what: &str) -> Found {
+    let refuse = |class, cause: String| Found::Refused(PortError::new(class, format!("{what}: {cause}")));
+    let Some((bridge_row, _)) = cache.find("Bridge", "name", bridge) else {
+        return refuse(
+            ErrorClass::NotFound,
+            format!("there is no bridge {bridge}: create it (ovs-vsctl add-br {bridge})"),
+        );
+    };
+    if let Some((interface, seen)) = ours(cache).find(|(_, seen)| seen.port.id.uid == port.id.uid) {
+        let PortObserved { port: there, .. } = seen;
+        if there != *port {
+            let cause = format!(
+                "UID {} is plugged already, as {} epoch {} MAC {} logical port {}: unplug that first",
+                there.id.uid, there.device, there.id.epoch, there.mac, there.logical_port
+            );
+            return refuse(ErrorClass::Conflict, cause);
+        }
+        return match holders(cache, interface).iter().find(|holder| holder.bridge != Some(bridge_row)) {
+            None => Found::Plugged,
+            Some(_) => refuse(ErrorClass::Conflict, format!("{} is in another bridge", port.device)),
+        };
+    }
+    if let Some((_, row)) = cache.find("Interface", "name", &port.device) {
+        let owner = match observed(row) {
+            Some(seen) => format!("UID {} epoch {}", seen.port.id.uid, seen.port.id.epoch),
+            None => "somebody else".to_owned(),
+        };
+        return refuse(ErrorClass::Conflict, format!("the device belongs to {owner}"));
+    }
+    if cache.find("Port", "name", &port.device).is_some() {
+        return refuse(ErrorClass::Conflict, "a port of somebody else has that name".to_owned());
+    }
+    Found::Free { bridge: bridge_row }
+}
+
+/// A Port row with one of our interfaces in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    port: Uuid,
+    bridge: Option<Uuid>,
+}
+
+fn holders(cache: &Cache, interface: Uuid) -> Vec<Holder> {
+    let names = |row: &Row, column: &str, uuid: Uuid| {
+        row.get(column).is_some_and(|references| references.uuids().any(|reference| reference == uuid))
+    };
+    cache
+        .rows("Port")
+        .filter(|(_, row)| names(row, "interfaces", interface))
+        .map(|(port, _)| Holder {
+            port,
+            bridge: cache.rows("Bridge").find(|(_, row)| names(row, "ports", port)).map(|(bridge, _)| bridge),
+        })
+        .collect()
+}
+
+fn plug(port: &SwitchPort, bridge: Uuid) -> Transaction {
+    let mut transaction = Transaction::new(DATABASE);
+    let epoch = port.id.epoch.to_string();
+    let ids = [
+        (UID, port.id.uid.as_str()),
+        (EPOCH, epoch.as_str()),
+        (MAC, port.mac.as_str()),
+        (LOGICAL_PORT, port.logical_port.as_str()),
+    ];
+    let named = Condition::new("name", Function::Equal, port.device.as_str());
+    transaction.expect("Interface", &[named], &["name"], &[]);
+    let same_uid = Condition::includes("external_ids", Value::map([(UID, port.id.uid.as_str())]));
+    transaction.expect("Interface", &[same_uid], &["name"], &[]);
+    let name = ("name".to_owned(), Value::from(port.device.as_str()));
+    let interface =
+        transaction.insert("Interface", &Row::from([name.clone(), ("external_ids".to_owned(), Value::map(ids))]));
+    let row = transaction.insert("Port", &Row::from([name, ("interfaces".to_owned(), Value::from(interface))]));
+    add_to_bridge(&mut transaction, bridge, row);
+    transaction.comment(&format!("metalplane: plug {} of {} epoch {}", port.device, port.id.uid, port.id.epoch));
+    transaction
+}
+
+fn add_to_bridge(transaction: &mut Transaction, bridge: Uuid, port: Atom) {
+    let insert = Mutation::Insert("ports".to_owned(), Value::from(port));
+    transaction.mutate("Bridge", &[Condition::row(bridge)], &[insert]);
+}
+
+/// Rows that nothing refers to any more are removed by the server: Interface and Port are no root tables.
+fn unplug(port: &SwitchPort, interface: Uuid, holders: &[Holder]) -> Transaction {
+    let mut transaction = Transaction::new(DATABASE);
+    let epoch = port.id.epoch.to_string();
+    let ids = Value::map([(UID, port.id.uid.as_str()), (EPOCH, epoch.as_str())]);
+    let still_ours = [Condition::row(interface), Condition::includes("external_ids", ids)];
+    let name = Row::from([("name".to_owned(), Value::from(port.device.as_str()))]);
+    transaction.expect("Interface", &still_ours, &["name"], &[name]);
+    for holder in holders {
+        if let Some(bridge) = holder.bridge {
+            let delete = Mutation::Delete("ports".to_owned(), Value::from(holder.port));
+            transaction.mutate("Bridge", &[Condition::row(bridge)], &[delete]);
+        }
+    }
+    transaction.comment(&format!("metalplane: unplug {} of {} epoch {}", port.device, port.id.uid, port.id.epoch));
+    transaction
+}
