@@ -1,0 +1,65 @@
+//! Debian's kernel for cloud machines, taken from its package without installing it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::command::{run, run_command};
+
+pub const RECIPE: &str = include_str!("kernel.rs");
+const META_PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// An unpacked kernel package.
+pub struct Kernel {
+    pub image: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// Downloads the package that the meta-package names today and unpacks it under `work`.
+    pub fn fetch(work: &Path) -> Result<Kernel> {
+        let depends = run("apt-cache", ["depends", META_PACKAGE])?;
+        let package = depends
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "))
+            .find(|name| name.starts_with("linux-image-"))
+            .with_context(|| format!("apt knows no kernel behind '{META_PACKAGE}': run apt-get update"))?;
+        run_command(Command::new("apt-get").args(["-q", "-o", "APT::Sandbox::User=root", "download", package]).current_dir(work))?;
+        let archive = the_only(work, |name| name.starts_with("linux-image-") && name.ends_with(".deb"))?;
+        let tree = work.join("kernel");
+        run("dpkg-deb", [Path::new("-x"), &archive, &tree])?;
+        let image = the_only(&tree.join("boot"), |name| name.starts_with("vmlinuz-"))?;
+        let modules = the_only(&tree.join("lib/modules"), |_| true)?.join("kernel");
+        Ok(Kernel { image, modules })
+    }
+
+    /// The folder `<version>` below `lib/modules`.
+    pub fn modules_root(&self) -> &Path {
+        self.modules.parent().unwrap_or(&self.modules)
+    }
+
+    /// The version that names the modules' folder.
+    pub fn version(&self) -> Result<&str> {
+        let name = self.modules_root().file_name().and_then(|name| name.to_str());
+        name.with_context(|| format!("no kernel version in {}", self.modules.display()))
+    }
+
+    /// The bytes of one module, named by its path below `kernel/` without the extension.
+    pub fn module(&self, path: &str) -> Result<Vec<u8>> {
+        let file = self.modules.join(format!("{path}.ko"));
+        fs::read(&file).with_context(|| format!("read the kernel module {}", file.display()))
+    }
+}
+
+fn the_only(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("list {}", folder.display()))?;
+        if wanted(&entry.file_name().to_string_lossy()) {
+            return Ok(entry.path());
+        }
+    }
+    anyhow::bail!("nothing of the kernel package is in {}", folder.display())
+}

@@ -1,0 +1,130 @@
+//! Errors as Redfish words them: messages of the Base registry.
+
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::response;
+
+const REGISTRY: &str = "Base.1.18";
+
+/// An answer that says no.
+#[derive(Debug)]
+pub struct Problem {
+    status: StatusCode,
+    message: &'static str,
+    arguments: Vec<String>,
+    text: String,
+    resolution: &'static str,
+    extra: Option<(HeaderName, &'static str)>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, message: &'static str, arguments: &[&str], text: String, resolution: &'static str) -> Problem {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Problem { status, message, arguments, text, resolution, extra: None }
+    }
+
+    pub fn with_header(mut self, name: HeaderName, value: &'static str) -> Problem {
+        self.extra = Some((name, value));
+        self
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub fn missing(path: &str) -> Problem {
+        let text = format!("The resource at the URI '{path}' was not found.");
+        Problem::new(StatusCode::NOT_FOUND, "ResourceMissingAtURI", &[path], text, "Use a URI that the service names.")
+    }
+
+    pub fn wrong_method() -> Problem {
+        let text = "The operation is not allowed on this resource.".to_owned();
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "OperationNotAllowed", &[], text, "Use a method of the Allow header.")
+    }
+
+    pub fn temporarily_unavailable() -> Problem {
+        let text = "The service is temporarily unavailable. Retry in 1 seconds.".to_owned();
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Problem::new(status, "ServiceTemporarilyUnavailable", &["1"], text, "Try again after the time given.")
+            .with_header(header::RETRY_AFTER, "1")
+    }
+
+    pub fn no_access() -> Problem {
+        let text = "There is no valid session, and the user name or password is wrong.".to_owned();
+        Problem::new(StatusCode::UNAUTHORIZED, "NoValidSession", &[], text, "Log in with valid credentials.")
+    }
+
+    pub fn malformed() -> Problem {
+        let text = "The request body is not a JSON object.".to_owned();
+        Problem::new(StatusCode::BAD_REQUEST, "MalformedJSON", &[], text, "Send a JSON object.")
+    }
+
+    pub fn unknown_property(name: &str) -> Problem {
+        let text = format!("The property '{name}' is not one of this resource.");
+        Problem::new(StatusCode::BAD_REQUEST, "PropertyUnknown", &[name], text, "Remove the property.")
+    }
+
+    pub fn read_only(name: &str) -> Problem {
+        let text = format!("The property '{name}' is read-only.");
+        Problem::new(StatusCode::BAD_REQUEST, "PropertyNotWritable", &[name], text, "Remove the property.")
+    }
+
+    pub fn bad_value(name: &str, value: &Value) -> Problem {
+        let value = value.to_string();
+        let text = format!("The value {value} for the property '{name}' is not in the list of acceptable values.");
+        let resolution = "Choose a value of the list that the resource names.";
+        Problem::new(StatusCode::BAD_REQUEST, "PropertyValueNotInList", &[&value, name], text, resolution)
+    }
+
+    pub fn parameter_missing(action: &str, name: &str) -> Problem {
+        let text = format!("The action {action} requires the parameter '{name}'.");
+        Problem::new(StatusCode::BAD_REQUEST, "ActionParameterMissing", &[action, name], text, "Add the parameter.")
+    }
+
+    pub fn parameter_value(value: &str, name: &str, action: &str) -> Problem {
+        let text = format!("The value '{value}' for the parameter '{name}' in the action {action} is not acceptable.");
+        let resolution = "Choose a value of ResetType@Redfish.AllowableValues.";
+        let status = StatusCode::BAD_REQUEST;
+        Problem::new(status, "ActionParameterValueNotInList", &[value, name, action], text, resolution)
+    }
+
+    pub fn precondition_failed() -> Problem {
+        let text = "The ETag supplied did not match the ETag of the current resource.".to_owned();
+        Problem::new(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", &[], text, "Read the resource again.")
+    }
+
+    pub fn in_standby() -> Problem {
+        let text = "The request could not be performed because the system is off.".to_owned();
+        Problem::new(StatusCode::CONFLICT, "ResourceInStandby", &[], text, "Switch the system on first.")
+    }
+
+    pub fn internal() -> Problem {
+        let text = "The service could not do this for a reason of its own; its log has it.".to_owned();
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &[], text, "Try again.")
+    }
+}
+
+impl From<Problem> for Response {
+    fn from(problem: Problem) -> Response {
+        let id = format!("{REGISTRY}.{}", problem.message);
+        let body = json!({ "error": {
+            "code": id,
+            "message": problem.text,
+            "@Message.ExtendedInfo": [{
+                "@odata.type": "#Message.v1_2_0.Message",
+                "MessageId": id,
+                "Message": problem.text,
+                "MessageArgs": problem.arguments,
+                "MessageSeverity": "Warning",
+                "Resolution": problem.resolution,
+            }],
+        }});
+        let mut response = response::json(problem.status, &body);
+        if let Some((name, value)) = problem.extra {
+            response::insert(&mut response, name, value);
+        }
+        response
+    }
+}

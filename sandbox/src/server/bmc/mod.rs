@@ -1,0 +1,134 @@
+//! The BMC: a Redfish service over TLS.
+//!
+//! One function sees every request in turn: faults, credentials, then the resource. Reading is a table from path to
+//! JSON ([`resources`], [`system`]); changing is one function per resource that can be changed.
+
+mod auth;
+mod message;
+mod reset;
+mod resources;
+mod response;
+mod system;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, header};
+use axum::response::Response;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::actions::Log;
+use super::faults::Injected;
+use super::machine::Machine;
+use auth::Sessions;
+use message::Problem;
+
+const LARGEST_BODY: usize = 1 << 16;
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The service's state.
+pub struct Bmc {
+    machine: Arc<Machine>,
+    faults: Injected,
+    log: Log,
+    sessions: Sessions,
+}
+
+impl Bmc {
+    pub fn new(machine: Arc<Machine>, faults: Injected) -> Result<Arc<Bmc>> {
+        let log = Log::open(&machine.config.state("actions.jsonl"))?;
+        Ok(Arc::new(Bmc { machine, faults, log, sessions: Sessions::default() }))
+    }
+}
+
+/// Listens where the configuration says, and serves until the process ends.
+pub async fn serve(listener: TcpListener, bmc: Arc<Bmc>) -> Result<()> {
+    let acceptor = tls::acceptor(&bmc.machine.config)?;
+    loop {
+        let (stream, _) = listener.accept().await.context("accept a connection to the BMC")?;
+        let (acceptor, bmc) = (acceptor.clone(), Arc::clone(&bmc));
+        tokio::spawn(async move {
+            if let Err(error) = connection(stream, acceptor, bmc).await {
+                tracing::debug!("a connection to the BMC ended: {error:#}");
+            }
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, bmc: Arc<Bmc>) -> Result<()> {
+    let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, acceptor.accept(stream));
+    let stream = handshake.await.context("no TLS handshake in time")?.context("TLS handshake")?;
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let bmc = Arc::clone(&bmc);
+        async move { Box::pin(bmc.answer(request.map(Body::new))).await }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await.context("serve the connection")
+}
+
+impl Bmc {
+    /// Answers one request. An error cuts the connection without an answer: the fault `lost_answer`.
+    async fn answer(&self, request: Request<Body>) -> std::io::Result<Response> {
+        let (parts, body) = request.into_parts();
+        let path = match parts.uri.path().trim_end_matches('/') {
+            "" => "/",
+            path => path,
+        };
+        let changes_something = !matches!(parts.method, Method::GET | Method::HEAD) && !path.contains("/Sessions");
+        let slow = self.faults.now().slow_ms;
+        tokio::time::sleep(Duration::from_millis(slow)).await;
+        if self.faults.use_up(|faults| &mut faults.status_503) {
+            return Ok(Problem::temporarily_unavailable().into());
+        }
+        let refused = self.faults.use_up(|faults| &mut faults.status_401);
+        if refused || !(self.is_public(&parts.method, path) || self.is_known(&parts.headers).await) {
+            return Ok(auth::unauthorized());
+        }
+        let body = axum::body::to_bytes(body, LARGEST_BODY).await.map_err(std::io::Error::other)?;
+        let answer = match parts.method {
+            Method::GET | Method::HEAD => self.read(path),
+            Method::PATCH if path == system::PATH => self.change_system(&parts.headers, &body).await,
+            Method::POST if path == system::RESET => Ok(self.reset(&parts.headers, &body).await),
+            Method::POST if path == auth::SESSIONS => self.log_in(&body).await,
+            Method::DELETE if path.starts_with(auth::SESSIONS) => self.log_out(path),
+            _ => Err(self.no_such_method(path)),
+        };
+        if changes_something && self.faults.use_up(|faults| &mut faults.lost_answer) {
+            return Err(std::io::Error::other("the answer is lost, as was asked for"));
+        }
+        Ok(answer.unwrap_or_else(Response::from))
+    }
+
+    fn read(&self, path: &str) -> Result<Response, Problem> {
+        match path {
+            "/redfish/v1/$metadata" => Ok(response::xml(resources::metadata())),
+            system::PATH => {
+                let (resource, etag) = self.system();
+                Ok(response::tagged(StatusCode::OK, &resource, &etag))
+            }
+            _ => {
+                let resource = self.resource(path).ok_or_else(|| Problem::missing(path))?;
+                Ok(response::json(StatusCode::OK, &resource))
+            }
+        }
+    }
+
+    fn no_such_method(&self, path: &str) -> Problem {
+        let allowed = match path {
+            system::PATH => "GET, HEAD, PATCH",
+            system::RESET => "POST",
+            auth::SESSIONS => "GET, HEAD, POST",
+            _ if path.starts_with(auth::SESSIONS) => "GET, HEAD, DELETE",
+            _ if self.resource(path).is_some() => "GET, HEAD",
+            _ => return Problem::missing(path),
+        };
+        Problem::wrong_method().with_header(header::ALLOW, allowed)
+    }
+}

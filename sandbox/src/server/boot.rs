@@ -1,0 +1,233 @@
+//! What the BMC knows about booting: the order, the override, and what each start does to them.
+//!
+//! The firmware never sees these settings. They decide the `bootindex` of each device, which QEMU hands to the
+//! firmware at every reset.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::personality::Personality;
+
+/// What the server can boot from. The numbers are those of the boot options' names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BootOption {
+    #[serde(rename = "Boot0001")]
+    Slot,
+    #[serde(rename = "Boot0002")]
+    LocalDisk,
+    #[serde(rename = "Boot0003")]
+    Network,
+}
+
+impl BootOption {
+    pub const ALL: [BootOption; 3] = [BootOption::Slot, BootOption::LocalDisk, BootOption::Network];
+
+    pub fn reference(self) -> &'static str {
+        match self {
+            BootOption::Slot => "Boot0001",
+            BootOption::LocalDisk => "Boot0002",
+            BootOption::Network => "Boot0003",
+        }
+    }
+
+    pub fn by_reference(reference: &str) -> Option<BootOption> {
+        BootOption::ALL.into_iter().find(|option| option.reference() == reference)
+    }
+
+    pub fn display_name(self) -> &'static str {
+        match self {
+            BootOption::Slot => "NVMe disk in the DPU's boot slot",
+            BootOption::LocalDisk => "Local NVMe disk",
+            BootOption::Network => "UEFI PXE",
+        }
+    }
+
+    /// As the firmware names it; [`super::host`] puts the devices at these addresses.
+    pub fn uefi_device_path(self) -> &'static str {
+        match self {
+            BootOption::Slot => "PciRoot(0x0)/Pci(0x2,0x0)/Pci(0x0,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)",
+            BootOption::LocalDisk => "PciRoot(0x0)/Pci(0x8,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)",
+            BootOption::Network => "PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)/MAC(000000000000,0x1)/IPv4(0.0.0.0)",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OverrideEnabled {
+    #[default]
+    Disabled,
+    Once,
+    Continuous,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OverrideTarget {
+    #[default]
+    None,
+    Pxe,
+    Hdd,
+    UefiTarget,
+    UefiBootNext,
+}
+
+impl OverrideTarget {
+    pub const ALL: [OverrideTarget; 5] = [
+        OverrideTarget::None,
+        OverrideTarget::Pxe,
+        OverrideTarget::Hdd,
+        OverrideTarget::UefiTarget,
+        OverrideTarget::UefiBootNext,
+    ];
+}
+
+/// The settings, as the BMC keeps them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    pub order: Vec<BootOption>,
+    #[serde(default)]
+    pub enabled: OverrideEnabled,
+    #[serde(default)]
+    pub target: OverrideTarget,
+    /// For target `UefiTarget`: the device path.
+    #[serde(default)]
+    pub uefi_target: Option<String>,
+    /// For target `UefiBootNext`.
+    #[serde(default)]
+    pub boot_next: Option<BootOption>,
+}
+
+impl Settings {
+    pub fn factory(personality: &Personality) -> Settings {
+        Settings {
+            order: personality.factory_boot_order.to_vec(),
+            enabled: OverrideEnabled::Disabled,
+            target: OverrideTarget::None,
+            uefi_target: None,
+            boot_next: None,
+        }
+    }
+
+    /// The order of the next start.
+    pub fn effective(&self) -> Vec<BootOption> {
+        let mut order = self.order.clone();
+        if let Some(first) = self.overridden() {
+            order.retain(|option| *option != first);
+            order.insert(0, first);
+        }
+        order
+    }
+
+    fn overridden(&self) -> Option<BootOption> {
+        if self.enabled == OverrideEnabled::Disabled {
+            return None;
+        }
+        match self.target {
+            OverrideTarget::None => None,
+            OverrideTarget::Pxe => Some(BootOption::Network),
+            OverrideTarget::Hdd => self.order.iter().copied().find(|option| *option != BootOption::Network),
+            OverrideTarget::UefiTarget => {
+                let path = self.uefi_target.as_deref()?;
+                BootOption::ALL.into_iter().find(|option| option.uefi_device_path() == path)
+            }
+            OverrideTarget::UefiBootNext => self.boot_next,
+        }
+    }
+
+    /// What a start of the host leaves of the settings.
+    pub fn started(&mut self, personality: &Personality) {
+        if personality.forgets_boot_settings {
+            *self = Settings::factory(personality);
+        } else if self.enabled == OverrideEnabled::Once {
+            self.enabled = OverrideEnabled::Disabled;
+            self.target = OverrideTarget::None;
+            self.uefi_target = None;
+            self.boot_next = None;
+        }
+    }
+}
+
+/// The settings with the file that keeps them over a restart of the BMC.
+pub struct Store {
+    path: PathBuf,
+    pub settings: Settings,
+}
+
+impl Store {
+    pub fn open(path: &Path, personality: &Personality) -> Result<Store> {
+        let settings = match std::fs::read(path) {
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).with_context(|| format!("understand the boot settings {}", path.display()))?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Settings::factory(personality),
+            Err(error) => return Err(error).with_context(|| format!("read the boot settings {}", path.display())),
+        };
+        Ok(Store { path: path.to_owned(), settings })
+    }
+
+    /// Changes the settings and keeps them; they stay as they were if that fails.
+    pub fn change(&mut self, change: impl FnOnce(&mut Settings)) -> Result<()> {
+        let mut settings = self.settings.clone();
+        change(&mut settings);
+        if settings == self.settings {
+            return Ok(());
+        }
+        let fresh = self.path.with_extension("fresh");
+        let bytes = serde_json::to_vec_pretty(&settings).context("write the boot settings as JSON")?;
+        std::fs::write(&fresh, bytes).with_context(|| format!("write {}", fresh.display()))?;
+        std::fs::rename(&fresh, &self.path).with_context(|| format!("replace {}", self.path.display()))?;
+        self.settings = settings;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::personality;
+    use super::*;
+
+    fn settings(name: &str) -> (&'static Personality, Settings) {
+        let personality = personality::by_name(name).expect("known personality");
+        (personality, Settings::factory(personality))
+    }
+
+    #[test]
+    fn an_override_for_once_is_gone_after_one_start_and_leaves_the_order() {
+        let (personality, mut settings) = settings("local-disk");
+        settings.enabled = OverrideEnabled::Once;
+        settings.target = OverrideTarget::UefiTarget;
+        settings.uefi_target = Some(BootOption::Slot.uefi_device_path().to_owned());
+        assert_eq!(settings.effective(), [BootOption::Slot, BootOption::LocalDisk, BootOption::Network]);
+        settings.started(personality);
+        assert_eq!(settings.effective(), personality.factory_boot_order);
+        assert_eq!(settings.enabled, OverrideEnabled::Disabled);
+    }
+
+    #[test]
+    fn a_continuous_override_stays() {
+        let (personality, mut settings) = settings("standby");
+        settings.enabled = OverrideEnabled::Continuous;
+        settings.target = OverrideTarget::Hdd;
+        settings.started(personality);
+        assert_eq!(settings.effective()[0], BootOption::Slot);
+    }
+
+    #[test]
+    fn a_forgetful_bmc_forgets_the_order_too() {
+        let (personality, mut settings) = settings("forgets-overrides");
+        settings.order = vec![BootOption::Slot, BootOption::Network];
+        settings.started(personality);
+        assert_eq!(settings, Settings::factory(personality));
+    }
+
+    #[test]
+    fn settings_outlive_the_bmc() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("boot.json");
+        let (personality, _) = settings("standby");
+        let mut store = Store::open(&path, personality).expect("new store");
+        store.change(|settings| settings.order = vec![BootOption::Slot]).expect("kept");
+        assert_eq!(Store::open(&path, personality).expect("old store").settings.order, [BootOption::Slot]);
+    }
+}

@@ -1,0 +1,234 @@
+//! The machine: what is presented to it, whether it is on, and the one lock that orders all changes.
+//!
+//! Commands from the slots socket and power actions from the BMC come here. [`Machine::command`] serves the first,
+//! [`super::power`] the second; both hold the state's lock for as long as a change takes, so that nobody sees a host
+//! with half of its devices.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, OnceCell, broadcast, watch};
+
+use super::boot::{BootOption, Settings, Store};
+use super::config::Config;
+use super::host::{Host, LOCAL_DISK};
+use super::personality::Personality;
+use super::qmp::{Answer, Arguments, Refusal, event};
+use super::record::{Record, text};
+use super::{inside, ports};
+
+const EVENTS_KEPT: usize = 1024;
+
+/// Power as the BMC reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    Off,
+    PoweringOn,
+    On,
+    PoweringOff,
+}
+
+impl Power {
+    pub fn name(self) -> &'static str {
+        match self {
+            Power::Off => "Off",
+            Power::PoweringOn => "PoweringOn",
+            Power::On => "On",
+            Power::PoweringOff => "PoweringOff",
+        }
+    }
+}
+
+/// What follows when the guest has shut itself down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterShutdown {
+    StayOff,
+    /// A graceful restart was asked for, no later than this ago.
+    Restart { asked: std::time::Instant },
+}
+
+pub struct State {
+    pub record: Record,
+    pub host: Option<Host>,
+    pub starts: u64,
+    pub after_shutdown: AfterShutdown,
+    pub power_cycle: bool,
+}
+
+pub struct Machine {
+    pub config: Config,
+    pub personality: &'static Personality,
+    /// Where guest images are kept; the accelerator's probe needs one.
+    pub cache: PathBuf,
+    pub accelerator: OnceCell<&'static str>,
+    pub power: watch::Sender<Power>,
+    pub events: broadcast::Sender<Value>,
+    pub state: Mutex<State>,
+    boot: std::sync::Mutex<Store>,
+}
+
+impl Machine {
+    pub fn new(config: Config, cache: PathBuf) -> Result<Arc<Machine>> {
+        let personality = config.personality()?;
+        let boot = Store::open(&config.state("boot-settings.json"), personality)?;
+        let after_shutdown = AfterShutdown::StayOff;
+        let state = State { record: Record::default(), host: None, starts: 0, after_shutdown, power_cycle: false };
+        Ok(Arc::new(Machine {
+            config,
+            personality,
+            cache,
+            accelerator: OnceCell::new(),
+            power: watch::Sender::new(Power::Off),
+            events: broadcast::Sender::new(EVENTS_KEPT),
+            state: Mutex::new(state),
+            boot: std::sync::Mutex::new(boot),
+        }))
+    }
+
+    /// One command of the slots socket. The same commands work whether the host is off or on.
+    pub async fn command(&self, command: &str, arguments: Arguments) -> Answer {
+        let mut state = self.state.lock().await;
+        match command {
+            "query-status" | "query-named-block-nodes" | "qom-list" | "qom-get" => match &mut state.host {
+                Some(host) => host.execute(command, arguments).await,
+                None => state.record.answer(command, &arguments),
+            },
+            "netdev_add" => self.add_backend(&mut state, arguments).await,
+            "netdev_del" => {
+                let tap = state.record.tap(text(&arguments, "id")?);
+                let answer = self.change(&mut state, command, arguments).await?;
+                if let Some(tap) = tap {
+                    self.remove_taps(&[tap]).await;
+                }
+                Ok(answer)
+            }
+            "device_add" => {
+                let mut arguments = arguments;
+                // The place in the boot order is the BMC's to give.
+                arguments.remove("bootindex");
+                let id = text(&arguments, "id")?.to_owned();
+                let answer = self.change(&mut state, command, arguments).await?;
+                self.apply_boot_order(&mut state).await;
+                tracing::info!("presented {id}");
+                Ok(answer)
+            }
+            "device_del" => {
+                let id = text(&arguments, "id")?.to_owned();
+                let answer = self.change(&mut state, command, arguments).await?;
+                if state.host.is_none() {
+                    self.tell(event("DEVICE_DELETED", json!({ "device": id, "path": format!("/machine/peripheral/{id}") })));
+                }
+                Ok(answer)
+            }
+            "blockdev-add" | "blockdev-del" | "block_resize" => self.change(&mut state, command, arguments).await,
+            other => Err(Refusal::command_not_found(other)),
+        }
+    }
+
+    async fn change(&self, state: &mut State, command: &str, arguments: Arguments) -> Answer {
+        match &mut state.host {
+            None => state.record.take(command, &arguments),
+            Some(host) => {
+                let answer = host.execute(command, arguments.clone()).await?;
+                state.record.accepted(command, &arguments);
+                Ok(answer)
+            }
+        }
+    }
+
+    /// The tap comes first: QEMU opens it by its name. It goes again if the back end is refused.
+    async fn add_backend(&self, state: &mut State, mut arguments: Arguments) -> Answer {
+        let name = text(&arguments, "ifname")?.to_owned();
+        if state.record.taps().contains(&name) {
+            return Err(Refusal::generic(format!("could not configure {name}: Device or resource busy")));
+        }
+        for script in ["script", "downscript"] {
+            arguments.insert(script.to_owned(), json!("no"));
+        }
+        let enter = self.config.enter.as_deref();
+        inside::add_tap(enter, &name).await.map_err(|error| Refusal::generic(format!("{error:#}")))?;
+        let answer = self.change(state, "netdev_add", arguments).await;
+        if answer.is_err() {
+            self.remove_taps(&[name]).await;
+        }
+        answer
+    }
+
+    pub async fn remove_taps(&self, taps: &[String]) {
+        for tap in taps {
+            if let Err(error) = inside::remove_tap(self.config.enter.as_deref(), tap).await {
+                tracing::warn!("tap {tap} stays behind: {error:#}");
+            }
+        }
+    }
+
+    /// Sends an event to every connection of the slots socket.
+    pub fn tell(&self, event: Value) {
+        // Nobody may be listening.
+        let _ = self.events.send(event);
+    }
+
+    pub fn boot_settings(&self) -> Settings {
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
+    }
+
+    /// Changes the boot settings and gives them to the running host for its next reset.
+    pub async fn change_boot_settings(&self, change: impl FnOnce(&mut Settings)) -> Result<()> {
+        let mut state = self.state.lock().await;
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner).change(change)?;
+        self.apply_boot_order(&mut state).await;
+        Ok(())
+    }
+
+    /// A start of the host has used the boot settings: what is left of them counts for the next one.
+    pub async fn boot_settings_used(&self, state: &mut State) {
+        let before = self.boot_settings();
+        let personality = self.personality;
+        let changed = {
+            let mut store = self.boot.lock().unwrap_or_else(PoisonError::into_inner);
+            store.change(|settings| settings.started(personality))
+        };
+        if let Err(error) = changed.context("keep the boot settings") {
+            tracing::warn!("{error:#}");
+        }
+        if before != self.boot_settings() {
+            self.apply_boot_order(state).await;
+        }
+    }
+
+    /// Gives each device that can be booted its index. All lose theirs first: QEMU refuses one that is taken.
+    pub async fn apply_boot_order(&self, state: &mut State) {
+        let indexes = self.boot_indexes(&state.record);
+        let Some(host) = &mut state.host else { return };
+        let given = indexes.iter().filter(|(_, index)| index.is_some());
+        for (device, index) in indexes.iter().map(|(device, _)| (device, &None)).chain(given.map(|(device, index)| (device, index))) {
+            if let Err(refusal) = host.set_boot_index(device, *index).await {
+                tracing::warn!("boot order of {device}: {refusal}");
+            }
+        }
+    }
+
+    fn boot_indexes(&self, record: &Record) -> Vec<(String, Option<u32>)> {
+        let order = self.boot_settings().effective();
+        let index = |option: BootOption, port: usize| {
+            let place = order.iter().position(|candidate| *candidate == option)?;
+            u32::try_from((place + 1) * 100 + port).ok()
+        };
+        let mut indexes = Vec::new();
+        if self.personality.has_local_disk {
+            indexes.push((LOCAL_DISK.to_owned(), index(BootOption::LocalDisk, 0)));
+        }
+        for (bus, device) in record.placed() {
+            let port = ports::position(&bus).unwrap_or_default();
+            let option = match record.driver(&device) {
+                Some("virtio-net-pci") => BootOption::Network,
+                _ if bus == ports::BOOT => BootOption::Slot,
+                _ => continue,
+            };
+            indexes.push((device, index(option, port)));
+        }
+        indexes
+    }
+}

@@ -1,0 +1,14 @@
+//! A server whose BMC uses the boot settings for one start and then falls back to the factory's. The settings read
+//! as fallen back at once, so whoever looks after each start can write them again in time for the next.
+
+use super::{BootOption, Personality};
+
+pub const PERSONALITY: Personality = Personality {
+    name: "forgets-overrides",
+    manufacturer: "Metalplane",
+    model: "Virtual Server F",
+    dpu_shares_power: false,
+    forgets_boot_settings: true,
+    has_local_disk: false,
+    factory_boot_order: &[BootOption::Network, BootOption::Slot],
+};

@@ -1,0 +1,349 @@
+//! What the DPU presents: block nodes, network back ends and devices, kept while the host is off and on.
+//!
+//! While the host is off this is all there is: it takes the commands, refuses what QEMU would refuse in QEMU's own
+//! words, and answers the queries. While the host is on it follows what QEMU accepted. At power-on it is replayed.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::ports;
+use super::qmp::{Answer, Arguments, Refusal};
+
+const DEVICES: [&str; 3] = ["nvme", "virtio-blk-pci", "virtio-net-pci"];
+const LONGEST_NODE_NAME: usize = 31;
+
+/// A recorded object: its name and the arguments that made it.
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    name: String,
+    arguments: Arguments,
+}
+
+/// See the module's documentation. Order is kept: the replay repeats it.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Record {
+    nodes: Vec<Entry>,
+    backends: Vec<Entry>,
+    devices: Vec<Entry>,
+    /// Devices whose removal the guest has been asked for and has not granted yet.
+    leaving: Vec<String>,
+}
+
+/// A command of the replay.
+pub struct Step {
+    pub command: &'static str,
+    pub name: String,
+    pub arguments: Arguments,
+}
+
+/// A required string argument, or QEMU's complaint.
+pub fn text<'a>(arguments: &'a Arguments, key: &str) -> Result<&'a str, Refusal> {
+    match arguments.get(key) {
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(Refusal::generic(format!("Invalid parameter type for '{key}', expected: string"))),
+        None => Err(Refusal::generic(format!("Parameter '{key}' is missing"))),
+    }
+}
+
+/// The file behind a `blockdev-add`, however the driver nests it.
+fn file_of(arguments: &Arguments) -> Option<&str> {
+    let nested = arguments.get("file").and_then(Value::as_object);
+    let layer = nested.unwrap_or(arguments);
+    layer.get("filename").or_else(|| arguments.get("filename")).and_then(Value::as_str)
+}
+
+fn find<'a>(entries: &'a [Entry], name: &str) -> Option<&'a Entry> {
+    entries.iter().find(|entry| entry.name == name)
+}
+
+impl Record {
+    /// Takes a command while the host is off.
+    pub fn take(&mut self, command: &str, arguments: &Arguments) -> Answer {
+        match command {
+            "blockdev-add" => self.check_node(arguments)?,
+            "netdev_add" => self.check_backend(arguments)?,
+            "device_add" => self.check_device(arguments)?,
+            "blockdev-del" => self.check_node_is_free(text(arguments, "node-name")?)?,
+            "netdev_del" => self.check_backend_is_free(text(arguments, "id")?)?,
+            "device_del" => self.device(text(arguments, "id")?).map(drop)?,
+            "block_resize" => self.resize_file(arguments)?,
+            other => return Err(Refusal::command_not_found(other)),
+        }
+        self.accepted(command, arguments);
+        if command == "device_del" {
+            self.gone(text(arguments, "id")?);
+        }
+        Ok(json!({}))
+    }
+
+    /// Follows a command that QEMU, or [`Record::take`], accepted.
+    pub fn accepted(&mut self, command: &str, arguments: &Arguments) {
+        let name = |key: &str| arguments.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let entry = |key: &str| Entry { name: name(key), arguments: arguments.clone() };
+        match command {
+            "blockdev-add" => self.nodes.push(entry("node-name")),
+            "netdev_add" => self.backends.push(entry("id")),
+            "device_add" => self.devices.push(entry("id")),
+            "blockdev-del" => self.nodes.retain(|node| node.name != name("node-name")),
+            "netdev_del" => self.backends.retain(|backend| backend.name != name("id")),
+            "device_del" => self.leaving.push(name("id")),
+            _ => {}
+        }
+    }
+
+    /// A device has left the host.
+    pub fn gone(&mut self, device: &str) {
+        self.devices.retain(|entry| entry.name != device);
+        self.leaving.retain(|name| name != device);
+    }
+
+    /// The host went off: whatever was about to leave has left. Gives the names.
+    pub fn host_off(&mut self) -> Vec<String> {
+        let left = std::mem::take(&mut self.leaving);
+        self.devices.retain(|entry| !left.contains(&entry.name));
+        left
+    }
+
+    /// Forgets an object that could not be replayed.
+    pub fn lose(&mut self, step: &Step) {
+        let entries = match step.command {
+            "blockdev-add" => &mut self.nodes,
+            "netdev_add" => &mut self.backends,
+            _ => &mut self.devices,
+        };
+        entries.retain(|entry| entry.name != step.name);
+    }
+
+    /// Forgets everything; gives the tap interfaces that stand for the lost back ends.
+    pub fn clear(&mut self) -> Vec<String> {
+        let taps = self.taps();
+        *self = Record::default();
+        taps
+    }
+
+    /// Everything, in an order in which QEMU takes it.
+    pub fn replay(&self) -> Vec<Step> {
+        let kinds = [("blockdev-add", &self.nodes), ("netdev_add", &self.backends), ("device_add", &self.devices)];
+        let steps = kinds.into_iter().flat_map(|(command, entries)| {
+            entries.iter().map(move |entry| Step {
+                command,
+                name: entry.name.clone(),
+                arguments: entry.arguments.clone(),
+            })
+        });
+        steps.collect()
+    }
+
+    /// Bus and id of each device, for the boot order.
+    pub fn placed(&self) -> Vec<(String, String)> {
+        let bus = |entry: &Entry| entry.arguments.get("bus").and_then(Value::as_str).map(str::to_owned);
+        self.devices.iter().filter_map(|entry| Some((bus(entry)?, entry.name.clone()))).collect()
+    }
+
+    pub fn driver(&self, device: &str) -> Option<&str> {
+        find(&self.devices, device)?.arguments.get("driver")?.as_str()
+    }
+
+    /// The tap interface behind a back end.
+    pub fn tap(&self, backend: &str) -> Option<String> {
+        let arguments = &find(&self.backends, backend)?.arguments;
+        arguments.get("ifname").and_then(Value::as_str).map(str::to_owned)
+    }
+
+    pub fn taps(&self) -> Vec<String> {
+        self.backends.iter().filter_map(|entry| self.tap(&entry.name)).collect()
+    }
+
+    /// Answers a query from the record.
+    pub fn answer(&self, command: &str, arguments: &Arguments) -> Answer {
+        match command {
+            "query-status" => Ok(json!({ "running": false, "singlestep": false, "status": "shutdown" })),
+            "query-named-block-nodes" => Ok(self.nodes.iter().map(|node| self.describe_node(node)).collect()),
+            "qom-list" => self.list(text(arguments, "path")?),
+            "qom-get" => self.property(text(arguments, "path")?, text(arguments, "property")?),
+            other => Err(Refusal::command_not_found(other)),
+        }
+    }
+
+    fn device(&self, id: &str) -> Result<&Entry, Refusal> {
+        find(&self.devices, id).ok_or_else(|| Refusal::device_not_found(format!("Device '{id}' not found")))
+    }
+
+    fn user_of(&self, property: &str, value: &str) -> Option<&Entry> {
+        self.devices.iter().find(|device| device.arguments.get(property).and_then(Value::as_str) == Some(value))
+    }
+
+    fn check_node(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        text(arguments, "driver")?;
+        let name = text(arguments, "node-name")?;
+        if name.len() > LONGEST_NODE_NAME {
+            return Err(Refusal::generic("Node name too long"));
+        }
+        if find(&self.nodes, name).is_some() {
+            return Err(Refusal::generic(format!("Duplicate nodes with node-name='{name}'")));
+        }
+        let file = file_of(arguments).ok_or_else(|| Refusal::generic("A block device must be specified for \"file\""))?;
+        let open = std::fs::File::open(file);
+        open.map(drop).map_err(|error| Refusal::generic(format!("Could not open '{file}': {}", plain(&error))))
+    }
+
+    fn check_backend(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        let kind = text(arguments, "type")?;
+        if kind != "tap" {
+            return Err(Refusal::generic(format!("Parameter 'type' does not accept value '{kind}'")));
+        }
+        text(arguments, "ifname")?;
+        let id = text(arguments, "id")?;
+        match find(&self.backends, id) {
+            Some(_) => Err(Refusal::generic(format!("Duplicate ID '{id}' for netdev"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What QEMU would say to a device_add, from the model to the slot.
+    fn check_device(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        let driver = text(arguments, "driver")?;
+        if !DEVICES.contains(&driver) {
+            return Err(Refusal::generic(format!("'{driver}' is not a valid device model name")));
+        }
+        let id = text(arguments, "id")?;
+        if find(&self.devices, id).is_some() || ports::all().any(|port| port == id) {
+            return Err(Refusal::generic(format!("Duplicate device ID '{id}'")));
+        }
+        let bus = text(arguments, "bus")?;
+        if !ports::all().any(|port| port == bus) {
+            return Err(Refusal::generic(format!("Bus '{bus}' not found")));
+        }
+        if let Some(other) = self.user_of("bus", bus) {
+            let model = other.arguments.get("driver").and_then(Value::as_str).unwrap_or_default();
+            let desc = format!("PCI: slot 0 function 0 not available for {driver}, in use by {model},id={}", other.name);
+            return Err(Refusal::generic(desc));
+        }
+        if driver == "virtio-net-pci" { self.check_nic(arguments) } else { self.check_disk(driver, arguments) }
+    }
+
+    fn check_disk(&self, driver: &str, arguments: &Arguments) -> Result<(), Refusal> {
+        let Some(drive) = arguments.get("drive").and_then(Value::as_str) else {
+            return Err(Refusal::generic("drive property not set"));
+        };
+        if find(&self.nodes, drive).is_none() {
+            return Err(Refusal::generic(format!("Property '{driver}.drive' can't find value '{drive}'")));
+        }
+        if self.user_of("drive", drive).is_some() {
+            return Err(Refusal::generic(format!("Drive '{drive}' is already in use by another device")));
+        }
+        if driver == "nvme" && arguments.get("serial").and_then(Value::as_str).is_none() {
+            return Err(Refusal::generic("serial property not set"));
+        }
+        Ok(())
+    }
+
+    fn check_nic(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        let Some(backend) = arguments.get("netdev").and_then(Value::as_str) else { return Ok(()) };
+        if find(&self.backends, backend).is_none() {
+            return Err(Refusal::generic(format!("Property 'virtio-net-pci.netdev' can't find value '{backend}'")));
+        }
+        match self.user_of("netdev", backend) {
+            Some(_) => {
+                let desc = format!("Property 'virtio-net-pci.netdev' can't take value '{backend}', it's in use");
+                Err(Refusal::generic(desc))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_node_is_free(&self, name: &str) -> Result<(), Refusal> {
+        if find(&self.nodes, name).is_none() {
+            return Err(Refusal::generic(format!("Failed to find node with node-name='{name}'")));
+        }
+        match self.user_of("drive", name) {
+            Some(_) => Err(Refusal::generic(format!("Node {name} is in use"))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_backend_is_free(&self, id: &str) -> Result<(), Refusal> {
+        find(&self.backends, id).map(drop).ok_or_else(|| Refusal::device_not_found(format!("Device '{id}' not found")))
+    }
+
+    /// A raw node is as large as its file: growing one means growing the other, as QEMU does. Never shrinks: what is
+    /// cut off is lost.
+    fn resize_file(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        let name = text(arguments, "node-name")?;
+        let node = find(&self.nodes, name)
+            .ok_or_else(|| Refusal::generic(format!("Cannot find device='' nor node-name='{name}'")))?;
+        let size = arguments.get("size").and_then(Value::as_u64);
+        let size = size.ok_or_else(|| Refusal::generic("Parameter 'size' expects a >0 size"))?;
+        let file = file_of(&node.arguments).unwrap_or_default();
+        let failed = |error: std::io::Error| Refusal::generic(format!("Failed to resize {file}: {}", plain(&error)));
+        let open = std::fs::OpenOptions::new().write(true).open(file).map_err(failed)?;
+        let now = length(&open).map_err(failed)?;
+        if size < now {
+            return Err(Refusal::generic(format!("Shrinking {name} from {now} to {size} bytes would lose data")));
+        }
+        if size > now { open.set_len(size).map_err(failed) } else { Ok(()) }
+    }
+
+    fn describe_node(&self, node: &Entry) -> Value {
+        let file = file_of(&node.arguments).unwrap_or_default();
+        let size = std::fs::File::open(file).and_then(|open| length(&open)).unwrap_or_default();
+        let driver = node.arguments.get("driver").cloned().unwrap_or_default();
+        let read_only = node.arguments.get("read-only").and_then(Value::as_bool).unwrap_or(false);
+        json!({
+            "node-name": node.name,
+            "drv": driver,
+            "file": file,
+            "ro": read_only,
+            "image": { "filename": PathBuf::from(file), "format": driver, "virtual-size": size },
+        })
+    }
+
+    fn list(&self, path: &str) -> Answer {
+        let Some(id) = device_path(path) else {
+            let devices = self.devices.iter().map(|device| {
+                let driver = device.arguments.get("driver").and_then(Value::as_str).unwrap_or_default();
+                json!({ "name": device.name, "type": format!("child<{driver}>") })
+            });
+            let ports = ports::all().map(|port| json!({ "name": port, "type": "child<pcie-root-port>" }));
+            return Ok(ports.chain(devices).collect());
+        };
+        let device = self.device(id)?;
+        Ok(device.arguments.keys().map(|name| json!({ "name": name, "type": "str" })).collect())
+    }
+
+    fn property(&self, path: &str, property: &str) -> Answer {
+        let device = self.device(device_path(path).unwrap_or_default())?;
+        let arguments = &device.arguments;
+        match property {
+            "type" => Ok(arguments.get("driver").cloned().unwrap_or_default()),
+            "parent_bus" => {
+                let bus = text(arguments, "bus")?;
+                Ok(json!(format!("/machine/peripheral/{bus}/{bus}")))
+            }
+            "serial" | "drive" | "mac" | "netdev" => Ok(arguments.get(property).cloned().unwrap_or(json!(""))),
+            other => arguments.get(other).cloned().ok_or_else(|| {
+                let driver = arguments.get("driver").and_then(Value::as_str).unwrap_or_default();
+                Refusal::generic(format!("Property '{driver}.{other}' not found"))
+            }),
+        }
+    }
+}
+
+/// The device's id in `/machine/peripheral/<id>`; none for the folder itself.
+fn device_path(path: &str) -> Option<&str> {
+    path.trim_end_matches('/').strip_prefix("/machine/peripheral/")
+}
+
+fn length(file: &std::fs::File) -> std::io::Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    // Works for files and for block devices.
+    let mut file = file;
+    file.seek(SeekFrom::End(0))
+}
+
+/// The system's words alone, as QEMU prints them.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
