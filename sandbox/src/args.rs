@@ -59,6 +59,12 @@ pub struct Run {
     /// Size of the shared storage pool in GiB (a sparse file)
     #[arg(long, default_value_t = 40)]
     pub pool_gib: u64,
+    /// Folder with Kubernetes programs to use instead of building them (when it has all of a fitting version)
+    #[arg(long, env = "KUBEBUILDER_ASSETS")]
+    pub kubernetes: Option<PathBuf>,
+    /// End when standard input is closed: for a test that may be killed
+    #[arg(long)]
+    pub end_with_stdin: bool,
 }
 
 #[derive(Args)]
@@ -143,4 +149,10 @@ pub struct Hold {
     /// The node's description (JSON), written by the supervisor
     #[arg(long)]
     pub config: PathBuf,
+}
+
+/// Where built and fetched things are kept between runs.
+pub fn cache_folder() -> PathBuf {
+    let home = || std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("metalplane")
 }

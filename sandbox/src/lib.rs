@@ -19,6 +19,7 @@ pub mod guest;
 pub mod handle;
 pub mod layout;
 pub mod oci;
+pub mod outside;
 pub mod preflight;
 pub mod programs;
 pub mod server;

@@ -34,7 +34,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Launch(args) => cluster::launch::exec(&args).map(|never| match never {}),
         Command::Hold(args) => cluster::holder::run(&args.config).map(|()| ExitCode::SUCCESS),
         Command::Run(args) => block_on(supervisor::run(args)),
-        Command::Down(args) => block_on(supervisor::down(&args.name)),
+        Command::Down(args) => block_on(supervisor::down(&args)),
         Command::Status(args) => block_on(handle::print_status(&args.name.name, args.json)),
         Command::Enter(args) => handle::enter(&args.name.name, &args.node, &args.command).map(|never| match never {}),
         Command::LoadImage(args) => block_on(handle::print_load_image(&args.name.name, &args.tar)),

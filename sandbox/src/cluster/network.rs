@@ -1,0 +1,100 @@
+//! Network namespaces and the cables between them.
+//!
+//! ```text
+//!  cp: br-mgmt 10.77.0.1/24 ──── mgmt0 of every node 10.77.0.x     API server, kubelets, BMCs (10.77.0.10N)
+//!      br-tunnel (no address) ── uplink of every DPU               VXLAN, ends at br-phy 10.78.0.x inside the DPU
+//! ```
+//!
+//! No namespace has a default route and none is joined to the machine's own: nothing can leak either way.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use crate::layout::{API_ADDRESS, CONTROL_PLANE, Layout, NodeId, SERVICE_CIDR, bmc_address};
+use crate::outside;
+
+/// Makes all namespaces, bridges, cables and routes. They must not exist yet.
+pub async fn create(layout: &Layout, nodes: &[NodeId], servers: &[String]) -> Result<()> {
+    let mut namespaces = vec![layout.netns(CONTROL_PLANE)];
+    namespaces.extend(nodes.iter().map(|node| layout.netns(&node.name)));
+    for namespace in &namespaces {
+        outside::run("ip", ["netns", "add", namespace]).await?;
+    }
+    let control_plane = layout.netns(CONTROL_PLANE);
+    batch(&control_plane, &control_plane_script(layout, nodes, servers)?).await?;
+    let nodes = nodes.iter().map(|node| async { batch(&layout.netns(&node.name), &node_script(node, nodes)).await });
+    futures::future::try_join_all(nodes).await?;
+    Ok(())
+}
+
+fn control_plane_script(layout: &Layout, nodes: &[NodeId], servers: &[String]) -> Result<String> {
+    let mut script = format!(
+        "link set lo up\n\
+         link add br-mgmt type bridge forward_delay 0\n\
+         address add {API_ADDRESS}/24 dev br-mgmt\n\
+         link set br-mgmt up\n\
+         link add br-tunnel mtu 9000 type bridge forward_delay 0\n\
+         link set br-tunnel up\n"
+    );
+    for server in servers {
+        writeln!(script, "address add {}/24 dev br-mgmt", bmc_address(server)?)?;
+    }
+    for node in nodes {
+        let (name, netns) = (&node.name, layout.netns(&node.name));
+        cable(&mut script, &format!("m-{name}"), "br-mgmt", "mgmt0", &netns)?;
+        writeln!(script, "route add {} via {}", node.pod_cidr(), node.address())?;
+        if node.is_dpu() {
+            cable(&mut script, &format!("t-{name}"), "br-tunnel", "uplink", &netns)?;
+            // Room for a guest's full-size packet with the tunnel's headers around it.
+            writeln!(script, "link set t-{name} mtu 9000")?;
+        }
+    }
+    Ok(script)
+}
+
+fn cable(script: &mut String, here: &str, bridge: &str, there: &str, netns: &str) -> Result<()> {
+    writeln!(script, "link add {here} type veth peer name {there} netns {netns}")?;
+    writeln!(script, "link set {here} master {bridge}")?;
+    writeln!(script, "link set {here} up")?;
+    Ok(())
+}
+
+fn node_script(node: &NodeId, nodes: &[NodeId]) -> String {
+    let mut lines = vec![
+        "link set lo up".to_owned(),
+        format!("address add {}/24 dev mgmt0", node.address()),
+        "link set mgmt0 up".to_owned(),
+        // Service addresses are rewritten by kube-proxy, but only a packet that has a route gets as far as that.
+        format!("route add {SERVICE_CIDR} via {API_ADDRESS}"),
+    ];
+    if node.is_dpu() {
+        lines.push("link set uplink mtu 9000 up".to_owned());
+    }
+    for other in nodes.iter().filter(|other| *other != node) {
+        lines.push(format!("route add {} via {}", other.pod_cidr(), other.address()));
+    }
+    lines.join("\n") + "\n"
+}
+
+async fn batch(netns: &str, script: &str) -> Result<()> {
+    outside::run_with_input("ip", ["-netns", netns, "-batch", "-"], script).await.map(drop)
+}
+
+/// Namespaces of the sandbox that exist. The name of another sandbox may begin with this one's: only names that this
+/// sandbox can have given count.
+pub fn existing(layout: &Layout) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/run/netns") else { return Vec::new() };
+    let prefix = layout.netns("");
+    let ours = |name: &String| {
+        name.strip_prefix(&prefix).is_some_and(|rest| rest == CONTROL_PLANE || NodeId::parse(rest).is_ok())
+    };
+    entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(ours).collect()
+}
+
+pub async fn remove(layout: &Layout) -> Result<()> {
+    for namespace in existing(layout) {
+        outside::run("ip", ["netns", "delete", &namespace]).await?;
+    }
+    Ok(())
+}

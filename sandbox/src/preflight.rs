@@ -1,0 +1,231 @@
+//! Before anything starts: are the commands there that a sandbox needs, and if not, can they be had?
+//!
+//! As root on a Debian system they are fetched by apt-get: a package is *installed* when that removes and downgrades
+//! nothing, and *unpacked* into the cache when installing it would start a service. No package source is ever added.
+//! In every other case the error says which commands are missing and which packages have them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use crate::outside;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Install,
+    /// The package has a service that installing it may start: only its files are wanted.
+    Unpack,
+}
+
+/// Command or file, the Debian package that has it, and how to get that.
+const NEEDED: &[(&str, &str, How)] = &[
+    ("ip", "iproute2", How::Install),
+    ("mount", "mount", How::Install),
+    ("losetup", "mount", How::Install),
+    ("nsenter", "util-linux", How::Install),
+    ("mkfs.xfs", "xfsprogs", How::Install),
+    ("runc", "runc", How::Install),
+    ("nft", "nftables", How::Unpack),
+    ("ovsdb-server", "openvswitch-switch", How::Unpack),
+    ("ovsdb-tool", "openvswitch-switch", How::Unpack),
+    ("ovs-vswitchd", "openvswitch-switch", How::Unpack),
+    ("ovs-vsctl", "openvswitch-switch", How::Unpack),
+    ("qemu-system-x86_64", "qemu-system-x86", How::Install),
+    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf", How::Install),
+];
+
+/// Where commands are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Preflight {
+    path: Vec<PathBuf>,
+    /// Root of the unpacked packages.
+    unpacked: Option<PathBuf>,
+}
+
+/// Checks the table above and gets what is missing.
+pub async fn run() -> Result<Preflight> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("a sandbox needs root: it makes network namespaces, mounts and control groups");
+    }
+    let mut preflight = Preflight { path: search_path(), unpacked: None };
+    let missing = preflight.missing();
+    if missing.is_empty() {
+        return Ok(preflight);
+    }
+    if preflight.find("apt-get").is_none() {
+        bail!("{}", explain(&missing));
+    }
+    let packages = |how| {
+        let mut names: Vec<&str> = missing.iter().filter(|row| row.2 == how).map(|row| row.1).collect();
+        names.dedup();
+        names
+    };
+    let unpack = packages(How::Unpack);
+    if !unpack.is_empty() {
+        preflight.use_unpacked(unpack_packages(&unpack).await.with_context(|| explain(&missing))?);
+    }
+    let install = packages(How::Install);
+    if !install.is_empty() {
+        install_packages(&install).await.with_context(|| explain(&missing))?;
+    }
+    let still = preflight.missing();
+    if !still.is_empty() {
+        bail!("{}", explain(&still));
+    }
+    Ok(preflight)
+}
+
+impl Preflight {
+    pub fn find(&self, command: &str) -> Option<PathBuf> {
+        if command.starts_with('/') {
+            return Some(PathBuf::from(command)).filter(|file| file.exists());
+        }
+        self.path.iter().map(|folder| folder.join(command)).find(|file| file.is_file())
+    }
+
+    pub fn folder_with_all(&self, commands: &[&str]) -> Option<PathBuf> {
+        self.path.iter().find(|folder| commands.iter().all(|command| folder.join(command).is_file())).cloned()
+    }
+
+    pub fn environment(&self, first: &[&Path]) -> BTreeMap<String, String> {
+        let path: Vec<String> = first
+            .iter()
+            .copied()
+            .chain(self.path.iter().map(PathBuf::as_path))
+            .map(|folder| folder.to_string_lossy().into_owned())
+            .collect();
+        let mut environment = BTreeMap::from([("PATH".to_owned(), path.join(":"))]);
+        if let Some(root) = &self.unpacked {
+            environment.insert("LD_LIBRARY_PATH".to_owned(), library_folders(root).join(":"));
+        }
+        environment
+    }
+
+    pub fn shared_file(&self, name: &str) -> Result<PathBuf> {
+        let roots = [Some(PathBuf::from("/usr/share")), self.unpacked.as_ref().map(|root| root.join("usr/share"))];
+        let mut files = roots.into_iter().flatten().map(|root| root.join(name));
+        files.find(|file| file.exists()).with_context(|| format!("no file {name} below /usr/share"))
+    }
+
+    fn missing(&self) -> Vec<(&'static str, &'static str, How)> {
+        NEEDED.iter().filter(|(command, ..)| self.find(command).is_none()).copied().collect()
+    }
+
+    fn use_unpacked(&mut self, root: PathBuf) {
+        self.path.extend(["usr/sbin", "usr/bin", "sbin", "bin"].map(|folder| root.join(folder)));
+        self.unpacked = Some(root);
+    }
+}
+
+fn search_path() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    for folder in ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+fn explain(missing: &[(&str, &str, How)]) -> String {
+    let commands: Vec<&str> = missing.iter().map(|row| row.0).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|row| row.1).collect();
+    packages.dedup();
+    format!("missing: {}. On Debian: apt-get install {}", commands.join(", "), packages.join(" "))
+}
+
+/// What apt-get would do, without doing it: the names of the packages that it would add or change.
+async fn plan(packages: &[&str]) -> Result<Vec<String>> {
+    let args = ["-s", "install", "--no-install-recommends"].iter().chain(packages);
+    check_plan(&outside::run("apt-get", args).await?)
+}
+
+fn check_plan(simulated: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for line in simulated.lines() {
+        let mut words = line.split_ascii_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Remv"), Some(name)) => bail!("apt-get would remove {name}: left alone"),
+            (Some("Inst"), Some(name)) => names.push(name.to_owned()),
+            _ if line.contains("DOWNGRADED") => bail!("apt-get would downgrade packages: left alone"),
+            _ => {}
+        }
+    }
+    Ok(names)
+}
+
+async fn install_packages(packages: &[&str]) -> Result<()> {
+    let planned = plan(packages).await?;
+    eprintln!("installing {}", planned.join(" "));
+    let mut command = tokio::process::Command::new("apt-get");
+    command.args(["install", "-y", "-q", "--no-install-recommends"]).args(packages);
+    // RUNLEVEL: a package that has a service after all believes that the system is shutting down.
+    command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+    let status = command.stdout(std::io::stderr()).status().await.context("cannot run apt-get")?;
+    if !status.success() {
+        bail!("apt-get install {} failed ({status}); its messages are above", packages.join(" "));
+    }
+    Ok(())
+}
+
+/// Downloads packages with what they depend on and lacks here, and unpacks all into one folder of the cache.
+async fn unpack_packages(packages: &[&str]) -> Result<PathBuf> {
+    let planned = plan(packages).await?;
+    let key: String = Sha256::digest(planned.join(" ")).iter().take(8).map(|b| format!("{b:02x}")).collect();
+    let cache = cache_folder().join("metalplane");
+    let root = cache.join(format!("debs-{key}"));
+    if root.is_dir() {
+        return Ok(root);
+    }
+    eprintln!("unpacking {} into {}", planned.join(" "), root.display());
+    let part = cache.join(format!(".debs-{key}.{}", std::process::id()));
+    std::fs::create_dir_all(&part).with_context(|| format!("cannot create {}", part.display()))?;
+    let mut download = tokio::process::Command::new("apt-get");
+    download.arg("download").args(&planned).current_dir(&part).kill_on_drop(true);
+    outside::finish(download, None).await?;
+    for entry in std::fs::read_dir(&part)?.flatten() {
+        let file = entry.path();
+        if file.extension().is_some_and(|extension| extension == "deb") {
+            outside::run("dpkg", ["-x".as_ref(), file.as_os_str(), part.as_os_str()]).await?;
+            std::fs::remove_file(&file)?;
+        }
+    }
+    match std::fs::rename(&part, &root) {
+        Err(error) if !root.is_dir() => Err(error).with_context(|| format!("cannot create {}", root.display())),
+        _ => Ok(root),
+    }
+}
+
+fn cache_folder() -> PathBuf {
+    let home = || std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from)
+}
+
+fn library_folders(root: &Path) -> Vec<String> {
+    let architecture = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let folders = ["usr/lib", "lib"].map(|folder| root.join(folder));
+    let both = folders.into_iter().flat_map(|folder| [folder.join(&architecture), folder]);
+    both.filter(|folder| folder.is_dir()).map(|folder| folder.to_string_lossy().into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_takes_something_away_is_refused() {
+        let good = "Inst libxdp1 (1.3 Debian)\nInst openvswitch-common (3.1 Debian)\nConf libxdp1 (1.3 Debian)\n";
+        assert_eq!(check_plan(good).expect("accepted"), ["libxdp1", "openvswitch-common"]);
+        assert!(check_plan("Remv qemu-utils [1:10.0]\nInst qemu-system-x86 (1:7.2)\n").is_err());
+        assert!(check_plan("The following packages will be DOWNGRADED:\n  x\nInst x [2] (1)\n").is_err());
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_its_package() {
+        let said = explain(&[("ip", "iproute2", How::Install), ("mount", "mount", How::Install)]);
+        assert_eq!(said, "missing: ip, mount. On Debian: apt-get install iproute2 mount");
+    }
+}
