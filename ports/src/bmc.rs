@@ -11,9 +11,12 @@ pub trait Bmc: Send + Sync {
     async fn observe(&self) -> Result<HostObserved, PortError>;
 
     /// Sends one power action and returns when the BMC has accepted it, not when it has taken effect. Never retries
-    /// by itself: after `Unreachable` the caller must observe before it may ask again.
+    /// by itself: after `Unreachable` the caller must observe before it may ask again. Nothing happens for `On` when the
+    /// host is on, and for `SoftOff` and `ForceOff` when it is off; `WarmReset` of a host that is off is a `Conflict`.
     async fn power(&self, action: PowerAction) -> Result<(), PortError>;
 
-    /// Changes the persistent boot configuration. The caller reads it back with [`Bmc::observe`].
+    /// Changes the persistent boot configuration. The caller reads it back with [`Bmc::observe`]. It is so already:
+    /// nothing happens. An option that is not in the boot order is `NotFound`; no boot order at all, `Unsupported`.
+    /// `Restore` leaves out options that are gone, and ends a continuous override.
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError>;
 }

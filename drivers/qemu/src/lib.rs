@@ -206,7 +206,10 @@ fn port_error(qmp: &Qmp, step: &str, error: &QmpError) -> PortError {
 
 fn classify(description: &str) -> ErrorClass {
     let says = |words: &[&str]| words.iter().any(|w| description.contains(w));
-    if says(&["No such file", "Failed to find node", "not found"]) {
+    // A virtual server's words when its QEMU ends under a command.
+    if says(&["went off during", "did not answer"]) {
+        ErrorClass::Unreachable
+    } else if says(&["No such file", "Failed to find node", "not found"]) {
         ErrorClass::NotFound
     } else if says(&["in use", "lock", "guest is busy", "busy", "starting"]) {
         ErrorClass::Busy

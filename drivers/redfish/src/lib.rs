@@ -1,1 +1,159 @@
+//! [`Bmc`] over Redfish (DMTF DSP0266, DSP0268).
+//!
+//! The transport and the repairs for what vendors get wrong (entity tags that their own BMC refuses, accepted changes
+//! without a task, …) are nv-redfish's. Its generated schema is not used: a resource with one mistake anywhere would
+//! not be read at all, and it drops the `AllowableValues` that decide which reset may be asked for. [`observed`] reads
+//! the few properties that are needed, [`plan`] decides on the request, [`service`] sends it.
+//!
+//! One request at a time per [`RedfishBmc`], each bounded by [`RedfishConfig::timeout`]. Nothing is ever sent twice, with
+//! one exception: a request that a BMC refused because its session had ended, after a new login.
 
+mod config;
+mod failure;
+mod observed;
+mod plan;
+mod service;
+
+pub use config::{RedfishConfig, Scheme, Secret, Verify};
+
+use async_trait::async_trait;
+use nv_redfish::bmc_http::{HttpBmc, reqwest::Client};
+use nv_redfish::core::{ODataId, Raw};
+use planner::host::{BootChange, BootOption, HostObserved, PowerAction};
+use ports::{Bmc, ErrorClass, PortError};
+use serde_json::{Value, json};
+use service::Service;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+pub struct RedfishBmc {
+    config: Arc<RedfishConfig>,
+    http: Arc<HttpBmc<Client>>,
+    /// Opened at the first verb. Its lock is what keeps verbs apart.
+    service: Mutex<Option<Service>>,
+}
+
+impl RedfishBmc {
+    /// Connects to nothing yet; fails for a host or a token that no request could carry.
+    pub fn new(config: RedfishConfig) -> Result<Self, PortError> {
+        let http = Arc::new(service::transport(&config)?);
+        Ok(Self { config: Arc::new(config), http, service: Mutex::new(None) })
+    }
+
+    async fn opened<'a>(&self, service: &'a mut Option<Service>) -> Result<&'a mut Service, PortError> {
+        if service.is_none() {
+            *service = Some(Service::open(self.config.clone(), self.http.clone()).await?);
+        }
+        let missing = || failure::error(&self.config, "open", ErrorClass::Invalid, "the service is not open");
+        service.as_mut().ok_or_else(missing)
+    }
+}
+
+#[async_trait]
+impl Bmc for RedfishBmc {
+    async fn observe(&self) -> Result<HostObserved, PortError> {
+        let mut service = self.service.lock().await;
+        let service = self.opened(&mut service).await?;
+        let (_, system) = service.system().await?;
+        let options = boot_options(service, system.value()).await?;
+        let unknown = || service.error("read the system", ErrorClass::Invalid, "it does not tell its PowerState");
+        let power = observed::power(system.value()).ok_or_else(unknown)?;
+        Ok(observed::host(system.value(), power, options))
+    }
+
+    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
+        let step = format!("power action {action:?}");
+        let mut service = self.service.lock().await;
+        let service = self.opened(&mut service).await?;
+        let (_, system) = service.system().await?;
+        match observed::power(system.value()).map_or(plan::Power::Send, |state| plan::power(action, state)) {
+            plan::Power::Nothing => return Ok(()),
+            plan::Power::Refused => return Err(service.error(&step, ErrorClass::Conflict, "the host is off")),
+            plan::Power::Send => {}
+        }
+        let reset = &system.value()["Actions"]["#ComputerSystem.Reset"];
+        let Some(target) = reset["target"].as_str() else {
+            return Err(service.error(&step, ErrorClass::Unsupported, "the system has no action Reset"));
+        };
+        let allowable = allowable_resets(service, reset).await?;
+        let Some(reset_type) = plan::reset_type(action, allowable.as_deref()) else {
+            let allowable = allowable.unwrap_or_default().join(", ");
+            return Err(service.error(&step, ErrorClass::Unsupported, &format!("the BMC offers [{allowable}] only")));
+        };
+        service.post(&step, target, &json!({"ResetType": reset_type})).await
+    }
+
+    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
+        let step = match change {
+            BootChange::First { reference } => format!("make {reference} the first boot option"),
+            BootChange::ContinuousHdd => "set the boot override to Hdd".to_owned(),
+            BootChange::Restore { .. } => "restore the boot order".to_owned(),
+        };
+        let mut service = self.service.lock().await;
+        let service = self.opened(&mut service).await?;
+        for _attempt in 0..2 {
+            let (id, system) = service.system().await?;
+            let patch = match plan::boot(system.value(), change) {
+                plan::Boot::Nothing => return Ok(()),
+                plan::Boot::Unsupported(why) => return Err(service.error(&step, ErrorClass::Unsupported, &why)),
+                plan::Boot::NotFound(why) => return Err(service.error(&step, ErrorClass::NotFound, &why)),
+                plan::Boot::Patch(patch) => patch,
+            };
+            let (id, seen) = writable(service, &step, id, system).await?;
+            if service.patch(&step, &id, &seen, &patch).await? {
+                return Ok(());
+            }
+        }
+        Err(service.error(&step, ErrorClass::Busy, "somebody else keeps changing the system"))
+    }
+}
+
+/// Where a change of the system goes: to its settings resource if it has one (DSP0266 section 9.10).
+async fn writable(
+    service: &mut Service,
+    step: &str,
+    id: ODataId,
+    system: Arc<Raw>,
+) -> Result<(ODataId, Arc<Raw>), PortError> {
+    let Some(settings) = system.value().pointer("/@Redfish.Settings/SettingsObject/@odata.id").and_then(Value::as_str)
+    else {
+        return Ok((id, system));
+    };
+    let settings = ODataId::from(settings.to_owned());
+    let seen = service.get(step, &settings).await?;
+    Ok((settings, seen))
+}
+
+/// `None` when the BMC does not tell.
+async fn allowable_resets(service: &mut Service, reset: &Value) -> Result<Option<Vec<String>>, PortError> {
+    if let Some(told) = observed::texts(reset, "/ResetType@Redfish.AllowableValues") {
+        return Ok(Some(told));
+    }
+    let Some(info) = reset["@Redfish.ActionInfo"].as_str() else { return Ok(None) };
+    let info = service.get("read which resets are allowed", &info.to_owned().into()).await?;
+    let mut parameters = info.value()["Parameters"].as_array().into_iter().flatten();
+    let reset_type = parameters.find(|p| p["Name"] == "ResetType");
+    Ok(reset_type.and_then(|p| observed::texts(p, "/AllowableValues")))
+}
+
+/// Empty where the BMC has none, or says that it has and then cannot show them.
+async fn boot_options(service: &mut Service, system: &Value) -> Result<Vec<BootOption>, PortError> {
+    let Some(collection) = system.pointer("/Boot/BootOptions/@odata.id").and_then(Value::as_str) else {
+        return Ok(Vec::new());
+    };
+    let step = "list the boot options";
+    let collection = match service.get(step, &collection.to_owned().into()).await {
+        Err(e) if matches!(e.class, ErrorClass::NotFound | ErrorClass::Unsupported) => return Ok(Vec::new()),
+        collection => collection?,
+    };
+    let mut options = Vec::new();
+    for id in service::members(collection.value()) {
+        let option = match service.get(step, &id).await {
+            // Deleted since the collection was read.
+            Err(e) if e.class == ErrorClass::NotFound => continue,
+            option => option?,
+        };
+        options.extend(observed::boot_option(option.value()));
+    }
+    Ok(options)
+}

@@ -1,1 +1,153 @@
-//! What every implementation of the port must do.
+//! What every implementation of [`Bmc`] must do.
+//!
+//! The suite may find the host in any state; it leaves it off, with the boot configuration that it found.
+
+use super::{Sleep, eventually};
+use crate::{Bmc, ErrorClass, PortError};
+use async_trait::async_trait;
+use planner::host::{BootChange, BootConfiguration, BootSource, HostObserved, PowerAction, PowerState};
+use std::time::Duration;
+
+/// What the part behind the port can do; it must do the rest.
+#[derive(Debug, Clone, Copy)]
+pub struct Abilities {
+    /// It has a boot order that can be written, with at least two entries.
+    pub boot_order: bool,
+    /// A continuous boot override can be set and ended again.
+    pub override_ends: bool,
+    /// The guest obeys a soft power-off.
+    pub guest_obeys: bool,
+    /// How long after it accepted an action the part may still show the old state.
+    pub settles_within: Duration,
+}
+
+/// The BMC under test and its surroundings.
+#[async_trait]
+pub trait Bench: Sleep {
+    fn abilities(&self) -> Abilities;
+
+    async fn connect(&self) -> Box<dyn Bmc>;
+
+    /// The same BMC with a wrong password, and that password; `None` where there are no credentials.
+    async fn with_wrong_password(&self) -> Option<(Box<dyn Bmc>, String)>;
+
+    /// A BMC at an address where nobody listens; `None` where there are no addresses.
+    async fn absent(&self) -> Option<Box<dyn Bmc>>;
+}
+
+/// Panics at the first promise that is not kept.
+pub async fn run(bench: &dyn Bench) {
+    let bmc = bench.connect().await;
+    power(bench, bmc.as_ref()).await;
+    let found = observe(bmc.as_ref()).await.boot;
+    if bench.abilities().boot_order {
+        boot_order(bench, bmc.as_ref(), &found).await;
+    } else {
+        no_boot_order(bmc.as_ref()).await;
+    }
+    continuous_override(bench, bmc.as_ref(), &found).await;
+    refusals(bench).await;
+}
+
+fn class(result: Result<(), PortError>) -> Option<ErrorClass> {
+    result.err().map(|e| e.class)
+}
+
+async fn observe(bmc: &dyn Bmc) -> HostObserved {
+    bmc.observe().await.unwrap_or_else(|e| panic!("observe: {e}"))
+}
+
+async fn act(bench: &dyn Bench, bmc: &dyn Bmc, action: PowerAction, state: PowerState) {
+    bmc.power(action).await.unwrap_or_else(|e| panic!("{action:?}: {e}"));
+    eventually(bench, bench.abilities().settles_within, &format!("{state:?} after {action:?}"), async || {
+        let seen = observe(bmc).await.power;
+        if seen == state { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
+}
+
+async fn power(bench: &dyn Bench, bmc: &dyn Bmc) {
+    use PowerAction::{ForceOff, On, SoftOff, WarmReset};
+    act(bench, bmc, ForceOff, PowerState::Off).await;
+    bmc.power(ForceOff).await.expect("ForceOff of a host that is off");
+    bmc.power(SoftOff).await.expect("SoftOff of a host that is off");
+    assert_eq!(class(bmc.power(WarmReset).await), Some(ErrorClass::Conflict), "WarmReset of a host that is off");
+    assert_eq!(observe(bmc).await.power, PowerState::Off, "nothing was asked for, so nothing may have happened");
+
+    act(bench, bmc, On, PowerState::On).await;
+    bmc.power(On).await.expect("On of a host that is on");
+    assert_eq!(observe(bmc).await.power, PowerState::On, "On is no reset");
+    act(bench, bmc, WarmReset, PowerState::On).await;
+    if bench.abilities().guest_obeys {
+        act(bench, bmc, SoftOff, PowerState::Off).await;
+        act(bench, bmc, On, PowerState::On).await;
+    } else {
+        bmc.power(SoftOff).await.expect("SoftOff is accepted, whatever the guest then does");
+    }
+    act(bench, bmc, ForceOff, PowerState::Off).await;
+}
+
+async fn change(bench: &dyn Bench, bmc: &dyn Bmc, change: &BootChange, expected: impl Fn(&BootConfiguration) -> bool) {
+    bmc.configure_boot(change).await.unwrap_or_else(|e| panic!("{change:?}: {e}"));
+    eventually(bench, bench.abilities().settles_within, &format!("{change:?} is read back"), async || {
+        let boot = observe(bmc).await.boot;
+        if expected(&boot) { Ok(()) } else { Err(format!("{boot:?}")) }
+    })
+    .await;
+}
+
+async fn boot_order(bench: &dyn Bench, bmc: &dyn Bmc, found: &BootConfiguration) {
+    assert!(found.order.len() >= 2, "the suite needs two entries in the boot order: {found:?}");
+    for option in &found.options {
+        assert!(!option.reference.is_empty() && !option.display_name.is_empty(), "{option:?}");
+    }
+    let last = found.order[found.order.len() - 1].clone();
+    let mut expected = found.order.clone();
+    expected.rotate_right(1);
+    let first = BootChange::First { reference: last };
+    change(bench, bmc, &first, |boot| boot.order == expected).await;
+    change(bench, bmc, &first, |boot| boot.order == expected).await;
+
+    let unknown = BootChange::First { reference: "BootFFFE".to_owned() };
+    let refused = class(bmc.configure_boot(&unknown).await);
+    assert_eq!(refused, Some(ErrorClass::NotFound), "an option that the BMC does not know");
+    assert_eq!(observe(bmc).await.boot.order, expected, "a refused change changed something");
+
+    let restore = BootChange::Restore { order: found.order.clone() };
+    change(bench, bmc, &restore, |boot| boot.order == found.order).await;
+    change(bench, bmc, &restore, |boot| boot.order == found.order).await;
+}
+
+async fn no_boot_order(bmc: &dyn Bmc) {
+    assert_eq!(observe(bmc).await.boot.order, Vec::<String>::new(), "it is said to have no boot order");
+    let first = BootChange::First { reference: "Boot0001".to_owned() };
+    assert_eq!(class(bmc.configure_boot(&first).await), Some(ErrorClass::Unsupported), "there is no boot order");
+}
+
+async fn continuous_override(bench: &dyn Bench, bmc: &dyn Bmc, found: &BootConfiguration) {
+    if !found.allowable_overrides.contains(&BootSource::Hdd) {
+        return;
+    }
+    let is_hdd = |boot: &BootConfiguration| boot.continuous_override == Some(BootSource::Hdd);
+    change(bench, bmc, &BootChange::ContinuousHdd, is_hdd).await;
+    change(bench, bmc, &BootChange::ContinuousHdd, is_hdd).await;
+    if bench.abilities().override_ends {
+        let restore = BootChange::Restore { order: found.order.clone() };
+        change(bench, bmc, &restore, |boot| boot.continuous_override.is_none() && boot.order == found.order).await;
+    }
+}
+
+async fn refusals(bench: &dyn Bench) {
+    if let Some((bmc, password)) = bench.with_wrong_password().await {
+        let read = bmc.observe().await.expect_err("observe with a wrong password");
+        let written = bmc.power(PowerAction::On).await.expect_err("power with a wrong password");
+        for e in [read, written] {
+            assert_eq!(e.class, ErrorClass::Unauthorized, "{e}");
+            assert!(!e.to_string().contains(&password), "a message shows the password");
+        }
+    }
+    if let Some(bmc) = bench.absent().await {
+        let e = bmc.observe().await.expect_err("observe where nobody listens");
+        assert_eq!(e.class, ErrorClass::Unreachable, "{e}");
+    }
+}
