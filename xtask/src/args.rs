@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::test;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -19,6 +20,8 @@ pub(crate) enum Task {
     },
     /// Check which folder depends on which (docs/design/architecture.md)
     Layers,
+    /// Run every check and test; ends with `N passed, N failed, N skipped`
+    Test(test::Options),
 }
 
 pub(crate) fn read() -> Task {

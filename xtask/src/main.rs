@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`crds`] | the definitions of `api` as YAML in the chart |
 //! | [`layers`] | which folder may depend on which |
+//! | [`test`] | the whole test run and its report |
 //!
 //! `cargo xtask --help` lists the commands; `make` calls them.
 
 mod args;
 mod crds;
 mod layers;
+mod test;
 
 use anyhow::{Context, Result};
 use args::Task;
@@ -31,6 +33,7 @@ fn run() -> Result<ExitCode> {
     match args::read() {
         Task::Crds { check } => crds::run(&root, check),
         Task::Layers => layers::run(&root),
+        Task::Test(options) => return test::run(&root, &options),
     }
     .map(|()| ExitCode::SUCCESS)
 }

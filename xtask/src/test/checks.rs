@@ -1,0 +1,62 @@
+//! Checks of the text: each counts as one test.
+
+use super::Options;
+use super::report::Report;
+use crate::{crds, layers};
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+pub(super) fn run(root: &Path, options: &Options, report: &mut Report) {
+    let cargo = |arguments: &[&str]| succeeds(Command::new("cargo").current_dir(root).args(arguments));
+    let check = |report: &mut Report, name: &str, does: &dyn Fn() -> Result<()>| {
+        eprintln!("check: {name}");
+        let start = Instant::now();
+        let done = does();
+        report.check(name, done.map_err(|error| format!("{error:#}")), start.elapsed());
+    };
+    check(report, "tools", &|| components(root));
+    check(report, "format", &|| cargo(&["fmt", "--all", "--check"]).context("run `cargo fmt --all` and commit"));
+    check(report, "clippy", &|| {
+        let packages = options.packages();
+        cargo(&[&["clippy", "--all-targets"], packages.as_slice(), &["--", "-D", "warnings"]].concat())
+    });
+    check(report, "layers", &|| layers::run(root));
+    check(report, "crds", &|| crds::run(root, true));
+    if root.join("deny.toml").exists() && has(root, "deny") {
+        check(report, "licences", &|| cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"]));
+    } else {
+        report.skipped("check", "licences", "cargo-deny is not installed (`cargo install cargo-deny`)");
+    }
+}
+
+fn has(root: &Path, subcommand: &str) -> bool {
+    let done = Command::new("cargo").current_dir(root).args([subcommand, "--version"]).output();
+    done.is_ok_and(|done| done.status.success())
+}
+
+/// rustfmt and clippy: not part of a minimal installation of Rust.
+fn components(root: &Path) -> Result<()> {
+    let missing: Vec<&str> = [("fmt", "rustfmt"), ("clippy", "clippy")]
+        .iter()
+        .filter(|(sub, _)| !has(root, sub))
+        .map(|(_, name)| *name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.join(" and ");
+    eprintln!("missing: {names}; installing by rustup");
+    let mut rustup = Command::new("rustup");
+    if let Err(error) = succeeds(rustup.current_dir(root).args(["component", "add"]).args(&missing)) {
+        bail!("{names} missing and not installable by rustup ({error:#}): install them with your distribution's tools");
+    }
+    Ok(())
+}
+
+fn succeeds(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed: {status} (its output is above)");
+    Ok(())
+}

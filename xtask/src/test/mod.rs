@@ -1,0 +1,60 @@
+//! `cargo xtask test`: everything that can fail, in one command; `make test` calls it.
+//!
+//! First the checks of the text (format, clippy, layers, generated files), then every test binary, one after the
+//! other: quick ones first, end-to-end last. libtest does not tell times or skipped tests on a stable compiler, so
+//! [`libtest`] reads its output: a test that prints `SKIP <name>: <reason>` counts as skipped, one that prints
+//! `TIME <name> <ms>` has that time, any other has the time from its start to its result line.
+//!
+//! The last line is always `N passed, N failed, N skipped`.
+
+mod binaries;
+mod checks;
+mod libtest;
+mod report;
+mod running;
+
+use anyhow::Result;
+use report::Report;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What is asked for; nothing named means everything.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only this package (may be repeated)
+    #[arg(short, long)]
+    package: Vec<String>,
+    /// Leave out format, clippy and the other checks
+    #[arg(long)]
+    no_checks: bool,
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+impl Options {
+    /// The same choice for cargo.
+    fn packages(&self) -> Vec<&str> {
+        match self.package.as_slice() {
+            [] => vec!["--workspace"],
+            packages => packages.iter().flat_map(|package| ["--package", package]).collect(),
+        }
+    }
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let mut report = Report::default();
+    if !options.no_checks {
+        checks::run(root, options, &mut report);
+    }
+    match binaries::build(root, options) {
+        Ok(binaries) => {
+            for binary in &binaries {
+                report.extend(running::run(binary, options.filter.as_deref()));
+            }
+            report.extend(running::doc_tests(root, options));
+        }
+        Err(error) => report.failed("build", "the tests", &format!("{error:#}")),
+    }
+    report.print();
+    Ok(if report.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,116 @@
+//! Results, and what is printed of them.
+
+use std::time::Duration;
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Outcome {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) binary: String,
+    pub(super) name: String,
+    pub(super) outcome: Outcome,
+    pub(super) time: Duration,
+    pub(super) output: String,
+}
+
+impl Case {
+    pub(super) fn new(binary: &str, name: &str, outcome: Outcome, time: Duration) -> Self {
+        Self { binary: binary.to_owned(), name: name.to_owned(), outcome, time, output: String::new() }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Report {
+    cases: Vec<Case>,
+}
+
+impl Report {
+    pub(super) fn extend(&mut self, cases: Vec<Case>) {
+        self.cases.extend(cases);
+    }
+
+    pub(super) fn check(&mut self, name: &str, result: Result<(), String>, time: Duration) {
+        let outcome = if result.is_ok() { Outcome::Passed } else { Outcome::Failed };
+        let output = result.err().unwrap_or_default();
+        self.cases.push(Case { output, ..Case::new("check", name, outcome, time) });
+    }
+
+    pub(super) fn failed(&mut self, binary: &str, name: &str, output: &str) {
+        let case = Case::new(binary, name, Outcome::Failed, Duration::ZERO);
+        self.cases.push(Case { output: output.to_owned(), ..case });
+    }
+
+    pub(super) fn skipped(&mut self, binary: &str, name: &str, reason: &str) {
+        self.cases.push(Case::new(binary, name, Outcome::Skipped(reason.to_owned()), Duration::ZERO));
+    }
+
+    pub(super) fn has_failures(&self) -> bool {
+        self.cases.iter().any(|case| case.outcome == Outcome::Failed)
+    }
+
+    pub(super) fn print(&self) {
+        println!("{}", self.text());
+    }
+
+    fn text(&self) -> String {
+        let mut lines = vec![String::new(), "slowest:".to_owned()];
+        // Checks build things: their time says little of a test.
+        let mut tests: Vec<&Case> = self.cases.iter().filter(|case| case.binary != "check").collect();
+        tests.sort_by_key(|case| std::cmp::Reverse(case.time));
+        lines.extend(
+            tests.iter().take(10).map(|case| format!("  {:>9}  {}: {}", seconds(case.time), case.binary, case.name)),
+        );
+        let mut skipped = 0;
+        for case in &self.cases {
+            if let Outcome::Skipped(reason) = &case.outcome {
+                if skipped == 0 {
+                    lines.push("skipped:".to_owned());
+                }
+                skipped += 1;
+                lines.push(format!("  {}: {}: {reason}", case.binary, case.name));
+            }
+        }
+        let failed: Vec<&Case> = self.cases.iter().filter(|case| case.outcome == Outcome::Failed).collect();
+        if !failed.is_empty() {
+            lines.push("failed:".to_owned());
+        }
+        for case in &failed {
+            lines.push(format!("  {}: {}", case.binary, case.name));
+            lines.extend(case.output.lines().map(|line| format!("    {line}")));
+        }
+        let passed = self.cases.len() - failed.len() - skipped;
+        lines.push(format!("{passed} passed, {} failed, {skipped} skipped", failed.len()));
+        lines.join("\n")
+    }
+}
+
+pub(super) fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_counts() {
+        let mut report = Report::default();
+        report.check("format", Ok(()), Duration::from_secs(99));
+        report.extend(
+            (0..12).map(|n| Case::new("api unit", &format!("t{n}"), Outcome::Passed, Duration::from_secs(n))).collect(),
+        );
+        report.skipped("qemu machine", "boots", "qemu is not installed");
+        assert!(!report.has_failures());
+        report.failed("csi sanity", "all", "no such file\nline 2");
+        let text = report.text();
+        assert_eq!(text.lines().last(), Some("13 passed, 1 failed, 1 skipped"));
+        assert!(text.contains("  qemu machine: boots: qemu is not installed") && text.contains("    line 2"), "{text}");
+        assert!(text.contains("api unit: t11") && !text.contains("t1\n") && !text.contains("99.00 s"), "{text}");
+        assert!(report.has_failures());
+    }
+}

@@ -1,0 +1,159 @@
+//! Runs test binaries and shows progress.
+
+use super::Options;
+use super::binaries::Binary;
+use super::libtest::Reader;
+use super::report::{Case, Outcome, seconds};
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// After this long without any result a binary is ended; what it ran then has failed.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// A test that took longer is shown when it ends.
+const LONG: Duration = Duration::from_secs(1);
+
+enum Line {
+    Output(String),
+    Error(String),
+}
+
+pub(super) fn run(binary: &Binary, filter: Option<&str>) -> Vec<Case> {
+    let name = binary.name();
+    let began = Instant::now();
+    match listed(binary, filter) {
+        Ok(tests) if tests.is_empty() => Vec::new(),
+        Ok(tests) => {
+            let threads =
+                if binary.is_end_to_end() { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+            eprintln!("{name}: {} tests", tests.len());
+            let mut command = command(binary);
+            command.args(["--show-output", "--color=never", &format!("--test-threads={threads}")]).args(filter);
+            let reader = Reader::new(name, Some(tests), threads, began);
+            follow(command, reader)
+        }
+        Err(error) => {
+            vec![Case {
+                output: format!("{error:#}\n"),
+                ..Case::new(&name, "(its list)", Outcome::Failed, began.elapsed())
+            }]
+        }
+    }
+}
+
+/// Examples in documentation are compiled and run by rustdoc, under cargo.
+pub(super) fn doc_tests(root: &Path, options: &Options) -> Vec<Case> {
+    eprintln!("examples in documentation");
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).args(["test", "--doc", "--quiet"]).args(options.packages());
+    cargo.args(["--", "--show-output", "--color=never", "--format=pretty"]).args(&options.filter);
+    follow(cargo, Reader::new("documentation".to_owned(), None, 1, Instant::now()))
+}
+
+/// A test binary as cargo would start it.
+fn command(binary: &Binary) -> Command {
+    let mut command = Command::new(&binary.program);
+    command.current_dir(&binary.folder).stdin(Stdio::null());
+    command.env("CARGO_MANIFEST_DIR", &binary.folder).env("CARGO_PKG_NAME", &binary.package).envs(&binary.programs);
+    command
+}
+
+fn listed(binary: &Binary, filter: Option<&str>) -> Result<Vec<String>> {
+    let done = command(binary).args(["--list", "--format=terse"]).args(filter).output().context("start it")?;
+    ensure!(done.status.success(), "--list: {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+fn follow(mut command: Command, mut reader: Reader) -> Vec<Case> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return reader.end(Err(format!("cannot start: {error}")), Instant::now()),
+    };
+    let (sender, lines) = channel();
+    pump(child.stdout.take(), sender.clone(), Line::Output);
+    pump(child.stderr.take(), sender, Line::Error);
+    let ending = match read(&mut reader, &lines) {
+        Ok(()) => child.wait().map_err(|error| error.to_string()).and_then(success),
+        Err(cause) => Err(end(&mut child, cause)),
+    };
+    reader.end(ending, Instant::now())
+}
+
+fn pump(stream: Option<impl Read + Send + 'static>, sender: Sender<(Instant, Line)>, kind: fn(String) -> Line) {
+    let Some(stream) = stream else { return };
+    thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while stream.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned();
+            line.clear();
+            if sender.send((Instant::now(), kind(text))).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+/// Reads until both streams end; an error if there was no result for too long.
+fn read(reader: &mut Reader, lines: &Receiver<(Instant, Line)>) -> Result<(), String> {
+    let mut last = Instant::now();
+    loop {
+        match lines.recv_timeout(HEARTBEAT) {
+            Ok((at, Line::Output(line))) => {
+                if let Some(case) = reader.line(&line, at) {
+                    last = at;
+                    show(case);
+                }
+            }
+            Ok((_, Line::Error(line))) => reader.error_line(&line),
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                let now = Instant::now();
+                for (name, start) in reader.running() {
+                    eprintln!("  … {name} runs for {}", seconds(now - start));
+                }
+                if now - last > LIMIT {
+                    return Err(format!("no result for {} minutes", LIMIT.as_secs() / 60));
+                }
+            }
+        }
+    }
+}
+
+fn show(case: &Case) {
+    match &case.outcome {
+        Outcome::Failed => eprintln!("  FAILED {} ({})", case.name, seconds(case.time)),
+        Outcome::Passed if case.time >= LONG => eprintln!("  ok {} ({})", case.name, seconds(case.time)),
+        Outcome::Passed | Outcome::Skipped(_) => {}
+    }
+}
+
+fn success(status: ExitStatus) -> Result<(), String> {
+    if status.success() { Ok(()) } else { Err(status.to_string()) }
+}
+
+/// Ends a binary that hangs: first so that it can clean up what it started.
+fn end(child: &mut Child, cause: String) -> String {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    let Ok(pid) = i32::try_from(child.id()) else { return cause };
+    for (signal, patience) in [(Signal::SIGTERM, Duration::from_secs(30)), (Signal::SIGKILL, Duration::from_secs(5))] {
+        // An error says that it is gone; try_wait will see it.
+        let _ = kill(Pid::from_raw(pid), signal);
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                return cause;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+    cause
+}
