@@ -1,0 +1,45 @@
+//! Changes a machine as `kubectl edit` would: read, change, write with its resourceVersion, again on a conflict.
+
+use crate::args::{Change, Output};
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::output::{name_of, structured};
+use api::BareMetalMachine;
+use kube::api::PostParams;
+
+/// virtctl tries as often.
+const ATTEMPTS: usize = 15;
+
+/// Applies `edit` and returns the object as the server now has it. `edit` may refuse with a sentence for the user.
+pub async fn machine(
+    cluster: &Cluster,
+    name: &str,
+    change: &Change,
+    edit: impl Fn(&mut BareMetalMachine) -> Result<(), Failure>,
+) -> Result<BareMetalMachine, Failure> {
+    let machines = cluster.machines();
+    let params = PostParams { dry_run: change.dry_run, field_manager: Some("bmctl".to_owned()) };
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let mut machine = cluster.machine(name).await?;
+        edit(&mut machine)?;
+        match machines.replace(name, &params, &machine).await {
+            Ok(changed) => return Ok(changed),
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {}
+            Err(error) => return Err(cluster.failure(error, name)),
+        }
+    }
+}
+
+/// What is printed after a change: `… what it did`, or the object with `-o`.
+pub fn report(machine: &BareMetalMachine, change: &Change, done: &str) -> Result<String, Failure> {
+    match change.output {
+        Some(Output::Name) => Ok(format!("{}\n", name_of(machine))),
+        Some(output @ (Output::Json | Output::Yaml)) => Ok(structured(output, machine)?),
+        _ => {
+            let dry = if change.dry_run { " (server dry run)" } else { "" };
+            Ok(format!("{} {done}{dry}\n", name_of(machine)))
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The connection to the API server.
+
+use crate::args::ClusterArgs;
+use crate::failure::Failure;
+use anyhow::Context;
+use api::BareMetalMachine;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use std::time::Duration;
+
+pub struct Cluster {
+    pub client: Client,
+    pub namespace: String,
+    /// What the user called us: `bmctl` or `kubectl bm`.
+    pub program: &'static str,
+}
+
+impl Cluster {
+    pub async fn connect(args: &ClusterArgs, program: &'static str) -> Result<Self, Failure> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+        let mut config = match &args.kubeconfig {
+            Some(path) if !path.contains(':') => {
+                let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("read kubeconfig '{path}'"))?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await.context("use the kubeconfig")?
+            }
+            // Several files, as in kubectl's KUBECONFIG: the library merges them itself.
+            _ => match Config::from_kubeconfig(&options).await {
+                Ok(config) => config,
+                Err(error) => Config::incluster().map_err(|_| {
+                    Failure::Other(anyhow::anyhow!(
+                        "no cluster to talk to: {error}; set KUBECONFIG or give --kubeconfig"
+                    ))
+                })?,
+            },
+        };
+        // A person waits: rather an error now than minutes of silent retries.
+        config.default_retry = false;
+        config.connect_timeout = Some(Duration::from_secs(5));
+        config.read_timeout = Some(Duration::from_secs(60));
+        let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).context("make a client")?;
+        Ok(Self { client, namespace, program })
+    }
+
+    pub fn machines(&self) -> Api<BareMetalMachine> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub async fn machine(&self, name: &str) -> Result<BareMetalMachine, Failure> {
+        self.machines().get(name).await.map_err(|e| self.failure(e, name))
+    }
+
+    pub fn failure(&self, error: kube::Error, machine: &str) -> Failure {
+        let object = format!("machine '{machine}' in namespace '{}'", self.namespace);
+        Failure::from_kube(error, &object, self.program)
+    }
+
+    pub async fn versions(&self) -> Result<String, Failure> {
+        let server = self.client.apiserver_version().await.map_err(|e| self.failure(e, ""))?;
+        Ok(format!("Client Version: {}\nServer Version: {}\n", env!("CARGO_PKG_VERSION"), server.git_version))
+    }
+}

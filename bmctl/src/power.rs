@@ -1,0 +1,75 @@
+//! `start`, `stop`, `restart`: write what the controller then makes true.
+
+use crate::args::Power;
+use crate::change;
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::wait;
+use api::BareMetalMachine;
+use api::labels::{POWER_REQUESTED, RESTART_REQUESTED_AT};
+use api::machine::RunStrategy;
+use kube::ResourceExt;
+
+pub async fn start(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
+    each(cluster, args, "start submitted", wait::Goal::Ready, |machine| {
+        match machine.spec.run_strategy {
+            RunStrategy::Manual => drop(machine.annotations_mut().insert(POWER_REQUESTED.to_owned(), "On".to_owned())),
+            RunStrategy::Always | RunStrategy::Halted => machine.spec.run_strategy = RunStrategy::Always,
+        }
+        Ok(())
+    })
+    .await
+}
+
+pub async fn stop(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
+    each(cluster, args, "stop submitted", wait::Goal::Stopped, |machine| {
+        match machine.spec.run_strategy {
+            RunStrategy::Manual => drop(machine.annotations_mut().insert(POWER_REQUESTED.to_owned(), "Off".to_owned())),
+            RunStrategy::Always => {
+                eprintln!(
+                    "machine '{}': runStrategy was Always and is Halted now; `start` sets it back",
+                    machine.name_any()
+                );
+                machine.spec.run_strategy = RunStrategy::Halted;
+            }
+            RunStrategy::Halted => {}
+        }
+        Ok(())
+    })
+    .await
+}
+
+pub async fn restart(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
+    let at = jiff::Timestamp::now();
+    each(cluster, args, "restart submitted", wait::Goal::RestartedSince(at), |machine| {
+        let running = machine.status.as_ref().and_then(|s| s.power.as_ref()).is_some_and(|p| p.state == "On");
+        if !running {
+            return Err(Failure::Told {
+                object: format!("machine '{}'", machine.name_any()),
+                cause: "it is not powered on, so there is nothing to restart".to_owned(),
+                next: format!("bmctl start {}", machine.name_any()),
+            });
+        }
+        machine.annotations_mut().insert(RESTART_REQUESTED_AT.to_owned(), at.to_string());
+        Ok(())
+    })
+    .await
+}
+
+async fn each(
+    cluster: &Cluster,
+    args: &Power,
+    done: &str,
+    goal: wait::Goal,
+    edit: impl Fn(&mut BareMetalMachine) -> Result<(), Failure>,
+) -> Result<String, Failure> {
+    let mut text = String::new();
+    for name in &args.machines {
+        let machine = change::machine(cluster, name, &args.change, &edit).await?;
+        text.push_str(&change::report(&machine, &args.change, done)?);
+    }
+    for name in &args.machines {
+        wait::after(cluster, name, &args.change, &goal).await?;
+    }
+    Ok(text)
+}
