@@ -132,7 +132,7 @@ mod tests {
         for handle in
             ["", "fast/", "fast/..", "fast/a/b", "../a", "fast/A", "fast/a.b", "fast/a\0", "/a", long.as_str()]
         {
-            assert_eq!(class(handle, &[("pool", "fast")]).is_some(), true, "{handle}");
+            assert!(class(handle, &[("pool", "fast")]).is_some(), "{handle}");
         }
     }
 

@@ -41,7 +41,10 @@ impl PacketSocket {
         let address = link_address(device, index as usize)?;
         // sll_protocol is 0 there, which keeps the protocol that the socket was made with.
         bind(fd.as_raw_fd(), &address)?;
-        #[expect(deprecated, reason = "its successor is `unsafe`; what it asks for, a descriptor that stays open, OwnedFd is")]
+        #[expect(
+            deprecated,
+            reason = "its successor is `unsafe`; what it asks for, a descriptor that stays open, OwnedFd is"
+        )]
         let socket = AsyncFd::with_interest(fd, Interest::READABLE)?;
         Ok(Self { socket, index: index as usize, guest })
     }

@@ -1,0 +1,237 @@
+//! A real Open vSwitch with the userspace datapath, in a network namespace of its own, and guests in others.
+//!
+//! The namespace belongs to the test's thread and to the processes that the thread starts: nothing has a name that could
+//! clash, and all is gone when the test ends, however it ends.
+
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ovsdb::client::Limits;
+use ovsdb::{Address, Schedule, SessionConfig};
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Runs a test on a thread with a fresh network namespace and a runtime of that thread alone; skips where it cannot.
+pub fn in_namespace<F: Future<Output = ()>>(name: &'static str, test: impl FnOnce() -> F + Send + 'static) {
+    if let Some(reason) = missing() {
+        eprintln!("SKIP {name}: {reason}");
+        return;
+    }
+    let thread = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(test());
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn missing() -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("needs root for network namespaces".to_owned());
+    }
+    let programs = ["ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ip", "nsenter", "setpriv"];
+    let absent = programs.into_iter().find(|program| {
+        !["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+    })?;
+    Some(format!("{absent} is not installed"))
+}
+
+/// Calls `ready` until it is true or the deadline has passed.
+pub async fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !ready() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect(program);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Ends with this process, and with the thread that started it.
+struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    fn start(directory: &Path, program: &str, arguments: &[String]) -> Self {
+        let log = directory.join(format!("{program}.out"));
+        let output = fs::File::create(&log).expect("a log file");
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", program])
+            .args(arguments)
+            .envs(["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"].map(|name| (name, directory)))
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle"))
+            .stderr(output)
+            .spawn()
+            .expect(program);
+        Self { child, log }
+    }
+
+    fn stop(&mut self) {
+        // An error means that it has ended already.
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGKILL);
+        self.child.wait().expect("our own child");
+    }
+
+    fn assert_running(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("our own child") {
+            panic!("ended with {status}: {}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+pub struct OpenVSwitchLab {
+    directory: TempDir,
+    // Dropped in this order: the switch before its database.
+    vswitchd: Option<Daemon>,
+    server: Option<Daemon>,
+}
+
+impl OpenVSwitchLab {
+    /// A database server without a switch daemon, on the Open vSwitch schema.
+    pub async fn database() -> Self {
+        Self::database_of("/usr/share/openvswitch/vswitch.ovsschema").await
+    }
+
+    pub async fn database_of(schema: &str) -> Self {
+        // Not below a long TMPDIR: the path of a Unix socket has at most 107 bytes.
+        let directory = tempfile::Builder::new().prefix("ovs").tempdir_in("/var/tmp").expect("a directory");
+        let mut lab = Self { directory, vswitchd: None, server: None };
+        run("ovsdb-tool", &["create", &lab.path("conf.db"), schema]);
+        lab.start_server().await;
+        lab
+    }
+
+    /// With a bridge `br-int`.
+    pub async fn switch() -> Self {
+        run("ip", &["link", "set", "lo", "up"]);
+        let mut lab = Self::database().await;
+        lab.vsctl(&["--no-wait", "init"]);
+        let mut arguments = lab.own_files("ovs-vswitchd");
+        arguments.push(format!("unix:{}", lab.path("db.sock")));
+        lab.vswitchd = Some(Daemon::start(lab.directory.path(), "ovs-vswitchd", &arguments));
+        lab.vsctl(&["--timeout=30", "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev"]);
+        lab.vswitchd.as_mut().expect("just started").assert_running();
+        lab
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    fn own_files(&self, program: &str) -> Vec<String> {
+        ["pidfile", "unixctl", "log-file"]
+            .map(|option| format!("--{option}={}", self.path(&format!("{program}.{option}"))))
+            .to_vec()
+    }
+
+    pub async fn start_server(&mut self) {
+        let mut arguments = self.own_files("ovsdb-server");
+        arguments.extend([format!("--remote=punix:{}", self.path("db.sock")), self.path("conf.db")]);
+        let mut server = Daemon::start(self.directory.path(), "ovsdb-server", &arguments);
+        let socket = self.path("db.sock");
+        eventually("ovsdb-server listens", || {
+            server.assert_running();
+            std::os::unix::net::UnixStream::connect(&socket).is_ok()
+        })
+        .await;
+        self.server = Some(server);
+    }
+
+    /// Killed, not asked to end: nothing is said to clients.
+    pub fn stop_server(&mut self) {
+        self.server = None;
+    }
+
+    pub fn vsctl(&self, arguments: &[&str]) -> String {
+        let database = format!("--db=unix:{}", self.path("db.sock"));
+        run("ovs-vsctl", &[&[database.as_str()], arguments].concat())
+    }
+
+    pub fn config(&self, monitored: BTreeMap<String, Vec<String>>) -> SessionConfig {
+        config(&format!("unix:{}", self.path("db.sock")), monitored)
+    }
+}
+
+pub fn config(address: &str, monitored: BTreeMap<String, Vec<String>>) -> SessionConfig {
+    let second = Duration::from_secs(1);
+    SessionConfig {
+        address: address.parse::<Address>().expect("an address"),
+        database: ovsdb::switch::DATABASE.to_owned(),
+        monitored,
+        limits: Limits { connect: second, call: 10 * second, probe: 5 * second },
+        schedule: Schedule::new(vec![Duration::from_millis(20)]),
+    }
+}
+
+/// A guest stand-in: a network namespace whose `eth0` is the other end of a device here.
+pub struct Guest {
+    holder: Child,
+}
+
+impl Guest {
+    /// The device exists and is up; its carrier is down until the guest starts.
+    pub fn behind(device: &str) -> Self {
+        let mut holder = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", "echo ready; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process to hold the namespace");
+        let mut ready = [0; 6];
+        holder.stdout.as_mut().expect("piped").read_exact(&mut ready).expect("the namespace is there");
+        let guest = Self { holder };
+        let pid = guest.holder.id().to_string();
+        run("ip", &["link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
+        run("ip", &["link", "set", device, "up"]);
+        guest
+    }
+
+    pub fn run(&self, command: &[&str]) -> String {
+        let pid = self.holder.id().to_string();
+        run("nsenter", &[&["--net", "--target", &pid], command].concat())
+    }
+
+    pub fn start(&self, mac: &str, address: std::net::IpAddr) {
+        self.run(&["ip", "link", "set", "eth0", "address", mac]);
+        let (address, flags) = match address {
+            std::net::IpAddr::V4(address) => (format!("{address}/24"), [].as_slice()),
+            std::net::IpAddr::V6(address) => (format!("{address}/64"), ["nodad"].as_slice()),
+        };
+        self.run(&["ip", "link", "set", "eth0", "up"]);
+        self.run(&[&["ip", "address", "replace", &address, "dev", "eth0"], flags].concat());
+    }
+
+    pub fn stop(&self) {
+        self.run(&["ip", "link", "set", "eth0", "down"]);
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}

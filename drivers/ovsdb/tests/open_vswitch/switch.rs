@@ -1,0 +1,198 @@
+//! [`ports::Switch`].
+
+use crate::lab::{Guest, OpenVSwitchLab, in_namespace, run};
+use async_trait::async_trait;
+use ovsdb::OpenVSwitch;
+use ovsdb::switch::monitored;
+use planner::exposure::ExposureId;
+use ports::conformance::switch::{Bench, suite};
+use ports::switch::{GuestObserved, SwitchPort};
+use ports::{ErrorClass, Switch};
+use std::net::IpAddr;
+use std::time::Duration;
+
+struct Real {
+    lab: OpenVSwitchLab,
+    guests: Vec<Guest>,
+}
+
+impl Real {
+    async fn new() -> Self {
+        let lab = OpenVSwitchLab::switch().await;
+        let guests = (0..4).map(|number| Guest::behind(&device(number))).collect();
+        run("ip", &["link", "add", "foreign", "type", "veth", "peer", "name", "foreign-peer"]);
+        lab.vsctl(&["add-port", "br-int", "foreign"]);
+        Self { lab, guests }
+    }
+
+    fn handle(&self) -> OpenVSwitch {
+        OpenVSwitch::new(self.lab.config(monitored()), "br-int")
+    }
+}
+
+fn device(number: u8) -> String {
+    format!("vf{number}")
+}
+
+fn port(uid: &str, number: u8) -> SwitchPort {
+    SwitchPort {
+        id: ExposureId { uid: uid.to_owned(), epoch: 1 },
+        device: device(number),
+        mac: "02:00:00:00:20:01".to_owned(),
+        logical_port: format!("lsp-{uid}"),
+    }
+}
+
+#[async_trait]
+impl Bench for Real {
+    type Switch = OpenVSwitch;
+
+    async fn open(&self) -> OpenVSwitch {
+        self.handle()
+    }
+
+    async fn device(&self, number: u8) -> String {
+        device(number)
+    }
+
+    async fn foreign_device(&self) -> String {
+        "foreign".to_owned()
+    }
+
+    async fn start_guest(&self, number: u8, mac: &str, address: IpAddr) {
+        self.guests[usize::from(number)].start(mac, address);
+    }
+
+    async fn stop_guest(&self, number: u8) {
+        self.guests[usize::from(number)].stop();
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn conforms() {
+    in_namespace("conforms", || async { suite(&Real::new().await).await });
+}
+
+#[test]
+fn a_plugged_port_is_what_others_expect_to_find() {
+    in_namespace("a_plugged_port_is_what_others_expect_to_find", || async {
+        let real = Real::new().await;
+        let port = port("a", 0);
+        real.handle().plug(&port).await.expect("plug");
+        assert_eq!(real.lab.vsctl(&["port-to-br", "vf0"]), "br-int");
+        let id = |key: &str| real.lab.vsctl(&["get", "interface", "vf0", &format!("external_ids:{key}")]);
+        assert_eq!(id("metalplane-uid"), "a");
+        assert_eq!(id("metalplane-epoch"), "\"1\"");
+        assert_eq!(id("iface-id"), "lsp-a");
+        assert_eq!(id("attached-mac"), format!("\"{}\"", port.mac));
+        real.handle().unplug(&port.id).await.expect("unplug");
+        assert!(!real.lab.vsctl(&["list-ports", "br-int"]).contains("vf0"));
+        assert!(!real.lab.vsctl(&["--columns=name", "list", "interface"]).contains("vf0"), "no row is left behind");
+    });
+}
+
+#[test]
+fn a_missing_bridge_is_named() {
+    in_namespace("a_missing_bridge_is_named", || async {
+        let lab = OpenVSwitchLab::database().await;
+        let switch = OpenVSwitch::new(lab.config(monitored()), "br-int");
+        let error = switch.plug(&port("a", 0)).await.expect_err("no bridge");
+        assert_eq!(error.class, ErrorClass::NotFound);
+        assert!(error.message.contains("no bridge br-int"), "{error}");
+    });
+}
+
+#[test]
+fn of_many_at_once_one_plugs() {
+    in_namespace("of_many_at_once_one_plugs", || async {
+        let real = Real::new().await;
+        let attempts: Vec<_> = (0..8)
+            .map(|number| {
+                let switch = real.handle();
+                tokio::spawn(async move { switch.plug(&port(&format!("u{number}"), 0)).await })
+            })
+            .collect();
+        let mut winners = 0;
+        for attempt in attempts {
+            match attempt.await.expect("no panic") {
+                Ok(()) => winners += 1,
+                Err(error) => assert!(matches!(error.class, ErrorClass::Conflict | ErrorClass::Busy), "{error}"),
+            }
+        }
+        assert_eq!(winners, 1);
+        assert_eq!(real.handle().list().await.expect("list").len(), 1);
+    });
+}
+
+/// The guest that answers, when it has.
+async fn answered(switch: &OpenVSwitch, port: &SwitchPort, address: IpAddr) -> GuestObserved {
+    for _ in 0..1_000 {
+        let seen = switch.observe_guest(port, &[address]).await.expect("observe");
+        if seen.answered_at.is_some() {
+            assert_eq!(seen.answered_address, Some(address));
+            return seen;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the guest never answered for {address}");
+}
+
+#[test]
+fn an_ipv6_guest_answers() {
+    in_namespace("an_ipv6_guest_answers", || async {
+        let real = Real::new().await;
+        let (switch, port) = (real.handle(), port("a", 0));
+        let address: IpAddr = "fd00:9::9".parse().expect("a literal address");
+        switch.plug(&port).await.expect("plug");
+        assert_eq!(switch.observe_guest(&port, &[address]).await, Ok(GuestObserved::default()));
+        real.guests[0].start(&port.mac, address);
+        answered(&switch, &port, address).await;
+    });
+}
+
+/// Reverse-path filtering drops the ordinary request, whose sender this guest has no route to; the probe gets through.
+#[test]
+fn a_guest_without_a_default_route_answers() {
+    in_namespace("a_guest_without_a_default_route_answers", || async {
+        let real = Real::new().await;
+        let (switch, port) = (real.handle(), port("a", 0));
+        let address: IpAddr = "10.9.0.9".parse().expect("a literal address");
+        switch.plug(&port).await.expect("plug");
+        switch.observe_guest(&port, &[address]).await.expect("observe");
+        let guest = &real.guests[0];
+        guest.run(&["sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1", "net.ipv4.conf.all.arp_announce=0"]);
+        guest.start(&port.mac, address);
+        // Its network comes up: it looks for a neighbour, which tells that it uses the address.
+        guest.run(&["ip", "neighbour", "replace", "10.9.0.1", "dev", "eth0", "nud", "none"]);
+        guest.run(&["sh", "-c", "ping -c 1 -W 1 10.9.0.1 >/dev/null 2>&1 || true"]);
+        answered(&switch, &port, address).await;
+    });
+}
+
+#[test]
+fn a_device_that_vanishes_and_returns_is_watched_again() {
+    in_namespace("a_device_that_vanishes_and_returns_is_watched_again", || async {
+        let mut real = Real::new().await;
+        let (switch, port) = (real.handle(), port("a", 0));
+        let address: IpAddr = "10.9.0.9".parse().expect("a literal address");
+        switch.plug(&port).await.expect("plug");
+        real.guests[0].start(&port.mac, address);
+        let first = answered(&switch, &port, address).await;
+
+        run("ip", &["link", "delete", &port.device]);
+        for _ in 0..1_000 {
+            if switch.observe_guest(&port, &[address]).await.expect("observe") == GuestObserved::default() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        real.guests[0] = Guest::behind(&port.device);
+        real.guests[0].start(&port.mac, address);
+        let second = answered(&switch, &port, address).await;
+        assert!(second.first_packet_at > first.answered_at, "{first:?} {second:?}");
+    });
+}
