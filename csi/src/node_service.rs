@@ -266,7 +266,11 @@ impl From<PublishError> for Status {
 
 impl From<TakeDownError> for Status {
     fn from(error: TakeDownError) -> Status {
-        Status::internal(error.to_string())
+        let message = error.to_string();
+        match error {
+            TakeDownError::InUse(_) => Status::failed_precondition(message),
+            TakeDownError::Command(_) | TakeDownError::Mount(_) => Status::internal(message),
+        }
     }
 }
 

@@ -7,7 +7,12 @@ use csi::pool::{
     SnapshotError,
 };
 use fixture::Mounted;
-use std::{fs, os::unix::fs::MetadataExt, path::Path, thread};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+    thread,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -74,19 +79,20 @@ fn a_clone_shares_blocks_has_the_content_and_is_on_its_own() {
     let snapshot = pool.create_snapshot("snap", &golden.handle).expect("taken");
     assert_eq!(snapshot.record.size_bytes, 64 * MIB);
     // Written after the snapshot: the clone must not see it.
-    fs::write(pool.image(&golden.handle), [9; 16]).expect("later content");
-    pool.delete_volume(&golden.handle).expect("deleted while its snapshot stays");
+    let written = fs::File::options().write(true).open(pool.image(&golden.handle));
+    written.and_then(|file| file.write_all_at(&[9; 16], 0)).expect("later content");
 
     let before = pool.capacity().expect("capacity").available;
     let source = ContentSource::Snapshot(snapshot.id.to_string());
     let clone = pool.create_volume("clone", at_least(128 * MIB), Some(&source)).expect("cloned");
-    let used = before - pool.capacity().expect("capacity").available;
+    let used = before.saturating_sub(pool.capacity().expect("capacity").available);
     assert!(used < 4 * MIB, "a clone of 8 MiB took {used} bytes");
     assert_eq!(clone.record.source, Some(source.clone()));
     let image = fs::read(pool.image(&clone.handle)).expect("the clone");
     assert_eq!(image.len() as u64, 128 * MIB);
     assert!(image[..8 << 20].iter().all(|byte| *byte == 7) && image[8 << 20..].iter().all(|byte| *byte == 0));
 
+    pool.delete_volume(&golden.handle).expect("deleted while its snapshot stays");
     pool.delete_snapshot(&snapshot.id).expect("deleted while its clone stays");
     assert_eq!(pool.create_volume("clone", at_least(128 * MIB), Some(&source)).expect("found"), clone);
     let late = pool.create_volume("late", Range::default(), Some(&source));
@@ -190,7 +196,7 @@ fn what_a_crash_left_is_removed_and_the_retry_succeeds() {
         fs::write(half.join("disk.img"), "half").expect("half an image");
     }
     // The same process, without a restart: the leftover is in the way of nobody, and of no list.
-    assert_eq!(pool.volumes().expect("listed"), [kept.clone()]);
+    assert_eq!(pool.volumes().expect("listed"), vec![kept.clone()]);
     pool.create_volume("half", at_least(MIB), None).expect("created over the leftover");
     fs::create_dir(&halves[0]).expect("half a volume again");
     // A restart.

@@ -13,7 +13,7 @@
 
 /// Container Storage Interface 1.12.
 pub mod csi {
-    #[allow(clippy::all, unused_qualifications)]
+    #[allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
     pub mod v1 {
         tonic::include_proto!("csi.v1");
     }
@@ -21,13 +21,13 @@ pub mod csi {
 
 /// How kubelet learns of a plugin that put a socket into its `plugins_registry` folder.
 pub mod pluginregistration {
-    #![allow(clippy::all, unused_qualifications)]
+    #![allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
     tonic::include_proto!("pluginregistration");
 }
 
 /// What a DPU agent answers to programs on its own DPU.
 pub mod agent {
-    #[allow(clippy::all, unused_qualifications)]
+    #[allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
     pub mod v1alpha1 {
         tonic::include_proto!("metalplane.agent.v1alpha1");
     }

@@ -1,6 +1,7 @@
 //! Loop devices, found by what they are on: nothing has to be remembered between two calls or two processes.
 
 use super::command::{CommandError, run};
+use crate::pool::UNFINISHED;
 use serde::Deserialize;
 use serde_json::Value;
 use std::{
@@ -46,10 +47,12 @@ impl LoopDevice {
             let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
             (meta.ino().to_string(), format!("{major}:{minor}"))
         });
-        let gone = format!("{} (deleted)", image.display());
+        let gone = deleted(image);
         let ours = |entry: &Entry| match &identity {
-            Some((inode, device)) => plain(&entry.inode) == *inode && entry.device.as_ref() == Some(device),
-            None => entry.file.as_ref() == Some(&gone),
+            Some((inode, device)) => {
+                plain(&entry.inode) == *inode && entry.device.as_deref().map(str::trim) == Some(device)
+            }
+            None => entry.file.as_ref().is_some_and(|file| gone.contains(file)),
         };
         let found = listing.loopdevices.into_iter().find(ours);
         Ok(found.map(|it| LoopDevice { read_only: ["true", "1"].contains(&plain(&it.ro).as_str()), path: it.name }))
@@ -79,6 +82,16 @@ impl LoopDevice {
     pub(super) fn name(&self) -> &str {
         self.path.file_name().and_then(OsStr::to_str).unwrap_or_default()
     }
+}
+
+/// What the kernel calls an image that was deleted: by the path it had last, which is the pool's folder of what is being
+/// removed, unless that folder was removed in another way.
+fn deleted(image: &Path) -> Vec<String> {
+    let (file, folder) = (image.file_name(), image.parent());
+    let name = folder.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let moved = folder.map(|folder| folder.with_file_name(format!("{UNFINISHED}{name}")));
+    let moved = moved.zip(file).map(|(folder, file)| folder.join(file));
+    [Some(image.to_owned()), moved].into_iter().flatten().map(|path| format!("{} (deleted)", path.display())).collect()
 }
 
 /// util-linux writes numbers and booleans as such, or, in some releases, as strings.

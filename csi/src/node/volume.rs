@@ -6,7 +6,14 @@ use super::{
     loop_device::LoopDevice,
     mounts::{self, Mount, MountError},
 };
-use std::path::Path;
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long whoever looks at a device (udev, a prober) may keep it after it was detached.
+const DETACH_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a volume is shown as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +62,8 @@ pub enum PublishError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TakeDownError {
+    #[error("{0} is still open or mounted: unpublish the volume everywhere on this node first")]
+    InUse(String),
     #[error(transparent)]
     Command(#[from] CommandError),
     #[error(transparent)]
@@ -140,7 +149,16 @@ pub fn unstage(image: &Path, staging: &Path) -> Result<(), TakeDownError> {
     while mounts::top(staging)?.is_some_and(|mount| shows(&mount, &device)) {
         mounts::unmount_top(staging)?;
     }
-    Ok(device.detach()?)
+    device.detach()?;
+    // Whoever still has the device open keeps the image open: only when it is gone may another node have the volume.
+    let deadline = Instant::now() + DETACH_DEADLINE;
+    while LoopDevice::find(image)?.is_some() {
+        if Instant::now() > deadline {
+            return Err(TakeDownError::InUse(device.path.display().to_string()));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// Shows a staged volume at a target path.

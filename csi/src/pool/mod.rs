@@ -27,7 +27,7 @@ const IMAGE: &str = "disk.img";
 const VOLUME_RECORD: &str = "volume.json";
 const SNAPSHOT_RECORD: &str = "snapshot.json";
 /// What a folder is called while it is being made or removed.
-const UNFINISHED: &str = ".tmp-";
+pub(crate) const UNFINISHED: &str = ".tmp-";
 
 #[derive(Debug, Clone)]
 pub struct Pool {

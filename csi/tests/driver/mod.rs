@@ -1,4 +1,5 @@
 //! The real binary, on a pool of its own.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use crate::fixture::Mounted;
 use std::{
@@ -21,7 +22,7 @@ impl Driver {
         let child = Command::new(env!("CARGO_BIN_EXE_csi"))
             .arg(format!("--csi-address=unix://{}", socket.display()))
             .arg(format!("--pool=fast={}", mounted.path().display()))
-            .arg("--node-id=node-1")
+            .args(["--node-id=node-1", "--log-filter=error"])
             .args(flags)
             .spawn()
             .expect("the driver starts");
@@ -42,6 +43,17 @@ impl Driver {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal to a child");
         self.child.wait().expect("the driver is a child").success()
+    }
+
+    /// Waits until it ends by itself, and answers whether it ended well.
+    pub fn wait(mut self) -> bool {
+        self.child.wait().expect("the driver is a child").success()
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a signal to a child");
+        self.child.wait().expect("the driver is a child");
     }
 }
 
