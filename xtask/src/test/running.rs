@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,12 +56,34 @@ pub(super) fn doc_tests(root: &Path, options: &Options) -> Vec<Case> {
     follow(cargo, Reader::new("documentation".to_owned(), None, 1, Instant::now()))
 }
 
-/// A test binary as cargo would start it.
+/// A test binary as cargo would start it; as root if that can be had, because clusters, switches and virtual servers
+/// need it. What cannot be had is skipped by the tests themselves, with the reason.
 fn command(binary: &Binary) -> Command {
-    let mut command = Command::new(&binary.program);
+    let mut command = if needs_sudo() { Command::new("sudo") } else { Command::new(&binary.program) };
+    let folder = binary.folder.to_string_lossy().into_owned();
+    let mut variables =
+        vec![("CARGO_MANIFEST_DIR".to_owned(), folder), ("CARGO_PKG_NAME".to_owned(), binary.package.clone())];
+    variables.extend(binary.programs.iter().map(|(name, path)| (name.clone(), path.to_string_lossy().into_owned())));
+    if needs_sudo() {
+        // sudo clears the environment.
+        variables.extend(KEPT.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
+        command.arg("env").args(variables.iter().map(|(name, value)| format!("{name}={value}"))).arg(&binary.program);
+    } else {
+        command.envs(variables);
+    }
     command.current_dir(&binary.folder).stdin(Stdio::null());
-    command.env("CARGO_MANIFEST_DIR", &binary.folder).env("CARGO_PKG_NAME", &binary.package).envs(&binary.programs);
     command
+}
+
+/// What a test that runs as root takes over from its caller.
+const KEPT: [&str; 5] = ["PATH", "HOME", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
+
+fn needs_sudo() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        !nix::unistd::geteuid().is_root()
+            && Command::new("sudo").arg("-v").status().is_ok_and(|status| status.success())
+    })
 }
 
 fn listed(binary: &Binary, filter: Option<&str>) -> Result<Vec<String>> {
