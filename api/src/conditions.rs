@@ -20,6 +20,10 @@ pub const CONNECTED: &str = "Connected";
 pub const EXPOSED: &str = "Exposed";
 /// The host sees the size that was asked for.
 pub const RESIZED: &str = "Resized";
+/// All of the image is in the volume, verified and synced.
+pub const IMPORTED: &str = "Imported";
+/// The storage refuses the identity that was granted. The one condition of which true is bad.
+pub const FENCED: &str = "Fenced";
 
 /// Conditions of a Dpu.
 pub const APPROVED: &str = "Approved";

@@ -1,0 +1,137 @@
+//! Bringing a claimed attachment to the host, and keeping it there.
+
+use super::{Blocked, Function, Import, Nic, Observed, Presentation, Stage, Step, Stuck, Volume, Waiting};
+use crate::exposure::{ExposureId, FunctionKind, Presence};
+
+/// The next step for what the record says is claimed as `id`.
+pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, size_bytes: Option<u64>) -> Stage {
+    if let Some(stuck) = other_epoch(observed, id) {
+        return Stage::Stuck(stuck);
+    }
+    match function {
+        Function::Disk { volume, presentation } => disk(observed, id, volume, presentation, size_bytes),
+        Function::Seed(seed) => {
+            if !observed.seeds.contains(&id.uid) {
+                return Stage::Act(Step::WriteSeed { id: id.clone(), secret: seed.secret.clone() });
+            }
+            expose(observed, id, &seed.presentation, None).unwrap_or(Stage::Done)
+        }
+        Function::Import(import) => fill(observed, id, import),
+        Function::Nic(nic) => plug(observed, id, nic),
+    }
+}
+
+/// One epoch of a UID at a time; the other leaves as a stray.
+pub(super) fn other_epoch(observed: &Observed, id: &ExposureId) -> Option<Stuck> {
+    let other = observed.other_epoch(id)?;
+    let message = format!("epoch {other} of it is still there; epoch {} comes when that is gone", id.epoch);
+    Some(Stuck::waiting(Waiting::OtherEpochPresent, message))
+}
+
+/// `None`: connected.
+fn connect(observed: &Observed, id: &ExposureId, volume: &Volume) -> Option<Stage> {
+    let Some(connections) = observed.connections.get(&volume.driver) else {
+        let message = format!("no connector of this DPU understands volumes of {}", volume.driver);
+        return Some(Stage::Stuck(Stuck::blocked(Blocked::NoConnector, message)));
+    };
+    if connections.fresh().is_none() {
+        let message = format!("the connector for {} cannot be read now", volume.driver);
+        return Some(Stage::Stuck(Stuck::waiting(Waiting::ConnectorUnknown, message)));
+    }
+    match observed.connection(&volume.driver, id) {
+        Some(_) => None,
+        None => Some(Stage::Act(Step::Connect { id: id.clone(), volume: volume.clone() })),
+    }
+}
+
+/// `None`: the host can see it.
+fn expose(observed: &Observed, id: &ExposureId, presentation: &Presentation, driver: Option<&str>) -> Option<Stage> {
+    if observed.exposures.fresh().is_none() {
+        return Some(emulation_unknown());
+    }
+    let Some(exposure) = observed.exposure(id) else {
+        let driver = driver.map(str::to_owned);
+        return Some(Stage::Act(Step::ExposeDisk { id: id.clone(), presentation: presentation.clone(), driver }));
+    };
+    presence(exposure.presence).map(Stage::Stuck)
+}
+
+fn presence(presence: Presence) -> Option<Stuck> {
+    match presence {
+        Presence::Present => None,
+        Presence::Appearing => Some(Stuck::waiting(Waiting::HostConnecting, "the host does not see it yet")),
+        Presence::Leaving => {
+            Some(Stuck::waiting(Waiting::HostLettingGo, "it was asked to leave and comes back when the host let go"))
+        }
+    }
+}
+
+fn emulation_unknown() -> Stage {
+    Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"))
+}
+
+fn disk(
+    observed: &Observed,
+    id: &ExposureId,
+    volume: &Volume,
+    presentation: &Presentation,
+    size_bytes: Option<u64>,
+) -> Stage {
+    if let Some(stage) = connect(observed, id, volume) {
+        return stage;
+    }
+    if let Some(stage) = expose(observed, id, presentation, Some(&volume.driver)) {
+        return stage;
+    }
+    let exposed = observed.exposure(id).and_then(|e| e.size_bytes);
+    let stored = observed.connection(&volume.driver, id).map(|c| c.size_bytes);
+    let (Some(wanted), Some(exposed), Some(stored)) = (size_bytes, exposed, stored) else { return Stage::Done };
+    if exposed >= wanted {
+        Stage::Done
+    } else if stored > exposed {
+        Stage::Act(Step::Resize { id: id.clone(), size_bytes: stored })
+    } else {
+        let message = format!("the storage has {stored} bytes of it, {wanted} are asked for");
+        Stage::Stuck(Stuck::waiting(Waiting::StorageSmaller, message))
+    }
+}
+
+fn fill(observed: &Observed, id: &ExposureId, import: &Import) -> Stage {
+    if observed.record.get(&id.uid).is_some_and(|entry| entry.import_done.is_some()) {
+        return Stage::Done;
+    }
+    if let Some(stage) = connect(observed, id, &import.volume) {
+        return stage;
+    }
+    match observed.imports.get(&id.uid) {
+        None => Stage::Act(Step::StartImport { id: id.clone(), import: import.clone() }),
+        Some(run) => {
+            let message = format!("{} bytes of {} read", run.bytes_written, import.url);
+            Stage::Stuck(Stuck::waiting(Waiting::Importing, message))
+        }
+    }
+}
+
+fn plug(observed: &Observed, id: &ExposureId, nic: &Nic) -> Stage {
+    if observed.exposures.fresh().is_none() {
+        return emulation_unknown();
+    }
+    let Some(exposure) = observed.exposure(id).filter(|e| e.kind == FunctionKind::Nic) else {
+        return Stage::Act(Step::ExposeNic { id: id.clone(), nic: nic.clone() });
+    };
+    if exposure.presence == Presence::Leaving {
+        return presence(Presence::Leaving).map_or(Stage::Done, Stage::Stuck);
+    }
+    if observed.ports.fresh().is_none() {
+        return Stage::Stuck(Stuck::waiting(Waiting::SwitchUnknown, "the switch's ports cannot be read now"));
+    }
+    match observed.port(id) {
+        None => Stage::Act(Step::Plug { id: id.clone(), nic: nic.clone() }),
+        Some(port) if !port.forwarding => {
+            let cause = port.error.as_deref().unwrap_or("it says no reason yet");
+            let message = format!("the switch does not forward on {}: {cause}", nic.representor);
+            Stage::Stuck(Stuck::waiting(Waiting::PortNotForwarding, message))
+        }
+        Some(_) => presence(exposure.presence).map_or(Stage::Done, Stage::Stuck),
+    }
+}

@@ -1,0 +1,134 @@
+//! What one DPU's agent does next: `plan(observed) -> Plan`.
+//!
+//! An attachment is worked on one step at a time. The shell observes, asks for a plan, takes the steps, and observes
+//! again until there is nothing left to do; a step that failed comes back after a back-off, and so does everything
+//! that a crash interrupted. docs/design/fencing.md is kept here:
+//!
+//! - Nothing is connected or exposed for an attachment unless the record, which a reboot forgets, says that this very
+//!   (UID, epoch) was claimed on this boot. [`Step::Claim`] is the only way into the record (step 7).
+//! - What the record names is adopted and, if its process crashed, replayed, with or without the API server (15, 16).
+//! - An attachment is taken away from the host when it is being deleted *and* has `release` (8, 9).
+//! - What nothing explains is taken away only if the list of attachments was read in this round; from an older list
+//!   follows [`Plan::needs_fresh_list`], never a step.
+
+mod bring;
+mod desired;
+mod observed;
+mod report;
+mod retry;
+mod step;
+mod strays;
+mod take;
+#[cfg(test)]
+mod tests;
+
+pub use desired::{Attachment, Function, Import, Key, Kind, Nic, Presentation, Seed, Volume};
+pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportDone, ImportRun, Observed, Plugged};
+pub use report::{Report, disk_status, nic_status};
+pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
+
+use crate::seen::Seen;
+use std::time::Duration;
+
+/// How soon to look again while the host or the switch is about to do something that nobody tells us of.
+const SOON: Duration = Duration::from_millis(250);
+/// How soon to look again at what could not be read, or at storage that is about to grow.
+const LATER: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    /// One per attachment that is known, or that the record names while the API server has never answered.
+    pub items: Vec<Item>,
+    /// Takes away what nothing explains.
+    pub strays: Vec<Step>,
+    /// Something is there that the list of attachments does not explain: read it from quorum and plan again.
+    pub needs_fresh_list: bool,
+    /// When to plan again although nothing was heard of.
+    pub look_again: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    pub key: Key,
+    pub step: Option<Step>,
+    /// What to tell the user; `None` if the API server never told us of the attachment.
+    pub report: Option<Report>,
+}
+
+/// The outcome for one attachment.
+#[derive(Debug, Clone, PartialEq)]
+enum Stage {
+    Act(Step),
+    Done,
+    Stuck(Stuck),
+}
+
+pub fn plan(observed: &Observed) -> Plan {
+    let mut plan = Plan::default();
+    match observed.attachments.last() {
+        None => {
+            for entry in observed.record.values() {
+                let stage = bring::bring(observed, &entry.id, &entry.function, None);
+                let (step, _) = retry::retry(observed, &mut plan.look_again, &entry.key.uid, stage);
+                plan.items.push(Item { key: entry.key.clone(), step, report: None });
+            }
+        }
+        Some(attachments) => {
+            for attachment in attachments {
+                let stage = decide(observed, attachment);
+                let (step, stuck) = retry::retry(observed, &mut plan.look_again, &attachment.key.uid, stage);
+                let report = report::report(observed, attachment, step.as_ref(), stuck);
+                plan.items.push(Item { key: attachment.key.clone(), step, report: Some(report) });
+            }
+            let strays = strays::strays(observed, attachments);
+            match observed.attachments {
+                Seen::Fresh(_) => {
+                    for step in strays {
+                        let uid = step.uid().to_owned();
+                        plan.strays.extend(retry::retry(observed, &mut plan.look_again, &uid, Stage::Act(step)).0);
+                    }
+                }
+                _ => plan.needs_fresh_list = !strays.is_empty(),
+            }
+        }
+    }
+    plan
+}
+
+fn decide(observed: &Observed, attachment: &Attachment) -> Stage {
+    if attachment.dpu_name != observed.dpu_name {
+        return Stage::Stuck(Stuck::blocked(
+            Blocked::OtherDpu,
+            format!("spec.dpuName is {}, this is {}: nothing is done", attachment.dpu_name, observed.dpu_name),
+        ));
+    }
+    if attachment.deleting {
+        if attachment.release {
+            return take::take(observed, attachment);
+        }
+        let message = "being deleted without spec.release: it stays as it is until the controller releases it";
+        return Stage::Stuck(Stuck::waiting(Waiting::NotReleased, message));
+    }
+    let function = match &attachment.function {
+        Ok(function) => function,
+        Err(message) => return Stage::Stuck(Stuck::blocked(Blocked::InvalidSpec, message.clone())),
+    };
+    let Some(id) = attachment.id() else {
+        return Stage::Stuck(Stuck::waiting(Waiting::NotGranted, "the controller has not granted it"));
+    };
+    if let Some(stuck) = bring::other_epoch(observed, &id) {
+        return Stage::Stuck(stuck);
+    }
+    if let (Function::Import(_), Some(_)) = (function, observed.import_done(attachment)) {
+        return Stage::Done;
+    }
+    if observed.record.get(&id.uid).is_none_or(|entry| entry.id != id) {
+        return Stage::Act(Step::Claim { key: attachment.key.clone(), id });
+    }
+    bring::bring(observed, &id, function, attachment.size_bytes)
+}
+
+/// The earlier of two times to look again.
+fn sooner(look_again: &mut Option<Duration>, candidate: Duration) {
+    *look_again = Some(look_again.map_or(candidate, |earlier| earlier.min(candidate)));
+}

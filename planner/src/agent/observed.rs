@@ -1,0 +1,144 @@
+//! Everything that a plan rests on.
+
+use super::{Attachment, Function, Key, Step};
+use crate::exposure::{Exposure, ExposureId};
+use crate::seen::Seen;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    pub now: Timestamp,
+    /// The name of this DPU.
+    pub dpu_name: String,
+    /// The present boot.
+    pub boot_id: String,
+    /// `Fresh`: read from quorum in this round. `Stale`: as a watch told. `Unknown`: the API server never answered.
+    pub attachments: Seen<Vec<Attachment>>,
+    /// What was claimed on this boot, by UID.
+    pub record: BTreeMap<String, Entry>,
+    pub exposures: Seen<Vec<Exposure>>,
+    /// By CSI driver: one entry for each connector that there is.
+    pub connections: BTreeMap<String, Seen<Vec<Connected>>>,
+    pub ports: Seen<Vec<Plugged>>,
+    /// UIDs of the seeds whose image is on disk.
+    pub seeds: BTreeSet<String>,
+    /// The imports that run, by UID.
+    pub imports: BTreeMap<String, ImportRun>,
+    /// What the guests behind our NICs were seen to do, by UID.
+    pub guests: BTreeMap<String, Guest>,
+    /// The last failed step, by UID.
+    pub failures: BTreeMap<String, Failure>,
+}
+
+/// One line of the record: a claimed grant. The record is in memory that a reboot of the DPU forgets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    pub key: Key,
+    pub id: ExposureId,
+    pub boot_id: String,
+    /// As the storage knows it: the same as in `status.fence`.
+    pub identity: String,
+    pub function: Function,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import_done: Option<ImportDone>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportDone {
+    pub bytes: u64,
+    /// `sha256:<hex>`.
+    pub checksum: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImportRun {
+    pub bytes_written: u64,
+}
+
+/// A volume that a connector has connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connected {
+    pub id: ExposureId,
+    pub size_bytes: u64,
+}
+
+/// A port of ours on the switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plugged {
+    pub id: ExposureId,
+    pub forwarding: bool,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guest {
+    pub first_packet_at: Option<Timestamp>,
+    pub answered_at: Option<Timestamp>,
+    pub answered_address: Option<std::net::IpAddr>,
+}
+
+/// A step that failed, and how often in a row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    pub step: Step,
+    pub class: FailureClass,
+    pub message: String,
+    pub count: u32,
+    pub at: Timestamp,
+}
+
+/// As `ports::ErrorClass`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureClass {
+    Unreachable,
+    Unauthorized,
+    Busy,
+    NotFound,
+    Conflict,
+    Unsupported,
+    Invalid,
+}
+
+impl Observed {
+    pub(super) fn exposure(&self, id: &ExposureId) -> Option<&Exposure> {
+        self.exposures.last()?.iter().find(|e| e.id == *id)
+    }
+
+    pub(super) fn exposures_of(&self, uid: &str) -> impl Iterator<Item = &Exposure> {
+        self.exposures.last().into_iter().flatten().filter(move |e| e.id.uid == uid)
+    }
+
+    pub(super) fn connection(&self, driver: &str, id: &ExposureId) -> Option<&Connected> {
+        self.connections.get(driver)?.last()?.iter().find(|c| c.id == *id)
+    }
+
+    pub(super) fn all_connections(&self) -> impl Iterator<Item = (&str, &Connected)> {
+        self.connections
+            .iter()
+            .flat_map(|(driver, seen)| seen.last().into_iter().flatten().map(move |c| (driver.as_str(), c)))
+    }
+
+    pub(super) fn port(&self, id: &ExposureId) -> Option<&Plugged> {
+        self.ports.last()?.iter().find(|p| p.id == *id)
+    }
+
+    pub(super) fn all_ports(&self) -> impl Iterator<Item = &Plugged> {
+        self.ports.last().into_iter().flatten()
+    }
+
+    /// Another epoch of the same attachment that is exposed, connected or plugged.
+    pub(super) fn other_epoch(&self, id: &ExposureId) -> Option<u64> {
+        let exposed = self.exposures_of(&id.uid).map(|e| &e.id);
+        let connected = self.all_connections().map(|(_, c)| &c.id);
+        let plugged = self.all_ports().map(|p| &p.id);
+        exposed.chain(connected).chain(plugged).find(|o| o.uid == id.uid && o.epoch != id.epoch).map(|o| o.epoch)
+    }
+
+    /// Whether the import has ended well, as the record or the status says.
+    pub(super) fn import_done<'a>(&'a self, attachment: &'a Attachment) -> Option<&'a ImportDone> {
+        let recorded = self.record.get(&attachment.key.uid).filter(|e| Some(e.id.epoch) == attachment.epoch);
+        recorded.and_then(|e| e.import_done.as_ref()).or(attachment.import_done.as_ref())
+    }
+}

@@ -1,0 +1,73 @@
+//! When a failed step may be taken again, and when to look again.
+
+use super::{
+    Blocked, Failure, FailureClass, LATER, Observed, SOON, Stage, Step, StepKind, Stuck, Waiting, Why, sooner,
+};
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The step to take now, if any, and why there is none or why it is a repetition.
+pub(super) fn retry(
+    observed: &Observed,
+    look_again: &mut Option<Duration>,
+    uid: &str,
+    stage: Stage,
+) -> (Option<Step>, Option<Stuck>) {
+    let step = match stage {
+        Stage::Done => return (None, None),
+        Stage::Stuck(stuck) => {
+            if let Some(after) = recheck(stuck.why) {
+                sooner(look_again, after);
+            }
+            return (None, Some(stuck));
+        }
+        Stage::Act(step) => step,
+    };
+    let Some(failure) = observed.failures.get(uid).filter(|failure| failure.step == step) else {
+        return (Some(step), None);
+    };
+    let why = why(failure);
+    let stuck = Some(Stuck { why, message: failure.message.clone() });
+    if why == Why::Blocked(Blocked::ResizeNeedsPowerCycle) {
+        return (None, stuck);
+    }
+    let waited = observed.now.duration_since(failure.at).max(jiff::SignedDuration::ZERO).unsigned_abs();
+    let rest = delay(failure.count).saturating_sub(waited);
+    if rest.is_zero() {
+        return (Some(step), stuck);
+    }
+    sooner(look_again, rest);
+    (None, stuck)
+}
+
+fn why(failure: &Failure) -> Why {
+    match (failure.step.kind(), failure.class) {
+        (StepKind::Resize, FailureClass::Unsupported) => Why::Blocked(Blocked::ResizeNeedsPowerCycle),
+        (StepKind::Connect, FailureClass::Unauthorized) => Why::Blocked(Blocked::Fenced),
+        (kind, _) => Why::Failed(kind),
+    }
+}
+
+/// 200 ms, doubled with each failure, at most 10 s.
+fn delay(count: u32) -> Duration {
+    FIRST.saturating_mul(1 << count.saturating_sub(1).min(16)).min(LONGEST)
+}
+
+/// Nobody tells us when these change.
+fn recheck(why: Why) -> Option<Duration> {
+    match why {
+        Why::Waiting(Waiting::HostConnecting | Waiting::HostLettingGo | Waiting::PortNotForwarding) => Some(SOON),
+        Why::Waiting(
+            Waiting::EmulationUnknown
+            | Waiting::ConnectorUnknown
+            | Waiting::SwitchUnknown
+            | Waiting::StorageSmaller
+            | Waiting::OtherEpochPresent,
+        ) => Some(LATER),
+        Why::Waiting(Waiting::NotGranted | Waiting::NotReleased | Waiting::Importing)
+        | Why::Blocked(_)
+        | Why::Failed(_) => None,
+    }
+}

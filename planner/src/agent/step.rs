@@ -1,0 +1,234 @@
+//! Steps, and the closed set of reasons for taking none.
+
+use super::{Import, Key, Kind, Nic, Presentation, Volume};
+use crate::exposure::{ExposureId, FunctionKind};
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Read the attachment from quorum; only with a grant and without a deletionTimestamp write `status.fence`, then
+    /// the record.
+    Claim {
+        key: Key,
+        id: ExposureId,
+    },
+    Connect {
+        id: ExposureId,
+        volume: Volume,
+    },
+    WriteSeed {
+        id: ExposureId,
+        secret: String,
+    },
+    /// `driver`: whose connection holds the blocks; `None`: the seed's image does.
+    ExposeDisk {
+        id: ExposureId,
+        presentation: Presentation,
+        driver: Option<String>,
+    },
+    ExposeNic {
+        id: ExposureId,
+        nic: Nic,
+    },
+    Plug {
+        id: ExposureId,
+        nic: Nic,
+    },
+    Resize {
+        id: ExposureId,
+        size_bytes: u64,
+    },
+    StartImport {
+        id: ExposureId,
+        import: Import,
+    },
+    StopImport {
+        id: ExposureId,
+    },
+    Hide {
+        id: ExposureId,
+        kind: FunctionKind,
+    },
+    Unplug {
+        id: ExposureId,
+    },
+    Disconnect {
+        id: ExposureId,
+        driver: String,
+    },
+    RemoveSeed {
+        uid: String,
+    },
+    /// Drop it from the record.
+    Forget {
+        uid: String,
+    },
+    /// Nothing is left: report, drop it from the record, remove the finalizer.
+    Finish {
+        key: Key,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StepKind {
+    Claim,
+    Connect,
+    WriteSeed,
+    Expose,
+    Plug,
+    Resize,
+    Import,
+    Hide,
+    Unplug,
+    Disconnect,
+    RemoveSeed,
+    Forget,
+    Finish,
+}
+
+impl Step {
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::Connect { id, .. }
+            | Self::Claim { id, .. }
+            | Self::WriteSeed { id, .. }
+            | Self::ExposeDisk { id, .. }
+            | Self::ExposeNic { id, .. }
+            | Self::Plug { id, .. }
+            | Self::Resize { id, .. }
+            | Self::StartImport { id, .. }
+            | Self::StopImport { id }
+            | Self::Hide { id, .. }
+            | Self::Unplug { id }
+            | Self::Disconnect { id, .. } => &id.uid,
+            Self::RemoveSeed { uid } | Self::Forget { uid } => uid,
+            Self::Finish { key } => &key.uid,
+        }
+    }
+
+    pub fn kind(&self) -> StepKind {
+        match self {
+            Self::Claim { .. } => StepKind::Claim,
+            Self::Connect { .. } => StepKind::Connect,
+            Self::WriteSeed { .. } => StepKind::WriteSeed,
+            Self::ExposeDisk { .. } | Self::ExposeNic { .. } => StepKind::Expose,
+            Self::Plug { .. } => StepKind::Plug,
+            Self::Resize { .. } => StepKind::Resize,
+            Self::StartImport { .. } | Self::StopImport { .. } => StepKind::Import,
+            Self::Hide { .. } => StepKind::Hide,
+            Self::Unplug { .. } => StepKind::Unplug,
+            Self::Disconnect { .. } => StepKind::Disconnect,
+            Self::RemoveSeed { .. } => StepKind::RemoveSeed,
+            Self::Forget { .. } => StepKind::Forget,
+            Self::Finish { .. } => StepKind::Finish,
+        }
+    }
+}
+
+impl StepKind {
+    /// The condition reason, and metric label, of a step of this kind that failed.
+    pub fn failed(self) -> &'static str {
+        match self {
+            Self::Claim => "ClaimFailed",
+            Self::Connect => "ConnectFailed",
+            Self::WriteSeed => "SeedFailed",
+            Self::Expose => "ExposeFailed",
+            Self::Plug => "PlugFailed",
+            Self::Resize => "ResizeFailed",
+            Self::Import => "ImportFailed",
+            Self::Hide => "HideFailed",
+            Self::Unplug => "UnplugFailed",
+            Self::Disconnect => "DisconnectFailed",
+            Self::RemoveSeed => "RemoveSeedFailed",
+            Self::Forget => "ForgetFailed",
+            Self::Finish => "FinishFailed",
+        }
+    }
+}
+
+/// It goes on by itself when somebody else has done something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Waiting {
+    NotGranted,
+    NotReleased,
+    OtherEpochPresent,
+    HostConnecting,
+    HostLettingGo,
+    PortNotForwarding,
+    StorageSmaller,
+    Importing,
+    EmulationUnknown,
+    ConnectorUnknown,
+    SwitchUnknown,
+}
+
+/// Somebody has to change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Blocked {
+    OtherDpu,
+    InvalidSpec,
+    NoConnector,
+    ResizeNeedsPowerCycle,
+    Fenced,
+}
+
+/// Why there is no step, or why the step is a repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Why {
+    Waiting(Waiting),
+    Blocked(Blocked),
+    Failed(StepKind),
+}
+
+impl Why {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting(waiting) => match waiting {
+                Waiting::NotGranted => "NotGranted",
+                Waiting::NotReleased => "NotReleased",
+                Waiting::OtherEpochPresent => "OtherEpochPresent",
+                Waiting::HostConnecting => "HostConnecting",
+                Waiting::HostLettingGo => "HostLettingGo",
+                Waiting::PortNotForwarding => "PortNotForwarding",
+                Waiting::StorageSmaller => "StorageSmaller",
+                Waiting::Importing => "Importing",
+                Waiting::EmulationUnknown => "EmulationUnknown",
+                Waiting::ConnectorUnknown => "ConnectorUnknown",
+                Waiting::SwitchUnknown => "SwitchUnknown",
+            },
+            Self::Blocked(blocked) => match blocked {
+                Blocked::OtherDpu => "OtherDpu",
+                Blocked::InvalidSpec => "InvalidSpec",
+                Blocked::NoConnector => "NoConnector",
+                Blocked::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",
+                Blocked::Fenced => "Fenced",
+            },
+            Self::Failed(kind) => kind.failed(),
+        }
+    }
+}
+
+/// Why, in a sentence too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    pub why: Why,
+    pub message: String,
+}
+
+impl Stuck {
+    pub fn waiting(waiting: Waiting, message: impl Into<String>) -> Self {
+        Self { why: Why::Waiting(waiting), message: message.into() }
+    }
+
+    pub fn blocked(blocked: Blocked, message: impl Into<String>) -> Self {
+        Self { why: Why::Blocked(blocked), message: message.into() }
+    }
+}
+
+impl From<Kind> for FunctionKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Disk => Self::Disk,
+            Kind::Nic => Self::Nic,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Taking a released attachment away: hide from the host, wait until it let go, disconnect, report.
+
+use super::{Attachment, Function, Observed, Stage, Step, Stuck, Waiting};
+use crate::exposure::Presence;
+
+pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
+    let uid = &attachment.key.uid;
+    if observed.exposures.fresh().is_none() {
+        return Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"));
+    }
+    if let Some(shown) = observed.exposures_of(uid).find(|e| e.presence != Presence::Leaving) {
+        return Stage::Act(Step::Hide { id: shown.id.clone(), kind: shown.kind });
+    }
+    if observed.exposures_of(uid).next().is_some() {
+        return Stage::Stuck(Stuck::waiting(Waiting::HostLettingGo, "the host has not let go of it yet"));
+    }
+    if observed.imports.contains_key(uid) {
+        let id = attachment.id().or_else(|| observed.record.get(uid).map(|e| e.id.clone()));
+        if let Some(id) = id {
+            return Stage::Act(Step::StopImport { id });
+        }
+    }
+    if let Some(stage) = disconnect(observed, attachment) {
+        return stage;
+    }
+    if let Some(stage) = unplug(observed, attachment) {
+        return stage;
+    }
+    if observed.seeds.contains(uid) {
+        return Stage::Act(Step::RemoveSeed { uid: uid.clone() });
+    }
+    if !attachment.held && !observed.record.contains_key(uid) {
+        return Stage::Done;
+    }
+    Stage::Act(Step::Finish { key: attachment.key.clone() })
+}
+
+/// `None`: nothing is connected for it.
+fn disconnect(observed: &Observed, attachment: &Attachment) -> Option<Stage> {
+    // Only the connector that serves it has to answer; if the spec cannot be read, all of them.
+    let relevant = |driver: &str| match &attachment.function {
+        Ok(function) => function.driver() == Some(driver),
+        Err(_) => true,
+    };
+    let mut all = observed.all_connections().filter(|(_, c)| c.id.uid == attachment.key.uid);
+    if let Some((driver, connection)) = all.next() {
+        return Some(Stage::Act(Step::Disconnect { id: connection.id.clone(), driver: driver.to_owned() }));
+    }
+    let unread = observed.connections.iter().find(|(driver, seen)| relevant(driver) && seen.fresh().is_none())?;
+    let message = format!("the connector for {} cannot be read now", unread.0);
+    Some(Stage::Stuck(Stuck::waiting(Waiting::ConnectorUnknown, message)))
+}
+
+/// `None`: nothing is plugged for it.
+fn unplug(observed: &Observed, attachment: &Attachment) -> Option<Stage> {
+    if let Some(port) = observed.all_ports().find(|p| p.id.uid == attachment.key.uid) {
+        return Some(Stage::Act(Step::Unplug { id: port.id.clone() }));
+    }
+    let is_nic = matches!(attachment.function, Ok(Function::Nic(_)) | Err(_));
+    (is_nic && observed.ports.fresh().is_none())
+        .then(|| Stage::Stuck(Stuck::waiting(Waiting::SwitchUnknown, "the switch's ports cannot be read now")))
+}

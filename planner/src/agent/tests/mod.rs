@@ -1,0 +1,5 @@
+//! The agent's plan, by example ([`examples`]) and over any mix of what can happen ([`properties`]).
+
+mod examples;
+mod properties;
+mod world;

@@ -1,0 +1,327 @@
+//! A DPU, its storage and the API server, as small as the plan can tell them apart. Taking a step checks the protocol.
+
+use crate::agent::*;
+use crate::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use crate::seen::Seen;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+
+pub const DRIVER: &str = "csi.example.com";
+pub const DPU: &str = "dpu-1";
+const MIB: u64 = 1 << 20;
+
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    /// The API server's truth.
+    pub attachments: BTreeMap<String, Attachment>,
+    /// What the watch told last.
+    pub watched: Option<Vec<Attachment>>,
+    pub api_down: bool,
+    pub emulation_down: bool,
+    pub storage_down: bool,
+    pub boots: u32,
+    pub now: Timestamp,
+    pub record: BTreeMap<String, Entry>,
+    pub exposures: Vec<Exposure>,
+    pub connections: Vec<Connected>,
+    pub ports: Vec<Plugged>,
+    pub seeds: std::collections::BTreeSet<String>,
+    pub imports: BTreeMap<String, ImportRun>,
+    pub failures: BTreeMap<String, Failure>,
+    pub finished: Vec<String>,
+    /// The volumes' present size.
+    pub volume_bytes: u64,
+    pub resizes_offline_only: bool,
+}
+
+pub fn id(uid: &str, epoch: u64) -> ExposureId {
+    ExposureId { uid: uid.to_owned(), epoch }
+}
+
+fn presentation() -> Presentation {
+    Presentation { bus: Bus::NVMe, slot: Slot::HotPlug, serial: "MP1".into(), uuid: "u".into(), read_only: false }
+}
+
+pub fn volume() -> Volume {
+    Volume { driver: DRIVER.into(), handle: "h".into(), attributes: BTreeMap::new(), read_only: false }
+}
+
+/// One of the four kinds by number.
+pub fn function(number: u8) -> Function {
+    match number % 4 {
+        0 => Function::Disk { volume: volume(), presentation: presentation() },
+        1 => Function::Nic(Nic {
+            mac: "02:00:00:00:00:01".into(),
+            mtu: 1400,
+            logical_port: "p".into(),
+            representor: "mp0".into(),
+            addresses: Vec::new(),
+        }),
+        2 => Function::Seed(Seed { secret: "seed".into(), presentation: presentation() }),
+        _ => Function::Import(Import { volume: volume(), url: "http://images/a".into(), sha256: "00".repeat(32) }),
+    }
+}
+
+pub fn attachment(uid: &str, function: Function) -> Attachment {
+    let kind = if matches!(function, Function::Nic(_)) { Kind::Nic } else { Kind::Disk };
+    Attachment {
+        key: Key { kind, namespace: "metalplane-dpu-dpu-1".into(), name: format!("n-{uid}"), uid: uid.into() },
+        generation: Some(1),
+        dpu_name: DPU.into(),
+        epoch: None,
+        deleting: false,
+        release: false,
+        held: true,
+        function: Ok(function),
+        size_bytes: Some(MIB),
+        fence: None,
+        import_done: None,
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self { volume_bytes: MIB, ..Self::default() }
+    }
+
+    pub fn boot_id(&self) -> String {
+        format!("boot-{}", self.boots)
+    }
+
+    pub fn add(&mut self, uid: &str, function: Function) -> &mut Attachment {
+        self.attachments.entry(uid.to_owned()).or_insert_with(|| attachment(uid, function))
+    }
+
+    pub fn sync(&mut self) {
+        if !self.api_down {
+            self.watched = Some(self.attachments.values().cloned().collect());
+        }
+    }
+
+    fn read<T: Clone>(down: bool, value: &[T]) -> Seen<Vec<T>> {
+        match down {
+            true => Seen::Stale { value: value.to_vec(), since: Timestamp::UNIX_EPOCH },
+            false => Seen::Fresh(value.to_vec()),
+        }
+    }
+
+    pub fn observed(&self, fresh: bool) -> Observed {
+        let attachments = match &self.watched {
+            _ if fresh && !self.api_down => Seen::Fresh(self.attachments.values().cloned().collect()),
+            Some(list) => Seen::Stale { value: list.clone(), since: self.now },
+            None => Seen::Unknown,
+        };
+        Observed {
+            now: self.now,
+            dpu_name: DPU.into(),
+            boot_id: self.boot_id(),
+            attachments,
+            record: self.record.clone(),
+            exposures: Self::read(self.emulation_down, &self.exposures),
+            connections: BTreeMap::from([(DRIVER.to_owned(), Self::read(self.storage_down, &self.connections))]),
+            ports: Seen::Fresh(self.ports.clone()),
+            seeds: self.seeds.clone(),
+            imports: self.imports.clone(),
+            guests: BTreeMap::new(),
+            failures: self.failures.clone(),
+        }
+    }
+
+    /// One round of the agent; whether it did anything. `crash_after`: it dies after so many steps.
+    pub fn round(&mut self, crash_after: Option<usize>) -> bool {
+        let mut plan = plan(&self.observed(false));
+        let mut fresh = false;
+        if plan.needs_fresh_list && !self.api_down {
+            fresh = true;
+            plan = super::super::plan(&self.observed(true));
+            assert!(!plan.needs_fresh_list);
+        }
+        let steps: Vec<Step> = plan.items.iter().filter_map(|i| i.step.clone()).chain(plan.strays.clone()).collect();
+        for (number, step) in steps.iter().enumerate() {
+            if crash_after == Some(number) {
+                self.restart_agent();
+                return true;
+            }
+            self.check(step, fresh);
+            match self.take(step) {
+                Ok(()) => drop(self.failures.remove(step.uid())),
+                Err(class) => self.fail(step, class),
+            }
+        }
+        !steps.is_empty()
+    }
+
+    fn fail(&mut self, step: &Step, class: FailureClass) {
+        let earlier = self.failures.get(step.uid()).filter(|f| f.step == *step).map_or(0, |f| f.count);
+        let message = "refused".to_owned();
+        let failure = Failure { step: step.clone(), class, message, count: earlier + 1, at: self.now };
+        self.failures.insert(step.uid().to_owned(), failure);
+    }
+
+    pub fn settle(&mut self) {
+        for _ in 0..200 {
+            self.sync();
+            self.now += SignedDuration::from_secs(20);
+            self.host_lets_go();
+            let imports: Vec<_> = self.imports.keys().cloned().collect();
+            imports.iter().for_each(|uid| self.import_ends(uid));
+            if !self.round(None) && self.exposures.iter().all(|e| e.presence == Presence::Present) {
+                return;
+            }
+        }
+        panic!("does not settle: {self:#?}");
+    }
+
+    pub fn host_lets_go(&mut self) {
+        self.exposures.retain(|e| e.presence != Presence::Leaving);
+    }
+
+    pub fn import_ends(&mut self, uid: &str) {
+        if self.imports.remove(uid).is_some()
+            && let Some(entry) = self.record.get_mut(uid)
+        {
+            entry.import_done = Some(ImportDone { bytes: MIB, checksum: "sha256:00".into() });
+        }
+    }
+
+    pub fn restart_agent(&mut self) {
+        self.watched = None;
+        self.imports.clear();
+        self.failures.clear();
+    }
+
+    /// `kept`: the emulator kept its functions, as a virtual server on standby power does.
+    pub fn reboot_dpu(&mut self, kept: bool) {
+        self.restart_agent();
+        self.boots += 1;
+        self.record.clear();
+        self.seeds.clear();
+        self.connections.clear();
+        if !kept {
+            self.exposures.clear();
+            self.ports.clear();
+        }
+    }
+
+    /// The protocol, from the API server's truth.
+    fn check(&self, step: &Step, fresh: bool) {
+        let truth = self.attachments.get(step.uid());
+        // Of one UID, `release` and a deletionTimestamp never go again: an old reading that has them is true.
+        let told = self.watched.iter().flatten().filter(|a| a.key.uid == step.uid());
+        let released = told.chain(truth).any(|a| a.deleting && a.release);
+        match step {
+            Step::Connect { id, .. }
+            | Step::ExposeDisk { id, .. }
+            | Step::ExposeNic { id, .. }
+            | Step::Plug { id, .. }
+            | Step::StartImport { id, .. } => {
+                let entry = self.record.get(&id.uid).unwrap_or_else(|| panic!("{step:?} without a claim"));
+                assert_eq!((&entry.id, &entry.boot_id), (id, &self.boot_id()), "{step:?} under another claim");
+            }
+            Step::Hide { id, .. } | Step::Disconnect { id, .. } | Step::Unplug { id } => {
+                let stray = truth.is_none_or(|a| !a.deleting && a.epoch != Some(id.epoch));
+                assert!(released || (stray && fresh), "{step:?} takes away what is granted (fresh list: {fresh})");
+                let shown = self.exposures.iter().any(|e| e.id == *id);
+                assert!(!self.emulation_down, "{step:?} on an old reading");
+                assert!(matches!(step, Step::Hide { .. }) || !shown, "{step:?} under the host");
+            }
+            Step::Finish { key } => {
+                assert!(released, "{step:?} without release");
+                assert!(!self.exposures.iter().any(|e| e.id.uid == key.uid), "{step:?} while exposed");
+                assert!(!self.connections.iter().any(|c| c.id.uid == key.uid), "{step:?} while connected");
+                assert!(!self.ports.iter().any(|p| p.id.uid == key.uid), "{step:?} while plugged");
+            }
+            Step::Forget { .. } | Step::RemoveSeed { .. } | Step::StopImport { .. } => {
+                assert!(released || fresh, "{step:?} on an old list");
+            }
+            Step::Claim { .. } | Step::WriteSeed { .. } | Step::Resize { .. } => {}
+        }
+    }
+
+    fn one_epoch(&self, id: &ExposureId) {
+        let exposed = self.exposures.iter().map(|e| &e.id);
+        let connected = self.connections.iter().map(|c| &c.id);
+        let plugged = self.ports.iter().map(|p| &p.id);
+        let other = exposed.chain(connected).chain(plugged).find(|o| o.uid == id.uid && o.epoch != id.epoch);
+        assert_eq!(other, None, "two epochs of {id:?}");
+    }
+
+    fn needs(down: bool) -> Result<(), FailureClass> {
+        if down { Err(FailureClass::Unreachable) } else { Ok(()) }
+    }
+
+    fn show(&mut self, id: &ExposureId, kind: FunctionKind) -> Result<(), FailureClass> {
+        Self::needs(self.emulation_down)?;
+        self.one_epoch(id);
+        let size_bytes = (kind == FunctionKind::Disk).then_some(self.volume_bytes);
+        if !self.exposures.iter().any(|e| e.id == *id) {
+            let presence = Presence::Present;
+            self.exposures.push(Exposure { id: id.clone(), kind, presence, size_bytes, representor: None });
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, key: &Key, id: &ExposureId) -> Result<(), FailureClass> {
+        Self::needs(self.api_down)?;
+        let boot_id = self.boot_id();
+        let truth = self.attachments.get_mut(&key.uid).ok_or(FailureClass::NotFound)?;
+        if truth.epoch != Some(id.epoch) || truth.deleting {
+            return Err(FailureClass::Conflict);
+        }
+        let function = truth.function.clone().map_err(|_| FailureClass::Invalid)?;
+        let identity = format!("{}.{}", id.uid, id.epoch);
+        let entry = Entry { key: key.clone(), id: id.clone(), boot_id, identity, function, import_done: None };
+        self.record.insert(key.uid.clone(), entry);
+        Ok(())
+    }
+
+    fn take(&mut self, step: &Step) -> Result<(), FailureClass> {
+        match step {
+            Step::Claim { key, id } => self.claim(key, id)?,
+            Step::Connect { id, .. } => {
+                Self::needs(self.storage_down)?;
+                self.one_epoch(id);
+                self.connections.push(Connected { id: id.clone(), size_bytes: self.volume_bytes });
+            }
+            Step::WriteSeed { id, .. } => {
+                Self::needs(self.api_down)?;
+                self.seeds.insert(id.uid.clone());
+            }
+            Step::ExposeDisk { id, .. } => self.show(id, FunctionKind::Disk)?,
+            Step::ExposeNic { id, .. } => self.show(id, FunctionKind::Nic)?,
+            Step::Plug { id, .. } => {
+                self.one_epoch(id);
+                self.ports.push(Plugged { id: id.clone(), forwarding: true, error: None });
+            }
+            Step::Resize { id, size_bytes } => {
+                Self::needs(self.emulation_down)?;
+                if self.resizes_offline_only {
+                    return Err(FailureClass::Unsupported);
+                }
+                let shown = self.exposures.iter_mut().find(|e| e.id == *id).ok_or(FailureClass::NotFound)?;
+                shown.size_bytes = Some(*size_bytes);
+            }
+            Step::StartImport { id, .. } => drop(self.imports.insert(id.uid.clone(), ImportRun { bytes_written: 0 })),
+            Step::StopImport { id } => drop(self.imports.remove(&id.uid)),
+            Step::Hide { id, .. } => {
+                Self::needs(self.emulation_down)?;
+                let shown = self.exposures.iter_mut().filter(|e| e.id == *id);
+                shown.for_each(|e| e.presence = Presence::Leaving);
+            }
+            Step::Unplug { id } => self.ports.retain(|p| p.id != *id),
+            Step::Disconnect { id, .. } => {
+                Self::needs(self.storage_down)?;
+                self.connections.retain(|c| c.id != *id);
+            }
+            Step::RemoveSeed { uid } => drop(self.seeds.remove(uid)),
+            Step::Forget { uid } => drop(self.record.remove(uid)),
+            Step::Finish { key } => {
+                Self::needs(self.api_down)?;
+                self.record.remove(&key.uid);
+                self.attachments.remove(&key.uid);
+                self.finished.push(key.uid.clone());
+            }
+        }
+        Ok(())
+    }
+}
