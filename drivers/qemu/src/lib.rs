@@ -34,7 +34,7 @@ use tokio::{
 
 /// QEMU answers in milliseconds; a `blockdev-add` on slow storage may take longer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// NVM Express Base Specification 2.0, figure 275 (SN); virtio 1.2 section 5.2.6.1 has the same.
+/// NVM Express Base Specification 2.0, figure 275 (SN); virtio 1.2 section 5.2.6 (VIRTIO_BLK_T_GET_ID) has the same.
 const SERIAL_BYTES: usize = 20;
 /// IFNAMSIZ - 1.
 const INTERFACE_BYTES: usize = 15;

@@ -83,7 +83,7 @@ pub(crate) fn is_precondition_failed(failed: &LayerError) -> bool {
     *status == StatusCode::PRECONDITION_FAILED
 }
 
-/// What the BMC says, by DSP0266 section 8.6 (error responses): the extended messages, or else the summary, or else
+/// What the BMC says, by DSP0266, Error responses: the extended messages, or else the summary, or else
 /// the body as it is.
 fn said(body: &str) -> String {
     let Ok(body) = serde_json::from_str::<Value>(body) else { return body.trim().to_owned() };

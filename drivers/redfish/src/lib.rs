@@ -108,7 +108,7 @@ impl Bmc for RedfishBmc {
     }
 }
 
-/// Where a change of the system goes: to its settings resource if it has one (DSP0266 section 9.10).
+/// Where a change of the system goes: to its settings resource if it has one (DSP0266, Settings resource).
 async fn writable(
     service: &mut Service,
     step: &str,

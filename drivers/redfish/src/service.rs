@@ -77,8 +77,15 @@ fn same_origin(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Ac
 impl Service {
     pub(crate) async fn open(config: Arc<RedfishConfig>, http: Arc<HttpBmc<Client>>) -> Result<Self, PortError> {
         let step = "read the service root";
+        // DSP0266, Authentication: the service root needs no credentials. Some BMCs want them.
+        http.set_credentials(BmcCredentials::anonymous());
+        let mut root = http.get::<Raw>(&ODataId::service_root()).await;
+        let refused = |e| failure::from_http(&config, step, e).class == ErrorClass::Unauthorized;
+        let is_refused = root.as_ref().is_err_and(refused);
         http.set_credentials(password(&config));
-        let root = http.get::<Raw>(&ODataId::service_root()).await;
+        if is_refused {
+            root = http.get::<Raw>(&ODataId::service_root()).await;
+        }
         let root = root.map_err(|e| failure::from_http(&config, step, &e))?;
         let quirks = BmcQuirks::classify(&RootEvidence::from_root(root.value()));
         let link = |pointer: &str| root.value().pointer(pointer).and_then(Value::as_str).map(str::to_owned);
