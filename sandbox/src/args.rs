@@ -31,6 +31,9 @@ pub enum Command {
     VirtualServer(VirtualServer),
     /// Build an image that virtual servers boot, and print its path
     GuestImage(GuestImage),
+    /// Serve the files of a folder by HTTP (golden images, to the agents that import them)
+    #[command(hide = true)]
+    ServeFiles(ServeFiles),
     /// Become a process of a sandbox: enter its namespaces and control group, then execute the command
     #[command(hide = true)]
     Launch(Launch),
@@ -127,6 +130,16 @@ pub struct GuestImage {
     /// Where to write it; without it, a cached file is made or reused
     #[arg(long)]
     pub out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct ServeFiles {
+    /// Address and port
+    #[arg(long)]
+    pub listen: std::net::SocketAddr,
+    /// The folder; files in it are served by their names
+    #[arg(long)]
+    pub folder: PathBuf,
 }
 
 #[derive(Args)]

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::command::run;
 use super::disk::{self, Content, ROOT_PARTITION_ID};
 use super::kernel::Kernel;
-use super::command::run;
 
 pub const RECIPE: &[&str] = &[include_str!("debian.rs")];
 
@@ -38,7 +38,8 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 /// Units that only cost time in a guest without a route to anywhere.
-const MASKED: &[&str] = &["apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_reap.service", "systemd-timesyncd.service"];
+const MASKED: &[&str] =
+    &["apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_reap.service", "systemd-timesyncd.service"];
 
 /// Builds the disk into `folder`.
 pub fn build(folder: &Path) -> Result<()> {
@@ -49,10 +50,13 @@ pub fn build(folder: &Path) -> Result<()> {
     let slimmer = "--dpkgopt=path-exclude=/usr/share/man/*";
     let slimmest = "--dpkgopt=path-exclude=/usr/share/locale/*";
     let include = format!("--include={PACKAGES}");
-    let arguments = ["--quiet", "--mode=root", "--variant=minbase", slim, slimmer, slimmest, &include, "bookworm", &root_name];
+    let arguments =
+        ["--quiet", "--mode=root", "--variant=minbase", slim, slimmer, slimmest, &include, "bookworm", &root_name];
     run("mmdebstrap", arguments)?;
     let kernel = Kernel::fetch(work.path())?;
-    run("cp", ["-a", "--", &kernel.modules_root().display().to_string(), &format!("{root_name}/usr/lib/modules")])?;
+    let modules = root.join("usr/lib/modules");
+    fs::create_dir_all(&modules).with_context(|| format!("create {}", modules.display()))?;
+    run("cp", [Path::new("-a"), kernel.modules_root(), &modules])?;
     run("chroot", [root_name.as_str(), "depmod", "-a", kernel.version()?])?;
     configure(&root)?;
     let content = Content {

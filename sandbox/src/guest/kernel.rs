@@ -26,7 +26,11 @@ impl Kernel {
             .filter_map(|line| line.trim().strip_prefix("Depends: "))
             .find(|name| name.starts_with("linux-image-"))
             .with_context(|| format!("apt knows no kernel behind '{META_PACKAGE}': run apt-get update"))?;
-        run_command(Command::new("apt-get").args(["-q", "-o", "APT::Sandbox::User=root", "download", package]).current_dir(work))?;
+        run_command(
+            Command::new("apt-get")
+                .args(["-q", "-o", "APT::Sandbox::User=root", "download", package])
+                .current_dir(work),
+        )?;
         let archive = the_only(work, |name| name.starts_with("linux-image-") && name.ends_with(".deb"))?;
         let tree = work.join("kernel");
         run("dpkg-deb", [Path::new("-x"), &archive, &tree])?;

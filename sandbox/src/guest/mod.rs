@@ -97,7 +97,10 @@ pub async fn run(args: &args::GuestImage) -> Result<()> {
     let path = match &args.out {
         None => disk,
         Some(out) => {
-            command::run("cp", ["--sparse=always".as_ref(), "--reflink=auto".as_ref(), disk.as_os_str(), out.as_os_str()])?;
+            command::run(
+                "cp",
+                ["--sparse=always".as_ref(), "--reflink=auto".as_ref(), disk.as_os_str(), out.as_os_str()],
+            )?;
             out.clone()
         }
     };

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::command::run;
 use super::cpio::Archive;
 use super::disk::{self, Content};
 use super::kernel::Kernel;
-use super::command::run;
 
 const INIT: &str = include_str!("tiny/init");
 const POWER_OFF: &str = include_str!("tiny/power-off");
@@ -102,12 +102,15 @@ fn initramfs(kernel: &Kernel) -> Result<Vec<u8>> {
     let busybox = which("busybox")?;
     let program = fs::read(&busybox).with_context(|| format!("read {}", busybox.display()))?;
     let mut archive = Archive::default();
-    let folders = "bin sbin etc etc/acpi etc/acpi/PWRF etc/metalplane lib lib/modules proc sys run mnt tmp root var var/log";
+    let folders =
+        "bin sbin etc etc/acpi etc/acpi/PWRF etc/metalplane lib lib/modules proc sys run mnt tmp root var var/log";
     for folder in folders.split(' ') {
         archive.folder(folder);
     }
     archive.program("bin/busybox", &program);
-    for applet in run("busybox", ["--list"])?.lines().filter(|applet| !matches!(*applet, "busybox" | "poweroff" | "reboot")) {
+    for applet in
+        run("busybox", ["--list"])?.lines().filter(|applet| !matches!(*applet, "busybox" | "poweroff" | "reboot"))
+    {
         archive.link(&format!("bin/{applet}"), "busybox");
     }
     archive.program("init", INIT.as_bytes());

@@ -40,7 +40,8 @@ async fn remembered_or_probed(qemu: &Path, cache: &Path) -> Result<bool> {
         return Ok(answer.trim() == "works");
     }
     let works = probe(qemu, cache).await?;
-    std::fs::write(&memory, if works { "works" } else { "fails" }).with_context(|| format!("write {}", memory.display()))?;
+    std::fs::write(&memory, if works { "works" } else { "fails" })
+        .with_context(|| format!("write {}", memory.display()))?;
     tracing::info!("KVM {} on this machine", if works { "works" } else { "does not work" });
     Ok(works)
 }

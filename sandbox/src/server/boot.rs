@@ -157,9 +157,8 @@ pub struct Store {
 impl Store {
     pub fn open(path: &Path, personality: &Personality) -> Result<Store> {
         let settings = match std::fs::read(path) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes).with_context(|| format!("understand the boot settings {}", path.display()))?
-            }
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .with_context(|| format!("understand the boot settings {}", path.display()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Settings::factory(personality),
             Err(error) => return Err(error).with_context(|| format!("read the boot settings {}", path.display())),
         };

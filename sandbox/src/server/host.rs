@@ -68,7 +68,8 @@ impl Host {
         let variables = config.state("firmware-variables.fd");
         if !variables.exists() {
             let from = &config.firmware.variables;
-            std::fs::copy(from, &variables).with_context(|| format!("copy the firmware's variables {}", from.display()))?;
+            std::fs::copy(from, &variables)
+                .with_context(|| format!("copy the firmware's variables {}", from.display()))?;
         }
         let log_path = config.state("qemu.log");
         let log = std::fs::File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;
@@ -123,7 +124,8 @@ fn arguments(config: &Config, accelerator: &str) -> Result<Vec<String>> {
     let personality = config.personality()?;
     let path = |path: &Path| escaped(&path.display().to_string());
     let state = |file: &str| path(&config.state(file));
-    let mut arguments: Vec<String> = ["-nodefaults", "-no-user-config", "-display", "none", "-S"].map(str::to_owned).into();
+    let mut arguments: Vec<String> =
+        ["-nodefaults", "-no-user-config", "-display", "none", "-S"].map(str::to_owned).into();
     let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     add("-name", escaped(&config.name));
     add("-machine", "q35".to_owned());
@@ -145,7 +147,10 @@ fn arguments(config: &Config, accelerator: &str) -> Result<Vec<String>> {
         let file = path(disk);
         add("-blockdev", format!("driver=raw,node-name={LOCAL_DISK},file.driver=file,file.filename={file}"));
         let (serial, slot) = (&config.serial_number, ports::LOCAL_DISK_SLOT);
-        let device = format!("nvme,id={LOCAL_DISK},drive={LOCAL_DISK},serial=local-{},bus=pcie.0,addr=0x{slot:x}", escaped(serial));
+        let device = format!(
+            "nvme,id={LOCAL_DISK},drive={LOCAL_DISK},serial=local-{},bus=pcie.0,addr=0x{slot:x}",
+            escaped(serial)
+        );
         add("-device", device);
     }
     arguments.extend(ports::arguments());

@@ -46,7 +46,9 @@ impl Power {
 pub enum AfterShutdown {
     StayOff,
     /// A graceful restart was asked for, no later than this ago.
-    Restart { asked: std::time::Instant },
+    Restart {
+        asked: std::time::Instant,
+    },
 }
 
 pub struct State {
@@ -118,7 +120,10 @@ impl Machine {
                 let id = text(&arguments, "id")?.to_owned();
                 let answer = self.change(&mut state, command, arguments).await?;
                 if state.host.is_none() {
-                    self.tell(event("DEVICE_DELETED", json!({ "device": id, "path": format!("/machine/peripheral/{id}") })));
+                    self.tell(event(
+                        "DEVICE_DELETED",
+                        json!({ "device": id, "path": format!("/machine/peripheral/{id}") }),
+                    ));
                 }
                 Ok(answer)
             }
@@ -203,7 +208,9 @@ impl Machine {
         let indexes = self.boot_indexes(&state.record);
         let Some(host) = &mut state.host else { return };
         let given = indexes.iter().filter(|(_, index)| index.is_some());
-        for (device, index) in indexes.iter().map(|(device, _)| (device, &None)).chain(given.map(|(device, index)| (device, index))) {
+        for (device, index) in
+            indexes.iter().map(|(device, _)| (device, &None)).chain(given.map(|(device, index)| (device, index)))
+        {
             if let Err(refusal) = host.set_boot_index(device, *index).await {
                 tracing::warn!("boot order of {device}: {refusal}");
             }

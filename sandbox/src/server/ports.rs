@@ -45,8 +45,10 @@ mod tests {
     #[test]
     fn no_two_ports_share_an_address() {
         let arguments = arguments();
-        let mut places: Vec<&str> =
-            arguments.iter().filter_map(|text| Some(text.split_once("addr=")?.1.split(',').next().unwrap_or_default())).collect();
+        let mut places: Vec<&str> = arguments
+            .iter()
+            .filter_map(|text| Some(text.split_once("addr=")?.1.split(',').next().unwrap_or_default()))
+            .collect();
         assert_eq!(places.len(), HOT_PLUG + 2);
         places.sort_unstable();
         places.dedup();

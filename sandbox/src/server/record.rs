@@ -183,7 +183,8 @@ impl Record {
         if find(&self.nodes, name).is_some() {
             return Err(Refusal::generic(format!("Duplicate nodes with node-name='{name}'")));
         }
-        let file = file_of(arguments).ok_or_else(|| Refusal::generic("A block device must be specified for \"file\""))?;
+        let file =
+            file_of(arguments).ok_or_else(|| Refusal::generic("A block device must be specified for \"file\""))?;
         let open = std::fs::File::open(file);
         open.map(drop).map_err(|error| Refusal::generic(format!("Could not open '{file}': {}", plain(&error))))
     }
@@ -217,24 +218,26 @@ impl Record {
         }
         if let Some(other) = self.user_of("bus", bus) {
             let model = other.arguments.get("driver").and_then(Value::as_str).unwrap_or_default();
-            let desc = format!("PCI: slot 0 function 0 not available for {driver}, in use by {model},id={}", other.name);
+            let desc =
+                format!("PCI: slot 0 function 0 not available for {driver}, in use by {model},id={}", other.name);
             return Err(Refusal::generic(desc));
         }
         if driver == "virtio-net-pci" { self.check_nic(arguments) } else { self.check_disk(driver, arguments) }
     }
 
     fn check_disk(&self, driver: &str, arguments: &Arguments) -> Result<(), Refusal> {
+        if driver == "nvme" && arguments.get("serial").and_then(Value::as_str).is_none() {
+            return Err(Refusal::generic("serial property not set"));
+        }
         let Some(drive) = arguments.get("drive").and_then(Value::as_str) else {
-            return Err(Refusal::generic("drive property not set"));
+            // An NVMe controller may come without a namespace.
+            return if driver == "nvme" { Ok(()) } else { Err(Refusal::generic("drive property not set")) };
         };
         if find(&self.nodes, drive).is_none() {
             return Err(Refusal::generic(format!("Property '{driver}.drive' can't find value '{drive}'")));
         }
         if self.user_of("drive", drive).is_some() {
             return Err(Refusal::generic(format!("Drive '{drive}' is already in use by another device")));
-        }
-        if driver == "nvme" && arguments.get("serial").and_then(Value::as_str).is_none() {
-            return Err(Refusal::generic("serial property not set"));
         }
         Ok(())
     }
@@ -346,4 +349,93 @@ fn length(file: &std::fs::File) -> std::io::Result<u64> {
 fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(value: Value) -> Arguments {
+        value.as_object().expect("arguments are an object").clone()
+    }
+
+    /// A record and a file for a node.
+    fn fixture() -> (Record, tempfile::NamedTempFile) {
+        let file = tempfile::NamedTempFile::new().expect("temporary file");
+        file.as_file().set_len(1 << 20).expect("size of the file");
+        (Record::default(), file)
+    }
+
+    fn node(name: &str, file: &tempfile::NamedTempFile) -> Arguments {
+        let file = json!({ "driver": "file", "filename": file.path() });
+        arguments(json!({ "driver": "raw", "node-name": name, "file": file }))
+    }
+
+    fn nvme(id: &str, drive: &str, bus: &str) -> Arguments {
+        arguments(json!({ "driver": "nvme", "id": id, "drive": drive, "serial": "S", "bus": bus }))
+    }
+
+    fn refused(answer: Answer) -> String {
+        answer.expect_err("QEMU would refuse this").description
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_given_twice_nor_taken_away() {
+        let (mut record, file) = fixture();
+        record.take("blockdev-add", &node("n1", &file)).expect("first node");
+        assert!(refused(record.take("blockdev-add", &node("n1", &file))).contains("Duplicate nodes"));
+        record.take("device_add", &nvme("a", "n1", "hp0")).expect("first device");
+        assert!(refused(record.take("device_add", &nvme("a", "n1", "hp1"))).contains("Duplicate device ID"));
+        assert!(refused(record.take("device_add", &nvme("b", "n1", "hp1"))).contains("already in use"));
+        assert!(refused(record.take("device_add", &nvme("b", "n1", "hp0"))).contains("in use by nvme,id=a"));
+        assert!(refused(record.take("device_add", &nvme("b", "n2", "hp1"))).contains("can't find value 'n2'"));
+        assert!(refused(record.take("device_add", &nvme("b", "n1", "hp99"))).contains("Bus 'hp99' not found"));
+        assert!(refused(record.take("blockdev-del", &arguments(json!({ "node-name": "n1" })))).contains("in use"));
+        record.take("device_del", &arguments(json!({ "id": "a" }))).expect("the host is off: gone at once");
+        record.take("blockdev-del", &arguments(json!({ "node-name": "n1" }))).expect("free");
+        assert_eq!(record, Record::default());
+    }
+
+    #[test]
+    fn a_device_that_was_leaving_is_gone_when_the_host_is_off() {
+        let (mut record, file) = fixture();
+        record.take("blockdev-add", &node("n1", &file)).expect("node");
+        record.take("device_add", &nvme("a", "n1", "hp0")).expect("device");
+        record.accepted("device_del", &arguments(json!({ "id": "a" })));
+        assert_eq!(record.replay().len(), 2, "the guest has not let go yet");
+        assert_eq!(record.host_off(), ["a"]);
+        assert_eq!(record.replay().len(), 1);
+    }
+
+    #[test]
+    fn queries_tell_what_was_presented() {
+        let (mut record, file) = fixture();
+        record.take("blockdev-add", &node("n1", &file)).expect("node");
+        record.take("device_add", &nvme("a", "n1", "boot")).expect("device");
+        let nodes = record.answer("query-named-block-nodes", &Arguments::new()).expect("answer");
+        assert_eq!(nodes[0]["image"]["virtual-size"], 1 << 20);
+        assert_eq!(nodes[0]["file"], json!(file.path()));
+        let get = |property: &str| {
+            record.answer("qom-get", &arguments(json!({ "path": "/machine/peripheral/a", "property": property })))
+        };
+        assert_eq!(get("serial"), Ok(json!("S")));
+        assert_eq!(get("drive"), Ok(json!("n1")));
+        assert_eq!(get("parent_bus"), Ok(json!("/machine/peripheral/boot/boot")));
+        assert!(get("nonsense").is_err());
+        let listed = record.answer("qom-list", &arguments(json!({ "path": "/machine/peripheral" }))).expect("answer");
+        let names: Vec<&str> =
+            listed.as_array().expect("list").iter().filter_map(|entry| entry["name"].as_str()).collect();
+        assert!(names.contains(&"a") && names.contains(&"hp13"));
+    }
+
+    #[test]
+    fn a_node_grows_with_its_file_and_never_shrinks() {
+        let (mut record, file) = fixture();
+        record.take("blockdev-add", &node("n1", &file)).expect("node");
+        let resize = |size: u64| arguments(json!({ "node-name": "n1", "size": size }));
+        record.take("block_resize", &resize(2 << 20)).expect("grown");
+        assert_eq!(file.as_file().metadata().expect("metadata").len(), 2 << 20);
+        assert!(record.take("block_resize", &resize(1 << 20)).is_err());
+        assert_eq!(file.as_file().metadata().expect("metadata").len(), 2 << 20);
+    }
 }

@@ -50,10 +50,13 @@ impl Bmc {
 
     pub(super) async fn is_known(&self, headers: &HeaderMap) -> bool {
         if let Some(token) = headers.get(TOKEN) {
-            return self.sessions.with(|sessions| sessions.iter().any(|session| session.token.as_bytes() == token.as_bytes()));
+            return self
+                .sessions
+                .with(|sessions| sessions.iter().any(|session| session.token.as_bytes() == token.as_bytes()));
         }
         let credentials = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let decoded = credentials.and_then(|text| text.strip_prefix("Basic ")).and_then(|text| STANDARD.decode(text).ok());
+        let decoded =
+            credentials.and_then(|text| text.strip_prefix("Basic ")).and_then(|text| STANDARD.decode(text).ok());
         let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
         match decoded.as_deref().and_then(|text| text.split_once(':')) {
             Some((user, password)) => self.accepts(user, password).await,

@@ -16,17 +16,23 @@ pub struct Problem {
     arguments: Vec<String>,
     text: String,
     resolution: &'static str,
-    extra: Option<(HeaderName, &'static str)>,
+    extra: Option<Box<(HeaderName, &'static str)>>,
 }
 
 impl Problem {
-    fn new(status: StatusCode, message: &'static str, arguments: &[&str], text: String, resolution: &'static str) -> Problem {
+    fn new(
+        status: StatusCode,
+        message: &'static str,
+        arguments: &[&str],
+        text: String,
+        resolution: &'static str,
+    ) -> Problem {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         Problem { status, message, arguments, text, resolution, extra: None }
     }
 
     pub fn with_header(mut self, name: HeaderName, value: &'static str) -> Problem {
-        self.extra = Some((name, value));
+        self.extra = Some(Box::new((name, value)));
         self
     }
 
@@ -41,7 +47,13 @@ impl Problem {
 
     pub fn wrong_method() -> Problem {
         let text = "The operation is not allowed on this resource.".to_owned();
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "OperationNotAllowed", &[], text, "Use a method of the Allow header.")
+        Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "OperationNotAllowed",
+            &[],
+            text,
+            "Use a method of the Allow header.",
+        )
     }
 
     pub fn temporarily_unavailable() -> Problem {
@@ -122,8 +134,8 @@ impl From<Problem> for Response {
             }],
         }});
         let mut response = response::json(problem.status, &body);
-        if let Some((name, value)) = problem.extra {
-            response::insert(&mut response, name, value);
+        if let Some(header) = problem.extra {
+            response::insert(&mut response, header.0, header.1);
         }
         response
     }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::Bmc;
 use super::auth::{SESSIONS, session_resource};
 use super::system::{BOOT_OPTIONS, PATH as SYSTEM, boot_option, boot_options};
-use super::Bmc;
 use crate::server::system_uuid;
 
 const ROOT: &str = "/redfish/v1";
@@ -46,7 +46,8 @@ impl Bmc {
             "/Systems" => collection(path, "ComputerSystemCollection", "Computer systems", &["1"]),
             "/Systems/1" => self.system().0,
             "/Systems/1/BootOptions" => {
-                let references: Vec<&str> = boot_options(&self.machine).iter().map(|option| option.reference()).collect();
+                let references: Vec<&str> =
+                    boot_options(&self.machine).iter().map(|option| option.reference()).collect();
                 collection(path, "BootOptionCollection", "Boot options", &references)
             }
             "/Managers" => collection(path, "ManagerCollection", "Managers", &["1"]),
@@ -231,14 +232,16 @@ fn service_document() -> Value {
 /// The metadata document: where the schemas are, and the service's entry point.
 pub fn metadata() -> String {
     let mut references = String::new();
-    let others: [(&str, &[&str]); 2] = [("RedfishExtensions", &["RedfishExtensions.v1_0_0"]), ("Message", &["Message.v1_2_0"])];
+    let others: [(&str, &[&str]); 2] =
+        [("RedfishExtensions", &["RedfishExtensions.v1_0_0"]), ("Message", &["Message.v1_2_0"])];
     for (schema, versions) in SCHEMAS.iter().chain(&others) {
         let includes = std::iter::once(schema).chain(*versions).map(|namespace| {
             let alias = if namespace.starts_with("RedfishExtensions.") { " Alias=\"Redfish\"" } else { "" };
             format!("    <edmx:Include Namespace=\"{namespace}\"{alias}/>\n")
         });
         let file = format!("http://redfish.dmtf.org/schemas/v1/{schema}_v1.xml");
-        references += &format!("  <edmx:Reference Uri=\"{file}\">\n{}  </edmx:Reference>\n", includes.collect::<String>());
+        references +=
+            &format!("  <edmx:Reference Uri=\"{file}\">\n{}  </edmx:Reference>\n", includes.collect::<String>());
     }
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\

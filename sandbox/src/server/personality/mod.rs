@@ -24,12 +24,8 @@ pub struct Personality {
 }
 
 /// Every kind there is.
-pub const ALL: &[&Personality] = &[
-    &standby::PERSONALITY,
-    &shared_power::PERSONALITY,
-    &forgets_overrides::PERSONALITY,
-    &local_disk::PERSONALITY,
-];
+pub const ALL: &[&Personality] =
+    &[&standby::PERSONALITY, &shared_power::PERSONALITY, &forgets_overrides::PERSONALITY, &local_disk::PERSONALITY];
 
 pub fn by_name(name: &str) -> Option<&'static Personality> {
     ALL.iter().copied().find(|personality| personality.name == name)
