@@ -69,7 +69,10 @@ impl Sandbox {
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = child.try_wait()? {
-                bail!("sandbox {name} did not start ({status}): see its messages above and {}/logs", layout.dir.display());
+                bail!(
+                    "sandbox {name} did not start ({status}): see its messages above and {}/logs",
+                    layout.dir.display()
+                );
             }
             // An earlier run may have left its file: ours has our supervisor's id.
             if let Ok(ready) = read_ready(&layout)
@@ -78,7 +81,11 @@ impl Sandbox {
                 return Ok(Self { layout, ready, supervisor: Some(child) });
             }
             if tokio::time::Instant::now() > deadline {
-                bail!("sandbox {name} was not ready within {} s: see {}/logs", START_LIMIT.as_secs(), layout.dir.display());
+                bail!(
+                    "sandbox {name} was not ready within {} s: see {}/logs",
+                    START_LIMIT.as_secs(),
+                    layout.dir.display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

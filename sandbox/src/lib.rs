@@ -10,11 +10,13 @@
 //! | [`cluster`] | namespaces, control plane, nodes, storage pool: how a sandbox comes up |
 //! | [`server`] | the virtual server: QEMU behind a BMC and a slots socket |
 //! | [`guest`] | images that virtual servers boot |
+//! | [`file_server`] | hands golden images to the agents that import them |
 //! | [`handle`] | start and drive a sandbox from a test or the demo |
 //! | [`oci`] | writes container images without a container engine |
 
 pub mod args;
 pub mod cluster;
+pub mod file_server;
 pub mod guest;
 pub mod handle;
 pub mod layout;

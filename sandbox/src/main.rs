@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use sandbox::args::{Cli, Command};
-use sandbox::{cluster, guest, handle, server, supervisor};
+use sandbox::{cluster, file_server, guest, handle, server, supervisor};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -42,6 +42,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Control(args) => block_on(handle::print_request(&args.name.name, &args.request)),
         Command::VirtualServer(args) => block_on(server::run(&args.config)),
         Command::GuestImage(args) => block_on(guest::run(&args)),
+        Command::ServeFiles(args) => block_on(file_server::run(&args)),
     }
 }
 

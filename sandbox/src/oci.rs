@@ -15,12 +15,7 @@ const BLOCK: u64 = 512;
 const NAME_ANNOTATION: &str = "io.containerd.image.name";
 
 /// Writes the image `reference` with `files` (path on this machine, path in the image, mode) to `path_out`.
-pub fn write_image(
-    path_out: &Path,
-    reference: &str,
-    files: &[(&Path, &str, u32)],
-    entrypoint: &[&str],
-) -> Result<()> {
+pub fn write_image(path_out: &Path, reference: &str, files: &[(&Path, &str, u32)], entrypoint: &[&str]) -> Result<()> {
     let folder = path_out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let part = path_out.with_extension("part");
@@ -100,8 +95,7 @@ fn write_layout(path: &Path, reference: &str, layer: &Path, layer_digest: &str, 
         "config": descriptor("application/vnd.oci.image.config.v1+json", &digest(&config), config.len() as u64),
         "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", layer_digest, layer.metadata()?.len())],
     }))?;
-    let mut entry =
-        descriptor("application/vnd.oci.image.manifest.v1+json", &digest(&manifest), manifest.len() as u64);
+    let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &digest(&manifest), manifest.len() as u64);
     entry["annotations"] = json!({NAME_ANNOTATION: reference});
     let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [entry]}))?;
 

@@ -34,7 +34,7 @@ impl Cgroups {
             return Ok(Self { trees: vec![mount.into()], tracking: mount.into(), version_2: true });
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        let trees: Vec<PathBuf> = mounts.lines().filter_map(version_1_tree).collect();
+        let trees: Vec<PathBuf> = mounts.lines().filter_map(tree).collect();
         let tracking = ["pids", "freezer", "systemd"].iter().map(|name| mount.join(name)).find(|t| trees.contains(t));
         match tracking.or_else(|| trees.first().cloned()) {
             Some(tracking) => Ok(Self { trees, tracking, version_2: false }),
@@ -121,9 +121,10 @@ impl Cgroups {
     }
 }
 
-fn version_1_tree(line: &str) -> Option<PathBuf> {
+/// Version 2 may be mounted beside version 1, without controllers; runc makes groups there too.
+fn tree(line: &str) -> Option<PathBuf> {
     let (left, right) = line.split_once(" - ")?;
-    if right.split_ascii_whitespace().next()? != "cgroup" {
+    if !["cgroup", "cgroup2"].contains(&right.split_ascii_whitespace().next()?) {
         return None;
     }
     let at = PathBuf::from(left.split_ascii_whitespace().nth(4)?);

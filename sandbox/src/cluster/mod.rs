@@ -78,15 +78,16 @@ impl Site {
         progress: Progress,
     ) -> Result<Self> {
         let nodes = args.nodes.iter().map(|name| NodeId::parse(name)).collect::<Result<Vec<_>>>()?;
+        // `--servers=` is how to have none.
+        let servers: Vec<String> = args.servers.iter().filter(|name| !name.is_empty()).cloned().collect();
         let table = Table::new(layout.clone(), cgroups.clone(), programs.environment())?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no free loopback port")?;
         pki::write(&layout, &nodes, listener.local_addr()?.port())?;
-        tokio::try_join!(network::create(&layout, &nodes, &args.servers), pool::create(&layout, args.pool_gib))?;
+        tokio::try_join!(network::create(&layout, &nodes, &servers), pool::create(&layout, args.pool_gib))?;
         let dialer = Dialer::new(&layout.netns_file(CONTROL_PLANE))?;
         relay::serve(listener, dialer.clone(), (API_ADDRESS, API_PORT).into());
         progress.step("networks, keys and storage pool made");
         let power = nodes.iter().map(|node| (node.name.clone(), Mutex::new(()))).collect();
-        let servers = args.servers.clone();
         let site = Self { layout, programs, cgroups, table, nodes, servers, dialer, progress, power };
         site.write_enter(CONTROL_PLANE, None)?;
         Ok(site)
@@ -106,7 +107,10 @@ impl Site {
 
     pub fn node(&self, name: &str) -> Result<&NodeId> {
         let known = || self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
-        self.nodes.iter().find(|node| node.name == name).with_context(|| format!("no node {name:?}; known: {}", known()))
+        self.nodes
+            .iter()
+            .find(|node| node.name == name)
+            .with_context(|| format!("no node {name:?}; known: {}", known()))
     }
 
     pub async fn power_off(&self, node: &NodeId) -> Result<()> {

@@ -91,7 +91,8 @@ impl Authority {
         organisation: Option<&str>,
         names: Option<Vec<String>>,
     ) -> Result<Signed> {
-        let usage = if names.is_some() { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth };
+        let usage =
+            if names.is_some() { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth };
         let mut params = CertificateParams::new(names.unwrap_or_default())?;
         // The default has a common name of its own.
         params.distinguished_name = rcgen::DistinguishedName::new();

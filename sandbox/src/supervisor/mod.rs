@@ -68,7 +68,8 @@ pub struct ReadyServer {
 pub async fn run(args: args::Run) -> Result<()> {
     let layout = Layout::new(&args.name.name)?;
     let progress = Progress::new();
-    let _lock = lock(&layout)?.with_context(|| format!("sandbox {0} runs: end it with `sandbox down --name {0}`", layout.name))?;
+    let _lock = lock(&layout)?
+        .with_context(|| format!("sandbox {0} runs: end it with `sandbox down --name {0}`", layout.name))?;
     let end = Arc::new(Notify::new());
     watch_for_end(&args, end.clone())?;
     let found = preflight::run().await?;
@@ -80,16 +81,14 @@ pub async fn run(args: args::Run) -> Result<()> {
     pool::share_folder(&layout)?;
     progress.step("programs found, folder clean");
 
-    let outcome = tokio::select! {
-        outcome = live(&layout, &args, programs, cgroups.clone(), progress, end.clone()) => outcome,
-        () = end.notified() => Ok(()),
-    };
+    let outcome = live(&layout, &args, programs, cgroups.clone(), progress, end).await;
     leftover::clean(&layout, &cgroups).await.context("cannot clean up")?;
     eprintln!("sandbox {} ended; its logs: {}", layout.name, layout.dir.join("logs").display());
     outcome
 }
 
-/// Ends only by an error or by being dropped while everything runs; a wish to end stops the processes in order.
+/// Brings everything up and returns when it is to end. A wish to end before it is up is fulfilled at once; after that
+/// the processes are stopped in order.
 async fn live(
     layout: &Layout,
     args: &args::Run,
@@ -98,8 +97,24 @@ async fn live(
     progress: Progress,
     end: Arc<Notify>,
 ) -> Result<()> {
+    let site = tokio::select! {
+        site = bring_up(layout, args, programs, cgroups, progress, end.clone()) => site?,
+        () = end.notified() => return Ok(()),
+    };
+    end.notified().await;
+    stop_in_order(&site).await
+}
+
+async fn bring_up(
+    layout: &Layout,
+    args: &args::Run,
+    programs: Programs,
+    cgroups: Cgroups,
+    progress: Progress,
+    end: Arc<Notify>,
+) -> Result<Arc<Site>> {
     let site = Arc::new(Site::prepare(layout.clone(), args, programs, cgroups, progress).await?);
-    control::serve(site.clone(), end.clone())?;
+    control::serve(site.clone(), end)?;
     site.start().await?;
     let ready = ready(&site)?;
     let part = layout.ready().with_extension("part");
@@ -107,8 +122,7 @@ async fn live(
         .and_then(|()| fs::rename(&part, layout.ready()))
         .context("cannot write ready.json")?;
     site.progress.step(format!("ready: export KUBECONFIG={}", layout.kubeconfig().display()));
-    end.notified().await;
-    stop_in_order(&site).await
+    Ok(site)
 }
 
 /// Those who use a thing end before it: servers and what was spawned, nodes, controllers, API server, etcd.
@@ -123,8 +137,11 @@ async fn stop_in_order(site: &Site) -> Result<()> {
     for node in &site.nodes {
         site.cgroups.kill(&site.layout.node_cgroup(&node.name)).await?;
     }
-    for wave in [&[control_plane::CONTROLLERS, control_plane::SCHEDULER][..], &[control_plane::API_SERVER], &[control_plane::ETCD]]
-    {
+    for wave in [
+        &[control_plane::CONTROLLERS, control_plane::SCHEDULER][..],
+        &[control_plane::API_SERVER],
+        &[control_plane::ETCD],
+    ] {
         let names: Vec<String> = wave.iter().map(|name| (*name).to_owned()).collect();
         stop_all(site, &names.iter().collect::<Vec<_>>()).await;
     }
@@ -152,7 +169,8 @@ fn watch_for_end(args: &args::Run, end: Arc<Notify>) -> Result<()> {
     }
     if args.end_with_stdin {
         let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
-        let mut lifeline = tokio::net::unix::pipe::Receiver::from_owned_fd(stdin).context("standard input is no pipe")?;
+        let mut lifeline =
+            tokio::net::unix::pipe::Receiver::from_owned_fd(stdin).context("standard input is no pipe")?;
         tokio::spawn(async move {
             // A pipe can be waited for without a thread that would hold up the end of the program.
             let mut rest = [0; 64];

@@ -252,7 +252,12 @@ impl Table {
                 bail!("{process} ended ({how}) before {what}; log {}:\n{}", log.display(), last_lines(&log));
             }
             if tokio::time::Instant::now() > deadline {
-                bail!("{process}: not {what} within {} s; log {}:\n{}", limit.as_secs(), log.display(), last_lines(&log));
+                bail!(
+                    "{process}: not {what} within {} s; log {}:\n{}",
+                    limit.as_secs(),
+                    log.display(),
+                    last_lines(&log)
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
