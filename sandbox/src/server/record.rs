@@ -162,8 +162,22 @@ impl Record {
             "query-named-block-nodes" => Ok(self.nodes.iter().map(|node| self.describe_node(node)).collect()),
             "qom-list" => self.list(text(arguments, "path")?),
             "qom-get" => self.property(text(arguments, "path")?, text(arguments, "property")?),
+            "human-monitor-command" => Ok(json!(self.info_network())),
             other => Err(Refusal::command_not_found(other)),
         }
+    }
+
+    /// `info network` as QEMU prints it: a back end with a NIC stands below that NIC.
+    fn info_network(&self) -> String {
+        let lines = self.backends.iter().map(|backend| {
+            let tap = self.tap(&backend.name).unwrap_or_default();
+            let line = format!("{}: index=0,type=tap,ifname={tap}\r\n", backend.name);
+            match self.user_of("netdev", &backend.name) {
+                Some(nic) => format!("{}: index=0,type=nic\r\n \\ {line}", nic.name),
+                None => line,
+            }
+        });
+        lines.collect()
     }
 
     fn device(&self, id: &str) -> Result<&Entry, Refusal> {
