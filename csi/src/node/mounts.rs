@@ -28,7 +28,7 @@ fn at<T>(step: &'static str, path: &Path, result: Result<T, impl Into<io::Error>
 
 /// All mounts, the later above the earlier.
 pub(super) fn all() -> Result<Vec<Mount>, MountError> {
-    let path = Path::new("/proc/self/mountinfo");
+    let path = Path::new("/proc/thread-self/mountinfo");
     let text = at("read", path, fs::read_to_string(path))?;
     Ok(text.lines().filter_map(parse).collect())
 }

@@ -182,7 +182,7 @@ impl Filesystem {
     pub(super) fn of(dir: &Path) -> Result<Filesystem, Fault> {
         let stat = at("ask the filesystem of", dir, rustix::fs::statfs(dir))?;
         let mounted_as = dir.canonicalize().ok().and_then(|dir| {
-            let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+            let mounts = fs::read_to_string("/proc/thread-self/mounts").ok()?;
             let entry = |line: &str| {
                 let mut fields = line.split(' ');
                 let (point, kind) = (fields.nth(1)?.to_owned(), fields.next()?.to_owned());

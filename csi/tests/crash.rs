@@ -1,0 +1,103 @@
+//! The driver is killed in the middle of its work, again and again: afterwards everything is there whole or not at all,
+//! and calling again finishes it.
+
+mod driver;
+mod fixture;
+
+use csi::pool::{ContentSource, Handle, Pool, Range};
+use driver::Driver;
+use fixture::Mounted;
+use hyper_util::rt::TokioIo;
+use proto::csi::v1::{
+    CapacityRange, CreateSnapshotRequest, CreateVolumeRequest, VolumeCapability, VolumeContentSource,
+    controller_client::ControllerClient,
+    volume_capability::{AccessMode, AccessType, BlockVolume, access_mode::Mode},
+    volume_content_source::{SnapshotSource, Type},
+};
+use std::{fs, path::PathBuf, time::Duration};
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+
+const ROUNDS: u64 = 12;
+
+async fn connect(socket: PathBuf) -> ControllerClient<Channel> {
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    let endpoint = Endpoint::from_static("http://localhost");
+    ControllerClient::new(endpoint.connect_with_connector(connector).await.expect("the driver answers"))
+}
+
+/// Volume, snapshot, clone, under the names of one round; ends at the first failure, which is the driver's death.
+async fn work(
+    controller: &mut ControllerClient<Channel>,
+    round: u64,
+) -> Result<std::convert::Infallible, tonic::Status> {
+    let mut item = 0;
+    loop {
+        let capability = VolumeCapability {
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+            access_type: Some(AccessType::Block(BlockVolume {})),
+        };
+        let blank = CreateVolumeRequest {
+            name: format!("volume-{round}-{item}"),
+            capacity_range: Some(CapacityRange { required_bytes: 64 << 20, limit_bytes: 0 }),
+            volume_capabilities: vec![capability],
+            ..Default::default()
+        };
+        let volume = controller.create_volume(blank.clone()).await?.into_inner().volume.expect("a volume");
+        let name = format!("snapshot-{round}-{item}");
+        let take = CreateSnapshotRequest { name, source_volume_id: volume.volume_id, ..Default::default() };
+        let snapshot_id =
+            controller.create_snapshot(take).await?.into_inner().snapshot.expect("a snapshot").snapshot_id;
+        let source = VolumeContentSource { r#type: Some(Type::Snapshot(SnapshotSource { snapshot_id })) };
+        let name = format!("clone-{round}-{item}");
+        controller.create_volume(CreateVolumeRequest { name, volume_content_source: Some(source), ..blank }).await?;
+        item += 1;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_driver_leaves_whole_things_only() {
+    let test = "a_killed_driver_leaves_whole_things_only";
+    let Some(mounted) = Mounted::xfs(test, "2G") else { return };
+    let mut made = 0;
+    for round in 0..ROUNDS {
+        let driver = Driver::start(&mounted, &[]);
+        let mut controller = connect(driver.socket.clone()).await;
+        let working = tokio::spawn(async move { work(&mut controller, round).await });
+        // Another moment of the work in every round.
+        tokio::time::sleep(Duration::from_micros(20_000 + 1_700 * round)).await;
+        driver.kill();
+        working.await.expect("the work ends").expect_err("it ends with the driver's death");
+
+        let pool = Pool::open("fast", &mounted.path()).expect("the next start");
+        for folder in ["volumes", "snapshots"] {
+            for entry in fs::read_dir(mounted.path().join(folder)).expect("a folder") {
+                let entry = entry.expect("an entry").path();
+                assert!(entry.join("disk.img").is_file(), "{} is not whole", entry.display());
+            }
+        }
+        let (volumes, snapshots) = (pool.volumes().expect("listed"), pool.snapshots().expect("listed"));
+        assert!(volumes.iter().all(|volume| volume.record.size_bytes == 64 << 20));
+        made += volumes.len() + snapshots.len();
+        // Whatever of a round was not made can be made now.
+        let source = snapshots.first().map(|snapshot| ContentSource::Snapshot(snapshot.id.to_string()));
+        let name = format!("volume-{round}-0");
+        let volume = pool.create_volume(&name, Range::default(), None).expect("finished by calling again");
+        assert_eq!(volume.handle, Handle::of_volume(&name));
+        if source.is_some() {
+            let clone = format!("late-{round}");
+            pool.create_volume(&clone, Range::default(), source.as_ref()).expect("cloned from what was left");
+            pool.delete_volume(&Handle::of_volume(&clone)).expect("deleted");
+        }
+        for volume in pool.volumes().expect("listed") {
+            pool.delete_volume(&volume.handle).expect("deleted");
+        }
+        for snapshot in snapshots {
+            pool.delete_snapshot(&snapshot.id).expect("deleted");
+        }
+    }
+    assert!(made > 0, "the driver was always killed before it did anything");
+}
