@@ -156,6 +156,9 @@ fn connect(this: &FileConnector, id: &ExposureId, volume: &Volume, what: &str) -
 /// Refuses an epoch that is older than the last writer's, or equal to it under another UID.
 fn take_writer_record(id: &ExposureId, record: &ConnectionRecord, what: &str) -> Result<(), PortError> {
     let io = |error: io::Error| failed(what, &error);
+    // Held against the other DPUs until this function returns.
+    let directory = fs::File::open(record.writer.parent().unwrap_or(Path::new("/"))).map_err(io)?;
+    directory.lock().map_err(io)?;
     if let Some(last) = records::read::<WriterRecord>(&record.writer).map_err(io)?
         && (last.id.epoch > id.epoch || (last.id.epoch == id.epoch && last.id.uid != id.uid))
     {

@@ -17,10 +17,15 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
-/// How often the device's state is read and a question may be due.
+/// How often the device's state is read and a question may be due, while an answer is waited for.
 const TICK: Duration = Duration::from_millis(200);
+/// The same once the guest has answered, and while there is no carrier.
+const CALM_TICK: Duration = Duration::from_secs(1);
+
+/// Where questions come from if the representor's own address will not do.
+const SUBSTITUTE: Mac = [0x02, 0x4d, 0x50, 0, 0, 1];
 
 #[derive(Default)]
 pub(crate) struct GuestWatch {
@@ -119,43 +124,40 @@ async fn listen(
 ) -> io::Result<()> {
     let mut buffer = [0; 256];
     let mut listening = Listen::Everything;
-    let mut ticks = tokio::time::interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let same = |link: Link| link.index == bound.index;
+    let mut next = Instant::now();
+    // The same guest must not hear itself.
+    let from = if bound.mac == guest || bound.mac == Mac::default() { SUBSTITUTE } else { bound.mac };
     loop {
-        tokio::select! {
-            frame = socket.receive(&mut buffer) => {
-                let heard = match frame {
-                    Ok(frame) => frames::read(frame, guest),
-                    // The device was set down: the socket goes on when it is up again.
-                    Err(error) if error.raw_os_error() == Some(nix::libc::ENETDOWN) => None,
-                    Err(error) => return Err(error),
-                };
-                if let Some(heard) = heard {
-                    // Looked at first, so that a frame after a restart is not taken for one before it.
-                    let Some(link) = links.get(device)?.filter(|link| same(*link)) else {
-                        return Ok(());
-                    };
-                    let mut known = lock(known);
-                    known.sighting.on_carrier(link.carrier_ups);
-                    known.sighting.on_frame(heard, Instant::now(), Timestamp::now());
-                }
+        let heard = tokio::select! {
+            frame = socket.receive(&mut buffer) => match frame {
+                Ok(frame) => frames::read(frame, guest),
+                // The device was set down: the socket goes on when it is up again.
+                Err(error) if error.raw_os_error() == Some(nix::libc::ENETDOWN) => None,
+                Err(error) => return Err(error),
+            },
+            () = tokio::time::sleep_until(next) => None,
+        };
+        // Looked at first, so that a frame after a restart is not taken for one before it.
+        let Some(link) = links.get(device)?.filter(|link| link.index == bound.index) else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let (questions, wanted) = {
+            let mut known = lock(known);
+            let sighting = &mut known.sighting;
+            sighting.on_carrier(link.carrier_ups);
+            if let Some(heard) = heard {
+                sighting.on_frame(heard, now, Timestamp::now());
             }
-            _ = ticks.tick() => {
-                let Some(link) = links.get(device)?.filter(|link| same(*link)) else {
-                    return Ok(());
-                };
-                let questions = {
-                    let mut known = lock(known);
-                    known.sighting.on_carrier(link.carrier_ups);
-                    if link.running { known.sighting.due(Instant::now()) } else { Vec::new() }
-                };
-                for question in questions {
-                    ask(socket, link.mac, question);
-                }
-            }
+            let questions = if link.running { sighting.due(now) } else { Vec::new() };
+            next = now + if sighting.answered() || !link.running { CALM_TICK } else { TICK };
+            // Whoever sends from an address asks for its neighbours first: ARP and ICMPv6 tell enough after the first.
+            let first = sighting.observed.first_packet_at.is_none();
+            (questions, if first { Listen::Everything } else { Listen::Answers })
+        };
+        for question in questions {
+            ask(socket, from, question);
         }
-        let wanted = if lock(known).sighting.answered() { Listen::Answers } else { Listen::Everything };
         if wanted != listening {
             socket.listen(wanted)?;
             listening = wanted;
