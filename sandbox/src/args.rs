@@ -59,6 +59,12 @@ pub struct Run {
     /// Virtual servers to start: server-N sits behind dpu-N
     #[arg(long, value_delimiter = ',', default_value = "server-1,server-2")]
     pub servers: Vec<String>,
+    /// Memory of each virtual server, in MiB
+    #[arg(long, default_value_t = 512)]
+    pub server_memory_mib: u32,
+    /// Processors of each virtual server
+    #[arg(long, default_value_t = 1)]
+    pub server_vcpus: u32,
     /// Size of the shared storage pool in GiB (a sparse file)
     #[arg(long, default_value_t = 40)]
     pub pool_gib: u64,

@@ -32,6 +32,11 @@ const START_LIMIT: Duration = Duration::from_secs(180);
 pub struct Options {
     pub nodes: Vec<String>,
     pub servers: Vec<String>,
+    /// Memory of each virtual server, in MiB.
+    pub server_memory_mib: u32,
+    pub server_vcpus: u32,
+    /// Let it outlive this process, until `sandbox down`.
+    pub keep: bool,
     /// The `sandbox` program; without it, the one beside the running test or program.
     pub program: Option<PathBuf>,
 }
@@ -39,7 +44,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Self { nodes: names(&["dpu-1", "dpu-2", "node-1"]), servers: names(&["server-1", "server-2"]), program: None }
+        Self { nodes: names(&["dpu-1", "dpu-2", "node-1"]), servers: names(&["server-1", "server-2"]), server_memory_mib: 512, server_vcpus: 1, keep: false, program: None }
     }
 }
 
@@ -59,10 +64,18 @@ impl Sandbox {
             Some(program) => program,
             None => find_program()?,
         };
-        let mut child = Command::new(&program)
-            .args(["run", "--end-with-stdin", "--name", name])
-            .args(["--nodes", &options.nodes.join(","), "--servers", &options.servers.join(",")])
-            .stdin(Stdio::piped())
+        let mut command = Command::new(&program);
+        command
+            .args(["run", "--name", name, "--nodes", &options.nodes.join(","), "--servers", &options.servers.join(",")])
+            .args(["--server-memory-mib", &options.server_memory_mib.to_string()])
+            .args(["--server-vcpus", &options.server_vcpus.to_string()])
+            .process_group(0); // a Ctrl-C is this process's to handle
+        if options.keep {
+            command.stdin(Stdio::null());
+        } else {
+            command.arg("--end-with-stdin").stdin(Stdio::piped());
+        }
+        let mut child = command
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let own = child.id();

@@ -1,1 +1,11 @@
+//! A whole Metalplane site in a sandbox, for the demo and the end-to-end tests.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`site`] | a sandbox with Metalplane installed by helm, its inventory and golden images |
+//! | [`guest`] | a guest seen from its serial console |
+//! | [`demo`] | `make demo`: one machine from `kubectl apply` to deletion, live |
 
+pub mod demo;
+pub mod guest;
+pub mod site;

@@ -41,6 +41,8 @@ pub struct Site {
     pub table: Table,
     pub nodes: Vec<NodeId>,
     pub servers: Vec<String>,
+    /// Memory in MiB and processors of each virtual server.
+    pub server_size: (u32, u32),
     pub dialer: Dialer,
     pub progress: Progress,
     /// One at a time may change a node's power.
@@ -87,8 +89,9 @@ impl Site {
         let dialer = Dialer::new(&layout.netns_file(CONTROL_PLANE))?;
         relay::serve(listener, dialer.clone(), (API_ADDRESS, API_PORT).into());
         progress.step("networks, keys and storage pool made");
+        let server_size = (args.server_memory_mib, args.server_vcpus);
         let power = nodes.iter().map(|node| (node.name.clone(), Mutex::new(()))).collect();
-        let site = Self { layout, programs, cgroups, table, nodes, servers, dialer, progress, power };
+        let site = Self { layout, programs, cgroups, table, nodes, servers, server_size, dialer, progress, power };
         site.write_enter(CONTROL_PLANE, None)?;
         Ok(site)
     }

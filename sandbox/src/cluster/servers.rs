@@ -40,6 +40,8 @@ fn config(site: &Site, server: &str) -> Result<Value> {
         },
         "slotsSocket": dir.join("slots.sock"),
         "stateFolder": dir,
+        "memoryMib": site.server_size.0,
+        "vcpus": site.server_size.1,
     });
     let dpu = site.nodes.iter().find(|node| node.server().as_deref() == Some(server));
     if let Some(dpu) = dpu {

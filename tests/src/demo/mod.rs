@@ -1,0 +1,154 @@
+//! `make demo`: one machine from `kubectl apply` to deletion, live, with its figures.
+
+mod hot_plug;
+mod leftovers;
+mod report;
+mod watch;
+
+use crate::guest::Guest;
+use crate::site::{Agents, GuestKind, Site, until};
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use sandbox::handle::Options;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The sandbox's name.
+const NAME: &str = "demo";
+const MACHINE: &str = "bm-01";
+const NAMESPACE: &str = "default";
+const ADDRESS: &str = "10.20.0.7";
+/// Under emulation a Debian takes about a minute to its first packet.
+const BOOT_LIMIT: Duration = Duration::from_secs(300);
+
+pub fn logs() -> PathBuf {
+    sandbox::layout::Layout::root().join(NAME).join("logs")
+}
+
+/// Prints each step with the seconds since the start.
+struct Story {
+    began: Instant,
+}
+
+impl Story {
+    fn say(&self, text: &str) {
+        println!("[{:6.1} s] {text}", self.began.elapsed().as_secs_f64());
+    }
+}
+
+pub async fn run(keep: bool, agents: Agents) -> Result<()> {
+    let story = Story { began: Instant::now() };
+    let options = Options { keep, server_memory_mib: 1024, server_vcpus: 2, ..Options::default() };
+    tokio::select! {
+        result = show(&story, keep, agents, options) => result,
+        _ = tokio::signal::ctrl_c() => {
+            story.say("interrupted: ending the sandbox");
+            // One that is not kept ends with this process; one that is kept has to be told.
+            if let Ok(site) = Site::connect(NAME).await {
+                site.down().await?;
+            }
+            bail!("interrupted")
+        }
+    }
+}
+
+async fn show(story: &Story, keep: bool, agents: Agents, options: Options) -> Result<()> {
+    let site = Site::start(NAME, options, agents, &|text| story.say(text)).await?;
+    let result = tell(story, &site, keep).await;
+    if keep && result.is_ok() {
+        let kubeconfig = site.sandbox.kubeconfig();
+        println!("\nThe machine keeps running. Look at it from your own shell:\n");
+        println!("export KUBECONFIG={}", kubeconfig.display());
+        println!("\nand end it with: make demo-clean");
+    } else {
+        story.say("ending the cluster");
+        let ended = site.down().await;
+        result?;
+        ended?;
+    }
+    report::last_line()
+}
+
+async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
+    story.say("golden image: a real Debian 12, imported as MachineImage debian-12 (built once, then cached)");
+    site.golden_image(GuestKind::Debian, NAMESPACE, "debian-12").await?;
+    let before = leftovers::count(site).await?;
+
+    story.say("kubectl apply -f examples/bm-01.yaml");
+    let applied = Timestamp::now();
+    site.apply(include_str!("../../../examples/bm-01.yaml")).await?;
+    watch::until_running(story, site, BOOT_LIMIT).await?;
+    let answered = ping_from_the_other_dpu(story, site).await?;
+    let machine = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
+    report::write(story, &machine, applied, answered)?;
+    println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
+    println!("{}", site.kubectl(&["get", "bmm"]).await?);
+
+    let server = server_of(site).await?;
+    let guest = Guest::new(site.sandbox.layout(), &server);
+    hot_plug::show(story, site, &guest).await?;
+    if !keep {
+        delete(story, site, &before).await?;
+    }
+    Ok(())
+}
+
+/// Asks from an internal port of the other DPU's switch: the packets cross the VXLAN tunnel between the two.
+async fn ping_from_the_other_dpu(story: &Story, site: &Site) -> Result<Timestamp> {
+    let own = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
+    let own = own["status"]["disks"][0]["dpuName"].as_str().unwrap_or_default().to_owned();
+    let nodes = site.sandbox.ready().nodes.clone();
+    let other = nodes.iter().find(|n| n.dpu && n.name != own).context("there is one DPU only")?.name.clone();
+    let add = ["ovs-vsctl", "--may-exist", "add-port", "br-int", "probe0", "--", "set", "interface", "probe0", "type=internal"];
+    site.enter(&other, &add).await?;
+    site.enter(&other, &["ip", "addr", "replace", "10.20.0.250/24", "dev", "probe0"]).await?;
+    site.enter(&other, &["ip", "link", "set", "probe0", "up"]).await?;
+    let answered = until(&format!("{ADDRESS} answers ping from {other}"), BOOT_LIMIT, async || {
+        match site.enter(&other, &["ping", "-c", "1", "-W", "1", ADDRESS]).await {
+            Ok(_) => Ok(Ok(Timestamp::now())),
+            Err(error) => Ok(Err(format!("{error:#}"))),
+        }
+    })
+    .await?;
+    story.say(&format!("{ADDRESS} answers ping from the switch of {other}"));
+    Ok(answered)
+}
+
+/// The virtual server that the machine has claimed.
+async fn server_of(site: &Site) -> Result<String> {
+    let machine = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
+    let hardware = machine["status"]["hardwareName"].as_str().context("no hardware is claimed")?;
+    Ok(hardware.replace("rack1-u0", "server-"))
+}
+
+async fn delete(story: &Story, site: &Site, before: &leftovers::Count) -> Result<()> {
+    story.say(&format!("kubectl delete bmm {MACHINE}"));
+    site.kubectl(&["delete", "bmm", MACHINE, "--timeout=180s"]).await?;
+    leftovers::none(story, site, before).await
+}
+
+/// `make demo-clean`.
+pub async fn clean() -> Result<()> {
+    let story = Story { began: Instant::now() };
+    let site = match Site::connect(NAME).await {
+        Ok(site) => site,
+        Err(error) => {
+            println!("demo-clean: nothing runs ({error:#})");
+            return Ok(());
+        }
+    };
+    let result = clean_machine(&story, &site).await;
+    story.say("ending the cluster");
+    site.down().await?;
+    result?;
+    println!("demo-clean: ok");
+    Ok(())
+}
+
+async fn clean_machine(story: &Story, site: &Site) -> Result<()> {
+    if site.get(&["bmm", MACHINE]).await?.is_some() {
+        story.say(&format!("kubectl delete bmm {MACHINE}"));
+        site.kubectl(&["delete", "bmm", MACHINE, "--timeout=180s"]).await?;
+    }
+    leftovers::none(story, site, &leftovers::Count::default()).await
+}

@@ -1,0 +1,34 @@
+//! Shows a machine's conditions as they change, until it runs and its guest has answered.
+
+use super::{MACHINE, Story};
+use crate::site::{Site, until};
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(super) async fn until_running(story: &Story, site: &Site, limit: Duration) -> Result<()> {
+    let mut shown: BTreeMap<String, String> = BTreeMap::new();
+    until(&format!("{MACHINE} runs and its guest answers"), limit, async || {
+        let machine = site.get(&["bmm", MACHINE]).await?.unwrap_or_default();
+        let status = &machine["status"];
+        let mut waiting = "not seen by the controller yet".to_owned();
+        let (mut running, mut reachable) = (status["state"] == "Running", false);
+        for condition in status["conditions"].as_array().into_iter().flatten() {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            let line = format!("{:16} {:8} {}", text("type"), text("status"), text("reason"));
+            if shown.insert(text("type"), line.clone()) != Some(line.clone()) {
+                story.say(&format!("    {line}"));
+            }
+            match text("type").as_str() {
+                "GuestReachable" => reachable = text("status") == "True",
+                "Ready" => {
+                    running &= text("status") == "True";
+                    waiting = format!("{}: {}", text("reason"), text("message"));
+                }
+                _ => {}
+            }
+        }
+        Ok(if running && reachable { Ok(()) } else { Err(waiting) })
+    })
+    .await
+}

@@ -1,0 +1,48 @@
+//! A guest seen from its serial console: the file that the virtual server writes, and its socket for typing.
+
+use crate::site::until;
+use anyhow::{Context, Result};
+use sandbox::layout::Layout;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+
+pub struct Guest {
+    log: PathBuf,
+    socket: PathBuf,
+}
+
+impl Guest {
+    pub fn new(layout: &Layout, server: &str) -> Self {
+        let dir = layout.server_dir(server);
+        Self { log: dir.join("console.log"), socket: dir.join("console.sock") }
+    }
+
+    /// Everything that the guest has printed since the server was racked.
+    pub fn printed(&self) -> String {
+        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Waits until the guest has printed a line that `wanted` accepts behind position `from`; returns that line.
+    pub async fn line(&self, what: &str, from: usize, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<String> {
+        until(what, limit, async || {
+            let printed = self.printed();
+            let found = printed.get(from..).unwrap_or_default().lines().find(|line| wanted(line)).map(str::to_owned);
+            Ok(found.ok_or_else(|| printed.lines().last().unwrap_or("nothing printed").to_owned()))
+        })
+        .await
+    }
+
+    /// Types a command at the console's shell and waits for the line that `echo` of a mark prints when it has ended.
+    pub async fn shell(&self, command: &str, limit: Duration) -> Result<String> {
+        let from = self.printed().len();
+        let mut socket = UnixStream::connect(&self.socket)
+            .await
+            .with_context(|| format!("connect to the serial console {}", self.socket.display()))?;
+        // The mark is split in what is typed, so that the console's echo of it is not taken for the output.
+        socket.write_all(format!("\n{command}; echo MP-''DONE $?\n").as_bytes()).await?;
+        self.line(&format!("the guest ran `{command}`"), from, limit, |line| line.contains("MP-DONE ")).await?;
+        Ok(self.printed().get(from..).unwrap_or_default().to_owned())
+    }
+}

@@ -1,0 +1,100 @@
+//! Installs Metalplane as a user would: the snapshot API, two charts, and images without a registry.
+
+use super::{Agents, GuestKind, INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, images, run, until};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::process::Command;
+
+/// The workspace's folder: charts and scripts are taken from the checkout that this was built from.
+pub(super) fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// helm, built once from its pinned module.
+pub(super) async fn helm() -> Result<PathBuf> {
+    let folder = run(Command::new(root().join("tools/build.sh")), &["helm"], None).await?;
+    Ok(PathBuf::from(folder.trim()).join("helm"))
+}
+
+impl Site {
+    pub(super) async fn install(&self, say: &dyn Fn(&str)) -> Result<()> {
+        let images = images::load(&self.sandbox, say).await?;
+        say("installing the snapshot API and Metalplane's charts with helm");
+        self.snapshot_definitions().await?;
+        self.chart("metalplane-crds", &[]).await?;
+        let mut values = images;
+        values.extend(self.values());
+        self.chart("metalplane", &values).await?;
+        if self.agents == Agents::Process {
+            self.start_processes().await?;
+        }
+        self.wait_for_workloads().await?;
+        say("racking the virtual servers: inventory, BMC credentials, approval of their DPUs");
+        self.rack_servers().await
+    }
+
+    /// Imports the golden image of `kind` as the MachineImage `name` of `namespace`.
+    pub async fn golden_image(&self, kind: GuestKind, namespace: &str, name: &str) -> Result<()> {
+        self.import_golden_image(kind, namespace, name).await
+    }
+
+    async fn snapshot_definitions(&self) -> Result<()> {
+        let tools = self.sandbox.ready().programs.iter().map(|folder| folder.join("snapshot-crds"));
+        let mut found = tools.filter(|folder| folder.is_dir());
+        let folder = match found.next() {
+            Some(folder) => folder,
+            // The programs were given, not built: the definitions come from our own build all the same.
+            None => {
+                let built = run(Command::new(root().join("tools/build.sh")), &["kubernetes"], None).await?;
+                PathBuf::from(built.trim()).join("snapshot-crds")
+            }
+        };
+        let folder = folder.to_string_lossy().into_owned();
+        self.kubectl(&["apply", "--server-side", "-k", &folder]).await.map(drop)
+    }
+
+    async fn chart(&self, chart: &str, values: &[String]) -> Result<()> {
+        let folder = root().join("charts").join(chart);
+        let mut args = vec!["upgrade".to_owned(), "--install".to_owned(), chart.to_owned()];
+        args.push(folder.display().to_string());
+        args.extend(["--namespace", SYSTEM_NAMESPACE, "--create-namespace"].map(str::to_owned));
+        args.extend(values.iter().map(|value| format!("--set={value}")));
+        let mut command = Command::new(&self.helm);
+        command.env("KUBECONFIG", self.sandbox.kubeconfig());
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        run(command, &args, None).await.with_context(|| format!("install the chart {chart}")).map(drop)
+    }
+
+    fn values(&self) -> Vec<String> {
+        let pods = self.agents == Agents::DaemonSet;
+        vec![
+            format!("filePool.directory={}", self.sandbox.ready().pool.display()),
+            "filePool.storageClass.isDefault=true".to_owned(),
+            "agent.bootIdFile=/run/metalplane/boot-id".to_owned(),
+            format!("agent.enabled={pods}"),
+            format!("controller.enabled={pods}"),
+            format!("inventory.namespace={INVENTORY_NAMESPACE}"),
+            "images.pullPolicy=Never".to_owned(),
+        ]
+    }
+
+    async fn wait_for_workloads(&self) -> Result<()> {
+        until("the workloads of Metalplane are ready", Duration::from_secs(120), async || {
+            let list = self.get(&["pods", "-n", SYSTEM_NAMESPACE]).await?.unwrap_or_default();
+            let pods = list["items"].as_array().cloned().unwrap_or_default();
+            let ready = |pod: &serde_json::Value| {
+                let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+            };
+            let waiting: Vec<String> = pods.iter().filter(|p| !ready(p)).map(|p| p["metadata"]["name"].to_string()).collect();
+            let expected = if self.agents == Agents::DaemonSet { 4 } else { 1 };
+            if pods.len() < expected {
+                return Ok(Err(format!("{} of {expected} pods", pods.len())));
+            }
+            if waiting.is_empty() { Ok(Ok(())) } else { Ok(Err(format!("not ready: {}", waiting.join(", ")))) }
+        })
+        .await
+        .map_err(|error| error.context(format!("see: kubectl -n {SYSTEM_NAMESPACE} describe pods")))
+    }
+}

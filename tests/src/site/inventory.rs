@@ -1,0 +1,71 @@
+//! The servers of the sandbox as inventory: Tinkerbell's Hardware and BMC Machine, a Secret, and the Dpu in each.
+
+use super::{INVENTORY_NAMESPACE, Site, until};
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// The Hardware that a virtual server is called by: `server-1` is `rack1-u01`.
+pub fn hardware_name(server: &str) -> String {
+    server.replace("server-", "rack1-u0")
+}
+
+impl Site {
+    pub(super) async fn rack_servers(&self) -> Result<()> {
+        let servers = self.sandbox.ready().servers.clone();
+        for server in &servers {
+            let name = hardware_name(&server.name);
+            let password = std::fs::read_to_string(&server.bmc_password_file)
+                .with_context(|| format!("read {}", server.bmc_password_file.display()))?;
+            let address = server.bmc.trim_start_matches("https://");
+            let (host, port) = address.split_once(':').unwrap_or((address, "443"));
+            let (user, password) = (&server.bmc_user, password.trim());
+            self.apply(&format!(
+                r#"
+apiVersion: v1
+kind: Secret
+metadata: {{name: {name}-bmc, namespace: {INVENTORY_NAMESPACE}}}
+stringData: {{username: "{user}", password: "{password}"}}
+---
+apiVersion: bmc.tinkerbell.org/v1alpha1
+kind: Machine
+metadata: {{name: {name}, namespace: {INVENTORY_NAMESPACE}}}
+spec:
+  connection:
+    host: {host}
+    port: 623
+    authSecretRef: {{name: {name}-bmc, namespace: {INVENTORY_NAMESPACE}}}
+    insecureTLS: true
+    providerOptions: {{redfish: {{port: {port}}}}}
+---
+apiVersion: tinkerbell.org/v1alpha1
+kind: Hardware
+metadata:
+  name: {name}
+  namespace: {INVENTORY_NAMESPACE}
+  labels: {{metalplane.io/class: virtual}}
+spec:
+  bmcRef: {{apiGroup: bmc.tinkerbell.org, kind: Machine, name: {name}}}
+"#
+            ))
+            .await?;
+        }
+        for server in &servers {
+            self.approve(&server.name.replace("server-", "dpu-"), &hardware_name(&server.name), "Standby").await?;
+        }
+        Ok(())
+    }
+
+    /// What an administrator does once per DPU: says which server it sits in and lets it in.
+    pub async fn approve(&self, dpu: &str, hardware: &str, power_domain: &str) -> Result<()> {
+        until(&format!("the agent of {dpu} has registered"), Duration::from_secs(60), async || {
+            Ok(self.get(&["dpu", dpu]).await?.map(drop).ok_or_else(|| "no Dpu".to_owned()))
+        })
+        .await?;
+        let patch = format!(
+            r#"{{"spec":{{"hardwareRef":{{"name":"{hardware}"}},"powerDomain":"{power_domain}","approved":true}}}}"#
+        );
+        self.kubectl(&["patch", "dpu", dpu, "--type=merge", "-p", &patch]).await?;
+        self.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=60s"]).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! A sandbox with Metalplane on it.
+
+mod golden;
+mod images;
+mod install;
+mod inventory;
+mod processes;
+
+use anyhow::{Context, Result, bail};
+use sandbox::Sandbox;
+use sandbox::handle::Options;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::time::Instant;
+
+pub use sandbox::guest::Kind as GuestKind;
+
+/// Where the controller, the agents and the CSI driver run.
+pub const SYSTEM_NAMESPACE: &str = "metalplane-system";
+pub const INVENTORY_NAMESPACE: &str = "metalplane-inventory";
+pub const STORAGE_CLASS: &str = "metalplane-file";
+
+/// How controller and agents run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agents {
+    /// As users run them: a Deployment and a DaemonSet.
+    DaemonSet,
+    /// As plain processes with the same identities, for debugging.
+    Process,
+}
+
+pub struct Site {
+    pub sandbox: Sandbox,
+    helm: PathBuf,
+    pub agents: Agents,
+}
+
+impl Site {
+    /// Starts a sandbox and installs everything; `say` gets a line per step.
+    pub async fn start(name: &str, options: Options, agents: Agents, say: &dyn Fn(&str)) -> Result<Self> {
+        say("starting the cluster: control plane, two DPUs and an ordinary node");
+        let sandbox = Sandbox::start(name, options).await?;
+        let site = Self { sandbox, helm: install::helm().await?, agents };
+        site.install(say).await?;
+        Ok(site)
+    }
+
+    /// Uses a site that an earlier run left (`make demo KEEP=1`).
+    pub async fn connect(name: &str) -> Result<Self> {
+        let sandbox = Sandbox::connect(name).await?;
+        Ok(Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet })
+    }
+
+    pub async fn down(self) -> Result<()> {
+        self.sandbox.down().await
+    }
+
+    /// kubectl as administrator; what it prints.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        run(self.sandbox.kubectl(), args, None).await
+    }
+
+    pub async fn apply(&self, yaml: &str) -> Result<String> {
+        run(self.sandbox.kubectl(), &["apply", "-f", "-"], Some(yaml)).await
+    }
+
+    /// `kubectl get ARGS -o json`; `None` when the object does not exist.
+    pub async fn get(&self, args: &[&str]) -> Result<Option<Value>> {
+        let mut all = vec!["get", "--ignore-not-found", "-o", "json"];
+        all.extend(args);
+        let text = self.kubectl(&all).await?;
+        if text.trim().is_empty() { Ok(None) } else { Ok(Some(serde_json::from_str(&text)?)) }
+    }
+
+    /// Our command line, as a user runs it.
+    pub async fn bmctl(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(program("bmctl")?);
+        command.env("KUBECONFIG", self.sandbox.kubeconfig());
+        run(command, args, None).await
+    }
+
+    /// A command inside a node.
+    pub async fn enter(&self, node: &str, args: &[&str]) -> Result<String> {
+        run(self.sandbox.enter(node), args, None).await
+    }
+}
+
+/// A program of the workspace, beside the running one (tests are in `deps`, one below).
+pub fn program(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.with_context(|| format!("no `{name}` beside {}: cargo build --workspace", own.display()))
+}
+
+/// Asks `check` again and again until it gives a value. The error names what was awaited and what was last seen.
+pub async fn until<T>(
+    awaited: &str,
+    limit: Duration,
+    mut check: impl AsyncFnMut() -> Result<Result<T, String>>,
+) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match check().await? {
+            Ok(value) => return Ok(value),
+            Err(seen) if Instant::now() > deadline => {
+                bail!("{awaited}: not within {} s; last seen: {seen}", limit.as_secs())
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Runs a command to its end; fails with what it said.
+async fn run(mut command: Command, args: &[&str], input: Option<&str>) -> Result<String> {
+    let shown = format!("{} {}", command.as_std().get_program().to_string_lossy(), args.join(" "));
+    command.args(args).stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("start `{shown}`"))?;
+    if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
+        stdin.write_all(text.as_bytes()).await?;
+    }
+    let output = tokio::time::timeout(Duration::from_secs(300), child.wait_with_output())
+        .await
+        .with_context(|| format!("`{shown}` did not end within 300 s"))??;
+    if !output.status.success() {
+        bail!("`{shown}` failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The process ids of the guests that run in this sandbox.
+pub fn running_guests(site: &Site) -> Result<Vec<String>> {
+    let dir = site.sandbox.layout().dir.display().to_string();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        // A process may end while we look: then it is none.
+        let Ok(words) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let first = words.split('\0').next().unwrap_or_default();
+        if first.contains("qemu-system") && words.contains(&dir) {
+            found.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,63 @@
+//! Controller and agents as plain processes of the sandbox, with the identities that their pods would have.
+
+use super::{INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, program};
+use anyhow::Result;
+use sandbox::supervisor::process::ProcessSpec;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+impl Site {
+    pub(super) async fn start_processes(&self) -> Result<()> {
+        let controller = self.identity("metalplane-controller", None).await?;
+        let argv = vec![
+            program("controller")?.display().to_string(),
+            format!("--kubeconfig={}", controller.display()),
+            format!("--namespace={SYSTEM_NAMESPACE}"),
+            format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
+        ];
+        self.sandbox.spawn(&ProcessSpec::new("control-plane/controller", argv).enter("cp")).await?;
+        for node in self.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
+            let kubeconfig = self.identity("metalplane-dpu-agent", Some(&node.name)).await?;
+            let argv = vec![
+                program("dpu-agent")?.display().to_string(),
+                format!("--kubeconfig={}", kubeconfig.display()),
+                format!("--node-name={}", node.name),
+                "--boot-id-file=/run/metalplane/boot-id".to_owned(),
+                format!("--file-pool=default={}", self.sandbox.ready().pool.display()),
+            ];
+            self.sandbox.spawn(&ProcessSpec::new(format!("{}/dpu-agent", node.name), argv).enter(&node.name)).await?;
+        }
+        Ok(())
+    }
+
+    /// A kubeconfig with a token of that ServiceAccount; bound to a node, it carries the node's name as a pod's does.
+    async fn identity(&self, account: &str, node: Option<&str>) -> Result<PathBuf> {
+        let mut args = vec!["create", "token", account, "-n", SYSTEM_NAMESPACE, "--duration=24h"];
+        if let Some(node) = node {
+            args.extend(["--bound-object-kind", "Node", "--bound-object-name", node]);
+        }
+        let token = self.kubectl(&args).await?;
+        let admin = std::fs::read_to_string(self.sandbox.admin_kubeconfig())?;
+        let field = |name: &str| admin.split(&format!("{name}: ")).nth(1).and_then(|rest| rest.lines().next()).unwrap_or("");
+        let authority = match field("certificate-authority-data") {
+            "" => format!("certificate-authority: {}", field("certificate-authority")),
+            data => format!("certificate-authority-data: {data}"),
+        };
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: x, cluster: {{server: {}, {authority}}}}}]\n\
+             users: [{{name: x, user: {{token: {}}}}}]\ncontexts: [{{name: x, context: {{cluster: x, user: x}}}}]\n",
+            field("server"),
+            token.trim()
+        );
+        let file = format!("{account}{}.kubeconfig", node.map(|n| format!("-{n}")).unwrap_or_default());
+        let path = self.sandbox.layout().dir.join(file);
+        write_secret(&path, &text)?;
+        Ok(path)
+    }
+}
+
+fn write_secret(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(())
+}
