@@ -41,3 +41,18 @@ pub const AGENT: &str = "metalplane-dpu-agent";
 pub const NATIVE_ATTACHER: &str = "native.metalplane.io";
 /// The node label that the agent's DaemonSet selects: a kubelet may not set it on its own Node.
 pub const DPU_NODE: &str = "node-restriction.kubernetes.io/metalplane-dpu";
+
+/// Prefix of an annotation on a PersistentVolumeClaim or VNic; the rest is the UID of a machine that uses it. The finalizer
+/// `metalplane.io/in-use` stays until the last one is gone.
+pub const IN_USE_BY: &str = "in-use.metalplane.io/";
+/// On a VolumeHold: the VolumeAttachment that keeps its PersistentVolume.
+pub const VOLUME_ATTACHMENT: &str = "metalplane.io/volume-attachment";
+/// On a Hardware, by an administrator: the display name or reference of the boot option of the DPU's boot slot, where it
+/// cannot be told from its device path.
+pub const BOOT_OPTION: &str = "metalplane.io/boot-option";
+/// On everything that is created for an image: its UID.
+pub const IMAGE_UID: &str = "metalplane.io/image-uid";
+/// On a DPU's namespace, its Lease and roles: the Dpu.
+pub const DPU: &str = "metalplane.io/dpu";
+/// The taint by which an administrator says that a node is shut down (Kubernetes' own).
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

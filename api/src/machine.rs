@@ -3,7 +3,7 @@
 use crate::Named;
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, MicroTime, Time};
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -294,7 +294,7 @@ pub struct ImageReference {
     pub name: String,
 }
 
-#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, JsonSchema)]
 pub enum ImageKind {
     #[default]
     MachineImage,
@@ -464,12 +464,16 @@ pub enum MachineState {
 pub struct PowerStatus {
     /// On, Off, PoweringOn, PoweringOff or Unknown.
     pub state: String,
-    pub observed_at: Time,
+    /// Since when it was seen so.
+    pub observed_at: MicroTime,
     /// The last power action that was sent, and when; a new one is not sent before a reading that is younger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_action: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_action_at: Option<Time>,
+    pub last_action_at: Option<MicroTime>,
+    /// The boot of the DPU on which the host was last started with everything presented.
+    #[serde(rename = "startedBootID", default, skip_serializing_if = "Option::is_none")]
+    pub started_boot_id: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
@@ -535,7 +539,7 @@ pub struct TimelineEntry {
     /// A condition type, or PowerOnSent, FirstPacket.
     pub step: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>,
+    pub started_at: Option<MicroTime>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>,
+    pub finished_at: Option<MicroTime>,
 }

@@ -6,4 +6,7 @@
 pub mod agent;
 pub mod exposure;
 pub mod host;
+pub mod machine;
+pub mod reason;
 pub mod seen;
+pub mod selector;

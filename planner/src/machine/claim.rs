@@ -1,0 +1,213 @@
+//! Which server: the Hardware that this machine has, or the one that it tries to get.
+//!
+//! The claim is the annotation `metalplane.io/claimed-by`, set by compare-and-swap on the Hardware's resourceVersion. Two
+//! leaders at once may claim two for one machine; the second is given back here.
+
+use super::draft::Draft;
+use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
+use super::plan::Action;
+use crate::reason::{Blocked, Reason, Waiting};
+use crate::selector;
+use api::conditions::{self, is_true};
+use api::dpu::{Maintenance, PowerDomain};
+use api::labels;
+use api::tinkerbell::Hardware;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The claimed server and the DPU in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Host<'a> {
+    pub hardware: &'a Hardware,
+    pub dpu: &'a DpuSeen,
+    /// The DPU's namespace.
+    pub namespace: &'a str,
+}
+
+impl<'a> Host<'a> {
+    pub fn name(&self) -> &'a str {
+        name(&self.hardware.metadata)
+    }
+
+    pub fn shares_power(&self) -> bool {
+        self.dpu.dpu.spec.power_domain == PowerDomain::Host
+    }
+
+    /// The agent lives and says on which boot.
+    pub fn boot_id(&self) -> Option<&'a str> {
+        if self.dpu.silent { None } else { self.dpu.boot_id() }
+    }
+}
+
+pub(super) fn held<'a>(o: &'a Observed) -> Vec<&'a Arc<Hardware>> {
+    let mine = |hardware: &&'a Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(o.uid());
+    o.hardware.iter().filter(mine).collect()
+}
+
+/// The claimed Hardware, if there is one; what is claimed beyond it is given back.
+pub(super) fn claimed<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a Hardware> {
+    let mut mine = held(o);
+    mine.sort_by_key(|hardware| name(&hardware.metadata));
+    let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
+    let in_use = |hardware: &&Arc<Hardware>| {
+        o.dpus.iter().any(|dpu| {
+            dpu.hardware_name() == Some(name(&hardware.metadata))
+                && (o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu.name())
+                    || o.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu.name()))
+        })
+    };
+    let kept = *mine
+        .iter()
+        .find(|h| in_use(h))
+        .or_else(|| mine.iter().find(|h| Some(name(&h.metadata)) == recorded))
+        .or_else(|| mine.first())?;
+    for surplus in mine.iter().filter(|h| !Arc::ptr_eq(h, kept) && !in_use(h)) {
+        draft.act(Action::UnclaimHardware { name: name(&surplus.metadata).to_owned() });
+    }
+    Some(kept)
+}
+
+/// The DPU of a claimed Hardware.
+pub(super) fn host<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Host<'a>, Reason> {
+    let name = name(&hardware.metadata);
+    let dpu = dpu_of(&o.dpus, name).ok_or(Blocked::HardwareHasNoDpu { hardware: name.to_owned() })?;
+    let namespace = dpu.namespace().ok_or_else(|| not_ready(dpu))?;
+    Ok(Host { hardware, dpu, namespace })
+}
+
+fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
+    let of_it = || dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware));
+    of_it().filter(|dpu| dpu.dpu.spec.approved).min_by_key(|dpu| dpu.name()).or_else(|| of_it().min_by_key(|d| d.name()))
+}
+
+fn not_ready(dpu: &DpuSeen) -> Reason {
+    let conditions = dpu.dpu.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let message = match conditions::get(conditions, conditions::READY) {
+        Some(ready) => format!("{}: {}", ready.reason, ready.message),
+        None => "its agent has not reported yet".to_owned(),
+    };
+    Waiting::DpuNotReady { dpu: dpu.name().to_owned(), message }.into()
+}
+
+/// Chooses a Hardware and claims it.
+pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
+    let choice = o.machine.spec.hardware.as_ref();
+    if let Some(wanted) = choice.and_then(|choice| choice.name.as_deref()) {
+        let Some(hardware) = o.hardware.iter().find(|h| name(&h.metadata) == wanted) else {
+            return Blocked::HardwareMissing { hardware: wanted.to_owned() }.into();
+        };
+        return match may_claim(o, hardware) {
+            Ok(()) => take(hardware, draft),
+            Err(reason) => reason,
+        };
+    }
+    let chosen = |hardware: &&Arc<Hardware>| {
+        let labels = hardware.metadata.labels.clone().unwrap_or_default();
+        choice.and_then(|c| c.selector.as_ref()).is_none_or(|wanted| selector::matches(wanted, &labels))
+    };
+    // Each machine has an order of its own, or many that start at once would all try the same one.
+    let mut candidates: Vec<&Arc<Hardware>> = o.hardware.iter().filter(chosen).collect();
+    candidates.sort_by_cached_key(|h| api::names::short(&format!("{}/{}", o.uid(), name(&h.metadata)), 12));
+    let mut refused = BTreeMap::<&'static str, usize>::new();
+    let mut taken = false;
+    for hardware in candidates {
+        match may_claim(o, hardware) {
+            Ok(()) => return take(hardware, draft),
+            Err(reason) => {
+                taken |= matches!(reason, Reason::Waiting(_));
+                *refused.entry(reason.name()).or_default() += 1;
+            }
+        }
+    }
+    let summary = match refused.is_empty() {
+        true => "no Hardware has the labels that are asked for".to_owned(),
+        false => refused.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", "),
+    };
+    match taken {
+        true => Waiting::NoFreeHardware { summary }.into(),
+        false => Blocked::NoHardwareFits { summary }.into(),
+    }
+}
+
+fn take(hardware: &Hardware, draft: &mut Draft) -> Reason {
+    let name = name(&hardware.metadata).to_owned();
+    draft.act(Action::ClaimHardware {
+        name: name.clone(),
+        uid: uid(&hardware.metadata).to_owned(),
+        resource_version: hardware.metadata.resource_version.clone().unwrap_or_default(),
+    });
+    Waiting::Creating { what: format!("the claim on Hardware '{name}'") }.into()
+}
+
+fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
+    let meta = &hardware.metadata;
+    let hardware_name = name(meta).to_owned();
+    if meta.deletion_timestamp.is_some() {
+        return Err(Waiting::HardwareBeingDeleted { hardware: hardware_name }.into());
+    }
+    if let Some(owner) = annotation(meta, labels::TINKERBELL_OWNER).or(label(meta, labels::TINKERBELL_OWNER)) {
+        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("Tinkerbell's '{owner}'") }.into());
+    }
+    if let Some(claimer) = annotation(meta, labels::CLAIMED_BY) {
+        let by = annotation(meta, labels::CLAIMED_BY_NAME).unwrap_or(claimer);
+        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+    }
+    let own_labels = meta.labels.clone().unwrap_or_default();
+    let allowed = o.policies.iter().any(|policy| {
+        policy.metadata.namespace == meta.namespace
+            && selector::matches(&policy.spec.selector, &own_labels)
+            && selector::matches(&policy.spec.claim_namespaces, &o.namespace_labels)
+    });
+    if !allowed {
+        return Err(Blocked::NoPolicy { hardware: hardware_name, namespace: o.namespace().to_owned() }.into());
+    }
+    if hardware.spec.bmc_ref.is_none() {
+        return Err(Blocked::HardwareHasNoBmc { hardware: hardware_name }.into());
+    }
+    let dpu = dpu_of(&o.dpus, &hardware_name).ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
+    usable(dpu)?;
+    room(o, dpu)
+}
+
+fn usable(dpu: &DpuSeen) -> Result<(), Reason> {
+    let name = dpu.name().to_owned();
+    if !dpu.dpu.spec.approved {
+        return Err(Blocked::DpuNotApproved { dpu: name }.into());
+    }
+    if dpu.dpu.spec.maintenance != Maintenance::None {
+        return Err(Blocked::DpuInMaintenance { dpu: name }.into());
+    }
+    let status = dpu.dpu.status.as_ref().ok_or_else(|| not_ready(dpu))?;
+    if status.namespace.is_none() {
+        return Err(not_ready(dpu));
+    }
+    if is_true(&status.conditions, conditions::PARKED) {
+        return Ok(());
+    }
+    if dpu.silent {
+        return Err(Waiting::DpuSilent { dpu: name }.into());
+    }
+    if !is_true(&status.conditions, conditions::READY) {
+        return Err(not_ready(dpu));
+    }
+    Ok(())
+}
+
+fn room(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {
+    let capacity = dpu.dpu.status.as_ref().and_then(|status| status.capacity.as_ref()).ok_or_else(|| not_ready(dpu))?;
+    let spec = &o.machine.spec;
+    let boot_disks = spec.disks.iter().filter(|disk| disk.boot_order == Some(1)).count();
+    // The seed is a disk too; it and the boot disk have slots of their own.
+    let wanted = [
+        ("disks", spec.disks.len() + 1, capacity.disks),
+        ("interfaces", spec.interfaces.len(), capacity.nics),
+        ("hot-plug ports", spec.disks.len() - boot_disks + spec.interfaces.len(), capacity.hot_plug_ports),
+    ];
+    for (what, wanted, there) in wanted {
+        if wanted > there as usize {
+            let message = format!("{wanted} {what} are asked for, it has {there}");
+            return Err(Blocked::DpuTooSmall { dpu: dpu.name().to_owned(), message }.into());
+        }
+    }
+    Ok(())
+}

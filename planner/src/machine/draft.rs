@@ -1,0 +1,45 @@
+//! A plan while it is being made.
+
+use super::plan::{Action, BmcNeed, Disruptive};
+use super::steps::{Outcome, Step, Steps};
+use crate::reason::Reason;
+use api::machine::{DiskStatus, InterfaceStatus};
+use jiff::Timestamp;
+
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub actions: Vec<Action>,
+    pub disruptive: Option<Disruptive>,
+    pub steps: Steps,
+    pub wake_at: Option<Timestamp>,
+    pub bmc: BmcNeed,
+    pub disks: Vec<DiskStatus>,
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Why the running host does not have what the spec says before it is started again.
+    pub restart_required: Option<Reason>,
+    /// What the release of the machine waits for.
+    pub releasing: Option<Reason>,
+}
+
+impl Draft {
+    pub fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// The first one stands: there is never a second disruptive action in a plan.
+    pub fn disrupt(&mut self, action: Disruptive) {
+        self.disruptive.get_or_insert(action);
+    }
+
+    pub fn set(&mut self, step: Step, outcome: Outcome) {
+        self.steps.set(step, outcome);
+    }
+
+    pub fn wake(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub fn need_bmc(&mut self, need: BmcNeed) {
+        self.bmc = self.bmc.max(need);
+    }
+}

@@ -1,0 +1,174 @@
+//! Who may write a volume: steps 3, 5, 10 and 11 to 14 of docs/design/fencing.md.
+
+use super::attach;
+use super::claim::Host;
+use super::draft::Draft;
+use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
+use super::plan::{Action, TakeHold};
+use super::volumes::Bound;
+use crate::host::PowerState;
+use crate::reason::{Reason, Waiting};
+use api::dpu::PowerDomain;
+use api::hold::{FenceProof, FenceRecord, Holder};
+use api::{DiskAttachment, labels};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeSet;
+
+/// Step 3: a pod or a VolumeAttachment of somebody else, by name.
+pub(super) fn other_user(o: &Observed, bound: Bound<'_>) -> Option<String> {
+    if let Some(pod) = bound.claim.pods.first() {
+        return Some(format!("pod '{pod}'"));
+    }
+    let foreign = |va: &&std::sync::Arc<k8s_openapi::api::storage::v1::VolumeAttachment>| {
+        va.spec.source.persistent_volume_name.as_deref() == Some(&bound.volume.name)
+            && va.spec.attacher != labels::NATIVE_ATTACHER
+    };
+    let other = o.volume_attachments.iter().find(foreign)?;
+    Some(format!("VolumeAttachment '{}' on node '{}'", name(&other.metadata), other.spec.node_name))
+}
+
+/// Step 5. The epoch, once the hold is this attachment's.
+pub(super) fn take(
+    o: &Observed,
+    host: Host<'_>,
+    attachment: &DiskAttachment,
+    bound: Bound<'_>,
+    draft: &mut Draft,
+) -> Result<u64, Reason> {
+    let claim = bound.claim_name().to_owned();
+    let hold_name = bound.volume.hold_name();
+    let hold = o.holds.get(&hold_name);
+    if let Some(holder) = hold.and_then(|hold| hold.spec.holder.as_ref()) {
+        if holder.attachment_uid == uid(&attachment.metadata) {
+            return Ok(hold.map(|hold| hold.spec.epoch).unwrap_or_default());
+        }
+        let by = format!("attachment '{}' on Dpu '{}'", holder.attachment_name, holder.dpu_name);
+        return Err(Waiting::VolumeHeld { claim, by }.into());
+    }
+    if let Some(by) = other_user(o, bound) {
+        return Err(Waiting::VolumeInUse { claim, by }.into());
+    }
+    let old = hold.map(|hold| &hold.spec);
+    draft.act(Action::TakeHold(TakeHold {
+        name: hold_name,
+        driver: bound.volume.driver.clone(),
+        volume_handle: bound.volume.handle.clone(),
+        persistent_volume_name: bound.volume.name.clone(),
+        volume_attachment: attach::volume_attachment_name(o, false, uid(&bound.claim.claim.metadata)),
+        holder: holder(host.dpu, attachment),
+        resource_version: hold.and_then(|hold| hold.metadata.resource_version.clone()),
+        epoch: old.map(|spec| spec.epoch).unwrap_or_default() + 1,
+        fences: old.map(|spec| live_fences(o, &spec.fences)).unwrap_or_default(),
+    }));
+    Err(Waiting::Creating { what: format!("the hold on the volume of '{claim}'") }.into())
+}
+
+fn holder(dpu: &DpuSeen, attachment: &DiskAttachment) -> Holder {
+    Holder {
+        attachment_uid: uid(&attachment.metadata).to_owned(),
+        attachment_namespace: attachment.metadata.namespace.clone().unwrap_or_default(),
+        attachment_name: name(&attachment.metadata).to_owned(),
+        dpu_uid: dpu.uid().to_owned(),
+        dpu_name: dpu.name().to_owned(),
+    }
+}
+
+/// A fence is lifted once its DPU reports another boot; the newest are kept.
+fn live_fences(o: &Observed, fences: &[FenceRecord]) -> Vec<FenceRecord> {
+    let lifted = |fence: &FenceRecord| {
+        o.dpus.iter().any(|dpu| dpu.uid() == fence.dpu_uid && dpu.boot_id() != fence.boot_id.as_deref())
+    };
+    let live: Vec<FenceRecord> = fences.iter().filter(|fence| !lifted(fence)).cloned().collect();
+    live[live.len().saturating_sub(63)..].to_vec()
+}
+
+pub(super) fn dpu<'a>(o: &'a Observed, dpu: &str) -> Option<&'a DpuSeen> {
+    o.dpus.iter().find(|seen| seen.name() == dpu)
+}
+
+/// What a silent agent is waited for with.
+pub(super) fn silent(o: &Observed, name: &str) -> Option<Reason> {
+    dpu(o, name).filter(|dpu| dpu.silent).map(|_| Waiting::DpuSilent { dpu: name.to_owned() }.into())
+}
+
+/// Steps 12 and 13: why a silent DPU cannot be presenting anything any more.
+pub(super) fn proof_of_down(o: &Observed, dpu: &DpuSeen) -> Option<FenceProof> {
+    if !dpu.silent {
+        return None;
+    }
+    let own_host = super::claim::held(o).iter().any(|hw| dpu.hardware_name() == Some(name(&hw.metadata)));
+    let host_off = own_host && o.bmc.host.fresh().is_some_and(|host| host.power == PowerState::Off);
+    if dpu.dpu.spec.power_domain == PowerDomain::Host && host_off {
+        return Some(FenceProof::HostPoweredOff);
+    }
+    let confirmed = dpu.dpu.spec.confirmed_down.as_ref().map(|down| down.boot_id.as_str());
+    (dpu.out_of_service && confirmed.is_some() && confirmed == dpu.boot_id()).then_some(FenceProof::ConfirmedDown)
+}
+
+/// Why an attachment that is being taken away cannot be in use any more: never granted, or its DPU is proven down.
+pub(super) fn proof_of_end(o: &Observed, attachment: &DiskAttachment, now: Timestamp) -> Option<Option<FenceRecord>> {
+    let Some(grant) = &attachment.spec.grant else {
+        return Some(None);
+    };
+    let dpu = dpu(o, &attachment.spec.dpu_name)?;
+    let proof = proof_of_down(o, dpu)?;
+    let fence = attachment.status.as_ref().and_then(|status| status.fence.as_ref());
+    Some(Some(FenceRecord {
+        attachment_uid: uid(&attachment.metadata).to_owned(),
+        epoch: grant.epoch,
+        dpu_uid: dpu.uid().to_owned(),
+        boot_id: fence.map(|f| f.boot_id.clone()).or_else(|| dpu.boot_id().map(str::to_owned)),
+        proof,
+        at: Time(now),
+    }))
+}
+
+/// Step 10 and what follows: gives back every hold, VolumeAttachment and protection of a claim that no attachment needs
+/// any more. What is still to be given back, if anything.
+pub(super) fn sweep(o: &Observed, wanted_claims: &BTreeSet<String>, draft: &mut Draft) -> Option<Reason> {
+    let mut pending = None;
+    let present: BTreeSet<&str> = o.disk_attachments.iter().map(|a| uid(&a.metadata)).collect();
+    let volumes_in_use: BTreeSet<&str> = o
+        .disk_attachments
+        .iter()
+        .filter_map(|a| a.spec.volume.as_ref())
+        .map(|v| v.persistent_volume_name.as_str())
+        .collect();
+    let mut held = BTreeSet::new();
+    for hold in o.holds.values().filter(|hold| label(&hold.metadata, labels::MACHINE_UID) == Some(o.uid())) {
+        let Some(holder) = hold.spec.holder.as_ref() else { continue };
+        held.extend(hold.spec.persistent_volume_name.as_deref());
+        if !present.contains(holder.attachment_uid.as_str()) {
+            let volume_attachment = annotation(&hold.metadata, labels::VOLUME_ATTACHMENT).unwrap_or_default();
+            draft.act(Action::FreeVolume {
+                hold: name(&hold.metadata).to_owned(),
+                holder: holder.clone(),
+                volume_attachment: volume_attachment.to_owned(),
+            });
+            let volume = hold.spec.volume_handle.clone();
+            pending.get_or_insert(Waiting::VolumeReleasing { volume }.into());
+        }
+    }
+    let ours = |meta| label(meta, labels::MACHINE_UID) == Some(o.uid());
+    for va in o.volume_attachments.iter().filter(|va| ours(&va.metadata)) {
+        let volume = va.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
+        if !volumes_in_use.contains(volume) && !held.contains(volume) {
+            draft.act(Action::DeleteVolumeAttachment { name: name(&va.metadata).to_owned() });
+            pending.get_or_insert(Waiting::VolumeReleasing { volume: volume.to_owned() }.into());
+        }
+    }
+    for (claim_name, seen) in &o.claims {
+        let meta = &seen.claim.metadata;
+        let volume = seen.claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
+        let used = volumes_in_use.contains(volume) || held.contains(volume);
+        if super::observed::in_use_by(meta, o.uid()) && !wanted_claims.contains(claim_name) && !used {
+            draft.act(Action::UnprotectClaim {
+                target: super::volumes::target(meta),
+                hold: seen.volume.as_ref().map(|volume| volume.hold_name()),
+            });
+            pending.get_or_insert(Waiting::VolumeReleasing { volume: volume.to_owned() }.into());
+        }
+    }
+    pending
+}

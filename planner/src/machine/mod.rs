@@ -1,0 +1,178 @@
+//! One machine: from what is observed to a plan.
+//!
+//! [`plan`] runs the steps in the order in which they become true; each gives an [`steps::Outcome`], which is a condition,
+//! and the actions that it can take now. Nothing is remembered between rounds but what stands in the objects.
+
+mod attach;
+mod boot;
+mod claim;
+mod draft;
+mod holds;
+mod nics;
+pub mod observed;
+pub mod plan;
+mod power;
+mod release;
+mod seed;
+mod status;
+pub mod steps;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod volumes;
+
+pub use observed::Observed;
+pub use plan::{Action, BmcNeed, Disruptive, Plan};
+pub use power::{action_name, state_name};
+pub use seed::DISK as SEED_DISK;
+pub use volumes::import_name;
+
+use crate::reason::{Reason, Waiting};
+use api::labels;
+use claim::Host;
+use draft::Draft;
+use jiff::Timestamp;
+use observed::has_finalizer;
+use steps::{Outcome, Step};
+
+/// What to do for this machine now, and what its status is.
+pub fn plan(o: &Observed, now: Timestamp) -> Plan {
+    let mut draft = Draft::default();
+    if o.deleting() {
+        delete(o, now, &mut draft);
+    } else if has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
+        bring(o, now, &mut draft);
+    } else {
+        draft.act(Action::AddMachineFinalizer);
+        let what = "the machine's finalizer".to_owned();
+        draft.set(Step::HardwareClaimed, Outcome::Not(Waiting::Creating { what }.into()));
+    }
+    if o.paused() {
+        draft.actions.clear();
+        draft.disruptive = None;
+        draft.bmc = draft.bmc.min(BmcNeed::Slow);
+    }
+    status::finish(o, draft, now)
+}
+
+fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
+    let Some(hardware) = claim::claimed(o, draft) else {
+        let reason = claim::choose(o, draft);
+        draft.set(Step::HardwareClaimed, Outcome::Not(reason));
+        rows(o, draft, None);
+        return;
+    };
+    draft.set(Step::HardwareClaimed, Outcome::Done);
+    draft.need_bmc(BmcNeed::Slow);
+    match claim::host(o, hardware) {
+        Ok(host) => bring_host(o, host, now, draft),
+        Err(reason) => {
+            draft.set(Step::DisksAttached, Outcome::Not(reason));
+            rows(o, draft, None);
+        }
+    }
+}
+
+fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
+    let leaving = release::strays(o, now, draft);
+    let no_grant = power::forbids_grant(o, host, draft);
+    let mut volumes = Vec::new();
+    let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
+    for disk in &o.machine.spec.disks {
+        let reason = match volumes::plan(o, disk, draft) {
+            Ok(bound) => {
+                let reason = attach::plan(o, host, disk, bound, no_grant.as_ref(), draft);
+                disks.extend(reason.clone());
+                reason.or_else(|| volumes::expanding(disk, bound))
+            }
+            Err(reason) => {
+                volumes.push(reason.clone());
+                // A disk that the host already has does not leave it because its claim is in a strange state.
+                let there = attach::current(o, &disk.name).filter(|a| a.spec.grant.is_some());
+                let exposed = there.map(|a| attach::not_exposed(host, &disk.name, attach::Seen::disk(a)));
+                match exposed {
+                    Some(other) => disks.extend(other),
+                    None => disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into()),
+                }
+                Some(reason)
+            }
+        };
+        let row = attach::row(o, disk, reason.as_ref());
+        draft.disks.push(row);
+    }
+    disks.extend(seed::plan(o, host, no_grant.as_ref(), draft));
+    let mut nics = Vec::new();
+    for interface in &o.machine.spec.interfaces {
+        let reason = nics::plan(o, host, interface, no_grant.as_ref(), draft);
+        nics.extend(reason.clone());
+        let row = nics::row(o, interface, reason.as_ref());
+        draft.interfaces.push(row);
+    }
+    draft.set(Step::VolumesReady, Outcome::of(volumes));
+    let (disks, nics) = (seen(host, Outcome::of(disks)), seen(host, Outcome::of(nics)));
+    let gates = start(o, host, leaving, (&disks, &nics), now, draft);
+    draft.set(Step::DisksAttached, disks);
+    draft.set(Step::NicsAttached, nics);
+    power::plan(o, host, &gates, now, draft);
+    let reachable = status::guest(o, draft);
+    draft.set(Step::GuestReachable, reachable);
+}
+
+/// What a silent agent was last told cannot be seen; what was never there is not there.
+fn seen(host: Host<'_>, outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Not(reason @ Reason::Waiting(Waiting::DpuSilent { .. })) if host.dpu.silent => Outcome::Unseen(reason),
+        other => other,
+    }
+}
+
+/// The boot order, and what forbids a start or a reset.
+fn start(
+    o: &Observed,
+    host: Host<'_>,
+    leaving: Option<Reason>,
+    (disks, nics): (&Outcome, &Outcome),
+    now: Timestamp,
+    draft: &mut Draft,
+) -> power::Gates {
+    let boot = match power::want(o) {
+        power::Want::Off => None,
+        _ => boot::plan(o, host.hardware, now, draft),
+    };
+    draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
+    let presented = match disks.is_done() && nics.is_done() {
+        true => None,
+        false => Some(Waiting::AttachmentsFirst {}.into()),
+    };
+    // A DPU that shares its host's power presents nothing before the host is on: there all is granted first.
+    let granted = match power::all_granted(o) {
+        true => None,
+        false => Some(Waiting::AttachmentsFirst {}.into()),
+    };
+    let start = if host.shares_power() { granted } else { presented.clone() };
+    power::Gates { start: leaving.clone().or(start).or(boot.clone()), reset: leaving.or(presented).or(boot) }
+}
+
+fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) {
+    draft.need_bmc(if claim::held(o).is_empty() { BmcNeed::None } else { BmcNeed::Slow });
+    draft.releasing = release::plan(o, now, draft);
+    let off = matches!(power::reading(o), power::Reading::Fresh(crate::host::PowerState::Off));
+    for step in Step::ALL {
+        draft.set(step, draft.releasing.clone().map_or(Outcome::Off, Outcome::Not));
+    }
+    if off || claim::held(o).is_empty() {
+        draft.set(Step::PoweredOn, Outcome::Off);
+    }
+    if !claim::held(o).is_empty() {
+        draft.set(Step::HardwareClaimed, Outcome::Done);
+    }
+    let releasing = draft.releasing.clone();
+    rows(o, draft, releasing.as_ref());
+}
+
+/// Rows of disks and interfaces where their steps were not planned.
+fn rows(o: &Observed, draft: &mut Draft, reason: Option<&Reason>) {
+    let spec = &o.machine.spec;
+    draft.disks = spec.disks.iter().map(|disk| attach::row(o, disk, reason)).collect();
+    draft.interfaces = spec.interfaces.iter().map(|interface| nics::row(o, interface, reason)).collect();
+}

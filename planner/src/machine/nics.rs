@@ -1,0 +1,260 @@
+//! Interfaces on their way to the host. The same protocol as for disks; a VNic's holder is its hold.
+
+use super::attach::{self, Seen};
+use super::claim::Host;
+use super::draft::Draft;
+use super::holds;
+use super::observed::{Observed, annotation, in_use_by, label, name, uid};
+use super::plan::{Action, Target};
+use super::volumes::{own_labels, target};
+use crate::reason::{Blocked, Reason, Waiting};
+use api::attachment::{FunctionKind, NicAttachmentSpec};
+use api::hold::Holder;
+use api::machine::{Interface, InterfaceStatus};
+use api::network::VNicSpec;
+use api::{NicAttachment, VNic, labels, names};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Room for the tunnel's headers below an uplink of 1500 bytes.
+const MTU: u16 = 1400;
+
+pub(super) fn vnic_name(o: &Observed, interface: &Interface) -> String {
+    match &interface.vnic {
+        Some(vnic) => vnic.name.clone(),
+        None => names::vnic(o.name(), &interface.name),
+    }
+}
+
+pub(super) fn current<'a>(o: &'a Observed, interface: &str) -> Option<&'a Arc<NicAttachment>> {
+    o.nic_attachments.iter().find(|a| a.spec.interface_name == interface && a.metadata.deletion_timestamp.is_none())
+}
+
+fn leaving<'a>(o: &'a Observed, interface: &str) -> Option<&'a Arc<NicAttachment>> {
+    o.nic_attachments.iter().find(|a| a.spec.interface_name == interface && a.metadata.deletion_timestamp.is_some())
+}
+
+pub(super) fn mac(vnic: &VNic) -> String {
+    let status = vnic.status.as_ref().and_then(|status| status.mac_address.clone());
+    status.or_else(|| vnic.spec.mac_address.clone()).unwrap_or_else(|| names::mac(uid(&vnic.metadata)))
+}
+
+/// Plans one interface; `None`: the host can see it.
+pub(super) fn plan(
+    o: &Observed,
+    host: Host<'_>,
+    interface: &Interface,
+    may_grant: Option<&Reason>,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    if let Some(old) = leaving(o, &interface.name) {
+        return Some(attach::detaching(&format!("interface '{}'", interface.name), &old.spec.dpu_name));
+    }
+    let vnic = match vnic(o, interface, draft) {
+        Ok(vnic) => vnic,
+        Err(reason) => return Some(reason),
+    };
+    let Some(attachment) = current(o, &interface.name) else {
+        return Some(create(o, host, interface, vnic, draft));
+    };
+    if attachment.spec.grant.is_none() {
+        if let Some(reason) = may_grant {
+            return Some(reason.clone());
+        }
+        return Some(grant(host, interface, vnic, attachment, draft));
+    }
+    attach::not_exposed(host, &format!("interface '{}'", interface.name), Seen::nic(attachment))
+}
+
+fn vnic<'a>(o: &'a Observed, interface: &Interface, draft: &mut Draft) -> Result<&'a VNic, Reason> {
+    let vnic_name = vnic_name(o, interface);
+    let Some(vnic) = o.vnics.get(&vnic_name) else {
+        if interface.vnic.is_some() {
+            return Err(Blocked::VNicMissing { vnic: vnic_name }.into());
+        }
+        return Err(make(o, interface, vnic_name, draft));
+    };
+    if interface.vnic.is_none() && label(&vnic.metadata, labels::MACHINE_UID) != Some(o.uid()) {
+        return Err(Blocked::VNicNotOurs { vnic: vnic_name }.into());
+    }
+    if vnic.metadata.deletion_timestamp.is_some() && current(o, &interface.name).is_none() {
+        return Err(Waiting::VNicBeingDeleted { vnic: vnic_name }.into());
+    }
+    Ok(vnic)
+}
+
+fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draft) -> Reason {
+    let subnet_name = interface.subnet.clone().unwrap_or_default();
+    let Some(subnet) = o.subnets.get(&subnet_name) else {
+        return Blocked::SubnetMissing { subnet: subnet_name }.into();
+    };
+    let addresses = interface.addresses.clone().unwrap_or_default();
+    for address in &addresses {
+        if !prefix(&subnet.spec.cidr).is_some_and(|network| contains(network, address)) {
+            let (address, cidr) = (address.clone(), subnet.spec.cidr.clone());
+            return Blocked::AddressOutsideSubnet { interface: interface.name.clone(), address, cidr }.into();
+        }
+        let taken = |other: &&Arc<VNic>| other.spec.subnet == subnet_name && other.spec.addresses.contains(address);
+        if let Some(other) = o.vnics.values().find(taken) {
+            let (address, vnic) = (address.clone(), name(&other.metadata).to_owned());
+            return Blocked::AddressTaken { interface: interface.name.clone(), address, vnic }.into();
+        }
+    }
+    let mut vnic = VNic::new(
+        &vnic_name,
+        VNicSpec {
+            subnet: subnet_name,
+            addresses,
+            mac_address: interface.mac_address.clone(),
+            security_groups: None,
+        },
+    );
+    vnic.metadata.namespace = Some(o.namespace().to_owned());
+    vnic.metadata.labels = Some(own_labels(o));
+    draft.act(Action::CreateVNic(Box::new(vnic)));
+    Waiting::Creating { what: format!("VNic '{vnic_name}'") }.into()
+}
+
+fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draft: &mut Draft) -> Reason {
+    let vnic_name = name(&vnic.metadata).to_owned();
+    if !in_use_by(&vnic.metadata, o.uid()) {
+        draft.act(Action::ProtectVNic { target: target(&vnic.metadata), interface: interface.name.clone() });
+        return Waiting::Creating { what: format!("the protection of VNic '{vnic_name}'") }.into();
+    }
+    let spec = NicAttachmentSpec {
+        owner: attach::owner(o),
+        dpu_name: host.dpu.name().to_owned(),
+        interface_name: interface.name.clone(),
+        logical_port: format!("{}.{vnic_name}", o.namespace()),
+        vnic_name,
+        vnic_uid: uid(&vnic.metadata).to_owned(),
+        mac_address: mac(vnic),
+        addresses: vnic.spec.addresses.clone(),
+        function_kind: FunctionKind::HotplugPF,
+        mtu: MTU,
+        grant: None,
+        release: false,
+    };
+    let mut attachment = NicAttachment::new(&names::attachment(o.uid(), o.name(), &interface.name), spec);
+    attach::own_attachment(o, host.namespace, &mut attachment.metadata);
+    draft.act(Action::CreateNicAttachment(Box::new(attachment)));
+    Waiting::Creating { what: format!("the attachment of interface '{}'", interface.name) }.into()
+}
+
+fn grant(
+    host: Host<'_>,
+    interface: &Interface,
+    vnic: &VNic,
+    attachment: &NicAttachment,
+    draft: &mut Draft,
+) -> Reason {
+    let status = vnic.status.as_ref();
+    match status.and_then(|status| status.holder.as_ref()) {
+        Some(holder) if holder.attachment_uid == uid(&attachment.metadata) => {
+            let epoch = status.map(|status| status.grant.epoch).unwrap_or_default();
+            draft.act(Action::GrantNic { target: target(&attachment.metadata), epoch });
+            Waiting::Creating { what: format!("the grant of interface '{}'", interface.name) }.into()
+        }
+        Some(holder) => {
+            let by = format!("attachment '{}' on Dpu '{}'", holder.attachment_name, holder.dpu_name);
+            Waiting::VNicHeld { vnic: name(&vnic.metadata).to_owned(), by }.into()
+        }
+        None => {
+            let holder = Holder {
+                attachment_uid: uid(&attachment.metadata).to_owned(),
+                attachment_namespace: attachment.metadata.namespace.clone().unwrap_or_default(),
+                attachment_name: name(&attachment.metadata).to_owned(),
+                dpu_uid: host.dpu.uid().to_owned(),
+                dpu_name: host.dpu.name().to_owned(),
+            };
+            let mac_address = attachment.spec.mac_address.clone();
+            draft.act(Action::TakeVNic { target: target(&vnic.metadata), holder, mac_address });
+            Waiting::Creating { what: format!("the hold on VNic '{}'", name(&vnic.metadata)) }.into()
+        }
+    }
+}
+
+pub(super) fn row(o: &Observed, interface: &Interface, reason: Option<&Reason>) -> InterfaceStatus {
+    let attachment = leaving(o, &interface.name).or_else(|| current(o, &interface.name));
+    let vnic_name = vnic_name(o, interface);
+    InterfaceStatus {
+        name: interface.name.clone(),
+        dpu_name: attachment.map(|a| a.spec.dpu_name.clone()),
+        mac_address: attachment
+            .map(|a| a.spec.mac_address.clone())
+            .or_else(|| o.vnics.get(&vnic_name).map(|vnic| mac(vnic))),
+        vnic_name: Some(vnic_name),
+        phase: attach::phase(attachment.map(|a| (&a.metadata, a.spec.grant.is_some())), reason),
+    }
+}
+
+pub(super) fn detach(o: &Observed, attachment: &NicAttachment, draft: &mut Draft) -> Reason {
+    let what = format!("interface '{}'", attachment.spec.interface_name);
+    let target: Target = target(&attachment.metadata);
+    let dpu = &attachment.spec.dpu_name;
+    if attachment.metadata.deletion_timestamp.is_none() || !attachment.spec.release {
+        draft.act(Action::ReleaseNic { target });
+    } else if attachment.spec.grant.is_none()
+        || holds::dpu(o, dpu).is_some_and(|dpu| holds::proof_of_down(o, dpu).is_some())
+    {
+        draft.act(Action::AbandonNic { target });
+    } else if let Some(reason) = holds::silent(o, dpu) {
+        return reason;
+    }
+    attach::detaching(&what, dpu)
+}
+
+/// Gives back every VNic that no attachment needs any more.
+pub(super) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) -> Option<Reason> {
+    let mut pending = None;
+    let present: BTreeSet<&str> = o.nic_attachments.iter().map(|a| uid(&a.metadata)).collect();
+    let attached: BTreeSet<&str> = o.nic_attachments.iter().map(|a| a.spec.vnic_uid.as_str()).collect();
+    for (vnic_name, vnic) in &o.vnics {
+        let meta = &vnic.metadata;
+        let used = in_use_by(meta, o.uid());
+        let ours = label(meta, labels::MACHINE_UID) == Some(o.uid());
+        if !used && !ours || attached.contains(uid(meta)) {
+            continue;
+        }
+        let action = match vnic.status.as_ref().and_then(|status| status.holder.as_ref()) {
+            Some(holder) if used && !present.contains(holder.attachment_uid.as_str()) && held_here(o, vnic, holder) => {
+                Action::FreeVNic { target: target(meta), holder: holder.clone() }
+            }
+            _ if wanted.contains(vnic_name) => continue,
+            _ if used => Action::UnprotectVNic { target: target(meta) },
+            _ if meta.deletion_timestamp.is_some() => continue,
+            _ => Action::DeleteVNic { target: target(meta) },
+        };
+        draft.act(action);
+        pending.get_or_insert(Waiting::VolumeReleasing { volume: format!("VNic {vnic_name}") }.into());
+    }
+    pending
+}
+
+/// The holder is the attachment of this machine for which the VNic was marked.
+fn held_here(o: &Observed, vnic: &VNic, holder: &Holder) -> bool {
+    let interface = annotation(&vnic.metadata, &format!("{}{}", labels::IN_USE_BY, o.uid())).unwrap_or_default();
+    names::attachment(o.uid(), o.name(), interface) == holder.attachment_name
+}
+
+/// `10.20.0.0/24` as an address and a length.
+pub(super) fn prefix(cidr: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = cidr.split_once('/')?;
+    let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?);
+    (length <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, length))
+}
+
+fn contains((network, length): (IpAddr, u8), address: &str) -> bool {
+    match (network, address.parse::<IpAddr>()) {
+        (IpAddr::V4(network), Ok(IpAddr::V4(address))) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            u32::from(network) & mask == u32::from(address) & mask
+        }
+        (IpAddr::V6(network), Ok(IpAddr::V6(address))) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            u128::from(network) & mask == u128::from(address) & mask
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,213 @@
+//! Everything that a plan for one machine rests on, as the controller gathered it.
+
+use crate::host::HostObserved;
+use crate::seen::Seen;
+use api::machine::{ImageKind, RunStrategy};
+use api::tinkerbell::Hardware;
+use api::{BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, NicAttachment, Subnet, VNic, VolumeHold, labels};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// `Arc` because the controller's caches hold the same objects.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    pub machine: Arc<BareMetalMachine>,
+    /// Labels of the machine's namespace, for policies.
+    pub namespace_labels: BTreeMap<String, String>,
+    /// The Hardware that is claimed by this machine; while there is none, the whole inventory.
+    pub hardware: Vec<Arc<Hardware>>,
+    pub policies: Vec<Arc<HardwarePolicy>>,
+    /// The DPUs of that Hardware.
+    pub dpus: Vec<DpuSeen>,
+    /// The claimed host.
+    pub bmc: BmcSeen,
+    /// By name: the claims that the spec names or that are marked as used by this machine.
+    pub claims: BTreeMap<String, ClaimSeen>,
+    pub images: BTreeMap<(ImageKind, String), ImageSeen>,
+    /// In the machine's namespace.
+    pub snapshots: BTreeMap<String, SnapshotSeen>,
+    /// Of the claims' volumes, whoever made them, and all that are labelled with this machine.
+    pub volume_attachments: Vec<Arc<VolumeAttachment>>,
+    /// Of the claims' volumes, and all that are labelled with this machine.
+    pub holds: BTreeMap<String, Arc<VolumeHold>>,
+    /// Of this machine (by owner UID), in whatever namespace.
+    pub disk_attachments: Vec<Arc<DiskAttachment>>,
+    pub nic_attachments: Vec<Arc<NicAttachment>>,
+    pub subnets: BTreeMap<String, Arc<Subnet>>,
+    /// All of the machine's namespace.
+    pub vnics: BTreeMap<String, Arc<VNic>>,
+    pub cloud_init: CloudInitSeen,
+}
+
+#[derive(Debug, Clone)]
+pub struct DpuSeen {
+    pub dpu: Arc<Dpu>,
+    /// Its agent's Lease has not changed for five seconds of the controller's monotonic clock.
+    pub silent: bool,
+    /// Its Node carries the out-of-service taint.
+    pub out_of_service: bool,
+}
+
+impl DpuSeen {
+    pub fn name(&self) -> &str {
+        name(&self.dpu.metadata)
+    }
+
+    pub fn uid(&self) -> &str {
+        uid(&self.dpu.metadata)
+    }
+
+    pub fn namespace(&self) -> Option<&str> {
+        self.dpu.status.as_ref()?.namespace.as_deref()
+    }
+
+    pub fn boot_id(&self) -> Option<&str> {
+        self.dpu.status.as_ref()?.boot_id.as_deref()
+    }
+
+    pub fn hardware_name(&self) -> Option<&str> {
+        self.dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str())
+    }
+}
+
+/// The last reading of the claimed host's BMC, and what is wrong with it.
+#[derive(Debug, Clone, Default)]
+pub struct BmcSeen {
+    pub host: Seen<HostObserved>,
+    /// When the read that gave `host` was begun: an action that was sent later is not in it.
+    pub read_at: Option<Timestamp>,
+    pub problem: Option<BmcProblem>,
+    /// When a boot order was last sent, and how many have been since the BMC last showed what was sent.
+    pub boot_sent_at: Option<Timestamp>,
+    pub boot_attempts: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BmcProblem {
+    /// There is no object, no Secret or no address.
+    Missing(String),
+    Unreachable(String),
+    Unauthorized(String),
+    /// Answers, but not usefully.
+    Failed(String),
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ClaimSeen {
+    pub claim: Arc<PersistentVolumeClaim>,
+    /// The bound PersistentVolume's CSI source.
+    pub volume: Option<VolumeSeen>,
+    /// The bound volume is not a CSI volume.
+    pub not_csi: bool,
+    /// Pods that use the claim.
+    pub pods: Vec<String>,
+    /// The last event about a claim that does not become Bound.
+    pub event: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VolumeSeen {
+    pub name: String,
+    pub driver: String,
+    pub handle: String,
+    pub attributes: BTreeMap<String, String>,
+}
+
+impl VolumeSeen {
+    pub fn hold_name(&self) -> String {
+        api::names::hold(&self.driver, &self.handle)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageSeen {
+    pub uid: String,
+    pub ready: bool,
+    /// Why not.
+    pub message: String,
+    pub snapshot_name: String,
+    pub snapshot_namespace: String,
+    pub size_bytes: u64,
+    pub storage_class: Option<String>,
+    /// Of a cluster image: the snapshot's content, from which a snapshot in another namespace is made.
+    pub content: Option<ContentSeen>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContentSeen {
+    pub driver: String,
+    pub handle: String,
+    pub class: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SnapshotSeen {
+    pub ready: bool,
+    pub restore_size_bytes: Option<u64>,
+    pub error: Option<String>,
+}
+
+/// What the seed disk is made from. Read only while the seed is not granted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CloudInitSeen {
+    pub user_data: Option<String>,
+    pub network_data: Option<String>,
+    /// The Secret and key that is asked for and not there.
+    pub missing: Option<(String, String)>,
+}
+
+impl Observed {
+    pub fn uid(&self) -> &str {
+        uid(&self.machine.metadata)
+    }
+
+    pub fn name(&self) -> &str {
+        name(&self.machine.metadata)
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.machine.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub fn deleting(&self) -> bool {
+        self.machine.metadata.deletion_timestamp.is_some()
+    }
+
+    pub fn paused(&self) -> bool {
+        annotation(&self.machine.metadata, labels::PAUSED).is_some_and(|value| value != "false")
+    }
+
+    pub fn run_strategy(&self) -> RunStrategy {
+        self.machine.spec.run_strategy
+    }
+}
+
+pub fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+pub fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.as_ref().is_some_and(|all| all.iter().any(|f| f == finalizer))
+}
+
+/// Marked as used by the machine with this UID, and kept by the finalizer.
+pub fn in_use_by(meta: &ObjectMeta, machine_uid: &str) -> bool {
+    has_finalizer(meta, labels::FINALIZER_IN_USE)
+        && annotation(meta, &format!("{}{machine_uid}", labels::IN_USE_BY)).is_some()
+}

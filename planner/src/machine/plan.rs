@@ -1,0 +1,208 @@
+//! A plan is data: what to do, what is awaited, and the status to write.
+
+use super::steps::Steps;
+use crate::host::{BootChange, PowerAction};
+use api::hold::{FenceRecord, Holder};
+use api::machine::BareMetalMachineStatus;
+use api::{DiskAttachment, NicAttachment, VNic};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+
+/// What one round decided. `actions` may be done in any order or at the same time; the one disruptive action of a plan
+/// comes after them. That there is at most one is a matter of type.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub actions: Vec<Action>,
+    pub disruptive: Option<Disruptive>,
+    pub steps: Steps,
+    pub status: BareMetalMachineStatus,
+    /// When to plan again if nothing happens before.
+    pub wake_at: Option<Timestamp>,
+    pub bmc: BmcNeed,
+    /// What is told as an Event.
+    pub tell: Vec<Told>,
+}
+
+impl Plan {
+    /// Nothing to do in this round.
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty() && self.disruptive.is_none()
+    }
+}
+
+/// How often the claimed host's BMC is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum BmcNeed {
+    /// No host is claimed.
+    #[default]
+    None,
+    /// Now and then.
+    Slow,
+    /// A decision waits for a reading of this moment.
+    Now,
+    /// An action was sent; its effect is awaited.
+    Awaiting,
+}
+
+/// What interrupts, or decides what interrupts, a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Disruptive {
+    Power(PowerOrder),
+    ConfigureBoot(BootChange),
+}
+
+/// A power action with the record that is written before it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PowerOrder {
+    pub action: PowerAction,
+    /// Set where this starts the host with everything presented.
+    pub started_boot_id: Option<String>,
+    /// The restart request that this action carries out.
+    pub restart: Option<Timestamp>,
+    pub attempts: u32,
+}
+
+impl PowerOrder {
+    pub fn plain(action: PowerAction) -> Self {
+        Self { action, started_boot_id: None, restart: None, attempts: 0 }
+    }
+}
+
+/// Something that went well and is told once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    HardwareClaimed { hardware: String },
+    VolumeCloned { disk: String, claim: String },
+    DiskAttached { disk: String, dpu: String },
+    NicAttached { interface: String, dpu: String },
+    Reachable { interface: String, address: String },
+    Waiting { reason: &'static str, message: String },
+    Failed { reason: &'static str, message: String },
+}
+
+impl Told {
+    /// The Event's reason.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::HardwareClaimed { .. } => "HardwareClaimed",
+            Self::VolumeCloned { .. } => "VolumeCloned",
+            Self::DiskAttached { .. } => "DiskAttached",
+            Self::NicAttached { .. } => "NicAttached",
+            Self::Reachable { .. } => "Reachable",
+            Self::Waiting { .. } => "Waiting",
+            Self::Failed { .. } => "Failed",
+        }
+    }
+
+    pub fn message(&self) -> String {
+        match self {
+            Self::HardwareClaimed { hardware } => format!("claimed Hardware '{hardware}'"),
+            Self::VolumeCloned { disk, claim } => format!("disk '{disk}': claim '{claim}' is bound"),
+            Self::DiskAttached { disk, dpu } => format!("disk '{disk}' is presented by Dpu '{dpu}'"),
+            Self::NicAttached { interface, dpu } => format!("interface '{interface}' is presented by Dpu '{dpu}'"),
+            Self::Reachable { interface, address } => format!("the guest answers on '{interface}' as {address}"),
+            Self::Waiting { reason, message } | Self::Failed { reason, message } => format!("{reason}: {message}"),
+        }
+    }
+}
+
+/// An object by namespace, name and UID: what a deletion or a patch is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Target {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// Everything that interrupts nobody. Each may be carried out again and ends in the same state.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    AddMachineFinalizer,
+    RemoveMachineFinalizer,
+    /// The request of a Manual machine was carried out.
+    ClearPowerRequest,
+
+    /// Compare-and-swap of the annotation.
+    ClaimHardware { name: String, uid: String, resource_version: String },
+    /// Remembers the boot order that was there before; never overwrites one.
+    RememberBootOrder { name: String, order: String },
+    UnclaimHardware { name: String },
+
+    CreateClaim(Box<PersistentVolumeClaim>),
+    /// A snapshot in the machine's namespace of a cluster image's content.
+    ImportSnapshot(ImportSnapshot),
+    ExpandClaim { target: Target, size: Quantity },
+    /// Finalizer and mark (fencing.md, step 3).
+    ProtectClaim { target: Target },
+    UnprotectClaim { target: Target, hold: Option<String> },
+    DeleteClaim { target: Target },
+
+    CreateDiskAttachment(Box<DiskAttachment>),
+    /// Step 5: empty → this holder, epoch + 1.
+    TakeHold(TakeHold),
+    /// Step 6, the connector's own claim.
+    CreateVolumeAttachment(CreateVolumeAttachment),
+    /// Step 6, the grant. A seed's data are written to its Secret first.
+    GrantDisk { target: Target, epoch: u64, seed: Option<Seed> },
+    ResizeDisk { target: Target, size: Quantity },
+    /// Step 8: `release`, then delete.
+    ReleaseDisk { target: Target },
+    /// Step 14 for a silent agent: the proof into `fences`, then the attachment's finalizer goes. Without a fence: it was
+    /// never granted.
+    AbandonDisk { target: Target, hold: Option<String>, fence: Option<FenceRecord> },
+    /// Step 10: quorum read says gone, the connector's claim goes, then the hold is emptied.
+    FreeVolume { hold: String, holder: Holder, volume_attachment: String },
+    DeleteVolumeAttachment { name: String },
+
+    CreateVNic(Box<VNic>),
+    /// The mark names the interface, and so the attachment that may become the holder.
+    ProtectVNic { target: Target, interface: String },
+    CreateNicAttachment(Box<NicAttachment>),
+    TakeVNic { target: Target, holder: Holder, mac_address: String },
+    GrantNic { target: Target, epoch: u64 },
+    ReleaseNic { target: Target },
+    AbandonNic { target: Target },
+    /// Quorum read says that the holder is gone, then the holder is emptied.
+    FreeVNic { target: Target, holder: Holder },
+    UnprotectVNic { target: Target },
+    DeleteVNic { target: Target },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportSnapshot {
+    pub name: String,
+    pub namespace: String,
+    pub content: super::observed::ContentSeen,
+    pub image_uid: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TakeHold {
+    pub name: String,
+    pub driver: String,
+    pub volume_handle: String,
+    pub persistent_volume_name: String,
+    pub volume_attachment: String,
+    pub holder: Holder,
+    /// Of the empty hold that was seen; none: there was no hold.
+    pub resource_version: Option<String>,
+    pub epoch: u64,
+    /// Fences that are still of use: their DPU has not booted since.
+    pub fences: Vec<FenceRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateVolumeAttachment {
+    pub name: String,
+    pub node: String,
+    pub persistent_volume_name: String,
+}
+
+/// The files of a NoCloud seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seed {
+    pub secret_name: String,
+    pub data: BTreeMap<String, String>,
+}

@@ -1,0 +1,360 @@
+//! The host's power: what it shall be, what it is, and the one action that leads from one to the other.
+//!
+//! Rests on a reading of this moment that is younger than the last action; the record of an action is written before it is
+//! sent, so that a crash in between repeats nothing that interrupts a guest.
+
+use super::claim::Host;
+use super::draft::Draft;
+use super::observed::{BmcProblem, Observed, annotation};
+use super::plan::{Action, BmcNeed, Disruptive, PowerOrder};
+use super::steps::{Outcome, Step};
+use crate::host::{PowerAction, PowerState};
+use crate::reason::{Blocked, Failed, Reason, Waiting};
+use api::labels;
+use api::machine::{PowerStatus, RunStrategy};
+use jiff::{SignedDuration, Timestamp};
+
+/// How long a BMC may take to show what it accepted.
+const SETTLE: SignedDuration = SignedDuration::from_secs(30);
+/// A machine that stayed on for so long is no longer in a loop of power-offs.
+pub(super) const CALM: SignedDuration = SignedDuration::from_secs(600);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    On,
+    Off,
+    /// As it is: `Manual` without a request.
+    Keep,
+}
+
+pub(super) fn want(o: &Observed) -> Want {
+    if o.deleting() {
+        return Want::Off;
+    }
+    match o.run_strategy() {
+        RunStrategy::Always => Want::On,
+        RunStrategy::Halted => Want::Off,
+        RunStrategy::Manual => match annotation(&o.machine.metadata, labels::POWER_REQUESTED) {
+            Some("On") => Want::On,
+            Some("Off") => Want::Off,
+            _ => Want::Keep,
+        },
+    }
+}
+
+/// What was recorded about the last action.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Record {
+    pub action: Option<PowerAction>,
+    pub at: Option<Timestamp>,
+    pub started_boot_id: Option<String>,
+    pub attempts: u32,
+    /// The state that was last read, and since when it is so.
+    state: Option<String>,
+    since: Option<Timestamp>,
+}
+
+pub(super) fn record(o: &Observed) -> Record {
+    let status = o.machine.status.as_ref();
+    let power: Option<&PowerStatus> = status.and_then(|status| status.power.as_ref());
+    Record {
+        action: power.and_then(|p| p.last_action.as_deref()).and_then(action),
+        at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
+        started_boot_id: power.and_then(|p| p.started_boot_id.clone()),
+        attempts: status.map(|status| status.power_on_attempts).unwrap_or_default(),
+        state: power.map(|p| p.state.clone()),
+        since: power.map(|p| p.observed_at.0),
+    }
+}
+
+pub fn action(name: &str) -> Option<PowerAction> {
+    [PowerAction::On, PowerAction::SoftOff, PowerAction::ForceOff, PowerAction::WarmReset]
+        .into_iter()
+        .find(|action| action_name(*action) == name)
+}
+
+pub fn action_name(action: PowerAction) -> &'static str {
+    match action {
+        PowerAction::On => "On",
+        PowerAction::SoftOff => "SoftOff",
+        PowerAction::ForceOff => "ForceOff",
+        PowerAction::WarmReset => "WarmReset",
+    }
+}
+
+pub fn state_name(state: PowerState) -> &'static str {
+    match state {
+        PowerState::On => "On",
+        PowerState::Off => "Off",
+        PowerState::PoweringOn => "PoweringOn",
+        PowerState::PoweringOff => "PoweringOff",
+    }
+}
+
+impl Record {
+    /// The host was on after the last action and is off now.
+    fn went_off(&self) -> bool {
+        match self.state.as_deref() {
+            Some("Off") => self.since > self.at,
+            Some("On" | "PoweringOff") => true,
+            _ => false,
+        }
+    }
+
+    fn off_since(&self, now: Timestamp) -> Timestamp {
+        match self.state.as_deref() {
+            Some("Off") => self.since.unwrap_or(now),
+            _ => now,
+        }
+    }
+
+    fn asked_on(&self) -> bool {
+        matches!(self.action, Some(PowerAction::On | PowerAction::WarmReset))
+    }
+}
+
+/// Why there is no reading of this moment.
+pub(super) fn unread(o: &Observed, hardware: String) -> Reason {
+    match o.bmc.problem.clone() {
+        Some(BmcProblem::Missing(message)) => Blocked::BmcMissing { hardware, message }.into(),
+        Some(BmcProblem::Unauthorized(message)) => Blocked::BmcUnauthorized { hardware, message }.into(),
+        Some(BmcProblem::Unreachable(message)) => Failed::BmcUnreachable { hardware, message }.into(),
+        Some(BmcProblem::Failed(message)) => Failed::BmcFailed { hardware, message }.into(),
+        None => Waiting::BmcReading { hardware }.into(),
+    }
+}
+
+/// How well the power state is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Read in this round, after the last action: what an action may rest on.
+    Fresh(PowerState),
+    /// Read after the last action, a while ago, and nothing has gone wrong since.
+    Old(PowerState),
+    None,
+}
+
+pub(super) fn reading(o: &Observed) -> Reading {
+    let sent = record(o).at;
+    if sent.is_some() && o.bmc.read_at <= sent {
+        return Reading::None;
+    }
+    match (o.bmc.host.fresh(), o.bmc.host.last()) {
+        (Some(host), _) => Reading::Fresh(host.power),
+        (None, Some(host)) if o.bmc.problem.is_none() => Reading::Old(host.power),
+        _ => Reading::None,
+    }
+}
+
+/// Why nothing may be granted yet. A disk must not appear in a system that somebody else started: a host on standby power
+/// is off, or was started by us. (A DPU that shares its host's power lives only while the host is on.)
+pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> Option<Reason> {
+    let granted = o.disk_attachments.iter().any(|a| a.spec.grant.is_some())
+        || o.nic_attachments.iter().any(|a| a.spec.grant.is_some());
+    if host.shares_power() || granted || record(o).started_boot_id.is_some() {
+        return None;
+    }
+    let hardware = host.name().to_owned();
+    match reading(o) {
+        Reading::Fresh(PowerState::Off) => None,
+        Reading::Fresh(PowerState::On) => {
+            send(PowerOrder::plain(PowerAction::ForceOff), draft);
+            Some(Waiting::HostStillOn { hardware }.into())
+        }
+        Reading::Fresh(_) => {
+            draft.need_bmc(BmcNeed::Awaiting);
+            Some(Waiting::HostStillOn { hardware }.into())
+        }
+        Reading::Old(_) | Reading::None => {
+            draft.need_bmc(BmcNeed::Now);
+            Some(unread(o, hardware))
+        }
+    }
+}
+
+/// Every disk, the seed and every interface of the spec has its grant.
+pub(super) fn all_granted(o: &Observed) -> bool {
+    let spec = &o.machine.spec;
+    let disk = |name: &str| super::attach::current(o, name).is_some_and(|a| a.spec.grant.is_some());
+    spec.disks.iter().all(|d| disk(&d.name))
+        && disk(super::seed::DISK)
+        && spec.interfaces.iter().all(|i| super::nics::current(o, &i.name).is_some_and(|a| a.spec.grant.is_some()))
+}
+
+fn send(order: PowerOrder, draft: &mut Draft) {
+    draft.need_bmc(BmcNeed::Awaiting);
+    draft.disrupt(Disruptive::Power(order));
+}
+
+/// What forbids to power on, and what forbids a reset.
+pub(super) struct Gates {
+    pub start: Option<Reason>,
+    pub reset: Option<Reason>,
+}
+
+pub(super) fn plan(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) {
+    let wanted = want(o);
+    let outcome = match wanted {
+        Want::On => on(o, host, gates, now, draft),
+        Want::Off => off(o, host.name(), now, draft).map_or(Outcome::Off, Outcome::Not),
+        Want::Keep => match reading(o) {
+            Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off) => Outcome::Off,
+            _ => on(o, host, gates, now, draft),
+        },
+    };
+    if wanted != Want::Keep && o.run_strategy() == RunStrategy::Manual && matches!(outcome, Outcome::Done | Outcome::Off)
+    {
+        draft.act(Action::ClearPowerRequest);
+    }
+    draft.set(Step::PoweredOn, outcome);
+}
+
+fn on(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+    match reading(o) {
+        Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),
+        Reading::Fresh(PowerState::Off) => start(o, host, gates, now, draft),
+        Reading::Fresh(PowerState::PoweringOn | PowerState::PoweringOff) => {
+            draft.need_bmc(BmcNeed::Awaiting);
+            Outcome::Not(Waiting::PoweringOn { hardware: host.name().to_owned() }.into())
+        }
+        // Nothing can be started yet: the reading can wait as well.
+        Reading::Old(_) if gates.start.is_some() => gates.start.clone().map_or(Outcome::Later, Outcome::Not),
+        Reading::Old(_) | Reading::None => {
+            draft.need_bmc(if record(o).asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
+            Outcome::Unseen(unread(o, host.name().to_owned()))
+        }
+    }
+}
+
+fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+    let record = record(o);
+    let hardware = host.name().to_owned();
+    if let (Some(PowerAction::ForceOff | PowerAction::SoftOff), Some(at)) = (record.action, record.at)
+        && now < at + SETTLE
+    {
+        // Its effect may still come.
+        draft.need_bmc(BmcNeed::Awaiting);
+        draft.wake(at + SETTLE);
+        return Outcome::Not(Waiting::PoweringOff { hardware }.into());
+    }
+    let started_here = host.boot_id().is_some() && record.started_boot_id.as_deref() == host.boot_id();
+    let must_reset = host.shares_power() && !started_here;
+    let restart = restart_request(o);
+    if !must_reset && restart.is_none() {
+        if record.started_boot_id.is_some() && host.boot_id().is_some() && !started_here {
+            let dpu = host.dpu.name().to_owned();
+            draft.restart_required.get_or_insert(Blocked::DpuRestarted { dpu }.into());
+        }
+        return Outcome::Done;
+    }
+    if let Some(reason) = &gates.reset {
+        return if must_reset { Outcome::Not(reason.clone()) } else { Outcome::Done };
+    }
+    if reading(o) != Reading::Fresh(PowerState::On) {
+        draft.need_bmc(BmcNeed::Now);
+        return if must_reset { Outcome::Unseen(unread(o, hardware)) } else { Outcome::Done };
+    }
+    send(
+        PowerOrder {
+            action: PowerAction::WarmReset,
+            started_boot_id: host.boot_id().map(str::to_owned),
+            restart,
+            attempts: record.attempts,
+        },
+        draft,
+    );
+    Outcome::Not(Waiting::Resetting { hardware }.into())
+}
+
+fn start(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+    let record = record(o);
+    let hardware = host.name().to_owned();
+    let went_off = record.asked_on() && record.went_off();
+    let not_taken = record.asked_on() && !went_off;
+    if let (true, Some(at)) = (not_taken, record.at)
+        && now < at + SETTLE
+    {
+        draft.need_bmc(BmcNeed::Awaiting);
+        draft.wake(at + SETTLE);
+        return Outcome::Not(Waiting::PoweringOn { hardware }.into());
+    }
+    if let Some(reason) = &gates.start {
+        return Outcome::Not(reason.clone());
+    }
+    if went_off {
+        let due = record.off_since(now) + back_off(record.attempts);
+        if now < due {
+            draft.wake(due);
+            let seconds = due.duration_since(now).as_secs() + 1;
+            return Outcome::Not(Waiting::GuestPoweredOff { attempt: record.attempts + 1, seconds }.into());
+        }
+    }
+    let attempts = record.attempts + u32::from(record.asked_on());
+    let started_boot_id = (!host.shares_power()).then(|| host.boot_id().map(str::to_owned)).flatten();
+    send(PowerOrder { action: PowerAction::On, started_boot_id, restart: restart_request(o), attempts }, draft);
+    Outcome::Not(match not_taken {
+        true => Failed::PowerNotTaken { hardware, action: "On".to_owned(), attempts }.into(),
+        false => Waiting::PoweringOn { hardware }.into(),
+    })
+}
+
+/// 5 s, doubling, at most 5 minutes.
+fn back_off(attempts: u32) -> SignedDuration {
+    SignedDuration::from_secs((5i64 << attempts.min(6)).min(300))
+}
+
+/// A restart that was asked for after the last one. Whole seconds: that is what status keeps.
+fn restart_request(o: &Observed) -> Option<Timestamp> {
+    let asked: Timestamp = annotation(&o.machine.metadata, labels::RESTART_REQUESTED_AT)?.parse().ok()?;
+    let done = o.machine.status.as_ref().and_then(|status| status.last_restart_at.as_ref());
+    done.is_none_or(|done| asked.as_second() > done.0.as_second()).then_some(asked)
+}
+
+/// Leads the host to off; `None`: it is off.
+pub(super) fn off(o: &Observed, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let hardware = hardware.to_owned();
+    match reading(o) {
+        Reading::Fresh(PowerState::Off) => None,
+        Reading::Old(PowerState::Off) if !o.deleting() => None,
+        Reading::Fresh(PowerState::On | PowerState::PoweringOn) => Some(stop(o, hardware, now, draft)),
+        Reading::Fresh(PowerState::PoweringOff) => {
+            draft.need_bmc(BmcNeed::Awaiting);
+            Some(Waiting::PoweringOff { hardware }.into())
+        }
+        Reading::Old(_) | Reading::None => {
+            let pending = matches!(record(o).action, Some(PowerAction::SoftOff | PowerAction::ForceOff));
+            draft.need_bmc(if pending { BmcNeed::Awaiting } else { BmcNeed::Now });
+            Some(unread(o, hardware))
+        }
+    }
+}
+
+fn stop(o: &Observed, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
+    let record = record(o);
+    let grace = SignedDuration::from_secs(o.machine.spec.termination_grace_period_seconds.max(0));
+    match (record.action, record.at) {
+        (Some(PowerAction::SoftOff), Some(at)) if now < at + grace => {
+            let deadline = at + grace;
+            draft.need_bmc(BmcNeed::Awaiting);
+            draft.wake(deadline);
+            let seconds = deadline.duration_since(now).as_secs() + 1;
+            Waiting::ShuttingDown { hardware, seconds }.into()
+        }
+        (Some(PowerAction::ForceOff), Some(at)) if now < at + SETTLE => {
+            draft.need_bmc(BmcNeed::Awaiting);
+            draft.wake(at + SETTLE);
+            Waiting::PoweringOff { hardware }.into()
+        }
+        (Some(PowerAction::ForceOff), _) => {
+            let attempts = record.attempts + 1;
+            send(PowerOrder { attempts, ..PowerOrder::plain(PowerAction::ForceOff) }, draft);
+            Failed::PowerNotTaken { hardware, action: "ForceOff".to_owned(), attempts }.into()
+        }
+        (last, _) => {
+            // A system that was never started through us has nobody to ask.
+            let ask = !grace.is_zero() && last != Some(PowerAction::SoftOff) && record.asked_on();
+            send(PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff }), draft);
+            Waiting::PoweringOff { hardware }.into()
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The small disk that cloud-init in the guest reads (NoCloud), and what is on it.
+
+use super::attach::{self, Seen};
+use super::claim::Host;
+use super::draft::Draft;
+use super::nics;
+use super::observed::Observed;
+use super::plan::{Action, Seed};
+use super::volumes::target;
+use crate::reason::{Blocked, Reason, Waiting};
+use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot};
+use api::machine::DiskBus;
+use api::names;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The disk's name in its attachment; no disk of a spec can have it.
+pub const DISK: &str = "cloud-init.seed";
+
+/// Plans the seed; `None`: the host can see it. No volume and no writer, so no hold: granted with epoch 1.
+pub(super) fn plan(o: &Observed, host: Host<'_>, may_grant: Option<&Reason>, draft: &mut Draft) -> Option<Reason> {
+    if let Some(old) = attach::leaving(o, DISK) {
+        return Some(attach::detaching("the cloud-init disk", &old.spec.dpu_name));
+    }
+    let Some(attachment) = attach::current(o, DISK) else {
+        draft.act(Action::CreateDiskAttachment(Box::new(attach::attachment(o, host.namespace, DISK, spec(o, host)))));
+        return Some(Waiting::Creating { what: "the attachment of the cloud-init disk".to_owned() }.into());
+    };
+    if attachment.spec.grant.is_some() {
+        return attach::not_exposed(host, "the cloud-init disk", Seen::disk(attachment));
+    }
+    if let Some(reason) = may_grant {
+        return Some(reason.clone());
+    }
+    match data(o) {
+        Ok(data) => {
+            let secret_name = attachment.spec.seed_secret_name.clone().unwrap_or_default();
+            let seed = Some(Seed { secret_name, data });
+            draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch: 1, seed });
+            Some(Waiting::Creating { what: "the cloud-init disk".to_owned() }.into())
+        }
+        Err(reason) => Some(reason),
+    }
+}
+
+fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
+    DiskAttachmentSpec {
+        owner: attach::owner(o),
+        dpu_name: host.dpu.name().to_owned(),
+        disk_name: DISK.to_owned(),
+        consumer: Consumer::Host,
+        volume: None,
+        seed_secret_name: Some(format!("seed-{}", names::short(o.uid(), 12))),
+        import: None,
+        bus: DiskBus::NVMe,
+        slot: DiskSlot::Seed,
+        serial: names::serial(&format!("{}/seed", o.uid())),
+        uuid: o.uid().to_owned(),
+        read_only: true,
+        size: None,
+        grant: None,
+        release: false,
+    }
+}
+
+fn data(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
+    if let Some((secret, key)) = &o.cloud_init.missing {
+        return Err(Blocked::SecretMissing { secret: secret.clone(), key: key.clone() }.into());
+    }
+    let network = match &o.cloud_init.network_data {
+        Some(given) => given.clone(),
+        None => network_config(o)?,
+    };
+    let user = o.cloud_init.user_data.clone().unwrap_or_else(|| "#cloud-config\n{}\n".to_owned());
+    Ok(BTreeMap::from([
+        ("meta-data".to_owned(), meta_data(o)),
+        ("user-data".to_owned(), user),
+        ("network-config".to_owned(), network),
+    ]))
+}
+
+/// A machine is one instance for cloud-init, whichever server it is on.
+fn meta_data(o: &Observed) -> String {
+    let mut text = format!("instance-id: {}\nlocal-hostname: {}\n", o.uid(), o.name());
+    let keys = o.machine.spec.cloud_init.as_ref().map(|c| c.ssh_public_keys.as_slice()).unwrap_or_default();
+    if !keys.is_empty() {
+        text.push_str("public-keys:\n");
+    }
+    for key in keys {
+        let _ = writeln!(text, "  - {}", quoted(key));
+    }
+    text
+}
+
+/// network-config version 2, one block per interface.
+fn network_config(o: &Observed) -> Result<String, Reason> {
+    let mut text = "version: 2\n".to_owned();
+    if !o.machine.spec.interfaces.is_empty() {
+        text.push_str("ethernets:\n");
+    }
+    for interface in &o.machine.spec.interfaces {
+        let vnic_name = nics::vnic_name(o, interface);
+        let waiting = || Waiting::Creating { what: format!("VNic '{vnic_name}'") };
+        let vnic = o.vnics.get(&vnic_name).ok_or_else(waiting)?;
+        let subnet_name = &vnic.spec.subnet;
+        let missing = || Blocked::SubnetMissing { subnet: subnet_name.clone() };
+        let subnet = o.subnets.get(subnet_name).ok_or_else(missing)?;
+        let length = nics::prefix(&subnet.spec.cidr).map(|(_, length)| length).unwrap_or_default();
+        let (name, mac) = (&interface.name, quoted(&nics::mac(vnic)));
+        let _ = write!(text, "  {name}:\n    match:\n      macaddress: {mac}\n    set-name: {name}\n    addresses:\n");
+        for address in &vnic.spec.addresses {
+            let _ = writeln!(text, "      - {}", quoted(&format!("{address}/{length}")));
+        }
+        if let Some(gateway) = &subnet.spec.gateway {
+            let all = if gateway.contains(':') { "::/0" } else { "0.0.0.0/0" };
+            let _ = write!(text, "    routes:\n      - to: {}\n        via: {}\n", quoted(all), quoted(gateway));
+        }
+    }
+    Ok(text)
+}
+
+/// A JSON string is a YAML string.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,323 @@
+//! What the user is told: conditions from the steps, `Ready` and `state` from the conditions, rows, power, addresses.
+
+use super::claim;
+use super::draft::Draft;
+use super::observed::{Observed, name};
+use super::plan::{Disruptive, Plan, PowerOrder, Told};
+use super::power::{self, Reading, Want};
+use super::steps::{Outcome, Step, Steps};
+use super::{nics, timeline};
+use crate::host::{PowerAction, PowerState};
+use crate::reason::{Reason, ReasonKind, Waiting};
+use api::conditions::{self, ConditionStatus};
+use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState, PowerStatus};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
+
+/// The guest's answer, as the DPU reports it, since the host was last started.
+pub(super) fn guest(o: &Observed, draft: &Draft) -> Outcome {
+    if !draft.steps.done(Step::PoweredOn) {
+        return match draft.steps.get(Step::PoweredOn) {
+            Outcome::Off => Outcome::Off,
+            _ => Outcome::Later,
+        };
+    }
+    match answered(o) {
+        Some(_) => Outcome::Done,
+        None => match o.machine.spec.interfaces.first() {
+            Some(first) => Outcome::Not(Waiting::GuestSilent { interface: first.name.clone() }.into()),
+            None => Outcome::Later,
+        },
+    }
+}
+
+/// Interface and address that answered since the last start.
+fn answered(o: &Observed) -> Option<(String, String)> {
+    let started = power::record(o).at;
+    o.nic_attachments.iter().find_map(|attachment| {
+        let guest = attachment.status.as_ref()?.guest.as_ref()?;
+        let at = guest.answered_at.as_ref()?.0;
+        started.is_none_or(|started| at > started).then(|| {
+            let address = guest.answered_address.clone().or_else(|| attachment.spec.addresses.first().cloned());
+            (attachment.spec.interface_name.clone(), address.unwrap_or_default())
+        })
+    })
+}
+
+pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
+    let before = o.machine.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    status.observed_generation = o.machine.metadata.generation;
+    let ready = ready(o, &draft);
+    status.state = Some(state(o, &draft));
+    conditions_of(o, &draft, &ready, &mut status.conditions, now);
+    let hardware = claim::held(o).first().map(|hardware| name(&hardware.metadata).to_owned());
+    status.boot_strategy = hardware.is_some().then_some(BootStrategy::CloudDisk);
+    status.hardware_name = hardware;
+    status.addresses = addresses(o);
+    status.disks = draft.disks.clone();
+    status.interfaces = draft.interfaces.clone();
+    power_of(o, &draft, &mut status, now);
+    status.timeline = timeline::advance(o, &draft, &before.timeline, now);
+    let tell = tell(o, &before, &status, &ready);
+    let mut wake_at = draft.wake_at;
+    if let Some(earlier) = wake_at {
+        wake_at = Some(earlier.max(now));
+    }
+    Plan {
+        actions: draft.actions,
+        disruptive: draft.disruptive,
+        steps: draft.steps,
+        status,
+        wake_at,
+        bmc: draft.bmc,
+        tell,
+    }
+}
+
+/// Ready = what the spec asks for is so.
+fn ready(o: &Observed, draft: &Draft) -> Outcome {
+    if o.deleting() {
+        return draft.releasing.clone().map_or(Outcome::Off, Outcome::Not);
+    }
+    let steps = &draft.steps;
+    let off = matches!(steps.get(Step::PoweredOn), Outcome::Off);
+    match power::want(o) {
+        Want::Off => return steps.get(Step::PoweredOn).clone(),
+        Want::Keep if off => return Outcome::Off,
+        Want::Keep | Want::On => {}
+    }
+    let probed = o.machine.spec.readiness_probe.as_ref().is_some_and(|probe| probe.icmp.is_some());
+    let counted = |step: &Step| *step != Step::GuestReachable || probed;
+    let first = Step::ALL.into_iter().filter(counted).map(|step| steps.get(step)).find(|outcome| !outcome.is_done());
+    first.cloned().unwrap_or(Outcome::Done)
+}
+
+/// One word for people.
+fn state(o: &Observed, draft: &Draft) -> MachineState {
+    let steps = &draft.steps;
+    if o.deleting() {
+        let off = matches!(steps.get(Step::PoweredOn), Outcome::Off);
+        return if off { MachineState::Releasing } else { MachineState::Terminating };
+    }
+    let power = steps.get(Step::PoweredOn);
+    let off_meant = power::want(o) == Want::Off || matches!(power, Outcome::Off);
+    if off_meant && claim::held(o).is_empty() {
+        return of_reason(steps.get(Step::HardwareClaimed), MachineState::Provisioning);
+    }
+    match power {
+        Outcome::Done => match o.machine.spec.readiness_probe.is_some() && !steps.done(Step::GuestReachable) {
+            true => MachineState::Starting,
+            false => MachineState::Running,
+        },
+        Outcome::Off => MachineState::Stopped,
+        Outcome::Unseen(reason) if steps.done(Step::DisksAttached) => match reason.kind() {
+            ReasonKind::Waiting => MachineState::Starting,
+            _ => MachineState::Unknown,
+        },
+        _ if off_meant => MachineState::Stopping,
+        outcome => {
+            let earlier = [Step::HardwareClaimed, Step::VolumesReady, Step::DisksAttached, Step::NicsAttached];
+            match earlier.into_iter().map(|step| steps.get(step)).find(|outcome| !outcome.is_done()) {
+                Some(first) => of_reason(first, MachineState::Provisioning),
+                None => of_reason(outcome, MachineState::Starting),
+            }
+        }
+    }
+}
+
+fn of_reason(outcome: &Outcome, under_way: MachineState) -> MachineState {
+    match outcome.reason() {
+        Some(Reason::Blocked(_)) => MachineState::Waiting,
+        Some(Reason::Failed(_)) => MachineState::Failed,
+        Some(reason) if !is_passing(reason) => MachineState::Waiting,
+        _ => under_way,
+    }
+}
+
+/// Part of every machine's way; nobody is told about it.
+fn is_passing(reason: &Reason) -> bool {
+    let Reason::Waiting(waiting) = reason else { return false };
+    !matches!(
+        waiting,
+        Waiting::HardwareTaken { .. }
+            | Waiting::NoFreeHardware { .. }
+            | Waiting::HardwareBeingDeleted { .. }
+            | Waiting::DpuNotReady { .. }
+            | Waiting::DpuSilent { .. }
+            | Waiting::ImageNotReady { .. }
+            | Waiting::SnapshotNotReady { .. }
+            | Waiting::ClaimBeingDeleted { .. }
+            | Waiting::VolumeInUse { .. }
+            | Waiting::VolumeHeld { .. }
+            | Waiting::VNicHeld { .. }
+            | Waiting::GuestPoweredOff { .. }
+    )
+}
+
+fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Condition>, now: Timestamp) {
+    let generation = o.machine.metadata.generation;
+    let mut set = |type_: &str, (status, reason, message): (ConditionStatus, &str, String)| {
+        conditions::set(all, type_, status, reason, &message, generation, now);
+    };
+    for (step, outcome) in draft.steps.iter() {
+        set(step.condition(), words(outcome, done_word(step)));
+    }
+    let ready = match (ready, power::want(o)) {
+        // A machine that shall be off and is off is as it was asked to be.
+        (Outcome::Off, _) if !o.deleting() => (ConditionStatus::True, "Stopped", "the machine is off, as asked".to_owned()),
+        (Outcome::Off, _) => (ConditionStatus::False, "Released", "everything is given back".to_owned()),
+        (outcome, _) => words(outcome, "Running"),
+    };
+    set(conditions::READY, ready);
+    set(
+        conditions::PAUSED,
+        match o.paused() {
+            true => (ConditionStatus::True, "Paused", crate::reason::Blocked::Paused {}.message()),
+            false => (ConditionStatus::False, "NotPaused", String::new()),
+        },
+    );
+    set(
+        conditions::RESTART_REQUIRED,
+        match &draft.restart_required {
+            Some(reason) => (ConditionStatus::True, reason.name(), reason.message()),
+            None => (ConditionStatus::False, "NotRequired", String::new()),
+        },
+    );
+}
+
+fn done_word(step: Step) -> &'static str {
+    match step {
+        Step::HardwareClaimed => "Claimed",
+        Step::VolumesReady => "Bound",
+        Step::DisksAttached | Step::NicsAttached => "Presented",
+        Step::BootConfigured => "First",
+        Step::PoweredOn => "On",
+        Step::GuestReachable => "Answered",
+    }
+}
+
+fn words<'a>(outcome: &'a Outcome, done: &'a str) -> (ConditionStatus, &'a str, String) {
+    match outcome {
+        Outcome::Done => (ConditionStatus::True, done, String::new()),
+        Outcome::Off => (ConditionStatus::False, "Off", "the host is off, as asked".to_owned()),
+        Outcome::Not(reason) => (ConditionStatus::False, reason.name(), reason.message()),
+        Outcome::Unseen(reason) => (ConditionStatus::Unknown, reason.name(), reason.message()),
+        Outcome::Later => (ConditionStatus::Unknown, "EarlierStepFirst", "an earlier step comes first".to_owned()),
+    }
+}
+
+fn addresses(o: &Observed) -> Vec<MachineAddress> {
+    let mut all = Vec::new();
+    for interface in &o.machine.spec.interfaces {
+        let made = o.vnics.get(&nics::vnic_name(o, interface)).map(|vnic| vnic.spec.addresses.clone());
+        for address in made.or_else(|| interface.addresses.clone()).unwrap_or_default() {
+            all.push(MachineAddress { interface: interface.name.clone(), address });
+        }
+    }
+    all
+}
+
+fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, now: Timestamp) {
+    if claim::held(o).is_empty() {
+        status.power = None;
+        status.power_on_attempts = 0;
+        return;
+    }
+    let before = status.power.take();
+    let since = |state: &str| match &before {
+        Some(old) if old.state == state => old.observed_at.clone(),
+        _ => MicroTime(now),
+    };
+    let state = match (power::reading(o), &before) {
+        (Reading::Fresh(state) | Reading::Old(state), _) => power::state_name(state).to_owned(),
+        (Reading::None, Some(old)) => old.state.clone(),
+        (Reading::None, None) => "Unknown".to_owned(),
+    };
+    let mut power = PowerStatus {
+        observed_at: since(&state),
+        last_action: before.as_ref().and_then(|old| old.last_action.clone()),
+        last_action_at: before.as_ref().and_then(|old| old.last_action_at.clone()),
+        started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
+        state,
+    };
+    let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
+    if power.state == "On" && now >= on_since + power::CALM {
+        status.power_on_attempts = 0;
+    }
+    if let (Some(boot_id), None) = (adopted(o, &draft.steps), &power.started_boot_id) {
+        power.started_boot_id = Some(boot_id);
+    }
+    if let Some(Disruptive::Power(order)) = &draft.disruptive {
+        recorded(order, &mut power, status, now);
+    }
+    status.power = Some(power);
+}
+
+/// The record of an action, written before it is sent.
+fn recorded(order: &PowerOrder, power: &mut PowerStatus, status: &mut BareMetalMachineStatus, now: Timestamp) {
+    power.last_action = Some(power::action_name(order.action).to_owned());
+    power.last_action_at = Some(MicroTime(now));
+    if order.started_boot_id.is_some() {
+        power.started_boot_id = order.started_boot_id.clone();
+    }
+    if let Some(restart) = order.restart {
+        status.last_restart_at = Some(Time(restart));
+    }
+    if order.action != PowerAction::SoftOff {
+        status.power_on_attempts = order.attempts;
+    }
+}
+
+/// A host that runs with everything presented although no start of ours is recorded: the record was lost. It is left alone.
+fn adopted(o: &Observed, steps: &Steps) -> Option<String> {
+    let hardware = *claim::held(o).first()?;
+    let host = claim::host(o, hardware).ok()?;
+    let on = power::reading(o) == Reading::Fresh(PowerState::On);
+    let presented = steps.done(Step::PoweredOn) && steps.done(Step::DisksAttached) && steps.done(Step::NicsAttached);
+    (on && presented && !host.shares_power()).then(|| host.boot_id().map(str::to_owned)).flatten()
+}
+
+/// What has become so since the last status.
+fn tell(o: &Observed, before: &BareMetalMachineStatus, after: &BareMetalMachineStatus, ready: &Outcome) -> Vec<Told> {
+    let mut all = Vec::new();
+    let became = |type_: &str| conditions::is_true(&after.conditions, type_) && !conditions::is_true(&before.conditions, type_);
+    if became(conditions::HARDWARE_CLAIMED) {
+        all.push(Told::HardwareClaimed { hardware: after.hardware_name.clone().unwrap_or_default() });
+    }
+    for row in &after.disks {
+        let old = before.disks.iter().find(|old| old.name == row.name).map(|old| old.phase).unwrap_or_default();
+        let dpu = row.dpu_name.clone().unwrap_or_default();
+        if old == AttachPhase::Pending && !matches!(row.phase, AttachPhase::Pending | AttachPhase::Failed) {
+            let claim = row.claim_name.clone().unwrap_or_default();
+            all.push(Told::VolumeCloned { disk: row.name.clone(), claim });
+        }
+        if old != AttachPhase::Attached && row.phase == AttachPhase::Attached {
+            all.push(Told::DiskAttached { disk: row.name.clone(), dpu });
+        }
+    }
+    for row in &after.interfaces {
+        let old = before.interfaces.iter().find(|old| old.name == row.name).map(|old| old.phase).unwrap_or_default();
+        if old != AttachPhase::Attached && row.phase == AttachPhase::Attached {
+            let dpu = row.dpu_name.clone().unwrap_or_default();
+            all.push(Told::NicAttached { interface: row.name.clone(), dpu });
+        }
+    }
+    if became(conditions::GUEST_REACHABLE)
+        && let Some((interface, address)) = answered(o)
+    {
+        all.push(Told::Reachable { interface, address });
+    }
+    let old_reason = conditions::get(&before.conditions, conditions::READY).map(|c| c.reason.as_str());
+    if let Some(reason) = ready.reason().filter(|reason| old_reason != Some(reason.name())) {
+        match reason.kind() {
+            ReasonKind::Failed => all.push(Told::Failed { reason: reason.name(), message: reason.message() }),
+            ReasonKind::Blocked => all.push(Told::Waiting { reason: reason.name(), message: reason.message() }),
+            ReasonKind::Waiting if !is_passing(reason) => {
+                all.push(Told::Waiting { reason: reason.name(), message: reason.message() });
+            }
+            ReasonKind::Waiting => {}
+        }
+    }
+    all
+}

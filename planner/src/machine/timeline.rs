@@ -1,0 +1,81 @@
+//! When each step began and ended: one entry per step, of the last start or change.
+
+use super::draft::Draft;
+use super::observed::Observed;
+use super::plan::Disruptive;
+use super::power;
+use super::steps::{Outcome, Step};
+use crate::host::PowerAction;
+use api::conditions;
+use api::machine::TimelineEntry;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+const POWER_ON_SENT: &str = "PowerOnSent";
+const FIRST_PACKET: &str = "FirstPacket";
+
+/// In the order in which they happen.
+const ORDER: [&str; 9] = [
+    conditions::HARDWARE_CLAIMED,
+    conditions::VOLUMES_READY,
+    conditions::DISKS_ATTACHED,
+    conditions::NICS_ATTACHED,
+    conditions::BOOT_CONFIGURED,
+    POWER_ON_SENT,
+    conditions::POWERED_ON,
+    FIRST_PACKET,
+    conditions::GUEST_REACHABLE,
+];
+
+pub(super) fn advance(o: &Observed, draft: &Draft, before: &[TimelineEntry], now: Timestamp) -> Vec<TimelineEntry> {
+    let mut entries = before.to_vec();
+    let starts = match &draft.disruptive {
+        Some(Disruptive::Power(order)) => matches!(order.action, PowerAction::On | PowerAction::WarmReset),
+        _ => false,
+    };
+    if starts {
+        entries.retain(|e| ![POWER_ON_SENT, FIRST_PACKET, conditions::GUEST_REACHABLE].contains(&e.step.as_str()));
+        entries.push(entry(POWER_ON_SENT, Some(now), Some(now)));
+    }
+    for step in Step::ALL {
+        step_of(&mut entries, step, draft.steps.get(step), now);
+    }
+    if let Some(at) = first_packet(o).filter(|_| !starts) {
+        let sent = entries.iter().find(|e| e.step == POWER_ON_SENT).and_then(|e| e.finished_at.clone());
+        if !entries.iter().any(|e| e.step == FIRST_PACKET) {
+            entries.push(entry(FIRST_PACKET, sent.map(|sent| sent.0), Some(at)));
+        }
+    }
+    entries.sort_by_key(|entry| ORDER.iter().position(|step| *step == entry.step));
+    entries
+}
+
+fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, now: Timestamp) {
+    let at = entries.iter().position(|entry| entry.step == step.condition());
+    match (outcome, at) {
+        (Outcome::Done, Some(at)) => {
+            entries[at].finished_at.get_or_insert(MicroTime(now));
+        }
+        (Outcome::Done, None) => entries.push(entry(step.condition(), Some(now), Some(now))),
+        // What cannot be seen for a moment has not begun anew.
+        (Outcome::Not(_), Some(at)) if entries[at].finished_at.is_some() => {
+            entries[at] = entry(step.condition(), Some(now), None);
+        }
+        (Outcome::Not(_), None) => entries.push(entry(step.condition(), Some(now), None)),
+        (Outcome::Not(_) | Outcome::Unseen(_) | Outcome::Off | Outcome::Later, _) => {}
+    }
+}
+
+fn first_packet(o: &Observed) -> Option<Timestamp> {
+    let started = power::record(o).at?;
+    let packets = o.nic_attachments.iter().filter_map(|a| a.status.as_ref()?.guest.as_ref()?.first_packet_at.as_ref());
+    packets.map(|at| at.0).filter(|at| *at > started).min()
+}
+
+fn entry(step: &str, started: Option<Timestamp>, finished: Option<Timestamp>) -> TimelineEntry {
+    TimelineEntry {
+        step: step.to_owned(),
+        started_at: started.map(MicroTime),
+        finished_at: finished.map(MicroTime),
+    }
+}

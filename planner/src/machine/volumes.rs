@@ -1,0 +1,270 @@
+//! The claim behind each disk: made from its source, bound, large enough.
+
+use super::draft::Draft;
+use super::observed::{ClaimSeen, ImageSeen, Observed, VolumeSeen, label, name, uid};
+use super::plan::{Action, ImportSnapshot, Target};
+use crate::reason::{Blocked, Failed, Reason, Waiting};
+use api::machine::{Disk, ImageKind, ImageReference};
+use api::quantity::{bytes, quantity};
+use api::{labels, names};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedObjectReference, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+
+/// A bound claim and its volume.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bound<'a> {
+    pub claim: &'a ClaimSeen,
+    pub volume: &'a VolumeSeen,
+}
+
+impl<'a> Bound<'a> {
+    pub fn claim_name(&self) -> &'a str {
+        name(&self.claim.claim.metadata)
+    }
+
+    pub fn target(&self) -> Target {
+        target(&self.claim.claim.metadata)
+    }
+
+    /// What the volume has now.
+    pub fn capacity(&self) -> Option<u64> {
+        capacity(&self.claim.claim)
+    }
+}
+
+pub(super) fn target(meta: &ObjectMeta) -> Target {
+    Target {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: name(meta).to_owned(),
+        uid: uid(meta).to_owned(),
+    }
+}
+
+pub(super) fn claim_name(o: &Observed, disk: &Disk) -> String {
+    match &disk.source.persistent_volume_claim {
+        Some(claim) => claim.claim_name.clone(),
+        None => names::claim(o.name(), &disk.name),
+    }
+}
+
+/// Labels of everything that is made for a machine.
+pub(super) fn own_labels(o: &Observed) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_VALUE.to_owned()),
+        (labels::MACHINE.to_owned(), o.name().to_owned()),
+        (labels::MACHINE_UID.to_owned(), o.uid().to_owned()),
+    ])
+}
+
+/// The disk's bound claim, or what it waits for. `growing`: expanded if the spec asks for more.
+pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Result<Bound<'a>, Reason> {
+    let claim_name = claim_name(o, disk);
+    let users_own = disk.source.persistent_volume_claim.is_some();
+    let Some(seen) = o.claims.get(&claim_name) else {
+        if users_own {
+            return Err(Blocked::ClaimMissing { claim: claim_name }.into());
+        }
+        return Err(create(o, disk, &claim_name, draft));
+    };
+    let claim = &seen.claim;
+    if !users_own && label(&claim.metadata, labels::MACHINE_UID) != Some(o.uid()) {
+        return Err(Blocked::ClaimNotOurs { claim: claim_name }.into());
+    }
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err(Waiting::ClaimBeingDeleted { claim: claim_name }.into());
+    }
+    let spec = claim.spec.as_ref();
+    if spec.and_then(|spec| spec.volume_mode.as_deref()) != Some("Block") {
+        return Err(Blocked::ClaimNotBlock { claim: claim_name }.into());
+    }
+    match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
+        Some("Bound") => {}
+        Some("Lost") => return Err(Blocked::ClaimLost { claim: claim_name }.into()),
+        _ => {
+            let class = spec.and_then(|spec| spec.storage_class_name.clone()).unwrap_or_else(|| "(default)".to_owned());
+            let message = seen.event.clone().unwrap_or_else(|| "its provisioner has not answered yet".to_owned());
+            return Err(Waiting::ClaimPending { claim: claim_name, class, message }.into());
+        }
+    }
+    if seen.not_csi {
+        return Err(Blocked::VolumeNotCsi { claim: claim_name }.into());
+    }
+    let volume = seen.volume.as_ref().ok_or(Waiting::Creating { what: format!("the volume of '{claim_name}'") })?;
+    if !users_own {
+        grow(disk, claim, draft);
+    }
+    Ok(Bound { claim: seen, volume })
+}
+
+/// Asks for the spec's size where it is more than the claim asks for.
+fn grow(disk: &Disk, claim: &PersistentVolumeClaim, draft: &mut Draft) {
+    let asked = disk.size.as_ref().and_then(bytes);
+    if let (Some(asked), Some(requested)) = (asked, requested(claim))
+        && asked > requested
+    {
+        draft.act(Action::ExpandClaim { target: target(&claim.metadata), size: quantity(asked) });
+    }
+}
+
+/// What a bound claim still lacks of the size that was asked for.
+pub(super) fn expanding(disk: &Disk, bound: Bound<'_>) -> Option<Reason> {
+    let asked = disk.size.as_ref().and_then(bytes)?;
+    let there = bound.capacity()?;
+    if asked <= there {
+        return None;
+    }
+    let status = bound.claim.claim.status.as_ref();
+    let message = status
+        .and_then(|status| status.conditions.as_ref()?.iter().find_map(|c| c.message.clone().filter(|m| !m.is_empty())))
+        .unwrap_or_else(|| format!("{} of {}", quantity(there).0, quantity(asked).0));
+    Some(Waiting::ClaimExpanding { claim: bound.claim_name().to_owned(), message }.into())
+}
+
+fn requested(claim: &PersistentVolumeClaim) -> Option<u64> {
+    bytes(claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")?)
+}
+
+fn capacity(claim: &PersistentVolumeClaim) -> Option<u64> {
+    bytes(claim.status.as_ref()?.capacity.as_ref()?.get("storage")?)
+}
+
+/// Where a new claim gets its contents and its defaults from.
+struct Source {
+    snapshot: Option<String>,
+    size: Option<u64>,
+    storage_class: Option<String>,
+}
+
+fn create(o: &Observed, disk: &Disk, claim_name: &str, draft: &mut Draft) -> Reason {
+    let source = match source(o, disk, draft) {
+        Ok(source) => source,
+        Err(reason) => return reason,
+    };
+    let asked = disk.size.as_ref().and_then(bytes);
+    if let (Some(asked), Some(needed)) = (asked, source.size)
+        && asked < needed
+    {
+        return Blocked::VolumeTooSmall {
+            disk: disk.name.clone(),
+            asked: quantity(asked).0,
+            needed: quantity(needed).0,
+        }
+        .into();
+    }
+    let Some(size) = asked.or(source.size) else {
+        let snapshot = source.snapshot.unwrap_or_default();
+        return Waiting::SnapshotNotReady { snapshot }.into();
+    };
+    let class = disk.storage_class_name.clone().or(source.storage_class);
+    draft.act(Action::CreateClaim(Box::new(claim(o, claim_name, size, class, source.snapshot))));
+    Waiting::Creating { what: format!("PersistentVolumeClaim '{claim_name}'") }.into()
+}
+
+fn claim(
+    o: &Observed,
+    claim_name: &str,
+    size: u64,
+    storage_class_name: Option<String>,
+    snapshot: Option<String>,
+) -> PersistentVolumeClaim {
+    let data_source_ref = snapshot.map(|name| TypedObjectReference {
+        api_group: Some("snapshot.storage.k8s.io".to_owned()),
+        kind: "VolumeSnapshot".to_owned(),
+        name,
+        namespace: None,
+    });
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(claim_name.to_owned()),
+            namespace: Some(o.namespace().to_owned()),
+            labels: Some(own_labels(o)),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            volume_mode: Some("Block".to_owned()),
+            storage_class_name,
+            data_source_ref,
+            resources: Some(VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), quantity(size))].into()),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn source(o: &Observed, disk: &Disk, draft: &mut Draft) -> Result<Source, Reason> {
+    if let Some(image) = &disk.source.image {
+        return from_image(o, image, draft);
+    }
+    if let Some(snapshot) = &disk.source.snapshot {
+        let size = ready_snapshot(o, &snapshot.name)?;
+        return Ok(Source { snapshot: Some(snapshot.name.clone()), size, storage_class: None });
+    }
+    Ok(Source { snapshot: None, size: None, storage_class: None })
+}
+
+/// The size that a clone has at least.
+fn ready_snapshot(o: &Observed, snapshot: &str) -> Result<Option<u64>, Reason> {
+    let seen = o.snapshots.get(snapshot).ok_or(Blocked::SnapshotMissing { snapshot: snapshot.to_owned() })?;
+    if seen.ready {
+        return Ok(seen.restore_size_bytes);
+    }
+    Err(match &seen.error {
+        Some(message) => Failed::SnapshotFailed { snapshot: snapshot.to_owned(), message: message.clone() }.into(),
+        None => Waiting::SnapshotNotReady { snapshot: snapshot.to_owned() }.into(),
+    })
+}
+
+fn from_image(o: &Observed, reference: &ImageReference, draft: &mut Draft) -> Result<Source, Reason> {
+    let kind = match reference.kind {
+        ImageKind::MachineImage => "MachineImage",
+        ImageKind::ClusterMachineImage => "ClusterMachineImage",
+    };
+    let title = format!("{kind} '{}'", reference.name);
+    let key = (reference.kind, reference.name.clone());
+    let image = o.images.get(&key).ok_or(Blocked::ImageMissing { image: title })?;
+    if !image.ready {
+        let message = image.message.clone();
+        return Err(Waiting::ImageNotReady { image: reference.name.clone(), message }.into());
+    }
+    let snapshot = match reference.kind {
+        ImageKind::MachineImage => image.snapshot_name.clone(),
+        ImageKind::ClusterMachineImage => imported(o, reference, image, draft)?,
+    };
+    let size = (image.size_bytes > 0).then_some(image.size_bytes);
+    Ok(Source { snapshot: Some(snapshot), size, storage_class: image.storage_class.clone() })
+}
+
+/// Data sources across namespaces are off: a snapshot in the machine's namespace, of the same content.
+fn imported(o: &Observed, reference: &ImageReference, image: &ImageSeen, draft: &mut Draft) -> Result<String, Reason> {
+    let name = import_name(&reference.name, &image.uid);
+    if o.snapshots.contains_key(&name) {
+        return ready_snapshot(o, &name).map(|_| name);
+    }
+    let content = image.content.clone().ok_or(Waiting::SnapshotNotReady { snapshot: image.snapshot_name.clone() })?;
+    draft.act(Action::ImportSnapshot(ImportSnapshot {
+        name: name.clone(),
+        namespace: o.namespace().to_owned(),
+        content,
+        image_uid: image.uid.clone(),
+    }));
+    Err(Waiting::Creating { what: format!("VolumeSnapshot '{name}'") }.into())
+}
+
+/// The name of a cluster image's snapshot in a user's namespace.
+pub fn import_name(image: &str, image_uid: &str) -> String {
+    let readable: String = image.chars().take(200).collect();
+    format!("metalplane-{}-{}", readable.trim_end_matches(['-', '.']), names::short(image_uid, 8))
+}
+
+/// The quantity of a bound volume, for an attachment's `size`.
+pub(super) fn size(bound: Bound<'_>) -> Option<Quantity> {
+    bound.capacity().map(quantity)
+}

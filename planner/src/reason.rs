@@ -1,0 +1,198 @@
+//! Why nothing is done, or not yet: a closed set.
+//!
+//! A variant's name is the reason of a condition, the label of a metric and what `bmctl explain` looks up; its message is
+//! for people and names the object; its next step, where a person can do something, is a command.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($(#[$meta:meta])* $name:ident {
+        $( $variant:ident { $($field:ident: $type:ty),* } $message:literal $(, next $next:literal)?; )*
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum $name { $( $variant { $($field: $type),* }, )* }
+
+        impl $name {
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($variant)),*];
+
+            pub fn name(&self) -> &'static str {
+                match self { $( Self::$variant { .. } => stringify!($variant), )* }
+            }
+
+            #[allow(unused_variables)]
+            pub fn message(&self) -> String {
+                match self { $( Self::$variant { $($field),* } => format!($message), )* }
+            }
+
+            /// What a person can do about it.
+            #[allow(unused_variables)]
+            pub fn next(&self) -> Option<String> {
+                match self { $( Self::$variant { $($field),* } => None$(.or_else(|| Some(format!($next))))?, )* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Something else is under way; it goes on by itself.
+    Waiting {
+        HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of the other machine, or choose another spec.hardware";
+        NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "bmctl get hardware";
+        HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
+        DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
+        DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu confirm-down {dpu}";
+        DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host";
+        ImageNotReady { image: String, message: String } "image '{image}' is not ready: {message}", next "kubectl get mi,cmi";
+        SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
+        ClaimPending { claim: String, class: String, message: String } "PersistentVolumeClaim '{claim}' (StorageClass {class}) is not bound: {message}", next "kubectl describe pvc {claim}";
+        ClaimBeingDeleted { claim: String } "PersistentVolumeClaim '{claim}' is being deleted; a new one is made once it is gone";
+        ClaimExpanding { claim: String, message: String } "PersistentVolumeClaim '{claim}' is being expanded: {message}", next "kubectl describe pvc {claim}";
+        VolumeInUse { claim: String, by: String } "the volume of claim '{claim}' is used by {by}";
+        VolumeHeld { claim: String, by: String } "the volume of claim '{claim}' is held by {by}";
+        VNicHeld { vnic: String, by: String } "VNic '{vnic}' is held by {by}";
+        VNicBeingDeleted { vnic: String } "VNic '{vnic}' is being deleted";
+        Creating { what: String } "{what} is being made";
+        Attaching { what: String, dpu: String, message: String } "{what} is being presented by Dpu '{dpu}'{message}";
+        Detaching { what: String, dpu: String } "{what} is being taken away by Dpu '{dpu}'";
+        HostStillOn { hardware: String } "host '{hardware}' was on when it was claimed; it is powered off before a disk is shown to it";
+        BmcReading { hardware: String } "the BMC of '{hardware}' is being read";
+        AttachmentsFirst { } "power waits until every disk and interface is presented";
+        BootOrderSetting { hardware: String } "the boot order of '{hardware}' is being set";
+        PoweringOn { hardware: String } "power-on was sent to '{hardware}'";
+        Resetting { hardware: String } "a warm reset was sent to '{hardware}'";
+        GuestPoweredOff { attempt: u32, seconds: i64 } "the guest powered itself off; power-on number {attempt} in {seconds} s", next "bmctl stop, if it shall stay off";
+        ShuttingDown { hardware: String, seconds: i64 } "the guest was asked to power itself off; its power is taken in {seconds} s";
+        PoweringOff { hardware: String } "power-off was sent to '{hardware}'";
+        GuestSilent { interface: String } "the guest has not answered on interface '{interface}' yet", next "bmctl console, to see what the guest does";
+        VolumeReleasing { volume: String } "the hold on volume '{volume}' is being given back";
+    }
+}
+
+reasons! {
+    /// Somebody has to change something.
+    Blocked {
+        Paused { } "the annotation metalplane.io/paused is set: nothing is written to the BMC or the DPU", next "kubectl annotate bmm NAME metalplane.io/paused-";
+        HardwareMissing { hardware: String } "there is no Hardware '{hardware}' in the inventory", next "kubectl get hardware -A";
+        NoPolicy { hardware: String, namespace: String } "no HardwarePolicy lets namespace '{namespace}' claim Hardware '{hardware}'", next "kubectl get hardwarepolicies -A";
+        NoHardwareFits { summary: String } "no Hardware fits: {summary}", next "kubectl get hardware -A --show-labels";
+        HardwareHasNoBmc { hardware: String } "Hardware '{hardware}' has no spec.bmcRef to a bmc.tinkerbell.org Machine";
+        HardwareHasNoDpu { hardware: String } "no Dpu has spec.hardwareRef.name: {hardware}", next "kubectl patch dpu NAME --type merge -p '{{\"spec\":{{\"hardwareRef\":{{\"name\":\"{hardware}\"}}}}}}'";
+        DpuNotApproved { dpu: String } "Dpu '{dpu}' is not approved", next "kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"approved\":true}}}}'";
+        DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance and takes no new machine";
+        DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' cannot present this machine: {message}";
+        ImageMissing { image: String } "there is no {image}", next "kubectl get mi,cmi";
+        SnapshotMissing { snapshot: String } "there is no VolumeSnapshot '{snapshot}' in this namespace", next "kubectl get volumesnapshots";
+        ClaimMissing { claim: String } "there is no PersistentVolumeClaim '{claim}' in this namespace", next "kubectl get pvc";
+        ClaimNotOurs { claim: String } "PersistentVolumeClaim '{claim}' exists but was not made for this machine", next "use it with source.persistentVolumeClaim, or delete it: kubectl delete pvc {claim}";
+        ClaimNotBlock { claim: String } "PersistentVolumeClaim '{claim}' must have volumeMode: Block";
+        ClaimLost { claim: String } "PersistentVolumeClaim '{claim}' has lost its volume", next "kubectl describe pvc {claim}";
+        VolumeNotCsi { claim: String } "the volume of claim '{claim}' is not a CSI volume";
+        VolumeTooSmall { disk: String, asked: String, needed: String } "disk '{disk}': size {asked} is below the {needed} of its source; write size: {needed} or more";
+        NoConnector { claim: String, driver: String, dpu: String } "Dpu '{dpu}' cannot connect volumes of CSI driver '{driver}' (claim '{claim}')", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
+        SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
+        AddressOutsideSubnet { interface: String, address: String, cidr: String } "interface '{interface}': address {address} is not in {cidr}";
+        AddressTaken { interface: String, address: String, vnic: String } "interface '{interface}': address {address} belongs to VNic '{vnic}'", next "kubectl get vnic";
+        VNicMissing { vnic: String } "there is no VNic '{vnic}' in this namespace", next "kubectl get vnic";
+        VNicNotOurs { vnic: String } "VNic '{vnic}' exists but was not made for this machine", next "use it with interfaces[].vnic, or delete it: kubectl delete vnic {vnic}";
+        SecretMissing { secret: String, key: String } "Secret '{secret}' with key '{key}' is not in this namespace", next "kubectl get secret {secret}";
+        BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}";
+        BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; update the Secret that its bmc.tinkerbell.org Machine names, it is read again at once";
+        NoBootOption { hardware: String } "the BMC of '{hardware}' names no boot option for the DPU's boot slot and takes no continuous override", next "annotate the Hardware with metalplane.io/boot-option: NAME-OR-REFERENCE";
+        ResizeNeedsPowerCycle { disk: String } "disk '{disk}' has its new size after the next power cycle", next "bmctl stop NAME && bmctl start NAME";
+        DpuRestarted { dpu: String } "Dpu '{dpu}' restarted under the running host", next "bmctl restart NAME";
+    }
+}
+
+reasons! {
+    /// It was tried and did not work; it is tried again with back-off.
+    Failed {
+        BmcUnreachable { hardware: String, message: String } "the BMC of '{hardware}' does not answer: {message}";
+        BmcFailed { hardware: String, message: String } "the BMC of '{hardware}' failed: {message}";
+        PowerNotTaken { hardware: String, action: String, attempts: u32 } "'{hardware}' was sent {action} and did not follow ({attempts} times)";
+        BootOrderNotTaken { hardware: String } "the BMC of '{hardware}' accepted the boot order but does not show it";
+        SnapshotFailed { snapshot: String, message: String } "VolumeSnapshot '{snapshot}' failed: {message}", next "kubectl describe volumesnapshot {snapshot}";
+        AttachFailed { what: String, dpu: String, message: String } "Dpu '{dpu}' cannot present {what}: {message}";
+    }
+}
+
+/// Any of the three.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    Waiting(Waiting),
+    Blocked(Blocked),
+    Failed(Failed),
+}
+
+impl Reason {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Waiting(reason) => reason.name(),
+            Self::Blocked(reason) => reason.name(),
+            Self::Failed(reason) => reason.name(),
+        }
+    }
+
+    pub fn message(&self) -> String {
+        match self {
+            Self::Waiting(reason) => reason.message(),
+            Self::Blocked(reason) => reason.message(),
+            Self::Failed(reason) => reason.message(),
+        }
+    }
+
+    pub fn next(&self) -> Option<String> {
+        match self {
+            Self::Waiting(reason) => reason.next(),
+            Self::Blocked(reason) => reason.next(),
+            Self::Failed(reason) => reason.next(),
+        }
+    }
+
+    pub fn kind(&self) -> ReasonKind {
+        match self {
+            Self::Waiting(_) => ReasonKind::Waiting,
+            Self::Blocked(_) => ReasonKind::Blocked,
+            Self::Failed(_) => ReasonKind::Failed,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReasonKind {
+    Waiting,
+    Blocked,
+    Failed,
+}
+
+/// The kind of a reason that stands in a condition.
+pub fn kind_of(name: &str) -> Option<ReasonKind> {
+    [(ReasonKind::Waiting, Waiting::NAMES), (ReasonKind::Blocked, Blocked::NAMES), (ReasonKind::Failed, Failed::NAMES)]
+        .into_iter()
+        .find(|(_, names)| names.contains(&name))
+        .map(|(kind, _)| kind)
+}
+
+impl From<Waiting> for Reason {
+    fn from(reason: Waiting) -> Self {
+        Self::Waiting(reason)
+    }
+}
+
+impl From<Blocked> for Reason {
+    fn from(reason: Blocked) -> Self {
+        Self::Blocked(reason)
+    }
+}
+
+impl From<Failed> for Reason {
+    fn from(reason: Failed) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name(), self.message())
+    }
+}
