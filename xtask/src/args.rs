@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::test;
+use crate::{image, test};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -20,6 +20,16 @@ pub(crate) enum Task {
     },
     /// Check which folder depends on which (docs/design/architecture.md)
     Layers,
+    /// Write container images (OCI layout, one tar each) and print their paths
+    Image(image::Options),
+    /// Run the third-party judges; reports are left in target/judges
+    Judges {
+        /// Only this one
+        name: Option<String>,
+    },
+    /// Get the packages that tests need, as root, and print where their programs are
+    #[command(hide = true)]
+    Prepare,
     /// Run every check and test; ends with `N passed, N failed, N skipped`
     Test(test::Options),
 }

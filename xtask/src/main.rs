@@ -3,13 +3,17 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`crds`] | the definitions of `api` as YAML in the chart |
+//! | [`judges`] | programs of others that say whether we keep to their specification |
 //! | [`layers`] | which folder may depend on which |
+//! | [`image`] | container images of our programs and the sidecars |
 //! | [`test`] | the whole test run and its report |
 //!
 //! `cargo xtask --help` lists the commands; `make` calls them.
 
 mod args;
 mod crds;
+mod image;
+mod judges;
 mod layers;
 mod test;
 
@@ -33,6 +37,9 @@ fn run() -> Result<ExitCode> {
     match args::read() {
         Task::Crds { check } => crds::run(&root, check),
         Task::Layers => layers::run(&root),
+        Task::Image(options) => image::run(&root, &options),
+        Task::Judges { name } => return judges::run(&root, name.as_deref()),
+        Task::Prepare => test::prepare(),
         Task::Test(options) => return test::run(&root, &options),
     }
     .map(|()| ExitCode::SUCCESS)

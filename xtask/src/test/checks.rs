@@ -1,7 +1,9 @@
 //! Checks of the text: each counts as one test.
 
 use super::Options;
+use super::prepare;
 use super::report::Report;
+use super::running::Environment;
 use crate::{crds, layers};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
@@ -28,6 +30,30 @@ pub(super) fn run(root: &Path, options: &Options, report: &mut Report) {
         check(report, "licences", &|| cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"]));
     } else {
         report.skipped("check", "licences", "cargo-deny is not installed (`cargo install cargo-deny`)");
+    }
+}
+
+/// What tests need from outside. Without it most tests that need it are skipped, each with its reason.
+pub(super) fn needs(root: &Path, report: &mut Report) -> Environment {
+    let start = Instant::now();
+    eprintln!("check: programs");
+    if Command::new("go").arg("version").output().is_ok() {
+        let done = prepare::programs(root).map_err(|error| format!("{error:#}"));
+        report.check("programs", done, start.elapsed());
+    } else {
+        report.skipped("check", "programs", "Go is missing: install Go 1.26 or newer (https://go.dev/dl)");
+    }
+    eprintln!("check: packages");
+    let start = Instant::now();
+    match prepare::packages() {
+        Ok(environment) => {
+            report.check("packages", Ok(()), start.elapsed());
+            environment
+        }
+        Err(error) => {
+            report.skipped("check", "packages", &format!("{error:#}"));
+            Environment::new()
+        }
     }
 }
 

@@ -10,11 +10,14 @@
 mod binaries;
 mod checks;
 mod libtest;
+mod prepare;
 mod report;
 mod running;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+pub(crate) use prepare::print as prepare;
 use report::Report;
+pub(crate) use report::{Case, Outcome};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -46,10 +49,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     if !options.no_checks {
         checks::run(root, options, &mut report);
     }
+    let environment = checks::needs(root, &mut report);
     match binaries::build(root, options) {
         Ok(binaries) => {
             for binary in &binaries {
-                report.extend(running::run(binary, options.filter.as_deref()));
+                report.extend(running::run(binary, &environment, options.filter.as_deref()));
             }
             report.extend(running::doc_tests(root, options));
         }
@@ -57,4 +61,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     }
     report.print();
     Ok(if report.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Builds and runs one test binary of one package, with all that it needs.
+pub(crate) fn binary(root: &Path, package: &str, target: &str) -> Result<Vec<Case>> {
+    prepare::programs(root)?;
+    let environment = prepare::packages()?;
+    let options = Options { package: vec![package.to_owned()], no_checks: true, filter: None };
+    let binaries = binaries::build(root, &options)?;
+    let found = binaries.iter().find(|binary| binary.target == target);
+    let binary = found.with_context(|| format!("the package {package} has no test {target}"))?;
+    Ok(running::run(binary, &environment, None))
 }

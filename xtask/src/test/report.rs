@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Failed,
     Skipped(String),
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(crate) struct Case {
     pub(super) binary: String,
-    pub(super) name: String,
-    pub(super) outcome: Outcome,
+    pub(crate) name: String,
+    pub(crate) outcome: Outcome,
     pub(super) time: Duration,
     pub(super) output: String,
 }

@@ -5,6 +5,7 @@ use super::binaries::Binary;
 use super::libtest::Reader;
 use super::report::{Case, Outcome, seconds};
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -19,21 +20,24 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A test that took longer is shown when it ends.
 const LONG: Duration = Duration::from_secs(1);
 
+/// Where programs are found that tests start.
+pub(super) type Environment = BTreeMap<String, String>;
+
 enum Line {
     Output(String),
     Error(String),
 }
 
-pub(super) fn run(binary: &Binary, filter: Option<&str>) -> Vec<Case> {
+pub(super) fn run(binary: &Binary, environment: &Environment, filter: Option<&str>) -> Vec<Case> {
     let name = binary.name();
     let began = Instant::now();
-    match listed(binary, filter) {
+    match listed(binary, environment, filter) {
         Ok(tests) if tests.is_empty() => Vec::new(),
         Ok(tests) => {
             let threads =
                 if binary.is_end_to_end() { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
             eprintln!("{name}: {} tests", tests.len());
-            let mut command = command(binary);
+            let mut command = command(binary, environment);
             command.args(["--show-output", "--color=never", &format!("--test-threads={threads}")]).args(filter);
             let reader = Reader::new(name, Some(tests), threads, began);
             follow(command, reader)
@@ -58,16 +62,17 @@ pub(super) fn doc_tests(root: &Path, options: &Options) -> Vec<Case> {
 
 /// A test binary as cargo would start it; as root if that can be had, because clusters, switches and virtual servers
 /// need it. What cannot be had is skipped by the tests themselves, with the reason.
-fn command(binary: &Binary) -> Command {
+fn command(binary: &Binary, environment: &Environment) -> Command {
     let mut command = if needs_sudo() { Command::new("sudo") } else { Command::new(&binary.program) };
     let folder = binary.folder.to_string_lossy().into_owned();
-    let mut variables =
-        vec![("CARGO_MANIFEST_DIR".to_owned(), folder), ("CARGO_PKG_NAME".to_owned(), binary.package.clone())];
+    let mut variables = environment.clone();
+    variables.insert("CARGO_MANIFEST_DIR".to_owned(), folder);
+    variables.insert("CARGO_PKG_NAME".to_owned(), binary.package.clone());
     variables.extend(binary.programs.iter().map(|(name, path)| (name.clone(), path.to_string_lossy().into_owned())));
     if needs_sudo() {
         // sudo clears the environment.
-        variables.extend(KEPT.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
-        command.arg("env").args(variables.iter().map(|(name, value)| format!("{name}={value}"))).arg(&binary.program);
+        command.arg("env").args(kept().into_iter().map(|(name, value)| format!("{name}={value}")));
+        command.args(variables.iter().map(|(name, value)| format!("{name}={value}"))).arg(&binary.program);
     } else {
         command.envs(variables);
     }
@@ -76,9 +81,12 @@ fn command(binary: &Binary) -> Command {
 }
 
 /// What a test that runs as root takes over from its caller.
-const KEPT: [&str; 5] = ["PATH", "HOME", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
+pub(super) fn kept() -> Vec<(&'static str, String)> {
+    let names = ["PATH", "HOME", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
+    names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()
+}
 
-fn needs_sudo() -> bool {
+pub(super) fn needs_sudo() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         !nix::unistd::geteuid().is_root()
@@ -86,8 +94,9 @@ fn needs_sudo() -> bool {
     })
 }
 
-fn listed(binary: &Binary, filter: Option<&str>) -> Result<Vec<String>> {
-    let done = command(binary).args(["--list", "--format=terse"]).args(filter).output().context("start it")?;
+fn listed(binary: &Binary, environment: &Environment, filter: Option<&str>) -> Result<Vec<String>> {
+    let done =
+        command(binary, environment).args(["--list", "--format=terse"]).args(filter).output().context("start it")?;
     ensure!(done.status.success(), "--list: {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())

@@ -1,0 +1,176 @@
+//! `cargo xtask image`: container images of our programs and of the sidecars that we build, one file each.
+//!
+//! An image is the static program and nothing else. Its tag carries the digest of its content (`dev-<12 digits>`), so a
+//! changed program has a new reference, a node imports only what it lacks, and a DaemonSet rolls when its program
+//! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
+
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::oci;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Names of images (controller, dpu-agent, csi, csi-provisioner, …); none: all
+    names: Vec<String>,
+    /// Where the images go
+    #[arg(long, default_value = "target/images")]
+    out: PathBuf,
+}
+
+/// Who builds the program.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Source {
+    /// cargo: a package and program of the image's name.
+    Cargo,
+    /// `tools/build.sh` with this module.
+    Go(&'static str),
+}
+
+struct Image {
+    name: &'static str,
+    source: Source,
+    /// Its key below `images` in the chart's values.
+    value: &'static str,
+}
+
+const IMAGES: [Image; 7] = [
+    Image { name: "controller", source: Source::Cargo, value: "controller" },
+    Image { name: "dpu-agent", source: Source::Cargo, value: "agent" },
+    Image { name: "csi", source: Source::Cargo, value: "csi" },
+    Image { name: "csi-provisioner", source: Source::Go("provisioner"), value: "provisioner" },
+    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer" },
+    Image { name: "csi-snapshotter", source: Source::Go("kubernetes"), value: "snapshotter" },
+    Image { name: "snapshot-controller", source: Source::Go("kubernetes"), value: "snapshotController" },
+];
+
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    let chosen = choose(&options.names)?;
+    let out = root.join(&options.out);
+    let programs = build(root, &chosen)?;
+    let mut values = BTreeMap::new();
+    for image in chosen {
+        let tar = out.join(format!("{}.tar", image.name));
+        let reference = write(image.name, &programs[image.name], &tar)?;
+        values.insert(image.value, reference);
+        println!("{}", tar.display());
+    }
+    let text = serde_saphyr::to_string(&json!({"images": values})).context("write the chart's values")?;
+    fs::write(out.join("values.yaml"), text).with_context(|| format!("write {}", out.join("values.yaml").display()))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Image>> {
+    if names.is_empty() {
+        return Ok(IMAGES.iter().collect());
+    }
+    let known = || IMAGES.map(|image| image.name).join(", ");
+    let find = |name: &String| IMAGES.iter().find(|image| image.name == *name);
+    names.iter().map(|name| find(name).with_context(|| format!("no image {name:?}; there are {}", known()))).collect()
+}
+
+/// Builds the programs of the images; gives the path of each.
+fn build(root: &Path, images: &[&Image]) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let mut programs = BTreeMap::new();
+    let ours: Vec<&'static str> =
+        images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name).collect();
+    if !ours.is_empty() {
+        programs.extend(cargo(root, &ours)?);
+    }
+    for image in images {
+        if let Source::Go(module) = image.source {
+            let mut script = Command::new(root.join("tools/build.sh"));
+            let done = script.arg(module).stderr(Stdio::inherit()).output().context("run tools/build.sh")?;
+            ensure!(done.status.success(), "tools/build.sh {module}: {} (its output is above)", done.status);
+            let folder = PathBuf::from(String::from_utf8_lossy(&done.stdout).trim());
+            programs.insert(image.name, folder.join(image.name));
+        }
+    }
+    Ok(programs)
+}
+
+/// The same profile and flags as everything else: what is tested is what is put in the image.
+fn cargo(root: &Path, names: &[&'static str]) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).args(["build", "--bins", "--message-format=json-render-diagnostics"]);
+    let packages = names.iter().flat_map(|name| ["--package", name]);
+    let mut child = cargo.args(packages).stdout(Stdio::piped()).spawn().context("start cargo build")?;
+    let mut programs = BTreeMap::new();
+    for line in BufReader::new(child.stdout.take().context("cargo's output is a pipe")?).lines() {
+        let message: Value = serde_json::from_str(&line.context("read cargo's messages")?)?;
+        let built = names.iter().find(|name| message["target"]["name"] == **name);
+        if let (Some(name), Some(program)) = (built, message["executable"].as_str()) {
+            programs.insert(*name, PathBuf::from(program));
+        }
+    }
+    let status = child.wait().context("wait for cargo build")?;
+    ensure!(status.success(), "cargo build: {status} (its output is above)");
+    match names.iter().find(|name| !programs.contains_key(*name)) {
+        Some(name) => bail!("the package {name} has no program {name}"),
+        None => Ok(programs),
+    }
+}
+
+/// Writes an image unless the file is that very image already; gives its reference.
+fn write(name: &str, program: &Path, tar: &Path) -> Result<String> {
+    let inside = format!("/{name}");
+    let reference = format!("metalplane.io/{name}:dev-{}", &content(program, &inside)?[..12]);
+    if tar.exists() && oci::read_name(tar).is_ok_and(|present| present.reference == reference) {
+        return Ok(reference);
+    }
+    eprintln!("writing {reference}");
+    oci::write_image(tar, &reference, &[(program, &inside, 0o755)], &[&inside])?;
+    Ok(reference)
+}
+
+/// Digest of everything that goes into an image.
+fn content(program: &Path, inside: &str) -> Result<String> {
+    let mut digest = Sha256::new();
+    digest.update(inside);
+    let mut file = File::open(program).with_context(|| format!("read {}", program.display()))?;
+    std::io::copy(&mut file, &mut digest).with_context(|| format!("read {}", program.display()))?;
+    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_program_has_a_new_tag_and_an_unchanged_one_is_not_written_again() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (program, tar) = (folder.path().join("program"), folder.path().join("images/x.tar"));
+        fs::write(&program, "one").expect("written");
+        let first = write("x", &program, &tar).expect("image");
+        assert!(
+            first.starts_with("metalplane.io/x:dev-") && first.len() == "metalplane.io/x:dev-".len() + 12,
+            "{first}"
+        );
+        let stamp = fs::metadata(&tar).and_then(|meta| meta.modified()).expect("time");
+        assert_eq!(write("x", &program, &tar).expect("image"), first);
+        assert_eq!(fs::metadata(&tar).and_then(|meta| meta.modified()).expect("time"), stamp);
+        fs::write(&program, "two").expect("written");
+        let second = write("x", &program, &tar).expect("image");
+        assert_ne!(first, second);
+        assert_eq!(oci::read_name(&tar).expect("name").reference, second);
+    }
+
+    #[test]
+    fn the_charts_values_have_every_image() {
+        let values = include_str!("../../charts/metalplane/values.yaml");
+        let values: Value = serde_saphyr::from_str(values).expect("the chart's values");
+        for image in IMAGES {
+            assert!(values["images"][image.value].is_string(), "images.{} is not in the chart's values", image.value);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = choose(&["agent".to_owned()]).err().expect("refused").to_string();
+        assert!(error.contains("dpu-agent"), "{error}");
+    }
+}

@@ -1,0 +1,45 @@
+//! What tests need from outside: Debian packages, Go-built programs. Got once, kept in the user's cache.
+
+use super::running::needs_sudo;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Modules below tools/ whose programs tests run.
+const MODULES: [&str; 5] = ["tinkerbell", "kubernetes", "provisioner", "containerd", "helm"];
+
+/// Gets the packages of the sandbox; gives the environment in which their programs are found.
+pub(super) fn packages() -> Result<BTreeMap<String, String>> {
+    if needs_sudo() {
+        return as_root();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
+    let preflight = runtime.block_on(sandbox::preflight::run(true))?;
+    Ok(preflight.environment(&[]))
+}
+
+/// `cargo xtask prepare`: the same for a caller that is not root.
+pub(crate) fn print() -> Result<()> {
+    println!("{}", serde_json::to_string(&packages()?)?);
+    Ok(())
+}
+
+fn as_root() -> Result<BTreeMap<String, String>> {
+    let own = std::env::current_exe().context("find this program")?;
+    let mut sudo = Command::new("sudo");
+    sudo.arg("env").args(super::running::kept().into_iter().map(|(name, value)| format!("{name}={value}")));
+    let done = sudo.arg(own).arg("prepare").stderr(Stdio::inherit()).output().context("start sudo")?;
+    ensure!(done.status.success(), "sudo xtask prepare: {} (its output is above)", done.status);
+    serde_json::from_slice(&done.stdout).context("read what xtask prepare printed")
+}
+
+/// Builds every module of tools/.
+pub(super) fn programs(root: &Path) -> Result<()> {
+    for module in MODULES {
+        let mut script = Command::new(root.join("tools/build.sh"));
+        let status = script.arg(module).stdout(Stdio::null()).status().context("run tools/build.sh")?;
+        ensure!(status.success(), "tools/build.sh {module}: {status} (its output is above)");
+    }
+    Ok(())
+}
