@@ -53,15 +53,26 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let chosen = choose(&options.names)?;
     let out = root.join(&options.out);
     let programs = build(root, &chosen)?;
-    let mut values = BTreeMap::new();
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
-        let reference = write(image.name, &programs[image.name], &tar)?;
-        values.insert(image.value, reference);
+        write(image.name, &programs[image.name], &tar)?;
         println!("{}", tar.display());
     }
+    write_values(&out)
+}
+
+/// The references of every image in the folder, of this call or an earlier one.
+fn write_values(out: &Path) -> Result<()> {
+    let mut values = BTreeMap::new();
+    for image in IMAGES {
+        let tar = out.join(format!("{}.tar", image.name));
+        if tar.exists() {
+            values.insert(image.value, oci::read_name(&tar)?.reference);
+        }
+    }
     let text = serde_saphyr::to_string(&json!({"images": values})).context("write the chart's values")?;
-    fs::write(out.join("values.yaml"), text).with_context(|| format!("write {}", out.join("values.yaml").display()))
+    let path = out.join("values.yaml");
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Image>> {
