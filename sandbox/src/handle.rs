@@ -44,7 +44,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Self { nodes: names(&["dpu-1", "dpu-2", "node-1"]), servers: names(&["server-1", "server-2"]), server_memory_mib: 512, server_vcpus: 1, keep: false, program: None }
+        Self {
+            nodes: names(&["dpu-1", "dpu-2", "node-1"]),
+            servers: names(&["server-1", "server-2"]),
+            server_memory_mib: 512,
+            server_vcpus: 1,
+            keep: false,
+            program: None,
+        }
     }
 }
 
@@ -75,9 +82,7 @@ impl Sandbox {
         } else {
             command.arg("--end-with-stdin").stdin(Stdio::piped());
         }
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let own = child.id();
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {

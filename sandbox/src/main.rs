@@ -1,6 +1,7 @@
 //! The `sandbox` program; see the library's documentation.
 
 use std::future::Future;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
         )
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     // Fails only when a provider is installed already, and then there is one.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -29,7 +29,12 @@ pub async fn run_with_input<A: AsRef<OsStr>>(
 }
 
 /// Runs a prepared command.
-pub async fn finish(mut command: Command, input: Option<&str>) -> Result<String> {
+pub async fn finish(command: Command, input: Option<&str>) -> Result<String> {
+    finish_within(command, input, LIMIT).await
+}
+
+/// Runs a prepared command that may take longer than most.
+pub async fn finish_within(mut command: Command, input: Option<&str>, limit: Duration) -> Result<String> {
     let shown = shown(&command);
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let mut child = command
@@ -41,9 +46,9 @@ pub async fn finish(mut command: Command, input: Option<&str>) -> Result<String>
     if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
         stdin.write_all(text.as_bytes()).await.with_context(|| format!("`{shown}` did not read its input"))?;
     }
-    let output = tokio::time::timeout(LIMIT, child.wait_with_output())
+    let output = tokio::time::timeout(limit, child.wait_with_output())
         .await
-        .with_context(|| format!("`{shown}` did not end within {} s", LIMIT.as_secs()))??;
+        .with_context(|| format!("`{shown}` did not end within {} s", limit.as_secs()))??;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("`{shown}` failed ({}): {}", output.status, said.trim());

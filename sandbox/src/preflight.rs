@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
+use tokio::process::Command;
 
 use crate::outside;
 
@@ -20,7 +22,10 @@ enum How {
 }
 
 /// Command or file, the Debian package that has it, and how to get that.
-const NEEDED: &[(&str, &str, How)] = &[
+type Row = (&'static str, &'static str, How);
+
+/// What every sandbox needs.
+const NEEDED: &[Row] = &[
     ("ip", "iproute2", How::Install),
     ("mount", "mount", How::Install),
     ("losetup", "mount", How::Install),
@@ -32,9 +37,15 @@ const NEEDED: &[(&str, &str, How)] = &[
     ("ovsdb-tool", "openvswitch-switch", How::Unpack),
     ("ovs-vswitchd", "openvswitch-switch", How::Unpack),
     ("ovs-vsctl", "openvswitch-switch", How::Unpack),
+];
+
+/// The same for virtual servers.
+const NEEDED_BY_SERVERS: &[Row] = &[
     ("qemu-system-x86_64", "qemu-system-x86", How::Install),
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf", How::Install),
 ];
+
+const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
 
 /// Where commands are looked for.
 #[derive(Clone, Debug, Default)]
@@ -44,13 +55,17 @@ pub struct Preflight {
     unpacked: Option<PathBuf>,
 }
 
-/// Checks the table above and gets what is missing.
-pub async fn run() -> Result<Preflight> {
+/// Checks the tables above and gets what is missing.
+pub async fn run(with_servers: bool) -> Result<Preflight> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a sandbox needs root: it makes network namespaces, mounts and control groups");
     }
     let mut preflight = Preflight { path: search_path(), unpacked: None };
-    let missing = preflight.missing();
+    let mut needed = NEEDED.to_vec();
+    if with_servers {
+        needed.extend(NEEDED_BY_SERVERS);
+    }
+    let missing = preflight.missing(&needed);
     if missing.is_empty() {
         return Ok(preflight);
     }
@@ -70,7 +85,7 @@ pub async fn run() -> Result<Preflight> {
     if !install.is_empty() {
         install_packages(&install).await.with_context(|| explain(&missing))?;
     }
-    let still = preflight.missing();
+    let still = preflight.missing(&needed);
     if !still.is_empty() {
         bail!("{}", explain(&still));
     }
@@ -109,8 +124,8 @@ impl Preflight {
         files.find(|file| file.exists()).with_context(|| format!("no file {name} below /usr/share"))
     }
 
-    fn missing(&self) -> Vec<(&'static str, &'static str, How)> {
-        NEEDED.iter().filter(|(command, ..)| self.find(command).is_none()).copied().collect()
+    fn missing(&self, needed: &[Row]) -> Vec<Row> {
+        needed.iter().filter(|(command, ..)| self.find(command).is_none()).copied().collect()
     }
 
     fn use_unpacked(&mut self, root: PathBuf) {
@@ -130,7 +145,7 @@ fn search_path() -> Vec<PathBuf> {
     folders
 }
 
-fn explain(missing: &[(&str, &str, How)]) -> String {
+fn explain(missing: &[Row]) -> String {
     let commands: Vec<&str> = missing.iter().map(|row| row.0).collect();
     let mut packages: Vec<&str> = missing.iter().map(|row| row.1).collect();
     packages.dedup();
@@ -139,8 +154,19 @@ fn explain(missing: &[(&str, &str, How)]) -> String {
 
 /// What apt-get would do, without doing it: the names of the packages that it would add or change.
 async fn plan(packages: &[&str]) -> Result<Vec<String>> {
-    let args = ["-s", "install", "--no-install-recommends"].iter().chain(packages);
-    check_plan(&outside::run("apt-get", args).await?)
+    let simulate = || outside::run("apt-get", ["-s", "install", "--no-install-recommends"].iter().chain(packages));
+    let simulated = match simulate().await {
+        Ok(simulated) => simulated,
+        // A fresh machine has sources, but no lists of what they have.
+        Err(error) if format!("{error:#}").contains("Unable to locate package") => {
+            let mut update = Command::new("apt-get");
+            update.args(["-q", "update"]);
+            outside::finish_within(update, None, DOWNLOAD_LIMIT).await?;
+            simulate().await?
+        }
+        Err(error) => return Err(error),
+    };
+    check_plan(&simulated)
 }
 
 fn check_plan(simulated: &str) -> Result<Vec<String>> {
@@ -160,7 +186,7 @@ fn check_plan(simulated: &str) -> Result<Vec<String>> {
 async fn install_packages(packages: &[&str]) -> Result<()> {
     let planned = plan(packages).await?;
     eprintln!("installing {}", planned.join(" "));
-    let mut command = tokio::process::Command::new("apt-get");
+    let mut command = Command::new("apt-get");
     command.args(["install", "-y", "-q", "--no-install-recommends"]).args(packages);
     // RUNLEVEL: a package that has a service after all believes that the system is shutting down.
     command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
@@ -183,9 +209,10 @@ async fn unpack_packages(packages: &[&str]) -> Result<PathBuf> {
     eprintln!("unpacking {} into {}", planned.join(" "), root.display());
     let part = cache.join(format!(".debs-{key}.{}", std::process::id()));
     std::fs::create_dir_all(&part).with_context(|| format!("cannot create {}", part.display()))?;
-    let mut download = tokio::process::Command::new("apt-get");
-    download.arg("download").args(&planned).current_dir(&part).kill_on_drop(true);
-    outside::finish(download, None).await?;
+    let mut download = Command::new("apt-get");
+    // As root, apt-get would hand the download to a user who may not write to our cache.
+    download.args(["-o", "APT::Sandbox::User=root", "download"]).args(&planned).current_dir(&part);
+    outside::finish_within(download, None, DOWNLOAD_LIMIT).await?;
     for entry in std::fs::read_dir(&part)?.flatten() {
         let file = entry.path();
         if file.extension().is_some_and(|extension| extension == "deb") {

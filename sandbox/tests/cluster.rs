@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sandbox::Sandbox;
 use sandbox::cluster::cgroup::Cgroups;
 use sandbox::cluster::leftover;
@@ -14,6 +16,8 @@ use tokio::process::Command;
 
 const BUSYBOX: &str = "/usr/bin/busybox";
 const IMAGE: &str = "metalplane.local/busybox:1";
+/// Where a CSI driver mounts for kubelet to see.
+const PLUGINS: &str = "/var/lib/kubelet/plugins";
 const NODES: [&str; 3] = ["dpu-1", "dpu-2", "node-1"];
 
 fn missing() -> Option<String> {
@@ -42,9 +46,35 @@ async fn a_cluster_comes_up_works_and_leaves_nothing() {
     std::fs::remove_dir_all(&layout.dir).expect("the logs can go");
 }
 
+#[tokio::test]
+async fn what_a_killed_supervisor_leaves_is_cleaned_up() {
+    if let Some(reason) = missing() {
+        eprintln!("SKIP what_a_killed_supervisor_leaves_is_cleaned_up: {reason}");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_sandbox");
+    let options = Options {
+        nodes: vec!["node-1".into()],
+        servers: Vec::new(),
+        program: Some(program.into()),
+        ..Options::default()
+    };
+    let name = format!("k{}", std::process::id());
+    let sandbox = Sandbox::start(&name, options).await.expect("a sandbox");
+    let layout = sandbox.layout().clone();
+    let cgroups = Cgroups::detect().expect("control groups");
+    let supervisor = i32::try_from(sandbox.ready().supervisor).expect("a process id");
+    kill(Pid::from_raw(supervisor), Signal::SIGKILL).expect("killed");
+    assert_ne!(leftover::remains(&layout, &cgroups).await.expect("a look"), Vec::<String>::new());
+    output(Command::new(program).args(["down", "--name", &name])).await.expect("down cleans up");
+    assert_eq!(leftover::remains(&layout, &cgroups).await.expect("a look"), Vec::<String>::new());
+    std::fs::remove_dir_all(&layout.dir).expect("the logs can go");
+}
+
 async fn checks(sandbox: &Sandbox) -> Result<()> {
     image_is_imported_once(sandbox).await.context("load-image")?;
     pods_run_everywhere(sandbox).await.context("pods")?;
+    what_a_pod_mounts_reaches_its_node(sandbox).await.context("mounts")?;
     pods_reach_the_control_plane(sandbox).await.context("network of pods")?;
     guests_share_one_network(sandbox).await.context("VXLAN")?;
     processes_can_be_killed_and_started(sandbox).await.context("process control")?;
@@ -76,9 +106,16 @@ async fn pods_run_everywhere(sandbox: &Sandbox) -> Result<()> {
                     "containers": [{
                         "name": "probe", "image": IMAGE, "imagePullPolicy": "Never",
                         "command": ["/bin/busybox", "sh", "-c", "echo started; exec /bin/busybox sleep 100000"],
-                        "volumeMounts": [{"name": "pool", "mountPath": sandbox.ready().pool}],
+                        "securityContext": {"privileged": true},
+                        "volumeMounts": [
+                            {"name": "pool", "mountPath": sandbox.ready().pool},
+                            {"name": "plugins", "mountPath": PLUGINS, "mountPropagation": "Bidirectional"},
+                        ],
                     }],
-                    "volumes": [{"name": "pool", "hostPath": {"path": sandbox.ready().pool}}],
+                    "volumes": [
+                        {"name": "pool", "hostPath": {"path": sandbox.ready().pool}},
+                        {"name": "plugins", "hostPath": {"path": PLUGINS, "type": "DirectoryOrCreate"}},
+                    ],
                 },
             },
         },
@@ -100,6 +137,24 @@ async fn pods_run_everywhere(sandbox: &Sandbox) -> Result<()> {
     Ok(())
 }
 
+async fn what_a_pod_mounts_reaches_its_node(sandbox: &Sandbox) -> Result<()> {
+    let pod = pod_on(sandbox, "dpu-1").await?;
+    let at = format!("{PLUGINS}/volume");
+    let volume = sandbox.ready().pool.join("volume");
+    std::fs::File::create(&volume)?.set_len(320 << 20)?;
+    output(Command::new("mkfs.xfs").arg("-q").arg(&volume)).await?;
+    // A file system on a loop device on the pool: both must go with the sandbox though nobody unmounts it.
+    let (mkdir, mount) = (format!("/bin/busybox mkdir -p {at}"), "/bin/busybox mount -t xfs -o loop");
+    let script = format!("{mkdir} && {mount} {} {at}", volume.display());
+    in_pod(sandbox, &pod, &["sh", "-c", &script]).await?;
+    output(sandbox.enter("dpu-1").args(["mountpoint", "-q", &at])).await.context("not seen on the node")?;
+    let elsewhere = output(sandbox.enter("dpu-2").args(["mountpoint", "-q", &at])).await;
+    ensure!(elsewhere.is_err(), "a mount on dpu-1 is seen on dpu-2");
+    let here = std::fs::read_to_string("/proc/self/mountinfo")?;
+    ensure!(!here.contains(&at), "a mount on dpu-1 is seen on this machine");
+    Ok(())
+}
+
 async fn pods_reach_the_control_plane(sandbox: &Sandbox) -> Result<()> {
     let argv = [BUSYBOX, "nc", "-ll", "-p", "8000", "-e", BUSYBOX, "echo", "reached"];
     sandbox.spawn(&ProcessSpec::new("test/listener", argv).enter("cp")).await?;
@@ -115,6 +170,8 @@ async fn pods_reach_the_control_plane(sandbox: &Sandbox) -> Result<()> {
         let query = ["get", "pod", &pod_on(sandbox, other).await?, "-o", "jsonpath={.status.podIP}"].map(str::to_owned);
         let address = output(sandbox.kubectl().args(query)).await?;
         in_pod(sandbox, &pod, &["ping", "-c", "1", "-W", "3", &address]).await?;
+        // As the API server does when it asks an aggregated one.
+        output(sandbox.enter("cp").args(["ping", "-c", "1", "-W", "3", &address])).await?;
     }
     Ok(())
 }

@@ -102,9 +102,8 @@ impl Site {
         let servers = servers::write_configs(self);
         let boots = futures::future::try_join_all(self.nodes.iter().map(|node| node::boot(self, node)));
         let (_, boots, ()) = tokio::try_join!(control_plane::start(self), boots, async { servers })?;
-        servers::start(self)?;
         let joins = self.nodes.iter().zip(&boots).map(|(node, boot_id)| node::join(self, node, boot_id));
-        futures::future::try_join_all(joins).await?;
+        tokio::try_join!(futures::future::try_join_all(joins), servers::start(self))?;
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -51,12 +52,22 @@ fn config(site: &Site, server: &str) -> Result<Value> {
     Ok(config)
 }
 
-pub fn start(site: &Site) -> Result<()> {
+/// Starts every server and waits until its BMC answers. The hosts stay off.
+pub async fn start(site: &Site) -> Result<()> {
     let own = std::env::current_exe()?.display().to_string();
     for server in &site.servers {
         let config = site.layout.server_dir(server).join("config.json").display().to_string();
         let argv = [own.clone(), "virtual-server".into(), "--config".into(), config];
-        site.table.start(ProcessSpec::new(format!("{server}/virtual-server"), argv).enter(CONTROL_PLANE))?;
+        site.table.start(ProcessSpec::new(process_name(server), argv).enter(CONTROL_PLANE))?;
+    }
+    for server in &site.servers {
+        let bmc = (bmc_address(server)?, 443).into();
+        let answers = || async { site.dialer.connect(bmc).await.is_ok() };
+        site.table.until(&process_name(server), "its BMC answers", Duration::from_secs(20), answers).await?;
     }
     Ok(())
+}
+
+fn process_name(server: &str) -> String {
+    format!("{server}/virtual-server")
 }

@@ -72,7 +72,7 @@ pub async fn run(args: args::Run) -> Result<()> {
         .with_context(|| format!("sandbox {0} runs: end it with `sandbox down --name {0}`", layout.name))?;
     let end = Arc::new(Notify::new());
     watch_for_end(&args, end.clone())?;
-    let found = preflight::run().await?;
+    let found = preflight::run(args.servers.iter().any(|name| !name.is_empty())).await?;
     let programs = Programs::find(args.kubernetes.as_deref(), found).await?;
     let cgroups = Cgroups::detect()?;
     leftover::clean(&layout, &cgroups).await.context("cannot clean up after an earlier run")?;

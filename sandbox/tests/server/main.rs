@@ -1,7 +1,9 @@
 //! The virtual server, run as the program it is.
 //!
-//! `manners`: Redfish, faults, and slots while the host is off. `boots`: what a guest sees, by real boots.
+//! `manners`: Redfish, faults, and slots while the host is off. `conforms`: the ports' suites through the shipped
+//! drivers. `boots`: what a guest sees, by real boots.
 
 mod boots;
+mod conforms;
 mod manners;
 mod support;

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sandbox::guest::{self, Kind};
@@ -200,7 +201,9 @@ pub struct Namespace {
 impl Namespace {
     /// None without the right to make one.
     pub fn make(enter: &Path) -> Option<Namespace> {
-        let name = format!("mp-vs-test-{}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mp-vs-test-{}-{number}", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &name]).stderr(Stdio::null()).status().ok()?.success();
         if !made {
             return None;

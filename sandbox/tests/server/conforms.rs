@@ -1,11 +1,10 @@
 //! The virtual server behind the shipped drivers: its BMC and its slots socket keep what the ports promise.
 
-mod support;
-
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support::{Namespace, Server, missing_for_boot, one_at_a_time, skip};
 use async_trait::async_trait;
 use planner::host::PowerAction;
 use ports::conformance::{Sleep, bmc, emulation};
@@ -14,7 +13,6 @@ use ports::{Bmc, Emulation};
 use qemu::QemuEmulation;
 use redfish::{RedfishBmc, RedfishConfig, Secret};
 use serde_json::{Value, json};
-use support::{Namespace, Server, missing_for_boot, one_at_a_time, skip};
 
 /// A virtual server, its power as it is.
 struct Bench {
@@ -134,6 +132,6 @@ async fn the_slots_conform_off_and_on() {
     let Some(bench) = start("the_slots_conform_off_and_on") else { return };
     emulation::run(&bench).await;
     bench.bmc().power(PowerAction::On).await.expect("power on");
-    bench.server.wait_for_power("On", support::BOOT);
+    bench.server.wait_for_power("On", crate::support::BOOT);
     emulation::run(&bench).await;
 }
