@@ -4,8 +4,10 @@
 //! of this crate, act on the plan with one `match` and write status. See `docs/design/architecture.md`, rules 1 to 6.
 
 pub mod agent;
+pub mod dpu;
 pub mod exposure;
 pub mod host;
+pub mod image;
 pub mod machine;
 pub mod reason;
 pub mod seen;
