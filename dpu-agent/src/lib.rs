@@ -1,1 +1,91 @@
+//! The agent of one DPU: gather, validate, plan, act, write status.
+//!
+//! | file | what |
+//! |---|---|
+//! | `session.rs` | registers the Dpu, waits for approval, gets and renews this DPU's own identity |
+//! | `watch.rs` | the attachments of this DPU's namespace and its Dpu, as the API server tells of them |
+//! | `heartbeat.rs` | the Lease, each second, whatever else happens |
+//! | `observed.rs` | gather: what is exposed, connected, plugged and recorded |
+//! | `reconcile.rs` | the loop around `planner::agent::plan`, which validates and decides |
+//! | `act.rs`, `claim.rs`, `finish.rs` | one step each; `claim.rs` is step 7 of docs/design/fencing.md, `finish.rs` step 9 |
+//! | `record.rs`, `seed.rs` | files that a reboot forgets, below `--run-dir` |
+//! | `import/` | filling a volume from an URL: a task that is started and then observed |
+//! | `guest.rs` | a task that looks whether the guests behind our NICs answer |
+//! | `status.rs`, `dpu_status.rs` | what the user is told |
+//! | `serve.rs` | the same, to programs on this DPU |
+//!
+//! The agent is never in the data path. It ends without touching anything, and when it comes back it adopts what is
+//! there by (UID, epoch). Without the API server it keeps what the record names; see `planner::agent`.
+//!
+//! One thread: each wait is a task's, and file systems that may hang are the connectors' to guard.
 
+pub mod act;
+pub mod args;
+mod claim;
+pub mod cluster;
+mod dpu_status;
+mod finish;
+mod guest;
+mod heartbeat;
+pub mod import;
+mod observed;
+pub mod reconcile;
+pub mod record;
+pub mod seed;
+mod serve;
+pub mod session;
+mod status;
+mod watch;
+pub mod wire_up;
+
+use act::Actor;
+use anyhow::Context;
+use args::Args;
+use reconcile::Reconciler;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// The outside of this DPU, as `wire_up.rs` or a test puts it together.
+#[derive(Clone)]
+pub struct Ports {
+    pub emulation: Arc<dyn ports::Emulation>,
+    pub connectors: Vec<Arc<dyn ports::VolumeConnector>>,
+    pub switch: Arc<dyn ports::Switch>,
+}
+
+impl Ports {
+    pub fn connector(&self, driver: &str) -> Option<&Arc<dyn ports::VolumeConnector>> {
+        self.connectors.iter().find(|connector| connector.driver() == driver)
+    }
+}
+
+/// Runs until `shutdown`; ends without hiding anything.
+pub async fn run(args: &Args, ports: Ports, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let boot_id = std::fs::read_to_string(&args.boot_id_file)
+        .with_context(|| format!("cannot read the boot id from {}", args.boot_id_file.display()))?
+        .trim()
+        .to_owned();
+    anyhow::ensure!(!boot_id.is_empty(), "{} is empty: it has to hold the boot id", args.boot_id_file.display());
+    std::fs::create_dir_all(&args.run_dir).with_context(|| format!("cannot make {}", args.run_dir.display()))?;
+
+    let wake = Arc::new(Notify::new());
+    let actor = Actor::open(&args.node_name, &boot_id, &args.run_dir, ports, wake.clone())?;
+    tracing::info!(dpu = args.node_name, boot_id, adopted = actor.record.all().len(), "starting");
+
+    let (cluster, joined) = tokio::sync::watch::channel(None);
+    let desired = Arc::new(watch::Desired::new(wake.clone()));
+    let view = Arc::new(serve::View::new(&args.node_name, &boot_id));
+    let session = session::run(args, &cluster, desired.clone());
+    let server = serve::serve(args.run_dir.join("agent.sock"), view.clone());
+    let reconciler = Reconciler::new(actor, joined, desired, view);
+    tokio::select! {
+        result = session => result.context("the session with the API server ended"),
+        result = server => result.context("serving agent.sock"),
+        () = reconciler.run() => Ok(()),
+        () = shutdown => {
+            tracing::info!("ending: what is exposed stays exposed");
+            Ok(())
+        }
+    }
+}

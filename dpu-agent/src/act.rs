@@ -1,0 +1,185 @@
+//! One step, done. Each may be repeated, and each effect is observed before the next is planned.
+
+use crate::cluster::{Cluster, bounded};
+use crate::import::{Imports, Job};
+use crate::record::Record;
+use crate::seed::Seeds;
+use crate::status::Written;
+use crate::watch::Desired;
+use crate::{Ports, claim, finish};
+use anyhow::Context;
+use planner::agent::{Import, Nic, Presentation, Step, Volume};
+use planner::exposure::ExposureId;
+use ports::emulation::{Backend, DiskFunction, NicFunction};
+use ports::switch::SwitchPort;
+use ports::volume::Connection;
+use ports::{ErrorClass, PortError, VolumeConnector};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// All that a step needs but the API server.
+pub struct Actor {
+    pub dpu_name: String,
+    pub boot_id: String,
+    pub ports: Ports,
+    pub record: Record,
+    pub seeds: Seeds,
+    pub imports: Imports,
+    pub(crate) written: Written,
+    pub wake: Arc<Notify>,
+}
+
+/// The API server, once there is a session with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Server<'a> {
+    pub cluster: &'a Cluster,
+    pub desired: &'a Desired,
+}
+
+impl Actor {
+    pub fn open(
+        dpu_name: &str,
+        boot_id: &str,
+        run_dir: &Path,
+        ports: Ports,
+        wake: Arc<Notify>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            dpu_name: dpu_name.to_owned(),
+            boot_id: boot_id.to_owned(),
+            ports,
+            record: Record::open(run_dir.join("record"), boot_id).context("opening the record")?,
+            seeds: Seeds::open(run_dir.join("seeds")).context("opening the seeds")?,
+            imports: Imports::new(wake.clone()),
+            written: Written::default(),
+            wake,
+        })
+    }
+
+    pub(crate) async fn take(&self, step: &Step, server: Option<Server<'_>>) -> Result<(), PortError> {
+        let needs_server = || {
+            let message = format!("{}: there is no session with the API server", step.uid());
+            server.ok_or_else(|| PortError::new(ErrorClass::Unreachable, message))
+        };
+        match step {
+            Step::Claim { key, id } => claim::claim(self, needs_server()?, key, id).await,
+            Step::Connect { id, volume } => self.connect(id, volume).await,
+            Step::WriteSeed { id, secret } => self.write_seed(needs_server()?.cluster, id, secret).await,
+            Step::ExposeDisk { id, presentation, driver } => self.expose(id, presentation, driver.as_deref()).await,
+            Step::ExposeNic { id, nic } => {
+                let (id, mac, representor) = (id.clone(), nic.mac.clone(), nic.representor.clone());
+                self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, representor }).await
+            }
+            Step::Plug { id, nic } => self.ports.switch.plug(&switch_port(id, nic)).await,
+            Step::Resize { id, size_bytes } => self.ports.emulation.resize_disk(id, *size_bytes).await,
+            Step::StartImport { id, import } => self.start_import(id, import).await,
+            Step::StopImport { id } => {
+                self.imports.stop(&id.uid).await;
+                Ok(())
+            }
+            Step::Hide { id, kind } => self.ports.emulation.hide(id, *kind).await,
+            Step::Unplug { id } => self.ports.switch.unplug(id).await,
+            Step::Disconnect { id, driver } => self.connector(driver)?.disconnect(id).await,
+            Step::RemoveSeed { uid } => self.seeds.remove(uid).map_err(|e| file_error("removing the seed of", uid, &e)),
+            Step::Forget { uid } => self.forget(uid),
+            Step::Finish { key } => finish::finish(self, needs_server()?, key).await,
+        }
+    }
+
+    pub(crate) fn forget(&self, uid: &str) -> Result<(), PortError> {
+        self.record.remove(uid).map_err(|error| file_error("removing from the record", uid, &error))
+    }
+
+    pub(crate) fn connector(&self, driver: &str) -> Result<&Arc<dyn VolumeConnector>, PortError> {
+        let missing = || PortError::new(ErrorClass::NotFound, format!("no connector for volumes of {driver}"));
+        self.ports.connector(driver).ok_or_else(missing)
+    }
+
+    async fn connect(&self, id: &ExposureId, volume: &Volume) -> Result<(), PortError> {
+        let wanted = ports::volume::Volume {
+            driver: volume.driver.clone(),
+            handle: volume.handle.clone(),
+            attributes: volume.attributes.clone(),
+            read_only: volume.read_only,
+        };
+        self.connector(&volume.driver)?.connect(id, &wanted).await.map(drop)
+    }
+
+    /// What is connected for this claim now.
+    async fn connection(&self, id: &ExposureId, driver: &str) -> Result<Connection, PortError> {
+        let found = self.connector(driver)?.list().await?.into_iter().find(|c| c.id == *id);
+        let gone = || PortError::new(ErrorClass::NotFound, format!("{} epoch {} is not connected", id.uid, id.epoch));
+        found.ok_or_else(gone)
+    }
+
+    async fn expose(
+        &self,
+        id: &ExposureId,
+        presentation: &Presentation,
+        driver: Option<&str>,
+    ) -> Result<(), PortError> {
+        let backend = match driver {
+            Some(driver) => self.connection(id, driver).await?.backend,
+            None => Backend::Path(self.seeds.path(&id.uid)),
+        };
+        let disk = DiskFunction {
+            id: id.clone(),
+            bus: presentation.bus,
+            slot: presentation.slot,
+            serial: presentation.serial.clone(),
+            uuid: presentation.uuid.clone(),
+            backend,
+            read_only: presentation.read_only,
+        };
+        self.ports.emulation.expose_disk(&disk).await
+    }
+
+    async fn write_seed(&self, cluster: &Cluster, id: &ExposureId, secret: &str) -> Result<(), PortError> {
+        let what = format!("reading Secret {secret} for a seed");
+        let data = bounded(&what, cluster.secrets().get(secret)).await?.data.unwrap_or_default();
+        let data = data.into_iter().map(|(key, value)| (key, value.0)).collect();
+        let (seeds, uid) = (self.seeds.clone(), id.uid.clone());
+        let written = tokio::task::spawn_blocking(move || seeds.write(&uid, &data)).await;
+        let written = written.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+        written.map_err(|error| file_error(&format!("making a seed from Secret {secret} for"), &id.uid, &error))
+    }
+
+    async fn start_import(&self, id: &ExposureId, import: &Import) -> Result<(), PortError> {
+        let connection = self.connection(id, &import.volume.driver).await?;
+        let Backend::Path(path) = connection.backend;
+        self.imports.start(
+            &id.uid,
+            Job {
+                url: import.url.clone(),
+                sha256: import.sha256.clone(),
+                volume: import.volume.handle.clone(),
+                path,
+                size_bytes: connection.size_bytes,
+            },
+        );
+        Ok(())
+    }
+}
+
+/// A NIC's port, as it is plugged and as its guest is observed.
+pub(crate) fn switch_port(id: &ExposureId, nic: &Nic) -> SwitchPort {
+    SwitchPort {
+        id: id.clone(),
+        device: nic.representor.clone(),
+        mac: nic.mac.clone(),
+        logical_port: nic.logical_port.clone(),
+    }
+}
+
+pub(crate) fn file_error(what: &str, object: &str, error: &io::Error) -> PortError {
+    let class = match error.kind() {
+        io::ErrorKind::NotFound => ErrorClass::NotFound,
+        io::ErrorKind::PermissionDenied => ErrorClass::Unauthorized,
+        io::ErrorKind::TimedOut => ErrorClass::Unreachable,
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => ErrorClass::Invalid,
+        _ => ErrorClass::Busy,
+    };
+    PortError::new(class, format!("{what} {object}: {error}"))
+}

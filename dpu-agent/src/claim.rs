@@ -1,0 +1,97 @@
+//! docs/design/fencing.md, step 7: the only way into the record.
+//!
+//! Read from quorum; with a grant and without a deletionTimestamp write `status.fence`, on the condition that nothing
+//! changed since the reading; only then the record, and only with that anything is connected.
+
+use crate::act::{Actor, Server, file_error};
+use crate::cluster::{apply_status, bounded};
+use api::attachment::FenceIdentity;
+use api::machine::AttachPhase;
+use kube::ResourceExt;
+use planner::agent::{Attachment, Entry, Function, Import, Key, Kind};
+use planner::exposure::ExposureId;
+use ports::{ErrorClass, PortError};
+
+pub(crate) async fn claim(actor: &Actor, server: Server<'_>, key: &Key, id: &ExposureId) -> Result<(), PortError> {
+    let what = format!("claiming {}/{} epoch {}", key.namespace, key.name, id.epoch);
+    let function = match key.kind {
+        Kind::Disk => claim_disk(actor, server, key, id, &what).await?,
+        Kind::Nic => claim_nic(actor, server, key, id, &what).await?,
+    };
+    let identity = identity(actor, id, &function)?;
+    tracing::info!(attachment = key.name, uid = id.uid, epoch = id.epoch, identity, "claimed");
+    let boot_id = actor.boot_id.clone();
+    let entry = Entry { key: key.clone(), id: id.clone(), boot_id, identity, function, import_done: None };
+    actor.record.insert(entry).map_err(|error| file_error("recording the claim of", &key.name, &error))
+}
+
+async fn claim_disk(
+    actor: &Actor,
+    server: Server<'_>,
+    key: &Key,
+    id: &ExposureId,
+    what: &str,
+) -> Result<Function, PortError> {
+    let disks = server.cluster.disks();
+    let object = bounded(what, disks.get(&key.name)).await?;
+    let function = granted(actor, &Attachment::from_disk(&object), id, what)?;
+    let mut status = object.status.clone().unwrap_or_default();
+    status.fence = Some(fence(actor, id, &function)?);
+    (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
+    let version = object.resource_version();
+    server.desired.disks.wrote(apply_status(&disks, what, (&key.name, &key.uid), version.as_deref(), &status).await?);
+    actor.written.disk(&key.uid, status);
+    Ok(function)
+}
+
+async fn claim_nic(
+    actor: &Actor,
+    server: Server<'_>,
+    key: &Key,
+    id: &ExposureId,
+    what: &str,
+) -> Result<Function, PortError> {
+    let nics = server.cluster.nics();
+    let object = bounded(what, nics.get(&key.name)).await?;
+    let function = granted(actor, &Attachment::from_nic(&object), id, what)?;
+    let mut status = object.status.clone().unwrap_or_default();
+    status.fence = Some(fence(actor, id, &function)?);
+    (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
+    let version = object.resource_version();
+    server.desired.nics.wrote(apply_status(&nics, what, (&key.name, &key.uid), version.as_deref(), &status).await?);
+    actor.written.nic(&key.uid, status);
+    Ok(function)
+}
+
+/// What is granted, if this very (UID, epoch) is, here and now.
+fn granted(actor: &Actor, read: &Attachment, id: &ExposureId, what: &str) -> Result<Function, PortError> {
+    let refused = |cause: String| Err(PortError::new(ErrorClass::Conflict, format!("{what}: {cause}")));
+    if read.key.uid != id.uid {
+        return refused(format!("the API server has UID {} under that name", read.key.uid));
+    }
+    if read.dpu_name != actor.dpu_name {
+        return refused(format!("it is for Dpu {}", read.dpu_name));
+    }
+    if read.epoch != Some(id.epoch) {
+        return refused(format!("its grant is {:?}", read.epoch));
+    }
+    if read.deleting {
+        return refused("it is being deleted".to_owned());
+    }
+    read.function.clone().map_err(|cause| PortError::new(ErrorClass::Invalid, format!("{what}: {cause}")))
+}
+
+fn fence(actor: &Actor, id: &ExposureId, function: &Function) -> Result<FenceIdentity, PortError> {
+    Ok(FenceIdentity { boot_id: actor.boot_id.clone(), identity: identity(actor, id, function)?, epoch: id.epoch })
+}
+
+/// As whoever refuses a silent holder knows it.
+fn identity(actor: &Actor, id: &ExposureId, function: &Function) -> Result<String, PortError> {
+    Ok(match function {
+        Function::Disk { volume, .. } | Function::Import(Import { volume, .. }) => {
+            actor.connector(&volume.driver)?.identity(id)
+        }
+        Function::Seed(_) => format!("seed.{}.{}", id.uid, id.epoch),
+        Function::Nic(nic) => format!("port.{}.{}", nic.logical_port, id.epoch),
+    })
+}

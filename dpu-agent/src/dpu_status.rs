@@ -1,0 +1,143 @@
+//! The agent's part of the Dpu's status. `namespace`, Approved and Parked are the controller's, and `Ready=Unknown` of a
+//! silent agent too: when that is seen while the agent lives, it says Ready again.
+
+use crate::Ports;
+use crate::cluster::{Cluster, apply_status};
+use crate::watch::Desired;
+use api::conditions::{self, ConditionStatus};
+use api::dpu::{ConnectorStatus, Dpu, DpuCapacity, DpuType};
+use api::machine::DiskBus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use planner::agent::{Function, Observed};
+use planner::exposure::{Bus, FunctionKind, Slot};
+use ports::PortError;
+use ports::emulation::EmulationCapabilities;
+use ports::volume::Fence;
+use serde::Serialize;
+
+/// Applied as a whole: what is left out here is not the agent's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AgentPart {
+    #[serde(rename = "type")]
+    type_: DpuType,
+    #[serde(rename = "bootID")]
+    boot_id: String,
+    agent_version: &'static str,
+    capacity: Option<DpuCapacity>,
+    allocatable: Option<DpuCapacity>,
+    buses: Vec<DiskBus>,
+    online_resize_buses: Vec<DiskBus>,
+    connectors: Vec<ConnectorStatus>,
+    conditions: Vec<Condition>,
+}
+
+pub(crate) async fn tell(
+    cluster: &Cluster,
+    desired: &Desired,
+    ports: &Ports,
+    capabilities: Option<&EmulationCapabilities>,
+    observed: &Observed,
+) -> Result<(), PortError> {
+    let Some(dpu) = desired.dpu.single() else { return Ok(()) };
+    let part = part(&dpu, ports, capabilities, observed);
+    if is_told(&dpu, &part) {
+        return Ok(());
+    }
+    let what = format!("status of Dpu {}", dpu.name_any());
+    let uid = dpu.uid().unwrap_or_default();
+    let object = apply_status(&cluster.dpus(), &what, (&dpu.name_any(), &uid), None, &part).await?;
+    desired.dpu.wrote(object);
+    Ok(())
+}
+
+fn part(dpu: &Dpu, ports: &Ports, capabilities: Option<&EmulationCapabilities>, observed: &Observed) -> AgentPart {
+    let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
+    let connector = |c: &std::sync::Arc<dyn ports::VolumeConnector>| ConnectorStatus {
+        driver: c.driver().to_owned(),
+        fence: fence(c.fence()).to_owned(),
+    };
+    AgentPart {
+        type_: DpuType::Dpu,
+        boot_id: observed.boot_id.clone(),
+        agent_version: env!("CARGO_PKG_VERSION"),
+        allocatable: capacity.as_ref().map(|capacity| allocatable(capacity, observed)),
+        capacity,
+        buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
+        online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
+        connectors: ports.connectors.iter().map(connector).collect(),
+        conditions: vec![ready(dpu, observed)],
+    }
+}
+
+fn ready(dpu: &Dpu, observed: &Observed) -> Condition {
+    let (good, reason, message) = if observed.exposures.fresh().is_none() {
+        (false, "EmulationUnreachable", "what the host sees cannot be read: see the agent's log")
+    } else if observed.ports.fresh().is_none() {
+        (false, "SwitchUnreachable", "the virtual switch cannot be read: see the agent's log")
+    } else {
+        (true, "AgentRunning", "")
+    };
+    let mut mine: Vec<_> = theirs(dpu).cloned().into_iter().collect();
+    let generation = dpu.metadata.generation;
+    let status = ConditionStatus::from(good);
+    conditions::set(&mut mine, conditions::READY, status, reason, message, generation, observed.now);
+    mine.remove(0)
+}
+
+fn theirs(dpu: &Dpu) -> Option<&Condition> {
+    conditions::get(&dpu.status.as_ref()?.conditions, conditions::READY)
+}
+
+fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
+    let Some(status) = &dpu.status else { return false };
+    status.type_ == Some(part.type_)
+        && status.boot_id.as_deref() == Some(&part.boot_id)
+        && status.agent_version.as_deref() == Some(part.agent_version)
+        && status.capacity == part.capacity
+        && status.allocatable == part.allocatable
+        && status.buses == part.buses
+        && status.online_resize_buses == part.online_resize_buses
+        && status.connectors == part.connectors
+        && theirs(dpu) == part.conditions.first()
+}
+
+fn allocatable(capacity: &DpuCapacity, observed: &Observed) -> DpuCapacity {
+    let exposures = observed.exposures.last().map(Vec::as_slice).unwrap_or_default();
+    let count = |kind| u32::try_from(exposures.iter().filter(|e| e.kind == kind).count()).unwrap_or(u32::MAX);
+    let fixed = observed.record.values().filter(|entry| {
+        let presentation = match &entry.function {
+            Function::Disk { presentation, .. } => presentation,
+            Function::Seed(seed) => &seed.presentation,
+            Function::Import(_) | Function::Nic(_) => return false,
+        };
+        presentation.slot != Slot::HotPlug && exposures.iter().any(|e| e.id == entry.id)
+    });
+    let fixed = u32::try_from(fixed.count()).unwrap_or(u32::MAX);
+    let (disks, nics) = (count(FunctionKind::Disk), count(FunctionKind::Nic));
+    let hot_plug_ports = capacity.hot_plug_ports.saturating_sub((disks + nics).saturating_sub(fixed));
+    DpuCapacity {
+        disks: capacity.disks.saturating_sub(disks).min(hot_plug_ports + 2),
+        nics: capacity.nics.saturating_sub(nics).min(hot_plug_ports),
+        hot_plug_ports,
+    }
+}
+
+fn buses(all: &[Bus]) -> Vec<DiskBus> {
+    let bus = |bus: &Bus| match bus {
+        Bus::NVMe => DiskBus::NVMe,
+        Bus::VirtioBlk => DiskBus::VirtioBlk,
+    };
+    all.iter().map(bus).collect()
+}
+
+fn fence(fence: Fence) -> &'static str {
+    match fence {
+        Fence::TargetAcl => "TargetAcl",
+        Fence::CephBlocklist => "CephBlocklist",
+        Fence::ScsiPr => "ScsiPr",
+        Fence::OwnDriver => "OwnDriver",
+        Fence::None => "None",
+    }
+}

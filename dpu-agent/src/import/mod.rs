@@ -1,0 +1,133 @@
+//! Imports: a task per volume that streams an image into it. Started by a step, observed by the next rounds, ended by
+//! itself or by a step. An import that was interrupted starts over: it has written nothing that somebody else reads.
+
+mod fetch;
+mod sink;
+
+use planner::agent::{ImportDone, ImportRun};
+use ports::{ErrorClass, PortError};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// Chunks between the network and the disk. A chunk is what one read of the connection gave, at most some 16 KiB with
+/// TLS, so this stays below a megabyte.
+const CHUNKS: usize = 16;
+
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub url: String,
+    /// Lower-case hex.
+    pub sha256: String,
+    /// What the volume is called, for messages.
+    pub volume: String,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+}
+
+struct Running {
+    progress: Arc<AtomicU64>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<ImportDone, PortError>>,
+}
+
+pub struct Imports {
+    running: Mutex<BTreeMap<String, Running>>,
+    wake: Arc<Notify>,
+}
+
+impl Imports {
+    pub fn new(wake: Arc<Notify>) -> Self {
+        Self { running: Mutex::default(), wake }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One at a time for each UID.
+    pub fn start(&self, uid: &str, job: Job) {
+        let progress = Arc::new(AtomicU64::new(0));
+        let (stop, stopped) = oneshot::channel();
+        let (counter, wake) = (progress.clone(), self.wake.clone());
+        self.lock().entry(uid.to_owned()).or_insert_with(|| {
+            tracing::info!(url = job.url, volume = job.volume, "importing");
+            let task = tokio::spawn(async move {
+                let result = run(job, counter, &wake, stopped).await;
+                wake.notify_one();
+                result
+            });
+            Running { progress, stop, task }
+        });
+    }
+
+    /// Those under way, with what they told last.
+    pub fn running(&self) -> BTreeMap<String, ImportRun> {
+        let run = |running: &Running| ImportRun { bytes_written: running.progress.load(Ordering::Relaxed) };
+        self.lock().iter().map(|(uid, running)| (uid.clone(), run(running))).collect()
+    }
+
+    /// Those that ended since the last call.
+    pub async fn ended(&self) -> Vec<(String, Result<ImportDone, PortError>)> {
+        let ended: Vec<_> = self.lock().extract_if(.., |_, running| running.task.is_finished()).collect();
+        let mut results = Vec::new();
+        for (uid, running) in ended {
+            let result = running.task.await;
+            let panicked = |e| Err(PortError::new(ErrorClass::Invalid, format!("the import ended: {e}")));
+            results.push((uid, result.unwrap_or_else(panicked)));
+        }
+        results
+    }
+
+    /// When this returns nothing writes the volume any more.
+    pub async fn stop(&self, uid: &str) {
+        let running = self.lock().remove(uid);
+        if let Some(Running { stop, task, .. }) = running {
+            drop(stop);
+            if let Err(error) = task.await {
+                tracing::warn!(uid, %error, "stopping an import");
+            }
+        }
+    }
+}
+
+async fn run(
+    job: Job,
+    progress: Arc<AtomicU64>,
+    wake: &Notify,
+    stopped: oneshot::Receiver<()>,
+) -> Result<ImportDone, PortError> {
+    let (sender, chunks) = mpsc::channel(CHUNKS);
+    let (url, expected) = (job.url.clone(), job.sha256.clone());
+    let size_bytes = job.size_bytes;
+    let writer = tokio::task::spawn_blocking(move || sink::write(&job, chunks));
+    let fetched = tokio::select! {
+        fetched = fetch::fetch(&url, size_bytes, &sender, &progress, wake) => fetched,
+        // Sent or dropped: both mean stop.
+        _ = stopped => Err(PortError::new(ErrorClass::Busy, format!("the import of {url} was stopped"))),
+    };
+    if fetched.is_ok() {
+        // A writer that ended early says why below.
+        let _ = sender.send(sink::Chunk::End).await;
+    }
+    drop(sender);
+    let panicked = |e| Err(PortError::new(ErrorClass::Invalid, format!("writing the image of {url}: {e}")));
+    let written = writer.await.unwrap_or_else(panicked);
+    let written = match (fetched, written) {
+        (_, Err(error)) if error.class != ErrorClass::Busy => return Err(error),
+        (Err(error), _) | (Ok(()), Err(error)) => return Err(error),
+        (Ok(()), Ok(written)) => written,
+    };
+    if written.sha256 != expected {
+        let message = format!("{url} has sha256:{}, spec.import.checksum says sha256:{expected}", written.sha256);
+        return Err(PortError::new(ErrorClass::Invalid, message));
+    }
+    tracing::info!(url, bytes = written.bytes, "imported");
+    Ok(ImportDone { bytes: written.bytes, checksum: format!("sha256:{expected}") })
+}
+
+#[cfg(test)]
+mod tests;

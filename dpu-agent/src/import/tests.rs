@@ -1,0 +1,165 @@
+//! Imports from a real HTTP server on the loopback.
+
+use super::*;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+const MIB: usize = 1 << 20;
+
+/// Serves `/image`, a redirect to it at `/moved`, and 404.
+async fn server(image: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+    let address = listener.local_addr().expect("an address");
+    let image = Bytes::from(image);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let image = image.clone();
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let mut response = Response::new(Full::new(Bytes::new()));
+                match request.uri().path() {
+                    "/image" => *response.body_mut() = Full::new(image.clone()),
+                    "/moved" => {
+                        *response.status_mut() = StatusCode::FOUND;
+                        response.headers_mut().insert(header::LOCATION, http::HeaderValue::from_static("/image"));
+                    }
+                    _ => *response.status_mut() = StatusCode::NOT_FOUND,
+                }
+                async move { Ok::<_, Infallible>(response) }
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    format!("http://{address}")
+}
+
+fn sha256(data: &[u8]) -> String {
+    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Data, a hole, data that ends within a block.
+fn image() -> Vec<u8> {
+    let mut image = vec![0; 6 * MIB + 777];
+    for (i, byte) in image.iter_mut().enumerate() {
+        if i < MIB || i > 5 * MIB {
+            *byte = (i % 251) as u8;
+        }
+    }
+    image
+}
+
+struct Volume {
+    dir: tempfile::TempDir,
+    size_bytes: usize,
+}
+
+impl Volume {
+    /// Full of another volume's data.
+    fn new(size_bytes: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("disk.img"), vec![0xff; size_bytes]).expect("write");
+        Self { dir, size_bytes }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("disk.img")
+    }
+
+    fn job(&self, url: &str, sha256: &str) -> Job {
+        Job {
+            url: url.to_owned(),
+            sha256: sha256.to_owned(),
+            volume: "vol-1".to_owned(),
+            path: self.path(),
+            size_bytes: self.size_bytes as u64,
+        }
+    }
+}
+
+async fn import(job: Job) -> Result<ImportDone, PortError> {
+    let wake = Arc::new(Notify::new());
+    let imports = Imports::new(wake.clone());
+    imports.start("uid", job);
+    let ended = async {
+        loop {
+            wake.notified().await;
+            // The task wakes us just before it ends.
+            tokio::task::yield_now().await;
+            if let Some((uid, result)) = imports.ended().await.pop() {
+                assert_eq!(uid, "uid");
+                assert!(imports.running().is_empty());
+                return result;
+            }
+            wake.notify_one();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the import ends")
+}
+
+#[tokio::test]
+async fn writes_all_of_it_and_leaves_holes() {
+    let (image, volume) = (image(), Volume::new(8 * MIB));
+    let server = server(image.clone()).await;
+    let done = import(volume.job(&format!("{server}/moved"), &sha256(&image))).await.expect("imported");
+    assert_eq!((done.bytes, done.checksum), (image.len() as u64, format!("sha256:{}", sha256(&image))));
+
+    let written = std::fs::read(volume.path()).expect("read");
+    assert_eq!(written.len(), 8 * MIB, "the volume keeps its size");
+    assert!(written[..image.len()] == image[..], "the image is there");
+    assert!(written[image.len()..].iter().all(|byte| *byte == 0), "nothing of another volume is left behind it");
+    let allocated = std::fs::metadata(volume.path()).expect("metadata").blocks() * 512;
+    assert!(allocated < 4 * MIB as u64, "{allocated} bytes are allocated for 2 MiB of data");
+}
+
+#[tokio::test]
+async fn a_wrong_checksum_is_named() {
+    let (image, volume) = (image(), Volume::new(8 * MIB));
+    let server = server(image.clone()).await;
+    let error = import(volume.job(&format!("{server}/image"), &"00".repeat(32))).await.expect_err("another image");
+    assert_eq!(error.class, ErrorClass::Invalid);
+    assert!(error.message.contains(&sha256(&image)) && error.message.contains(&"00".repeat(32)), "{error}");
+}
+
+#[tokio::test]
+async fn an_image_that_is_too_large_is_refused_before_it_is_read() {
+    let (image, volume) = (image(), Volume::new(MIB));
+    let server = server(image.clone()).await;
+    let error = import(volume.job(&format!("{server}/image"), &sha256(&image))).await.expect_err("too large");
+    assert_eq!(error.class, ErrorClass::Invalid);
+    let sizes = [image.len().to_string(), MIB.to_string()];
+    assert!(sizes.iter().all(|size| error.message.contains(size)), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_not_served_or_not_raw_is_said() {
+    let volume = Volume::new(MIB);
+    let mut qcow2 = b"QFI\xfb".to_vec();
+    qcow2.resize(1000, 1);
+    let server = server(qcow2).await;
+    let class = async |url: String| import(volume.job(&url, &"00".repeat(32))).await.expect_err("refused");
+    assert_eq!(class(format!("{server}/other")).await.class, ErrorClass::NotFound);
+    assert_eq!(class("ftp://127.0.0.1/image".to_owned()).await.class, ErrorClass::Invalid);
+    let error = class(format!("{server}/image?signature=secret")).await;
+    assert!(error.message.contains("qcow2") && !error.message.contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn an_import_can_be_stopped() {
+    let volume = Volume::new(MIB);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+    let address = listener.local_addr().expect("an address");
+    let imports = Imports::new(Arc::new(Notify::new()));
+    imports.start("uid", volume.job(&format!("http://{address}/image"), &"00".repeat(32)));
+    let (_silent, _) = listener.accept().await.expect("it connects");
+    assert_eq!(imports.running().len(), 1);
+    tokio::time::timeout(Duration::from_secs(10), imports.stop("uid")).await.expect("stops");
+    assert!(imports.running().is_empty() && imports.ended().await.is_empty());
+}

@@ -1,0 +1,93 @@
+//! Gather: what is exposed, connected, plugged and recorded now. What cannot be read is an observation too.
+
+use crate::act::Actor;
+use crate::watch::Desired;
+use jiff::Timestamp;
+use planner::agent::{Connected, Guest, Observed, Plugged};
+use planner::exposure::Exposure;
+use planner::seen::Seen;
+use ports::PortError;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The last readings, for when the next one fails.
+#[derive(Debug, Default)]
+pub(crate) struct Last {
+    exposures: Seen<Vec<Exposure>>,
+    connections: BTreeMap<String, Seen<Vec<Connected>>>,
+    ports: Seen<Vec<Plugged>>,
+    read_at: Timestamp,
+    /// What could not be read in the last round, so that it is logged once.
+    silent: BTreeSet<String>,
+}
+
+impl Last {
+    pub(crate) async fn gather(
+        &mut self,
+        actor: &Actor,
+        desired: &Desired,
+        guests: BTreeMap<String, Guest>,
+    ) -> Observed {
+        let now = Timestamp::now();
+        let connectors = actor.ports.connectors.iter().map(|connector| connector.list());
+        let (exposures, ports, connections) = tokio::join!(
+            actor.ports.emulation.list(),
+            actor.ports.switch.list(),
+            futures::future::join_all(connectors),
+        );
+        let before = std::mem::take(&mut self.exposures);
+        self.exposures = self.seen("the emulator", exposures, before);
+        let plugged = ports.map(|ports| {
+            let read =
+                |p: ports::switch::PortObserved| Plugged { id: p.port.id, forwarding: p.forwarding, error: p.error };
+            ports.into_iter().map(read).collect()
+        });
+        let before = std::mem::take(&mut self.ports);
+        self.ports = self.seen("the switch", plugged, before);
+        for (connector, connections) in actor.ports.connectors.iter().zip(connections) {
+            let driver = connector.driver();
+            let connected = connections
+                .map(|all| all.into_iter().map(|c| Connected { id: c.id, size_bytes: c.size_bytes }).collect());
+            let before = self.connections.remove(driver).unwrap_or_default();
+            let seen = self.seen(driver, connected, before);
+            self.connections.insert(driver.to_owned(), seen);
+        }
+        self.read_at = now;
+        Observed {
+            now,
+            dpu_name: actor.dpu_name.clone(),
+            boot_id: actor.boot_id.clone(),
+            attachments: desired.attachments(),
+            record: actor.record.all(),
+            exposures: self.exposures.clone(),
+            connections: self.connections.clone(),
+            ports: self.ports.clone(),
+            seeds: actor.seeds.list().unwrap_or_else(|error| {
+                tracing::warn!(%error, "listing the seeds");
+                BTreeSet::new()
+            }),
+            imports: actor.imports.running(),
+            guests,
+            failures: BTreeMap::new(),
+        }
+    }
+
+    fn seen<T>(&mut self, what: &str, reading: Result<T, PortError>, before: Seen<T>) -> Seen<T> {
+        match reading {
+            Ok(value) => {
+                if self.silent.remove(what) {
+                    tracing::info!("{what} answers again");
+                }
+                Seen::Fresh(value)
+            }
+            Err(error) => {
+                if self.silent.insert(what.to_owned()) {
+                    tracing::warn!(%error, "{what} cannot be read");
+                }
+                match before {
+                    Seen::Fresh(value) => Seen::Stale { value, since: self.read_at },
+                    older => older,
+                }
+            }
+        }
+    }
+}

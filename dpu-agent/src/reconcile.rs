@@ -1,0 +1,232 @@
+//! The loop: gather, plan, take the steps, gather again until there is nothing left to do; then tell, and wait.
+
+use crate::act::{Actor, Server};
+use crate::cluster::{Cluster, bounded};
+use crate::guest::Guests;
+use crate::observed::Last;
+use crate::serve::View;
+use crate::watch::Desired;
+use crate::{dpu_status, status};
+use futures::future::join_all;
+use kube::api::ListParams;
+use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, plan};
+use planner::seen::Seen;
+use ports::emulation::EmulationCapabilities;
+use ports::{ErrorClass, PortError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Nothing was heard of for so long: look all the same.
+const PERIOD: Duration = Duration::from_secs(10);
+/// A status could not be written, or a list not be read.
+const AGAIN: Duration = Duration::from_secs(2);
+/// More rounds than any attachment has steps: a plan that never ends must not keep the thread.
+const ROUNDS: usize = 32;
+
+pub struct Reconciler {
+    actor: Actor,
+    joined: watch::Receiver<Option<Cluster>>,
+    desired: Arc<Desired>,
+    view: Arc<View>,
+    guests: Guests,
+    last: Last,
+    failures: BTreeMap<String, Failure>,
+    capabilities: Option<EmulationCapabilities>,
+    /// A quorum list failed: not before this.
+    list_after: Option<Instant>,
+}
+
+impl Reconciler {
+    pub(crate) fn new(
+        actor: Actor,
+        joined: watch::Receiver<Option<Cluster>>,
+        desired: Arc<Desired>,
+        view: Arc<View>,
+    ) -> Self {
+        Self {
+            actor,
+            joined,
+            desired,
+            view,
+            guests: Guests::default(),
+            last: Last::default(),
+            failures: BTreeMap::new(),
+            capabilities: None,
+            list_after: None,
+        }
+    }
+
+    /// For ever.
+    pub async fn run(mut self) {
+        let guests = std::mem::take(&mut self.guests);
+        let (switch, wake) = (self.actor.ports.switch.clone(), self.actor.wake.clone());
+        let rounds = async {
+            loop {
+                let pause = self.settle(&guests).await;
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = self.actor.wake.notified() => {}
+                }
+            }
+        };
+        tokio::join!(rounds, guests.run(switch, &wake));
+    }
+
+    /// Works until there is nothing left to do; how long to wait then.
+    async fn settle(&mut self, guests: &Guests) -> Duration {
+        for _ in 0..ROUNDS {
+            let cluster = self.joined.borrow().clone();
+            let desired = self.desired.clone();
+            let server = cluster.as_ref().map(|cluster| Server { cluster, desired: &desired });
+            let (observed, plan) = self.look(guests, server).await;
+            guests.watch(&observed);
+            self.view.update(&observed, &plan);
+            let acted = self.act(&plan, server, &observed).await;
+            let told = match server {
+                Some(server) => self.tell(&observed, &plan, server).await,
+                None => true,
+            };
+            if !acted {
+                let pause = plan.look_again.unwrap_or(PERIOD).min(PERIOD);
+                return if told && !plan.needs_fresh_list { pause } else { pause.min(AGAIN) };
+            }
+        }
+        tracing::warn!("still not settled after {ROUNDS} rounds");
+        AGAIN
+    }
+
+    async fn look(&mut self, guests: &Guests, server: Option<Server<'_>>) -> (Observed, Plan) {
+        self.collect_imports().await;
+        let mut observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await;
+        observed.failures = self.failures.clone();
+        let first = plan(&observed);
+        let may_list = self.list_after.is_none_or(|after| Instant::now() >= after);
+        let (true, true, Some(server)) = (first.needs_fresh_list, may_list, server) else { return (observed, first) };
+        match list(server.cluster).await {
+            Ok(fresh) => {
+                self.list_after = None;
+                observed.attachments = Seen::Fresh(fresh);
+                let second = plan(&observed);
+                (observed, second)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "something is here that no attachment explains: it stays until this list is read");
+                self.list_after = Some(Instant::now() + AGAIN);
+                (observed, first)
+            }
+        }
+    }
+
+    async fn collect_imports(&mut self) {
+        for (uid, result) in self.actor.imports.ended().await {
+            let step = self.actor.record.get(&uid).and_then(|entry| match entry.function {
+                planner::agent::Function::Import(import) => Some(Step::StartImport { id: entry.id, import }),
+                _ => None,
+            });
+            let result = result.and_then(|done| {
+                self.actor
+                    .record
+                    .import_done(&uid, done)
+                    .map_err(|error| crate::act::file_error("recording the import of", &uid, &error))
+            });
+            if let Some(step) = step {
+                self.note(&step, result);
+            }
+        }
+    }
+
+    /// Whether there was a step to take.
+    async fn act(&mut self, plan: &Plan, server: Option<Server<'_>>, observed: &Observed) -> bool {
+        let items = plan.items.iter().filter_map(|item| item.step.as_ref());
+        let steps: Vec<&Step> = items.chain(&plan.strays).collect();
+        for step in &plan.strays {
+            tracing::warn!(uid = step.uid(), step = ?step.kind(), "no attachment explains it: taking it away");
+        }
+        let results = join_all(steps.iter().map(|step| self.actor.take(step, server))).await;
+        for (step, result) in steps.iter().zip(results) {
+            tracing::debug!(uid = step.uid(), step = ?step.kind(), ok = result.is_ok(), "took");
+            self.note(step, result);
+        }
+        let present = |uid: &String| {
+            plan.items.iter().any(|item| item.key.uid == *uid)
+                || observed.record.contains_key(uid)
+                || plan.strays.iter().any(|step| step.uid() == uid)
+        };
+        self.failures.retain(|uid, _| present(uid));
+        !steps.is_empty()
+    }
+
+    fn note(&mut self, step: &Step, result: Result<(), PortError>) {
+        let Err(error) = result else {
+            if self.failures.get(step.uid()).is_some_and(|failure| failure.step == *step) {
+                self.failures.remove(step.uid());
+            }
+            return;
+        };
+        let earlier = self.failures.get(step.uid()).filter(|failure| failure.step == *step);
+        let count = earlier.map_or(1, |failure| failure.count.saturating_add(1));
+        if count.is_power_of_two() {
+            tracing::warn!(uid = step.uid(), step = ?step.kind(), count, %error, "failed");
+        }
+        let failure = Failure {
+            step: step.clone(),
+            class: class(error.class),
+            message: error.message,
+            count,
+            at: jiff::Timestamp::now(),
+        };
+        self.failures.insert(step.uid().to_owned(), failure);
+    }
+
+    /// Whether all was told.
+    async fn tell(&mut self, observed: &Observed, plan: &Plan, server: Server<'_>) -> bool {
+        let attachments = observed.attachments.last().map(Vec::as_slice).unwrap_or_default();
+        let of = |uid: &str| attachments.iter().find(|attachment| attachment.key.uid == uid);
+        // What has a step to take is told of when it has been taken.
+        let idle = plan.items.iter().filter(|item| item.step.is_none());
+        let news = idle.filter_map(|item| Some((of(&item.key.uid)?, item.report.as_ref()?)));
+        let told = join_all(
+            news.map(|(attachment, report)| status::tell(&self.actor, server, attachment, report, observed.now)),
+        )
+        .await;
+        if !plan.items.is_empty() || observed.attachments.last().is_some() {
+            self.actor.written.retain(&plan.items);
+        }
+        if self.capabilities.is_none() && observed.exposures.fresh().is_some() {
+            self.capabilities = self.actor.ports.emulation.capabilities().await.ok();
+        }
+        let capabilities = self.capabilities.as_ref();
+        let dpu = dpu_status::tell(server.cluster, &self.desired, &self.actor.ports, capabilities, observed).await;
+        if let Err(error) = &dpu {
+            tracing::warn!(%error, "will try again");
+        }
+        dpu.is_ok() && told.into_iter().all(|told| told)
+    }
+}
+
+/// From quorum: no resourceVersion is given.
+async fn list(cluster: &Cluster) -> Result<Vec<Attachment>, PortError> {
+    let (disks, nics) = (cluster.disks(), cluster.nics());
+    let all = ListParams::default();
+    let (disks, nics) = tokio::join!(
+        bounded("listing DiskAttachments", disks.list(&all)),
+        bounded("listing NicAttachments", nics.list(&all)),
+    );
+    let disks = disks?.items.iter().map(Attachment::from_disk).collect::<Vec<_>>();
+    Ok(disks.into_iter().chain(nics?.items.iter().map(Attachment::from_nic)).collect())
+}
+
+fn class(class: ErrorClass) -> FailureClass {
+    match class {
+        ErrorClass::Unreachable => FailureClass::Unreachable,
+        ErrorClass::Unauthorized => FailureClass::Unauthorized,
+        ErrorClass::Busy => FailureClass::Busy,
+        ErrorClass::NotFound => FailureClass::NotFound,
+        ErrorClass::Conflict => FailureClass::Conflict,
+        ErrorClass::Unsupported => FailureClass::Unsupported,
+        ErrorClass::Invalid => FailureClass::Invalid,
+    }
+}

@@ -1,0 +1,139 @@
+//! What was claimed on this boot: one file for each attachment, in memory that a reboot forgets.
+//!
+//! docs/design/fencing.md, 15 to 17: what the record names is adopted and replayed; what it does not name is not touched
+//! until it has been claimed. An entry of another boot, or one that cannot be read, is as good as none.
+
+use planner::agent::{Entry, ImportDone};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[derive(Debug)]
+pub struct Record {
+    dir: PathBuf,
+    entries: Mutex<BTreeMap<String, Entry>>,
+}
+
+impl Record {
+    pub fn open(dir: PathBuf, boot_id: &str) -> io::Result<Self> {
+        fs::create_dir_all(&dir)?;
+        let mut entries = BTreeMap::new();
+        for file in fs::read_dir(&dir)? {
+            let path = file?.path();
+            match read(&path) {
+                Ok(entry) if entry.boot_id == boot_id && path == path_of(&dir, &entry.id.uid) => {
+                    entries.insert(entry.id.uid.clone(), entry);
+                }
+                Ok(entry) => {
+                    tracing::info!(uid = entry.id.uid, boot = entry.boot_id, "forgetting a claim of another boot");
+                    fs::remove_file(&path)?;
+                }
+                Err(error) => {
+                    tracing::warn!(file = %path.display(), %error, "forgetting a claim that cannot be read");
+                    fs::remove_file(&path)?;
+                }
+            }
+        }
+        Ok(Self { dir, entries: Mutex::new(entries) })
+    }
+
+    /// A panic elsewhere leaves the map as the files are: it changes after they do.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn all(&self) -> BTreeMap<String, Entry> {
+        self.lock().clone()
+    }
+
+    pub fn get(&self, uid: &str) -> Option<Entry> {
+        self.lock().get(uid).cloned()
+    }
+
+    pub fn insert(&self, entry: Entry) -> io::Result<()> {
+        write_atomically(&path_of(&self.dir, &entry.id.uid), &serde_json::to_vec(&entry)?)?;
+        self.lock().insert(entry.id.uid.clone(), entry);
+        Ok(())
+    }
+
+    pub fn import_done(&self, uid: &str, done: ImportDone) -> io::Result<()> {
+        match self.get(uid) {
+            Some(entry) => self.insert(Entry { import_done: Some(done), ..entry }),
+            None => Ok(()),
+        }
+    }
+
+    pub fn remove(&self, uid: &str) -> io::Result<()> {
+        match fs::remove_file(path_of(&self.dir, uid)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.lock().remove(uid);
+        Ok(())
+    }
+}
+
+fn path_of(dir: &Path, uid: &str) -> PathBuf {
+    dir.join(format!("{uid}.json"))
+}
+
+fn read(path: &Path) -> io::Result<Entry> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// All of it or what was there before, whenever the process dies. Readable by the owner only.
+pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let new = path.with_extension("new");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planner::agent::{Function, Key, Kind, Nic};
+    use planner::exposure::ExposureId;
+
+    fn entry(uid: &str, boot_id: &str) -> Entry {
+        Entry {
+            key: Key { kind: Kind::Nic, namespace: "ns".into(), name: "n".into(), uid: uid.into() },
+            id: ExposureId { uid: uid.into(), epoch: 3 },
+            boot_id: boot_id.into(),
+            identity: "port.p.3".into(),
+            function: Function::Nic(Nic {
+                mac: "02:00:00:00:00:01".into(),
+                mtu: 1400,
+                logical_port: "p".into(),
+                representor: "mp0".into(),
+                addresses: vec!["10.0.0.1".parse().expect("an address")],
+            }),
+            import_done: None,
+        }
+    }
+
+    #[test]
+    fn a_restart_remembers_and_another_boot_forgets() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("record");
+        let record = Record::open(path.clone(), "boot-1").expect("open");
+        record.insert(entry("a", "boot-1")).expect("insert");
+        record.insert(entry("b", "boot-1")).expect("insert");
+        record.remove("b").expect("remove");
+        record.remove("never").expect("remove what is not there");
+        fs::write(path.join("c.json"), b"{half").expect("write");
+        fs::write(path.join("a.new"), b"{half").expect("write");
+
+        let again = Record::open(path.clone(), "boot-1").expect("open again");
+        assert_eq!(again.all(), BTreeMap::from([("a".to_owned(), entry("a", "boot-1"))]));
+        assert_eq!(fs::read_dir(&path).expect("read").count(), 1, "what cannot be read is removed");
+
+        let rebooted = Record::open(path.clone(), "boot-2").expect("open on another boot");
+        assert_eq!(rebooted.all(), BTreeMap::new());
+        assert_eq!(fs::read_dir(&path).expect("read").count(), 0);
+    }
+}

@@ -1,0 +1,178 @@
+//! From the bootstrap identity to this DPU's own: register, wait for approval, ask for a token, renew it.
+//!
+//! The bootstrap identity may create the Dpu that is named after its node and read it; once that is approved it may ask
+//! for a token of the ServiceAccount `agent` in that DPU's namespace, bound to the Node. The token is a file, which the
+//! client reads again by itself: a renewal that fails changes nothing while the old one lives.
+
+use crate::args::Args;
+use crate::cluster::{Cluster, bounded};
+use crate::heartbeat;
+use crate::record::write_atomically;
+use crate::watch::Desired;
+use anyhow::Context;
+use api::Dpu;
+use api::dpu::DpuSpec;
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::PostParams;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Config};
+use ports::{ErrorClass, PortError};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+const ACCOUNT: &str = "agent";
+const TOKEN_SECONDS: i64 = 3600;
+/// Between attempts: somebody has to start the API server, or to approve.
+const AGAIN: Duration = Duration::from_secs(2);
+/// The least time between two requests for a token.
+const RENEW_PAUSE: Duration = Duration::from_secs(10);
+
+/// Never ends by itself. An error is one that trying again cannot mend.
+pub async fn run(args: &Args, joined: &watch::Sender<Option<Cluster>>, desired: Arc<Desired>) -> anyhow::Result<()> {
+    let config = bootstrap_config(args).await?;
+    let bootstrap = Client::try_from(config.clone()).context("the bootstrap identity")?;
+    let namespace = approved_namespace(&bootstrap, &args.node_name).await;
+
+    let token_file = args.run_dir.join("token");
+    let tokens = Tokens { accounts: Api::namespaced(bootstrap, &namespace), node: &args.node_name, file: &token_file };
+    let expiry = tokens.first().await;
+    let mut own = config;
+    own.auth_info = AuthInfo { token_file: Some(token_file.display().to_string()), ..AuthInfo::default() };
+    let client = Client::try_from(own).context("this DPU's own identity")?;
+    let cluster = Cluster { client, namespace };
+    tracing::info!(namespace = cluster.namespace, "joined");
+    joined.send_replace(Some(cluster.clone()));
+
+    let refused = Notify::new();
+    tokio::join!(
+        tokens.renew(expiry, &refused),
+        heartbeat::beat(&cluster, &args.node_name, &refused),
+        desired.follow(&cluster, &args.node_name),
+    );
+    Ok(())
+}
+
+async fn bootstrap_config(args: &Args) -> anyhow::Result<Config> {
+    let mut config = match &args.kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("the kubeconfig {}", path.display()))?
+        }
+        None => Config::incluster().context("not in a pod, so --kubeconfig has to be given")?,
+    };
+    // Each call here is repeated by its caller, who looks first whether it took effect.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(config)
+}
+
+/// Registers, and waits until an administrator approved and the controller made the namespace.
+async fn approved_namespace(bootstrap: &Client, name: &str) -> String {
+    let dpus: Api<Dpu> = Api::all(bootstrap.clone());
+    let what = format!("registering Dpu {name}");
+    loop {
+        match bounded(&what, dpus.create(&PostParams::default(), &Dpu::new(name, DpuSpec::default()))).await {
+            Ok(_) => tracing::info!(dpu = name, "registered: it waits for spec.approved"),
+            Err(error) if error.class == ErrorClass::Conflict => {}
+            Err(error) => {
+                tracing::warn!(%error, "will try again");
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        }
+        match approval(dpus.clone(), name).await {
+            Some(namespace) => return namespace,
+            None => tracing::warn!(dpu = name, "the Dpu was deleted: registering again"),
+        }
+    }
+}
+
+/// `None`: the Dpu was deleted.
+async fn approval(dpus: Api<Dpu>, name: &str) -> Option<String> {
+    let mut events = pin!(watcher::watch_object(dpus, name).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Some(dpu)) => {
+                let namespace = dpu.status.and_then(|status| status.namespace);
+                if let Some(namespace) = namespace.filter(|_| dpu.spec.approved) {
+                    return Some(namespace);
+                }
+            }
+            Ok(None) => return None,
+            Err(error) => tracing::warn!(%error, "waiting for approval"),
+        }
+    }
+    None
+}
+
+/// Tokens of this DPU's own account.
+struct Tokens<'a> {
+    accounts: Api<ServiceAccount>,
+    node: &'a str,
+    file: &'a Path,
+}
+
+impl Tokens<'_> {
+    /// Writes a new token to the file; when it expires.
+    async fn request(&self) -> Result<Timestamp, PortError> {
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Node".to_owned()),
+                    name: Some(self.node.to_owned()),
+                    ..BoundObjectReference::default()
+                }),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let what = format!("asking for a token of ServiceAccount {ACCOUNT}, bound to Node {}", self.node);
+        let params = PostParams::default();
+        let asked = self.accounts.create_token_request(ACCOUNT, &params, &request);
+        let status = bounded(&what, asked).await?.status.unwrap_or_default();
+        let (Some(token), Some(expiry)) = (status.token, status.expiration_timestamp) else {
+            return Err(PortError::new(ErrorClass::Invalid, format!("{what}: no token came")));
+        };
+        write_atomically(self.file, token.as_bytes()).map_err(|error| {
+            PortError::new(ErrorClass::Invalid, format!("writing {}: {error}", self.file.display()))
+        })?;
+        Ok(expiry.0)
+    }
+
+    async fn first(&self) -> Timestamp {
+        loop {
+            match self.request().await {
+                Ok(expiry) => return expiry,
+                Err(error) => tracing::warn!(%error, "will try again"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Renews for ever: at 80 % of a token's life, or when the API server does not accept it.
+    async fn renew(&self, mut expiry: Timestamp, refused: &Notify) {
+        loop {
+            let life = expiry.duration_since(Timestamp::now()).max(jiff::SignedDuration::ZERO).unsigned_abs();
+            tokio::time::sleep(RENEW_PAUSE).await;
+            tokio::select! {
+                () = tokio::time::sleep(life.mul_f64(0.8).saturating_sub(RENEW_PAUSE)) => {}
+                () = refused.notified() => tracing::warn!("the API server refuses the token: asking for another"),
+            }
+            match self.request().await {
+                Ok(next) => expiry = next,
+                Err(error) => tracing::warn!(%error, "will try again; the old token is used until it expires"),
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Telling the user: applies an attachment's status when it differs from what was applied last.
+
+use crate::act::{Actor, Server};
+use crate::cluster::apply_status;
+use api::attachment::{DiskAttachmentStatus, NicAttachmentStatus};
+use jiff::Timestamp;
+use planner::agent::{Attachment, Item, Kind, Report, disk_status, nic_status};
+use ports::{ErrorClass, PortError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What was applied last, by UID: nobody else writes these statuses, so it is what the API server has.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    disks: Mutex<BTreeMap<String, DiskAttachmentStatus>>,
+    nics: Mutex<BTreeMap<String, NicAttachmentStatus>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Written {
+    pub(crate) fn disk(&self, uid: &str, status: DiskAttachmentStatus) {
+        lock(&self.disks).insert(uid.to_owned(), status);
+    }
+
+    pub(crate) fn nic(&self, uid: &str, status: NicAttachmentStatus) {
+        lock(&self.nics).insert(uid.to_owned(), status);
+    }
+
+    pub(crate) fn forget(&self, uid: &str) {
+        lock(&self.disks).remove(uid);
+        lock(&self.nics).remove(uid);
+    }
+
+    /// Forgets what is no longer there.
+    pub(crate) fn retain(&self, items: &[Item]) {
+        let known = |uid: &String| items.iter().any(|item| item.key.uid == *uid);
+        lock(&self.disks).retain(|uid, _| known(uid));
+        lock(&self.nics).retain(|uid, _| known(uid));
+    }
+}
+
+/// Whether all is well: told, or nothing new to tell.
+pub(crate) async fn tell(
+    actor: &Actor,
+    server: Server<'_>,
+    attachment: &Attachment,
+    report: &Report,
+    now: Timestamp,
+) -> bool {
+    let told = match attachment.key.kind {
+        Kind::Disk => tell_disk(actor, server, attachment, report, now).await,
+        Kind::Nic => tell_nic(actor, server, attachment, report, now).await,
+    };
+    match told {
+        Ok(()) => true,
+        // Gone, or replaced by another of the same name: the watch will tell.
+        Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict) => true,
+        Err(error) => {
+            tracing::warn!(%error, "will try again");
+            false
+        }
+    }
+}
+
+async fn tell_disk(
+    actor: &Actor,
+    server: Server<'_>,
+    attachment: &Attachment,
+    report: &Report,
+    now: Timestamp,
+) -> Result<(), PortError> {
+    let key = &attachment.key;
+    let before = lock(&actor.written.disks).get(&key.uid).cloned();
+    let before = before.or_else(|| server.desired.disks.get(&key.uid)?.status);
+    let status = disk_status(before.as_ref().unwrap_or(&DiskAttachmentStatus::default()), attachment, report, now);
+    if before.as_ref() != Some(&status) {
+        let what = format!("status of DiskAttachment {}/{}", key.namespace, key.name);
+        let object = apply_status(&server.cluster.disks(), &what, (&key.name, &key.uid), None, &status).await?;
+        server.desired.disks.wrote(object);
+    }
+    actor.written.disk(&key.uid, status);
+    Ok(())
+}
+
+async fn tell_nic(
+    actor: &Actor,
+    server: Server<'_>,
+    attachment: &Attachment,
+    report: &Report,
+    now: Timestamp,
+) -> Result<(), PortError> {
+    let key = &attachment.key;
+    let before = lock(&actor.written.nics).get(&key.uid).cloned();
+    let before = before.or_else(|| server.desired.nics.get(&key.uid)?.status);
+    let status = nic_status(before.as_ref().unwrap_or(&NicAttachmentStatus::default()), attachment, report, now);
+    if before.as_ref() != Some(&status) {
+        let what = format!("status of NicAttachment {}/{}", key.namespace, key.name);
+        let object = apply_status(&server.cluster.nics(), &what, (&key.name, &key.uid), None, &status).await?;
+        server.desired.nics.wrote(object);
+    }
+    actor.written.nic(&key.uid, status);
+    Ok(())
+}
