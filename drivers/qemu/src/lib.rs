@@ -26,7 +26,12 @@ use ports::{
 };
 use qmp::{Qmp, QmpError};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{
     sync::{Mutex, broadcast::error::RecvError},
     task::AbortHandle,
@@ -34,6 +39,9 @@ use tokio::{
 
 /// QEMU answers in milliseconds; a `blockdev-add` on slow storage may take longer.
 const LIMIT: Duration = Duration::from_secs(10);
+/// How long QEMU may keep a block node after its device has gone, and how often to look.
+const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+const RELEASE_LOOK: Duration = Duration::from_millis(50);
 /// NVM Express Base Specification 2.0, figure 275 (SN); virtio 1.2 section 5.2.6 (VIRTIO_BLK_T_GET_ID) has the same.
 const SERIAL_BYTES: usize = 20;
 /// IFNAMSIZ - 1.
@@ -74,10 +82,7 @@ async fn clean_up_after_departures(inner: Arc<Inner>) {
     loop {
         match events.recv().await {
             Ok(event) if event.name == "DEVICE_DELETED" && event.data["device"].is_string() => {
-                let mut leaving = inner.leaving.lock().await;
-                if let Err(e) = inner.settle(&mut leaving).await {
-                    tracing::warn!("cleaning up after {}: {e}", event.data["device"]);
-                }
+                inner.clean_up(&event.data["device"]).await;
             }
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
@@ -95,18 +100,39 @@ impl Inner {
         result.map(drop).map_err(|e| port_error(&self.qmp, &format!("{object}: {command}"), &e))
     }
 
-    /// Reads what is there and deletes what has lost its device. Forgets departures that are complete.
+    /// QEMU reports a device's end a moment before it releases the block node.
+    async fn clean_up(&self, device: &Value) {
+        let started = Instant::now();
+        while started.elapsed() < RELEASE_LIMIT {
+            let settled = self.settle(&mut *self.leaving.lock().await).await;
+            match settled {
+                Ok(observed) if observed.unused_nodes().is_empty() => return,
+                Ok(_) => tokio::time::sleep(RELEASE_LOOK).await,
+                Err(e) => {
+                    tracing::warn!("cleaning up after {device}: {e}");
+                    return;
+                }
+            }
+        }
+        tracing::warn!("cleaning up after {device}: QEMU still uses its block node after {RELEASE_LIMIT:?}");
+    }
+
+    /// Reads what is there and deletes what has lost its device; what QEMU does not release yet remains for the next
+    /// time. Forgets departures that are complete.
     async fn settle(&self, leaving: &mut BTreeSet<String>) -> Result<Observed, PortError> {
         let mut observed = self.observe("list").await?;
         for node in observed.unused_nodes() {
-            self.command("blockdev-del", json!({"node-name": node}), &node).await?;
-            observed.nodes.remove(&node);
+            match self.command("blockdev-del", json!({"node-name": node}), &node).await {
+                Ok(()) => observed.nodes.remove(&node),
+                Err(e) if e.class == ErrorClass::Busy => continue,
+                Err(e) => return Err(e),
+            };
         }
         let netdevs = observed::unused_netdevs(&self.qmp).await.map_err(|e| port_error(&self.qmp, "list", &e))?;
         for netdev in netdevs {
             self.delete_netdev(&netdev).await?;
         }
-        leaving.retain(|name| observed.functions.iter().any(|f| &names::device(f.kind, &f.id) == name));
+        leaving.retain(|name| observed.still_has(name));
         Ok(observed)
     }
 
@@ -119,12 +145,7 @@ impl Inner {
 
     /// Adds what the device needs, then the device; takes the former back if QEMU refuses the latter.
     async fn add(&self, object: &str, backend: Addition, device: Value) -> Result<(), PortError> {
-        match self.qmp.execute(backend.command, backend.arguments).await {
-            // Of the same exposure, whose NIC was never added.
-            Err(e) if e.description().starts_with("Duplicate ID") => {}
-            Err(e) => return Err(port_error(&self.qmp, &format!("{object}: {}", backend.command), &e)),
-            Ok(_) => {}
-        }
+        self.command(backend.command, backend.arguments, object).await?;
         let added = self.command("device_add", device, object).await;
         if let Err(e) = &added
             && e.class != ErrorClass::Unreachable
@@ -246,7 +267,14 @@ impl Emulation for QemuEmulation {
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {
         let mut leaving = self.inner.leaving.lock().await;
         let observed = self.inner.settle(&mut leaving).await?;
-        Ok(observed.functions.iter().map(|f| exposure(f, &observed, &leaving)).collect())
+        let mut exposures: Vec<_> = observed.functions.iter().map(|f| exposure(f, &observed, &leaving)).collect();
+        // Their devices are gone and their files are still open.
+        let lingering = leaving.iter().filter_map(|name| names::parse_device(name));
+        for (kind, id) in lingering.filter(|(kind, id)| observed.function(*kind, &id.uid).is_none()) {
+            let presence = Presence::Leaving;
+            exposures.push(Exposure { id, kind, presence, size_bytes: None, representor: None });
+        }
+        Ok(exposures)
     }
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
@@ -293,10 +321,13 @@ impl Emulation for QemuEmulation {
             return Ok(());
         }
         let port = free_port(&observed, Slot::HotPlug, &object)?;
+        let netdev = names::netdev(&nic.id, &nic.representor);
+        // An interrupted expose may have left it; no device uses it.
+        self.inner.delete_netdev(&netdev).await?;
         let backend = Addition {
             command: "netdev_add",
             arguments: arguments::tap(nic),
-            undo: ("netdev_del", json!({"id": names::netdev(&nic.id, &nic.representor)})),
+            undo: ("netdev_del", json!({"id": netdev})),
         };
         self.inner.add(&object, backend, arguments::nic(nic, &port)).await
     }

@@ -65,6 +65,14 @@ impl Observed {
         self.functions.iter().find(|f| f.kind == kind && f.id.uid == uid)
     }
 
+    /// Whether anything is left of a device of ours: itself, or its block node.
+    pub fn still_has(&self, device: &str) -> bool {
+        let Some((kind, id)) = names::parse_device(device) else { return false };
+        let is_disk = kind == FunctionKind::Disk;
+        self.functions.iter().any(|f| f.kind == kind && f.id == id)
+            || is_disk && self.function(kind, &id.uid).is_none() && self.nodes.contains_key(&names::node(&id.uid))
+    }
+
     /// `hp0`, `hp1`, …: the pool that disks and NICs share, in order.
     pub fn hot_plug_ports(&self) -> Vec<(&String, &Option<String>)> {
         let number = |name: &str| name.strip_prefix("hp").and_then(|n| n.parse::<u32>().ok());

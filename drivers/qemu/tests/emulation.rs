@@ -53,6 +53,22 @@ async fn an_interrupted_expose_is_finished() {
 }
 
 #[tokio::test]
+async fn an_interrupted_expose_of_a_nic_is_finished() {
+    let Some(machine) = machine::start("an_interrupted_expose_of_a_nic_is_finished").await else { return };
+    let mac = "02:6d:70:00:00:01".to_owned();
+    let nic = NicFunction { id: id(1), mac, mtu: 1500, representor: "mp-rep".to_owned() };
+    let tap = json!({"type": "tap", "id": names::netdev(&nic.id, &nic.representor), "ifname": nic.representor,
+        "script": "no", "downscript": "no"});
+    machine.command("netdev_add", tap).await;
+    let emulation = machine.emulation();
+    emulation.expose_nic(&nic).await.expect("expose over a back end that was left");
+    let listed = emulation.list().await.expect("list");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0].representor.as_deref(), Some("mp-rep"));
+    assert_eq!(machine.has_device("mp-rep").await, Some(true));
+}
+
+#[tokio::test]
 async fn list_deletes_what_has_no_device() {
     let Some(machine) = machine::start("list_deletes_what_has_no_device").await else { return };
     let node = names::node(UID);
@@ -77,6 +93,7 @@ async fn a_departed_disk_is_closed_without_a_call() {
     emulation.hide(&id(1), FunctionKind::Disk).await.expect("hide");
     machine.let_host_release().await;
     let started = Instant::now();
+    // Nothing but the event may make the driver do it.
     while machine.command("query-named-block-nodes", json!({"flat": true})).await != json!([]) {
         assert!(started.elapsed() < Duration::from_secs(10), "the node was not deleted");
         tokio::time::sleep(Duration::from_millis(50)).await;
