@@ -267,11 +267,8 @@ fn validate(
         return Err(Status::invalid_argument("volume_capabilities is missing"));
     }
     let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&request.volume_id))?;
-    let context = &request.volume_context;
     let problem = match wire::unsupported(&request.volume_capabilities) {
-        None if !context.is_empty() && *context != wire::volume_context(pool) => {
-            Some("volume_context is not this volume's".into())
-        }
+        None if !wire::is_context(pool, &request.volume_context) => Some("volume_context is not this volume's".into()),
         None if !request.mutable_parameters.is_empty() => Some("this driver has no mutable parameters".into()),
         other => other,
     };
@@ -378,7 +375,7 @@ fn expand_volume(
     Ok(ControllerExpandVolumeResponse {
         capacity_bytes: wire::bytes(volume.record.size_bytes),
         // A loop device on a node has to be told. Anyone else sees the file grow, and staging takes the size as it is.
-        node_expansion_required: !volume.record.published.is_empty(),
+        node_expansion_required: pool.user(&volume.record, None).is_some(),
     })
 }
 

@@ -96,9 +96,12 @@ impl Node for NodeService {
         let (target, mode) = target(request.volume_capability.as_ref())?;
         let published = request.publish_context.get(wire::READ_ONLY).is_some_and(|value| value == "true");
         let read_only = published || mode == Mode::SingleNodeReaderOnly;
+        let node_id = self.node_id.clone();
         self.run("NodeStageVolume", &id, move |pools| {
-            let image = image(pools, &request.volume_id)?;
-            node::stage(&image, &target, read_only, Path::new(&request.staging_target_path))?;
+            let handle = wire::existing(&request.volume_id)?;
+            let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&request.volume_id))?;
+            pool.stage_volume(&handle, &node_id, read_only)?;
+            node::stage(&pool.image(&handle), &target, read_only, Path::new(&request.staging_target_path))?;
             Ok(NodeStageVolumeResponse {})
         })
         .await
@@ -111,11 +114,14 @@ impl Node for NodeService {
         let NodeUnstageVolumeRequest { volume_id, staging_target_path } = request.into_inner();
         wire::required("staging_target_path", &staging_target_path)?;
         wire::required("volume_id", &volume_id)?;
+        let node_id = self.node_id.clone();
         self.run("NodeUnstageVolume", &volume_id.clone(), move |pools| {
             // A volume that is gone may have left its device, in any of the pools.
-            let handle = Handle::parse(&volume_id);
-            for image in handle.iter().flat_map(|handle| pools.iter().map(|pool| pool.image(handle))) {
-                node::unstage(&image, Path::new(&staging_target_path))?;
+            if let Some(handle) = Handle::parse(&volume_id) {
+                for pool in pools.iter() {
+                    node::unstage(&pool.image(&handle), Path::new(&staging_target_path))?;
+                    pool.unstage_volume(&handle, &node_id)?;
+                }
             }
             Ok(NodeUnstageVolumeResponse {})
         })

@@ -2,8 +2,8 @@
 
 use crate::{
     pool::{
-        ContentSource, CreateError, DeleteError, ExpandError, Fault, Handle, Pool, PublishError, Range, SizeError,
-        Snapshot, SnapshotError, Volume,
+        ContentSource, CreateError, DeleteError, ExpandError, Fault, Handle, Pool, Range, SizeError, Snapshot,
+        SnapshotError, UseError, Volume,
     },
     pools::ChooseError,
 };
@@ -20,8 +20,10 @@ pub(crate) const POOL: &str = "pool";
 const FORMAT: &str = "format";
 /// The key of the publish context.
 pub(crate) const READ_ONLY: &str = "readonly";
-/// What `--extra-create-metadata` adds, and what Kubernetes keeps for itself.
+/// What `--extra-create-metadata` adds to parameters.
 const RESERVED: &str = "csi.storage.k8s.io/";
+/// What external-provisioner adds to a volume's context on its way to the PersistentVolume.
+const PROVISIONER: &str = "storage.kubernetes.io/";
 /// What the node service can make on a volume; the first unless one is named.
 pub(crate) const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
 
@@ -73,20 +75,20 @@ impl From<DeleteError> for Status {
     fn from(error: DeleteError) -> Status {
         let message = error.to_string();
         match error {
-            DeleteError::Published { .. } => Status::failed_precondition(message),
+            DeleteError::InUse { .. } => Status::failed_precondition(message),
             DeleteError::Io(fault) => fault.into(),
         }
     }
 }
 
-impl From<PublishError> for Status {
-    fn from(error: PublishError) -> Status {
+impl From<UseError> for Status {
+    fn from(error: UseError) -> Status {
         let message = error.to_string();
         match error {
-            PublishError::NoSuchVolume(_) | PublishError::NoSuchNode { .. } => Status::not_found(message),
-            PublishError::Incompatible { .. } => Status::already_exists(message),
-            PublishError::Elsewhere { .. } => Status::failed_precondition(message),
-            PublishError::Io(fault) => fault.into(),
+            UseError::NoSuchVolume(_) | UseError::NoSuchNode { .. } => Status::not_found(message),
+            UseError::Incompatible { .. } => Status::already_exists(message),
+            UseError::Elsewhere { .. } => Status::failed_precondition(message),
+            UseError::Io(fault) => fault.into(),
         }
     }
 }
@@ -190,6 +192,13 @@ pub(crate) fn mode(capability: &VolumeCapability) -> Mode {
 
 pub(crate) fn volume_context(pool: &Pool) -> HashMap<String, String> {
     HashMap::from([(POOL.into(), pool.name().into()), (FORMAT.into(), "raw".into())])
+}
+
+/// Whether a context that comes back is this volume's.
+pub(crate) fn is_context(pool: &Pool, context: &HashMap<String, String>) -> bool {
+    let ours = volume_context(pool);
+    let mut own = context.iter().filter(|(key, _)| !key.starts_with(PROVISIONER));
+    own.all(|(key, value)| ours.get(key) == Some(value))
 }
 
 pub(crate) fn volume(pool: &Pool, volume: &Volume) -> v1::Volume {

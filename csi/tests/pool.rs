@@ -3,8 +3,8 @@
 mod fixture;
 
 use csi::pool::{
-    ContentSource, CreateError, DeleteError, ExpandError, Handle, OpenError, Pool, PublishError, Range, SizeError,
-    SnapshotError,
+    ContentSource, CreateError, DeleteError, ExpandError, Handle, OpenError, Pool, Range, SizeError, SnapshotError,
+    UseError,
 };
 use fixture::Mounted;
 use std::{
@@ -141,21 +141,21 @@ fn one_node_at_a_time_and_no_deletion_under_it() {
     let Some((_mounted, pool)) = pool("one_node_at_a_time_and_no_deletion_under_it") else { return };
     let handle = pool.create_volume("pvc-1", at_least(MIB), None).expect("created").handle;
     let stranger = pool.publish_volume(&handle, "node-1", false);
-    assert!(matches!(stranger, Err(PublishError::NoSuchNode { .. })), "{stranger:?}");
+    assert!(matches!(stranger, Err(UseError::NoSuchNode { .. })), "{stranger:?}");
     for node in ["node-1", "node-2"] {
         pool.register_node(node).expect("registered");
     }
     for name in ["..", "a/b", ""] {
-        assert!(matches!(pool.publish_volume(&handle, name, false), Err(PublishError::NoSuchNode { .. })));
+        assert!(matches!(pool.publish_volume(&handle, name, false), Err(UseError::NoSuchNode { .. })));
     }
     for _ in 0..2 {
         pool.publish_volume(&handle, "node-1", false).expect("published");
     }
-    assert!(matches!(pool.publish_volume(&handle, "node-1", true), Err(PublishError::Incompatible { .. })));
-    assert!(matches!(pool.publish_volume(&handle, "node-2", false), Err(PublishError::Elsewhere { .. })));
-    assert!(matches!(pool.delete_volume(&handle), Err(DeleteError::Published { .. })));
+    assert!(matches!(pool.publish_volume(&handle, "node-1", true), Err(UseError::Incompatible { .. })));
+    assert!(matches!(pool.publish_volume(&handle, "node-2", false), Err(UseError::Elsewhere { .. })));
+    assert!(matches!(pool.delete_volume(&handle), Err(DeleteError::InUse { .. })));
     pool.unpublish_volume(&handle, Some("node-2")).expect("never was there");
-    assert!(matches!(pool.delete_volume(&handle), Err(DeleteError::Published { .. })));
+    assert!(matches!(pool.delete_volume(&handle), Err(DeleteError::InUse { .. })));
     for _ in 0..2 {
         pool.unpublish_volume(&handle, Some("node-1")).expect("unpublished");
     }
@@ -165,6 +165,31 @@ fn one_node_at_a_time_and_no_deletion_under_it() {
         pool.delete_volume(&handle).expect("deleted");
     }
     pool.unpublish_volume(&handle, None).expect("gone is unpublished");
+}
+
+#[test]
+fn a_staged_volume_is_in_use_without_an_attacher_too() {
+    let Some((mounted, pool)) = pool("a_staged_volume_is_in_use_without_an_attacher_too") else { return };
+    let handle = pool.create_volume("pvc-1", at_least(MIB), None).expect("created").handle;
+    for node in ["node-1", "node-2"] {
+        pool.register_node(node).expect("registered");
+    }
+    pool.stage_volume(&handle, "node-1", false).expect("staged");
+    pool.publish_volume(&handle, "node-1", false).expect("the same node");
+    assert!(matches!(pool.stage_volume(&handle, "node-2", false), Err(UseError::Elsewhere { .. })));
+    assert!(matches!(pool.publish_volume(&handle, "node-2", false), Err(UseError::Elsewhere { .. })));
+    assert!(matches!(pool.delete_volume(&handle), Err(DeleteError::InUse { .. })));
+    for _ in 0..2 {
+        pool.unstage_volume(&handle, "node-1").expect("unstaged");
+        assert!(matches!(pool.delete_volume(&handle), Err(DeleteError::InUse { .. })), "published still");
+    }
+    // Whoever runs the cluster says that the node has it no more.
+    pool.unpublish_volume(&handle, Some("node-1")).expect("unpublished");
+    pool.stage_volume(&handle, "node-2", false).expect("free");
+    // node-2 burns down. An administrator who is sure of it takes its registration away.
+    assert!(matches!(pool.stage_volume(&handle, "node-1", false), Err(UseError::Elsewhere { .. })));
+    fs::remove_file(mounted.path().join("nodes/node-2")).expect("its registration");
+    pool.stage_volume(&handle, "node-1", false).expect("freed");
 }
 
 #[test]

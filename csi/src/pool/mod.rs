@@ -14,10 +14,10 @@ mod volumes;
 pub use files::Fault;
 pub use handle::Handle;
 pub use nodes::is_node_id;
-pub use record::{ContentSource, Publication, Snapshot, Volume};
+pub use record::{ContentSource, Publication, Snapshot, Volume, VolumeRecord};
 pub use size::{Range, SizeError};
 pub use snapshots::SnapshotError;
-pub use volumes::{CreateError, DeleteError, ExpandError, PublishError};
+pub use volumes::{CreateError, DeleteError, ExpandError, UseError};
 
 use files::{Filesystem, Lock, Reflink};
 use std::path::{Path, PathBuf};

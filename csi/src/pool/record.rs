@@ -27,8 +27,12 @@ pub struct VolumeRecord {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source: Option<ContentSource>,
     pub created: Timestamp,
+    /// By ControllerPublishVolume.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub published: Vec<Publication>,
+    /// By NodeStageVolume. Both, because a cluster may do without an attacher.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub staged: Vec<Publication>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +52,7 @@ pub enum ContentSource {
     Volume(String),
 }
 
-/// A node that ControllerPublishVolume gave the volume to.
+/// A node that has the volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Publication {

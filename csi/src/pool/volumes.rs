@@ -24,22 +24,26 @@ pub enum CreateError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeleteError {
-    #[error("volume {handle} is published to node {node}: unpublish it first")]
-    Published { handle: Handle, node: String },
+    #[error("volume {handle} is in use on node {node}: take it away there first")]
+    InUse { handle: Handle, node: String },
     #[error(transparent)]
     Io(#[from] Fault),
 }
 
+/// Why a node may not have a volume: for publishing and for staging alike.
 #[derive(Debug, thiserror::Error)]
-pub enum PublishError {
+pub enum UseError {
     #[error("volume {0} does not exist")]
     NoSuchVolume(String),
     #[error("node {node} has not registered with pool {pool}: is the node plugin running there, with that --pool?")]
     NoSuchNode { node: String, pool: String },
-    #[error("volume {handle} is published to node {node} already, read-only: {read_only}")]
+    #[error("volume {handle} is on node {node} already, read-only: {read_only}")]
     Incompatible { handle: Handle, node: String, read_only: bool },
-    #[error("volume {handle} is published to node {node}: one node at a time")]
-    Elsewhere { handle: Handle, node: String },
+    #[error(
+        "volume {handle} is in use on node {node}, and may be on one node at a time; \
+         if that node is certainly down for good, remove {registration}"
+    )]
+    Elsewhere { handle: Handle, node: String, registration: String },
     #[error(transparent)]
     Io(#[from] Fault),
 }
@@ -79,6 +83,7 @@ impl Pool {
             source: source.cloned(),
             created: Timestamp::now(),
             published: Vec::new(),
+            staged: Vec::new(),
         };
         files::build(&self.volumes_dir(), handle.as_str(), |unfinished| {
             let image = unfinished.join(IMAGE);
@@ -97,42 +102,85 @@ impl Pool {
     /// Deleting what is not there is success.
     pub fn delete_volume(&self, handle: &Handle) -> Result<(), DeleteError> {
         let _lock = self.lock()?;
-        if let Some(publication) = self.volume(handle)?.and_then(|volume| volume.record.published.into_iter().next()) {
-            return Err(DeleteError::Published { handle: handle.clone(), node: publication.node });
+        if let Some(volume) = self.volume(handle)?
+            && let Some(node) = self.user(&volume.record, None)
+        {
+            return Err(DeleteError::InUse { handle: handle.clone(), node: node.into() });
         }
         Ok(files::discard(&self.volumes_dir(), handle.as_str())?)
     }
 
-    /// Records that a node has the volume.
-    pub fn publish_volume(&self, handle: &Handle, node: &str, read_only: bool) -> Result<(), PublishError> {
+    /// Records that a node was given the volume.
+    pub fn publish_volume(&self, handle: &Handle, node: &str, read_only: bool) -> Result<(), UseError> {
+        self.take(handle, node, read_only, |record| &mut record.published)
+    }
+
+    /// Records that a node is about to attach the volume.
+    pub fn stage_volume(&self, handle: &Handle, node: &str, read_only: bool) -> Result<(), UseError> {
+        self.take(handle, node, read_only, |record| &mut record.staged)
+    }
+
+    /// Whoever runs the cluster says that a node, or with `None` every node, does not have the volume any more. A volume
+    /// or a publication that is not there is success.
+    pub fn unpublish_volume(&self, handle: &Handle, node: Option<&str>) -> Result<(), Fault> {
+        let other = |publication: &Publication| node.is_some_and(|node| publication.node != node);
+        self.update(handle, |record| {
+            record.published.retain(other);
+            record.staged.retain(other);
+        })
+    }
+
+    /// A node says that it has detached the volume.
+    pub fn unstage_volume(&self, handle: &Handle, node: &str) -> Result<(), Fault> {
+        self.update(handle, |record| record.staged.retain(|publication| publication.node != node))
+    }
+
+    /// A node, other than the one named, that has the volume. A node that is not registered has nothing: that is how an
+    /// administrator frees the volumes of a node that will not come back.
+    pub fn user<'a>(&self, record: &'a VolumeRecord, except: Option<&str>) -> Option<&'a str> {
+        let nodes = record.published.iter().chain(&record.staged).map(|publication| publication.node.as_str());
+        nodes.filter(|node| except != Some(*node)).find(|node| self.knows_node(node))
+    }
+
+    fn take(
+        &self,
+        handle: &Handle,
+        node: &str,
+        read_only: bool,
+        list: impl Fn(&mut VolumeRecord) -> &mut Vec<Publication>,
+    ) -> Result<(), UseError> {
         let _lock = self.lock()?;
         let Some(Volume { mut record, .. }) = self.volume(handle)? else {
-            return Err(PublishError::NoSuchVolume(handle.to_string()));
+            return Err(UseError::NoSuchVolume(handle.to_string()));
         };
         if !self.knows_node(node) {
-            return Err(PublishError::NoSuchNode { node: node.into(), pool: self.name.clone() });
+            return Err(UseError::NoSuchNode { node: node.into(), pool: self.name.clone() });
         }
-        if let Some(present) = record.published.first() {
-            let (handle, node_then) = (handle.clone(), present.node.clone());
-            return match present {
-                same if same.node == node && same.read_only == read_only => Ok(()),
-                same if same.node == node => {
-                    Err(PublishError::Incompatible { handle, node: node_then, read_only: same.read_only })
-                }
-                _ => Err(PublishError::Elsewhere { handle, node: node_then }),
+        if let Some(other) = self.user(&record, Some(node)) {
+            let registration = self.nodes_dir().join(other).display().to_string();
+            return Err(UseError::Elsewhere { handle: handle.clone(), node: other.into(), registration });
+        }
+        let taken = list(&mut record);
+        if let Some(present) = taken.iter().find(|publication| publication.node == node) {
+            return match present.read_only == read_only {
+                true => Ok(()),
+                false => Err(UseError::Incompatible {
+                    handle: handle.clone(),
+                    node: node.into(),
+                    read_only: present.read_only,
+                }),
             };
         }
-        record.published.push(Publication { node: node.into(), read_only });
+        *taken = vec![Publication { node: node.into(), read_only }];
         Ok(self.write_volume(handle, &record)?)
     }
 
-    /// Forgets one node, or with `None` all. A volume or a publication that is not there is success.
-    pub fn unpublish_volume(&self, handle: &Handle, node: Option<&str>) -> Result<(), Fault> {
+    fn update(&self, handle: &Handle, change: impl FnOnce(&mut VolumeRecord)) -> Result<(), Fault> {
         let _lock = self.lock()?;
         let Some(Volume { mut record, .. }) = self.volume(handle)? else { return Ok(()) };
-        let before = record.published.len();
-        record.published.retain(|publication| node.is_some_and(|node| publication.node != node));
-        if record.published.len() == before { Ok(()) } else { self.write_volume(handle, &record) }
+        let before = record.clone();
+        change(&mut record);
+        if record == before { Ok(()) } else { self.write_volume(handle, &record) }
     }
 
     /// Grows a volume; never shrinks one. The file first: a crash in between leaves the size that is on record.
