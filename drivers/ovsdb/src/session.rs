@@ -81,6 +81,9 @@ pub struct View {
     merged: u64,
 }
 
+/// Enough for the server's restart; whoever looks at many things should not wait for each.
+const LOST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Ends when dropped.
 pub struct Session {
     view: watch::Receiver<View>,
@@ -126,11 +129,14 @@ impl Session {
         self.view.clone()
     }
 
-    /// The connection, waiting for one up to the time limit of a call; then the reason why there is none.
+    /// The connection, waiting for the first one up to the time limit of a call and for a lost one a moment; then the
+    /// reason why there is none.
     async fn connection(&self) -> Result<Connection, Error> {
+        let lost = matches!(self.view.borrow().link, Link::Lost(_));
+        let limit = if lost { self.limit.min(LOST_PATIENCE) } else { self.limit };
         let mut view = self.view.clone();
         let synced = view.wait_for(|view| view.connection.is_some());
-        if let Ok(Ok(view)) = tokio::time::timeout(self.limit, synced).await
+        if let Ok(Ok(view)) = tokio::time::timeout(limit, synced).await
             && let Some(connection) = &view.connection
         {
             return Ok(connection.clone());

@@ -7,6 +7,9 @@ use serde_json::{Value as Json, json};
 /// A message longer than this is taken for garbage: the north-bound database of a large OVN is about 100 MB.
 const LONGEST_MESSAGE: usize = 512 << 20;
 
+/// Room for at least as much at each read.
+const READ_SIZE: usize = 16 << 10;
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
     Request { id: Json, method: String, params: Json },
@@ -63,6 +66,7 @@ pub struct Scanner {
 impl Scanner {
     /// Where the next bytes of the stream are to be appended.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
+        self.buffer.reserve(READ_SIZE);
         &mut self.buffer
     }
 

@@ -33,7 +33,8 @@ pub fn in_namespace<F: Future<Output = ()>>(name: &'static str, test: impl FnOnc
     }
 }
 
-fn missing() -> Option<String> {
+/// What this machine lacks.
+pub fn missing() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("needs root for network namespaces".to_owned());
     }

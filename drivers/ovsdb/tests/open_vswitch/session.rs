@@ -1,6 +1,6 @@
 //! The session: resuming, older servers, silence, the schema.
 
-use crate::lab::{OpenVSwitchLab, config, eventually, in_namespace};
+use crate::lab::{OpenVSwitchLab, config, eventually, in_namespace, missing};
 use crate::proxy::Proxy;
 use ovsdb::monitor::Dialect;
 use ovsdb::switch::{DATABASE, monitored};
@@ -62,6 +62,31 @@ fn an_absent_server_is_unreachable_in_time() {
         let error = session.refresh().await.expect_err("nobody listens");
         assert_eq!(error.class(), ErrorClass::Unreachable);
         assert!(matches!(error, Error::Connect { .. }), "the cause is told: {error}");
+    });
+}
+
+/// On several threads, where the cache's task could lag behind the caller's.
+#[test]
+fn a_transaction_is_in_the_cache_when_it_returns() {
+    let name = "a_transaction_is_in_the_cache_when_it_returns";
+    if let Some(reason) = missing() {
+        eprintln!("SKIP {name}: {reason}");
+        return;
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let lab = OpenVSwitchLab::database().await;
+        lab.vsctl(&["--no-wait", "init"]);
+        let session = Session::start(lab.config([("Open_vSwitch".to_owned(), vec!["next_cfg".to_owned()])].into()));
+        for expected in 1..=300 {
+            let mut transaction = Transaction::new(DATABASE);
+            transaction.mutate("Open_vSwitch", &[], &[Mutation::Add("next_cfg".to_owned(), 1)]);
+            session.transact(&transaction).await.expect("count");
+            let view = session.view();
+            let (_, row) = view.cache.rows("Open_vSwitch").next().expect("the root row");
+            assert_eq!(row["next_cfg"], Value::from(expected));
+        }
     });
 }
 
