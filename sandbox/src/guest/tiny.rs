@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::command::run;
 use super::cpio::Archive;
@@ -99,8 +99,7 @@ pub fn build(folder: &Path, system: &str, root_label: &str) -> Result<()> {
 }
 
 fn initramfs(kernel: &Kernel) -> Result<Vec<u8>> {
-    let busybox = which("busybox")?;
-    let program = fs::read(&busybox).with_context(|| format!("read {}", busybox.display()))?;
+    let program = static_busybox()?;
     let mut archive = Archive::default();
     let folders =
         "bin sbin etc etc/acpi etc/acpi/PWRF etc/metalplane lib lib/modules proc sys run mnt tmp root var var/log";
@@ -127,7 +126,13 @@ fn initramfs(kernel: &Kernel) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-fn which(program: &str) -> Result<PathBuf> {
-    let found = ["/bin", "/usr/bin", "/usr/local/bin"].iter().map(|folder| Path::new(folder).join(program));
-    found.into_iter().find(|path| path.is_file()).with_context(|| format!("'{program}' is not installed"))
+/// The initramfs has no libraries: a busybox that wants some would not start.
+fn static_busybox() -> Result<Vec<u8>> {
+    let path =
+        run("sh", ["-c", "command -v busybox"]).context("'busybox' is not installed (package busybox-static)")?;
+    let program = fs::read(path.trim()).with_context(|| format!("read {}", path.trim()))?;
+    let loader = b"/ld-linux";
+    let dynamic = program.windows(loader.len()).take(1 << 12).any(|window| window == loader);
+    ensure!(!dynamic, "{} wants libraries: install the package busybox-static", path.trim());
+    Ok(program)
 }

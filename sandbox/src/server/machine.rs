@@ -97,10 +97,12 @@ impl Machine {
             "human-monitor-command" if arguments.get("command-line") != Some(&json!("info network")) => {
                 Err(Refusal::command_not_found(command))
             }
-            "query-status" | "query-named-block-nodes" | "qom-list" | "qom-get" | "human-monitor-command" => match &mut state.host {
-                Some(host) => host.execute(command, arguments).await,
-                None => state.record.answer(command, &arguments),
-            },
+            "query-status" | "query-named-block-nodes" | "qom-list" | "qom-get" | "human-monitor-command" => {
+                match &mut state.host {
+                    Some(host) => host.execute(command, arguments).await,
+                    None => state.record.answer(command, &arguments),
+                }
+            }
             "netdev_add" => self.add_backend(&mut state, arguments).await,
             "netdev_del" => {
                 let tap = state.record.tap(text(&arguments, "id")?);

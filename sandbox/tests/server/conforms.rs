@@ -90,10 +90,15 @@ impl emulation::Bench for Bench {
         file.and_then(|file| file.set_len(size_bytes)).expect("grow a backend");
     }
 
-    /// The firmware does not answer the ports' attention buttons; a reset completes what is pending.
+    /// The firmware does not answer the ports' attention buttons; without power the host has nothing left to release.
     async fn let_host_release(&self) {
-        // Refused while the host is off, which has nothing to release then.
-        let _ = self.bmc().power(PowerAction::WarmReset).await;
+        if self.server.redfish.power() == "Off" {
+            return;
+        }
+        for (action, state) in [(PowerAction::ForceOff, "Off"), (PowerAction::On, "On")] {
+            self.bmc().power(action).await.unwrap_or_else(|e| panic!("{action:?}: {e}"));
+            self.server.wait_for_power(state, crate::support::BOOT);
+        }
     }
 
     async fn has_device(&self, name: &str) -> Option<bool> {
