@@ -25,7 +25,13 @@ impl Guest {
     }
 
     /// Waits until the guest has printed a line that `wanted` accepts behind position `from`; returns that line.
-    pub async fn line(&self, what: &str, from: usize, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<String> {
+    pub async fn line(
+        &self,
+        what: &str,
+        from: usize,
+        limit: Duration,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<String> {
         until(what, limit, async || {
             let printed = self.printed();
             let found = printed.get(from..).unwrap_or_default().lines().find(|line| wanted(line)).map(str::to_owned);

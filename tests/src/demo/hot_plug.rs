@@ -11,11 +11,13 @@ const GIB: u64 = 1 << 30;
 
 pub(super) async fn show(story: &Story, site: &Site, guest: &Guest) -> Result<()> {
     story.say(&format!("bmctl adddisk {MACHINE} data --size 1Gi --bus VirtioBlk"));
-    site.bmctl(&["adddisk", MACHINE, "data", "--size", "1Gi", "--bus", "VirtioBlk", "--wait", "--timeout", "60s"]).await?;
+    site.bmctl(&["adddisk", MACHINE, "data", "--size", "1Gi", "--bus", "VirtioBlk", "--wait", "--timeout", "60s"])
+        .await?;
     disk_has(story, guest, GIB).await?;
 
     story.say(&format!("bmctl addinterface {MACHINE} eth1 --subnet blue --address 10.20.0.8"));
-    let add = ["addinterface", MACHINE, "eth1", "--subnet", "blue", "--address", "10.20.0.8", "--wait", "--timeout", "60s"];
+    let add =
+        ["addinterface", MACHINE, "eth1", "--subnet", "blue", "--address", "10.20.0.8", "--wait", "--timeout", "60s"];
     site.bmctl(&add).await?;
     let nics = nics(guest, 2).await?;
     story.say(&format!("the guest has {nics} network interfaces"));

@@ -22,12 +22,16 @@ pub(super) async fn count(site: &Site) -> Result<Count> {
         let ports = site.enter(&node.name, &["ovs-vsctl", "list-ports", "br-int"]).await?;
         let ports = lines(&ports).into_iter().filter(|port| port.starts_with("mp")).collect();
         found.insert(format!("switch ports of {}", node.name), ports);
-        let files = site.enter(&node.name, &["find", "/run/metalplane", "-type", "f", "-not", "-name", "boot-id"]).await?;
-        let files = lines(&files).into_iter().filter(|file| file.contains("record") || file.contains("seeds") || file.contains("connections"));
+        let files =
+            site.enter(&node.name, &["find", "/run/metalplane", "-type", "f", "-not", "-name", "boot-id"]).await?;
+        let files = lines(&files)
+            .into_iter()
+            .filter(|file| file.contains("record") || file.contains("seeds") || file.contains("connections"));
         found.insert(format!("files of the agent on {}", node.name), files.collect());
     }
     let pool = site.sandbox.ready().pool.join("volumes");
-    let volumes = std::fs::read_dir(pool).map(|entries| entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect());
+    let volumes = std::fs::read_dir(pool)
+        .map(|entries| entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect());
     found.insert("volumes in the pool".to_owned(), volumes.unwrap_or_default());
     let running = crate::site::running_guests(site)?;
     found.insert("QEMU processes".to_owned(), running);

@@ -99,7 +99,18 @@ async fn ping_from_the_other_dpu(story: &Story, site: &Site) -> Result<Timestamp
     let own = own["status"]["disks"][0]["dpuName"].as_str().unwrap_or_default().to_owned();
     let nodes = site.sandbox.ready().nodes.clone();
     let other = nodes.iter().find(|n| n.dpu && n.name != own).context("there is one DPU only")?.name.clone();
-    let add = ["ovs-vsctl", "--may-exist", "add-port", "br-int", "probe0", "--", "set", "interface", "probe0", "type=internal"];
+    let add = [
+        "ovs-vsctl",
+        "--may-exist",
+        "add-port",
+        "br-int",
+        "probe0",
+        "--",
+        "set",
+        "interface",
+        "probe0",
+        "type=internal",
+    ];
     site.enter(&other, &add).await?;
     site.enter(&other, &["ip", "addr", "replace", "10.20.0.250/24", "dev", "probe0"]).await?;
     site.enter(&other, &["ip", "link", "set", "probe0", "up"]).await?;

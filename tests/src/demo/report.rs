@@ -40,7 +40,9 @@ pub(super) fn write(story: &Story, machine: &Value, applied: Timestamp, answered
     let path = path();
     std::fs::create_dir_all(path.parent().context("a file has a folder")?)?;
     std::fs::write(&path, serde_json::to_vec_pretty(&report)?).with_context(|| format!("write {}", path.display()))?;
-    story.say(&format!("ours: {before_power} ms from apply to power-on, {after_packet} ms from the first packet to GuestReachable"));
+    story.say(&format!(
+        "ours: {before_power} ms from apply to power-on, {after_packet} ms from the first packet to GuestReachable"
+    ));
     Ok(())
 }
 

@@ -46,7 +46,8 @@ impl Site {
         }
         let listen = format!("{}:{port}", sandbox::layout::API_ADDRESS);
         let program = super::program("sandbox")?.display().to_string();
-        let argv = [program, "serve-files".into(), "--listen".into(), listen, "--folder".into(), folder.display().to_string()];
+        let argv =
+            [program, "serve-files".into(), "--listen".into(), listen, "--folder".into(), folder.display().to_string()];
         self.sandbox.spawn(&ProcessSpec::new(name, argv).enter(sandbox::layout::CONTROL_PLANE)).await
     }
 }

@@ -23,8 +23,8 @@ impl Site {
         say("installing the snapshot API and Metalplane's charts with helm");
         self.snapshot_definitions().await?;
         self.chart("metalplane-crds", &[]).await?;
-        let mut values = images;
-        values.extend(self.values());
+        let mut values = vec!["--values".to_owned(), images.display().to_string()];
+        values.extend(self.values().into_iter().map(|value| format!("--set={value}")));
         self.chart("metalplane", &values).await?;
         if self.agents == Agents::Process {
             self.start_processes().await?;
@@ -54,12 +54,12 @@ impl Site {
         self.kubectl(&["apply", "--server-side", "-k", &folder]).await.map(drop)
     }
 
-    async fn chart(&self, chart: &str, values: &[String]) -> Result<()> {
+    async fn chart(&self, chart: &str, flags: &[String]) -> Result<()> {
         let folder = root().join("charts").join(chart);
         let mut args = vec!["upgrade".to_owned(), "--install".to_owned(), chart.to_owned()];
         args.push(folder.display().to_string());
         args.extend(["--namespace", SYSTEM_NAMESPACE, "--create-namespace"].map(str::to_owned));
-        args.extend(values.iter().map(|value| format!("--set={value}")));
+        args.extend(flags.iter().cloned());
         let mut command = Command::new(&self.helm);
         command.env("KUBECONFIG", self.sandbox.kubeconfig());
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -87,7 +87,8 @@ impl Site {
                 let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
             };
-            let waiting: Vec<String> = pods.iter().filter(|p| !ready(p)).map(|p| p["metadata"]["name"].to_string()).collect();
+            let waiting: Vec<String> =
+                pods.iter().filter(|p| !ready(p)).map(|p| p["metadata"]["name"].to_string()).collect();
             let expected = if self.agents == Agents::DaemonSet { 4 } else { 1 };
             if pods.len() < expected {
                 return Ok(Err(format!("{} of {expected} pods", pods.len())));

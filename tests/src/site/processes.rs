@@ -38,7 +38,8 @@ impl Site {
         }
         let token = self.kubectl(&args).await?;
         let admin = std::fs::read_to_string(self.sandbox.admin_kubeconfig())?;
-        let field = |name: &str| admin.split(&format!("{name}: ")).nth(1).and_then(|rest| rest.lines().next()).unwrap_or("");
+        let field =
+            |name: &str| admin.split(&format!("{name}: ")).nth(1).and_then(|rest| rest.lines().next()).unwrap_or("");
         let authority = match field("certificate-authority-data") {
             "" => format!("certificate-authority: {}", field("certificate-authority")),
             data => format!("certificate-authority-data: {data}"),
