@@ -1,6 +1,7 @@
 //! [`ports::Switch`].
 
-use crate::lab::{Guest, OpenVSwitchLab, in_namespace, run};
+use crate::lab::{Guest, OpenVSwitchLab, config, in_namespace, run};
+use crate::proxy::Proxy;
 use async_trait::async_trait;
 use ovsdb::OpenVSwitch;
 use ovsdb::switch::monitored;
@@ -125,6 +126,42 @@ fn of_many_at_once_one_plugs() {
         }
         assert_eq!(winners, 1);
         assert_eq!(real.handle().list().await.expect("list").len(), 1);
+    });
+}
+
+/// Whatever byte a connection breaks at, the caller is told `Unreachable`, and the same verb again leads to the same end.
+#[test]
+fn a_cut_at_any_byte_leaves_nothing_half_done() {
+    in_namespace("a_cut_at_any_byte_leaves_nothing_half_done", || async {
+        let lab = OpenVSwitchLab::database().await;
+        lab.vsctl(&["--no-wait", "init"]);
+        lab.vsctl(&["--no-wait", "add-br", "br-int"]);
+        let proxy = Proxy::before(lab.path("db.sock"), lab.path("cut.sock"), &[]);
+        let switch = OpenVSwitch::new(config(&proxy.address, monitored()), "br-int");
+        let port = port("a", 0);
+        switch.plug(&port).await.expect("plug");
+        let mut cuts = 0;
+        for step in 0..120 {
+            // Enough to reach from the refresh over the transaction to the update that comes with its answer.
+            let bytes = step / 4 * 40;
+            let cut = || if step % 2 == 0 { proxy.cut_after_requests(bytes) } else { proxy.cut_after_answers(bytes) };
+            let plugged = step % 4 < 2;
+            cut();
+            let first = if plugged { switch.unplug(&port.id).await } else { switch.plug(&port).await };
+            if let Err(error) = &first {
+                assert_eq!(error.class, ErrorClass::Unreachable, "step {step}: {error}");
+            }
+            cuts += usize::from(proxy.has_cut());
+            proxy.cut_no_more();
+            let again = if plugged { switch.unplug(&port.id).await } else { switch.plug(&port).await };
+            again.unwrap_or_else(|error| panic!("step {step}: {error}"));
+            let listed = switch.list().await.expect("list");
+            assert_eq!(
+                listed.iter().map(|seen| &seen.port).collect::<Vec<_>>(),
+                if plugged { vec![] } else { vec![&port] }
+            );
+        }
+        assert!(cuts > 40, "only {cuts} connections were cut");
     });
 }
 
