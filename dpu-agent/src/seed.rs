@@ -4,13 +4,14 @@ use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 /// What cloud-init reads; the first two have to be there.
 const FILES: [(&str, bool); 3] = [("meta-data", true), ("user-data", true), ("network-config", false)];
 /// A FAT volume of this size has room for what a Secret can hold (1 MiB).
 const IMAGE_BYTES: u64 = 4 << 20;
+const LABEL: [u8; 11] = *b"CIDATA     ";
 
 #[derive(Debug, Clone)]
 pub struct Seeds {
@@ -48,8 +49,8 @@ impl Seeds {
         let new = path.with_extension("new");
         let image = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         image.set_len(IMAGE_BYTES)?;
-        let options = FormatVolumeOptions::new().volume_label(*b"CIDATA     ");
-        fatfs::format_volume(&image, options)?;
+        fatfs::format_volume(&image, FormatVolumeOptions::new().volume_label(LABEL))?;
+        label_root(&image)?;
         {
             let volume = FileSystem::new(&image, FsOptions::new())?;
             for (name, content) in FILES.iter().filter_map(|(name, _)| Some((name, data.get(*name)?))) {
@@ -66,6 +67,20 @@ impl Seeds {
             _ => Ok(()),
         }
     }
+}
+
+/// The label as an entry of the root folder too: that is the one that blkid calls LABEL, and older cloud-init looks for.
+/// Offsets: Microsoft's FAT specification 1.03, "Boot Sector and BPB Structure" and "FAT Directory Structure".
+fn label_root(image: &File) -> io::Result<()> {
+    let mut bpb = [0; 24];
+    image.read_exact_at(&mut bpb, 0)?;
+    let word = |at: usize| u64::from(u16::from_le_bytes([bpb[at], bpb[at + 1]]));
+    let (sector, reserved, fats, sectors_per_fat) = (word(11), word(14), u64::from(bpb[16]), word(22));
+    let root = (reserved + fats * sectors_per_fat) * sector;
+    let mut entry = [0; 32];
+    entry[..11].copy_from_slice(&LABEL);
+    entry[11] = 0x08;
+    image.write_all_at(&entry, root)
 }
 
 #[cfg(test)]
@@ -92,6 +107,8 @@ mod tests {
         let image = File::open(seeds.path("a")).expect("open the image");
         let volume = FileSystem::new(&image, FsOptions::new()).expect("a FAT volume");
         assert_eq!(volume.volume_label().trim_end(), "CIDATA");
+        let in_root = volume.read_volume_label_from_root_dir().expect("readable");
+        assert_eq!(in_root.as_deref().map(str::trim_end), Some("CIDATA"));
         for (name, expected) in &files {
             let mut content = Vec::new();
             volume.root_dir().open_file(name).expect(name).read_to_end(&mut content).expect("read");

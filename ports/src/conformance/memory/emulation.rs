@@ -1,0 +1,211 @@
+//! A host with PCIe ports.
+
+use super::volume::MemoryStorage;
+use super::{lock, reachable, refuse};
+use crate::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
+use crate::{Emulation, ErrorClass, PortError};
+use async_trait::async_trait;
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug, Clone)]
+pub struct MemoryEmulation {
+    state: Arc<Mutex<State>>,
+    storage: MemoryStorage,
+    hot_plug_ports: u32,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    functions: Vec<Function>,
+    down: bool,
+    /// Functions leave as soon as they are asked to: the host is off.
+    host_off: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Function {
+    exposure: Exposure,
+    slot: Slot,
+    bus: Option<Bus>,
+    backend: Option<Backend>,
+}
+
+impl MemoryEmulation {
+    pub fn new(storage: MemoryStorage, hot_plug_ports: u32) -> Self {
+        Self { state: Arc::default(), storage, hot_plug_ports }
+    }
+
+    /// Cuts the emulator off, or puts it back.
+    pub fn set_down(&self, down: bool) {
+        lock(&self.state).down = down;
+    }
+
+    /// With the host off nobody has to let go of a function.
+    pub fn set_host_off(&self, off: bool) {
+        lock(&self.state).host_off = off;
+    }
+
+    /// The host lets go of everything that was asked to leave.
+    pub fn let_go(&self) {
+        lock(&self.state).functions.retain(|f| f.exposure.presence != Presence::Leaving);
+    }
+
+    /// The process that emulates crashes and comes back empty.
+    pub fn crash(&self) {
+        lock(&self.state).functions.clear();
+    }
+
+    /// Representors that are there.
+    pub fn devices(&self) -> BTreeSet<String> {
+        lock(&self.state).functions.iter().filter_map(|f| f.exposure.representor.clone()).collect()
+    }
+
+    fn present(&self, function: Function) -> Result<(), PortError> {
+        let mut state = lock(&self.state);
+        reachable(state.down, "the emulator")?;
+        let id = &function.exposure.id;
+        if let Some(known) = state.functions.iter().find(|f| f.exposure.id.uid == id.uid) {
+            return match (known.exposure.id.epoch == id.epoch, known.exposure.presence) {
+                (false, _) => refuse(ErrorClass::Conflict, format!("{id:?}: {:?} is presented", known.exposure.id)),
+                (true, Presence::Leaving) => refuse(ErrorClass::Busy, format!("{id:?} is still leaving")),
+                (true, _) => Ok(()),
+            };
+        }
+        let taken = state.functions.iter().filter(|f| f.slot == function.slot).count();
+        let room = if function.slot == Slot::HotPlug { self.hot_plug_ports as usize } else { 1 };
+        if taken >= room {
+            return refuse(ErrorClass::Busy, format!("{id:?}: no free port for {:?}", function.slot));
+        }
+        if let Some(backend) = &function.backend
+            && state.functions.iter().any(|f| f.backend.as_ref() == Some(backend))
+        {
+            return refuse(ErrorClass::Busy, format!("{id:?}: {backend:?} is in use"));
+        }
+        state.functions.push(function);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Emulation for MemoryEmulation {
+    async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
+        reachable(lock(&self.state).down, "the emulator")?;
+        Ok(EmulationCapabilities {
+            disks: self.hot_plug_ports + 2,
+            nics: self.hot_plug_ports,
+            hot_plug_ports: self.hot_plug_ports,
+            buses: vec![Bus::NVMe, Bus::VirtioBlk],
+            online_resize: vec![Bus::VirtioBlk],
+        })
+    }
+
+    async fn list(&self) -> Result<Vec<Exposure>, PortError> {
+        let state = lock(&self.state);
+        reachable(state.down, "the emulator")?;
+        Ok(state.functions.iter().map(|f| f.exposure.clone()).collect())
+    }
+
+    async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
+        if disk.serial.is_empty() || disk.serial.len() > 20 || !disk.serial.is_ascii() {
+            return refuse(ErrorClass::Invalid, format!("{:?}: serial {:?}", disk.id, disk.serial));
+        }
+        let Some(size) = self.storage.size(&disk.backend) else {
+            return refuse(ErrorClass::NotFound, format!("{:?}: {:?} is not there", disk.id, disk.backend));
+        };
+        let exposure = Exposure {
+            id: disk.id.clone(),
+            kind: FunctionKind::Disk,
+            presence: Presence::Present,
+            size_bytes: Some(size),
+            representor: None,
+        };
+        self.present(Function { exposure, slot: disk.slot, bus: Some(disk.bus), backend: Some(disk.backend.clone()) })
+    }
+
+    async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
+        if nic.representor.is_empty() || nic.representor.len() > 15 {
+            return refuse(ErrorClass::Invalid, format!("{:?}: representor {:?}", nic.id, nic.representor));
+        }
+        let exposure = Exposure {
+            id: nic.id.clone(),
+            kind: FunctionKind::Nic,
+            presence: Presence::Present,
+            size_bytes: None,
+            representor: Some(nic.representor.clone()),
+        };
+        self.present(Function { exposure, slot: Slot::HotPlug, bus: None, backend: None })
+    }
+
+    async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {
+        let mut state = lock(&self.state);
+        reachable(state.down, "the emulator")?;
+        if state.host_off {
+            state.functions.retain(|f| f.exposure.id != *id || f.exposure.kind != kind);
+        }
+        let hidden = state.functions.iter_mut().find(|f| f.exposure.id == *id && f.exposure.kind == kind);
+        if let Some(function) = hidden {
+            function.exposure.presence = Presence::Leaving;
+        }
+        Ok(())
+    }
+
+    async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError> {
+        let mut state = lock(&self.state);
+        reachable(state.down, "the emulator")?;
+        let Some(function) = state.functions.iter_mut().find(|f| f.exposure.id == *id) else {
+            return refuse(ErrorClass::NotFound, format!("{id:?} is not presented"));
+        };
+        if function.exposure.size_bytes == Some(size_bytes) {
+            return Ok(());
+        }
+        if function.bus != Some(Bus::VirtioBlk) {
+            return refuse(ErrorClass::Unsupported, format!("{id:?}: the host sees it at its next power cycle"));
+        }
+        function.exposure.size_bytes = Some(size_bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Sleep, emulation};
+    use std::time::Duration;
+
+    struct Bench(MemoryEmulation);
+
+    #[async_trait]
+    impl Sleep for Bench {
+        async fn sleep(&self, _: Duration) {}
+    }
+
+    #[async_trait]
+    impl emulation::Bench for Bench {
+        async fn connect(&self) -> Box<dyn Emulation> {
+            Box::new(self.0.clone())
+        }
+
+        async fn backend(&self, size_bytes: u64) -> Backend {
+            self.0.storage.create(size_bytes)
+        }
+
+        async fn grow(&self, backend: &Backend, size_bytes: u64) {
+            self.0.storage.resize(backend, size_bytes);
+        }
+
+        async fn let_host_release(&self) {
+            self.0.let_go();
+        }
+
+        async fn has_device(&self, name: &str) -> Option<bool> {
+            Some(self.0.devices().contains(name))
+        }
+    }
+
+    #[tokio::test]
+    async fn keeps_the_ports_promises() {
+        emulation::run(&Bench(MemoryEmulation::new(MemoryStorage::default(), 4))).await;
+    }
+}
