@@ -129,7 +129,9 @@ impl Preflight {
     }
 
     fn use_unpacked(&mut self, root: PathBuf) {
-        self.path.extend(["usr/sbin", "usr/bin", "sbin", "bin"].map(|folder| root.join(folder)));
+        // The last: Debian makes /usr/sbin/ovs-vswitchd a link to one of two builds when it configures the package.
+        let folders = ["usr/sbin", "usr/bin", "sbin", "bin", "usr/lib/openvswitch-switch"];
+        self.path.extend(folders.map(|folder| root.join(folder)));
         self.unpacked = Some(root);
     }
 }
