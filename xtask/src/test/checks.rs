@@ -26,10 +26,12 @@ pub(super) fn run(root: &Path, options: &Options, report: &mut Report) {
     });
     check(report, "layers", &|| layers::run(root));
     check(report, "crds", &|| crds::run(root, true));
-    if root.join("deny.toml").exists() && has(root, "deny") {
-        check(report, "licences", &|| cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"]));
-    } else {
-        report.skipped("check", "licences", "cargo-deny is not installed (`cargo install cargo-deny`)");
+    if root.join("deny.toml").exists() {
+        if has(root, "deny") {
+            check(report, "licences", &|| cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"]));
+        } else {
+            report.skipped("check", "licences", "cargo-deny is not installed (`cargo install cargo-deny`)");
+        }
     }
 }
 

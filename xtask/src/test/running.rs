@@ -82,7 +82,16 @@ fn command(binary: &Binary, environment: &Environment) -> Command {
 
 /// What a test that runs as root takes over from its caller.
 pub(super) fn kept() -> Vec<(&'static str, String)> {
-    let names = ["PATH", "HOME", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
+    let names = [
+        "PATH",
+        "HOME",
+        "CARGO",
+        "CARGO_HOME",
+        "RUSTUP_HOME",
+        "XDG_CACHE_HOME",
+        "KUBEBUILDER_ASSETS",
+        "RUST_BACKTRACE",
+    ];
     names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()
 }
 
