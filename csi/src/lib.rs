@@ -31,6 +31,7 @@
 //!   volume. Otherwise `NodeStageVolume` takes the new size and grows the filesystem.
 
 pub mod args;
+mod authority;
 pub mod controller_service;
 pub mod identity;
 pub mod node;

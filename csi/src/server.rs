@@ -1,7 +1,7 @@
 //! Sockets and services.
 
 use crate::{
-    args::Args, controller_service::ControllerService, identity::IdentityService, node_service::NodeService,
+    args::Args, authority, controller_service::ControllerService, identity::IdentityService, node_service::NodeService,
     pools::Pools, registration::RegistrationService,
 };
 use anyhow::{Context, bail};
@@ -11,7 +11,7 @@ use proto::{
 };
 use std::{future::Future, io::ErrorKind, path::Path, sync::Arc};
 use tokio::{net::UnixListener, sync::mpsc};
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{StreamExt, wrappers::UnixListenerStream};
 use tonic::transport::Server;
 
 /// Opens the pools, serves until `shutdown` ends, and takes the sockets away again.
@@ -36,7 +36,8 @@ pub async fn serve(args: &Args, shutdown: impl Future<Output = ()>) -> anyhow::R
     if let Some(endpoint) = args.kubelet_registration_path.clone().filter(|_| args.node().is_some()) {
         let socket = args.registration_socket();
         let service = RegistrationServer::new(RegistrationService { endpoint, refused: refused.clone() });
-        registration = Some(Server::builder().add_service(service).serve_with_incoming(listen(&socket)?));
+        let kubelet = listen(&socket)?.map(|connection| connection.map(authority::corrected));
+        registration = Some(Server::builder().add_service(service).serve_with_incoming(kubelet));
         sockets.push(socket);
     }
     let registration = async {
