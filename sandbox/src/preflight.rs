@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
-use crate::outside;
+use crate::{guest, outside, server};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
@@ -39,11 +39,9 @@ const NEEDED: &[Row] = &[
     ("ovs-vsctl", "openvswitch-switch", How::Unpack),
 ];
 
-/// The same for virtual servers.
-const NEEDED_BY_SERVERS: &[Row] = &[
-    ("qemu-system-x86_64", "qemu-system-x86", How::Install),
-    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf", How::Install),
-];
+/// The same for virtual servers and the images that they boot.
+const NEEDED_BY_SERVERS: [&[(&str, &str)]; 5] =
+    [server::COMMANDS, server::FILES, guest::COMMANDS, guest::DEBIAN_COMMANDS, guest::FILES];
 
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
 
@@ -63,7 +61,8 @@ pub async fn run(with_servers: bool) -> Result<Preflight> {
     let mut preflight = Preflight { path: search_path(), unpacked: None };
     let mut needed = NEEDED.to_vec();
     if with_servers {
-        needed.extend(NEEDED_BY_SERVERS);
+        needed
+            .extend(NEEDED_BY_SERVERS.iter().copied().flatten().map(|(what, package)| (*what, *package, How::Install)));
     }
     let missing = preflight.missing(&needed);
     if missing.is_empty() {

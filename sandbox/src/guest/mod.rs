@@ -32,7 +32,7 @@ use crate::args;
 
 pub use tiny::{BootFiles, boot_files};
 
-/// Commands that building images runs, and the Debian package that has each.
+/// Commands that building any image runs, and the Debian package that has each.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("busybox", "busybox-static"),
     ("sgdisk", "gdisk"),
@@ -42,8 +42,10 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("objcopy", "binutils"),
     ("dpkg-deb", "dpkg"),
     ("apt-get", "apt"),
-    ("mmdebstrap", "mmdebstrap"),
 ];
+
+/// What the Debian image needs beside those.
+pub const DEBIAN_COMMANDS: &[(&str, &str)] = &[("mmdebstrap", "mmdebstrap")];
 
 /// Files that building images reads, and the Debian package that has each.
 pub const FILES: &[(&str, &str)] = &[(disk::EFI_STUB, "systemd-boot-efi")];

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::redfish::SYSTEM;
-use crate::support::{BOOT, Namespace, Server, missing_for_boot, one_at_a_time, skip, wait_for};
+use crate::support::{BOOT, Namespace, Server, missing_for_boot, missing_for_debian, one_at_a_time, skip, wait_for};
 use sandbox::guest::Kind;
 use serde_json::{Value, json};
 
@@ -16,9 +16,9 @@ const MAC: &str = "52:54:00:aa:00:01";
 const SOON: Duration = Duration::from_secs(20);
 const SLOT_FIRST: [&str; 2] = ["Boot0001", "Boot0003"];
 
-/// Presents a tiny system in the boot slot, and a seed.
-fn present(server: &Server) {
-    crate::support::disk(Kind::Tiny, &server.path("disk.raw"));
+/// Presents a system in the boot slot, and a seed.
+fn present(server: &Server, kind: Kind) {
+    crate::support::disk(kind, &server.path("disk.raw"));
     crate::support::seed(&server.path("seed.img"), "i-1", MAC, "10.99.0.2/24");
     let mut slots = server.slots();
     slots.disk("disk-boot", &server.path("disk.raw"), "boot");
@@ -36,7 +36,7 @@ fn a_machine_lives_through_power_cycles_and_hot_plug() {
     }
     let _lock = one_at_a_time();
     let mut server = Server::start("standby", |_| json!({}));
-    present(&server);
+    present(&server, Kind::Tiny);
     assert_eq!(server.redfish.patch_boot(&json!({ "BootOrder": SLOT_FIRST })), 200);
     assert_eq!(server.redfish.reset("On"), 204);
     assert!(["PoweringOn", "On"].contains(&server.redfish.power().as_str()));
@@ -91,7 +91,7 @@ fn a_nic_answers_through_its_tap_inside_the_dpu() {
     let enter = folder.path().join("enter");
     let Some(dpu) = Namespace::make(&enter) else { return skip(TEST, "no right to make a network namespace") };
     let mut server = Server::start("standby", |_| json!({ "enter": enter }));
-    present(&server);
+    present(&server, Kind::Tiny);
     let mut slots = server.slots();
     slots.accepted("netdev_add", json!({ "type": "tap", "id": "net-1", "ifname": "nic0" }));
     assert!(dpu.run("ip link show dev nic0"), "the tap is made inside the DPU");
@@ -120,6 +120,42 @@ fn a_nic_answers_through_its_tap_inside_the_dpu() {
 }
 
 #[test]
+fn debian_configures_itself_by_cloud_init() {
+    const TEST: &str = "debian_configures_itself_by_cloud_init";
+    if let Some(reason) = missing_for_debian() {
+        return skip(TEST, &reason);
+    }
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let enter = folder.path().join("enter");
+    let Some(dpu) = Namespace::make(&enter) else { return skip(TEST, "no right to make a network namespace") };
+    let mut server = Server::start("standby", |_| json!({ "enter": enter, "memoryMib": 1024, "vcpus": 2 }));
+    present(&server, Kind::Debian);
+    let grown = 4 << 30;
+    File::options().write(true).open(server.path("disk.raw")).and_then(|disk| disk.set_len(grown)).expect("grow");
+    let mut slots = server.slots();
+    slots.accepted("netdev_add", json!({ "type": "tap", "id": "net-1", "ifname": "nic0" }));
+    let nic = json!({ "driver": "virtio-net-pci", "id": "nic-1", "netdev": "net-1", "mac": MAC, "bus": "hp0" });
+    slots.accepted("device_add", nic);
+    assert!(dpu.run("ip addr add 10.99.0.1/24 dev nic0"));
+    assert_eq!(server.redfish.patch_boot(&json!({ "BootOrder": SLOT_FIRST })), 200);
+    assert_eq!(server.redfish.reset("On"), 204);
+    wait_for("the guest answers a ping", 3 * BOOT, || dpu.run("ping -c1 -W1 10.99.0.2").then_some(()));
+    server.console("MP-BOOT i-1 guest-i-1", 3 * BOOT);
+    server.console("root@guest-i-1", BOOT);
+    server.type_line(
+        "echo MP-FAILED $(systemctl --failed --plain --no-legend | wc -l) ROOT $(df --output=size -BG / | tail -1)",
+    );
+    server.console("MP-FAILED 0 ROOT 4G", BOOT);
+    blank(&server.path("data.raw"), 64);
+    slots.disk("disk-data", &server.path("data.raw"), "hp1");
+    server.type_line("udevadm wait --timeout=20 /dev/nvme1n1 && echo MP-DISK $(lsblk -no SERIAL /dev/nvme1n1)");
+    server.console("MP-DISK disk-data", BOOT);
+    assert_eq!(server.redfish.reset("GracefulShutdown"), 204);
+    server.wait_for_power("Off", BOOT);
+}
+
+#[test]
 fn the_boot_order_decides_between_local_disk_and_slot() {
     if let Some(reason) = missing_for_boot() {
         return skip("the_boot_order_decides_between_local_disk_and_slot", &reason);
@@ -129,7 +165,7 @@ fn the_boot_order_decides_between_local_disk_and_slot() {
         crate::support::disk(Kind::Old, &folder.join("local.raw"));
         json!({ "localDisk": folder.join("local.raw") })
     });
-    present(&server);
+    present(&server, Kind::Tiny);
     assert_eq!(server.redfish.get(SYSTEM)["Boot"]["BootOrder"][0], "Boot0002");
     assert_eq!(server.redfish.reset("On"), 204);
     server.console("MP-SYSTEM old", BOOT);
@@ -155,7 +191,7 @@ fn a_forgetful_bmc_needs_its_order_again_after_each_start() {
     }
     let _lock = one_at_a_time();
     let mut server = Server::start("forgets-overrides", |_| json!({}));
-    present(&server);
+    present(&server, Kind::Tiny);
     let order = || server.redfish.get(SYSTEM)["Boot"]["BootOrder"].clone();
     let factory = order();
     assert_eq!(server.redfish.patch_boot(&json!({ "BootOrder": SLOT_FIRST })), 200);
@@ -204,7 +240,7 @@ fn a_dpu_that_shares_power_forgets_and_fills_its_slots_again() {
     server.wait_for_power("On", BOOT);
     assert_eq!(asked(), ["on"]);
     // The host is on and has found nothing: what is presented now counts from the warm reset on.
-    present(&server);
+    present(&server, Kind::Tiny);
     assert_eq!(server.redfish.reset("ForceRestart"), 204);
     server.console("MP-BOOT i-1", BOOT);
     assert_eq!(asked(), ["on"], "a warm reset does not touch the DPU");

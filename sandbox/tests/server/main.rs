@@ -1,9 +1,10 @@
 //! The virtual server, run as the program it is.
 //!
 //! `manners`: Redfish, faults, and slots while the host is off. `conforms`: the ports' suites through the shipped
-//! drivers. `boots`: what a guest sees, by real boots.
+//! drivers. `judged`: Redfish before its own validator. `boots`: what a guest sees, by real boots.
 
 mod boots;
 mod conforms;
+mod judged;
 mod manners;
 mod support;

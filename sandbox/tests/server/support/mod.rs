@@ -28,14 +28,21 @@ pub fn skip(test: &str, reason: &str) {
     eprintln!("SKIP {test}: {reason}");
 }
 
-/// What a test that boots lacks on this machine.
+/// What a test that boots the tiny image lacks on this machine.
 pub fn missing_for_boot() -> Option<String> {
+    missing(guest::COMMANDS)
+}
+
+/// The same for the Debian image.
+pub fn missing_for_debian() -> Option<String> {
+    missing(guest::COMMANDS).or_else(|| missing(guest::DEBIAN_COMMANDS))
+}
+
+fn missing(commands: &[(&str, &str)]) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has = |command: &str| std::env::split_paths(&path).any(|folder| folder.join(command).is_file());
-    let commands = sandbox::server::COMMANDS.iter().chain(guest::COMMANDS);
-    let command = commands.filter(|(command, _)| *command != "mmdebstrap").find(|(command, _)| !has(command));
-    let files = sandbox::server::FILES.iter().chain(guest::FILES);
-    let file = files.clone().find(|(file, _)| !Path::new(file).exists());
+    let command = sandbox::server::COMMANDS.iter().chain(commands).find(|(command, _)| !has(command));
+    let file = sandbox::server::FILES.iter().chain(guest::FILES).find(|(file, _)| !Path::new(file).exists());
     command.or(file).map(|(what, package)| format!("{what} is missing (package {package})"))
 }
 
