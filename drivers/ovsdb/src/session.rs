@@ -50,18 +50,6 @@ pub struct SessionConfig {
     pub schedule: Schedule,
 }
 
-impl SessionConfig {
-    pub fn new(address: Address, database: &str, monitored: BTreeMap<String, Vec<String>>) -> Self {
-        Self {
-            address,
-            database: database.to_owned(),
-            monitored,
-            limits: Limits::default(),
-            schedule: Schedule::default(),
-        }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
     /// The first connection has not succeeded or failed yet.

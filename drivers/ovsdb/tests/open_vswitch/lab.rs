@@ -38,7 +38,8 @@ pub fn missing() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("needs root for network namespaces".to_owned());
     }
-    let programs = ["ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ip", "nsenter", "setpriv"];
+    let programs =
+        ["ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-client", "ovsdb-tool", "ip", "nsenter", "setpriv"];
     let absent = programs.into_iter().find(|program| {
         !["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
     })?;

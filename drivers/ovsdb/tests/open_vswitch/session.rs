@@ -1,6 +1,6 @@
 //! The session: resuming, older servers, silence, the schema.
 
-use crate::lab::{OpenVSwitchLab, config, eventually, in_namespace, missing};
+use crate::lab::{OpenVSwitchLab, config, eventually, in_namespace, missing, run};
 use crate::proxy::Proxy;
 use ovsdb::monitor::Dialect;
 use ovsdb::switch::{DATABASE, monitored};
@@ -173,6 +173,33 @@ fn what_the_schema_lacks_is_left_out() {
         let (_, root) = view.cache.rows("Open_vSwitch").next().expect("the root row");
         assert!(root.contains_key("next_cfg") && root.contains_key("statistics"), "all columns: {root:?}");
         assert_eq!(root["ovs_version"], Value::empty_set(), "a default that the server does not send");
+    });
+}
+
+#[test]
+fn a_new_schema_is_taken_up() {
+    in_namespace("a_new_schema_is_taken_up", || async {
+        let lab = OpenVSwitchLab::database().await;
+        add_bridge(&lab, "br-a");
+        let session = Session::start(lab.config([("Bridge".to_owned(), Vec::new())].into()));
+        session.refresh().await.expect("connected");
+        let has = |column: &str| {
+            let view = session.view();
+            view.cache.rows("Bridge").any(|(_, row)| row.contains_key(column))
+        };
+        assert!(has("name") && has("flood_vlans"));
+
+        let old = std::fs::read_to_string("/usr/share/openvswitch/vswitch.ovsschema").expect("the schema");
+        let mut schema: serde_json::Value = serde_json::from_str(&old).expect("JSON");
+        schema["version"] = "99.0.0".into();
+        let columns = schema["tables"]["Bridge"]["columns"].as_object_mut().expect("columns");
+        columns.remove("flood_vlans").expect("a column that nobody needs");
+        columns.insert("colour".to_owned(), serde_json::json!({"type": "string"}));
+        std::fs::write(lab.path("new.ovsschema"), schema.to_string()).expect("write");
+        run("ovsdb-client", &["convert", &format!("unix:{}", lab.path("db.sock")), &lab.path("new.ovsschema")]);
+        eventually("the new schema is taken up", || session.view().schema.version == "99.0.0").await;
+        assert!(has("colour") && !has("flood_vlans"));
+        assert_eq!(bridges(&session), ["br-a"]);
     });
 }
 
