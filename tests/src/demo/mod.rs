@@ -71,7 +71,7 @@ async fn show(story: &Story, keep: bool, agents: Agents, options: Options) -> Re
 
 async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
     story.say("golden image: a real Debian 12, imported as MachineImage debian-12 (built once, then cached)");
-    site.golden_image(GuestKind::Debian, NAMESPACE, "debian-12").await?;
+    site.golden_image(GuestKind::Debian, Some(NAMESPACE), "debian-12").await?;
     let before = leftovers::count(site).await?;
 
     story.say("kubectl apply -f examples/bm-01.yaml");

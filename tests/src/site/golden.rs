@@ -11,7 +11,8 @@ use std::time::Duration;
 const PORT: u16 = 8000;
 
 impl Site {
-    pub(super) async fn import_golden_image(&self, kind: GuestKind, namespace: &str, name: &str) -> Result<()> {
+    /// Imports the golden image of `kind` as the MachineImage `name` of a namespace, or as a ClusterMachineImage.
+    pub async fn golden_image(&self, kind: GuestKind, namespace: Option<&str>, name: &str) -> Result<()> {
         let cache = sandbox::args::cache_folder();
         let disk = tokio::task::spawn_blocking(move || sandbox::guest::image(kind, &cache)).await??;
         let folder = disk.parent().context("an image lies in a folder")?.to_owned();
@@ -21,13 +22,20 @@ impl Site {
         let port = PORT + kind as u16;
         self.serve(kind, &folder, port).await?;
         let url = format!("http://{}:{port}/disk.raw", sandbox::layout::API_ADDRESS);
+        let (what, place) = match namespace {
+            Some(namespace) => ("MachineImage", format!(", namespace: {namespace}")),
+            None => ("ClusterMachineImage", String::new()),
+        };
         self.apply(&format!(
-            "apiVersion: metalplane.io/v1alpha1\nkind: MachineImage\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
-             spec:\n  source:\n    http: {{url: \"{url}\", checksum: \"sha256:{checksum}\"}}\n  size: \"{size}\"\n  storageClassName: {STORAGE_CLASS}\n"
+            "apiVersion: metalplane.io/v1alpha1\nkind: {what}\nmetadata: {{name: {name}{place}}}\nspec:\n  source:\n    \
+             http: {{url: \"{url}\", checksum: \"sha256:{checksum}\"}}\n  size: \"{size}\"\n  storageClassName: {STORAGE_CLASS}\n"
         ))
         .await?;
-        until(&format!("MachineImage {namespace}/{name} is Ready"), Duration::from_secs(300), async || {
-            let image = self.get(&["machineimage", name, "-n", namespace]).await?.unwrap_or_default();
+        let object = format!("{}/{name}", what.to_lowercase());
+        let mut get = vec![object.as_str()];
+        get.extend(namespace.iter().flat_map(|namespace| ["-n", namespace]));
+        until(&format!("{what} {name} is Ready"), Duration::from_secs(300), async || {
+            let image = self.get(&get).await?.unwrap_or_default();
             let conditions = image["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let ready = conditions.iter().find(|c| c["type"] == "Ready");
             Ok(match ready {

@@ -1,6 +1,6 @@
 //! Installs Metalplane as a user would: the snapshot API, two charts, and images without a registry.
 
-use super::{Agents, GuestKind, INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, images, run, until};
+use super::{Agents, INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, images, run, until};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,11 +32,6 @@ impl Site {
         self.wait_for_workloads().await?;
         say("racking the virtual servers: inventory, BMC credentials, approval of their DPUs");
         self.rack_servers().await
-    }
-
-    /// Imports the golden image of `kind` as the MachineImage `name` of `namespace`.
-    pub async fn golden_image(&self, kind: GuestKind, namespace: &str, name: &str) -> Result<()> {
-        self.import_golden_image(kind, namespace, name).await
     }
 
     async fn snapshot_definitions(&self) -> Result<()> {
@@ -79,7 +74,8 @@ impl Site {
         ]
     }
 
-    async fn wait_for_workloads(&self) -> Result<()> {
+    /// Every pod of Metalplane is there and ready.
+    pub async fn wait_for_workloads(&self) -> Result<()> {
         until("the workloads of Metalplane are ready", Duration::from_secs(120), async || {
             let list = self.get(&["pods", "-n", SYSTEM_NAMESPACE]).await?.unwrap_or_default();
             let pods = list["items"].as_array().cloned().unwrap_or_default();
