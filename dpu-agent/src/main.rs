@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use clap::Parser;
 use dpu_agent::args::{Args, LogFormat};
+use std::io::IsTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -10,6 +11,7 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let filter = EnvFilter::try_new(&args.log_filter)?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = log.with_ansi(std::io::stderr().is_terminal());
     match args.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

@@ -132,8 +132,10 @@ impl Reconciler {
                     .import_done(&uid, done)
                     .map_err(|error| crate::act::file_error("recording the import of", &uid, &error))
             });
-            if let Some(step) = step {
-                self.note(&step, result);
+            match (step, result) {
+                (Some(_), Ok(())) => drop(self.failures.remove(&uid)),
+                (Some(step), failed) => self.note(&step, failed),
+                (None, _) => {}
             }
         }
     }
@@ -161,7 +163,9 @@ impl Reconciler {
 
     fn note(&mut self, step: &Step, result: Result<(), PortError>) {
         let Err(error) = result else {
-            if self.failures.get(step.uid()).is_some_and(|failure| failure.step == *step) {
+            // That an import was started is no success yet.
+            let is_start = matches!(step, Step::StartImport { .. });
+            if !is_start && self.failures.get(step.uid()).is_some_and(|failure| failure.step == *step) {
                 self.failures.remove(step.uid());
             }
             return;

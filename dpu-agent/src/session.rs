@@ -12,17 +12,14 @@ use crate::watch::Desired;
 use anyhow::Context;
 use api::Dpu;
 use api::dpu::DpuSpec;
-use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config};
 use ports::{ErrorClass, PortError};
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -30,7 +27,7 @@ use tokio::sync::{Notify, watch};
 const ACCOUNT: &str = "agent";
 const TOKEN_SECONDS: i64 = 3600;
 /// Between attempts: somebody has to start the API server, or to approve.
-const AGAIN: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_secs(1);
 /// The least time between two requests for a token.
 const RENEW_PAUSE: Duration = Duration::from_secs(10);
 
@@ -96,22 +93,22 @@ async fn approved_namespace(bootstrap: &Client, name: &str) -> String {
     }
 }
 
-/// `None`: the Dpu was deleted.
+/// `None`: the Dpu was deleted. Asked again and again: who may watch Dpus may read those of others.
 async fn approval(dpus: Api<Dpu>, name: &str) -> Option<String> {
-    let mut events = pin!(watcher::watch_object(dpus, name).default_backoff());
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Some(dpu)) => {
+    let what = format!("reading Dpu {name}");
+    loop {
+        match bounded(&what, dpus.get_opt(name)).await {
+            Ok(dpu) => {
+                let dpu = dpu?;
                 let namespace = dpu.status.and_then(|status| status.namespace);
                 if let Some(namespace) = namespace.filter(|_| dpu.spec.approved) {
                     return Some(namespace);
                 }
             }
-            Ok(None) => return None,
             Err(error) => tracing::warn!(%error, "waiting for approval"),
         }
+        tokio::time::sleep(AGAIN).await;
     }
-    None
 }
 
 /// Tokens of this DPU's own account.

@@ -126,7 +126,8 @@ async fn get(url: &Url) -> Result<Response<Incoming>, PortError> {
 /// Signed URLs have credentials in the query, others in the user part: neither belongs into a message.
 fn without_secrets(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
-    format!("{}://{host}{}", url.scheme(), url.path())
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}{}", url.scheme(), url.path())
 }
 
 fn plain(url: &str) -> String {

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(10);
+/// An import that failed reads all of the image again.
+const IMPORT_FIRST: Duration = Duration::from_secs(1);
+const IMPORT_LONGEST: Duration = Duration::from_secs(300);
 
 /// The step to take now, if any, and why there is none or why it is a repetition.
 pub(super) fn retry(
@@ -34,7 +37,7 @@ pub(super) fn retry(
         return (None, stuck);
     }
     let waited = observed.now.duration_since(failure.at).max(jiff::SignedDuration::ZERO).unsigned_abs();
-    let rest = delay(failure.count).saturating_sub(waited);
+    let rest = delay(failure.step.kind(), failure.count).saturating_sub(waited);
     if rest.is_zero() {
         return (Some(step), stuck);
     }
@@ -50,9 +53,13 @@ fn why(failure: &Failure) -> Why {
     }
 }
 
-/// 200 ms, doubled with each failure, at most 10 s.
-fn delay(count: u32) -> Duration {
-    FIRST.saturating_mul(1 << count.saturating_sub(1).min(16)).min(LONGEST)
+/// Doubled with each failure.
+fn delay(kind: StepKind, count: u32) -> Duration {
+    let (first, longest) = match kind {
+        StepKind::Import => (IMPORT_FIRST, IMPORT_LONGEST),
+        _ => (FIRST, LONGEST),
+    };
+    first.saturating_mul(1 << count.saturating_sub(1).min(16)).min(longest)
 }
 
 /// Nobody tells us when these change.
