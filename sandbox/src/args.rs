@@ -65,6 +65,9 @@ pub struct Run {
     /// Processors of each virtual server
     #[arg(long, default_value_t = 1)]
     pub server_vcpus: u32,
+    /// What kind of server one is (standby, shared-power, forgets-overrides, local-disk); without it, standby
+    #[arg(long, value_delimiter = ',', value_name = "SERVER=KIND", value_parser = server_and_kind)]
+    pub personality: Vec<(String, String)>,
     /// Size of the shared storage pool in GiB (a sparse file)
     #[arg(long, default_value_t = 40)]
     pub pool_gib: u64,
@@ -102,6 +105,9 @@ pub struct LoadImage {
     pub name: Name,
     /// Image file, as `cargo xtask image` writes it
     pub tar: PathBuf,
+    /// Only into these nodes
+    #[arg(long, value_delimiter = ',')]
+    pub nodes: Option<Vec<String>>,
 }
 
 #[derive(Args)]
@@ -174,4 +180,9 @@ pub struct Hold {
 pub fn cache_folder() -> PathBuf {
     let home = || std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from).join(".cache");
     std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("metalplane")
+}
+
+fn server_and_kind(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').ok_or("write SERVER=KIND, for example server-2=shared-power")?;
+    Ok((pair.0.to_owned(), pair.1.to_owned()))
 }

@@ -24,8 +24,8 @@ use crate::layout::Layout;
 use crate::supervisor::process::{Listed, ProcessSpec, State};
 use crate::supervisor::{Ready, control};
 
-/// How long a start may take once all programs are built.
-const START_LIMIT: Duration = Duration::from_secs(180);
+/// Every step of a start has a limit of its own; this one has room for building the outside programs, once.
+const START_LIMIT: Duration = Duration::from_secs(1800);
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct Options {
     /// Memory of each virtual server, in MiB.
     pub server_memory_mib: u32,
     pub server_vcpus: u32,
+    /// Servers that are not of the kind `standby`, and their kind.
+    pub personalities: Vec<(String, String)>,
     /// Let it outlive this process, until `sandbox down`.
     pub keep: bool,
     /// The `sandbox` program; without it, the one beside the running test or program.
@@ -49,6 +51,7 @@ impl Default for Options {
             servers: names(&["server-1", "server-2"]),
             server_memory_mib: 512,
             server_vcpus: 1,
+            personalities: Vec::new(),
             keep: false,
             program: None,
         }
@@ -77,6 +80,9 @@ impl Sandbox {
             .args(["--server-memory-mib", &options.server_memory_mib.to_string()])
             .args(["--server-vcpus", &options.server_vcpus.to_string()])
             .process_group(0); // a Ctrl-C is this process's to handle
+        for (server, kind) in &options.personalities {
+            command.arg(format!("--personality={server}={kind}"));
+        }
         if options.keep {
             command.stdin(Stdio::null());
         } else {
@@ -183,7 +189,13 @@ impl Sandbox {
 
     /// Imports an image into every node that lacks it.
     pub async fn load_image(&self, tar: &Path) -> Result<()> {
-        self.request(load_image_request(tar)?).await.map(drop)
+        self.request(load_image_request(tar, None)?).await.map(drop)
+    }
+
+    /// Imports an image into those of `nodes` that lack it.
+    pub async fn load_image_on(&self, tar: &Path, nodes: &[&str]) -> Result<()> {
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        self.request(load_image_request(tar, Some(nodes))?).await.map(drop)
     }
 
     /// A loopback address of this machine that leads to `to` in the control plane's network.
@@ -221,9 +233,9 @@ fn find_program() -> Result<PathBuf> {
     found.next().with_context(|| format!("no `sandbox` program beside {}: cargo build -p sandbox", own.display()))
 }
 
-fn load_image_request(tar: &Path) -> Result<Value> {
+fn load_image_request(tar: &Path, nodes: Option<Vec<String>>) -> Result<Value> {
     let tar = tar.canonicalize().with_context(|| format!("no image file {}", tar.display()))?;
-    Ok(json!({"op": "load-image", "tar": tar}))
+    Ok(json!({"op": "load-image", "tar": tar, "nodes": nodes}))
 }
 
 /// `sandbox status`
@@ -258,8 +270,8 @@ pub fn enter(name: &str, node: &str, command: &[String]) -> Result<Infallible> {
 }
 
 /// `sandbox load-image`
-pub async fn print_load_image(name: &str, tar: &Path) -> Result<()> {
-    let answer = control::request(&Layout::new(name)?, &load_image_request(tar)?).await?;
+pub async fn print_load_image(name: &str, tar: &Path, nodes: Option<Vec<String>>) -> Result<()> {
+    let answer = control::request(&Layout::new(name)?, &load_image_request(tar, nodes)?).await?;
     println!("{answer}");
     Ok(())
 }

@@ -39,7 +39,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Down(args) => block_on(supervisor::down(&args)),
         Command::Status(args) => block_on(handle::print_status(&args.name.name, args.json)),
         Command::Enter(args) => handle::enter(&args.name.name, &args.node, &args.command).map(|never| match never {}),
-        Command::LoadImage(args) => block_on(handle::print_load_image(&args.name.name, &args.tar)),
+        Command::LoadImage(args) => block_on(handle::print_load_image(&args.name.name, &args.tar, args.nodes)),
         Command::Power(args) => block_on(handle::power(&args.name.name, &args.dpu, &args.state)),
         Command::Control(args) => block_on(handle::print_request(&args.name.name, &args.request)),
         Command::VirtualServer(args) => block_on(server::run(&args.config)),

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
-use crate::{guest, outside, server};
+use crate::{args, guest, outside, server};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
@@ -202,7 +202,7 @@ async fn install_packages(packages: &[&str]) -> Result<()> {
 async fn unpack_packages(packages: &[&str]) -> Result<PathBuf> {
     let planned = plan(packages).await?;
     let key: String = Sha256::digest(planned.join(" ")).iter().take(8).map(|b| format!("{b:02x}")).collect();
-    let cache = cache_folder().join("metalplane");
+    let cache = args::cache_folder();
     let root = cache.join(format!("debs-{key}"));
     if root.is_dir() {
         return Ok(root);
@@ -225,11 +225,6 @@ async fn unpack_packages(packages: &[&str]) -> Result<PathBuf> {
         Err(error) if !root.is_dir() => Err(error).with_context(|| format!("cannot create {}", root.display())),
         _ => Ok(root),
     }
-}
-
-fn cache_folder() -> PathBuf {
-    let home = || std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from).join(".cache");
-    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from)
 }
 
 fn library_folders(root: &Path) -> Vec<String> {

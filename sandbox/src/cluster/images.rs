@@ -1,6 +1,7 @@
 //! Container images on the nodes, without a registry: a file is imported where its digest is not there yet.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -8,6 +9,9 @@ use crate::cluster::{Site, words};
 use crate::layout::{Layout, NodeId};
 use crate::oci;
 use crate::programs::Programs;
+
+/// Large images on a busy machine take a while.
+const IMPORT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Process 1 of every pod.
 pub const PAUSE: &str = "metalplane.local/pause:1";
@@ -32,7 +36,7 @@ pub async fn load(site: &Site, node: &NodeId, tar: &Path) -> Result<bool> {
     }
     let mut import = words(namespace);
     import.extend(["import".into(), tar.into()]);
-    site.in_node(node, import)
+    site.in_node_within(node, import, IMPORT_LIMIT)
         .await
         .with_context(|| format!("cannot import {} into {}", image.reference, node.name))?;
     Ok(true)

@@ -18,7 +18,7 @@ pub mod servers;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
@@ -41,8 +41,6 @@ pub struct Site {
     pub table: Table,
     pub nodes: Vec<NodeId>,
     pub servers: Vec<String>,
-    /// Memory in MiB and processors of each virtual server.
-    pub server_size: (u32, u32),
     pub dialer: Dialer,
     pub progress: Progress,
     /// One at a time may change a node's power.
@@ -89,19 +87,17 @@ impl Site {
         let dialer = Dialer::new(&layout.netns_file(CONTROL_PLANE))?;
         relay::serve(listener, dialer.clone(), (API_ADDRESS, API_PORT).into());
         progress.step("networks, keys and storage pool made");
-        let server_size = (args.server_memory_mib, args.server_vcpus);
         let power = nodes.iter().map(|node| (node.name.clone(), Mutex::new(()))).collect();
-        let site = Self { layout, programs, cgroups, table, nodes, servers, server_size, dialer, progress, power };
+        let site = Self { layout, programs, cgroups, table, nodes, servers, dialer, progress, power };
         site.write_enter(CONTROL_PLANE, None)?;
         Ok(site)
     }
 
     /// Starts everything and returns when all nodes are Ready.
-    pub async fn start(&self) -> Result<()> {
+    pub async fn start(&self, args: &args::Run) -> Result<()> {
         images::write_pause(&self.layout, &self.programs)?;
-        let servers = servers::write_configs(self);
         let boots = futures::future::try_join_all(self.nodes.iter().map(|node| node::boot(self, node)));
-        let (_, boots, ()) = tokio::try_join!(control_plane::start(self), boots, async { servers })?;
+        let (_, boots, ()) = tokio::try_join!(control_plane::start(self), boots, servers::write_configs(self, args))?;
         let joins = self.nodes.iter().zip(&boots).map(|(node, boot_id)| node::join(self, node, boot_id));
         tokio::try_join!(futures::future::try_join_all(joins), servers::start(self))?;
         Ok(())
@@ -138,9 +134,19 @@ impl Site {
 
     /// Runs a command inside a node to its end.
     pub async fn in_node<A: AsRef<OsStr>>(&self, node: &NodeId, args: impl IntoIterator<Item = A>) -> Result<String> {
+        self.in_node_within(node, args, Duration::from_secs(60)).await
+    }
+
+    /// The same for one that may take longer than most.
+    pub async fn in_node_within<A: AsRef<OsStr>>(
+        &self,
+        node: &NodeId,
+        args: impl IntoIterator<Item = A>,
+        limit: Duration,
+    ) -> Result<String> {
         let mut command = Command::new(self.layout.enter(&node.name));
         command.args(args).envs(self.programs.environment());
-        outside::finish(command, None).await
+        outside::finish_within(command, None, limit).await
     }
 
     /// Writes the script that runs a command inside a node, or in the control plane's network.

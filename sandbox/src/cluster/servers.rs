@@ -2,19 +2,25 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use anyhow::{Context, Result, bail};
 
 use crate::cluster::Site;
 use crate::layout::{CONTROL_PLANE, bmc_address};
+use crate::server::config::{Accelerator, BmcConfig, Config, DpuControl, Firmware};
 use crate::supervisor::process::ProcessSpec;
+use crate::{args, guest, outside};
 
 /// Who logs in to a virtual server's BMC. It is reachable inside the sandbox only.
 pub const BMC_USER: &str = "admin";
 
-pub fn write_configs(site: &Site) -> Result<()> {
+/// Writes the description of every server, and what a server of its kind has besides.
+pub async fn write_configs(site: &Site, args: &args::Run) -> Result<()> {
+    if let Some((unknown, _)) = args.personality.iter().find(|(server, _)| !site.servers.contains(server)) {
+        bail!("--personality names {unknown}, which is not among the servers {}", site.servers.join(", "));
+    }
     for server in &site.servers {
         let dir = site.layout.server_dir(server);
         fs::create_dir_all(&dir)?;
@@ -22,34 +28,55 @@ pub fn write_configs(site: &Site) -> Result<()> {
         let password_file = dir.join("bmc-password");
         fs::write(&password_file, password.trim())?;
         fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600))?;
+        let config = config(site, server, args)?;
         let path = dir.join("config.json");
-        fs::write(&path, serde_json::to_vec_pretty(&config(site, server)?)?)
+        fs::write(&path, serde_json::to_vec_pretty(&config)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
+        if let Some(disk) = &config.local_disk {
+            make_local_disk(disk).await?;
+        }
     }
     Ok(())
 }
 
-fn config(site: &Site, server: &str) -> Result<Value> {
+fn config(site: &Site, server: &str, args: &args::Run) -> Result<Config> {
     let dir = site.layout.server_dir(server);
-    let mut config = json!({
-        "name": server,
-        "serialNumber": format!("MP-{}", server.to_uppercase()),
-        "bmc": {
-            "listen": format!("{}:443", bmc_address(server)?),
-            "username": BMC_USER,
-            "passwordFile": dir.join("bmc-password"),
-        },
-        "slotsSocket": dir.join("slots.sock"),
-        "stateFolder": dir,
-        "memoryMib": site.server_size.0,
-        "vcpus": site.server_size.1,
-    });
     let dpu = site.nodes.iter().find(|node| node.server().as_deref() == Some(server));
-    if let Some(dpu) = dpu {
-        config["enter"] = json!(site.layout.enter(&dpu.name));
-        config["dpu"] = json!({"supervisorSocket": site.layout.control_socket(), "name": dpu.name});
+    let mut config = Config {
+        name: server.to_owned(),
+        serial_number: format!("MP-{}", server.to_uppercase()),
+        personality: "standby".to_owned(),
+        bmc: BmcConfig {
+            listen: (bmc_address(server)?, 443).into(),
+            username: BMC_USER.to_owned(),
+            password_file: dir.join("bmc-password"),
+        },
+        slots_socket: dir.join("slots.sock"),
+        enter: dpu.map(|dpu| site.layout.enter(&dpu.name)),
+        dpu: dpu.map(|dpu| DpuControl { supervisor_socket: site.layout.control_socket(), name: dpu.name.clone() }),
+        state_folder: dir.clone(),
+        firmware: Firmware::default(),
+        qemu: "qemu-system-x86_64".into(),
+        memory_mib: args.server_memory_mib,
+        vcpus: args.server_vcpus,
+        accelerator: Accelerator::Auto,
+        local_disk: None,
+    };
+    if let Some((_, kind)) = args.personality.iter().find(|(name, _)| name == server) {
+        config.personality = kind.clone();
+    }
+    if config.personality()?.has_local_disk {
+        config.local_disk = Some(dir.join("local-disk.raw"));
     }
     Ok(config)
+}
+
+/// An old system, as a server comes with that had another life before.
+async fn make_local_disk(disk: &Path) -> Result<()> {
+    let build = || guest::image(guest::Kind::Old, &args::cache_folder());
+    let old = tokio::task::spawn_blocking(build).await.context("the image's builder ended early")??;
+    let copy = ["--sparse=always".as_ref(), "--reflink=auto".as_ref(), old.as_os_str(), disk.as_os_str()];
+    outside::run("cp", copy).await.map(drop)
 }
 
 /// Starts every server and waits until its BMC answers. The hosts stay off.

@@ -9,7 +9,7 @@
 //! | `{"op":"start\|stop\|kill","group":G}` | the same for all of a group but a node's `holder` |
 //! | `{"op":"spawn","process":{name,argv,env,enter}}` | start a new process, as a child like the others |
 //! | `{"op":"power","dpu":D,"state":"on\|off"}` | a DPU's power; `on` answers when its node is Ready again |
-//! | `{"op":"load-image","tar":PATH}` | import an image into every node that is on and lacks it |
+//! | `{"op":"load-image","tar":PATH,"nodes":[…]}` | import an image into every (or those) nodes that are on and lack it |
 //! | `{"op":"forward","to":"10.77.0.101:443"}` | a loopback port of this machine, relayed into the sandbox |
 //! | `{"op":"down"}` | end the sandbox |
 //!
@@ -28,7 +28,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::Notify;
 
 use crate::cluster::{Site, images, node, relay};
-use crate::layout::Layout;
+use crate::layout::{Layout, NodeId};
 use crate::supervisor::process::ProcessSpec;
 
 #[derive(Deserialize)]
@@ -40,7 +40,7 @@ enum Request {
     Kill { process: Option<String>, group: Option<String> },
     Spawn { process: ProcessSpec },
     Power { dpu: String, state: PowerState },
-    LoadImage { tar: PathBuf },
+    LoadImage { tar: PathBuf, nodes: Option<Vec<String>> },
     Forward { to: SocketAddr },
     Down,
 }
@@ -141,7 +141,7 @@ async fn answer(site: &Site, end: &Notify, request: Request) -> Result<Value> {
                 PowerState::Off => site.power_off(node).await?,
             }
         }
-        Request::LoadImage { tar } => return load_image(site, &tar).await,
+        Request::LoadImage { tar, nodes } => return load_image(site, &tar, nodes).await,
         Request::Forward { to } => {
             let listener = TcpListener::bind("127.0.0.1:0").await.context("no free loopback port")?;
             let address = listener.local_addr()?;
@@ -168,14 +168,18 @@ fn targets(site: &Site, process: Option<String>, group: Option<String>) -> Resul
     }
 }
 
-async fn load_image(site: &Site, tar: &Path) -> Result<Value> {
-    let (mut imported, mut had, mut off) = (Vec::new(), Vec::new(), Vec::new());
-    let on = |name: &&crate::layout::NodeId| site.table.pid(&node::holder(name)).is_some();
-    let nodes: Vec<_> = site.nodes.iter().filter(on).collect();
-    off.extend(site.nodes.iter().filter(|node| !on(node)).map(|node| node.name.clone()));
-    let loads = nodes.iter().map(|node| images::load(site, node, tar));
-    for (node, fresh) in nodes.iter().zip(futures::future::try_join_all(loads).await?) {
-        if fresh { &mut imported } else { &mut had }.push(node.name.clone());
-    }
-    Ok(json!({"imported": imported, "had": had, "off": off}))
+async fn load_image(site: &Site, tar: &Path, nodes: Option<Vec<String>>) -> Result<Value> {
+    let wanted = match nodes {
+        Some(names) => names.iter().map(|name| site.node(name)).collect::<Result<Vec<_>>>()?,
+        None => site.nodes.iter().collect(),
+    };
+    let is_on = |node: &&NodeId| site.table.pid(&node::holder(node)).is_some();
+    let (on, off): (Vec<&NodeId>, Vec<&NodeId>) = wanted.into_iter().partition(is_on);
+    let loads = futures::future::try_join_all(on.iter().map(|node| images::load(site, node, tar))).await?;
+    let which = |fresh: bool| {
+        let nodes = on.iter().zip(&loads).filter(move |(_, was_fresh)| **was_fresh == fresh);
+        nodes.map(|(node, _)| node.name.as_str()).collect::<Vec<_>>()
+    };
+    let off: Vec<&str> = off.iter().map(|node| node.name.as_str()).collect();
+    Ok(json!({"imported": which(true), "had": which(false), "off": off}))
 }

@@ -115,7 +115,7 @@ async fn bring_up(
 ) -> Result<Arc<Site>> {
     let site = Arc::new(Site::prepare(layout.clone(), args, programs, cgroups, progress).await?);
     control::serve(site.clone(), end)?;
-    site.start().await?;
+    site.start(args).await?;
     let ready = ready(&site)?;
     let part = layout.ready().with_extension("part");
     fs::write(&part, serde_json::to_vec_pretty(&ready)?)
