@@ -5,12 +5,8 @@ mod driver;
 mod fixture;
 
 use driver::Driver;
-use fixture::Mounted;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use fixture::{Mounted, tool};
+use std::{fs, path::Path, process::Command};
 
 /// Why csi-sanity may leave a specification out: a capability that this driver does not claim. Anything else that is left
 /// out fails the test.
@@ -37,7 +33,7 @@ fn csi_sanity_with_block_volumes() {
 }
 
 fn judge(test: &str, access_type: &str) {
-    let Some(sanity) = csi_sanity() else {
+    let Some(sanity) = tool("csi-sanity") else {
         eprintln!("SKIP {test}: csi-sanity is missing: run tools/build.sh kubernetes");
         return;
     };
@@ -65,13 +61,4 @@ fn judge(test: &str, access_type: &str) {
     let unexpected: Vec<&str> = reasons.filter(|it| !LEFT_OUT.iter().any(|known| it.contains(known))).collect();
     assert!(unexpected.is_empty(), "left out for another reason: {unexpected:#?}");
     assert!(driver.stop(), "the driver ends well");
-}
-
-/// The built csi-sanity that is newest.
-fn csi_sanity() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let folders = fs::read_dir(cache.join("metalplane/tools")).ok()?.filter_map(Result::ok);
-    let built = folders.map(|folder| folder.path().join("csi-sanity")).filter(|path| path.is_file());
-    built.max_by_key(|path| path.metadata().and_then(|meta| meta.modified()).ok())
 }
