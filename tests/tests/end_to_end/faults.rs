@@ -66,7 +66,7 @@ fn a_second_machine_that_wants_the_same_hardware_waits_and_says_for_whom() {
             text.replace("  readinessProbe", "  hardware: {name: rack1-u01}\n  readinessProbe")
         };
         site.apply(&on("first", "10.30.0.7")).await?;
-        waits_for(site, namespace, "first", "Running").await.or(wait_ready(site, namespace, "first").await)?;
+        wait_ready(site, namespace, "first").await?;
         site.apply(&on("second", "10.30.0.8")).await?;
         waits_for(site, namespace, "second", "HardwareTaken").await?;
         site.kubectl(&["delete", "bmm", "first", "-n", namespace, "--timeout=60s"]).await?;
