@@ -1,296 +1,264 @@
-//! One golden image: volume, import by a DPU's agent, snapshot. Clones start from the snapshot.
+//! One golden image: a volume filled by an agent, its snapshot, and what clones need to know.
 //!
-//! An import is a disk without a host: the same hold, grant and release as a machine's disk (docs/design/fencing.md), so
-//! nothing writes behind a driver's back. Its steps use the machine's actions where they are the same.
+//! Nothing writes behind a driver's back: an import is an attachment without a host, under the same holds and grants as a
+//! disk's (docs/design/fencing.md).
 
-use crate::machine::observed::{ClaimSeen, DpuSeen, SnapshotSeen, VolumeSeen, name, uid};
-use crate::machine::plan::{Action, CreateVolumeAttachment, TakeHold, Target};
+use crate::machine::observed::{ClaimSeen, DpuSeen, SnapshotSeen, has_finalizer, in_use_by, label, name, uid};
+use crate::machine::plan::{CreateVolumeAttachment, TakeHold, Target};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::attachment::{
     ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskSlot, ImportSource, OwnerReference, VolumeSource,
 };
-use api::conditions::{READY, is_true};
+use api::conditions::{self, ConditionStatus, is_true};
 use api::dpu::Maintenance;
 use api::hold::Holder;
-use api::image::ImageImport;
+use api::image::{ImageImport, MachineImageStatus};
 use api::machine::{AttachPhase, DiskBus};
 use api::quantity::{bytes, quantity};
 use api::{DiskAttachment, VolumeHold, labels, names};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The name of the disk in the attachment of an import.
-const DISK: &str = "import";
+const IMPORT: &str = "import";
 
-/// Everything that a plan for one image rests on.
 #[derive(Debug, Clone)]
 pub struct Observed {
+    pub meta: ObjectMeta,
     /// MachineImage or ClusterMachineImage.
     pub kind: &'static str,
-    pub name: String,
-    pub uid: String,
-    /// Where its claim and snapshot are: the image's namespace, or the controller's for a cluster image.
+    pub import: ImageImport,
+    pub status: MachineImageStatus,
+    /// Where the image's volume and snapshot are: its own namespace, or the controller's.
     pub namespace: String,
-    pub deleting: bool,
-    pub spec: ImageImport,
-    /// The golden claim, or the user's own.
+    /// The volume that is filled, or the user's own claim.
     pub claim: Option<ClaimSeen>,
     pub snapshot: Option<SnapshotSeen>,
-    /// All of them; one is chosen to import.
+    /// All that might import.
     pub dpus: Vec<DpuSeen>,
     /// Of this image.
-    pub attachment: Option<Arc<DiskAttachment>>,
+    pub attachments: Vec<Arc<DiskAttachment>>,
     pub hold: Option<Arc<VolumeHold>>,
-    /// The VolumeAttachment of the golden claim exists.
-    pub volume_attachment: bool,
+    pub volume_attachments: Vec<Arc<VolumeAttachment>>,
+    /// Snapshots and their contents that were made for this image elsewhere are still there.
+    pub imported_elsewhere: bool,
 }
 
-/// What one round decided.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    AddFinalizer,
+    RemoveFinalizer,
+    CreateClaim(Box<PersistentVolumeClaim>),
+    ProtectClaim(Target),
+    UnprotectClaim(Target),
+    DeleteClaim(Target),
+    CreateAttachment(Box<DiskAttachment>),
+    TakeHold(TakeHold),
+    CreateVolumeAttachment(CreateVolumeAttachment),
+    Grant { target: Target, epoch: u64 },
+    Release(Target),
+    Abandon(Target),
+    FreeVolume { hold: String, holder: Holder, volume_attachment: String },
+    CreateSnapshot { name: String, claim: String },
+    DeleteSnapshots,
+}
+
+#[derive(Debug, Clone)]
 pub struct Plan {
     pub actions: Vec<Action>,
-    pub snapshot: Option<CreateSnapshot>,
-    pub outcome: Outcome,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CreateSnapshot {
-    pub namespace: String,
-    pub name: String,
-    pub claim: String,
-    pub class: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub enum Outcome {
-    /// Clones can be made.
-    Ready {
-        snapshot: String,
-        size: Option<Quantity>,
-        storage_class: Option<String>,
-        checksum: Option<String>,
-    },
-    Not(Reason),
-    /// The image is being deleted and has nothing left that must be given back first.
-    #[default]
-    Gone,
+    pub status: MachineImageStatus,
+    pub wake_at: Option<Timestamp>,
 }
 
 impl Observed {
-    /// What its claim and snapshot are called. A cluster image shares a namespace with others: the UID tells them apart.
-    pub fn object_name(&self) -> String {
-        match self.kind {
-            "ClusterMachineImage" => format!("{}-{}", self.name, names::short(&self.uid, 8)),
-            _ => format!("{}-golden", self.name),
-        }
+    fn own_labels(&self) -> BTreeMap<String, String> {
+        [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE.to_owned()), (labels::IMAGE_UID, uid(&self.meta).to_owned())]
+            .map(|(key, value)| (key.to_owned(), value))
+            .into()
     }
 
-    pub fn claim_name(&self) -> String {
-        match &self.spec.source.persistent_volume_claim {
-            Some(claim) => claim.claim_name.clone(),
-            None => self.object_name(),
-        }
-    }
-
-    pub fn snapshot_name(&self) -> String {
-        match &self.spec.source.snapshot {
-            Some(snapshot) => snapshot.name.clone(),
-            None => self.object_name(),
-        }
-    }
-
-    fn labels(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([
-            (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_VALUE.to_owned()),
-            (labels::IMAGE_UID.to_owned(), self.uid.clone()),
-        ])
+    fn is_import(&self) -> bool {
+        self.import.source.http.is_some()
     }
 }
 
-/// What to do for this image now.
-pub fn plan(o: &Observed) -> Plan {
-    let mut plan = Plan::default();
-    plan.outcome = match bring(o, &mut plan) {
-        Ok(outcome) => outcome,
-        Err(reason) => Outcome::Not(reason),
+/// The claim that is filled, or that the user gave.
+pub fn claim_name(kind: &str, image: &str, import: &ImageImport) -> Option<String> {
+    match (&import.source.http, &import.source.persistent_volume_claim) {
+        (Some(_), _) => Some(names::claim(&prefixed(kind, image), IMPORT)),
+        (_, Some(claim)) => Some(claim.claim_name.clone()),
+        _ => None,
+    }
+}
+
+pub fn snapshot_name(kind: &str, image: &str, import: &ImageImport) -> String {
+    match &import.source.snapshot {
+        Some(snapshot) => snapshot.name.clone(),
+        None => names::claim(&prefixed(kind, image), "golden"),
+    }
+}
+
+/// Both kinds may have their objects in the controller's namespace.
+fn prefixed(kind: &str, image: &str) -> String {
+    if kind == "ClusterMachineImage" { format!("cluster-{image}") } else { image.to_owned() }
+}
+
+pub fn plan(o: &Observed, now: Timestamp) -> Plan {
+    let mut actions = Vec::new();
+    let mut wake_at = None;
+    let result = match (o.meta.deletion_timestamp.is_some(), has_finalizer(&o.meta, labels::FINALIZER_IMAGE)) {
+        (true, false) => Err(None),
+        (true, true) => Err(delete(o, &mut actions)),
+        (false, false) => {
+            actions.push(Action::AddFinalizer);
+            Err(Some(Waiting::Creating { what: "the image's finalizer".to_owned() }.into()))
+        }
+        (false, true) => bring(o, &mut actions).map_err(Some),
     };
-    plan
+    if let Err(Some(Reason::Waiting(Waiting::ClaimPending { .. } | Waiting::DpuSilent { .. }))) = &result {
+        wake_at = Some(now + jiff::SignedDuration::from_secs(5));
+    }
+    Plan { actions, status: status(o, result, now), wake_at }
 }
 
-fn bring(o: &Observed, plan: &mut Plan) -> Result<Outcome, Reason> {
-    if o.deleting {
-        end_import(o, plan)?;
-        return Ok(Outcome::Gone);
+fn status(o: &Observed, result: Result<(), Option<Reason>>, now: Timestamp) -> MachineImageStatus {
+    let mut status = o.status.clone();
+    status.observed_generation = o.meta.generation;
+    let name = snapshot_name(o.kind, name(&o.meta), &o.import);
+    let claim = o.claim.as_ref().map(|claim| &claim.claim);
+    if o.snapshot.is_some() {
+        status.snapshot_name = Some(name);
+        status.snapshot_namespace = Some(o.namespace.clone());
     }
-    if o.spec.source.http.is_some() && o.snapshot.is_none() {
-        import(o, plan)?;
+    if let Some(size) = o.snapshot.as_ref().and_then(|snapshot| snapshot.restore_size_bytes) {
+        status.virtual_size = Some(quantity(size));
     }
-    end_import(o, plan)?;
-    let snapshot = o.snapshot_name();
-    match &o.snapshot {
-        Some(seen) if seen.ready => Ok(Outcome::Ready {
-            snapshot,
-            size: seen.restore_size_bytes.map(quantity).or_else(|| o.spec.size.clone()),
-            storage_class: o.spec.storage_class_name.clone().or_else(|| claim_class(o)),
-            checksum: o.spec.source.http.as_ref().map(|http| http.checksum.clone()),
-        }),
-        Some(SnapshotSeen { error: Some(message), .. }) => {
-            Err(Failed::SnapshotFailed { snapshot, message: message.clone() }.into())
-        }
-        Some(_) => Err(Waiting::SnapshotNotReady { snapshot }.into()),
-        None if o.spec.source.snapshot.is_some() => Err(Blocked::SnapshotMissing { snapshot }.into()),
-        None => {
-            bound(o)?;
-            let class = o.spec.volume_snapshot_class_name.clone();
-            let (namespace, claim) = (o.namespace.clone(), o.claim_name());
-            plan.snapshot = Some(CreateSnapshot { namespace, name: snapshot.clone(), claim, class });
-            Err(Waiting::Creating { what: format!("VolumeSnapshot '{snapshot}'") }.into())
-        }
-    }
+    let class = claim.and_then(|claim| claim.spec.as_ref()?.storage_class_name.clone());
+    status.storage_class_name = class.or(status.storage_class_name).or_else(|| o.import.storage_class_name.clone());
+    let imported = o.attachments.iter().find_map(|a| a.status.as_ref()?.import.as_ref()?.checksum.clone());
+    status.checksum = imported.or(status.checksum);
+    let (ready, reason, message) = match result {
+        Ok(()) => (ConditionStatus::True, "Ready", String::new()),
+        Err(Some(reason)) => (ConditionStatus::False, reason.name(), reason.message()),
+        Err(None) => (ConditionStatus::False, "Deleting", String::new()),
+    };
+    let generation = o.meta.generation;
+    conditions::set(&mut status.conditions, conditions::READY, ready, reason, &message, generation, now);
+    status
 }
 
-fn claim_class(o: &Observed) -> Option<String> {
-    o.claim.as_ref()?.claim.spec.as_ref()?.storage_class_name.clone()
+fn bring(o: &Observed, actions: &mut Vec<Action>) -> Result<(), Reason> {
+    let name = snapshot_name(o.kind, name(&o.meta), &o.import);
+    if let Some(snapshot) = &o.snapshot {
+        // What was lent for the import is given back in any case.
+        let pending = give_back(o, actions);
+        return match (&snapshot.error, snapshot.ready) {
+            (_, true) => pending.map_or(Ok(()), Err),
+            (Some(message), false) => Err(Failed::SnapshotFailed { snapshot: name, message: message.clone() }.into()),
+            (None, false) => Err(Waiting::SnapshotNotReady { snapshot: name }.into()),
+        };
+    }
+    if o.import.source.snapshot.is_some() {
+        return Err(Blocked::SnapshotMissing { snapshot: name }.into());
+    }
+    let claim = bound_claim(o, actions)?;
+    if o.is_import() {
+        filled(o, claim, actions)?;
+    }
+    let claim_name = crate::machine::observed::name(&claim.claim.metadata).to_owned();
+    actions.push(Action::CreateSnapshot { name: name.clone(), claim: claim_name });
+    Err(Waiting::Creating { what: format!("VolumeSnapshot '{name}'") }.into())
 }
 
-/// The bound claim and its volume, or what it waits for.
-fn bound(o: &Observed) -> Result<(&ClaimSeen, &VolumeSeen), Reason> {
-    let claim = o.claim_name();
+fn bound_claim<'a>(o: &'a Observed, actions: &mut Vec<Action>) -> Result<&'a ClaimSeen, Reason> {
+    let wanted = claim_name(o.kind, name(&o.meta), &o.import).unwrap_or_default();
     let Some(seen) = &o.claim else {
-        return Err(Blocked::ClaimMissing { claim }.into());
+        if !o.is_import() {
+            return Err(Blocked::ClaimMissing { claim: wanted }.into());
+        }
+        actions.push(Action::CreateClaim(Box::new(new_claim(o, &wanted))));
+        return Err(Waiting::Creating { what: format!("PersistentVolumeClaim '{wanted}'") }.into());
     };
     let spec = seen.claim.spec.as_ref();
-    if spec.and_then(|s| s.volume_mode.as_deref()) != Some("Block") {
-        return Err(Blocked::ClaimNotBlock { claim }.into());
+    if o.is_import() && label(&seen.claim.metadata, labels::IMAGE_UID) != Some(uid(&o.meta)) {
+        return Err(Blocked::ClaimNotOurs { claim: wanted }.into());
     }
-    if seen.claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound") {
-        let class = spec.and_then(|s| s.storage_class_name.clone()).unwrap_or_else(|| "(default)".to_owned());
+    if spec.and_then(|spec| spec.volume_mode.as_deref()) != Some("Block") {
+        return Err(Blocked::ClaimNotBlock { claim: wanted }.into());
+    }
+    if seen.claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
+        let class = spec.and_then(|spec| spec.storage_class_name.clone()).unwrap_or_else(|| "(default)".to_owned());
         let message = seen.event.clone().unwrap_or_else(|| "its provisioner has not answered yet".to_owned());
-        return Err(Waiting::ClaimPending { claim, class, message }.into());
+        return Err(Waiting::ClaimPending { claim: wanted, class, message }.into());
     }
     if seen.not_csi {
-        return Err(Blocked::VolumeNotCsi { claim }.into());
+        return Err(Blocked::VolumeNotCsi { claim: wanted }.into());
     }
-    let volume = seen.volume.as_ref().ok_or(Waiting::Creating { what: format!("the volume of '{claim}'") })?;
-    Ok((seen, volume))
+    Ok(seen)
 }
 
-/// `Ok`: everything is written, verified and synced.
-fn import(o: &Observed, plan: &mut Plan) -> Result<(), Reason> {
-    if o.claim.is_none() {
-        plan.actions.push(Action::CreateClaim(Box::new(golden_claim(o))));
-        return Err(Waiting::Creating { what: format!("PersistentVolumeClaim '{}'", o.claim_name()) }.into());
+fn new_claim(o: &Observed, claim_name: &str) -> PersistentVolumeClaim {
+    let size = o.import.size.as_ref().and_then(bytes).unwrap_or_default();
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(claim_name.to_owned()),
+            namespace: Some(o.namespace.clone()),
+            labels: Some(o.own_labels()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            volume_mode: Some("Block".to_owned()),
+            storage_class_name: o.import.storage_class_name.clone(),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), quantity(size))].into()),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
     }
-    let (claim, volume) = bound(o)?;
-    let Some(attachment) = &o.attachment else {
-        // No attachment and no hold of ours that has been given back: not begun. Otherwise the import is over.
-        if o.hold.as_ref().is_some_and(|hold| hold.spec.epoch > 0 && hold.spec.holder.is_none()) {
-            return Ok(());
-        }
-        let dpu = choose(o, volume)?;
-        plan.actions.push(Action::CreateDiskAttachment(Box::new(attachment(o, dpu, claim, volume))));
-        return Err(Waiting::Creating { what: "the attachment of the import".to_owned() }.into());
+}
+
+/// The volume holds the image, verified and synced, and nobody can write to it any more.
+fn filled(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Result<(), Reason> {
+    let done = |a: &Arc<DiskAttachment>| a.status.as_ref().and_then(|s| s.import.as_ref()).is_some_and(|i| i.done);
+    let recorded = o.status.checksum.is_some();
+    if recorded || o.attachments.iter().any(done) {
+        // Recorded in status before the attachment goes: the next round would not know otherwise.
+        return match recorded {
+            true => give_back(o, actions).map_or(Ok(()), Err),
+            false => Err(Waiting::Creating { what: "the record of the verified image".to_owned() }.into()),
+        };
+    }
+    let Some(attachment) = o.attachments.first() else {
+        return Err(attach(o, claim, actions));
     };
-    let status = attachment.status.as_ref();
-    if attachment.metadata.deletion_timestamp.is_some()
-        || status.and_then(|s| s.import.as_ref()).is_some_and(|i| i.done)
-    {
-        return Ok(());
-    }
     let dpu = attachment.spec.dpu_name.clone();
-    if attachment.spec.grant.is_some() {
-        let what = format!("image '{}'", o.name);
-        let said = status.and_then(|s| s.conditions.iter().find(|c| c.status == "False" && !c.message.is_empty()));
-        let message = said.map(|c| c.message.clone()).unwrap_or_default();
-        if status.is_some_and(|s| s.phase == AttachPhase::Failed) {
-            return Err(Failed::AttachFailed { what, dpu, message }.into());
-        }
-        let written = status.and_then(|s| s.import.as_ref()).map(|i| i.bytes_written).unwrap_or_default();
-        let message = format!(" ({} MiB written) {message}", written >> 20);
-        return Err(Waiting::Attaching { what, dpu, message: message.trim_end().to_owned() }.into());
+    if attachment.metadata.deletion_timestamp.is_some() {
+        return Err(Waiting::Detaching { what: "the import".to_owned(), dpu }.into());
     }
-    grant(o, attachment, claim, volume, plan)
-}
-
-/// Steps 5 and 6 of docs/design/fencing.md.
-fn grant(
-    o: &Observed,
-    attachment: &DiskAttachment,
-    claim: &ClaimSeen,
-    volume: &VolumeSeen,
-    plan: &mut Plan,
-) -> Result<(), Reason> {
-    let claim_name = o.claim_name();
-    let holder = o.hold.as_ref().and_then(|hold| hold.spec.holder.as_ref());
-    let ours = holder.is_some_and(|holder| holder.attachment_uid == uid(&attachment.metadata));
-    if let (Some(holder), false) = (holder, ours) {
-        let by = format!("attachment '{}' on Dpu '{}'", holder.attachment_name, holder.dpu_name);
-        return Err(Waiting::VolumeHeld { claim: claim_name, by }.into());
+    if attachment.spec.grant.is_none() {
+        return Err(grant(o, claim, attachment, actions));
     }
-    let volume_attachment = names::volume_attachment(uid(&claim.claim.metadata));
-    let old = o.hold.as_ref().map(|hold| &hold.spec);
-    if !ours {
-        let dpu = o.dpus.iter().find(|dpu| dpu.name() == attachment.spec.dpu_name);
-        plan.actions.push(Action::TakeHold(TakeHold {
-            name: volume.hold_name(),
-            driver: volume.driver.clone(),
-            volume_handle: volume.handle.clone(),
-            persistent_volume_name: volume.name.clone(),
-            volume_attachment,
-            holder: Holder {
-                attachment_uid: uid(&attachment.metadata).to_owned(),
-                attachment_namespace: attachment.metadata.namespace.clone().unwrap_or_default(),
-                attachment_name: name(&attachment.metadata).to_owned(),
-                dpu_uid: dpu.map(|dpu| dpu.uid().to_owned()).unwrap_or_default(),
-                dpu_name: attachment.spec.dpu_name.clone(),
-            },
-            resource_version: o.hold.as_ref().and_then(|hold| hold.metadata.resource_version.clone()),
-            epoch: old.map(|spec| spec.epoch).unwrap_or_default() + 1,
-            fences: old.map(|spec| spec.fences.clone()).unwrap_or_default(),
-        }));
-        return Err(Waiting::Creating { what: format!("the hold on the volume of '{claim_name}'") }.into());
+    let status = attachment.status.as_ref();
+    let what = "the import".to_owned();
+    let message = status.and_then(|status| {
+        let bad = status.conditions.iter().find(|c| c.status != "True" && !c.message.is_empty())?;
+        Some(format!("{}: {}", bad.reason, bad.message))
+    });
+    if status.is_some_and(|status| status.phase == AttachPhase::Failed) {
+        return Err(Failed::AttachFailed { what, dpu, message: message.unwrap_or_default() }.into());
     }
-    if !o.volume_attachment {
-        plan.actions.push(Action::CreateVolumeAttachment(CreateVolumeAttachment {
-            name: volume_attachment,
-            node: attachment.spec.dpu_name.clone(),
-            persistent_volume_name: volume.name.clone(),
-        }));
-        return Err(Waiting::Creating { what: format!("the VolumeAttachment of '{claim_name}'") }.into());
+    if o.dpus.iter().any(|seen| seen.name() == dpu && seen.silent) {
+        return Err(Waiting::DpuSilent { dpu }.into());
     }
-    let epoch = old.map(|spec| spec.epoch).unwrap_or_default();
-    plan.actions.push(Action::GrantDisk { target: target(&attachment.metadata), epoch, seed: None });
-    Err(Waiting::Creating { what: "the grant of the import".to_owned() }.into())
-}
-
-/// Steps 8 to 10: attachment released, then the connector's claim and the hold. `Ok`: nothing is left of the import.
-fn end_import(o: &Observed, plan: &mut Plan) -> Result<(), Reason> {
-    if let Some(attachment) = &o.attachment {
-        let dpu = attachment.spec.dpu_name.clone();
-        if attachment.metadata.deletion_timestamp.is_none() || !attachment.spec.release {
-            plan.actions.push(Action::ReleaseDisk { target: target(&attachment.metadata) });
-        } else if attachment.spec.grant.is_none() {
-            plan.actions.push(Action::AbandonDisk { target: target(&attachment.metadata), hold: None, fence: None });
-        } else if o.dpus.iter().any(|seen| seen.name() == dpu && seen.silent) {
-            return Err(Waiting::DpuSilent { dpu }.into());
-        }
-        return Err(Waiting::Detaching { what: format!("image '{}'", o.name), dpu }.into());
-    }
-    let held = o.hold.as_ref().and_then(|hold| hold.spec.holder.clone().map(|holder| (hold, holder)));
-    if let (Some((hold, holder)), Some(claim)) = (held, &o.claim)
-        && holder.attachment_name == attachment_name(o)
-    {
-        plan.actions.push(Action::FreeVolume {
-            hold: name(&hold.metadata).to_owned(),
-            holder,
-            volume_attachment: names::volume_attachment(uid(&claim.claim.metadata)),
-        });
-        return Err(Waiting::VolumeReleasing { volume: hold.spec.volume_handle.clone() }.into());
-    }
-    Ok(())
+    let written = status.and_then(|status| status.import.as_ref()).map(|i| i.bytes_written).unwrap_or_default();
+    let message = format!(": {} MiB written{}", written >> 20, message.map(|m| format!(" ({m})")).unwrap_or_default());
+    Err(Waiting::Attaching { what, dpu, message }.into())
 }
 
 fn target(meta: &ObjectMeta) -> Target {
@@ -301,86 +269,161 @@ fn target(meta: &ObjectMeta) -> Target {
     }
 }
 
-fn golden_claim(o: &Observed) -> PersistentVolumeClaim {
-    let size = o.spec.size.clone().unwrap_or_else(|| quantity(0));
-    PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some(o.claim_name()),
-            namespace: Some(o.namespace.clone()),
-            labels: Some(o.labels()),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            volume_mode: Some("Block".to_owned()),
-            storage_class_name: o.spec.storage_class_name.clone(),
-            resources: Some(VolumeResourceRequirements {
-                requests: Some(BTreeMap::from([("storage".to_owned(), size)])),
-                ..VolumeResourceRequirements::default()
-            }),
-            ..PersistentVolumeClaimSpec::default()
-        }),
-        status: None,
-    }
-}
-
-/// The first, by name, that is approved, answers and understands the driver.
-fn choose<'a>(o: &'a Observed, volume: &VolumeSeen) -> Result<&'a DpuSeen, Reason> {
-    let serves = |dpu: &&DpuSeen| {
-        let status = dpu.dpu.status.clone().unwrap_or_default();
-        dpu.dpu.spec.approved
-            && dpu.dpu.spec.maintenance == Maintenance::None
-            && !dpu.silent
-            && status.namespace.is_some()
-            && is_true(&status.conditions, READY)
-            && status.connectors.iter().any(|c| c.driver == volume.driver)
+fn attach(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Reason {
+    let claim_name = name(&claim.claim.metadata).to_owned();
+    let Some(volume) = &claim.volume else {
+        return Waiting::Creating { what: format!("the volume of '{claim_name}'") }.into();
     };
-    o.dpus.iter().filter(serves).min_by_key(|dpu| dpu.name()).ok_or_else(|| {
-        let message = format!("none that is approved and ready connects volumes of CSI driver '{}'", volume.driver);
-        Waiting::DpuNotReady { dpu: "(any)".to_owned(), message }.into()
-    })
-}
-
-fn attachment_name(o: &Observed) -> String {
-    names::attachment(&o.uid, &o.name, DISK)
-}
-
-fn attachment(o: &Observed, dpu: &DpuSeen, claim: &ClaimSeen, volume: &VolumeSeen) -> DiskAttachment {
-    let meta = &claim.claim.metadata;
-    let import = o.spec.source.http.as_ref();
-    let capacity = claim.claim.status.as_ref().and_then(|s| s.capacity.as_ref()?.get("storage").cloned());
+    if !in_use_by(&claim.claim.metadata, uid(&o.meta)) {
+        actions.push(Action::ProtectClaim(target(&claim.claim.metadata)));
+        return Waiting::Creating { what: format!("the protection of claim '{claim_name}'") }.into();
+    }
+    let can = |dpu: &&DpuSeen| {
+        let status = dpu.dpu.status.as_ref();
+        !dpu.silent
+            && dpu.dpu.spec.approved
+            && dpu.dpu.spec.maintenance == Maintenance::None
+            && status.is_some_and(|s| is_true(&s.conditions, conditions::READY))
+            && status.is_some_and(|s| s.connectors.iter().any(|c| c.driver == volume.driver))
+    };
+    // Images spread over the DPUs by their UID.
+    let chosen =
+        o.dpus.iter().filter(can).min_by_key(|dpu| names::short(&format!("{}/{}", uid(&o.meta), dpu.name()), 8));
+    let Some((dpu, namespace)) = chosen.and_then(|dpu| Some((dpu, dpu.namespace()?))) else {
+        let message = format!("no approved, ready Dpu connects volumes of '{}'", volume.driver);
+        return Waiting::DpuNotReady { dpu: "any".to_owned(), message }.into();
+    };
+    let http = o.import.source.http.clone();
+    let claim_meta = &claim.claim.metadata;
     let spec = DiskAttachmentSpec {
         owner: OwnerReference {
             kind: o.kind.to_owned(),
-            namespace: Some(o.namespace.clone()),
-            name: o.name.clone(),
-            uid: o.uid.clone(),
+            namespace: o.meta.namespace.clone(),
+            name: name(&o.meta).to_owned(),
+            uid: uid(&o.meta).to_owned(),
         },
         dpu_name: dpu.name().to_owned(),
-        disk_name: DISK.to_owned(),
+        disk_name: IMPORT.to_owned(),
         consumer: Consumer::Import,
         volume: Some(VolumeSource {
             driver: volume.driver.clone(),
             volume_handle: volume.handle.clone(),
             attributes: volume.attributes.clone(),
             persistent_volume_name: volume.name.clone(),
-            claim: ClaimIdentity { namespace: o.namespace.clone(), name: o.claim_name(), uid: uid(meta).to_owned() },
+            claim: ClaimIdentity { namespace: o.namespace.clone(), name: claim_name, uid: uid(claim_meta).to_owned() },
             connector: Connector::Native,
         }),
         seed_secret_name: None,
-        import: import.map(|http| ImportSource { url: http.url.clone(), checksum: http.checksum.clone() }),
+        import: http.map(|http| ImportSource { url: http.url, checksum: http.checksum }),
         bus: DiskBus::NVMe,
         slot: DiskSlot::HotPlug,
-        serial: names::serial(uid(meta)),
-        uuid: uid(meta).to_owned(),
+        serial: names::serial(uid(claim_meta)),
+        uuid: uid(claim_meta).to_owned(),
         read_only: false,
-        size: capacity.or_else(|| o.spec.size.clone()).filter(|size| bytes(size).is_some()),
+        size: claim.claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage").cloned()),
         grant: None,
         release: false,
     };
-    let mut attachment = DiskAttachment::new(&attachment_name(o), spec);
-    attachment.metadata.namespace = dpu.namespace().map(str::to_owned);
-    attachment.metadata.labels = Some(o.labels());
+    let mut attachment = DiskAttachment::new(&names::attachment(uid(&o.meta), name(&o.meta), IMPORT), spec);
+    attachment.metadata.namespace = Some(namespace.to_owned());
+    attachment.metadata.labels = Some(o.own_labels());
     attachment.metadata.finalizers = Some(vec![labels::FINALIZER_EXPOSED.to_owned()]);
-    attachment
+    actions.push(Action::CreateAttachment(Box::new(attachment)));
+    Waiting::Creating { what: "the attachment for the import".to_owned() }.into()
+}
+
+fn grant(o: &Observed, claim: &ClaimSeen, attachment: &DiskAttachment, actions: &mut Vec<Action>) -> Reason {
+    let what = "the grant of the import".to_owned();
+    let claim_name = name(&claim.claim.metadata).to_owned();
+    let Some(volume) = &claim.volume else {
+        return Waiting::Creating { what }.into();
+    };
+    let Some(dpu) = o.dpus.iter().find(|dpu| dpu.name() == attachment.spec.dpu_name) else {
+        return Waiting::DpuNotReady { dpu: attachment.spec.dpu_name.clone(), message: "it is gone".to_owned() }.into();
+    };
+    let volume_attachment = names::volume_attachment(uid(&claim.claim.metadata));
+    match o.hold.as_ref().and_then(|hold| hold.spec.holder.as_ref().map(|holder| (hold, holder))) {
+        None => {
+            let old = o.hold.as_ref();
+            actions.push(Action::TakeHold(TakeHold {
+                name: volume.hold_name(),
+                driver: volume.driver.clone(),
+                volume_handle: volume.handle.clone(),
+                persistent_volume_name: volume.name.clone(),
+                volume_attachment,
+                holder: Holder {
+                    attachment_uid: uid(&attachment.metadata).to_owned(),
+                    attachment_namespace: attachment.metadata.namespace.clone().unwrap_or_default(),
+                    attachment_name: name(&attachment.metadata).to_owned(),
+                    dpu_uid: dpu.uid().to_owned(),
+                    dpu_name: dpu.name().to_owned(),
+                },
+                resource_version: old.and_then(|hold| hold.metadata.resource_version.clone()),
+                epoch: old.map(|hold| hold.spec.epoch).unwrap_or_default() + 1,
+                fences: old.map(|hold| hold.spec.fences.clone()).unwrap_or_default(),
+            }));
+        }
+        Some((_, holder)) if holder.attachment_uid != uid(&attachment.metadata) => {
+            let by = format!("attachment '{}' on Dpu '{}'", holder.attachment_name, holder.dpu_name);
+            return Waiting::VolumeHeld { claim: claim_name, by }.into();
+        }
+        Some((hold, _)) => match o.volume_attachments.iter().any(|va| name(&va.metadata) == volume_attachment) {
+            false => actions.push(Action::CreateVolumeAttachment(CreateVolumeAttachment {
+                name: volume_attachment,
+                node: dpu.name().to_owned(),
+                persistent_volume_name: volume.name.clone(),
+            })),
+            true => actions.push(Action::Grant { target: target(&attachment.metadata), epoch: hold.spec.epoch }),
+        },
+    }
+    Waiting::Creating { what }.into()
+}
+
+/// Steps 8 to 10 for the import; `None`: nothing is lent any more.
+fn give_back(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
+    if let Some(attachment) = o.attachments.first() {
+        let meta = &attachment.metadata;
+        if meta.deletion_timestamp.is_none() || !attachment.spec.release {
+            actions.push(Action::Release(target(meta)));
+        } else if attachment.spec.grant.is_none() {
+            actions.push(Action::Abandon(target(meta)));
+        }
+        let dpu = attachment.spec.dpu_name.clone();
+        return Some(Waiting::Detaching { what: "the import".to_owned(), dpu }.into());
+    }
+    let ours = |hold: &&Arc<VolumeHold>| label(&hold.metadata, labels::IMAGE_UID) == Some(uid(&o.meta));
+    if let Some((hold, holder)) = o.hold.as_ref().filter(ours).and_then(|h| Some((h, h.spec.holder.clone()?))) {
+        let volume_attachment =
+            crate::machine::observed::annotation(&hold.metadata, labels::VOLUME_ATTACHMENT).unwrap_or_default();
+        actions.push(Action::FreeVolume {
+            hold: name(&hold.metadata).to_owned(),
+            holder,
+            volume_attachment: volume_attachment.to_owned(),
+        });
+        return Some(Waiting::VolumeReleasing { volume: hold.spec.volume_handle.clone() }.into());
+    }
+    let claim = o.claim.as_ref().filter(|claim| in_use_by(&claim.claim.metadata, uid(&o.meta)))?;
+    actions.push(Action::UnprotectClaim(target(&claim.claim.metadata)));
+    Some(Waiting::VolumeReleasing { volume: name(&claim.claim.metadata).to_owned() }.into())
+}
+
+fn delete(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
+    if let Some(reason) = give_back(o, actions) {
+        return Some(reason);
+    }
+    let own_snapshot = o.snapshot.is_some() && o.import.source.snapshot.is_none();
+    if own_snapshot || o.imported_elsewhere {
+        actions.push(Action::DeleteSnapshots);
+        return Some(Waiting::Creating { what: "the deletion of its snapshots".to_owned() }.into());
+    }
+    if o.is_import()
+        && let Some(claim) = &o.claim
+        && label(&claim.claim.metadata, labels::IMAGE_UID) == Some(uid(&o.meta))
+        && claim.claim.metadata.deletion_timestamp.is_none()
+    {
+        actions.push(Action::DeleteClaim(target(&claim.claim.metadata)));
+        return Some(Waiting::Creating { what: "the deletion of its volume".to_owned() }.into());
+    }
+    actions.push(Action::RemoveFinalizer);
+    None
 }

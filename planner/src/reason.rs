@@ -16,6 +16,10 @@ macro_rules! reasons {
         impl $name {
             pub const NAMES: &'static [&'static str] = &[$(stringify!($variant)),*];
 
+            /// Name, message and next step (or nothing) of each, as they are written below: for the reference.
+            pub const TABLE: &'static [(&'static str, &'static str, &'static str)] =
+                &[$((stringify!($variant), $message, concat!($($next)?))),*];
+
             pub fn name(&self) -> &'static str {
                 match self { $( Self::$variant { .. } => stringify!($variant), )* }
             }
@@ -38,10 +42,10 @@ reasons! {
     /// Something else is under way; it goes on by itself.
     Waiting {
         HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of the other machine, or choose another spec.hardware";
-        NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "bmctl get hardware";
+        NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "kubectl get hardware -A";
         HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
-        DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu confirm-down {dpu}";
+        DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu get, then bmctl dpu confirm-down UID";
         DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host";
         ImageNotReady { image: String, message: String } "image '{image}' is not ready: {message}", next "kubectl get mi,cmi";
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
@@ -64,7 +68,7 @@ reasons! {
         GuestPoweredOff { attempt: u32, seconds: i64 } "the guest powered itself off; power-on number {attempt} in {seconds} s", next "bmctl stop, if it shall stay off";
         ShuttingDown { hardware: String, seconds: i64 } "the guest was asked to power itself off; its power is taken in {seconds} s";
         PoweringOff { hardware: String } "power-off was sent to '{hardware}'";
-        GuestSilent { interface: String } "the guest has not answered on interface '{interface}' yet", next "bmctl console, to see what the guest does";
+        GuestSilent { interface: String } "the guest has not answered on interface '{interface}' yet", next "look at the host's console by its BMC, to see what the guest does";
         VolumeReleasing { volume: String } "the hold on volume '{volume}' is being given back";
     }
 }

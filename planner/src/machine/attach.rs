@@ -8,7 +8,8 @@ use super::plan::{Action, CreateVolumeAttachment, Target};
 use super::volumes::{self, Bound, own_labels, target};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::attachment::{
-    ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskAttachmentStatus, DiskSlot, OwnerReference, VolumeSource,
+    ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskAttachmentStatus, DiskSlot, OwnerReference,
+    VolumeSource,
 };
 use api::conditions;
 use api::machine::{AttachPhase, Disk, DiskStatus};
@@ -112,11 +113,7 @@ fn create(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &m
             volume_handle: bound.volume.handle.clone(),
             attributes: bound.volume.attributes.clone(),
             persistent_volume_name: bound.volume.name.clone(),
-            claim: ClaimIdentity {
-                namespace: o.namespace().to_owned(),
-                name: claim,
-                uid: uid(claim_meta).to_owned(),
-            },
+            claim: ClaimIdentity { namespace: o.namespace().to_owned(), name: claim, uid: uid(claim_meta).to_owned() },
             connector: Connector::Native,
         }),
         seed_secret_name: None,
@@ -232,10 +229,7 @@ pub(super) fn row(o: &Observed, disk: &Disk, reason: Option<&Reason>) -> DiskSta
     }
 }
 
-pub(super) fn phase(
-    attachment: Option<(&ObjectMeta, bool)>,
-    reason: Option<&Reason>,
-) -> AttachPhase {
+pub(super) fn phase(attachment: Option<(&ObjectMeta, bool)>, reason: Option<&Reason>) -> AttachPhase {
     match (attachment, reason) {
         (Some((meta, _)), _) if meta.deletion_timestamp.is_some() => AttachPhase::Detaching,
         (_, Some(Reason::Failed(_))) => AttachPhase::Failed,
@@ -247,12 +241,7 @@ pub(super) fn phase(
 }
 
 /// Taken away: released, or, where the DPU is proven down, abandoned.
-pub(super) fn detach(
-    o: &Observed,
-    attachment: &DiskAttachment,
-    now: jiff::Timestamp,
-    draft: &mut Draft,
-) -> Reason {
+pub(super) fn detach(o: &Observed, attachment: &DiskAttachment, now: jiff::Timestamp, draft: &mut Draft) -> Reason {
     let what = format!("disk '{}'", attachment.spec.disk_name);
     let target: Target = target(&attachment.metadata);
     if attachment.metadata.deletion_timestamp.is_none() || !attachment.spec.release {

@@ -77,7 +77,10 @@ pub(super) fn host<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Host<'
 
 fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
     let of_it = || dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware));
-    of_it().filter(|dpu| dpu.dpu.spec.approved).min_by_key(|dpu| dpu.name()).or_else(|| of_it().min_by_key(|d| d.name()))
+    of_it()
+        .filter(|dpu| dpu.dpu.spec.approved)
+        .min_by_key(|dpu| dpu.name())
+        .or_else(|| of_it().min_by_key(|d| d.name()))
 }
 
 fn not_ready(dpu: &DpuSeen) -> Reason {

@@ -92,7 +92,9 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
                 let exposed = there.map(|a| attach::not_exposed(host, &disk.name, attach::Seen::disk(a)));
                 match exposed {
                     Some(other) => disks.extend(other),
-                    None => disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into()),
+                    None => {
+                        disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into())
+                    }
                 }
                 Some(reason)
             }

@@ -103,12 +103,7 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
     }
     let mut vnic = VNic::new(
         &vnic_name,
-        VNicSpec {
-            subnet: subnet_name,
-            addresses,
-            mac_address: interface.mac_address.clone(),
-            security_groups: None,
-        },
+        VNicSpec { subnet: subnet_name, addresses, mac_address: interface.mac_address.clone(), security_groups: None },
     );
     vnic.metadata.namespace = Some(o.namespace().to_owned());
     vnic.metadata.labels = Some(own_labels(o));
@@ -142,13 +137,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     Waiting::Creating { what: format!("the attachment of interface '{}'", interface.name) }.into()
 }
 
-fn grant(
-    host: Host<'_>,
-    interface: &Interface,
-    vnic: &VNic,
-    attachment: &NicAttachment,
-    draft: &mut Draft,
-) -> Reason {
+fn grant(host: Host<'_>, interface: &Interface, vnic: &VNic, attachment: &NicAttachment, draft: &mut Draft) -> Reason {
     let status = vnic.status.as_ref();
     match status.and_then(|status| status.holder.as_ref()) {
         Some(holder) if holder.attachment_uid == uid(&attachment.metadata) => {

@@ -125,19 +125,38 @@ pub enum Action {
     ClearPowerRequest,
 
     /// Compare-and-swap of the annotation.
-    ClaimHardware { name: String, uid: String, resource_version: String },
+    ClaimHardware {
+        name: String,
+        uid: String,
+        resource_version: String,
+    },
     /// Remembers the boot order that was there before; never overwrites one.
-    RememberBootOrder { name: String, order: String },
-    UnclaimHardware { name: String },
+    RememberBootOrder {
+        name: String,
+        order: String,
+    },
+    UnclaimHardware {
+        name: String,
+    },
 
     CreateClaim(Box<PersistentVolumeClaim>),
     /// A snapshot in the machine's namespace of a cluster image's content.
     ImportSnapshot(ImportSnapshot),
-    ExpandClaim { target: Target, size: Quantity },
+    ExpandClaim {
+        target: Target,
+        size: Quantity,
+    },
     /// Finalizer and mark (fencing.md, step 3).
-    ProtectClaim { target: Target },
-    UnprotectClaim { target: Target, hold: Option<String> },
-    DeleteClaim { target: Target },
+    ProtectClaim {
+        target: Target,
+    },
+    UnprotectClaim {
+        target: Target,
+        hold: Option<String>,
+    },
+    DeleteClaim {
+        target: Target,
+    },
 
     CreateDiskAttachment(Box<DiskAttachment>),
     /// Step 5: empty → this holder, epoch + 1.
@@ -145,29 +164,69 @@ pub enum Action {
     /// Step 6, the connector's own claim.
     CreateVolumeAttachment(CreateVolumeAttachment),
     /// Step 6, the grant. A seed's data are written to its Secret first.
-    GrantDisk { target: Target, epoch: u64, seed: Option<Seed> },
-    ResizeDisk { target: Target, size: Quantity },
+    GrantDisk {
+        target: Target,
+        epoch: u64,
+        seed: Option<Seed>,
+    },
+    ResizeDisk {
+        target: Target,
+        size: Quantity,
+    },
     /// Step 8: `release`, then delete.
-    ReleaseDisk { target: Target },
+    ReleaseDisk {
+        target: Target,
+    },
     /// Step 14 for a silent agent: the proof into `fences`, then the attachment's finalizer goes. Without a fence: it was
     /// never granted.
-    AbandonDisk { target: Target, hold: Option<String>, fence: Option<FenceRecord> },
+    AbandonDisk {
+        target: Target,
+        hold: Option<String>,
+        fence: Option<FenceRecord>,
+    },
     /// Step 10: quorum read says gone, the connector's claim goes, then the hold is emptied.
-    FreeVolume { hold: String, holder: Holder, volume_attachment: String },
-    DeleteVolumeAttachment { name: String },
+    FreeVolume {
+        hold: String,
+        holder: Holder,
+        volume_attachment: String,
+    },
+    DeleteVolumeAttachment {
+        name: String,
+    },
 
     CreateVNic(Box<VNic>),
     /// The mark names the interface, and so the attachment that may become the holder.
-    ProtectVNic { target: Target, interface: String },
+    ProtectVNic {
+        target: Target,
+        interface: String,
+    },
     CreateNicAttachment(Box<NicAttachment>),
-    TakeVNic { target: Target, holder: Holder, mac_address: String },
-    GrantNic { target: Target, epoch: u64 },
-    ReleaseNic { target: Target },
-    AbandonNic { target: Target },
+    TakeVNic {
+        target: Target,
+        holder: Holder,
+        mac_address: String,
+    },
+    GrantNic {
+        target: Target,
+        epoch: u64,
+    },
+    ReleaseNic {
+        target: Target,
+    },
+    AbandonNic {
+        target: Target,
+    },
     /// Quorum read says that the holder is gone, then the holder is emptied.
-    FreeVNic { target: Target, holder: Holder },
-    UnprotectVNic { target: Target },
-    DeleteVNic { target: Target },
+    FreeVNic {
+        target: Target,
+        holder: Holder,
+    },
+    UnprotectVNic {
+        target: Target,
+    },
+    DeleteVNic {
+        target: Target,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

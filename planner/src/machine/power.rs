@@ -202,7 +202,9 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, 
             _ => on(o, host, gates, now, draft),
         },
     };
-    if wanted != Want::Keep && o.run_strategy() == RunStrategy::Manual && matches!(outcome, Outcome::Done | Outcome::Off)
+    if wanted != Want::Keep
+        && o.run_strategy() == RunStrategy::Manual
+        && matches!(outcome, Outcome::Done | Outcome::Off)
     {
         draft.act(Action::ClearPowerRequest);
     }

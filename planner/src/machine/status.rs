@@ -165,7 +165,9 @@ fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Con
     }
     let ready = match (ready, power::want(o)) {
         // A machine that shall be off and is off is as it was asked to be.
-        (Outcome::Off, _) if !o.deleting() => (ConditionStatus::True, "Stopped", "the machine is off, as asked".to_owned()),
+        (Outcome::Off, _) if !o.deleting() => {
+            (ConditionStatus::True, "Stopped", "the machine is off, as asked".to_owned())
+        }
         (Outcome::Off, _) => (ConditionStatus::False, "Released", "everything is given back".to_owned()),
         (outcome, _) => words(outcome, "Running"),
     };
@@ -281,7 +283,8 @@ fn adopted(o: &Observed, steps: &Steps) -> Option<String> {
 /// What has become so since the last status.
 fn tell(o: &Observed, before: &BareMetalMachineStatus, after: &BareMetalMachineStatus, ready: &Outcome) -> Vec<Told> {
     let mut all = Vec::new();
-    let became = |type_: &str| conditions::is_true(&after.conditions, type_) && !conditions::is_true(&before.conditions, type_);
+    let became =
+        |type_: &str| conditions::is_true(&after.conditions, type_) && !conditions::is_true(&before.conditions, type_);
     if became(conditions::HARDWARE_CLAIMED) {
         all.push(Told::HardwareClaimed { hardware: after.hardware_name.clone().unwrap_or_default() });
     }

@@ -73,9 +73,5 @@ fn first_packet(o: &Observed) -> Option<Timestamp> {
 }
 
 fn entry(step: &str, started: Option<Timestamp>, finished: Option<Timestamp>) -> TimelineEntry {
-    TimelineEntry {
-        step: step.to_owned(),
-        started_at: started.map(MicroTime),
-        finished_at: finished.map(MicroTime),
-    }
+    TimelineEntry { step: step.to_owned(), started_at: started.map(MicroTime), finished_at: finished.map(MicroTime) }
 }

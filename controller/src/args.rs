@@ -1,0 +1,43 @@
+//! The only reader of flags and environment.
+
+use clap::{Parser, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Metalplane's controller: claims servers, gives them disks and NICs through their DPUs, and powers them.
+#[derive(Debug, Clone, Parser)]
+#[command(version)]
+pub struct Args {
+    /// The kubeconfig to use. Default: the pod's own account.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of the controller's own objects: its Lease, golden volumes of cluster images.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "metalplane-system")]
+    pub namespace: String,
+    /// The namespace of Hardware, BMC Machines and HardwarePolicies.
+    #[arg(long, env = "INVENTORY_NAMESPACE", default_value = "metalplane-inventory")]
+    pub inventory_namespace: String,
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub http: SocketAddr,
+    /// This process's name in the Lease. Default: the pod's name or `controller`; a random part is added.
+    #[arg(long, env = "POD_NAME", default_value = "controller")]
+    pub identity: String,
+    /// How many objects of one kind are worked on at the same time.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    pub concurrency: u16,
+    /// How many BMCs are talked to at the same time.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
+    pub bmc_concurrency: u16,
+    /// What is logged, as for `RUST_LOG`.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub log: String,
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}

@@ -1,0 +1,273 @@
+//! What the API server has told, and what we wrote ourselves: a watched copy of one kind.
+//!
+//! A reconcile that reads its own writes can go on at once; it need not wait for the watch to bring them back. So a
+//! write's answer goes into the cache as well ([`Cache::put`], [`Cache::forget`]); an event that is older is ignored.
+//! Nothing that is read here decides about a fence: those decisions compare-and-swap, or read from quorum.
+
+use crate::queue::Key;
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
+
+pub trait Object: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
+impl<K> Object for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
+
+pub fn key(meta: &ObjectMeta) -> Key {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+struct State<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    index: HashMap<String, BTreeSet<Key>>,
+    /// UIDs that we saw the end of; an event about them that comes later is older.
+    ended: HashSet<String>,
+    /// A listing under way.
+    listing: Option<BTreeMap<Key, Arc<K>>>,
+}
+
+pub struct Cache<K> {
+    state: RwLock<State<K>>,
+    index_of: fn(&K) -> Vec<String>,
+    ready: watch::Sender<bool>,
+}
+
+impl<K: Object> Cache<K> {
+    /// `index_of`: under which words an object can be found with [`Cache::by`].
+    pub fn new(index_of: fn(&K) -> Vec<String>) -> Arc<Self> {
+        let state = State { objects: BTreeMap::new(), index: HashMap::new(), ended: HashSet::new(), listing: None };
+        Arc::new(Self { state: RwLock::new(state), index_of, ready: watch::Sender::new(false) })
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, State<K>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State<K>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.read().objects.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    pub fn by(&self, word: &str) -> Vec<Arc<K>> {
+        let state = self.read();
+        let keys = state.index.get(word).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.read().objects.values().cloned().collect()
+    }
+
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    pub async fn wait_ready(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// What a write of ours was answered with.
+    pub fn put(&self, mut object: K) {
+        object.meta_mut().managed_fields = None;
+        self.apply(&mut self.write(), Arc::new(object));
+    }
+
+    /// A deletion of ours that ended the object.
+    pub fn forget(&self, meta: &ObjectMeta) {
+        let mut state = self.write();
+        state.ended.extend(meta.uid.clone());
+        self.remove(&mut state, &key(meta), meta.uid.as_deref());
+    }
+
+    fn apply(&self, state: &mut State<K>, object: Arc<K>) {
+        let meta = object.meta();
+        if meta.uid.as_ref().is_some_and(|uid| state.ended.contains(uid)) {
+            return;
+        }
+        let key = key(meta);
+        if let Some(old) = state.objects.get(&key) {
+            if version(old.meta()) > version(meta) {
+                return;
+            }
+            for word in (self.index_of)(old) {
+                unindex(&mut state.index, &word, &key);
+            }
+        }
+        for word in (self.index_of)(&object) {
+            state.index.entry(word).or_default().insert(key.clone());
+        }
+        state.objects.insert(key, object);
+    }
+
+    fn remove(&self, state: &mut State<K>, key: &Key, uid: Option<&str>) {
+        if state.objects.get(key).is_none_or(|old| old.meta().uid.as_deref() != uid) {
+            return;
+        }
+        if let Some(old) = state.objects.remove(key) {
+            for word in (self.index_of)(&old) {
+                unindex(&mut state.index, &word, key);
+            }
+        }
+    }
+
+    /// Watches for ever; `changed` is told of every object that was added, changed or removed.
+    pub async fn watch(self: Arc<Self>, api: Api<K>, config: watcher::Config, changed: impl Fn(&K) + Send) {
+        let kind = K::kind(&());
+        let stream = watcher(api, config).default_backoff();
+        let mut stream = std::pin::pin!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(event) => self.event(event, &changed),
+                Err(error) => tracing::warn!("watching {kind}: {error}"),
+            }
+        }
+    }
+
+    fn event(&self, event: watcher::Event<K>, changed: &impl Fn(&K)) {
+        match event {
+            watcher::Event::Apply(mut object) => {
+                object.meta_mut().managed_fields = None;
+                let object = Arc::new(object);
+                self.apply(&mut self.write(), object.clone());
+                changed(&object);
+            }
+            watcher::Event::Delete(object) => {
+                let meta = object.meta();
+                {
+                    let mut state = self.write();
+                    if let Some(uid) = &meta.uid {
+                        state.ended.remove(uid);
+                    }
+                    self.remove(&mut state, &key(meta), meta.uid.as_deref());
+                }
+                changed(&object);
+            }
+            watcher::Event::Init => self.write().listing = Some(BTreeMap::new()),
+            watcher::Event::InitApply(mut object) => {
+                object.meta_mut().managed_fields = None;
+                if let Some(listing) = &mut self.write().listing {
+                    listing.insert(key(object.meta()), Arc::new(object));
+                }
+            }
+            watcher::Event::InitDone => {
+                for object in self.listed() {
+                    changed(&object);
+                }
+                self.ready.send_replace(true);
+            }
+        }
+    }
+
+    /// The listing becomes the contents. What changed or went is returned with what is there.
+    fn listed(&self) -> Vec<Arc<K>> {
+        let mut state = self.write();
+        let listing = state.listing.take().unwrap_or_default();
+        let gone: Vec<Key> = state.objects.keys().filter(|key| !listing.contains_key(*key)).cloned().collect();
+        let mut touched = Vec::new();
+        for key in gone {
+            if let Some(old) = state.objects.get(&key).cloned() {
+                self.remove(&mut state, &key, old.meta().uid.as_deref());
+                touched.push(old);
+            }
+        }
+        let uids: HashSet<&String> = listing.values().filter_map(|object| object.meta().uid.as_ref()).collect();
+        state.ended.retain(|uid| uids.contains(uid));
+        for object in listing.into_values() {
+            self.apply(&mut state, object.clone());
+            touched.push(object);
+        }
+        touched
+    }
+}
+
+fn unindex(index: &mut HashMap<String, BTreeSet<Key>>, word: &str, key: &Key) {
+    if let Some(keys) = index.get_mut(word) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(word);
+        }
+    }
+}
+
+/// Resource versions are comparable as numbers since Kubernetes 1.35 (KEP-5504); of another server's, the newer arrival
+/// wins.
+fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::watcher::Event;
+
+    fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                uid: Some(uid.into()),
+                resource_version: Some(version.to_string()),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        }
+    }
+
+    fn cache() -> Arc<Cache<ConfigMap>> {
+        Cache::new(|object| object.metadata.uid.iter().cloned().collect())
+    }
+
+    fn seen(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
+        cache.get("", name).map(|object| version(&object.metadata))
+    }
+
+    #[test]
+    fn an_older_event_does_not_undo_a_write() {
+        let cache = cache();
+        cache.put(object("a", "1", 7));
+        cache.event(Event::Apply(object("a", "1", 5)), &|_| {});
+        assert_eq!(seen(&cache, "a"), Some(7));
+        cache.event(Event::Apply(object("a", "1", 9)), &|_| {});
+        assert_eq!(seen(&cache, "a"), Some(9));
+    }
+
+    #[test]
+    fn an_older_event_does_not_bring_back_what_was_deleted() {
+        let cache = cache();
+        cache.put(object("a", "1", 7));
+        cache.forget(&object("a", "1", 7).metadata);
+        cache.event(Event::Apply(object("a", "1", 7)), &|_| {});
+        assert_eq!(seen(&cache, "a"), None);
+        cache.event(Event::Apply(object("a", "2", 8)), &|_| {});
+        cache.event(Event::Delete(object("a", "1", 7)), &|_| {});
+        assert_eq!(seen(&cache, "a"), Some(8), "the successor stays");
+        assert_eq!(cache.by("2").len(), 1);
+        assert!(cache.by("1").is_empty());
+    }
+
+    #[test]
+    fn a_listing_removes_what_it_does_not_name() {
+        let cache = cache();
+        cache.put(object("a", "1", 7));
+        cache.put(object("b", "2", 7));
+        cache.event(Event::Init, &|_| {});
+        cache.event(Event::InitApply(object("b", "2", 9)), &|_| {});
+        assert!(!cache.is_ready());
+        let touched = std::cell::RefCell::new(Vec::new());
+        cache.event(Event::InitDone, &|object: &ConfigMap| {
+            touched.borrow_mut().extend(object.metadata.name.clone());
+        });
+        assert!(cache.is_ready());
+        assert_eq!(touched.into_inner(), ["a", "b"]);
+        assert_eq!((seen(&cache, "a"), seen(&cache, "b")), (None, Some(9)));
+    }
+}

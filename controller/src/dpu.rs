@@ -1,0 +1,217 @@
+//! One DPU: its namespace and identity, and the word about an agent that has fallen silent.
+
+use crate::Controller;
+use crate::bmc::Owner;
+use crate::clock;
+use crate::error::{Error, call, found};
+use crate::liveness;
+use crate::objects;
+use crate::queue::{Key, Next};
+use api::{Dpu, labels, names};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use planner::dpu::{Action, Observed, Plan, Status};
+use planner::machine::BmcNeed;
+use planner::machine::observed::{label, name};
+use planner::seen::Seen;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The agent's rights in its own namespace; the chart makes it.
+const AGENT_ROLE: &str = "metalplane-dpu-agent";
+const AGENT: &str = "agent";
+/// How often the quiet ones are looked for.
+const LISTEN: Duration = Duration::from_millis(500);
+
+/// UID and generation for which everything was applied by this process.
+static PREPARED: LazyLock<Mutex<HashMap<String, Option<i64>>>> = LazyLock::new(Mutex::default);
+
+pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
+    let began = tokio::time::Instant::now();
+    let result = rounds(&c, &key.1).await;
+    c.metrics.reconciled("dpu", began.elapsed(), result.as_ref().err().map(Error::class));
+    match result {
+        Ok(()) => Next::Wait,
+        Err(error) => {
+            if !error.is_stale() {
+                tracing::warn!(dpu = %key.1, "{error}");
+            }
+            Next::BackOff
+        }
+    }
+}
+
+async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
+    let owner = Owner::Dpu((String::new(), dpu_name.to_owned()));
+    for _ in 0..3 {
+        let Some(dpu) = c.world.dpus.get("", dpu_name) else {
+            c.hosts.only(&owner, None);
+            return collect(c, dpu_name).await;
+        };
+        let o = gather(c, dpu);
+        let plan = planner::dpu::plan(&o, clock::now());
+        want_bmc(c, &owner, &o, &plan);
+        match plan.action {
+            Some(Action::Prepare) => prepare(c, &o.dpu).await?,
+            Some(Action::Revoke) => revoke(c, &o.dpu).await?,
+            None => {
+                return match &plan.status {
+                    Some(status) => write(c, &o.dpu, status).await,
+                    None => Ok(()),
+                };
+            }
+        }
+        let done = (o.dpu.metadata.uid.clone().unwrap_or_default(), o.dpu.metadata.generation);
+        PREPARED.lock().unwrap_or_else(PoisonError::into_inner).insert(done.0, done.1);
+    }
+    Ok(())
+}
+
+fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
+    let namespace = dpu.status.as_ref().and_then(|status| status.namespace.as_deref());
+    let silent = namespace.is_none_or(|namespace| c.world.liveness.is_silent(namespace));
+    let hardware = dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str());
+    let seen = hardware.map(|hardware| c.hosts.seen(hardware)).unwrap_or_default();
+    let own = names::dpu_namespace(name(&dpu.metadata));
+    let namespace = c.world.namespaces.get("", &own).filter(|n| n.metadata.deletion_timestamp.is_none());
+    let uid = dpu.metadata.uid.clone().unwrap_or_default();
+    let known = PREPARED.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied();
+    Observed {
+        silent,
+        host: if seen.problem.is_some() { Seen::Unknown } else { seen.host },
+        prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.approved),
+        dpu,
+    }
+}
+
+fn want_bmc(c: &Controller, owner: &Owner, o: &Observed, plan: &Plan) {
+    let hardware = o.dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str());
+    c.hosts.only(owner, hardware);
+    if let Some(hardware) = hardware {
+        c.hosts.need(hardware, owner.clone(), plan.bmc.min(BmcNeed::Slow));
+    }
+}
+
+async fn write(c: &Controller, dpu: &Dpu, status: &Status) -> Result<(), Error> {
+    let dpu_name = name(&dpu.metadata);
+    let object = json!({
+        "apiVersion": "metalplane.io/v1alpha1",
+        "kind": "Dpu",
+        "metadata": {"name": dpu_name, "uid": dpu.metadata.uid},
+        "status": {"namespace": status.namespace, "conditions": status.conditions},
+    });
+    let params = PatchParams::apply(labels::CONTROLLER).force();
+    let what = format!("apply status of Dpu '{dpu_name}'");
+    let applied =
+        call(&what, c.objects.cluster::<Dpu>().patch_status(dpu_name, &params, &Patch::Apply(&object))).await?;
+    c.world.dpus.put(applied);
+    Ok(())
+}
+
+/// Everything that its agent needs to be somebody, and no more.
+async fn prepare(c: &Controller, dpu: &Dpu) -> Result<(), Error> {
+    let dpu_name = name(&dpu.metadata);
+    let namespace = names::dpu_namespace(dpu_name);
+    let own = cluster_role(dpu_name);
+    let meta = |name: &str| {
+        json!({"name": name, "labels": {
+            labels::DPU: dpu_name,
+            labels::MANAGED_BY: labels::MANAGED_BY_VALUE,
+        }})
+    };
+    let subject = json!([{"kind": "ServiceAccount", "name": AGENT, "namespace": namespace}]);
+    let bind = |role: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
+    let cluster = &c.objects;
+    let made = apply(&cluster.cluster::<Namespace>(), &namespace, json!({"metadata": meta(&namespace)})).await?;
+    c.world.namespaces.put(made);
+    let account = json!({"metadata": meta(AGENT)});
+    apply(&cluster.namespaced::<ServiceAccount>(&namespace), AGENT, account).await?;
+    let binding = json!({"metadata": meta(AGENT), "roleRef": bind(AGENT_ROLE), "subjects": subject});
+    apply(&cluster.namespaced::<RoleBinding>(&namespace), AGENT, binding).await?;
+    let rules = json!([
+        {"apiGroups": ["metalplane.io"], "resources": ["dpus"], "resourceNames": [dpu_name], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["metalplane.io"], "resources": ["dpus/status"], "resourceNames": [dpu_name], "verbs": ["patch"]},
+    ]);
+    let role = json!({"metadata": meta(&own), "rules": rules});
+    apply(&cluster.cluster::<ClusterRole>(), &own, role).await?;
+    let binding = json!({"metadata": meta(&own), "roleRef": bind(&own), "subjects": subject});
+    apply(&cluster.cluster::<ClusterRoleBinding>(), &own, binding).await?;
+    Ok(())
+}
+
+fn cluster_role(dpu_name: &str) -> String {
+    format!("metalplane-{dpu_name}")
+}
+
+async fn apply<K: crate::cache::Object>(api: &Api<K>, name: &str, mut object: Value) -> Result<K, Error> {
+    object["apiVersion"] = json!(K::api_version(&()));
+    object["kind"] = json!(K::kind(&()));
+    let params = PatchParams::apply(labels::CONTROLLER).force();
+    call(&format!("apply {} '{name}'", K::kind(&())), api.patch(name, &params, &Patch::Apply(&object))).await
+}
+
+async fn revoke(c: &Controller, dpu: &Dpu) -> Result<(), Error> {
+    let dpu_name = name(&dpu.metadata);
+    let namespace = names::dpu_namespace(dpu_name);
+    gone(&c.objects.namespaced::<RoleBinding>(&namespace), AGENT).await?;
+    gone(&c.objects.cluster::<ClusterRoleBinding>(), &cluster_role(dpu_name)).await
+}
+
+async fn gone<K: crate::cache::Object>(api: &Api<K>, name: &str) -> Result<(), Error> {
+    let what = format!("delete {} '{name}'", K::kind(&()));
+    found(call(&what, api.delete(name, &DeleteParams::default())).await).map(drop)
+}
+
+/// The Dpu is gone: so is what was made for it, once nothing is attached there any more.
+async fn collect(c: &Controller, dpu_name: &str) -> Result<(), Error> {
+    let namespace_name = names::dpu_namespace(dpu_name);
+    let Some(namespace) = c.world.namespaces.get("", &namespace_name) else { return Ok(()) };
+    let ours = label(&namespace.metadata, labels::DPU) == Some(dpu_name);
+    let used = c.world.disks.all().iter().any(|a| a.metadata.namespace.as_deref() == Some(&namespace_name))
+        || c.world.nics.all().iter().any(|a| a.metadata.namespace.as_deref() == Some(&namespace_name));
+    if !ours || used || namespace.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    gone(&c.objects.cluster::<ClusterRoleBinding>(), &cluster_role(dpu_name)).await?;
+    gone(&c.objects.cluster::<ClusterRole>(), &cluster_role(dpu_name)).await?;
+    objects::delete(&c.objects.cluster::<Namespace>(), &c.world.namespaces, &namespace.metadata, false).await
+}
+
+/// Listens for silence. Before an agent is called silent its Lease is read from quorum: our own watch may be behind, and
+/// an API server that cannot be read says nothing about an agent.
+pub async fn listen(c: Arc<Controller>) {
+    let liveness = c.world.liveness.clone();
+    loop {
+        for namespace in liveness.turned(LISTEN).await {
+            turned(&c, &namespace);
+        }
+        for namespace in liveness.quiet() {
+            let api = c.objects.namespaced::<Lease>(&namespace);
+            match found(call(&format!("get Lease '{namespace}/{}'", liveness::LEASE), api.get(liveness::LEASE)).await) {
+                Ok(Some(lease)) if liveness.saw(&namespace, &lease) => {}
+                Ok(_) => {
+                    tracing::warn!(namespace, "the agent is silent");
+                    liveness.confirm(&namespace);
+                    turned(&c, &namespace);
+                }
+                Err(error) => tracing::debug!("{error}"),
+            }
+        }
+    }
+}
+
+fn turned(c: &Controller, namespace: &str) {
+    let there = c.world.namespaces.get("", namespace);
+    let Some(dpu_name) = there.and_then(|namespace| label(&namespace.metadata, labels::DPU).map(str::to_owned)) else {
+        return;
+    };
+    c.world.queues.dpus.add((String::new(), dpu_name.clone()));
+    if let Some(dpu) = c.world.dpus.get("", &dpu_name) {
+        c.world.machines_of_dpu(&dpu);
+    }
+}

@@ -1,0 +1,73 @@
+//! Events tell the story of an object. They are sent in the background: no reconcile waits for one, and one that cannot be
+//! sent is lost with a line in the log.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
+use tokio::sync::mpsc;
+
+/// The API server refuses longer notes (1 KiB) and reasons (128 bytes): kube's recorder does not cut them.
+const NOTE: usize = 1000;
+const REASON: usize = 128;
+const WAITING: usize = 4096;
+
+pub struct Events {
+    sender: mpsc::Sender<(Event, ObjectReference)>,
+}
+
+impl Events {
+    /// Sends until the sender is dropped.
+    pub fn start(client: Client, instance: &str) -> Self {
+        let (sender, mut receiver) = mpsc::channel::<(Event, ObjectReference)>(WAITING);
+        let reporter = Reporter { controller: api::labels::CONTROLLER.to_owned(), instance: Some(instance.to_owned()) };
+        let recorder = Recorder::new(client, reporter);
+        tokio::spawn(async move {
+            while let Some((event, object)) = receiver.recv().await {
+                let reason = event.reason.clone();
+                if let Err(error) = recorder.publish(&event, &object).await {
+                    tracing::warn!(reason, object = object.name, "an Event was not written: {error}");
+                }
+            }
+        });
+        Self { sender }
+    }
+
+    pub fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+        let type_ = if matches!(reason, "Failed" | "Waiting") { EventType::Warning } else { EventType::Normal };
+        let event = Event {
+            type_,
+            reason: cut(reason, REASON),
+            note: Some(cut(note, NOTE)),
+            action: cut(reason, REASON),
+            secondary: None,
+        };
+        if self.sender.try_send((event, object.object_ref(&()))).is_err() {
+            tracing::warn!(reason, "an Event was dropped: too many are waiting");
+        }
+    }
+}
+
+/// At most `bytes` long, and still text.
+fn cut(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let mut end = bytes - '…'.len_utf8();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        assert_eq!(cut("short", 10), "short");
+        let long = "ä".repeat(1000);
+        let cut = cut(&long, 1000);
+        assert!(cut.len() <= 1000 && cut.ends_with('…'), "{}", cut.len());
+    }
+}

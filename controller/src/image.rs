@@ -1,0 +1,219 @@
+//! One golden image, of either kind.
+
+use crate::Controller;
+use crate::clock;
+use crate::error::{Error, call};
+use crate::machine::{disks, gather as machine_gather};
+use crate::objects;
+use crate::queue::{Key, Next};
+use crate::snapshots::{SnapshotSource, VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotSpec};
+use api::quantity::bytes;
+use api::{ClusterMachineImage, MachineImage, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use planner::image::{Action, Observed, Plan};
+use planner::machine::observed::{SnapshotSeen, name, uid};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ROUNDS: usize = 16;
+
+pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
+    let began = tokio::time::Instant::now();
+    let result = rounds(&c, &key).await;
+    c.metrics.reconciled("image", began.elapsed(), result.as_ref().err().map(Error::class));
+    match result {
+        Ok(next) => next,
+        Err(error) => {
+            if !error.is_stale() {
+                tracing::warn!(image = %key.1, namespace = %key.0, "{error}");
+            }
+            Next::BackOff
+        }
+    }
+}
+
+async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+    for _ in 0..ROUNDS {
+        let Some(o) = gather(c, key).await? else { return Ok(Next::Wait) };
+        let plan = planner::image::plan(&o, clock::now());
+        for action in &plan.actions {
+            act(c, &o, action).await?;
+        }
+        let wrote = write(c, key, &o, &plan).await?;
+        if plan.actions.is_empty() && !wrote {
+            return Ok(match plan.wake_at {
+                Some(at) => Next::After(Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()),
+                None => Next::Wait,
+            });
+        }
+    }
+    c.world.queues.images.add(key.clone());
+    Ok(Next::Wait)
+}
+
+async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
+    let world = &c.world;
+    let (meta, kind, import, status) = if key.0.is_empty() {
+        let Some(image) = world.cluster_images.get("", &key.1) else { return Ok(None) };
+        (image.metadata.clone(), "ClusterMachineImage", image.spec.import.clone(), image.status.clone())
+    } else {
+        let Some(image) = world.images.get(&key.0, &key.1) else { return Ok(None) };
+        (image.metadata.clone(), "MachineImage", image.spec.import.clone(), image.status.clone())
+    };
+    let namespace = if key.0.is_empty() { c.namespace.clone() } else { key.0.clone() };
+    let attachments = world.disks.by(uid(&meta));
+    let mut claim = None;
+    if let Some(claim_name) = planner::image::claim_name(kind, name(&meta), &import)
+        && let Some(there) = world.claims.get(&namespace, &claim_name)
+    {
+        claim = Some(machine_gather::claim_seen(c, &namespace, &[], false, there, &mut Default::default()).await?);
+    }
+    let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
+    let hold = volume.and_then(|volume| world.holds.get("", &volume.hold_name()));
+    let volume_attachments =
+        volume.map(|volume| world.volume_attachments.by(&format!("pv:{}", volume.name))).unwrap_or_default();
+    let snapshot_name = planner::image::snapshot_name(kind, name(&meta), &import);
+    let snapshot = world.snapshots.get(&namespace, &snapshot_name).map(|snapshot| seen(&snapshot));
+    let own = (namespace.as_str(), snapshot_name.as_str());
+    let imported_elsewhere =
+        world.snapshots.by(uid(&meta)).iter().any(|snapshot| {
+            (snapshot.metadata.namespace.as_deref().unwrap_or_default(), name(&snapshot.metadata)) != own
+        });
+    let dpus = machine_gather::dpus(c, world.dpus.all()).await?;
+    Ok(Some(Observed {
+        meta,
+        kind,
+        import,
+        status: status.unwrap_or_default(),
+        namespace,
+        claim,
+        snapshot,
+        dpus,
+        attachments,
+        hold,
+        volume_attachments,
+        imported_elsewhere,
+    }))
+}
+
+fn seen(snapshot: &VolumeSnapshot) -> SnapshotSeen {
+    let status = snapshot.status.as_ref();
+    SnapshotSeen {
+        ready: status.and_then(|status| status.ready_to_use).unwrap_or_default(),
+        restore_size_bytes: status.and_then(|status| status.restore_size.as_ref()).and_then(bytes),
+        error: status.and_then(|status| status.error.as_ref()?.message.clone()),
+    }
+}
+
+fn own_labels(o: &Observed) -> std::collections::BTreeMap<String, String> {
+    [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE), (labels::IMAGE_UID, uid(&o.meta))]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
+    use crate::machine::claims;
+    match action {
+        Action::AddFinalizer => finalizer(c, o, true).await,
+        Action::RemoveFinalizer => finalizer(c, o, false).await,
+        Action::CreateClaim(claim) => claims::create(c, claim, labels::IMAGE_UID).await,
+        Action::ProtectClaim(target) => claims::protect(c, uid(&o.meta), target).await,
+        Action::UnprotectClaim(target) => {
+            let hold = o.claim.as_ref().and_then(|claim| claim.volume.as_ref()).map(|volume| volume.hold_name());
+            claims::unprotect(c, uid(&o.meta), labels::IMAGE_UID, target, hold.as_deref()).await
+        }
+        Action::DeleteClaim(target) => claims::delete(c, target).await,
+        Action::CreateAttachment(attachment) => disks::create(c, attachment).await,
+        Action::TakeHold(take) => disks::take_hold(c, own_labels(o), take).await,
+        Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own_labels(o), create).await,
+        Action::Grant { target, epoch } => disks::grant(c, target, *epoch, None).await,
+        Action::Release(target) => disks::release(c, target).await,
+        Action::Abandon(target) => disks::abandon(c, target, None, None).await,
+        Action::FreeVolume { hold, holder, volume_attachment } => disks::free(c, hold, holder, volume_attachment).await,
+        Action::CreateSnapshot { name, claim } => create_snapshot(c, o, name, claim).await,
+        Action::DeleteSnapshots => delete_snapshots(c, o).await,
+    }
+}
+
+async fn create_snapshot(c: &Controller, o: &Observed, snapshot: &str, claim: &str) -> Result<(), Error> {
+    let snapshot = VolumeSnapshot {
+        metadata: ObjectMeta {
+            name: Some(snapshot.to_owned()),
+            namespace: Some(o.namespace.clone()),
+            labels: Some(own_labels(o)),
+            ..ObjectMeta::default()
+        },
+        spec: VolumeSnapshotSpec {
+            source: SnapshotSource {
+                persistent_volume_claim_name: Some(claim.to_owned()),
+                volume_snapshot_content_name: None,
+            },
+            volume_snapshot_class_name: o.import.volume_snapshot_class_name.clone(),
+        },
+        status: None,
+    };
+    let own = uid(&o.meta).to_owned();
+    let ours = |there: &VolumeSnapshot| {
+        there.metadata.labels.as_ref().and_then(|all| all.get(labels::IMAGE_UID)) == Some(&own)
+    };
+    objects::create(&c.objects.namespaced(&o.namespace), &c.world.snapshots, &snapshot, ours).await.map(drop)
+}
+
+/// All that carry the image's UID, wherever they are; contents that are kept by policy go after their snapshots.
+async fn delete_snapshots(c: &Controller, o: &Observed) -> Result<(), Error> {
+    for snapshot in c.world.snapshots.by(uid(&o.meta)) {
+        let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
+        let api = c.objects.namespaced::<VolumeSnapshot>(&namespace);
+        objects::delete(&api, &c.world.snapshots, &snapshot.metadata, false).await?;
+    }
+    let api = c.objects.cluster::<VolumeSnapshotContent>();
+    let params = ListParams::default().labels(&format!("{}={}", labels::IMAGE_UID, uid(&o.meta)));
+    let contents = call("list VolumeSnapshotContents", api.list(&params)).await?;
+    let cache = crate::cache::Cache::new(|_| Vec::new());
+    for content in contents {
+        objects::delete(&api, &cache, &content.metadata, false).await?;
+    }
+    Ok(())
+}
+
+async fn finalizer(c: &Controller, o: &Observed, present: bool) -> Result<(), Error> {
+    let finalizers = objects::finalizers(&o.meta, labels::FINALIZER_IMAGE, present);
+    let ended = !present && finalizers.is_empty();
+    let change = json!({"metadata": {"finalizers": finalizers}});
+    let (name, own, version) = (name(&o.meta), uid(&o.meta), o.meta.resource_version.as_deref());
+    if o.kind == "ClusterMachineImage" {
+        let api = c.objects.cluster::<ClusterMachineImage>();
+        objects::patch(&api, &c.world.cluster_images, name, own, version, change).await?;
+        if ended {
+            c.world.cluster_images.forget(&o.meta);
+        }
+    } else {
+        let api = c.objects.namespaced::<MachineImage>(o.meta.namespace.as_deref().unwrap_or_default());
+        objects::patch(&api, &c.world.images, name, own, version, change).await?;
+        if ended {
+            c.world.images.forget(&o.meta);
+        }
+    }
+    Ok(())
+}
+
+/// True: something new was written.
+async fn write(c: &Controller, key: &Key, o: &Observed, plan: &Plan) -> Result<bool, Error> {
+    if plan.status == o.status {
+        return Ok(false);
+    }
+    if o.kind == "ClusterMachineImage" {
+        let Some(image) = c.world.cluster_images.get("", &key.1) else { return Ok(false) };
+        let mut image = ClusterMachineImage::clone(&image);
+        image.status = Some(plan.status.clone());
+        objects::replace_status(&c.objects.cluster(), &c.world.cluster_images, &image).await?;
+    } else {
+        let Some(image) = c.world.images.get(&key.0, &key.1) else { return Ok(false) };
+        let mut image = MachineImage::clone(&image);
+        image.status = Some(plan.status.clone());
+        objects::replace_status(&c.objects.namespaced(&key.0), &c.world.images, &image).await?;
+    }
+    Ok(true)
+}

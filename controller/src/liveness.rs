@@ -1,0 +1,133 @@
+//! Which agents are alive: an agent renews the Lease `agent` in its DPU's namespace every second.
+//!
+//! Silent is one whose `renewTime` has not *changed* for five seconds of our own monotonic clock; what the clocks of
+//! other machines say is never compared. A watch that is behind must not make an agent look silent, so before the word
+//! is spoken the Lease is read from quorum ([`Liveness::quiet`], then [`Liveness::confirm`]).
+
+use crate::cache::key;
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+pub const LEASE: &str = "agent";
+pub const SILENT_AFTER: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone)]
+struct Beat {
+    /// `renewTime` and `holderIdentity`, as they were last seen.
+    value: String,
+    since: Instant,
+    /// The silence has been confirmed by a quorum read.
+    confirmed: bool,
+}
+
+pub struct Liveness {
+    beats: Mutex<HashMap<String, Beat>>,
+    ready: watch::Sender<bool>,
+    /// Namespaces whose agent has come back, or whose Lease is gone.
+    turned: Mutex<Vec<String>>,
+    wake: Notify,
+}
+
+impl Liveness {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            beats: Mutex::new(HashMap::new()),
+            ready: watch::Sender::new(false),
+            turned: Mutex::default(),
+            wake: Notify::new(),
+        })
+    }
+
+    fn beats(&self) -> std::sync::MutexGuard<'_, HashMap<String, Beat>> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self, namespace: &str) {
+        self.turned.lock().unwrap_or_else(PoisonError::into_inner).push(namespace.to_owned());
+        self.wake.notify_one();
+    }
+
+    /// Waits until an agent comes back (or a moment), and tells which did.
+    pub async fn turned(&self, moment: Duration) -> Vec<String> {
+        // A moment that passes is not an error: it is when the quiet ones are looked at.
+        let _ = tokio::time::timeout(moment, self.wake.notified()).await;
+        std::mem::take(&mut self.turned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What a watch or a quorum read showed. True: it is news.
+    pub fn saw(&self, namespace: &str, lease: &Lease) -> bool {
+        let spec = lease.spec.as_ref();
+        let value = format!(
+            "{:?} {:?}",
+            spec.and_then(|spec| spec.renew_time.as_ref()),
+            spec.and_then(|spec| spec.holder_identity.as_ref())
+        );
+        let mut beats = self.beats();
+        let news = beats.get(namespace).is_none_or(|beat| beat.value != value);
+        if news {
+            let was_silent = beats.get(namespace).is_none_or(|beat| beat.confirmed);
+            beats.insert(namespace.to_owned(), Beat { value, since: Instant::now(), confirmed: false });
+            drop(beats);
+            if was_silent {
+                self.turn(namespace);
+            }
+        }
+        news
+    }
+
+    /// A quorum read showed nothing newer: it is silent, until a beat comes.
+    pub fn confirm(&self, namespace: &str) {
+        if let Some(beat) = self.beats().get_mut(namespace) {
+            beat.confirmed = true;
+        }
+    }
+
+    /// Silent, and confirmed; an agent that never had a Lease is silent.
+    pub fn is_silent(&self, namespace: &str) -> bool {
+        self.beats().get(namespace).is_none_or(|beat| beat.confirmed)
+    }
+
+    /// Namespaces that have been quiet for too long and are not confirmed.
+    pub fn quiet(&self) -> Vec<String> {
+        let quiet = |beat: &Beat| !beat.confirmed && beat.since.elapsed() >= SILENT_AFTER;
+        self.beats().iter().filter(|(_, beat)| quiet(beat)).map(|(namespace, _)| namespace.clone()).collect()
+    }
+
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    pub async fn wait_ready(&self) {
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    pub async fn watch(self: Arc<Self>, leases: Api<Lease>) {
+        let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
+        let stream = watcher(leases, config).default_backoff();
+        let mut stream = std::pin::pin!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) => {
+                    self.saw(&key(&lease.metadata).0, &lease);
+                }
+                Ok(watcher::Event::Delete(lease)) => {
+                    let namespace = key(&lease.metadata).0;
+                    self.beats().remove(&namespace);
+                    self.turn(&namespace);
+                }
+                Ok(watcher::Event::Init) => {}
+                Ok(watcher::Event::InitDone) => {
+                    self.ready.send_replace(true);
+                }
+                Err(error) => tracing::warn!("watching Leases: {error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Carries a plan's actions out: one `match`.
+
+use super::{claims, disks, hosts, nics};
+use crate::Controller;
+use crate::error::Error;
+use crate::objects;
+use api::{BareMetalMachine, labels};
+use futures::future::join_all;
+use planner::machine::{Action, Observed};
+use serde_json::{Value, json};
+
+/// All at the same time: actions of one plan do not depend on each other. The first error that is not mere staleness is
+/// what is reported.
+pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Result<(), Error> {
+    let mut first: Option<Error> = None;
+    for result in join_all(actions.iter().map(|action| act(c, o, action))).await {
+        if let Err(error) = result
+            && first.as_ref().is_none_or(|first| first.is_stale() && !error.is_stale())
+        {
+            first = Some(error);
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
+async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
+    let machine = o.machine.as_ref();
+    let own = || disks::own_labels(machine);
+    match action {
+        Action::AddMachineFinalizer => finalizer(c, machine, true).await,
+        Action::RemoveMachineFinalizer => finalizer(c, machine, false).await,
+        Action::ClearPowerRequest => {
+            patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
+        }
+        Action::ClaimHardware { name, uid, resource_version } => {
+            hosts::claim(c, machine, name, uid, resource_version).await
+        }
+        Action::RememberBootOrder { name, order } => hosts::remember_boot_order(c, name, order).await,
+        Action::UnclaimHardware { name } => hosts::unclaim(c, machine, name).await,
+        Action::CreateClaim(claim) => claims::create(c, claim, labels::MACHINE_UID).await,
+        Action::ImportSnapshot(import) => claims::import(c, import).await,
+        Action::ExpandClaim { target, size } => claims::expand(c, target, size).await,
+        Action::ProtectClaim { target } => claims::protect(c, o.uid(), target).await,
+        Action::UnprotectClaim { target, hold } => {
+            claims::unprotect(c, o.uid(), labels::MACHINE_UID, target, hold.as_deref()).await
+        }
+        Action::DeleteClaim { target } => claims::delete(c, target).await,
+        Action::CreateDiskAttachment(attachment) => disks::create(c, attachment).await,
+        Action::TakeHold(take) => disks::take_hold(c, own(), take).await,
+        Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own(), create).await,
+        Action::GrantDisk { target, epoch, seed } => disks::grant(c, target, *epoch, seed.as_ref()).await,
+        Action::ResizeDisk { target, size } => disks::resize(c, target, size).await,
+        Action::ReleaseDisk { target } => disks::release(c, target).await,
+        Action::AbandonDisk { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
+        Action::FreeVolume { hold, holder, volume_attachment } => disks::free(c, hold, holder, volume_attachment).await,
+        Action::DeleteVolumeAttachment { name } => disks::delete_volume_attachment(c, name, Some(o.uid())).await,
+        Action::CreateVNic(vnic) => nics::create_vnic(c, vnic).await,
+        Action::ProtectVNic { target, interface } => nics::protect(c, o.uid(), target, interface).await,
+        Action::CreateNicAttachment(attachment) => nics::create(c, attachment).await,
+        Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
+        Action::GrantNic { target, epoch } => nics::grant(c, target, *epoch).await,
+        Action::ReleaseNic { target } => nics::release(c, target).await,
+        Action::AbandonNic { target } => nics::abandon(c, target).await,
+        Action::FreeVNic { target, holder } => nics::free(c, target, holder).await,
+        Action::UnprotectVNic { target } => nics::unprotect(c, o.uid(), target).await,
+        Action::DeleteVNic { target } => nics::delete_vnic(c, target).await,
+    }
+}
+
+async fn finalizer(c: &Controller, machine: &BareMetalMachine, present: bool) -> Result<(), Error> {
+    let finalizers = objects::finalizers(&machine.metadata, labels::FINALIZER_MACHINE, present);
+    match patch(c, machine, json!({"metadata": {"finalizers": finalizers}})).await {
+        Err(Error::NotFound { .. }) if !present => {
+            c.world.machines.forget(&machine.metadata);
+            Ok(())
+        }
+        Ok(()) if !present && finalizers.is_empty() => {
+            c.world.machines.forget(&machine.metadata);
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+async fn patch(c: &Controller, machine: &BareMetalMachine, change: Value) -> Result<(), Error> {
+    let meta = &machine.metadata;
+    let api = c.objects.namespaced(meta.namespace.as_deref().unwrap_or_default());
+    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+    objects::patch(&api, &c.world.machines, name, uid, meta.resource_version.as_deref(), change).await.map(drop)
+}

@@ -1,0 +1,269 @@
+//! The writes of docs/design/fencing.md for disks. What decides is compared and swapped, or read from quorum right here.
+
+use crate::Controller;
+use crate::error::{Error, call, found};
+use crate::objects;
+use api::hold::{FenceRecord, Holder, VolumeHoldSpec};
+use api::{BareMetalMachine, DiskAttachment, VolumeHold, labels};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use planner::machine::observed::{label, name};
+use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Step 4. Inert: no grant.
+pub(crate) async fn create(c: &Controller, attachment: &DiskAttachment) -> Result<(), Error> {
+    let namespace = attachment.metadata.namespace.clone().unwrap_or_default();
+    let owner = attachment.spec.owner.uid.clone();
+    let ours = |there: &DiskAttachment| there.spec.owner.uid == owner && there.metadata.deletion_timestamp.is_none();
+    objects::create(&c.objects.namespaced(&namespace), &c.world.disks, attachment, ours).await.map(drop)
+}
+
+/// Step 5: empty → this holder. A hold that is not there yet is taken by creating it.
+pub(crate) async fn take_hold(
+    c: &Controller,
+    owner_labels: BTreeMap<String, String>,
+    take: &TakeHold,
+) -> Result<(), Error> {
+    let mut hold = VolumeHold::new(
+        &take.name,
+        VolumeHoldSpec {
+            driver: take.driver.clone(),
+            volume_handle: take.volume_handle.clone(),
+            persistent_volume_name: Some(take.persistent_volume_name.clone()),
+            holder: Some(take.holder.clone()),
+            epoch: take.epoch,
+            fences: take.fences.clone(),
+        },
+    );
+    hold.metadata.labels = Some(owner_labels);
+    let annotations = [(labels::VOLUME_ATTACHMENT.to_owned(), take.volume_attachment.clone())];
+    hold.metadata.annotations = Some(annotations.into());
+    let api = c.objects.cluster::<VolumeHold>();
+    match &take.resource_version {
+        None => {
+            let ours = |there: &VolumeHold| there.spec.holder.as_ref() == Some(&take.holder);
+            objects::create(&api, &c.world.holds, &hold, ours).await.map(drop)
+        }
+        Some(version) => {
+            hold.metadata.resource_version = Some(version.clone());
+            match objects::replace(&api, &c.world.holds, &hold).await {
+                Err(error @ Error::Conflict { .. }) => {
+                    refresh(c, &take.name).await?;
+                    Err(error)
+                }
+                result => result.map(drop),
+            }
+        }
+    }
+}
+
+/// After a conflict: what the hold says now.
+async fn refresh(c: &Controller, hold: &str) -> Result<Option<VolumeHold>, Error> {
+    let what = format!("get VolumeHold '{hold}'");
+    let there = found(call(&what, c.objects.cluster::<VolumeHold>().get(hold)).await)?;
+    if let Some(there) = &there {
+        c.world.holds.put(there.clone());
+    }
+    Ok(there)
+}
+
+/// Step 6: our own VolumeAttachment keeps the PersistentVolume.
+pub(crate) async fn create_volume_attachment(
+    c: &Controller,
+    owner_labels: BTreeMap<String, String>,
+    create: &CreateVolumeAttachment,
+) -> Result<(), Error> {
+    let attachment = VolumeAttachment {
+        metadata: ObjectMeta { name: Some(create.name.clone()), labels: Some(owner_labels), ..ObjectMeta::default() },
+        spec: VolumeAttachmentSpec {
+            attacher: labels::NATIVE_ATTACHER.to_owned(),
+            node_name: create.node.clone(),
+            source: VolumeAttachmentSource {
+                persistent_volume_name: Some(create.persistent_volume_name.clone()),
+                ..VolumeAttachmentSource::default()
+            },
+        },
+        status: None,
+    };
+    let ours =
+        |there: &VolumeAttachment| there.spec == attachment.spec && there.metadata.labels == attachment.metadata.labels;
+    objects::create(&c.objects.cluster(), &c.world.volume_attachments, &attachment, ours).await.map(drop)
+}
+
+fn seen(c: &Controller, target: &Target) -> Result<Arc<DiskAttachment>, Error> {
+    let what = format!("DiskAttachment '{}'", target.name);
+    let there = c.world.disks.get(&target.namespace, &target.name);
+    there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)).ok_or(Error::NotFound { what })
+}
+
+async fn patch(
+    c: &Controller,
+    attachment: &DiskAttachment,
+    change: serde_json::Value,
+) -> Result<DiskAttachment, Error> {
+    let meta = &attachment.metadata;
+    let api = c.objects.namespaced(meta.namespace.as_deref().unwrap_or_default());
+    let (name, uid) = (name(meta), meta.uid.as_deref().unwrap_or_default());
+    objects::patch(&api, &c.world.disks, name, uid, meta.resource_version.as_deref(), change).await
+}
+
+/// Step 6, the grant: bound to the UID, so a late one hits nothing.
+pub(crate) async fn grant(c: &Controller, target: &Target, epoch: u64, seed: Option<&Seed>) -> Result<(), Error> {
+    let attachment = seen(c, target)?;
+    if let Some(seed) = seed {
+        write_seed(c, &attachment, seed).await?;
+    }
+    patch(c, &attachment, json!({"spec": {"grant": {"epoch": epoch}}})).await.map(drop)
+}
+
+/// The Secret belongs to the attachment and goes with it.
+async fn write_seed(c: &Controller, attachment: &DiskAttachment, seed: &Seed) -> Result<(), Error> {
+    let meta = &attachment.metadata;
+    let owner = OwnerReference {
+        api_version: "metalplane.io/v1alpha1".to_owned(),
+        kind: "DiskAttachment".to_owned(),
+        name: name(meta).to_owned(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(seed.secret_name.clone()),
+            namespace: meta.namespace.clone(),
+            labels: meta.labels.clone(),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        string_data: Some(seed.data.clone()),
+        ..Secret::default()
+    };
+    let api = c.objects.namespaced::<Secret>(meta.namespace.as_deref().unwrap_or_default());
+    let what = format!("write Secret '{}'", seed.secret_name);
+    match call(&what, api.create(&kube::api::PostParams::default(), &secret)).await {
+        // Of an attachment before this one, or of a write whose answer was lost.
+        Err(Error::Conflict { .. }) => {
+            let there = call(&what, api.get(&seed.secret_name)).await?;
+            let mut secret = secret;
+            secret.metadata.resource_version = there.metadata.resource_version;
+            call(&what, api.replace(&seed.secret_name, &kube::api::PostParams::default(), &secret)).await.map(drop)
+        }
+        result => result.map(drop),
+    }
+}
+
+pub(super) async fn resize(c: &Controller, target: &Target, size: &Quantity) -> Result<(), Error> {
+    let attachment = seen(c, target)?;
+    patch(c, &attachment, json!({"spec": {"size": size}})).await.map(drop)
+}
+
+/// Step 8: `release`, then delete.
+pub(crate) async fn release(c: &Controller, target: &Target) -> Result<(), Error> {
+    let mut attachment = DiskAttachment::clone(&*seen(c, target)?);
+    if !attachment.spec.release {
+        attachment = patch(c, &attachment, json!({"spec": {"release": true}})).await?;
+    }
+    if attachment.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let api = c.objects.namespaced(&target.namespace);
+    objects::delete(&api, &c.world.disks, &attachment.metadata, false).await
+}
+
+/// Step 14: the proof into the record, then the finalizer of the attachment that nobody answers for any more.
+pub(crate) async fn abandon(
+    c: &Controller,
+    target: &Target,
+    hold: Option<&str>,
+    fence: Option<&FenceRecord>,
+) -> Result<(), Error> {
+    let attachment = seen(c, target)?;
+    if let (Some(hold), Some(fence)) = (hold, fence)
+        && let Some(mut there) = refresh(c, hold).await?
+        && there.spec.holder.as_ref().is_some_and(|holder| holder.attachment_uid == target.uid)
+        && !there.spec.fences.iter().any(|old| old.attachment_uid == fence.attachment_uid && old.epoch == fence.epoch)
+    {
+        there.spec.fences.push(fence.clone());
+        objects::replace(&c.objects.cluster(), &c.world.holds, &there).await?;
+    }
+    let finalizers = objects::finalizers(&attachment.metadata, labels::FINALIZER_EXPOSED, false);
+    match patch(c, &attachment, json!({"metadata": {"finalizers": finalizers}})).await {
+        Ok(patched) => {
+            if patched.metadata.finalizers.iter().flatten().count() == 0 {
+                c.world.disks.forget(&patched.metadata);
+            }
+            Ok(())
+        }
+        Err(Error::NotFound { .. }) => {
+            c.world.disks.forget(&attachment.metadata);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Step 10: the attachment is gone (read from quorum), the connector's own claim goes and is seen gone, then the hold is
+/// emptied. Only then may another attachment take it.
+pub(crate) async fn free(c: &Controller, hold: &str, holder: &Holder, volume_attachment: &str) -> Result<(), Error> {
+    let Some(mut there) = refresh(c, hold).await? else { return Ok(()) };
+    if there.spec.holder.as_ref() != Some(holder) {
+        return Ok(());
+    }
+    let what = format!("get DiskAttachment '{}'", holder.attachment_name);
+    let api = c.objects.namespaced::<DiskAttachment>(&holder.attachment_namespace);
+    if let Some(attachment) = found(call(&what, api.get(&holder.attachment_name)).await)?
+        && attachment.metadata.uid.as_deref() == Some(&holder.attachment_uid)
+    {
+        c.world.disks.put(attachment);
+        return Err(Error::NotConfirmed { what, message: "it is still there".to_owned() });
+    }
+    if !volume_attachment.is_empty() {
+        delete_volume_attachment(c, volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
+    }
+    there.spec.holder = None;
+    objects::replace(&c.objects.cluster(), &c.world.holds, &there).await.map(drop)
+}
+
+/// Deletes our own VolumeAttachment and sees it gone.
+pub(super) async fn delete_volume_attachment(
+    c: &Controller,
+    name: &str,
+    machine_uid: Option<&str>,
+) -> Result<(), Error> {
+    let api = c.objects.cluster::<VolumeAttachment>();
+    let what = format!("get VolumeAttachment '{name}'");
+    let Some(there) = found(call(&what, api.get(name)).await)? else {
+        if let Some(old) = c.world.volume_attachments.get("", name) {
+            c.world.volume_attachments.forget(&old.metadata);
+        }
+        return Ok(());
+    };
+    let ours =
+        there.spec.attacher == labels::NATIVE_ATTACHER && label(&there.metadata, labels::MACHINE_UID) == machine_uid;
+    if !ours {
+        return Ok(());
+    }
+    objects::delete(&api, &c.world.volume_attachments, &there.metadata, false).await?;
+    match found(call(&what, api.get(name)).await)? {
+        Some(still) if still.metadata.uid == there.metadata.uid => {
+            Err(Error::NotConfirmed { what, message: "it is still there".to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Labels of what is made for a machine.
+pub(super) fn own_labels(machine: &BareMetalMachine) -> BTreeMap<String, String> {
+    [
+        (labels::MANAGED_BY, labels::MANAGED_BY_VALUE.to_owned()),
+        (labels::MACHINE, name(&machine.metadata).to_owned()),
+        (labels::MACHINE_UID, machine.metadata.uid.clone().unwrap_or_default()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}

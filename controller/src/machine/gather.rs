@@ -1,0 +1,324 @@
+//! Everything that a plan for one machine rests on: from the caches, and by a read where a cache would be too much.
+
+use crate::Controller;
+use crate::error::{Error, call, found};
+use crate::queue::Key;
+use crate::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::{clock, volumes};
+use api::conditions::{self, is_true};
+use api::image::MachineImageStatus;
+use api::machine::{Disk, ImageKind};
+use api::quantity::bytes;
+use api::{BareMetalMachine, labels, names};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Secret};
+use kube::api::ListParams;
+use planner::machine::observed::{
+    BmcSeen, ClaimSeen, CloudInitSeen, ContentSeen, DpuSeen, ImageSeen, Observed, SnapshotSeen, name,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A claim that is pending for longer gets its last event looked up.
+const PENDING: jiff::SignedDuration = jiff::SignedDuration::from_secs(3);
+
+/// Reads that are done at most once in one reconcile.
+#[derive(Default)]
+pub(crate) struct Memo {
+    pods: Option<Vec<Pod>>,
+    events: BTreeMap<String, Option<String>>,
+}
+
+pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
+    let uid = machine.metadata.uid.clone().unwrap_or_default();
+    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    let world = &c.world;
+    let mut o = Observed {
+        namespace_labels: namespace_labels(c, &namespace),
+        disk_attachments: world.disks.by(&uid),
+        nic_attachments: world.nics.by(&uid),
+        machine,
+        ..Observed::default()
+    };
+    o.hardware = world.hardware.by(&uid);
+    if o.hardware.is_empty() {
+        o.hardware = world.hardware.all();
+        o.policies = world.policies.all();
+        o.dpus = dpus(c, world.dpus.all()).await?;
+    } else {
+        o.dpus = dpus(c, own_dpus(c, &o)).await?;
+        o.bmc = bmc(c, &o);
+    }
+    o.vnics = world.vnics.by(&namespace).into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect();
+    o.subnets = world.subnets.by(&namespace).into_iter().map(|s| (name(&s.metadata).to_owned(), s)).collect();
+    claims(c, &uid, &namespace, &mut o, memo).await?;
+    images(c, &namespace, &mut o).await?;
+    cloud_init(c, &namespace, &mut o).await?;
+    Ok(o)
+}
+
+fn namespace_labels(c: &Controller, namespace: &str) -> BTreeMap<String, String> {
+    c.world.namespaces.get("", namespace).and_then(|n| n.metadata.labels.clone()).unwrap_or_default()
+}
+
+/// The DPUs of the claimed Hardware, and those that attachments are on.
+fn own_dpus(c: &Controller, o: &Observed) -> Vec<Arc<api::Dpu>> {
+    let mut all: Vec<Arc<api::Dpu>> = o.hardware.iter().flat_map(|h| c.world.dpus.by(name(&h.metadata))).collect();
+    let disks = o.disk_attachments.iter().map(|a| &a.spec.dpu_name);
+    for attached in disks.chain(o.nic_attachments.iter().map(|a| &a.spec.dpu_name)) {
+        if !all.iter().any(|dpu| name(&dpu.metadata) == attached) {
+            all.extend(c.world.dpus.get("", attached));
+        }
+    }
+    all
+}
+
+pub(crate) async fn dpus(c: &Controller, dpus: Vec<Arc<api::Dpu>>) -> Result<Vec<DpuSeen>, Error> {
+    let mut all = Vec::with_capacity(dpus.len());
+    for dpu in dpus {
+        let namespace = dpu.status.as_ref().and_then(|status| status.namespace.as_deref());
+        let silent = namespace.is_none_or(|namespace| c.world.liveness.is_silent(namespace));
+        let asked = silent && dpu.spec.confirmed_down.is_some();
+        let out_of_service = asked && is_out_of_service(c, name(&dpu.metadata)).await?;
+        all.push(DpuSeen { dpu, silent, out_of_service });
+    }
+    Ok(all)
+}
+
+/// The taint by which an administrator says that a node is shut down; a Node that is gone is out of service too.
+async fn is_out_of_service(c: &Controller, node: &str) -> Result<bool, Error> {
+    let node = found(call(&format!("get Node '{node}'"), c.objects.cluster::<Node>().get(node)).await)?;
+    let tainted = |node: Node| {
+        node.spec.and_then(|spec| spec.taints).into_iter().flatten().any(|t| t.key == labels::OUT_OF_SERVICE)
+    };
+    Ok(node.is_none_or(tainted))
+}
+
+fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
+    o.hardware.first().map(|hardware| c.hosts.seen(name(&hardware.metadata))).unwrap_or_default()
+}
+
+async fn claims(c: &Controller, uid: &str, namespace: &str, o: &mut Observed, memo: &mut Memo) -> Result<(), Error> {
+    let world = &c.world;
+    let mut all: BTreeMap<String, Arc<PersistentVolumeClaim>> = world
+        .claims
+        .by(uid)
+        .into_iter()
+        .filter(|claim| claim.metadata.namespace.as_deref() == Some(namespace))
+        .map(|claim| (name(&claim.metadata).to_owned(), claim))
+        .collect();
+    for disk in &o.machine.spec.disks {
+        let claim_name = claim_name(&o.machine, disk);
+        if let Some(claim) = world.claims.get(namespace, &claim_name) {
+            all.insert(claim_name, claim);
+        }
+    }
+    for (claim_name, claim) in all {
+        let seen = claim_seen(c, namespace, &o.disk_attachments, !o.deleting(), claim, memo).await?;
+        if let Some(volume) = &seen.volume {
+            o.volume_attachments.extend(world.volume_attachments.by(&format!("pv:{}", volume.name)));
+            let hold = world.holds.get("", &volume.hold_name());
+            o.holds.extend(hold.map(|hold| (name(&hold.metadata).to_owned(), hold)));
+        }
+        o.claims.insert(claim_name, seen);
+    }
+    for va in world.volume_attachments.by(uid) {
+        if !o.volume_attachments.iter().any(|known| known.metadata.uid == va.metadata.uid) {
+            o.volume_attachments.push(va);
+        }
+    }
+    let held = world.holds.by(uid).into_iter().map(|hold| (name(&hold.metadata).to_owned(), hold));
+    o.holds.extend(held);
+    Ok(())
+}
+
+fn claim_name(machine: &BareMetalMachine, disk: &Disk) -> String {
+    match &disk.source.persistent_volume_claim {
+        Some(claim) => claim.claim_name.clone(),
+        None => names::claim(name(&machine.metadata), &disk.name),
+    }
+}
+
+/// `attachments` and `asks`: whether it matters who else uses the claim.
+pub(crate) async fn claim_seen(
+    c: &Controller,
+    namespace: &str,
+    attachments: &[Arc<api::DiskAttachment>],
+    asks: bool,
+    claim: Arc<PersistentVolumeClaim>,
+    memo: &mut Memo,
+) -> Result<ClaimSeen, Error> {
+    let mut seen = ClaimSeen { claim: claim.clone(), ..ClaimSeen::default() };
+    let status = claim.status.as_ref();
+    if status.and_then(|status| status.phase.as_deref()) == Some("Bound") {
+        match c.volumes.of_claim(&c.objects, &claim).await? {
+            volumes::Source::Csi(volume) => seen.volume = Some(volume),
+            volumes::Source::Other => seen.not_csi = true,
+            volumes::Source::Unknown => {}
+        }
+        let granted = attachments.iter().any(|attachment| {
+            let volume = attachment.spec.volume.as_ref();
+            attachment.spec.grant.is_some() && volume.map(|v| &v.claim.uid) == claim.metadata.uid.as_ref()
+        });
+        if !granted && asks {
+            seen.pods = pods(c, namespace, name(&claim.metadata), memo).await?;
+        }
+        return Ok(seen);
+    }
+    let created = claim.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    if created.is_some_and(|created| clock::now().duration_since(created) > PENDING) {
+        seen.event = last_event(c, namespace, &claim, memo).await?;
+    }
+    Ok(seen)
+}
+
+/// Pods that may be using the claim now.
+async fn pods(c: &Controller, namespace: &str, claim: &str, memo: &mut Memo) -> Result<Vec<String>, Error> {
+    if memo.pods.is_none() {
+        let api = c.objects.namespaced::<Pod>(namespace);
+        memo.pods = Some(call("list Pods", api.list(&ListParams::default())).await?.items);
+    }
+    let uses = |pod: &&Pod| {
+        let ended =
+            pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed");
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+        !ended && volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).any(|source| source.claim_name == claim)
+    };
+    Ok(memo.pods.iter().flatten().filter(uses).map(|pod| name(&pod.metadata).to_owned()).collect())
+}
+
+/// What the provisioner said last.
+async fn last_event(
+    c: &Controller,
+    namespace: &str,
+    claim: &PersistentVolumeClaim,
+    memo: &mut Memo,
+) -> Result<Option<String>, Error> {
+    let uid = claim.metadata.uid.clone().unwrap_or_default();
+    if let Some(known) = memo.events.get(&uid) {
+        return Ok(known.clone());
+    }
+    let api = c.objects.namespaced::<Event>(namespace);
+    let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+    let mut events = call("list Events", api.list(&params)).await?.items;
+    events
+        .sort_by_key(|event| event.last_timestamp.as_ref().map(|at| at.0).or(event.event_time.as_ref().map(|at| at.0)));
+    let message = events.pop().and_then(|event| event.message);
+    memo.events.insert(uid, message.clone());
+    Ok(message)
+}
+
+async fn images(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(), Error> {
+    let machine = o.machine.clone();
+    for disk in &machine.spec.disks {
+        if o.claims.contains_key(&claim_name(&machine, disk)) {
+            continue;
+        }
+        if let Some(snapshot) = &disk.source.snapshot {
+            snapshot_seen(c, namespace, &snapshot.name, o);
+        }
+        let Some(reference) = &disk.source.image else { continue };
+        let image = match reference.kind {
+            ImageKind::MachineImage => {
+                let image = c.world.images.get(namespace, &reference.name);
+                image.map(|image| image_seen(image.metadata.uid.as_deref(), image.status.as_ref()))
+            }
+            ImageKind::ClusterMachineImage => {
+                let image = c.world.cluster_images.get("", &reference.name);
+                match image.map(|image| image_seen(image.metadata.uid.as_deref(), image.status.as_ref())) {
+                    Some(mut image) => {
+                        let import = planner::machine::import_name(&reference.name, &image.uid);
+                        snapshot_seen(c, namespace, &import, o);
+                        if image.ready && !o.snapshots.contains_key(&import) {
+                            image.content = content(c, &image).await?;
+                        }
+                        Some(image)
+                    }
+                    None => None,
+                }
+            }
+        };
+        if let Some(image) = image {
+            o.images.insert((reference.kind, reference.name.clone()), image);
+        }
+    }
+    Ok(())
+}
+
+fn image_seen(uid: Option<&str>, status: Option<&MachineImageStatus>) -> ImageSeen {
+    let ready = status.and_then(|status| conditions::get(&status.conditions, conditions::READY));
+    ImageSeen {
+        uid: uid.unwrap_or_default().to_owned(),
+        ready: status.is_some_and(|status| is_true(&status.conditions, conditions::READY)),
+        message: ready.map_or("nothing is known of it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
+        snapshot_name: status.and_then(|s| s.snapshot_name.clone()).unwrap_or_default(),
+        snapshot_namespace: status.and_then(|s| s.snapshot_namespace.clone()).unwrap_or_default(),
+        size_bytes: status.and_then(|s| s.virtual_size.as_ref()).and_then(bytes).unwrap_or_default(),
+        storage_class: status.and_then(|s| s.storage_class_name.clone()),
+        content: None,
+    }
+}
+
+fn snapshot_seen(c: &Controller, namespace: &str, snapshot_name: &str, o: &mut Observed) {
+    let Some(snapshot) = c.world.snapshots.get(namespace, snapshot_name) else { return };
+    let status = snapshot.status.as_ref();
+    let seen = SnapshotSeen {
+        ready: status.and_then(|status| status.ready_to_use).unwrap_or_default(),
+        restore_size_bytes: status.and_then(|status| status.restore_size.as_ref()).and_then(bytes),
+        error: status.and_then(|status| status.error.as_ref()?.message.clone()),
+    };
+    o.snapshots.insert(snapshot_name.to_owned(), seen);
+}
+
+/// The content of a cluster image's snapshot.
+async fn content(c: &Controller, image: &ImageSeen) -> Result<Option<ContentSeen>, Error> {
+    let what = format!("get VolumeSnapshot '{}'", image.snapshot_name);
+    let api = c.objects.namespaced::<VolumeSnapshot>(&image.snapshot_namespace);
+    let snapshot = found(call(&what, api.get(&image.snapshot_name)).await)?;
+    let bound = snapshot.and_then(|s| s.status).and_then(|status| status.bound_volume_snapshot_content_name);
+    let Some(bound) = bound else { return Ok(None) };
+    let what = format!("get VolumeSnapshotContent '{bound}'");
+    let content = found(call(&what, c.objects.cluster::<VolumeSnapshotContent>().get(&bound)).await)?;
+    Ok(content.and_then(|content| {
+        let handle = content.status.and_then(|status| status.snapshot_handle)?;
+        Some(ContentSeen { driver: content.spec.driver, handle, class: content.spec.volume_snapshot_class_name })
+    }))
+}
+
+async fn cloud_init(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(), Error> {
+    let Some(spec) = o.machine.spec.cloud_init.clone() else { return Ok(()) };
+    let seed = |a: &&Arc<api::DiskAttachment>| a.spec.disk_name == planner::machine::SEED_DISK;
+    let granted = o.disk_attachments.iter().filter(seed).any(|a| a.spec.grant.is_some());
+    if granted || o.deleting() {
+        return Ok(());
+    }
+    let mut seen = CloudInitSeen { user_data: spec.user_data.clone(), ..CloudInitSeen::default() };
+    if let Some(reference) = &spec.user_data_secret_ref {
+        seen.user_data = secret_value(c, namespace, &reference.name, "userData", &mut seen.missing).await?;
+    }
+    if let Some(reference) = &spec.network_data_secret_ref {
+        seen.network_data = secret_value(c, namespace, &reference.name, "networkData", &mut seen.missing).await?;
+    }
+    o.cloud_init = seen;
+    Ok(())
+}
+
+async fn secret_value(
+    c: &Controller,
+    namespace: &str,
+    secret_name: &str,
+    key: &str,
+    missing: &mut Option<(String, String)>,
+) -> Result<Option<String>, Error> {
+    let what = format!("get Secret '{secret_name}'");
+    let secret = found(call(&what, c.objects.namespaced::<Secret>(namespace).get(secret_name)).await)?;
+    let value = secret.and_then(|secret| secret.data?.remove(key)).and_then(|bytes| String::from_utf8(bytes.0).ok());
+    if value.is_none() {
+        missing.get_or_insert((secret_name.to_owned(), key.to_owned()));
+    }
+    Ok(value)
+}
+
+/// The key of a machine's queue, for what owns a host.
+pub(super) fn owner(key: &Key) -> crate::bmc::Owner {
+    crate::bmc::Owner::Machine(key.clone())
+}

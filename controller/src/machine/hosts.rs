@@ -1,0 +1,143 @@
+//! Commands to a claimed host. Right before each the claim is read from quorum: a machine that no longer has the host, or
+//! is another one under the same name, commands nothing.
+
+use crate::Controller;
+use crate::cache::key;
+use crate::error::{Error, call};
+use crate::objects;
+use api::tinkerbell::Hardware;
+use api::{BareMetalMachine, labels};
+use planner::host::BootChange;
+use planner::machine::action_name;
+use planner::machine::observed::annotation;
+use planner::machine::plan::PowerOrder;
+use ports::{ErrorClass, PortError};
+use serde_json::json;
+use std::sync::Arc;
+
+async fn confirm_claim(c: &Controller, machine: &BareMetalMachine, hardware: &str) -> Result<(), Error> {
+    let what = format!("get Hardware '{hardware}'");
+    let there = call(&what, c.objects.namespaced::<Hardware>(&c.inventory).get(hardware)).await?;
+    if annotation(&there.metadata, labels::CLAIMED_BY) == machine.metadata.uid.as_deref() {
+        return Ok(());
+    }
+    c.world.hardware.put(there);
+    Err(Error::NotConfirmed { what, message: "this machine's claim is gone".to_owned() })
+}
+
+fn host(c: &Controller, hardware: &str) -> Result<Arc<crate::bmc::Host>, Error> {
+    let message = format!("the BMC of '{hardware}' has not been read yet");
+    c.hosts.get(hardware).ok_or_else(|| PortError::new(ErrorClass::Busy, message).into())
+}
+
+/// Sends a power action whose record has been written. What the BMC refused for certain is taken out of the record.
+pub(super) async fn power(
+    c: &Controller,
+    machine: &Arc<BareMetalMachine>,
+    hardware: &str,
+    order: &PowerOrder,
+) -> Result<(), Error> {
+    let name = action_name(order.action);
+    let sent = async {
+        confirm_claim(c, machine, hardware).await?;
+        Ok::<(), Error>(host(c, hardware)?.power(order.action).await?)
+    };
+    match sent.await {
+        Ok(()) => {
+            tracing::info!(hardware, action = name, "power");
+            c.metrics.power(name);
+            c.events.tell(machine.as_ref(), "PowerCycled", &format!("sent {name} to '{hardware}'"));
+            Ok(())
+        }
+        Err(Error::Bmc(error)) if error.class == ErrorClass::Unreachable => {
+            // It may have been done: the next reading tells, the record stands.
+            Err(error.into())
+        }
+        Err(error) => {
+            take_back(c, machine).await?;
+            Err(error)
+        }
+    }
+}
+
+/// The record is again what it was before.
+async fn take_back(c: &Controller, before: &Arc<BareMetalMachine>) -> Result<(), Error> {
+    let (namespace, name) = key(&before.metadata);
+    let Some(current) = c.world.machines.get(&namespace, &name) else { return Ok(()) };
+    let mut updated = BareMetalMachine::clone(&current);
+    let old = before.status.clone().unwrap_or_default();
+    if let Some(status) = &mut updated.status {
+        status.power = old.power;
+        status.last_restart_at = old.last_restart_at;
+        status.power_on_attempts = old.power_on_attempts;
+    }
+    let api = c.objects.namespaced::<BareMetalMachine>(&namespace);
+    objects::replace_status(&api, &c.world.machines, &updated).await.map(drop)
+}
+
+pub(super) async fn configure_boot(
+    c: &Controller,
+    machine: &Arc<BareMetalMachine>,
+    hardware: &str,
+    change: &BootChange,
+) -> Result<(), Error> {
+    confirm_claim(c, machine, hardware).await?;
+    tracing::info!(hardware, ?change, "boot order");
+    Ok(host(c, hardware)?.configure_boot(change).await?)
+}
+
+/// The claim: an annotation, by compare-and-swap.
+pub(super) async fn claim(
+    c: &Controller,
+    machine: &BareMetalMachine,
+    name: &str,
+    uid: &str,
+    resource_version: &str,
+) -> Result<(), Error> {
+    let (namespace, machine_name) = key(&machine.metadata);
+    let change = json!({"metadata": {"annotations": {
+        labels::CLAIMED_BY: machine.metadata.uid,
+        labels::CLAIMED_BY_NAME: format!("{namespace}/{machine_name}"),
+    }}});
+    annotate(c, name, uid, Some(resource_version), change).await
+}
+
+pub(super) async fn remember_boot_order(c: &Controller, name: &str, order: &str) -> Result<(), Error> {
+    let there = seen(c, name)?;
+    if annotation(&there.metadata, labels::BOOT_ORDER_BEFORE).is_some() {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {labels::BOOT_ORDER_BEFORE: order}}});
+    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
+    annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
+}
+
+pub(super) async fn unclaim(c: &Controller, machine: &BareMetalMachine, name: &str) -> Result<(), Error> {
+    let there = seen(c, name)?;
+    if annotation(&there.metadata, labels::CLAIMED_BY) != machine.metadata.uid.as_deref() {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {
+        labels::CLAIMED_BY: null,
+        labels::CLAIMED_BY_NAME: null,
+        labels::BOOT_ORDER_BEFORE: null,
+    }}});
+    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
+    annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
+}
+
+fn seen(c: &Controller, name: &str) -> Result<Arc<Hardware>, Error> {
+    let what = format!("Hardware '{name}'");
+    c.world.hardware.get(&c.inventory, name).ok_or(Error::NotFound { what })
+}
+
+async fn annotate(
+    c: &Controller,
+    name: &str,
+    uid: &str,
+    version: Option<&str>,
+    change: serde_json::Value,
+) -> Result<(), Error> {
+    let api = c.objects.namespaced::<Hardware>(&c.inventory);
+    objects::patch(&api, &c.world.hardware, name, uid, version, change).await.map(drop)
+}

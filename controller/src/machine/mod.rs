@@ -1,0 +1,140 @@
+//! One machine: gather → plan → act → status, until there is nothing to do but wait.
+//!
+//! Actions of a plan are independent of each other and carried out at the same time. Their answers are in the caches, so
+//! the next round can begin at once. The status is written when a round has nothing to do, and before anything disruptive
+//! is sent: with the record of that action, by compare-and-swap on the machine.
+
+mod act;
+pub(crate) mod claims;
+pub(crate) mod disks;
+pub(crate) mod gather;
+mod hosts;
+mod nics;
+
+use crate::Controller;
+use crate::cache::key;
+use crate::clock;
+use crate::error::Error;
+use crate::objects;
+use crate::queue::{Key, Next};
+use api::BareMetalMachine;
+use gather::Memo;
+use planner::machine::{BmcNeed, Disruptive, Plan};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A machine that is not settled after so many rounds lets others go first.
+const ROUNDS: usize = 16;
+
+pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
+    let began = tokio::time::Instant::now();
+    let result = rounds(&c, &key).await;
+    c.metrics.reconciled("machine", began.elapsed(), result.as_ref().err().map(Error::class));
+    match result {
+        Ok(next) => next,
+        Err(error) if error.is_stale() => {
+            tracing::debug!(machine = %key.1, namespace = %key.0, "{error}");
+            Next::BackOff
+        }
+        Err(error) => {
+            tracing::warn!(machine = %key.1, namespace = %key.0, "{error}");
+            Next::BackOff
+        }
+    }
+}
+
+async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let mut memo = Memo::default();
+    for _ in 0..ROUNDS {
+        let Some(machine) = c.world.machines.get(&key.0, &key.1) else {
+            c.hosts.only(&gather::owner(key), None);
+            return Ok(Next::Wait);
+        };
+        let o = gather::gather(c, machine.clone(), &mut memo).await?;
+        let plan = planner::machine::plan(&o, clock::now());
+        let hardware = plan.status.hardware_name.clone();
+        want_bmc(c, key, hardware.as_deref(), &plan);
+        if plan.is_empty() {
+            write(c, &machine, &plan).await?;
+            return Ok(next(&plan));
+        }
+        let acted = act::all(c, &o, &plan.actions).await;
+        if let Err(error) = acted {
+            // What is known is told, whatever failed. The error that matters is the first one.
+            if let Err(second) = write(c, &machine, &plan).await {
+                tracing::debug!(machine = %key.1, "{second}");
+            }
+            return Err(error);
+        }
+        if plan.actions.is_empty()
+            && let Some(disruptive) = &plan.disruptive
+        {
+            disrupt(c, &machine, &plan, hardware.as_deref().unwrap_or_default(), disruptive).await?;
+        }
+    }
+    c.world.queues.machines.add(key.clone());
+    Ok(Next::Wait)
+}
+
+fn want_bmc(c: &Controller, key: &Key, hardware: Option<&str>, plan: &Plan) {
+    let owner = gather::owner(key);
+    c.hosts.only(&owner, hardware);
+    if let Some(hardware) = hardware {
+        c.hosts.need(hardware, owner, plan.bmc.max(BmcNeed::Slow));
+    }
+}
+
+fn next(plan: &Plan) -> Next {
+    match plan.wake_at {
+        Some(at) => {
+            let left = Duration::try_from(at.duration_since(clock::now())).unwrap_or_default();
+            Next::After(left + Duration::from_millis(5))
+        }
+        None => Next::Wait,
+    }
+}
+
+/// Writes the status if it says anything new, and tells what became so.
+async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> Result<(), Error> {
+    // The machine may have been written to in this round.
+    let (namespace, name) = key(&machine.metadata);
+    let Some(current) = c.world.machines.get(&namespace, &name) else { return Ok(()) };
+    if current.metadata.uid != machine.metadata.uid || current.status.as_ref() == Some(&plan.status) {
+        return Ok(());
+    }
+    let mut updated = BareMetalMachine::clone(&current);
+    updated.status = Some(plan.status.clone());
+    let api = c.objects.namespaced::<BareMetalMachine>(&namespace);
+    match objects::replace_status(&api, &c.world.machines, &updated).await {
+        Ok(_) => {}
+        // The last finalizer went in this round.
+        Err(Error::NotFound { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    for told in &plan.tell {
+        c.events.tell(machine.as_ref(), told.name(), &told.message());
+    }
+    Ok(())
+}
+
+/// The one disruptive action of a plan: first its record, then itself.
+async fn disrupt(
+    c: &Controller,
+    machine: &Arc<BareMetalMachine>,
+    plan: &Plan,
+    hardware: &str,
+    disruptive: &Disruptive,
+) -> Result<(), Error> {
+    // The plan rests on this very version of the machine: a newer one may say `paused`.
+    let (namespace, name) = key(&machine.metadata);
+    let current = c.world.machines.get(&namespace, &name);
+    if current.is_none_or(|current| current.metadata.resource_version != machine.metadata.resource_version) {
+        c.world.queues.machines.add((namespace, name));
+        return Ok(());
+    }
+    write(c, machine, plan).await?;
+    match disruptive {
+        Disruptive::Power(order) => hosts::power(c, machine, hardware, order).await,
+        Disruptive::ConfigureBoot(change) => hosts::configure_boot(c, machine, hardware, change).await,
+    }
+}

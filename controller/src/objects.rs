@@ -1,0 +1,141 @@
+//! Writes to the API server, each bound to the object that was seen: by UID, by resourceVersion, or both.
+//!
+//! Every answer goes into the cache of its kind. A create that finds the name taken looks whether it is ours (a create
+//! whose answer was lost) and adopts it; a delete that finds nothing, or another UID, is done.
+
+use crate::cache::{Cache, Object};
+use crate::error::{Error, call, found};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::ClusterResourceScope;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+#[derive(Clone)]
+pub struct Objects {
+    pub client: Client,
+}
+
+impl Objects {
+    pub fn namespaced<K: Object + Resource<Scope = NamespaceResourceScope>>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub fn cluster<K: Object + Resource<Scope = ClusterResourceScope>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+}
+
+fn what<K: Object>(verb: &str, name: &str) -> String {
+    format!("{verb} {} '{name}'", K::kind(&()))
+}
+
+/// Creates, or adopts what `is_ours` accepts under that name.
+pub async fn create<K: Object + Serialize>(
+    api: &Api<K>,
+    cache: &Cache<K>,
+    object: &K,
+    is_ours: impl Fn(&K) -> bool,
+) -> Result<K, Error> {
+    let name = object.meta().name.clone().unwrap_or_default();
+    let what = what::<K>("create", &name);
+    let created = match call(&what, api.create(&PostParams::default(), object)).await {
+        Err(Error::Conflict { message, .. }) => {
+            let there = call(&what, api.get(&name)).await?;
+            if !is_ours(&there) {
+                return Err(Error::Conflict { what, message });
+            }
+            there
+        }
+        result => result?,
+    };
+    cache.put(created.clone());
+    Ok(created)
+}
+
+/// A merge patch of one object and no other: UID, and where it was seen the resourceVersion, are preconditions.
+pub async fn patch<K: Object>(
+    api: &Api<K>,
+    cache: &Cache<K>,
+    name: &str,
+    uid: &str,
+    resource_version: Option<&str>,
+    mut change: Value,
+) -> Result<K, Error> {
+    change["metadata"]["uid"] = json!(uid);
+    if let Some(version) = resource_version {
+        change["metadata"]["resourceVersion"] = json!(version);
+    }
+    let patched =
+        call(&what::<K>("patch", name), api.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+    cache.put(patched.clone());
+    Ok(patched)
+}
+
+/// Replaces the whole object; its resourceVersion decides.
+pub async fn replace<K: Object + Serialize>(api: &Api<K>, cache: &Cache<K>, object: &K) -> Result<K, Error> {
+    let name = object.meta().name.clone().unwrap_or_default();
+    let replaced = call(&what::<K>("update", &name), api.replace(&name, &PostParams::default(), object)).await?;
+    cache.put(replaced.clone());
+    Ok(replaced)
+}
+
+pub async fn replace_status<K: Object + Serialize>(api: &Api<K>, cache: &Cache<K>, object: &K) -> Result<K, Error> {
+    let name = object.meta().name.clone().unwrap_or_default();
+    let replaced =
+        call(&what::<K>("update status of", &name), api.replace_status(&name, &PostParams::default(), object)).await?;
+    cache.put(replaced.clone());
+    Ok(replaced)
+}
+
+/// Deletes exactly the object with this UID (and, if given, in this version).
+pub async fn delete<K: Object>(
+    api: &Api<K>,
+    cache: &Cache<K>,
+    meta: &ObjectMeta,
+    with_version: bool,
+) -> Result<(), Error> {
+    let name = meta.name.clone().unwrap_or_default();
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone().filter(|_| with_version),
+        }),
+        ..DeleteParams::default()
+    };
+    let what = what::<K>("delete", &name);
+    match call(&what, api.delete(&name, &params)).await {
+        Ok(answer) => {
+            // An object with finalizers stays, and is what the answer shows.
+            match answer.left().filter(|object| object.meta().finalizers.iter().flatten().count() > 0) {
+                Some(object) => cache.put(object),
+                None => cache.forget(meta),
+            }
+            Ok(())
+        }
+        Err(Error::NotFound { .. }) => {
+            cache.forget(meta);
+            Ok(())
+        }
+        Err(Error::Conflict { message, .. }) => match found(call(&what, api.get(&name)).await)? {
+            Some(there) if there.meta().uid == meta.uid => {
+                cache.put(there);
+                Err(Error::Conflict { what, message })
+            }
+            // That one is gone already; the name belongs to another object.
+            _ => {
+                cache.forget(meta);
+                Ok(())
+            }
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// The list with a finalizer added or taken out, for a merge patch (which replaces lists).
+pub fn finalizers(meta: &ObjectMeta, finalizer: &str, present: bool) -> Vec<String> {
+    let others = meta.finalizers.iter().flatten().filter(|f| *f != finalizer).cloned();
+    others.chain(present.then(|| finalizer.to_owned())).collect()
+}

@@ -1,0 +1,88 @@
+//! The part of the CSI snapshot API that is needed (`snapshot.storage.k8s.io/v1`). Its CRDs belong to the cluster.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+#[derive(CustomResource, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[kube(
+    group = "snapshot.storage.k8s.io",
+    version = "v1",
+    kind = "VolumeSnapshot",
+    namespaced,
+    schema = "disabled",
+    status = "VolumeSnapshotStatus"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSnapshotSpec {
+    pub source: SnapshotSource,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_snapshot_class_name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotSource {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_snapshot_content_name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSnapshotStatus {
+    #[serde(default)]
+    pub bound_volume_snapshot_content_name: Option<String>,
+    #[serde(default)]
+    pub ready_to_use: Option<bool>,
+    #[serde(default)]
+    pub restore_size: Option<Quantity>,
+    #[serde(default)]
+    pub error: Option<SnapshotError>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+pub struct SnapshotError {
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+#[derive(CustomResource, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[kube(
+    group = "snapshot.storage.k8s.io",
+    version = "v1",
+    kind = "VolumeSnapshotContent",
+    schema = "disabled",
+    status = "VolumeSnapshotContentStatus"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSnapshotContentSpec {
+    pub deletion_policy: String,
+    pub driver: String,
+    pub source: ContentSource,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_volume_mode: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_snapshot_class_name: Option<String>,
+    pub volume_snapshot_ref: ObjectReference,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct ContentSource {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_handle: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_handle: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSnapshotContentStatus {
+    #[serde(default)]
+    pub snapshot_handle: Option<String>,
+    #[serde(default)]
+    pub ready_to_use: Option<bool>,
+}

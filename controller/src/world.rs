@@ -1,0 +1,340 @@
+//! The watched copies of everything that a plan rests on, and who is looked at again when something changes.
+
+use crate::cache::{Cache, Object, key};
+use crate::liveness::Liveness;
+use crate::objects::Objects;
+use crate::queue::Queue;
+use crate::snapshots::VolumeSnapshot;
+use api::attachment::OwnerReference;
+use api::image::ImageImport;
+use api::tinkerbell::Hardware;
+use api::{
+    BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, HardwarePolicy, MachineImage, NicAttachment, Subnet,
+    VNic, VolumeHold, labels,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::runtime::watcher;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Kinds of work, each with a queue of its own.
+pub struct Queues {
+    pub machines: Arc<Queue>,
+    pub dpus: Arc<Queue>,
+    pub images: Arc<Queue>,
+    /// By name.
+    pub holds: Arc<Queue>,
+}
+
+pub struct World {
+    pub machines: Arc<Cache<BareMetalMachine>>,
+    pub hardware: Arc<Cache<Hardware>>,
+    pub policies: Arc<Cache<HardwarePolicy>>,
+    pub dpus: Arc<Cache<Dpu>>,
+    pub claims: Arc<Cache<PersistentVolumeClaim>>,
+    pub volume_attachments: Arc<Cache<VolumeAttachment>>,
+    pub holds: Arc<Cache<VolumeHold>>,
+    pub disks: Arc<Cache<DiskAttachment>>,
+    pub nics: Arc<Cache<NicAttachment>>,
+    pub subnets: Arc<Cache<Subnet>>,
+    pub vnics: Arc<Cache<VNic>>,
+    pub images: Arc<Cache<MachineImage>>,
+    pub cluster_images: Arc<Cache<ClusterMachineImage>>,
+    pub snapshots: Arc<Cache<VolumeSnapshot>>,
+    pub namespaces: Arc<Cache<Namespace>>,
+    pub liveness: Arc<Liveness>,
+    pub queues: Queues,
+}
+
+fn word(meta: &ObjectMeta, label: &str) -> Option<String> {
+    meta.labels.as_ref()?.get(label).cloned()
+}
+
+fn owner(owner: &OwnerReference) -> Vec<String> {
+    vec![owner.uid.clone()]
+}
+
+/// Words of the index: `pv:<name>` and the UID of the machine whose label stands there.
+fn attachment_words(va: &VolumeAttachment) -> Vec<String> {
+    let volume = va.spec.source.persistent_volume_name.iter().map(|name| format!("pv:{name}"));
+    volume.chain(word(&va.metadata, labels::MACHINE_UID)).collect()
+}
+
+/// The UIDs of machines that a claim or VNic is marked as used by, and of the one that it was made for.
+pub fn users(meta: &ObjectMeta) -> Vec<String> {
+    let marks = meta.annotations.iter().flatten().filter_map(|(k, _)| k.strip_prefix(labels::IN_USE_BY));
+    let mut all: Vec<String> = marks.map(str::to_owned).collect();
+    for own in word(meta, labels::MACHINE_UID).into_iter().chain(word(meta, labels::IMAGE_UID)) {
+        if !all.contains(&own) {
+            all.push(own);
+        }
+    }
+    all
+}
+
+fn namespace_of(meta: &ObjectMeta) -> String {
+    meta.namespace.clone().unwrap_or_default()
+}
+
+impl World {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            machines: Cache::new(|m| {
+                let mut words = vec![namespace_of(&m.metadata)];
+                words.extend(m.metadata.uid.clone());
+                words.extend(
+                    m.spec.disks.iter().filter_map(|d| d.source.image.as_ref()).map(|i| format!("image:{}", i.name)),
+                );
+                words
+            }),
+            hardware: Cache::new(|h| {
+                h.metadata
+                    .annotations
+                    .iter()
+                    .flatten()
+                    .filter(|(k, _)| *k == labels::CLAIMED_BY)
+                    .map(|(_, v)| v.clone())
+                    .collect()
+            }),
+            policies: Cache::new(|_| Vec::new()),
+            dpus: Cache::new(|d| d.spec.hardware_ref.iter().map(|r| r.name.clone()).collect()),
+            claims: Cache::new(|c| users(&c.metadata)),
+            volume_attachments: Cache::new(attachment_words),
+            holds: Cache::new(|h| word(&h.metadata, labels::MACHINE_UID).into_iter().collect()),
+            disks: Cache::new(|a| owner(&a.spec.owner)),
+            nics: Cache::new(|a| owner(&a.spec.owner)),
+            subnets: Cache::new(|s| vec![namespace_of(&s.metadata)]),
+            vnics: Cache::new(|v| vec![namespace_of(&v.metadata)]),
+            images: Cache::new(|_| Vec::new()),
+            cluster_images: Cache::new(|_| Vec::new()),
+            snapshots: Cache::new(|s| word(&s.metadata, labels::IMAGE_UID).into_iter().collect()),
+            namespaces: Cache::new(|_| Vec::new()),
+            liveness: Liveness::new(),
+            queues: Queues {
+                machines: Arc::default(),
+                dpus: Arc::default(),
+                images: Arc::default(),
+                holds: Arc::default(),
+            },
+        })
+    }
+
+    /// The machine with this UID is looked at again.
+    pub fn machine_by_uid(&self, uid: &str) {
+        for machine in self.machines.by(uid) {
+            self.queues.machines.add(key(&machine.metadata));
+        }
+    }
+
+    fn machines_of_namespace(&self, namespace: &str) {
+        for machine in self.machines.by(namespace) {
+            self.queues.machines.add(key(&machine.metadata));
+        }
+    }
+
+    /// Those that have no server yet, for the inventory has changed.
+    fn machines_without_hardware(&self) {
+        for machine in self.machines.all() {
+            let has = machine.metadata.uid.as_deref().is_some_and(|uid| !self.hardware.by(uid).is_empty());
+            if !has {
+                self.queues.machines.add(key(&machine.metadata));
+            }
+        }
+    }
+
+    /// Machines on the DPU's host, and all that still look for one.
+    fn dpu_changed(&self, dpu: &Dpu) {
+        self.queues.dpus.add(key(&dpu.metadata));
+        self.machines_of_dpu(dpu);
+        self.machines_without_hardware();
+    }
+
+    /// The machine on the DPU's host.
+    pub fn machines_of_dpu(&self, dpu: &Dpu) {
+        let Some(hardware) = dpu.spec.hardware_ref.as_ref() else { return };
+        for hardware in self.hardware.all().iter().filter(|h| h.metadata.name.as_deref() == Some(&hardware.name)) {
+            let claim = hardware.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIMED_BY));
+            if let Some(uid) = claim {
+                self.machine_by_uid(uid);
+            }
+        }
+    }
+
+    fn owner_changed(&self, owner: &OwnerReference) {
+        match owner.kind.as_str() {
+            "BareMetalMachine" => self.machine_by_uid(&owner.uid),
+            _ => self.queues.images.add((owner.namespace.clone().unwrap_or_default(), owner.name.clone())),
+        }
+    }
+
+    fn claim_changed(&self, claim: &PersistentVolumeClaim) {
+        let meta = &claim.metadata;
+        for uid in users(meta) {
+            self.machine_by_uid(&uid);
+        }
+        if let Some(image) = word(meta, labels::IMAGE_UID) {
+            self.image_by_uid(&image);
+        }
+        // A claim of the user's own is named by the spec only.
+        let name = meta.name.as_deref().unwrap_or_default();
+        for machine in self.machines.by(&namespace_of(meta)) {
+            let named =
+                machine.spec.disks.iter().any(|disk| {
+                    disk.source.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name)
+                });
+            if named {
+                self.queues.machines.add(key(&machine.metadata));
+            }
+        }
+    }
+
+    fn image_by_uid(&self, uid: &str) {
+        for image in self.images.all().iter().filter(|image| image.metadata.uid.as_deref() == Some(uid)) {
+            self.queues.images.add(key(&image.metadata));
+        }
+        for image in self.cluster_images.all().iter().filter(|image| image.metadata.uid.as_deref() == Some(uid)) {
+            self.queues.images.add(key(&image.metadata));
+        }
+    }
+
+    fn image_changed(&self, meta: &ObjectMeta, _import: &ImageImport) {
+        self.queues.images.add(key(meta));
+        for machine in self.machines.by(&format!("image:{}", meta.name.clone().unwrap_or_default())) {
+            self.queues.machines.add(key(&machine.metadata));
+        }
+    }
+
+    fn snapshot_changed(&self, snapshot: &VolumeSnapshot) {
+        if let Some(image) = word(&snapshot.metadata, labels::IMAGE_UID) {
+            self.image_by_uid(&image);
+        }
+        self.machines_of_namespace(&namespace_of(&snapshot.metadata));
+    }
+
+    /// Starts every watch. They end when the set is dropped.
+    pub fn watch(self: &Arc<Self>, objects: &Objects, inventory: &str) -> JoinSet<()> {
+        let mut set = JoinSet::new();
+        let (o, all) = (objects, watcher::Config::default);
+        spawn(&mut set, self, &self.machines, Api::all(o.client.clone()), all(), |w, m: &BareMetalMachine| {
+            w.queues.machines.add(key(&m.metadata));
+        });
+        spawn(&mut set, self, &self.hardware, o.namespaced(inventory), all(), |w, h: &Hardware| {
+            match h.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIMED_BY)) {
+                Some(uid) => w.machine_by_uid(uid),
+                None => w.machines_without_hardware(),
+            }
+        });
+        spawn(&mut set, self, &self.policies, o.namespaced(inventory), all(), |w, _| w.machines_without_hardware());
+        spawn(&mut set, self, &self.dpus, o.cluster(), all(), |w, dpu| w.dpu_changed(dpu));
+        spawn(&mut set, self, &self.claims, Api::all(o.client.clone()), all(), |w, claim| w.claim_changed(claim));
+        spawn(&mut set, self, &self.volume_attachments, o.cluster(), all(), |w, va: &VolumeAttachment| {
+            if let Some(uid) = word(&va.metadata, labels::MACHINE_UID) {
+                w.machine_by_uid(&uid);
+            } else if let Some(volume) = &va.spec.source.persistent_volume_name {
+                // Somebody else's: whoever of ours waits for that volume.
+                for ours in w.volume_attachments.by(&format!("pv:{volume}")) {
+                    word(&ours.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.machine_by_uid(uid));
+                }
+                w.waiting_for_volume(volume);
+            }
+        });
+        spawn(&mut set, self, &self.holds, o.cluster(), all(), |w, hold: &VolumeHold| {
+            w.queues.holds.add(key(&hold.metadata));
+            w.waiting_for_volume(hold.spec.persistent_volume_name.as_deref().unwrap_or_default());
+            if let Some(uid) = word(&hold.metadata, labels::MACHINE_UID) {
+                w.machine_by_uid(&uid);
+            }
+        });
+        spawn(&mut set, self, &self.disks, Api::all(o.client.clone()), all(), |w, a: &DiskAttachment| {
+            w.owner_changed(&a.spec.owner);
+        });
+        spawn(&mut set, self, &self.nics, Api::all(o.client.clone()), all(), |w, a: &NicAttachment| {
+            w.owner_changed(&a.spec.owner);
+        });
+        spawn(&mut set, self, &self.subnets, Api::all(o.client.clone()), all(), |w, s: &Subnet| {
+            w.machines_of_namespace(&namespace_of(&s.metadata));
+        });
+        spawn(&mut set, self, &self.vnics, Api::all(o.client.clone()), all(), |w, v: &VNic| {
+            w.machines_of_namespace(&namespace_of(&v.metadata));
+        });
+        spawn(&mut set, self, &self.images, Api::all(o.client.clone()), all(), |w, i: &MachineImage| {
+            w.image_changed(&i.metadata, &i.spec.import);
+        });
+        spawn(&mut set, self, &self.cluster_images, o.cluster(), all(), |w, i: &ClusterMachineImage| {
+            w.image_changed(&i.metadata, &i.spec.import);
+        });
+        spawn(&mut set, self, &self.snapshots, Api::all(o.client.clone()), all(), |w, s| w.snapshot_changed(s));
+        spawn(&mut set, self, &self.namespaces, o.cluster(), all(), |w, n: &Namespace| {
+            w.machines_of_namespace(n.metadata.name.as_deref().unwrap_or_default());
+            if let Some(dpu) = word(&n.metadata, labels::DPU) {
+                w.queues.dpus.add((String::new(), dpu));
+            }
+        });
+        let leases: Api<Lease> = Api::all(o.client.clone());
+        set.spawn(self.liveness.clone().watch(leases));
+        set
+    }
+
+    /// Machines whose claim is on this volume.
+    fn waiting_for_volume(&self, volume: &str) {
+        for claim in self.claims.all() {
+            if claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()) == Some(volume) {
+                self.claim_changed(&claim);
+            }
+        }
+    }
+
+    /// The caches hold everything. (The snapshot API may not be installed: that one is not waited for.)
+    pub fn is_ready(&self) -> bool {
+        self.machines.is_ready()
+            && self.hardware.is_ready()
+            && self.policies.is_ready()
+            && self.dpus.is_ready()
+            && self.claims.is_ready()
+            && self.volume_attachments.is_ready()
+            && self.holds.is_ready()
+            && self.disks.is_ready()
+            && self.nics.is_ready()
+            && self.subnets.is_ready()
+            && self.vnics.is_ready()
+            && self.images.is_ready()
+            && self.cluster_images.is_ready()
+            && self.namespaces.is_ready()
+            && self.liveness.is_ready()
+    }
+
+    pub async fn wait_ready(&self) {
+        self.machines.wait_ready().await;
+        self.hardware.wait_ready().await;
+        self.policies.wait_ready().await;
+        self.dpus.wait_ready().await;
+        self.claims.wait_ready().await;
+        self.volume_attachments.wait_ready().await;
+        self.holds.wait_ready().await;
+        self.disks.wait_ready().await;
+        self.nics.wait_ready().await;
+        self.subnets.wait_ready().await;
+        self.vnics.wait_ready().await;
+        self.images.wait_ready().await;
+        self.cluster_images.wait_ready().await;
+        self.namespaces.wait_ready().await;
+        self.liveness.wait_ready().await;
+    }
+}
+
+fn spawn<K: Object>(
+    set: &mut JoinSet<()>,
+    world: &Arc<World>,
+    cache: &Arc<Cache<K>>,
+    api: Api<K>,
+    config: watcher::Config,
+    changed: fn(&World, &K),
+) {
+    // Weak would end the watches with the world; the set that owns the tasks does.
+    let (world, cache) = (world.clone(), cache.clone());
+    set.spawn(async move { cache.watch(api, config, move |object| changed(&world, object)).await });
+}
