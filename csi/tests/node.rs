@@ -24,6 +24,7 @@ use std::{
     fs,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 use tokio::net::UnixStream;
 use tonic::{
@@ -138,7 +139,12 @@ impl Cluster {
         let staging_target_path = self.at(&format!("{name}.staging")).display().to_string();
         let volume_id = volume.volume_id.clone();
         let unpublish = NodeUnpublishVolumeRequest { volume_id: volume_id.clone(), target_path };
-        self.node.node_unpublish_volume(unpublish).await.expect("unpublished");
+        // Again while busy, as kubelet does: another test's fork holds what this one has open until its exec.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while let Err(status) = self.node.node_unpublish_volume(unpublish.clone()).await {
+            assert!(Instant::now() < deadline && status.message().contains("busy"), "not unpublished: {status}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         let unstage = NodeUnstageVolumeRequest { volume_id, staging_target_path };
         self.node.node_unstage_volume(unstage).await.expect("unstaged");
         assert!(!self.at(&format!("{name}.target")).exists());
