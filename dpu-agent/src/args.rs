@@ -59,7 +59,7 @@ pub struct Args {
     pub log_format: LogFormat,
 
     /// What to log: a level, or directives such as dpu_agent=debug,kube=warn.
-    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    #[arg(long, env = "RUST_LOG", default_value = "info,kube_client::client::builder=off")]
     pub log_filter: String,
 }
 

@@ -78,10 +78,14 @@ impl Reconciler {
     /// Works until there is nothing left to do; how long to wait then.
     async fn settle(&mut self, guests: &Guests) -> Duration {
         for _ in 0..ROUNDS {
+            self.collect_imports().await;
+            let mut observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await;
+            observed.failures = self.failures.clone();
+            // After the gathering: what it knows of the API server came through this session.
             let cluster = self.joined.borrow().clone();
             let desired = self.desired.clone();
             let server = cluster.as_ref().map(|cluster| Server { cluster, desired: &desired });
-            let (observed, plan) = self.look(guests, server).await;
+            let (observed, plan) = self.decide(observed, server).await;
             guests.watch(&observed);
             self.view.update(&observed, &plan);
             let acted = self.act(&plan, server, &observed).await;
@@ -98,10 +102,8 @@ impl Reconciler {
         AGAIN
     }
 
-    async fn look(&mut self, guests: &Guests, server: Option<Server<'_>>) -> (Observed, Plan) {
-        self.collect_imports().await;
-        let mut observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await;
-        observed.failures = self.failures.clone();
+    /// Plans, and reads the list of attachments from quorum if the plan hangs on it.
+    async fn decide(&mut self, mut observed: Observed, server: Option<Server<'_>>) -> (Observed, Plan) {
         let first = plan(&observed);
         let may_list = self.list_after.is_none_or(|after| Instant::now() >= after);
         let (true, true, Some(server)) = (first.needs_fresh_list, may_list, server) else { return (observed, first) };

@@ -76,17 +76,18 @@ async fn bootstrap_config(args: &Args) -> anyhow::Result<Config> {
 async fn approved_namespace(bootstrap: &Client, name: &str) -> String {
     let dpus: Api<Dpu> = Api::all(bootstrap.clone());
     let what = format!("registering Dpu {name}");
+    let mut silence = Silence::default();
     loop {
         match bounded(&what, dpus.create(&PostParams::default(), &Dpu::new(name, DpuSpec::default()))).await {
             Ok(_) => tracing::info!(dpu = name, "registered: it waits for spec.approved"),
             Err(error) if error.class == ErrorClass::Conflict => {}
             Err(error) => {
-                tracing::warn!(%error, "will try again");
+                silence.broken_by(&error);
                 tokio::time::sleep(AGAIN).await;
                 continue;
             }
         }
-        match approval(dpus.clone(), name).await {
+        match approval(&dpus, name).await {
             Some(namespace) => return namespace,
             None => tracing::warn!(dpu = name, "the Dpu was deleted: registering again"),
         }
@@ -94,8 +95,9 @@ async fn approved_namespace(bootstrap: &Client, name: &str) -> String {
 }
 
 /// `None`: the Dpu was deleted. Asked again and again: who may watch Dpus may read those of others.
-async fn approval(dpus: Api<Dpu>, name: &str) -> Option<String> {
+async fn approval(dpus: &Api<Dpu>, name: &str) -> Option<String> {
     let what = format!("reading Dpu {name}");
+    let mut silence = Silence::default();
     loop {
         match bounded(&what, dpus.get_opt(name)).await {
             Ok(dpu) => {
@@ -105,9 +107,24 @@ async fn approval(dpus: Api<Dpu>, name: &str) -> Option<String> {
                     return Some(namespace);
                 }
             }
-            Err(error) => tracing::warn!(%error, "waiting for approval"),
+            Err(error) => silence.broken_by(&error),
         }
         tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Of an attempt that fails each second the log says so after 1, 2, 4, 8… of them.
+#[derive(Default)]
+struct Silence {
+    attempts: u32,
+}
+
+impl Silence {
+    fn broken_by(&mut self, error: &PortError) {
+        self.attempts = self.attempts.saturating_add(1);
+        if self.attempts.is_power_of_two() {
+            tracing::warn!(%error, attempts = self.attempts, "will try again");
+        }
     }
 }
 
@@ -148,10 +165,11 @@ impl Tokens<'_> {
     }
 
     async fn first(&self) -> Timestamp {
+        let mut silence = Silence::default();
         loop {
             match self.request().await {
                 Ok(expiry) => return expiry,
-                Err(error) => tracing::warn!(%error, "will try again"),
+                Err(error) => silence.broken_by(&error),
             }
             tokio::time::sleep(AGAIN).await;
         }
