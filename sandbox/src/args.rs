@@ -162,9 +162,9 @@ pub struct Launch {
     /// Network namespace to enter, by its file
     #[arg(long)]
     pub netns: Option<PathBuf>,
-    /// Mount namespace to enter, by the id of a process in it
+    /// Node to enter (its mounts and its host name), by the id of its holder
     #[arg(long)]
-    pub mounts_of: Option<i32>,
+    pub node_of: Option<i32>,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     pub command: Vec<String>,
 }

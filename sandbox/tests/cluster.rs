@@ -10,7 +10,7 @@ use sandbox::Sandbox;
 use sandbox::cluster::cgroup::Cgroups;
 use sandbox::cluster::leftover;
 use sandbox::handle::Options;
-use sandbox::supervisor::process::{ProcessSpec, State};
+use sandbox::supervisor::process::{Listed, ProcessSpec, State};
 use serde_json::json;
 use tokio::process::Command;
 
@@ -36,14 +36,22 @@ async fn a_cluster_comes_up_works_and_leaves_nothing() {
     let options =
         Options { servers: Vec::new(), program: Some(env!("CARGO_BIN_EXE_sandbox").into()), ..Options::default() };
     let name = format!("t{}", std::process::id());
+    let settings = kernel_settings();
     let sandbox = Sandbox::start(&name, options).await.expect("a sandbox");
     let layout = sandbox.layout().clone();
     let outcome = checks(&sandbox).await;
     sandbox.down().await.expect("the sandbox ends");
     outcome.expect("every check");
+    assert_eq!(kernel_settings(), settings, "this machine's own settings were changed");
     let remains = leftover::remains(&layout, &Cgroups::detect().expect("control groups")).await.expect("a look");
     assert_eq!(remains, Vec::<String>::new());
     std::fs::remove_dir_all(&layout.dir).expect("the logs can go");
+}
+
+/// Some that kubelet would change.
+fn kernel_settings() -> Vec<Option<String>> {
+    let names = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"];
+    names.iter().map(|name| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok()).collect()
 }
 
 #[tokio::test]
@@ -210,7 +218,16 @@ async fn a_dpu_loses_power_and_comes_back(sandbox: &Sandbox) -> Result<()> {
     let before = output(sandbox.kubectl().args(boot_id)).await?;
     let marker = "test -e /run/marker";
     output(sandbox.enter("dpu-2").args(["sh", "-c", "touch /run/marker /var/lib/marker"])).await?;
+    // Not of the node's group, but in the node: it must lose power, too.
+    sandbox.spawn(&ProcessSpec::new("test/in-dpu-2", [BUSYBOX, "sleep", "100000"]).enter("dpu-2")).await?;
+    let name = output(sandbox.enter("dpu-2").arg("hostname")).await?;
+    ensure!(name.trim() == "dpu-2", "the node calls itself {name}");
     sandbox.power("dpu-2", "off").await?;
+    let listed = sandbox.list().await?;
+    let runs = |process: &&Listed| matches!(process.state, State::Running { .. });
+    let left: Vec<&str> = listed.iter().filter(runs).map(|process| process.name.as_str()).collect();
+    let of_node = |name: &&&str| name.starts_with("dpu-2/") || **name == "test/in-dpu-2";
+    ensure!(!left.iter().any(|name| of_node(&name)), "still running: {left:?}");
     let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
     until(Duration::from_secs(40), || async {
         let seen = output(sandbox.kubectl().args(["get", "node", "dpu-2", "-o", ready])).await?;

@@ -180,3 +180,40 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())).map(|e| e.path()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both versions where this machine has both.
+    fn kinds() -> Vec<Cgroups> {
+        let mut kinds: Vec<Cgroups> = Cgroups::detect().into_iter().collect();
+        let beside = Path::new(MOUNT).join("unified");
+        if beside.join("cgroup.procs").exists() {
+            kinds.push(Cgroups { trees: vec![beside.clone()], tracking: beside, version_2: true });
+        }
+        kinds
+    }
+
+    #[tokio::test]
+    async fn members_are_found_and_killed_and_the_group_goes() {
+        if !nix::unistd::geteuid().is_root() || kinds().is_empty() {
+            eprintln!("SKIP members_are_found_and_killed_and_the_group_goes: needs root and control groups");
+            return;
+        }
+        for cgroups in kinds() {
+            let group = format!("/metalplane-test-{}", std::process::id());
+            cgroups.prepare(&format!("{group}/node")).expect("a group");
+            let leaf = cgroups.prepare_leaf(&format!("{group}/node")).expect("a leaf");
+            let mut child = tokio::process::Command::new("sleep").arg("1000").spawn().expect("a process");
+            let pid = child.id().expect("it runs");
+            fs::write(leaf.join("cgroup.procs"), pid.to_string()).expect("it joins");
+            assert_eq!(cgroups.members(&group), [i32::try_from(pid).expect("a process id")]);
+            let (killed, ended) = tokio::join!(cgroups.kill(&group), child.wait());
+            killed.expect("killed");
+            assert!(!ended.expect("ended").success());
+            cgroups.remove(&group).await.expect("removed");
+            assert!(!cgroups.exists(&group));
+        }
+    }
+}

@@ -1,9 +1,10 @@
-//! `sandbox hold`: the process that keeps a node's mount namespace, and makes the node look like a machine of its own.
+//! `sandbox hold`: the process that keeps a node's mount namespace and host name, and makes the node look like a machine of its own.
 //!
 //! A node shares the machine's programs and devices but has its own `/run`, `/var/lib` and `/var/log`, so kubelet,
 //! containerd, Open vSwitch and our agent use the same paths as on a real node. `/run` is new at every start of the
 //! node, the others stay, and the kernel's boot id is a fresh one: a start of the holder *is* the node's boot.
 //! Everything is shared *within* the node, as systemd leaves it on a real one, so a container's mounts can reach it.
+//! The settings of the kernel that kubelet would change are this machine's: it finds files in their place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,16 @@ use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
+
+/// Below `/proc/sys`: what kubelet wants, and writes when it finds something else.
+const KUBELET_WANTS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
 
 /// What the supervisor tells a holder.
 #[derive(Serialize, Deserialize)]
@@ -40,7 +51,8 @@ pub fn run(config: &Path) -> Result<()> {
 }
 
 fn set_up(config: &HolderConfig) -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS).context("cannot make namespaces")?;
+    rustix::system::sethostname(config.node.as_bytes()).context("cannot set the node's host name")?;
     change_propagation(MsFlags::MS_SLAVE)?;
     let_go_of_others(&config.sandbox)?;
     for (from, to) in &config.binds {
@@ -50,6 +62,15 @@ fn set_up(config: &HolderConfig) -> Result<()> {
     fs::write(&fresh, format!("{}\n", config.boot_id))?;
     // The file keeps its identity when it is renamed: kubelet reads the node's boot id where every Linux has it.
     bind(&fresh, Path::new("/proc/sys/kernel/random/boot_id"))?;
+    let settings = config.boot_id_file.with_file_name("settings");
+    for (name, value) in KUBELET_WANTS {
+        let (file, at) = (settings.join(name), Path::new("/proc/sys").join(name));
+        if at.exists() {
+            fs::create_dir_all(file.parent().unwrap_or(&settings))?;
+            fs::write(&file, format!("{value}\n"))?;
+            bind(&file, &at)?;
+        }
+    }
     change_propagation(MsFlags::MS_SHARED)?;
     // Pods are routed, and what comes back may take another way than what went out.
     for (name, value) in [("ip_forward", "1"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")] {

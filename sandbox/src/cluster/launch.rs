@@ -24,9 +24,13 @@ pub fn exec(args: &Launch) -> Result<Infallible> {
     let open = |path: &std::path::Path| {
         File::open(path).with_context(|| format!("cannot open the namespace {}", path.display()))
     };
-    // Both are opened first: after the second is entered, neither path may lead there.
+    // All are opened first: after the mounts are entered, no path leads there.
     let net = args.netns.as_deref().map(open).transpose()?;
-    let mounts = args.mounts_of.map(|pid| open(format!("/proc/{pid}/ns/mnt").as_ref())).transpose()?;
+    let of_node = |kind| args.node_of.map(|pid| open(format!("/proc/{pid}/ns/{kind}").as_ref())).transpose();
+    let (name, mounts) = (of_node("uts")?, of_node("mnt")?);
+    if let Some(name) = name {
+        setns(name, CloneFlags::CLONE_NEWUTS).context("cannot enter the host name's namespace")?;
+    }
     if let Some(net) = net {
         setns(net, CloneFlags::CLONE_NEWNET).context("cannot enter the network namespace")?;
     }

@@ -77,8 +77,9 @@ impl Site {
         cgroups: Cgroups,
         progress: Progress,
     ) -> Result<Self> {
-        let nodes = args.nodes.iter().map(|name| NodeId::parse(name)).collect::<Result<Vec<_>>>()?;
-        // `--servers=` is how to have none.
+        // `--nodes=` and `--servers=` are how to have none.
+        let named = args.nodes.iter().filter(|name| !name.is_empty());
+        let nodes = named.map(|name| NodeId::parse(name)).collect::<Result<Vec<_>>>()?;
         let servers: Vec<String> = args.servers.iter().filter(|name| !name.is_empty()).cloned().collect();
         let table = Table::new(layout.clone(), cgroups.clone(), programs.environment())?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no free loopback port")?;
@@ -153,7 +154,7 @@ impl Site {
     fn write_enter(&self, node: &str, holder: Option<i32>) -> Result<()> {
         let path = self.layout.enter(node);
         let mut words = vec!["exec nsenter".to_owned(), format!("--net={}", self.layout.netns_file(node).display())];
-        words.extend(holder.map(|pid| format!("--mount=/proc/{pid}/ns/mnt")));
+        words.extend(holder.map(|pid| format!("--mount=/proc/{pid}/ns/mnt --uts=/proc/{pid}/ns/uts")));
         let folders = format!("{}:{}", self.programs.kubernetes.display(), self.programs.containerd.display());
         let environment = self.programs.environment();
         let libraries = environment.get("LD_LIBRARY_PATH").map(|path| format!("export LD_LIBRARY_PATH={path}\n"));

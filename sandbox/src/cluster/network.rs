@@ -98,3 +98,23 @@ pub async fn remove(layout: &Layout) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_a_way_out() {
+        let layout = Layout::new("test").expect("a name");
+        let nodes = ["dpu-1", "dpu-2", "node-1"].map(|name| NodeId::parse(name).expect("a node"));
+        let servers = ["server-1".to_owned()];
+        let mut scripts = vec![control_plane_script(&layout, &nodes, &servers).expect("a script")];
+        scripts.extend(nodes.iter().map(|node| node_script(node, &nodes)));
+        for script in &scripts {
+            assert!(!script.contains("default") && !script.contains("0.0.0.0/0"), "{script}");
+        }
+        assert!(scripts[0].contains("address add 10.77.0.101/24 dev br-mgmt"));
+        assert!(scripts[0].contains("peer name uplink netns mp-test-dpu-2") && !scripts[3].contains("uplink"));
+        assert!(scripts[1].contains("route add 10.244.12.0/24 via 10.77.0.12"));
+    }
+}

@@ -183,3 +183,31 @@ async fn load_image(site: &Site, tar: &Path, nodes: Option<Vec<String>>) -> Resu
     let off: Vec<&str> = off.iter().map(|node| node.name.as_str()).collect();
     Ok(json!({"imported": which(true), "had": which(false), "off": off}))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_and_misspelt_ones_are_not() {
+        for good in [
+            r#"{"op":"list"}"#,
+            r#"{"op":"stop","process":"dpu-1/kubelet"}"#,
+            r#"{"op":"kill","group":"dpu-1"}"#,
+            r#"{"op":"spawn","process":{"name":"a/b","argv":["true"],"env":{"A":"1"},"enter":"dpu-1"}}"#,
+            r#"{"op":"power","dpu":"dpu-1","state":"off"}"#,
+            r#"{"op":"load-image","tar":"/x.tar"}"#,
+            r#"{"op":"forward","to":"10.77.0.101:443"}"#,
+        ] {
+            serde_json::from_str::<Request>(good).map(drop).unwrap_or_else(|error| panic!("{good}: {error}"));
+        }
+        for wrong in [
+            r#"{"op":"reboot"}"#,
+            r#"{"op":"stop","proces":"dpu-1/kubelet"}"#,
+            r#"{"op":"power","dpu":"dpu-1","state":"cycle"}"#,
+            r#"{"op":"spawn","process":{"name":"a/b"}}"#,
+        ] {
+            assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong} should be refused");
+        }
+    }
+}

@@ -273,16 +273,18 @@ impl Table {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         let log = OpenOptions::new().create(true).append(true).open(&log)?;
-        let cgroup = self.cgroups.prepare_leaf(&self.layout.node_cgroup(group))?;
+        let node = spec.enter.as_deref().filter(|node| *node != CONTROL_PLANE);
+        // What runs in a node loses power with it, whatever it is called.
+        let cgroup = self.cgroups.prepare_leaf(&self.layout.node_cgroup(node.unwrap_or(group)))?;
         let mut command = Command::new(&self.launcher);
         command.arg("launch").arg("--cgroup").arg(cgroup);
-        if let Some(node) = &spec.enter {
-            command.arg("--netns").arg(self.layout.netns_file(node));
-            if node != CONTROL_PLANE {
-                let holder = format!("{node}/holder");
-                let pid = self.pid(&holder).with_context(|| format!("{}: node {node} is not up", spec.name))?;
-                command.arg("--mounts-of").arg(pid.to_string());
-            }
+        if let Some(enter) = &spec.enter {
+            command.arg("--netns").arg(self.layout.netns_file(enter));
+        }
+        if let Some(node) = node {
+            let pid =
+                self.pid(&format!("{node}/holder")).with_context(|| format!("{}: node {node} is not up", spec.name))?;
+            command.arg("--node-of").arg(pid.to_string());
         }
         command.arg("--").args(&spec.argv);
         command.envs(self.base_env.iter()).envs(&spec.env).process_group(0);
