@@ -1,20 +1,31 @@
 //! Faults of the BMC, injected by tests: HTTP on the unix socket `faults.sock`.
 //!
 //! `GET /` shows what is set, `PUT /` replaces it, `DELETE /` clears it. Counters go down as they are used.
+//! `POST /dpu-lost` says that the server's DPU is gone, and is answered when nothing presented is in use any more;
+//! [`tell_dpu_lost`] is its client.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 
+use super::machine::Machine;
 use super::slots;
+
+/// The socket's name in the server's state folder.
+pub const SOCKET: &str = "faults.sock";
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// What goes wrong.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,10 +68,11 @@ impl Injected {
 }
 
 /// Serves the admin socket.
-pub async fn serve(path: &Path, injected: Injected) -> Result<()> {
+pub async fn serve(path: &Path, injected: Injected, machine: Arc<Machine>) -> Result<()> {
     let listener = slots::listen(path)?;
+    let lost = Router::new().route("/dpu-lost", post(dpu_lost)).with_state(machine);
     let handlers = get(show).put(replace).post(replace).delete(clear);
-    let router = Router::new().route("/", handlers.clone()).route("/faults", handlers).with_state(injected);
+    let router = Router::new().route("/", handlers.clone()).route("/faults", handlers).with_state(injected).merge(lost);
     axum::serve(listener, router).await.context("serve the faults socket")
 }
 
@@ -76,6 +88,30 @@ async fn replace(State(injected): State<Injected>, body: Bytes) -> Response {
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("not a set of faults: {error}\n")).into_response(),
     }
+}
+
+async fn dpu_lost(State(machine): State<Arc<Machine>>) -> StatusCode {
+    machine.dpu_lost().await;
+    StatusCode::NO_CONTENT
+}
+
+/// Tells the virtual server with this state folder that its DPU is gone. A server that does not run has nothing to
+/// lose.
+pub async fn tell_dpu_lost(state_folder: &Path) -> Result<()> {
+    let socket = state_folder.join(SOCKET);
+    let Ok(mut stream) = UnixStream::connect(&socket).await else { return Ok(()) };
+    let exchange = async {
+        stream
+            .write_all(b"POST /dpu-lost HTTP/1.1\r\nHost: server\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            .await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = timeout(ANSWER_WITHIN, exchange).await.context("no answer in time").and_then(|answer| Ok(answer?));
+    let answer = answer.with_context(|| format!("tell {} that the DPU is gone", socket.display()))?;
+    ensure!(answer.starts_with("HTTP/1.1 204"), "{} answered {answer}", socket.display());
+    Ok(())
 }
 
 async fn clear(State(injected): State<Injected>) -> Response {

@@ -56,7 +56,7 @@ impl Process {
 
 impl Host {
     /// Starts QEMU, its processors stopped.
-    pub async fn start(config: &Config, accelerator: &str, number: u64) -> Result<Started> {
+    pub async fn start(config: &Config, enter: Option<&Path>, accelerator: &str, number: u64) -> Result<Started> {
         let monitor = config.state("qmp.sock");
         for socket in [&monitor, &config.state("console.sock")] {
             if let Err(error) = std::fs::remove_file(socket)
@@ -74,7 +74,7 @@ impl Host {
         let log_path = config.state("qemu.log");
         let log = std::fs::File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;
         let said = log.try_clone().context("share QEMU's log")?;
-        let mut command = inside::command(config.enter.as_deref(), "setpriv");
+        let mut command = inside::command(enter, "setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&config.qemu).args(arguments(config, accelerator)?);
         let child = command.stdin(Stdio::null()).stdout(log).stderr(said).spawn().context("start QEMU")?;
         let (kill, killed) = oneshot::channel();

@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -30,6 +31,32 @@ pub fn command(enter: Option<&Path>, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Prints the size of each file or block device named, or a dash.
+const SIZES: &str = r#"for f; do
+    if [ -b "$f" ]; then blockdev --getsize64 "$f"; else stat -Lc %s -- "$f"; fi 2>/dev/null || echo -
+done"#;
+
+/// Sizes of files as the DPU sees them: what it presents may be in a folder that only it has.
+pub async fn sizes(enter: Option<&Path>, files: &[&str]) -> Result<Vec<Option<u64>>> {
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let printed = run(enter, "sh", &[&["-c", SIZES, "sh"], files].concat()).await?;
+    let sizes: Vec<Option<u64>> = printed.lines().map(|line| line.parse().ok()).collect();
+    ensure!(sizes.len() == files.len(), "asked for {} sizes, got {}", files.len(), sizes.len());
+    Ok(sizes)
+}
+
+/// Makes a file longer.
+pub async fn grow(enter: Option<&Path>, file: &str, size: u64) -> Result<()> {
+    run(enter, "truncate", &["-s", &size.to_string(), "--", file]).await.map(drop)
+}
+
+/// Whether the DPU has namespaces to enter: it has none while it is off.
+pub async fn is_there(enter: Option<&Path>) -> bool {
+    run(enter, "true", &[]).await.is_ok()
+}
+
 /// Makes the tap that stands for a NIC's representor, or takes the one that is there, and sets it up.
 pub async fn add_tap(enter: Option<&Path>, name: &str) -> Result<()> {
     if ip(enter, &["link", "show", "dev", name]).await.is_err() {
@@ -47,11 +74,17 @@ pub async fn remove_tap(enter: Option<&Path>, name: &str) -> Result<()> {
 }
 
 async fn ip(enter: Option<&Path>, arguments: &[&str]) -> Result<()> {
-    let output = command(enter, "ip").args(arguments).output().await.context("start 'ip' inside the DPU")?;
+    run(enter, "ip", arguments).await.map(drop)
+}
+
+async fn run(enter: Option<&Path>, program: &str, arguments: &[&str]) -> Result<String> {
+    let output = command(enter, program).args(arguments).stdin(Stdio::null()).output().await;
+    let output = output.with_context(|| format!("start '{program}' inside the DPU"))?;
     if !output.status.success() {
-        bail!("'ip {}' failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("'{program} {}' inside the DPU failed: {}", arguments.join(" "), said.trim());
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Asks the supervisor to switch the DPU on or off.

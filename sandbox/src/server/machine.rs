@@ -16,7 +16,7 @@ use super::config::Config;
 use super::host::{Host, LOCAL_DISK};
 use super::personality::Personality;
 use super::qmp::{Answer, Arguments, Refusal, event};
-use super::record::{Record, text};
+use super::record::{Record, file_of, text};
 use super::{inside, ports};
 
 const EVENTS_KEPT: usize = 1024;
@@ -57,6 +57,8 @@ pub struct State {
     pub starts: u64,
     pub after_shutdown: AfterShutdown,
     pub power_cycle: bool,
+    /// The DPU went away under the running host, which did not survive it. The power stays on.
+    pub crashed: bool,
 }
 
 pub struct Machine {
@@ -66,6 +68,8 @@ pub struct Machine {
     pub cache: PathBuf,
     pub accelerator: OnceCell<&'static str>,
     pub power: watch::Sender<Power>,
+    /// Whether a QEMU process exists.
+    pub running: watch::Sender<bool>,
     pub events: broadcast::Sender<Value>,
     pub state: Mutex<State>,
     boot: std::sync::Mutex<Store>,
@@ -76,13 +80,21 @@ impl Machine {
         let personality = config.personality()?;
         let boot = Store::open(&config.state("boot-settings.json"), personality)?;
         let after_shutdown = AfterShutdown::StayOff;
-        let state = State { record: Record::default(), host: None, starts: 0, after_shutdown, power_cycle: false };
+        let state = State {
+            record: Record::default(),
+            host: None,
+            starts: 0,
+            after_shutdown,
+            power_cycle: false,
+            crashed: false,
+        };
         Ok(Arc::new(Machine {
             config,
             personality,
             cache,
             accelerator: OnceCell::new(),
             power: watch::Sender::new(Power::Off),
+            running: watch::Sender::new(false),
             events: broadcast::Sender::new(EVENTS_KEPT),
             state: Mutex::new(state),
             boot: std::sync::Mutex::new(boot),
@@ -100,6 +112,7 @@ impl Machine {
             "query-status" | "query-named-block-nodes" | "qom-list" | "qom-get" | "human-monitor-command" => {
                 match &mut state.host {
                     Some(host) => host.execute(command, arguments).await,
+                    None if command == "query-named-block-nodes" => self.describe_nodes(&state.record).await,
                     None => state.record.answer(command, &arguments),
                 }
             }
@@ -140,13 +153,58 @@ impl Machine {
 
     async fn change(&self, state: &mut State, command: &str, arguments: Arguments) -> Answer {
         match &mut state.host {
-            None => state.record.take(command, &arguments),
+            None if command == "block_resize" => self.resize_file(&state.record, &arguments).await,
+            None => {
+                if command == "blockdev-add" {
+                    self.check_file(&arguments).await?;
+                }
+                state.record.take(command, &arguments)
+            }
             Some(host) => {
                 let answer = host.execute(command, arguments.clone()).await?;
                 state.record.accepted(command, &arguments);
                 Ok(answer)
             }
         }
+    }
+
+    async fn describe_nodes(&self, record: &Record) -> Answer {
+        let sizes = inside::sizes(self.config.enter.as_deref(), &record.files()).await;
+        let sizes = sizes.map_err(|error| Refusal::generic(format!("{error:#}")))?;
+        Ok(record.describe_nodes(&sizes))
+    }
+
+    async fn check_file(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        match file_of(arguments) {
+            Some(file) => self.size(file).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The size of a file, or QEMU's complaint.
+    async fn size(&self, file: &str) -> Result<u64, Refusal> {
+        let failed = |reason: &str| Refusal::generic(format!("Could not open '{file}': {reason}"));
+        let sizes = inside::sizes(self.config.enter.as_deref(), &[file]).await;
+        let sizes = sizes.map_err(|error| failed(&format!("{error:#}")))?;
+        sizes.first().copied().flatten().ok_or_else(|| failed("No such file or directory"))
+    }
+
+    /// A raw node is as large as its file: growing one means growing the other, as QEMU does. Never shrinks: what is
+    /// cut off is lost.
+    async fn resize_file(&self, record: &Record, arguments: &Arguments) -> Answer {
+        let name = text(arguments, "node-name")?;
+        let file = record.file(name)?;
+        let wanted = arguments.get("size").and_then(Value::as_u64);
+        let wanted = wanted.ok_or_else(|| Refusal::generic("Parameter 'size' expects a >0 size"))?;
+        let now = self.size(file).await?;
+        if wanted < now {
+            return Err(Refusal::generic(format!("Shrinking {name} from {now} to {wanted} bytes would lose data")));
+        }
+        if wanted > now {
+            let grown = inside::grow(self.config.enter.as_deref(), file, wanted).await;
+            grown.map_err(|error| Refusal::generic(format!("Failed to resize '{name}': {error:#}")))?;
+        }
+        Ok(json!({}))
     }
 
     /// The tap comes first: QEMU opens it by its name. It goes again if the back end is refused.

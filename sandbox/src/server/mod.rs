@@ -72,7 +72,7 @@ pub async fn run(description: &Path) -> Result<()> {
     let slots = slots::listen(&machine.config.slots_socket)?;
     let address = machine.config.bmc.listen;
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address} for the BMC"))?;
-    let faults_socket = machine.config.state("faults.sock");
+    let faults_socket = machine.config.state(faults::SOCKET);
     let mut terminated = signal(SignalKind::terminate()).context("wait for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("wait for SIGINT")?;
     // The choice takes a while the first time on a machine: it must not cost the first power-on.
@@ -86,7 +86,7 @@ pub async fn run(description: &Path) -> Result<()> {
     let outcome = tokio::select! {
         ended = bmc::serve(listener, bmc) => ended,
         ended = slots::serve(slots, Arc::clone(&machine)) => ended,
-        ended = faults::serve(&faults_socket, faults) => ended,
+        ended = faults::serve(&faults_socket, faults, Arc::clone(&machine)) => ended,
         _ = terminated.recv() => Ok(()),
         _ = interrupted.recv() => Ok(()),
     };

@@ -7,13 +7,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::host::{Host, Process, Started};
 use super::machine::{AfterShutdown, Machine, Power, State};
 use super::qmp::event;
 use super::{accelerator, inside};
 
+/// A DPU's namespaces are there long before it is Ready.
+const DPU_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 const END_WITHIN: Duration = Duration::from_secs(10);
 const RESET_WITHIN: Duration = Duration::from_secs(30);
 /// A guest that shuts down later than this after a graceful restart was asked for does it for a reason of its own.
@@ -39,12 +42,21 @@ impl Machine {
     }
 
     async fn start(self: &Arc<Self>, state: &mut State, accelerator: &'static str) -> Result<()> {
-        if let Some(dpu) = self.config.dpu.as_ref().filter(|_| self.personality.dpu_shares_power) {
-            inside::switch_dpu(dpu, true).await?;
+        if self.personality.dpu_shares_power {
+            self.wake_dpu().await;
+        }
+        let enter = self.config.enter.as_deref();
+        let dpu_is_there = inside::is_there(enter).await;
+        if !dpu_is_there {
+            tracing::warn!("the DPU is off: the host starts with empty slots");
+            state.record.clear();
         }
         state.starts += 1;
         state.after_shutdown = AfterShutdown::StayOff;
-        let Started { host, mut events, process } = Host::start(&self.config, accelerator, state.starts).await?;
+        state.crashed = false;
+        let enter = enter.filter(|_| dpu_is_there);
+        let started = Host::start(&self.config, enter, accelerator, state.starts).await?;
+        let Started { host, mut events, process } = started;
         let number = host.number;
         state.host = Some(host);
         self.replay(state).await;
@@ -52,9 +64,26 @@ impl Machine {
         self.release(state, &mut events).await?;
         self.boot_settings_used(state).await;
         tracing::info!(server = self.config.name, "the host is on ({accelerator}, start {number})");
+        self.running.send_replace(true);
         tokio::spawn(Arc::clone(self).follow(number, events));
         tokio::spawn(Arc::clone(self).bury(number, process));
         Ok(())
+    }
+
+    /// Gives power to the DPU. It boots beside the host, which only needs its namespaces to be there.
+    async fn wake_dpu(self: &Arc<Self>) {
+        let machine = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Some(dpu) = &machine.config.dpu
+                && let Err(error) = inside::switch_dpu(dpu, true).await
+            {
+                tracing::error!("the DPU does not start with its host: {error:#}");
+            }
+        });
+        let deadline = Instant::now() + DPU_WITHIN;
+        while !inside::is_there(self.config.enter.as_deref()).await && Instant::now() < deadline {
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// What QEMU does not take is missing on the host, as a function that broke would be; the record says so too.
@@ -90,12 +119,15 @@ impl Machine {
     }
 
     /// Cuts the power. The host is off when `bury` has seen the end of its process.
-    pub async fn cut(&self, then_on: bool) {
+    pub async fn cut(self: &Arc<Self>, then_on: bool) {
         let mut state = self.state.lock().await;
         state.power_cycle = then_on;
         if let Some(host) = &mut state.host {
             self.power.send_replace(Power::PoweringOff);
             host.kill();
+        } else if std::mem::take(&mut state.crashed) {
+            drop(state);
+            self.went_off().await;
         }
     }
 
@@ -113,11 +145,37 @@ impl Machine {
     }
 
     /// Resets the host, power staying on.
-    pub async fn reset(&self) -> Result<()> {
+    pub async fn reset(self: &Arc<Self>) -> Result<()> {
         let mut state = self.state.lock().await;
-        let Some(host) = &mut state.host else { return Ok(()) };
-        host.order("system_reset").await.map_err(|refusal| anyhow::anyhow!("reset the host: {refusal}"))?;
+        if let Some(host) = &mut state.host {
+            host.order("system_reset").await.map_err(|refusal| anyhow::anyhow!("reset the host: {refusal}"))?;
+        } else if std::mem::take(&mut state.crashed) {
+            drop(state);
+            self.switch_on_again().await?;
+        }
         Ok(())
+    }
+
+    /// The DPU lost its power, or crashed: what it presented is gone, and a running host does not survive that. When
+    /// this returns nothing of the host has a file of the DPU open.
+    pub async fn dpu_lost(&self) {
+        {
+            let mut state = self.state.lock().await;
+            // The taps are in a namespace that may be gone; one that is left is taken again by its name.
+            state.record.clear();
+            let Some(host) = &mut state.host else { return };
+            host.kill();
+            state.crashed = true;
+            tracing::warn!(server = self.config.name, "the host crashed: its DPU is gone");
+        }
+        if timeout(END_WITHIN, self.ended()).await.is_err() {
+            tracing::error!("the host's process does not end");
+        }
+    }
+
+    async fn ended(&self) {
+        // The sender lives as long as the machine, so waiting cannot fail.
+        let _ = self.running.subscribe().wait_for(|running| !*running).await;
     }
 
     /// Waits until the host is off or on for good.
@@ -138,7 +196,7 @@ impl Machine {
             state.power_cycle = false;
             state.record.taps()
         };
-        if *self.power.borrow() != Power::Off && timeout(END_WITHIN, self.settled(Power::Off)).await.is_err() {
+        if timeout(END_WITHIN, self.ended()).await.is_err() {
             tracing::warn!("the host's process outlives its server");
         }
         self.remove_taps(&taps).await;
@@ -185,10 +243,10 @@ impl Machine {
         }
     }
 
-    /// Waits for the end of a run and leaves the machine off, or starts the next run.
+    /// Waits for the end of a run and leaves the machine off, or crashed, or starts the next run.
     async fn bury(self: Arc<Self>, number: u64, process: Process) {
         process.ended().await;
-        let again = {
+        {
             let mut state = self.state.lock().await;
             if state.host.as_ref().is_none_or(|host| host.number != number) {
                 return;
@@ -197,25 +255,37 @@ impl Machine {
             for device in state.record.host_off() {
                 self.tell(event("DEVICE_DELETED", json!({ "device": device })));
             }
-            if self.personality.dpu_shares_power {
-                self.lose_dpu(&mut state).await;
+            self.running.send_replace(false);
+            if state.crashed {
+                return;
             }
-            self.power.send_replace(Power::Off);
-            std::mem::take(&mut state.power_cycle)
-        };
+            self.power.send_replace(Power::PoweringOff);
+        }
+        self.went_off().await;
+    }
+
+    /// What follows when the host has gone off: the DPU goes too if it shares the power, and a power cycle goes on.
+    async fn went_off(self: &Arc<Self>) {
+        if self.personality.dpu_shares_power {
+            self.lose_dpu().await;
+        }
+        let again = std::mem::take(&mut self.state.lock().await.power_cycle);
+        self.power.send_replace(Power::Off);
         if again && let Err(error) = self.switch_on_again().await {
             tracing::error!("the host stays off: {error:#}");
         }
     }
 
     /// [`Machine::switch_on`] with a type that has a name: a start ends in the next one, without end.
-    fn switch_on_again(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<()>> + Send>> {
-        Box::pin(async move { self.switch_on().await })
+    fn switch_on_again(self: &Arc<Self>) -> Pin<Box<dyn Future<Output = Result<()>> + Send>> {
+        let machine = Arc::clone(self);
+        Box::pin(async move { machine.switch_on().await })
     }
 
-    /// The DPU goes down with the host and takes along what it presented.
-    async fn lose_dpu(&self, state: &mut State) {
-        let taps = state.record.clear();
+    /// The DPU goes down with the host and takes along what it presented. The lock is not held while the supervisor
+    /// works: it tells [`Machine::dpu_lost`].
+    async fn lose_dpu(&self) {
+        let taps = self.state.lock().await.record.clear();
         self.remove_taps(&taps).await;
         if let Some(dpu) = &self.config.dpu
             && let Err(error) = inside::switch_dpu(dpu, false).await

@@ -3,8 +3,6 @@
 //! While the host is off this is all there is: it takes the commands, refuses what QEMU would refuse in QEMU's own
 //! words, and answers the queries. While the host is on it follows what QEMU accepted. At power-on it is replayed.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use super::ports;
@@ -47,7 +45,7 @@ pub fn text<'a>(arguments: &'a Arguments, key: &str) -> Result<&'a str, Refusal>
 }
 
 /// The file behind a `blockdev-add`, however the driver nests it.
-fn file_of(arguments: &Arguments) -> Option<&str> {
+pub fn file_of(arguments: &Arguments) -> Option<&str> {
     let nested = arguments.get("file").and_then(Value::as_object);
     let layer = nested.unwrap_or(arguments);
     layer.get("filename").or_else(|| arguments.get("filename")).and_then(Value::as_str)
@@ -67,7 +65,6 @@ impl Record {
             "blockdev-del" => self.check_node_is_free(text(arguments, "node-name")?)?,
             "netdev_del" => self.check_backend_is_free(text(arguments, "id")?)?,
             "device_del" => self.device(text(arguments, "id")?).map(drop)?,
-            "block_resize" => self.resize_file(arguments)?,
             other => return Err(Refusal::command_not_found(other)),
         }
         self.accepted(command, arguments);
@@ -159,7 +156,6 @@ impl Record {
     pub fn answer(&self, command: &str, arguments: &Arguments) -> Answer {
         match command {
             "query-status" => Ok(json!({ "running": false, "singlestep": false, "status": "shutdown" })),
-            "query-named-block-nodes" => Ok(self.nodes.iter().map(|node| self.describe_node(node)).collect()),
             "qom-list" => self.list(text(arguments, "path")?),
             "qom-get" => self.property(text(arguments, "path")?, text(arguments, "property")?),
             "human-monitor-command" => Ok(json!(self.info_network())),
@@ -197,10 +193,8 @@ impl Record {
         if find(&self.nodes, name).is_some() {
             return Err(Refusal::generic(format!("Duplicate nodes with node-name='{name}'")));
         }
-        let file =
-            file_of(arguments).ok_or_else(|| Refusal::generic("A block device must be specified for \"file\""))?;
-        let open = std::fs::File::open(file);
-        open.map(drop).map_err(|error| Refusal::generic(format!("Could not open '{file}': {}", plain(&error))))
+        let file = file_of(arguments);
+        file.map(drop).ok_or_else(|| Refusal::generic("A block device must be specified for \"file\""))
     }
 
     fn check_backend(&self, arguments: &Arguments) -> Result<(), Refusal> {
@@ -284,36 +278,20 @@ impl Record {
         find(&self.backends, id).map(drop).ok_or_else(|| Refusal::device_not_found(format!("Device '{id}' not found")))
     }
 
-    /// A raw node is as large as its file: growing one means growing the other, as QEMU does. Never shrinks: what is
-    /// cut off is lost.
-    fn resize_file(&self, arguments: &Arguments) -> Result<(), Refusal> {
-        let name = text(arguments, "node-name")?;
-        let node = find(&self.nodes, name)
-            .ok_or_else(|| Refusal::generic(format!("Cannot find device='' nor node-name='{name}'")))?;
-        let size = arguments.get("size").and_then(Value::as_u64);
-        let size = size.ok_or_else(|| Refusal::generic("Parameter 'size' expects a >0 size"))?;
-        let file = file_of(&node.arguments).unwrap_or_default();
-        let failed = |error: std::io::Error| Refusal::generic(format!("Failed to resize {file}: {}", plain(&error)));
-        let open = std::fs::OpenOptions::new().write(true).open(file).map_err(failed)?;
-        let now = length(&open).map_err(failed)?;
-        if size < now {
-            return Err(Refusal::generic(format!("Shrinking {name} from {now} to {size} bytes would lose data")));
-        }
-        if size > now { open.set_len(size).map_err(failed) } else { Ok(()) }
+    /// The block nodes, with the sizes of their files. A raw node is as large as its file.
+    pub fn describe_nodes(&self, sizes: &[Option<u64>]) -> Value {
+        self.nodes.iter().zip(sizes).map(|(node, size)| describe_node(node, *size)).collect()
     }
 
-    fn describe_node(&self, node: &Entry) -> Value {
-        let file = file_of(&node.arguments).unwrap_or_default();
-        let size = std::fs::File::open(file).and_then(|open| length(&open)).unwrap_or_default();
-        let driver = node.arguments.get("driver").cloned().unwrap_or_default();
-        let read_only = node.arguments.get("read-only").and_then(Value::as_bool).unwrap_or(false);
-        json!({
-            "node-name": node.name,
-            "drv": driver,
-            "file": file,
-            "ro": read_only,
-            "image": { "filename": PathBuf::from(file), "format": driver, "virtual-size": size },
-        })
+    /// The file behind each block node.
+    pub fn files(&self) -> Vec<&str> {
+        self.nodes.iter().map(|node| file_of(&node.arguments).unwrap_or_default()).collect()
+    }
+
+    /// The file behind one block node.
+    pub fn file(&self, node: &str) -> Result<&str, Refusal> {
+        let found = find(&self.nodes, node).and_then(|node| file_of(&node.arguments));
+        found.ok_or_else(|| Refusal::generic(format!("Cannot find device='' nor node-name='{node}'")))
     }
 
     fn list(&self, path: &str) -> Answer {
@@ -352,17 +330,17 @@ fn device_path(path: &str) -> Option<&str> {
     path.trim_end_matches('/').strip_prefix("/machine/peripheral/")
 }
 
-fn length(file: &std::fs::File) -> std::io::Result<u64> {
-    use std::io::{Seek, SeekFrom};
-    // Works for files and for block devices.
-    let mut file = file;
-    file.seek(SeekFrom::End(0))
-}
-
-/// The system's words alone, as QEMU prints them.
-fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+fn describe_node(node: &Entry, size: Option<u64>) -> Value {
+    let file = file_of(&node.arguments).unwrap_or_default();
+    let driver = node.arguments.get("driver").cloned().unwrap_or_default();
+    let read_only = node.arguments.get("read-only").and_then(Value::as_bool).unwrap_or(false);
+    json!({
+        "node-name": node.name,
+        "drv": driver,
+        "file": file,
+        "ro": read_only,
+        "image": { "filename": file, "format": driver, "virtual-size": size.unwrap_or_default() },
+    })
 }
 
 #[cfg(test)]
@@ -373,15 +351,8 @@ mod tests {
         value.as_object().expect("arguments are an object").clone()
     }
 
-    /// A record and a file for a node.
-    fn fixture() -> (Record, tempfile::NamedTempFile) {
-        let file = tempfile::NamedTempFile::new().expect("temporary file");
-        file.as_file().set_len(1 << 20).expect("size of the file");
-        (Record::default(), file)
-    }
-
-    fn node(name: &str, file: &tempfile::NamedTempFile) -> Arguments {
-        let file = json!({ "driver": "file", "filename": file.path() });
+    fn node(name: &str) -> Arguments {
+        let file = json!({ "driver": "file", "filename": "/pool/disk" });
         arguments(json!({ "driver": "raw", "node-name": name, "file": file }))
     }
 
@@ -395,9 +366,9 @@ mod tests {
 
     #[test]
     fn what_is_in_use_is_not_given_twice_nor_taken_away() {
-        let (mut record, file) = fixture();
-        record.take("blockdev-add", &node("n1", &file)).expect("first node");
-        assert!(refused(record.take("blockdev-add", &node("n1", &file))).contains("Duplicate nodes"));
+        let mut record = Record::default();
+        record.take("blockdev-add", &node("n1")).expect("first node");
+        assert!(refused(record.take("blockdev-add", &node("n1"))).contains("Duplicate nodes"));
         record.take("device_add", &nvme("a", "n1", "hp0")).expect("first device");
         assert!(refused(record.take("device_add", &nvme("a", "n1", "hp1"))).contains("Duplicate device ID"));
         assert!(refused(record.take("device_add", &nvme("b", "n1", "hp1"))).contains("already in use"));
@@ -412,8 +383,8 @@ mod tests {
 
     #[test]
     fn a_device_that_was_leaving_is_gone_when_the_host_is_off() {
-        let (mut record, file) = fixture();
-        record.take("blockdev-add", &node("n1", &file)).expect("node");
+        let mut record = Record::default();
+        record.take("blockdev-add", &node("n1")).expect("node");
         record.take("device_add", &nvme("a", "n1", "hp0")).expect("device");
         record.accepted("device_del", &arguments(json!({ "id": "a" })));
         assert_eq!(record.replay().len(), 2, "the guest has not let go yet");
@@ -423,12 +394,13 @@ mod tests {
 
     #[test]
     fn queries_tell_what_was_presented() {
-        let (mut record, file) = fixture();
-        record.take("blockdev-add", &node("n1", &file)).expect("node");
+        let mut record = Record::default();
+        record.take("blockdev-add", &node("n1")).expect("node");
         record.take("device_add", &nvme("a", "n1", "boot")).expect("device");
-        let nodes = record.answer("query-named-block-nodes", &Arguments::new()).expect("answer");
+        assert_eq!(record.files(), ["/pool/disk"]);
+        let nodes = record.describe_nodes(&[Some(1 << 20)]);
         assert_eq!(nodes[0]["image"]["virtual-size"], 1 << 20);
-        assert_eq!(nodes[0]["file"], json!(file.path()));
+        assert_eq!(nodes[0]["file"], "/pool/disk");
         let get = |property: &str| {
             record.answer("qom-get", &arguments(json!({ "path": "/machine/peripheral/a", "property": property })))
         };
@@ -440,16 +412,5 @@ mod tests {
         let names: Vec<&str> =
             listed.as_array().expect("list").iter().filter_map(|entry| entry["name"].as_str()).collect();
         assert!(names.contains(&"a") && names.contains(&"hp13"));
-    }
-
-    #[test]
-    fn a_node_grows_with_its_file_and_never_shrinks() {
-        let (mut record, file) = fixture();
-        record.take("blockdev-add", &node("n1", &file)).expect("node");
-        let resize = |size: u64| arguments(json!({ "node-name": "n1", "size": size }));
-        record.take("block_resize", &resize(2 << 20)).expect("grown");
-        assert_eq!(file.as_file().metadata().expect("metadata").len(), 2 << 20);
-        assert!(record.take("block_resize", &resize(1 << 20)).is_err());
-        assert_eq!(file.as_file().metadata().expect("metadata").len(), 2 << 20);
     }
 }

@@ -1,9 +1,11 @@
 //! The virtual server without a boot: its BMC's manners, its faults, and the slots socket while the host is off.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
-use crate::support::Server;
 use crate::support::redfish::SYSTEM;
+use crate::support::{Server, skip};
 use serde_json::{Value, json};
 
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
@@ -156,8 +158,49 @@ fn a_personality_that_lacks_what_it_needs_is_refused() {
         "slotsSocket": folder.path().join("slots.sock"), "stateFolder": folder.path() });
     std::fs::write(&path, config.to_string()).expect("write the description");
     let program = env!("CARGO_BIN_EXE_sandbox");
-    let output = std::process::Command::new(program).args(["virtual-server", "--config"]).arg(&path).output();
+    let output = Command::new(program).args(["virtual-server", "--config"]).arg(&path).output();
     let output = output.expect("start the server");
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("`localDisk` must be given"));
+}
+
+#[test]
+fn a_file_grows_with_its_node_and_never_shrinks() {
+    let server = standby();
+    let file = server.path("disk.raw");
+    File::create(&file).expect("create a disk").set_len(1 << 20).expect("size of the disk");
+    let mut slots = server.slots();
+    slots.disk("disk-1", &file, "hp0");
+    let resize = |size: u64| json!({ "node-name": "n-disk-1", "size": size });
+    slots.accepted("block_resize", resize(2 << 20));
+    assert_eq!(slots.accepted("query-named-block-nodes", json!({}))[0]["image"]["virtual-size"], 2 << 20);
+    assert!(slots.refused("block_resize", resize(1 << 20)).contains("lose data"));
+    assert_eq!(std::fs::metadata(&file).expect("the disk").len(), 2 << 20);
+    let missing = json!({ "driver": "raw", "node-name": "x", "file": { "driver": "file", "filename": "/nowhere" } });
+    assert!(slots.refused("blockdev-add", missing).contains("Could not open '/nowhere': No such file or directory"));
+}
+
+/// The DPU has mounts of its own: what it presents may be in a folder that nobody else sees.
+#[test]
+fn files_are_looked_at_where_the_dpu_is() {
+    const TEST: &str = "files_are_looked_at_where_the_dpu_is";
+    let own_mounts = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+    if !own_mounts.is_ok_and(|status| status.success()) {
+        return skip(TEST, "no right to make a mount namespace");
+    }
+    let server = Server::start("standby", |folder| {
+        let (inside, hidden, enter) = (folder.join("inside"), folder.join("hidden"), folder.join("enter"));
+        std::fs::create_dir(&inside).and_then(|()| std::fs::create_dir(&hidden)).expect("make folders");
+        File::create(hidden.join("seed.img")).expect("create a disk").set_len(4096).expect("size of the disk");
+        let mount = format!("mount --bind {} {}", hidden.display(), inside.display());
+        let script = format!("#!/bin/sh\nexec unshare -m sh -c '{mount} && exec \"$@\"' sh \"$@\"\n");
+        std::fs::write(&enter, script).expect("write the script");
+        std::fs::set_permissions(&enter, std::fs::Permissions::from_mode(0o755)).expect("make the script a program");
+        json!({ "enter": enter })
+    });
+    let seed = server.path("inside/seed.img");
+    assert!(!seed.exists());
+    let mut slots = server.slots();
+    slots.seed(&seed);
+    assert_eq!(slots.accepted("query-named-block-nodes", json!({}))[0]["image"]["virtual-size"], 4096);
 }
