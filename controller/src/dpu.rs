@@ -19,7 +19,7 @@ use planner::machine::observed::{label, name};
 use planner::seen::Seen;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The agent's rights in its own namespace; the chart makes it.
@@ -28,8 +28,19 @@ const AGENT: &str = "agent";
 /// How often the quiet ones are looked for.
 const LISTEN: Duration = Duration::from_millis(500);
 
-/// UID and generation for which everything was applied by this process.
-static PREPARED: LazyLock<Mutex<HashMap<String, Option<i64>>>> = LazyLock::new(Mutex::default);
+/// UID and generation of those for which everything was applied by this process.
+#[derive(Default)]
+pub struct Prepared(Mutex<HashMap<String, Option<i64>>>);
+
+impl Prepared {
+    fn get(&self, uid: &str) -> Option<Option<i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid).copied()
+    }
+
+    fn put(&self, uid: String, generation: Option<i64>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, generation);
+    }
+}
 
 pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
     let began = tokio::time::Instant::now();
@@ -66,8 +77,7 @@ async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
                 };
             }
         }
-        let done = (o.dpu.metadata.uid.clone().unwrap_or_default(), o.dpu.metadata.generation);
-        PREPARED.lock().unwrap_or_else(PoisonError::into_inner).insert(done.0, done.1);
+        c.prepared.put(o.dpu.metadata.uid.clone().unwrap_or_default(), o.dpu.metadata.generation);
     }
     Ok(())
 }
@@ -80,7 +90,7 @@ fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
     let own = names::dpu_namespace(name(&dpu.metadata));
     let namespace = c.world.namespaces.get("", &own).filter(|n| n.metadata.deletion_timestamp.is_none());
     let uid = dpu.metadata.uid.clone().unwrap_or_default();
-    let known = PREPARED.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied();
+    let known = c.prepared.get(&uid);
     Observed {
         silent,
         host: if seen.problem.is_some() { Seen::Unknown } else { seen.host },

@@ -25,6 +25,7 @@ pub struct Controller {
     pub events: Events,
     pub volumes: Volumes,
     pub metrics: Metrics,
+    pub prepared: dpu::Prepared,
     /// The controller's own namespace.
     pub namespace: String,
     pub inventory: String,
@@ -83,6 +84,7 @@ pub async fn run(
         events: Events::start(client.clone(), &settings.identity),
         volumes: Volumes::default(),
         metrics: Metrics::default(),
+        prepared: dpu::Prepared::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
         objects: objects.clone(),

@@ -1,11 +1,11 @@
 //! docs/design/fencing.md, the end of step 9: nothing of it is left here, so say that and let go of the object.
 
 use crate::act::{Actor, Server};
+use crate::clock;
 use crate::cluster::{apply_status, bounded};
 use api::conditions::{self, ConditionStatus};
 use api::labels;
 use api::machine::AttachPhase;
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
@@ -63,7 +63,7 @@ where
 fn released(all: &mut Vec<Condition>) {
     for type_ in [conditions::CONNECTED, conditions::EXPOSED] {
         let message = "the host let go of it and nothing is connected for it any more";
-        conditions::set(all, type_, ConditionStatus::False, "Released", message, None, Timestamp::now());
+        conditions::set(all, type_, ConditionStatus::False, "Released", message, None, clock::now());
     }
 }
 

@@ -46,7 +46,7 @@ async fn renew(leases: &Api<Lease>, holder: &str) -> Result<(), PortError> {
     let spec = json!({
         "holderIdentity": holder,
         "leaseDurationSeconds": DURATION_SECONDS,
-        "renewTime": MicroTime(jiff::Timestamp::now()),
+        "renewTime": MicroTime(crate::clock::now()),
     });
     let patch = json!({ "spec": spec });
     let renewed = bounded("Lease agent", leases.patch(NAME, &PatchParams::default(), &Patch::Merge(&patch))).await;

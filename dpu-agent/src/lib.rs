@@ -22,6 +22,7 @@
 pub mod act;
 pub mod args;
 mod claim;
+pub mod clock;
 pub mod cluster;
 mod dpu_status;
 mod finish;
@@ -42,6 +43,7 @@ use act::Actor;
 use anyhow::Context;
 use args::Args;
 use reconcile::Reconciler;
+use session::Access;
 use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -62,6 +64,17 @@ impl Ports {
 
 /// Runs until `shutdown`; ends without hiding anything.
 pub async fn run(args: &Args, ports: Ports, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+    let access = Access::from_args(args).await?;
+    run_with(args, access, ports, shutdown).await
+}
+
+/// [`run`] against an API server that is reached in another way.
+pub async fn run_with(
+    args: &Args,
+    access: Access,
+    ports: Ports,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let boot_id = std::fs::read_to_string(&args.boot_id_file)
         .with_context(|| format!("cannot read the boot id from {}", args.boot_id_file.display()))?
         .trim()
@@ -76,7 +89,7 @@ pub async fn run(args: &Args, ports: Ports, shutdown: impl Future<Output = ()>) 
     let (cluster, joined) = tokio::sync::watch::channel(None);
     let desired = Arc::new(watch::Desired::new(wake.clone()));
     let view = Arc::new(serve::View::new(&args.node_name, &boot_id));
-    let session = session::run(args, &cluster, desired.clone());
+    let session = session::run(args, access, &cluster, desired.clone());
     let server = serve::serve(args.run_dir.join("agent.sock"), view.clone());
     let reconciler = Reconciler::new(actor, joined, desired, view);
     tokio::select! {

@@ -1,6 +1,7 @@
 //! Gather: what is exposed, connected, plugged and recorded now. What cannot be read is an observation too.
 
 use crate::act::Actor;
+use crate::clock;
 use crate::watch::Desired;
 use jiff::Timestamp;
 use planner::agent::{Connected, Guest, Observed, Plugged};
@@ -27,7 +28,7 @@ impl Last {
         desired: &Desired,
         guests: BTreeMap<String, Guest>,
     ) -> Observed {
-        let now = Timestamp::now();
+        let now = clock::now();
         let connectors = actor.ports.connectors.iter().map(|connector| connector.list());
         let (exposures, ports, connections) = tokio::join!(
             actor.ports.emulation.list(),

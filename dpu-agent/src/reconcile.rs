@@ -182,7 +182,7 @@ impl Reconciler {
             class: class(error.class),
             message: error.message,
             count,
-            at: jiff::Timestamp::now(),
+            at: crate::clock::now(),
         };
         self.failures.insert(step.uid().to_owned(), failure);
     }

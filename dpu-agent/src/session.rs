@@ -5,6 +5,7 @@
 //! client reads again by itself: a renewal that fails changes nothing while the old one lives.
 
 use crate::args::Args;
+use crate::clock;
 use crate::cluster::{Cluster, bounded};
 use crate::heartbeat;
 use crate::record::write_atomically;
@@ -31,19 +32,40 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The least time between two requests for a token.
 const RENEW_PAUSE: Duration = Duration::from_secs(10);
 
+/// How to reach the API server: as what the agent starts as, and with this DPU's own token.
+pub struct Access {
+    pub bootstrap: Client,
+    /// A client that reads its token from this file, again and again.
+    pub own: Box<dyn Fn(&Path) -> anyhow::Result<Client> + Send + Sync>,
+}
+
+impl Access {
+    pub async fn from_args(args: &Args) -> anyhow::Result<Self> {
+        let config = bootstrap_config(args).await?;
+        let bootstrap = Client::try_from(config.clone()).context("the bootstrap identity")?;
+        let own = move |token_file: &Path| {
+            let mut own = config.clone();
+            own.auth_info = AuthInfo { token_file: Some(token_file.display().to_string()), ..AuthInfo::default() };
+            Client::try_from(own).context("this DPU's own identity")
+        };
+        Ok(Self { bootstrap, own: Box::new(own) })
+    }
+}
+
 /// Never ends by itself. An error is one that trying again cannot mend.
-pub async fn run(args: &Args, joined: &watch::Sender<Option<Cluster>>, desired: Arc<Desired>) -> anyhow::Result<()> {
-    let config = bootstrap_config(args).await?;
-    let bootstrap = Client::try_from(config.clone()).context("the bootstrap identity")?;
+pub async fn run(
+    args: &Args,
+    access: Access,
+    joined: &watch::Sender<Option<Cluster>>,
+    desired: Arc<Desired>,
+) -> anyhow::Result<()> {
+    let Access { bootstrap, own } = access;
     let namespace = approved_namespace(&bootstrap, &args.node_name).await;
 
     let token_file = args.run_dir.join("token");
     let tokens = Tokens { accounts: Api::namespaced(bootstrap, &namespace), node: &args.node_name, file: &token_file };
     let expiry = tokens.first().await;
-    let mut own = config;
-    own.auth_info = AuthInfo { token_file: Some(token_file.display().to_string()), ..AuthInfo::default() };
-    let client = Client::try_from(own).context("this DPU's own identity")?;
-    let cluster = Cluster { client, namespace };
+    let cluster = Cluster { client: own(&token_file)?, namespace };
     tracing::info!(namespace = cluster.namespace, "joined");
     joined.send_replace(Some(cluster.clone()));
 
@@ -178,7 +200,7 @@ impl Tokens<'_> {
     /// Renews for ever: at 80 % of a token's life, or when the API server does not accept it.
     async fn renew(&self, mut expiry: Timestamp, refused: &Notify) {
         loop {
-            let life = expiry.duration_since(Timestamp::now()).max(jiff::SignedDuration::ZERO).unsigned_abs();
+            let life = expiry.duration_since(clock::now()).max(jiff::SignedDuration::ZERO).unsigned_abs();
             tokio::time::sleep(RENEW_PAUSE).await;
             tokio::select! {
                 () = tokio::time::sleep(life.mul_f64(0.8).saturating_sub(RENEW_PAUSE)) => {}

@@ -1,5 +1,6 @@
 //! What the API server last told: this namespace's attachments and this DPU's Dpu. Any change wakes the reconciler.
 
+use crate::clock;
 use crate::cluster::Cluster;
 use api::{DiskAttachment, Dpu, NicAttachment};
 use futures::StreamExt;
@@ -122,7 +123,7 @@ where
 
     fn heard(&self, event: watcher::Event<K>) {
         let mut known = self.lock();
-        known.heard_at = Timestamp::now();
+        known.heard_at = clock::now();
         match event {
             watcher::Event::Init => known.listing.clear(),
             watcher::Event::InitApply(object) => {
