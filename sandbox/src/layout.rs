@@ -45,6 +45,11 @@ impl Layout {
         self.dir.join("control.sock")
     }
 
+    /// This very program, kept from being rebuilt under a running sandbox.
+    pub fn program(&self) -> PathBuf {
+        self.dir.join("sandbox")
+    }
+
     pub fn ready(&self) -> PathBuf {
         self.dir.join("ready.json")
     }

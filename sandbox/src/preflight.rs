@@ -176,12 +176,20 @@ fn check_plan(simulated: &str) -> Result<Vec<String>> {
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next()) {
             (Some("Remv"), Some(name)) => bail!("apt-get would remove {name}: left alone"),
-            (Some("Inst"), Some(name)) => names.push(name.to_owned()),
+            (Some("Inst"), Some(name)) => names.push(with_version(name, words)),
             _ if line.contains("DOWNGRADED") => bail!("apt-get would downgrade packages: left alone"),
             _ => {}
         }
     }
     Ok(names)
+}
+
+/// `name=version`, from `name [old version] (version source …)`.
+fn with_version<'a>(name: &str, mut words: impl Iterator<Item = &'a str>) -> String {
+    match words.find_map(|word| word.strip_prefix('(')) {
+        Some(version) => format!("{name}={}", version.trim_end_matches(')')),
+        None => name.to_owned(),
+    }
 }
 
 async fn install_packages(packages: &[&str]) -> Result<()> {
@@ -241,7 +249,7 @@ mod tests {
     #[test]
     fn a_plan_that_takes_something_away_is_refused() {
         let good = "Inst libxdp1 (1.3 Debian)\nInst openvswitch-common (3.1 Debian)\nConf libxdp1 (1.3 Debian)\n";
-        assert_eq!(check_plan(good).expect("accepted"), ["libxdp1", "openvswitch-common"]);
+        assert_eq!(check_plan(good).expect("accepted"), ["libxdp1=1.3", "openvswitch-common=3.1"]);
         assert!(check_plan("Remv qemu-utils [1:10.0]\nInst qemu-system-x86 (1:7.2)\n").is_err());
         assert!(check_plan("The following packages will be DOWNGRADED:\n  x\nInst x [2] (1)\n").is_err());
     }

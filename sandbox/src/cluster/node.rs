@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use crate::cluster::holder::HolderConfig;
 use crate::cluster::{Site, images, kubelet, openvswitch};
 use crate::layout::NodeId;
+use crate::server::faults::tell_dpu_lost;
 use crate::supervisor::process::ProcessSpec;
 
 const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
@@ -75,6 +76,10 @@ pub async fn power_off(site: &Site, node: &NodeId) -> Result<()> {
     }
     site.cgroups.remove(&group).await?;
     wipe(&site.layout.node_dir(&node.name).join("run"))?;
+    if let Some(server) = node.server() {
+        // What the DPU presented goes with it, and a running host does not survive that.
+        tell_dpu_lost(&site.layout.server_dir(&server)).await?;
+    }
     site.progress.step(format!("{}: off", node.name));
     Ok(())
 }
@@ -112,7 +117,7 @@ fn holder_config(site: &Site, node: &NodeId, dir: &Path) -> Result<HolderConfig>
 }
 
 async fn start_holder(site: &Site, node: &NodeId, config: &Path, done: &Path) -> Result<()> {
-    let own = std::env::current_exe()?.display().to_string();
+    let own = site.layout.program().display().to_string();
     let mut argv = vec![own.clone(), "launch".into(), "--netns".into()];
     argv.push(site.layout.netns_file(&node.name).display().to_string());
     argv.extend(["--".into(), own, "hold".into(), "--config".into(), config.display().to_string()]);

@@ -81,7 +81,7 @@ async fn make_local_disk(disk: &Path) -> Result<()> {
 
 /// Starts every server and waits until its BMC answers. The hosts stay off.
 pub async fn start(site: &Site) -> Result<()> {
-    let own = std::env::current_exe()?.display().to_string();
+    let own = site.layout.program().display().to_string();
     for server in &site.servers {
         let config = site.layout.server_dir(server).join("config.json").display().to_string();
         let argv = [own.clone(), "virtual-server".into(), "--config".into(), config];

@@ -79,6 +79,8 @@ pub async fn run(args: args::Run) -> Result<()> {
     let _ = fs::remove_dir_all(layout.dir.join("logs"));
     fs::create_dir_all(&layout.dir).with_context(|| format!("cannot create {}", layout.dir.display()))?;
     pool::share_folder(&layout)?;
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    fs::copy(&own, layout.program()).with_context(|| format!("cannot copy {}", own.display()))?;
     progress.step("programs found, folder clean");
 
     let outcome = live(&layout, &args, programs, cgroups.clone(), progress, end).await;

@@ -115,15 +115,12 @@ pub struct Table {
     cgroups: Cgroups,
     /// Environment that every process gets: where the outside programs are.
     base_env: Arc<BTreeMap<String, String>>,
-    launcher: PathBuf,
     entries: Arc<Mutex<Entries>>,
 }
 
 impl Table {
     pub fn new(layout: Layout, cgroups: Cgroups, base_env: BTreeMap<String, String>) -> Result<Self> {
-        let launcher = std::env::current_exe().context("cannot find this program's own file")?;
-        let table =
-            Self { layout, cgroups, base_env: Arc::new(base_env), launcher, entries: Arc::new(Mutex::default()) };
+        let table = Self { layout, cgroups, base_env: Arc::new(base_env), entries: Arc::new(Mutex::default()) };
         table.record()?;
         Ok(table)
     }
@@ -276,7 +273,7 @@ impl Table {
         let node = spec.enter.as_deref().filter(|node| *node != CONTROL_PLANE);
         // What runs in a node loses power with it, whatever it is called.
         let cgroup = self.cgroups.prepare_leaf(&self.layout.node_cgroup(node.unwrap_or(group)))?;
-        let mut command = Command::new(&self.launcher);
+        let mut command = Command::new(self.layout.program());
         command.arg("launch").arg("--cgroup").arg(cgroup);
         if let Some(enter) = &spec.enter {
             command.arg("--netns").arg(self.layout.netns_file(enter));
