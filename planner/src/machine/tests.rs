@@ -1,1 +1,0 @@
-//! Tests of the planner for one machine.

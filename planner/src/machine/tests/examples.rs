@@ -1,0 +1,78 @@
+//! Single decisions, each by name.
+
+use super::world::World;
+use crate::host::PowerState;
+use crate::machine::{Action, Disruptive, plan};
+use crate::seen::Seen;
+use api::conditions;
+use api::labels;
+
+fn reason(plan: &crate::machine::Plan, type_: &str) -> String {
+    conditions::get(&plan.status.conditions, type_).map(|c| format!("{} {}", c.status, c.reason)).unwrap_or_default()
+}
+
+fn until_claimed(world: &mut World) {
+    for _ in 0..2 {
+        let o = world.observe("a").expect("there");
+        let plan = plan(&o, world.now);
+        world.carry_out("a", &o, &plan, usize::MAX);
+    }
+}
+
+#[test]
+fn a_machine_without_a_server_says_what_is_in_the_way() {
+    let mut world = World::new();
+    world.machine("a", false);
+    world.carry_out("a", &world.observe("a").expect("there"), &plan(&world.observe("a").expect("there"), world.now), 1);
+    let mut o = world.observe("a").expect("there");
+    o.policies.clear();
+    let none = plan(&o, world.now);
+    assert!(none.is_empty());
+    assert_eq!(reason(&none, conditions::READY), "False NoHardwareFits");
+    assert_eq!(none.tell.iter().map(|told| told.name()).collect::<Vec<_>>(), ["Waiting"]);
+    for name in ["hw-1", "hw-2"] {
+        let hardware = world.hardware.get_mut(name).expect("racked");
+        hardware.metadata.annotations = Some([(labels::CLAIMED_BY.to_owned(), "another".to_owned())].into());
+    }
+    let taken = plan(&world.observe("a").expect("there"), world.now);
+    assert_eq!(reason(&taken, conditions::READY), "False NoFreeHardware");
+}
+
+#[test]
+fn a_paused_machine_does_nothing_and_says_so() {
+    let mut world = World::new();
+    world.machine("a", false);
+    let meta = &mut world.machines.get_mut("a").expect("there").metadata;
+    meta.annotations = Some([(labels::PAUSED.to_owned(), "true".to_owned())].into());
+    let paused = plan(&world.observe("a").expect("there"), world.now);
+    assert!(paused.is_empty());
+    assert_eq!(reason(&paused, conditions::PAUSED), "True Paused");
+}
+
+#[test]
+fn nothing_is_granted_into_a_system_that_somebody_else_started() {
+    let mut world = World::new();
+    world.machine("a", false);
+    world.hardware.remove("hw-2");
+    world.server("dpu-1").power = PowerState::On;
+    until_claimed(&mut world);
+    let o = world.observe("a").expect("there");
+    let plan = plan(&o, world.now);
+    let grants = |action: &Action| matches!(action, Action::GrantDisk { .. } | Action::GrantNic { .. });
+    assert!(!plan.actions.iter().any(grants), "{:?}", plan.actions);
+    assert!(matches!(&plan.disruptive, Some(Disruptive::Power(order)) if order.action == crate::host::PowerAction::ForceOff));
+}
+
+#[test]
+fn an_unreachable_bmc_is_said_and_waited_for() {
+    let mut world = World::new();
+    world.machine("a", false);
+    world.hardware.remove("hw-2");
+    until_claimed(&mut world);
+    world.server("dpu-1").bmc_answers = false;
+    let o = world.observe("a").expect("there");
+    assert!(matches!(o.bmc.host, Seen::Unknown));
+    let plan = plan(&o, world.now);
+    assert!(plan.disruptive.is_none());
+    assert_eq!(reason(&plan, conditions::POWERED_ON), "Unknown BmcUnreachable");
+}

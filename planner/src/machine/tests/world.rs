@@ -1,0 +1,318 @@
+//! A model of the API server and of everything that acts beside the controller.
+
+use crate::host::{BootConfiguration, BootOption, HostObserved, PowerState};
+use crate::machine::observed::{BmcProblem, BmcSeen, ClaimSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, name, uid};
+use crate::seen::Seen;
+use api::conditions::{self, ConditionStatus};
+use api::dpu::{ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwareReference, HardwarePolicySpec, PowerDomain};
+use api::machine::{
+    BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, ImageKind, ImageReference, Interface, RunStrategy,
+};
+use api::network::SubnetSpec;
+use api::tinkerbell::Hardware;
+use api::tinkerbell::hardware::TypedLocalObjectReference;
+use api::{BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, NicAttachment, Subnet, VNic, VolumeHold, labels};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub const DRIVER: &str = "csi.metalplane.io";
+pub const SHARED: &str = "shared";
+
+/// A server: its power, its BMC, and the DPU in it.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub power: PowerState,
+    pub boot: Vec<String>,
+    pub bmc_answers: bool,
+    /// What the BMC accepts takes effect at the next step.
+    pub pending: Option<PowerState>,
+    pub agent_lives: bool,
+    pub boots: u32,
+    pub confirmed_down: bool,
+    /// UIDs of the disks that this DPU presents, with their volumes. Lost with a boot.
+    pub exposed: BTreeMap<String, Option<String>>,
+    /// Of the guest: it has been running since.
+    pub guest_since: Option<Timestamp>,
+    pub power_ons: u32,
+    pub resets: u32,
+}
+
+#[derive(Debug, Clone)]
+pub struct World {
+    pub now: Timestamp,
+    counter: u64,
+    pub machines: BTreeMap<String, BareMetalMachine>,
+    pub hardware: BTreeMap<String, Hardware>,
+    pub dpus: BTreeMap<String, Dpu>,
+    pub servers: BTreeMap<String, Server>,
+    pub claims: BTreeMap<String, PersistentVolumeClaim>,
+    pub volume_attachments: BTreeMap<String, VolumeAttachment>,
+    pub holds: BTreeMap<String, VolumeHold>,
+    pub disks: BTreeMap<(String, String), DiskAttachment>,
+    pub nics: BTreeMap<(String, String), NicAttachment>,
+    pub vnics: BTreeMap<String, VNic>,
+}
+
+pub fn server_of(hardware: &str) -> String {
+    hardware.replace("hw-", "dpu-")
+}
+
+impl World {
+    /// Two servers, the second with a DPU that shares its host's power, and no machine.
+    pub fn new() -> Self {
+        let mut world = Self {
+            now: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1),
+            counter: 0,
+            machines: BTreeMap::new(),
+            hardware: BTreeMap::new(),
+            dpus: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            volume_attachments: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            nics: BTreeMap::new(),
+            vnics: BTreeMap::new(),
+        };
+        world.rack(1, PowerDomain::Standby);
+        world.rack(2, PowerDomain::Host);
+        let claim = world.new_claim(SHARED, None);
+        world.claims.insert(SHARED.into(), claim);
+        world.bind_claims();
+        world
+    }
+
+    fn rack(&mut self, number: u32, power_domain: PowerDomain) {
+        let (hardware_name, dpu_name) = (format!("hw-{number}"), format!("dpu-{number}"));
+        let mut hardware = Hardware { metadata: self.meta("inventory", &hardware_name), ..Hardware::default() };
+        hardware.spec.bmc_ref = Some(TypedLocalObjectReference { kind: "Machine".into(), ..Default::default() });
+        self.hardware.insert(hardware_name.clone(), hardware);
+        let spec = DpuSpec {
+            hardware_ref: Some(HardwareReference { name: hardware_name }),
+            power_domain,
+            approved: true,
+            ..DpuSpec::default()
+        };
+        let mut dpu = Dpu::new(&dpu_name, spec);
+        dpu.metadata = self.meta("", &dpu_name);
+        dpu.status = Some(DpuStatus {
+            namespace: Some(format!("metalplane-{dpu_name}")),
+            boot_id: Some("boot-0".into()),
+            capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
+            connectors: vec![ConnectorStatus { driver: DRIVER.into(), fence: "None".into() }],
+            ..DpuStatus::default()
+        });
+        let server = Server {
+            power: PowerState::Off,
+            boot: vec!["Boot0003".into(), "Boot0001".into()],
+            bmc_answers: true,
+            pending: None,
+            agent_lives: power_domain == PowerDomain::Standby,
+            boots: 0,
+            confirmed_down: false,
+            exposed: BTreeMap::new(),
+            guest_since: None,
+            power_ons: 0,
+            resets: 0,
+        };
+        self.dpus.insert(dpu_name.clone(), dpu);
+        self.servers.insert(dpu_name, server);
+        self.report_dpus();
+    }
+
+    pub fn fresh_uid(&mut self) -> String {
+        self.counter += 1;
+        format!("00000000-0000-4000-8000-{:012}", self.counter)
+    }
+
+    pub fn meta(&mut self, namespace: &str, name: &str) -> ObjectMeta {
+        ObjectMeta {
+            namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(self.fresh_uid()),
+            resource_version: Some(self.counter.to_string()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    pub fn touch(&mut self, meta: &mut ObjectMeta) {
+        self.counter += 1;
+        meta.resource_version = Some(self.counter.to_string());
+    }
+
+    pub fn new_claim(&mut self, name: &str, from: Option<&PersistentVolumeClaim>) -> PersistentVolumeClaim {
+        let mut claim = from.cloned().unwrap_or_default();
+        let labels = claim.metadata.labels.take();
+        claim.metadata = ObjectMeta { labels, ..self.meta("team", name) };
+        let spec = claim.spec.get_or_insert_with(|| PersistentVolumeClaimSpec {
+            resources: Some(k8s_openapi::api::core::v1::VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), api::quantity::quantity(1 << 30))].into()),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        });
+        spec.volume_mode = Some("Block".into());
+        claim
+    }
+
+    /// The provisioner and the binder.
+    pub fn bind_claims(&mut self) {
+        for (name, claim) in &mut self.claims {
+            let spec = claim.spec.get_or_insert_default();
+            spec.volume_name = Some(format!("pv-{name}"));
+            let requests = spec.resources.as_ref().and_then(|r| r.requests.clone());
+            claim.status = Some(PersistentVolumeClaimStatus {
+                phase: Some("Bound".into()),
+                capacity: requests,
+                ..PersistentVolumeClaimStatus::default()
+            });
+        }
+    }
+
+    /// A machine with a cloned boot disk, the shared claim if asked for, and an interface.
+    pub fn machine(&mut self, machine_name: &str, shares: bool) {
+        let mut disks = vec![Disk {
+            name: "root".into(),
+            boot_order: Some(1),
+            source: DiskSource {
+                image: Some(ImageReference { kind: ImageKind::MachineImage, name: "image".into() }),
+                ..DiskSource::default()
+            },
+            ..Disk::default()
+        }];
+        if shares {
+            disks.push(Disk {
+                name: "data".into(),
+                bus: DiskBus::VirtioBlk,
+                source: DiskSource {
+                    persistent_volume_claim: Some(ClaimReference { claim_name: SHARED.into() }),
+                    ..DiskSource::default()
+                },
+                ..Disk::default()
+            });
+        }
+        let number = self.machines.len() + 7;
+        let interface = Interface {
+            name: "eth0".into(),
+            subnet: Some("blue".into()),
+            addresses: Some(vec![format!("10.20.0.{number}")]),
+            ..Interface::default()
+        };
+        let spec = BareMetalMachineSpec {
+            run_strategy: RunStrategy::Always,
+            disks,
+            interfaces: vec![interface],
+            termination_grace_period_seconds: 20,
+            ..BareMetalMachineSpec::default()
+        };
+        let mut machine = BareMetalMachine::new(machine_name, spec);
+        machine.metadata = self.meta("team", machine_name);
+        machine.metadata.generation = Some(1);
+        self.machines.insert(machine_name.to_owned(), machine);
+    }
+
+    pub fn report_dpus(&mut self) {
+        for (dpu_name, dpu) in &mut self.dpus {
+            let server = &self.servers[dpu_name];
+            let status = dpu.status.get_or_insert_default();
+            let parked = !server.agent_lives
+                && dpu.spec.power_domain == PowerDomain::Host
+                && server.power == PowerState::Off
+                && server.bmc_answers;
+            if server.agent_lives {
+                status.boot_id = Some(format!("boot-{}", server.boots));
+            }
+            let ready = if server.agent_lives { ConditionStatus::True } else { ConditionStatus::Unknown };
+            conditions::set(&mut status.conditions, conditions::READY, ready, "Model", "", None, self.now);
+            conditions::set(&mut status.conditions, conditions::PARKED, parked.into(), "Model", "", None, self.now);
+            let boot_id = status.boot_id.clone();
+            dpu.spec.confirmed_down = server
+                .confirmed_down
+                .then(|| api::dpu::ConfirmedDown { boot_id: boot_id.unwrap_or_default() });
+        }
+    }
+
+    fn bmc(&self, hardware: &str) -> BmcSeen {
+        let server = &self.servers[&server_of(hardware)];
+        if !server.bmc_answers {
+            let problem = Some(BmcProblem::Unreachable("no answer".into()));
+            return BmcSeen { problem, ..BmcSeen::default() };
+        }
+        let option = |reference: &str, display_name: &str, path: &str| BootOption {
+            reference: reference.into(),
+            display_name: display_name.into(),
+            uefi_device_path: Some(path.into()),
+        };
+        let host = HostObserved {
+            power: server.power,
+            boot: BootConfiguration {
+                order: server.boot.clone(),
+                options: vec![
+                    option("Boot0001", "NVMe disk in the DPU's boot slot", "Pci(0x2)/NVMe(0x1,00)"),
+                    option("Boot0003", "UEFI PXE", "Pci(0x4)/MAC(00)"),
+                ],
+                ..BootConfiguration::default()
+            },
+            serial_number: None,
+            model: None,
+            manufacturer: None,
+        };
+        BmcSeen { host: Seen::Fresh(host), read_at: Some(self.now), ..BmcSeen::default() }
+    }
+
+    pub fn observe(&self, machine_name: &str) -> Option<Observed> {
+        let machine = self.machines.get(machine_name)?;
+        let own = uid(&machine.metadata);
+        let held: Vec<Arc<Hardware>> = self
+            .hardware
+            .values()
+            .filter(|h| crate::machine::observed::annotation(&h.metadata, labels::CLAIMED_BY) == Some(own))
+            .map(|h| Arc::new(h.clone()))
+            .collect();
+        let mut o = Observed { machine: Arc::new(machine.clone()), ..Observed::default() };
+        if let Some(hardware) = held.first() {
+            o.bmc = self.bmc(name(&hardware.metadata));
+            o.hardware = held;
+        } else {
+            o.hardware = self.hardware.values().map(|h| Arc::new(h.clone())).collect();
+            let mut policy = HardwarePolicy::new("all", HardwarePolicySpec::default());
+            policy.metadata.namespace = Some("inventory".into());
+            o.policies = vec![Arc::new(policy)];
+        }
+        o.dpus = self.dpus.iter().map(|(name, dpu)| self.dpu(name, dpu)).collect();
+        for (claim_name, claim) in &self.claims {
+            let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).map(|name| VolumeSeen {
+                handle: format!("handle-{name}"),
+                name,
+                driver: DRIVER.into(),
+                attributes: BTreeMap::new(),
+            });
+            let seen = ClaimSeen { claim: Arc::new(claim.clone()), volume, ..ClaimSeen::default() };
+            o.claims.insert(claim_name.clone(), seen);
+        }
+        let image = ImageSeen { ready: true, size_bytes: 1 << 30, snapshot_name: "s".into(), ..ImageSeen::default() };
+        o.images.insert((ImageKind::MachineImage, "image".into()), image);
+        o.volume_attachments = self.volume_attachments.values().map(|va| Arc::new(va.clone())).collect();
+        o.holds = self.holds.iter().map(|(name, hold)| (name.clone(), Arc::new(hold.clone()))).collect();
+        let disks = self.disks.values().filter(|a| a.spec.owner.uid == own);
+        o.disk_attachments = disks.map(|a| Arc::new(a.clone())).collect();
+        o.nic_attachments = self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
+        let subnet = Subnet::new("blue", SubnetSpec { cidr: "10.20.0.0/24".into(), gateway: Some("10.20.0.1".into()) });
+        o.subnets.insert("blue".into(), Arc::new(subnet));
+        o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
+        Some(o)
+    }
+
+    fn dpu(&self, name: &str, dpu: &Dpu) -> DpuSeen {
+        let server = &self.servers[name];
+        DpuSeen {
+            dpu: Arc::new(dpu.clone()),
+            silent: !server.agent_lives,
+            out_of_service: server.confirmed_down,
+        }
+    }
+}
