@@ -32,11 +32,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The least time between two requests for a token.
 const RENEW_PAUSE: Duration = Duration::from_secs(10);
 
+/// Makes a client that reads its token from a file, again and again.
+type ClientOfToken = Box<dyn Fn(&Path) -> anyhow::Result<Client> + Send + Sync>;
+
 /// How to reach the API server: as what the agent starts as, and with this DPU's own token.
 pub struct Access {
     pub bootstrap: Client,
-    /// A client that reads its token from this file, again and again.
-    pub own: Box<dyn Fn(&Path) -> anyhow::Result<Client> + Send + Sync>,
+    pub own: ClientOfToken,
 }
 
 impl Access {

@@ -49,7 +49,7 @@ fn sha256(data: &[u8]) -> String {
 fn image() -> Vec<u8> {
     let mut image = vec![0; 6 * MIB + 777];
     for (i, byte) in image.iter_mut().enumerate() {
-        if i < MIB || i > 5 * MIB {
+        if !(MIB..=5 * MIB).contains(&i) {
             *byte = (i % 251) as u8;
         }
     }

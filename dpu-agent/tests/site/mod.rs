@@ -1,0 +1,21 @@
+//! etcd and a real API server on the loopback, and a DPU in memory whose agent runs in this process.
+
+mod api_server;
+mod dpu;
+
+pub use api_server::ApiServer;
+pub use dpu::TestDpu;
+
+use std::time::Duration;
+
+/// Polls until it is so; panics with what it saw last.
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        match look().await {
+            Ok(value) => return value,
+            Err(seen) => assert!(tokio::time::Instant::now() < deadline, "{what}: not yet, last seen: {seen}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
