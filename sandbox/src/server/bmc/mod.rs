@@ -77,10 +77,9 @@ impl Bmc {
     /// Answers one request. An error cuts the connection without an answer: the fault `lost_answer`.
     async fn answer(&self, request: Request<Body>) -> std::io::Result<Response> {
         let (parts, body) = request.into_parts();
-        let path = match parts.uri.path().trim_end_matches('/') {
-            "" => "/",
-            path => path,
-        };
+        // Creating in a collection and in its member list are the same.
+        let path = parts.uri.path().trim_end_matches('/');
+        let path = path.strip_suffix("/Members").filter(|_| parts.method == Method::POST).unwrap_or(path);
         let changes_something = !matches!(parts.method, Method::GET | Method::HEAD) && !path.contains("/Sessions");
         let slow = self.faults.now().slow_ms;
         tokio::time::sleep(Duration::from_millis(slow)).await;
@@ -90,6 +89,9 @@ impl Bmc {
         let refused = self.faults.use_up(|faults| &mut faults.status_401);
         if refused || !(self.is_public(&parts.method, path) || self.is_known(&parts.headers).await) {
             return Ok(auth::unauthorized());
+        }
+        if parts.headers.get("odata-version").is_some_and(|version| version != "4.0") {
+            return Ok(Problem::precondition_failed().into());
         }
         let body = axum::body::to_bytes(body, LARGEST_BODY).await.map_err(std::io::Error::other)?;
         let answer = match parts.method {
@@ -107,28 +109,34 @@ impl Bmc {
     }
 
     fn read(&self, path: &str) -> Result<Response, Problem> {
-        match path {
-            "/redfish/v1/$metadata" => Ok(response::xml(resources::metadata())),
-            system::PATH => {
-                let (resource, etag) = self.system();
-                Ok(response::tagged(StatusCode::OK, &resource, &etag))
-            }
-            _ => {
-                let resource = self.resource(path).ok_or_else(|| Problem::missing(path))?;
-                Ok(response::json(StatusCode::OK, &resource))
-            }
-        }
+        let allowed = self.allowed(path).ok_or_else(|| Problem::missing(path))?;
+        let mut answer = if path == resources::METADATA {
+            response::xml(resources::metadata())
+        } else {
+            let resource = self.resource(path).ok_or_else(|| Problem::missing(path))?;
+            response::resource(StatusCode::OK, &resource)
+        };
+        response::insert(&mut answer, header::ALLOW, allowed);
+        Ok(answer)
     }
 
-    fn no_such_method(&self, path: &str) -> Problem {
-        let allowed = match path {
+    /// The methods of a resource; none if there is no such resource.
+    fn allowed(&self, path: &str) -> Option<&'static str> {
+        Some(match path {
             system::PATH => "GET, HEAD, PATCH",
             system::RESET => "POST",
             auth::SESSIONS => "GET, HEAD, POST",
+            resources::METADATA => "GET, HEAD",
+            _ if self.resource(path).is_none() => return None,
             _ if path.starts_with(auth::SESSIONS) => "GET, HEAD, DELETE",
-            _ if self.resource(path).is_some() => "GET, HEAD",
-            _ => return Problem::missing(path),
-        };
-        Problem::wrong_method().with_header(header::ALLOW, allowed)
+            _ => "GET, HEAD",
+        })
+    }
+
+    fn no_such_method(&self, path: &str) -> Problem {
+        match self.allowed(path) {
+            Some(allowed) => Problem::wrong_method().with_header(header::ALLOW, allowed),
+            None => Problem::missing(path),
+        }
     }
 }

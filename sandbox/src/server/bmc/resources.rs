@@ -8,6 +8,7 @@ use super::system::{BOOT_OPTIONS, PATH as SYSTEM, boot_option, boot_options};
 use crate::server::system_uuid;
 
 const ROOT: &str = "/redfish/v1";
+pub const METADATA: &str = "/redfish/v1/$metadata";
 const VERSION: &str = "1.17.0";
 
 /// Schemas whose namespaces `$metadata` names: collections and resources without version, then the versions in use.
@@ -29,6 +30,13 @@ const SCHEMAS: [(&str, &[&str]); 17] = [
     ("ManagerAccount", &["ManagerAccount.v1_11_0"]),
     ("RoleCollection", &[]),
     ("Role", &["Role.v1_3_1"]),
+];
+
+/// The roles that every service has, and what they may do. The one account is an administrator.
+const ROLES: [(&str, &[&str]); 3] = [
+    ("Administrator", &["Login", "ConfigureManager", "ConfigureUsers", "ConfigureSelf", "ConfigureComponents"]),
+    ("Operator", &["Login", "ConfigureSelf", "ConfigureComponents"]),
+    ("ReadOnly", &["Login", "ConfigureSelf"]),
 ];
 
 impl Bmc {
@@ -63,13 +71,15 @@ impl Bmc {
             "/AccountService" => account_service(),
             "/AccountService/Accounts" => collection(path, "ManagerAccountCollection", "Accounts", &["1"]),
             "/AccountService/Accounts/1" => self.account(),
-            "/AccountService/Roles" => collection(path, "RoleCollection", "Roles", &["Administrator"]),
-            "/AccountService/Roles/Administrator" => role(),
+            "/AccountService/Roles" => {
+                let names: Vec<&str> = ROLES.iter().map(|(name, _)| *name).collect();
+                collection(path, "RoleCollection", "Roles", &names)
+            }
             _ => return self.member(path),
         })
     }
 
-    /// Members of the collections that change.
+    /// Members of collections.
     fn member(&self, path: &str) -> Option<Value> {
         let (folder, name) = path.rsplit_once('/')?;
         match folder {
@@ -79,6 +89,9 @@ impl Bmc {
             SESSIONS => {
                 let user = &self.machine.config.bmc.username;
                 self.sessions.ids().iter().any(|id| id == name).then(|| session_resource(name, user))
+            }
+            "/redfish/v1/AccountService/Roles" => {
+                ROLES.iter().find(|(role, _)| *role == name).map(|(role, privileges)| self::role(role, privileges))
             }
             _ => None,
         }
@@ -201,15 +214,15 @@ fn account_service() -> Value {
     })
 }
 
-fn role() -> Value {
+fn role(name: &str, privileges: &[&str]) -> Value {
     json!({
-        "@odata.id": "/redfish/v1/AccountService/Roles/Administrator",
+        "@odata.id": format!("/redfish/v1/AccountService/Roles/{name}"),
         "@odata.type": "#Role.v1_3_1.Role",
-        "Id": "Administrator",
-        "Name": "Administrator",
-        "RoleId": "Administrator",
+        "Id": name,
+        "Name": format!("{name} role"),
+        "RoleId": name,
         "IsPredefined": true,
-        "AssignedPrivileges": ["Login", "ConfigureManager", "ConfigureUsers", "ConfigureSelf", "ConfigureComponents"],
+        "AssignedPrivileges": privileges,
     })
 }
 

@@ -15,10 +15,18 @@ pub fn json(status: StatusCode, value: &Value) -> Response {
     finished(status, Body::from(value.to_string()), Some("application/json;charset=utf-8"))
 }
 
-/// JSON with an entity tag, for a resource that can be changed.
-pub fn tagged(status: StatusCode, value: &Value, etag: &str) -> Response {
+/// A resource: JSON with its entity tag and a link to its schema.
+pub fn resource(status: StatusCode, value: &Value) -> Response {
     let mut response = json(status, value);
-    insert(&mut response, header::ETAG, etag);
+    let etag = value["@odata.etag"].as_str().map_or_else(|| etag(value), str::to_owned);
+    insert(&mut response, header::ETAG, &etag);
+    // "#Type.version.Type" is described by the file "Type.version", "#Type.Type" by "Type".
+    if let Some((schema, _)) =
+        value["@odata.type"].as_str().and_then(|name| name.trim_start_matches('#').rsplit_once('.'))
+    {
+        let link = format!("<http://redfish.dmtf.org/schemas/v1/{schema}.json>; rel=describedby");
+        insert(&mut response, header::LINK, &link);
+    }
     response
 }
 

@@ -97,8 +97,7 @@ impl Bmc {
             tracing::error!("{error:#}");
             Problem::internal()
         })?;
-        let (system, etag) = self.system();
-        Ok(response::tagged(StatusCode::OK, &system, &etag))
+        Ok(response::resource(StatusCode::OK, &self.system().0))
     }
 }
 
