@@ -13,26 +13,29 @@ help: ## Print this list
 
 test: ## Run every check and test; the last line counts them
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
-	@cargo xtask test
+	@$(BUILD) && $(XTASK) test
 
 demo: ## Boot two virtual servers by kubectl apply, live (KEEP=1: leave it running; AGENTS=process: no pods)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
-	@$(AS_ROOT) --package tests --bin demo -- run --agents $(AGENTS) $(if $(KEEP),--keep)
+	@$(BUILD) && $(XTASK) image >/dev/null && $(AS_ROOT) $(PROGRAMS)/demo run --agents $(AGENTS) $(if $(KEEP),--keep)
 
 demo-clean: ## Delete the demo's machine, show that nothing is left, end the cluster
-	@$(AS_ROOT) --package tests --bin demo -- clean
+	@$(BUILD) && $(AS_ROOT) $(PROGRAMS)/demo clean
 
 judges: ## Run every third-party judge (JUDGE=name: one of them)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
-	@cargo xtask judges $(JUDGE)
+	@$(BUILD) && $(XTASK) judges $(JUDGE)
+
+# The whole workspace at once: a choice of packages has other features, and builds the dependencies once more.
+BUILD = echo 'building (cargo shows what)' >&2 && cargo build --workspace --bins
+PROGRAMS = $${CARGO_TARGET_DIR:-target}/$$(rustc -vV | sed -n 's/^host: //p')/debug
+XTASK = $(PROGRAMS)/xtask
 
 # cargo builds as the caller; what it starts needs root.
-ifeq ($(shell id -u),0)
-AS_ROOT = cargo run --quiet
-else
-AS_ROOT = cargo run --quiet --config 'target."cfg(unix)".runner=["sudo","env","PATH=$(PATH)","HOME=$(HOME)"]'
+ifneq ($(shell id -u),0)
+AS_ROOT = sudo env PATH="$$PATH" HOME="$$HOME"
 endif
 
 need = command -v $(1) >/dev/null || { echo 'make: $(1) is missing; install $(2)' >&2; exit 1; }

@@ -18,6 +18,12 @@ pub(crate) enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Write the reference (kinds, reasons, flags) to docs/reference
+    Docs {
+        /// Write nothing; fail if a file is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
     /// Check which folder depends on which (docs/design/architecture.md)
     Layers,
     /// Write container images (OCI layout, one tar each) and print their paths

@@ -3,34 +3,19 @@
 //! The files are committed, so that a chart can be installed from a checkout and a change of the API is seen in a
 //! review; `--check` says when they are behind. Keys are sorted: the same types give the same bytes.
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::generated::Folder;
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::Path;
 
-const FOLDER: &str = "charts/metalplane-crds/templates";
+const FOLDER: Folder =
+    Folder { path: "charts/metalplane-crds/templates", suffix: ".yaml", command: "cargo xtask crds" };
 const HEADING: &str = "# Written by `cargo xtask crds` from the types of the crate api; do not edit.\n";
 
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
-    let folder = root.join(FOLDER);
     let wanted = api::crds::crds().into_iter().map(|crd| file(serde_json::to_value(crd)?)).collect::<Result<_>>()?;
-    let stale = difference(&folder, &wanted)?;
-    if check {
-        ensure!(stale.is_empty(), "behind the crate api: {}. Run `cargo xtask crds` and commit", stale.join(", "));
-        return Ok(());
-    }
-    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    for name in stale {
-        let path = folder.join(&name);
-        match wanted.get(&name) {
-            Some(text) => fs::write(&path, text),
-            None => fs::remove_file(&path),
-        }
-        .with_context(|| format!("write {}", path.display()))?;
-        println!("{FOLDER}/{name}");
-    }
-    Ok(())
+    FOLDER.update(root, &wanted, check)
 }
 
 /// Name and contents of one definition's file.
@@ -45,24 +30,6 @@ fn file(mut crd: Value) -> Result<(String, String)> {
         bail!("{name}: \"{{{{\" in a description or pattern would be taken for Helm's; write it in another way");
     }
     Ok((format!("{name}.yaml"), format!("{HEADING}{text}")))
-}
-
-/// Names of the files that are missing, differ, or are too many.
-fn difference(folder: &Path, wanted: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    let mut present = BTreeSet::new();
-    if folder.exists() {
-        for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".yaml") {
-                present.insert(name);
-            }
-        }
-    }
-    present.extend(wanted.keys().cloned());
-    Ok(present
-        .into_iter()
-        .filter(|name| fs::read_to_string(folder.join(name)).ok().as_ref() != wanted.get(name))
-        .collect())
 }
 
 /// JSON whose maps are sorted, whatever the features of serde_json in this build.
@@ -117,16 +84,5 @@ mod tests {
         let mut crd = example();
         crd["spec"]["z"] = json!("{{ .Values.x }}");
         assert!(file(crd).expect_err("refused").to_string().contains("Helm"));
-    }
-
-    #[test]
-    fn missing_changed_and_left_over_files_are_named() {
-        let folder = tempfile::tempdir().expect("folder");
-        for (name, text) in [("same.yaml", "1"), ("changed.yaml", "1"), ("left.yaml", "1"), ("NOTES.txt", "1")] {
-            fs::write(folder.path().join(name), text).expect("written");
-        }
-        let wanted = [("same", "1"), ("changed", "2"), ("new", "1")].map(|(n, t)| (format!("{n}.yaml"), t.to_owned()));
-        let found = difference(folder.path(), &wanted.into()).expect("read");
-        assert_eq!(found, ["changed.yaml", "left.yaml", "new.yaml"]);
     }
 }

@@ -4,13 +4,12 @@
 //! changed program has a new reference, a node imports only what it lacks, and a DaemonSet rolls when its program
 //! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sandbox::oci;
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -21,6 +20,12 @@ pub(crate) struct Options {
     /// Where the images go
     #[arg(long, default_value = "target/images")]
     out: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { names: Vec::new(), out: "target/images".into() }
+    }
 }
 
 /// Who builds the program.
@@ -90,7 +95,7 @@ fn build(root: &Path, images: &[&Image]) -> Result<BTreeMap<&'static str, PathBu
     let ours: Vec<&'static str> =
         images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name).collect();
     if !ours.is_empty() {
-        programs.extend(cargo(root, &ours)?);
+        programs.extend(crate::programs::build(root, &ours)?);
     }
     for image in images {
         if let Source::Go(module) = image.source {
@@ -102,28 +107,6 @@ fn build(root: &Path, images: &[&Image]) -> Result<BTreeMap<&'static str, PathBu
         }
     }
     Ok(programs)
-}
-
-/// The same profile and flags as everything else: what is tested is what is put in the image.
-fn cargo(root: &Path, names: &[&'static str]) -> Result<BTreeMap<&'static str, PathBuf>> {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(root).args(["build", "--bins", "--message-format=json-render-diagnostics"]);
-    let packages = names.iter().flat_map(|name| ["--package", name]);
-    let mut child = cargo.args(packages).stdout(Stdio::piped()).spawn().context("start cargo build")?;
-    let mut programs = BTreeMap::new();
-    for line in BufReader::new(child.stdout.take().context("cargo's output is a pipe")?).lines() {
-        let message: Value = serde_json::from_str(&line.context("read cargo's messages")?)?;
-        let built = names.iter().find(|name| message["target"]["name"] == **name);
-        if let (Some(name), Some(program)) = (built, message["executable"].as_str()) {
-            programs.insert(*name, PathBuf::from(program));
-        }
-    }
-    let status = child.wait().context("wait for cargo build")?;
-    ensure!(status.success(), "cargo build: {status} (its output is above)");
-    match names.iter().find(|name| !programs.contains_key(*name)) {
-        Some(name) => bail!("the package {name} has no program {name}"),
-        None => Ok(programs),
-    }
 }
 
 /// Writes an image unless the file is that very image already; gives its reference.
@@ -173,7 +156,7 @@ mod tests {
     #[test]
     fn the_charts_values_have_every_image() {
         let values = include_str!("../../charts/metalplane/values.yaml");
-        let values: Value = serde_saphyr::from_str(values).expect("the chart's values");
+        let values: serde_json::Value = serde_saphyr::from_str(values).expect("the chart's values");
         for image in IMAGES {
             assert!(values["images"][image.value].is_string(), "images.{} is not in the chart's values", image.value);
         }

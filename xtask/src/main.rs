@@ -3,18 +3,24 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`crds`] | the definitions of `api` as YAML in the chart |
+//! | [`docs`] | the reference in docs/reference |
+//! | [`generated`] | files that are written from code and committed |
 //! | [`judges`] | programs of others that say whether we keep to their specification |
 //! | [`layers`] | which folder may depend on which |
 //! | [`image`] | container images of our programs and the sidecars |
+//! | [`programs`] | programs of the workspace, built |
 //! | [`test`] | the whole test run and its report |
 //!
 //! `cargo xtask --help` lists the commands; `make` calls them.
 
 mod args;
 mod crds;
+mod docs;
+mod generated;
 mod image;
 mod judges;
 mod layers;
+mod programs;
 mod test;
 
 use anyhow::{Context, Result};
@@ -36,6 +42,7 @@ fn run() -> Result<ExitCode> {
     let root = root()?;
     match args::read() {
         Task::Crds { check } => crds::run(&root, check),
+        Task::Docs { check } => docs::run(&root, check),
         Task::Layers => layers::run(&root),
         Task::Image(options) => image::run(&root, &options),
         Task::Judges { name } => return judges::run(&root, name.as_deref()),

@@ -37,23 +37,38 @@ impl Story {
 }
 
 pub async fn run(keep: bool, agents: Agents) -> Result<()> {
+    if sandbox::Sandbox::connect(NAME).await.is_ok() {
+        bail!("a demo runs already: end it with `make demo-clean`");
+    }
     let story = Story { began: Instant::now() };
     let options = Options { keep, server_memory_mib: 1024, server_vcpus: 2, ..Options::default() };
     tokio::select! {
         result = show(&story, keep, agents, options) => result,
         _ = tokio::signal::ctrl_c() => {
             story.say("interrupted: ending the sandbox");
-            // One that is not kept ends with this process; one that is kept has to be told.
-            if let Ok(site) = Site::connect(NAME).await {
-                site.down().await?;
-            }
+            end_what_started().await;
             bail!("interrupted")
         }
     }
 }
 
+/// A sandbox that is not kept ends with this process; one that is kept has to be told.
+async fn end_what_started() {
+    if let Ok(site) = Site::connect(NAME).await
+        && let Err(error) = site.down().await
+    {
+        eprintln!("demo: the sandbox did not end: {error:#}");
+    }
+}
+
 async fn show(story: &Story, keep: bool, agents: Agents, options: Options) -> Result<()> {
-    let site = Site::start(NAME, options, agents, &|text| story.say(text)).await?;
+    let site = match Site::start(NAME, options, agents, &|text| story.say(text)).await {
+        Ok(site) => site,
+        Err(error) => {
+            end_what_started().await;
+            return Err(error);
+        }
+    };
     let result = tell(story, &site, keep).await;
     if keep && result.is_ok() {
         let kubeconfig = site.sandbox.kubeconfig();

@@ -5,6 +5,7 @@
 //! in [`JUDGES`].
 
 mod csi_sanity;
+mod redfish;
 
 use anyhow::{Context, Result, bail};
 use std::fmt;
@@ -12,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const JUDGES: &[Judge] = &[csi_sanity::JUDGE];
+const JUDGES: &[Judge] = &[csi_sanity::JUDGE, redfish::JUDGE];
 
 struct Judge {
     name: &'static str,

@@ -4,7 +4,7 @@ use super::Options;
 use super::prepare;
 use super::report::Report;
 use super::running::Environment;
-use crate::{crds, layers};
+use crate::{crds, docs, image, layers};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +26,7 @@ pub(super) fn run(root: &Path, options: &Options, report: &mut Report) {
     });
     check(report, "layers", &|| layers::run(root));
     check(report, "crds", &|| crds::run(root, true));
+    check(report, "docs", &|| docs::run(root, true));
     if root.join("deny.toml").exists() {
         if has(root, "deny") {
             check(report, "licences", &|| cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"]));
@@ -57,6 +58,18 @@ pub(super) fn needs(root: &Path, report: &mut Report) -> Environment {
             Environment::new()
         }
     }
+}
+
+/// The end-to-end tests install what this writes.
+pub(super) fn images(root: &Path, report: &mut Report) {
+    let start = Instant::now();
+    eprintln!("check: images");
+    if Command::new("go").arg("version").output().is_err() {
+        report.skipped("check", "images", "Go is missing: install Go 1.26 or newer (https://go.dev/dl)");
+        return;
+    }
+    let done = image::run(root, &image::Options::default()).map_err(|error| format!("{error:#}"));
+    report.check("images", done, start.elapsed());
 }
 
 fn has(root: &Path, subcommand: &str) -> bool {

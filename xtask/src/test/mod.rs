@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 pub(crate) use prepare::print as prepare;
 use report::Report;
 pub(crate) use report::{Case, Outcome};
+use running::Environment;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -52,6 +53,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let environment = checks::needs(root, &mut report);
     match binaries::build(root, options) {
         Ok(binaries) => {
+            if options.package.is_empty() || options.package.iter().any(|package| package == "tests") {
+                checks::images(root, &mut report);
+            }
             for binary in &binaries {
                 report.extend(running::run(binary, &environment, options.filter.as_deref()));
             }
@@ -66,10 +70,18 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
 /// Builds and runs one test binary of one package, with all that it needs.
 pub(crate) fn binary(root: &Path, package: &str, target: &str) -> Result<Vec<Case>> {
     prepare::programs(root)?;
-    let environment = prepare::packages()?;
+    build_and_run(root, package, target, &prepare::packages()?)
+}
+
+/// The same for one that needs neither Go-built programs nor packages.
+pub(crate) fn plain_binary(root: &Path, package: &str, target: &str) -> Result<Vec<Case>> {
+    build_and_run(root, package, target, &Environment::new())
+}
+
+fn build_and_run(root: &Path, package: &str, target: &str, environment: &Environment) -> Result<Vec<Case>> {
     let options = Options { package: vec![package.to_owned()], no_checks: true, filter: None };
     let binaries = binaries::build(root, &options)?;
     let found = binaries.iter().find(|binary| binary.target == target);
     let binary = found.with_context(|| format!("the package {package} has no test {target}"))?;
-    Ok(running::run(binary, &environment, None))
+    Ok(running::run(binary, environment, None))
 }

@@ -1,0 +1,325 @@
+//! A server with a BMC, and the DPU in it: firmware, guest, PCIe slots, switch, and the way to the storage.
+//!
+//! The host takes time for everything: power, firmware, the guest's start, its own shutdown, letting go of a function.
+
+use super::random::Random;
+use async_trait::async_trait;
+use futures::FutureExt;
+use jiff::Timestamp;
+use planner::exposure::{Exposure, ExposureId, Presence, Slot};
+use planner::host::{BootChange, BootConfiguration, BootOption, BootSource, HostObserved, PowerAction, PowerState};
+use ports::conformance::memory::{MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
+use ports::emulation::DiskFunction;
+use ports::{Bmc, Emulation, ErrorClass, PortError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const POWER: Duration = Duration::from_millis(800);
+const GUEST: Duration = Duration::from_secs(5);
+const SHUTDOWN: Duration = Duration::from_secs(2);
+const LET_GO: Duration = Duration::from_millis(300);
+const HOT_PLUG_PORTS: u32 = 14;
+pub const DRIVER: &str = "csi.metalplane.io";
+
+/// How the BMC treats who talks to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manners {
+    #[default]
+    Good,
+    Unreachable,
+    Unauthorized,
+    Slow(Duration),
+    /// Accepts everything and does nothing.
+    Lies,
+}
+
+/// What a reboot of the DPU forgets.
+pub struct Dpu {
+    pub boot_id: String,
+    pub run_dir: PathBuf,
+    pub emulation: MemoryEmulation,
+    pub volumes: MemoryVolumes,
+    pub switch: MemorySwitch,
+    /// Every disk that was presented on this boot, as it was asked for.
+    pub asked: Mutex<BTreeMap<ExposureId, DiskFunction>>,
+}
+
+impl Dpu {
+    fn new(name: &str, boot: u32, dir: &Path, storage: &MemoryStorage) -> Arc<Self> {
+        let emulation = MemoryEmulation::new(storage.clone(), HOT_PLUG_PORTS);
+        let devices = emulation.clone();
+        let boot_id = super::api::store::uid(&format!("{name} boot {boot}"));
+        let run_dir = dir.join(format!("{name}-{boot}"));
+        std::fs::create_dir_all(&run_dir).expect("the simulation's folder is writable");
+        std::fs::write(run_dir.join("boot-id"), &boot_id).expect("the simulation's folder is writable");
+        Arc::new(Self {
+            boot_id,
+            run_dir,
+            volumes: MemoryVolumes::new(DRIVER, storage.clone()),
+            switch: MemorySwitch::new(move || devices.devices()),
+            emulation,
+            asked: Mutex::default(),
+        })
+    }
+
+    pub fn exposures(&self) -> Vec<Exposure> {
+        self.emulation.list().now_or_never().and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// Disks that the host can see now.
+    pub fn disks(&self) -> Vec<DiskFunction> {
+        let there = self.exposures();
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.iter().filter(|(id, _)| there.iter().any(|e| e.id == **id)).map(|(_, disk)| disk.clone()).collect()
+    }
+}
+
+struct State {
+    power: PowerState,
+    boot: BootConfiguration,
+    /// Grows with every power action: what was begun before it does not end.
+    turn: u64,
+    guest_since: Option<Timestamp>,
+    manners: Manners,
+    boots: u32,
+    dpu: Arc<Dpu>,
+    /// Actions that had an effect.
+    actions: Vec<PowerAction>,
+}
+
+pub struct Host {
+    pub name: String,
+    pub dpu_name: String,
+    storage: MemoryStorage,
+    dir: PathBuf,
+    pub random: Random,
+    state: Mutex<State>,
+}
+
+impl Host {
+    pub fn new(number: usize, dir: &Path, storage: &MemoryStorage, random: Random) -> Arc<Self> {
+        let (name, dpu_name) = (format!("server-{number}"), format!("dpu-{number}"));
+        let option = |reference: &str, display: &str, path: &str| BootOption {
+            reference: reference.to_owned(),
+            display_name: display.to_owned(),
+            uefi_device_path: Some(path.to_owned()),
+        };
+        let boot = BootConfiguration {
+            order: ["Boot0001", "Boot0002", "Boot0003"].map(str::to_owned).to_vec(),
+            options: vec![
+                option("Boot0001", "UEFI PXEv4", "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000001,0x1)/IPv4(0.0.0.0)"),
+                option("Boot0002", "UEFI local disk", "PciRoot(0x0)/Pci(0x3,0x0)/Sata(0x0,0xFFFF,0x0)"),
+                option("Boot0003", "UEFI DPU slot", "PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)/NVMe(0x1,00-00)"),
+            ],
+            continuous_override: None,
+            allowable_overrides: vec![BootSource::Hdd],
+        };
+        let state = State {
+            power: PowerState::Off,
+            boot,
+            turn: 0,
+            guest_since: None,
+            manners: Manners::Good,
+            boots: 1,
+            dpu: Dpu::new(&dpu_name, 1, dir, storage),
+            actions: Vec::new(),
+        };
+        let host =
+            Self { name, dpu_name, storage: storage.clone(), dir: dir.to_owned(), random, state: Mutex::new(state) };
+        host.dpu().emulation.set_host_off(true);
+        Arc::new(host)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn dpu(&self) -> Arc<Dpu> {
+        self.state().dpu.clone()
+    }
+
+    pub fn power(&self) -> PowerState {
+        self.state().power
+    }
+
+    pub fn actions(&self) -> Vec<PowerAction> {
+        self.state().actions.clone()
+    }
+
+    pub fn boot_order(&self) -> Vec<String> {
+        self.state().boot.order.clone()
+    }
+
+    pub fn guest_since(&self) -> Option<Timestamp> {
+        self.state().guest_since
+    }
+
+    pub fn behave(&self, manners: Manners) {
+        self.state().manners = manners;
+    }
+
+    /// The DPU starts anew: nothing is presented, connected or plugged, and `/run` is empty.
+    pub fn reboot_dpu(&self) {
+        let mut state = self.state();
+        state.boots += 1;
+        let dpu = Dpu::new(&self.dpu_name, state.boots, &self.dir, &self.storage);
+        dpu.emulation.set_host_off(state.power == PowerState::Off);
+        // Its disks went away under it.
+        state.guest_since = None;
+        state.dpu = dpu;
+    }
+
+    /// Somebody pulled the plug, or the guest switched itself off.
+    pub fn goes_off(&self) {
+        let mut state = self.state();
+        state.turn += 1;
+        off(&mut state);
+    }
+
+    fn later(self: &Arc<Self>, after: Duration, turn: u64, change: impl FnOnce(&mut State) + Send + 'static) {
+        let host = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            let mut state = host.state();
+            if state.turn == turn {
+                change(&mut state);
+            }
+        });
+    }
+
+    fn start(self: &Arc<Self>, state: &mut State, after: Duration) {
+        state.guest_since = None;
+        self.later(after + GUEST, state.turn, |state| {
+            let first = state.boot.order.first().map(String::as_str) == Some("Boot0003");
+            let there = state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
+            if state.power == PowerState::On && first && there {
+                state.guest_since = Some(controller::clock::now());
+            }
+        });
+    }
+
+    /// A function was asked to leave: a running guest lets go of it after a moment.
+    pub fn asked_to_leave(self: &Arc<Self>) {
+        let host = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LET_GO).await;
+            host.dpu().emulation.let_go();
+        });
+    }
+
+    fn act(self: &Arc<Self>, action: PowerAction) -> Result<(), PortError> {
+        let mut state = self.state();
+        let is_off = matches!(state.power, PowerState::Off);
+        match (action, is_off) {
+            (PowerAction::On, false) | (PowerAction::SoftOff | PowerAction::ForceOff, true) => return Ok(()),
+            (PowerAction::WarmReset, true) => {
+                return Err(PortError::new(ErrorClass::Conflict, format!("{}: it is off", self.name)));
+            }
+            _ => {}
+        }
+        state.actions.push(action);
+        match action {
+            PowerAction::On => {
+                state.turn += 1;
+                state.power = PowerState::PoweringOn;
+                self.later(POWER, state.turn, |state| {
+                    state.power = PowerState::On;
+                    state.dpu.emulation.set_host_off(false);
+                });
+                self.start(&mut state, POWER);
+            }
+            PowerAction::WarmReset => {
+                state.turn += 1;
+                self.start(&mut state, Duration::ZERO);
+            }
+            PowerAction::SoftOff if state.guest_since.is_some() => {
+                state.turn += 1;
+                state.power = PowerState::PoweringOff;
+                self.later(SHUTDOWN, state.turn, off);
+            }
+            // Nobody is there to obey.
+            PowerAction::SoftOff => {}
+            PowerAction::ForceOff => {
+                state.turn += 1;
+                state.power = PowerState::PoweringOff;
+                self.later(POWER, state.turn, off);
+            }
+        }
+        Ok(())
+    }
+
+    async fn answers(&self) -> Result<Manners, PortError> {
+        let manners = self.state().manners;
+        tokio::time::sleep(Duration::from_millis(20 + self.random.below(20))).await;
+        match manners {
+            Manners::Unreachable => Err(PortError::new(ErrorClass::Unreachable, format!("{}: no answer", self.name))),
+            Manners::Unauthorized => {
+                Err(PortError::new(ErrorClass::Unauthorized, format!("{}: the password is refused", self.name)))
+            }
+            Manners::Slow(by) => {
+                tokio::time::sleep(by).await;
+                Ok(manners)
+            }
+            Manners::Good | Manners::Lies => Ok(manners),
+        }
+    }
+}
+
+fn off(state: &mut State) {
+    state.power = PowerState::Off;
+    state.guest_since = None;
+    state.dpu.emulation.set_host_off(true);
+    if state.dpu.exposures().iter().any(|exposure| exposure.presence == Presence::Leaving) {
+        state.dpu.emulation.let_go();
+    }
+}
+
+/// The BMC's side of a host; an orphan rule keeps the port from `Arc<Host>` itself.
+pub struct HostBmc(pub Arc<Host>);
+
+#[async_trait]
+impl Bmc for HostBmc {
+    async fn observe(&self) -> Result<HostObserved, PortError> {
+        self.0.answers().await?;
+        let state = self.0.state();
+        Ok(HostObserved {
+            power: state.power,
+            boot: state.boot.clone(),
+            serial_number: Some(self.0.name.to_uppercase()),
+            model: Some("Simulation".to_owned()),
+            manufacturer: Some("Metalplane".to_owned()),
+        })
+    }
+
+    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
+        match self.0.answers().await? {
+            Manners::Lies => Ok(()),
+            _ => self.0.act(action),
+        }
+    }
+
+    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
+        if self.0.answers().await? == Manners::Lies {
+            return Ok(());
+        }
+        let mut state = self.0.state();
+        let boot = &mut state.boot;
+        match change {
+            BootChange::First { reference } => {
+                let place = boot.order.iter().position(|option| option == reference);
+                let missing = || PortError::new(ErrorClass::NotFound, format!("{}: no {reference}", self.0.name));
+                let place = place.ok_or_else(missing)?;
+                boot.order[..=place].rotate_right(1);
+            }
+            BootChange::ContinuousHdd => boot.continuous_override = Some(BootSource::Hdd),
+            BootChange::Restore { order } => {
+                let known = |option: &&String| boot.options.iter().any(|known| known.reference == **option);
+                boot.order = order.iter().filter(known).cloned().collect();
+                boot.continuous_override = None;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! The ports as one process reaches them: each changing call is an effect, and is looked at by the invariants.
+
+use super::host::{Dpu, Host, HostBmc};
+use super::process::Process;
+use async_trait::async_trait;
+use controller::bmc::{BmcFactory, Endpoint};
+use planner::exposure::{Exposure, ExposureId, FunctionKind};
+use planner::host::{BootChange, HostObserved, PowerAction};
+use ports::emulation::{DiskFunction, EmulationCapabilities, NicFunction};
+use ports::switch::{GuestObserved, PortObserved, SwitchPort};
+use ports::volume::{Connection, Fence, Volume};
+use ports::{Bmc, Emulation, ErrorClass, PortError, Switch, VolumeConnector};
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError};
+
+fn lost<T>() -> Result<T, PortError> {
+    Err(PortError::new(ErrorClass::Unreachable, "no answer in time"))
+}
+
+fn busy<T>() -> Result<T, PortError> {
+    Err(PortError::new(ErrorClass::Busy, "not now"))
+}
+
+/// Opens the BMC whose address is the host's name.
+pub struct Bmcs(pub Arc<Process>);
+
+impl BmcFactory for Bmcs {
+    fn open(&self, endpoint: &Endpoint) -> Result<Arc<dyn Bmc>, PortError> {
+        let host = self.0.scene.hosts.iter().find(|host| host.name == endpoint.host);
+        let host = host.ok_or_else(|| PortError::new(ErrorClass::Unreachable, format!("no host {}", endpoint.host)))?;
+        Ok(Arc::new(CountedBmc { process: self.0.clone(), host: host.clone() }))
+    }
+}
+
+struct CountedBmc {
+    process: Arc<Process>,
+    host: Arc<Host>,
+}
+
+#[async_trait]
+impl Bmc for CountedBmc {
+    async fn observe(&self) -> Result<HostObserved, PortError> {
+        self.process.travel().await;
+        let seen = HostBmc(self.host.clone()).observe().await;
+        self.process.travel().await;
+        seen
+    }
+
+    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
+        let (host, scene) = (self.host.clone(), self.process.scene.clone());
+        let act = async move {
+            scene.before_power(&host, action);
+            HostBmc(host).power(action).await
+        };
+        self.process.effect(&format!("{} {action:?}", self.host.name), act, lost, busy).await
+    }
+
+    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
+        let (host, wanted) = (self.host.clone(), change.clone());
+        let act = async move { HostBmc(host).configure_boot(&wanted).await };
+        self.process.effect(&format!("{} {change:?}", self.host.name), act, lost, busy).await
+    }
+}
+
+/// What one agent's life sees of its DPU.
+#[derive(Clone)]
+pub struct Parts {
+    pub process: Arc<Process>,
+    pub host: Arc<Host>,
+    pub dpu: Arc<Dpu>,
+}
+
+impl Parts {
+    pub fn ports(&self) -> dpu_agent::Ports {
+        dpu_agent::Ports {
+            emulation: Arc::new(self.clone()),
+            connectors: vec![Arc::new(self.clone())],
+            switch: Arc::new(self.clone()),
+        }
+    }
+
+    fn what(&self, verb: &str, id: &ExposureId) -> String {
+        format!("{} {verb} {} {}", self.host.dpu_name, id.uid, id.epoch)
+    }
+}
+
+#[async_trait]
+impl Emulation for Parts {
+    async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
+        self.process.travel().await;
+        self.dpu.emulation.capabilities().await
+    }
+
+    async fn list(&self) -> Result<Vec<Exposure>, PortError> {
+        self.process.travel().await;
+        Emulation::list(&self.dpu.emulation).await
+    }
+
+    async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
+        let (dpu, wanted) = (self.dpu.clone(), disk.clone());
+        let act = async move {
+            dpu.emulation.expose_disk(&wanted).await?;
+            dpu.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.id.clone(), wanted);
+            Ok(())
+        };
+        self.process.effect(&self.what("expose_disk", &disk.id), act, lost, busy).await
+    }
+
+    async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
+        let (dpu, wanted) = (self.dpu.clone(), nic.clone());
+        let act = async move { dpu.emulation.expose_nic(&wanted).await };
+        self.process.effect(&self.what("expose_nic", &nic.id), act, lost, busy).await
+    }
+
+    async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {
+        let (parts, wanted) = (self.clone(), id.clone());
+        let act = async move {
+            parts.process.scene.before_hide(&parts.host, &wanted);
+            parts.dpu.emulation.hide(&wanted, kind).await?;
+            parts.host.asked_to_leave();
+            Ok(())
+        };
+        self.process.effect(&self.what("hide", id), act, lost, busy).await
+    }
+
+    async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError> {
+        let (dpu, wanted) = (self.dpu.clone(), id.clone());
+        let act = async move { dpu.emulation.resize_disk(&wanted, size_bytes).await };
+        self.process.effect(&self.what("resize_disk", id), act, lost, busy).await
+    }
+}
+
+#[async_trait]
+impl VolumeConnector for Parts {
+    fn driver(&self) -> &str {
+        self.dpu.volumes.driver()
+    }
+
+    fn fence(&self) -> Fence {
+        self.dpu.volumes.fence()
+    }
+
+    fn identity(&self, id: &ExposureId) -> String {
+        self.dpu.volumes.identity(id)
+    }
+
+    async fn connect(&self, id: &ExposureId, volume: &Volume) -> Result<Connection, PortError> {
+        let (dpu, wanted, of) = (self.dpu.clone(), id.clone(), volume.clone());
+        let act = async move { dpu.volumes.connect(&wanted, &of).await };
+        self.process.effect(&self.what("connect", id), act, lost, busy).await
+    }
+
+    async fn list(&self) -> Result<Vec<Connection>, PortError> {
+        self.process.travel().await;
+        VolumeConnector::list(&self.dpu.volumes).await
+    }
+
+    async fn disconnect(&self, id: &ExposureId) -> Result<(), PortError> {
+        let (dpu, wanted) = (self.dpu.clone(), id.clone());
+        let act = async move { dpu.volumes.disconnect(&wanted).await };
+        self.process.effect(&self.what("disconnect", id), act, lost, busy).await
+    }
+}
+
+#[async_trait]
+impl Switch for Parts {
+    async fn list(&self) -> Result<Vec<PortObserved>, PortError> {
+        self.process.travel().await;
+        Switch::list(&self.dpu.switch).await
+    }
+
+    async fn plug(&self, port: &SwitchPort) -> Result<(), PortError> {
+        let (dpu, wanted) = (self.dpu.clone(), port.clone());
+        let act = async move { dpu.switch.plug(&wanted).await };
+        self.process.effect(&self.what("plug", &port.id), act, lost, busy).await
+    }
+
+    async fn unplug(&self, id: &ExposureId) -> Result<(), PortError> {
+        let (dpu, wanted) = (self.dpu.clone(), id.clone());
+        let act = async move { dpu.switch.unplug(&wanted).await };
+        self.process.effect(&self.what("unplug", id), act, lost, busy).await
+    }
+
+    /// A guest that runs has spoken, and answers for any address that it is asked for.
+    async fn observe_guest(&self, port: &SwitchPort, addresses: &[IpAddr]) -> Result<GuestObserved, PortError> {
+        self.process.travel().await;
+        self.dpu.switch.observe_guest(port, addresses).await?;
+        let (Some(since), true) = (self.host.guest_since(), self.dpu.emulation.devices().contains(&port.device)) else {
+            return Ok(GuestObserved::default());
+        };
+        let address = addresses.first().copied();
+        let answered_at = address.map(|_| controller::clock::now());
+        Ok(GuestObserved { first_packet_at: Some(since), answered_at, answered_address: address })
+    }
+}
