@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume)")
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__)")
         .message("spec is immutable but for size, grant and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
@@ -56,6 +56,7 @@ pub struct DiskAttachmentSpec {
     /// What an import reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportSource>,
+    /// What the host sees: an NVMe controller or a virtio block device.
     #[serde(default)]
     pub bus: DiskBus,
     /// The fixed slots keep a UEFI device path true; the rest is one pool.
@@ -65,6 +66,7 @@ pub struct DiskAttachmentSpec {
     pub serial: String,
     /// The namespace's UUID.
     pub uuid: String,
+    /// The host can read only.
     #[serde(default)]
     pub read_only: bool,
     /// What the host should see; only grows.
@@ -82,9 +84,12 @@ pub struct DiskAttachmentSpec {
 pub struct OwnerReference {
     /// BareMetalMachine, MachineImage or ClusterMachineImage.
     pub kind: String,
+    /// Its namespace. A ClusterMachineImage has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Its name.
     pub name: String,
+    /// Its UID: one that was made again under the same name is another owner.
     pub uid: String,
 }
 
@@ -112,7 +117,9 @@ pub struct VolumeSource {
     /// The CSI volume context.
     #[serde(default)]
     pub attributes: BTreeMap<String, String>,
+    /// The PersistentVolume.
     pub persistent_volume_name: String,
+    /// The PersistentVolumeClaim that the volume is bound to.
     pub claim: ClaimIdentity,
     #[serde(default)]
     pub connector: Connector,
@@ -120,8 +127,11 @@ pub struct VolumeSource {
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 pub struct ClaimIdentity {
+    /// Its namespace.
     pub namespace: String,
+    /// Its name.
     pub name: String,
+    /// Its UID.
     pub uid: String,
 }
 
@@ -135,6 +145,7 @@ pub enum Connector {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportSource {
+    /// http:// or https://, readable from the DPU.
     pub url: String,
     /// sha256:<hex> of what the URL answers.
     pub checksum: String,
@@ -146,9 +157,11 @@ pub struct Grant {
     pub epoch: u64,
 }
 
+/// What the DPU's agent says of the disk.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskAttachmentStatus {
+    /// Pending, Waiting (for a grant), Attaching, Attached, Detaching or Failed.
     #[serde(default)]
     pub phase: AttachPhase,
     /// Written before the first write can reach the storage.
@@ -160,8 +173,10 @@ pub struct DiskAttachmentStatus {
     /// What the host sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Quantity>,
+    /// The controller's serial number as the host sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// The namespace's identity as the host sees it, for example uuid.<uuid>.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wwid: Option<String>,
     /// Imports: bytes written, and whether all is verified and synced.
@@ -176,18 +191,23 @@ pub struct DiskAttachmentStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FenceIdentity {
+    /// The boot of the DPU that the identity was made on.
     #[serde(rename = "bootID")]
     pub boot_id: String,
     /// As the storage knows it.
     pub identity: String,
+    /// The epoch of the grant that it was made for.
     pub epoch: u64,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportStatus {
+    /// How far the import is, in bytes of the image.
     pub bytes_written: u64,
+    /// True: all is written, verified and synced.
     pub done: bool,
+    /// What was verified: sha256:<hex>.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
 }
@@ -207,38 +227,46 @@ pub struct ImportStatus {
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Machine", type_ = "string", json_path = ".spec.owner.name"),
     printcolumn(name = "Interface", type_ = "string", json_path = ".spec.interfaceName"),
-    printcolumn(name = "MAC", type_ = "string", json_path = ".spec.macAddress"),
+    printcolumn(name = "MAC", type_ = "string", json_path = ".spec.macAddress", priority = "1"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.interfaceName == oldSelf.interfaceName && self.vnicName == oldSelf.vnicName && self.vnicUID == oldSelf.vnicUID && self.macAddress == oldSelf.macAddress && self.functionKind == oldSelf.functionKind")
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.interfaceName == oldSelf.interfaceName && self.vnicName == oldSelf.vnicName && self.vnicUID == oldSelf.vnicUID && self.macAddress == oldSelf.macAddress && self.functionKind == oldSelf.functionKind && self.logicalPort == oldSelf.logicalPort && self.addresses == oldSelf.addresses && self.mtu == oldSelf.mtu")
         .message("spec is immutable but for grant and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once")
 )]
 pub struct NicAttachmentSpec {
+    /// Who asked for it: the machine.
     pub owner: OwnerReference,
+    /// The Dpu that presents it.
     pub dpu_name: String,
+    /// The interface's name in the machine.
     pub interface_name: String,
     /// The VNic (in the owner's namespace).
     pub vnic_name: String,
+    /// The VNic's UID.
     #[serde(rename = "vnicUID")]
     pub vnic_uid: String,
     /// What the logical network knows the port by.
     pub logical_port: String,
+    /// The MAC address that the host sees, lower case with colons.
     pub mac_address: String,
     /// The guest's addresses, which the agent asks for to see the guest answer.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// What is shown to the host: a fixed or a hot-plugged physical function, a virtual function or a sub-function.
     #[serde(default)]
     pub function_kind: FunctionKind,
     /// The maximum transmission unit in bytes.
     pub mtu: u16,
+    /// Set once, by the holder of the leader lease, after the VNic names this attachment as its holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
+    /// Set once: the agent may take the NIC away from the host.
     #[serde(default)]
     pub release: bool,
 }
@@ -252,18 +280,23 @@ pub enum FunctionKind {
     SF,
 }
 
+/// What the DPU's agent says of the NIC.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NicAttachmentStatus {
+    /// Pending, Waiting (for a grant), Attaching, Attached, Detaching or Failed.
     #[serde(default)]
     pub phase: AttachPhase,
+    /// Written before the port is plugged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<FenceIdentity>,
+    /// The boot of the DPU on which the host can see the NIC.
     #[serde(rename = "exposedBootID", default, skip_serializing_if = "Option::is_none")]
     pub exposed_boot_id: Option<String>,
     /// The network device on the DPU that stands for the host's function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub representor: Option<String>,
+    /// What the DPU sees of the guest since the host last started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestStatus>,
     /// Connected, Exposed.
@@ -276,10 +309,13 @@ pub struct NicAttachmentStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestStatus {
+    /// When the first packet of the guest was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_packet_at: Option<MicroTime>,
+    /// When the guest last began to answer for one of its addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_at: Option<MicroTime>,
+    /// The address that it answered for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_address: Option<String>,
 }

@@ -82,6 +82,7 @@ pub struct ConfirmedDown {
     pub boot_id: String,
 }
 
+/// What the DPU's agent says of it; `namespace` and some conditions are the controller's.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DpuStatus {
@@ -94,8 +95,10 @@ pub struct DpuStatus {
     /// Changes with every boot of the DPU.
     #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
+    /// The version of the DPU's agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
+    /// How much the DPU can present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<DpuCapacity>,
     /// Capacity less what is presented now.
@@ -128,7 +131,9 @@ pub enum DpuType {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DpuCapacity {
+    /// How many disks.
     pub disks: u32,
+    /// How many NICs.
     pub nics: u32,
     /// One pool for disks and NICs.
     pub hot_plug_ports: u32,
@@ -168,6 +173,7 @@ pub struct HardwarePolicySpec {
     /// The namespaces whose machines may claim it; empty selector: all namespaces.
     #[serde(default)]
     pub claim_namespaces: LabelSelector,
+    /// What is done to the Hardware when its machine gives it back.
     #[serde(default)]
     pub release_policy: ReleasePolicy,
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
     derive = "Default",
     doc = "Who may write one volume, cluster-wide.",
     crates(kube_core = "::kube_core"),
-    printcolumn(name = "Driver", type_ = "string", json_path = ".spec.driver"),
+    printcolumn(name = "Driver", type_ = "string", json_path = ".spec.driver", priority = "1"),
     printcolumn(name = "Dpu", type_ = "string", json_path = ".spec.holder.dpuName"),
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".spec.epoch"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -53,21 +53,29 @@ pub struct VolumeHoldSpec {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
+    /// The UID of the attachment that holds.
     #[serde(rename = "attachmentUID")]
     pub attachment_uid: String,
+    /// The attachment's namespace: that of its DPU.
     pub attachment_namespace: String,
+    /// The attachment's name.
     pub attachment_name: String,
+    /// The UID of the Dpu that presents it.
     #[serde(rename = "dpuUID")]
     pub dpu_uid: String,
+    /// The name of that Dpu.
     pub dpu_name: String,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FenceRecord {
+    /// The UID of the attachment that held.
     #[serde(rename = "attachmentUID")]
     pub attachment_uid: String,
+    /// The epoch of its grant.
     pub epoch: u64,
+    /// The UID of the Dpu that presented it.
     #[serde(rename = "dpuUID")]
     pub dpu_uid: String,
     /// The boot of the DPU that the proof is about.
@@ -75,6 +83,7 @@ pub struct FenceRecord {
     pub boot_id: Option<String>,
     /// DpuPoweredOff, HostPoweredOff or ConfirmedDown (fencing.md, steps 12 and 13).
     pub proof: FenceProof,
+    /// When the proof was taken.
     pub at: Time,
 }
 

@@ -97,6 +97,7 @@ pub struct ImageImport {
     validation = Rule::new("!has(self.upload)").message("source.upload is not served yet: write http, persistentVolumeClaim or snapshot")
 )]
 pub struct ImageSource {
+    /// A web server from which an agent reads the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSource>,
     /// A claim in this namespace that holds the image; a snapshot of it is made.
@@ -135,9 +136,11 @@ pub enum ImageFormat {
     Qcow2,
 }
 
+/// What is observed of the image.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineImageStatus {
+    /// The generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready, once clones can be made.
@@ -147,6 +150,7 @@ pub struct MachineImageStatus {
     /// The VolumeSnapshot that clones start from (for a cluster image: in the controller's namespace).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_name: Option<String>,
+    /// The namespace of that VolumeSnapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_namespace: Option<String>,
     /// The size that a clone has at least.

@@ -313,8 +313,8 @@ pub enum ImageKind {
     validation = Rule::new("!has(self.securityGroups) || self.securityGroups.size() == 0")
         .message("interfaces[].securityGroups is not served yet: leave it out"),
     validation = Rule::new("!has(self.bootOrder)").message("interfaces[].bootOrder is not served yet: leave it out"),
-    validation = Rule::new("has(self.subnet) == has(oldSelf.subnet) && (!has(self.subnet) || (self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses)) && has(self.vnic) == has(oldSelf.vnic) && (!has(self.vnic) || self.vnic == oldSelf.vnic)")
-        .message("interfaces[].subnet, addresses and vnic are immutable while the interface is in the list: take it out, then add it again")
+    validation = Rule::new("has(self.subnet) == has(oldSelf.subnet) && (!has(self.subnet) || (self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress))) && has(self.vnic) == has(oldSelf.vnic) && (!has(self.vnic) || self.vnic == oldSelf.vnic)")
+        .message("interfaces[].subnet, addresses, macAddress and vnic are immutable while the interface is in the list: take it out, then add it again")
 )]
 pub struct Interface {
     /// Unique in the machine; the guest's name for it where network-config can set it.
@@ -426,9 +426,11 @@ pub struct BareMetalMachineStatus {
     /// The machine's addresses.
     #[serde(default)]
     pub addresses: Vec<MachineAddress>,
+    /// Each disk of the spec, and those that are still being taken away.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Vec<DiskStatus>,
+    /// Each interface of the spec, and those that are still being taken away.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub interfaces: Vec<InterfaceStatus>,
@@ -466,9 +468,10 @@ pub struct PowerStatus {
     pub state: String,
     /// Since when it was seen so.
     pub observed_at: MicroTime,
-    /// The last power action that was sent, and when; a new one is not sent before a reading that is younger.
+    /// The last power action that was sent; a new one is not sent before a reading that is younger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_action: Option<String>,
+    /// When it was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_action_at: Option<MicroTime>,
     /// The boot of the DPU on which the host was last started with everything presented.
@@ -478,7 +481,9 @@ pub struct PowerStatus {
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 pub struct MachineAddress {
+    /// The interface's name in the spec.
     pub interface: String,
+    /// The address, without a prefix length.
     pub address: String,
 }
 
@@ -501,9 +506,12 @@ pub enum AttachPhase {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskStatus {
+    /// The disk's name in the spec.
     pub name: String,
+    /// The PersistentVolumeClaim behind the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
+    /// The Dpu that presents the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dpu_name: Option<String>,
     /// The controller's serial number as the guest sees it.
@@ -515,6 +523,7 @@ pub struct DiskStatus {
     /// What the host sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Quantity>,
+    /// Pending, Waiting (for a grant), Attaching, Attached, Detaching or Failed.
     #[serde(default)]
     pub phase: AttachPhase,
 }
@@ -522,13 +531,18 @@ pub struct DiskStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceStatus {
+    /// The interface's name in the spec.
     pub name: String,
+    /// The VNic behind the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic_name: Option<String>,
+    /// The Dpu that presents the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dpu_name: Option<String>,
+    /// The MAC address that the guest sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
+    /// Pending, Waiting (for a grant), Attaching, Attached, Detaching or Failed.
     #[serde(default)]
     pub phase: AttachPhase,
 }
@@ -538,8 +552,10 @@ pub struct InterfaceStatus {
 pub struct TimelineEntry {
     /// A condition type, or PowerOnSent, FirstPacket.
     pub step: String,
+    /// When the step began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
+    /// When the step was done. Left out: not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
 }

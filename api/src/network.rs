@@ -84,9 +84,11 @@ pub struct VNicSpec {
     pub security_groups: Option<Vec<String>>,
 }
 
+/// What is observed of the VNic, and who may use it.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VNicStatus {
+    /// The MAC address in use: that of the spec, or one made from the UID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
     /// The attachment that may use this VNic now; changes by compare-and-swap only, as a VolumeHold does.
@@ -95,6 +97,7 @@ pub struct VNicStatus {
     /// The grant that the holder has; its epoch only grows.
     #[serde(default)]
     pub grant: Grant,
+    /// Nothing is written here yet.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod dpu;
+pub mod explain;
 pub mod exposure;
 pub mod host;
 pub mod image;

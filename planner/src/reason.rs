@@ -3,6 +3,7 @@
 //! A variant's name is the reason of a condition, the label of a metric and what `bmctl explain` looks up; its message is
 //! for people and names the object; its next step, where a person can do something, is a command.
 
+use serde::Serialize;
 use std::fmt;
 
 macro_rules! reasons {
@@ -81,7 +82,7 @@ reasons! {
         NoPolicy { hardware: String, namespace: String } "no HardwarePolicy lets namespace '{namespace}' claim Hardware '{hardware}'", next "kubectl get hardwarepolicies -A";
         NoHardwareFits { summary: String } "no Hardware fits: {summary}", next "kubectl get hardware -A --show-labels";
         HardwareHasNoBmc { hardware: String } "Hardware '{hardware}' has no spec.bmcRef to a bmc.tinkerbell.org Machine";
-        HardwareHasNoDpu { hardware: String } "no Dpu has spec.hardwareRef.name: {hardware}", next "kubectl patch dpu NAME --type merge -p '{{\"spec\":{{\"hardwareRef\":{{\"name\":\"{hardware}\"}}}}}}'";
+        HardwareHasNoDpu { hardware: String } "no Dpu has spec.hardwareRef.name: {hardware}", next "kubectl patch dpu NODE --type merge -p '{{\"spec\":{{\"hardwareRef\":{{\"name\":\"{hardware}\"}}}}}}'";
         DpuNotApproved { dpu: String } "Dpu '{dpu}' is not approved", next "kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"approved\":true}}}}'";
         DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance and takes no new machine";
         DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' cannot present this machine: {message}";
@@ -162,7 +163,7 @@ impl Reason {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ReasonKind {
     Waiting,
     Blocked,
@@ -175,6 +176,35 @@ pub fn kind_of(name: &str) -> Option<ReasonKind> {
         .into_iter()
         .find(|(_, names)| names.contains(&name))
         .map(|(kind, _)| kind)
+}
+
+/// The next step of a reason of which a condition keeps the name and the message: the message is what its fields are
+/// read back from.
+pub fn next_of(name: &str, message: &str) -> Option<String> {
+    let (_, template, next) =
+        [Waiting::TABLE, Blocked::TABLE, Failed::TABLE].into_iter().flatten().find(|(known, _, _)| *known == name)?;
+    if next.is_empty() {
+        return None;
+    }
+    let mut text = (*next).to_owned();
+    for (field, value) in fields(template, message)? {
+        text = text.replace(&format!("{{{field}}}"), value);
+    }
+    Some(text.replace("{{", "{").replace("}}", "}"))
+}
+
+/// What stands in the message where the template has its fields; `None` if it was not made from this template.
+fn fields<'a>(template: &'a str, message: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+    let mut found = Vec::new();
+    let (literal, mut template) = template.split_once('{').unwrap_or((template, ""));
+    let mut rest = message.strip_prefix(literal)?;
+    while let Some((field, behind)) = template.split_once('}') {
+        let (literal, after) = behind.split_once('{').unwrap_or((behind, ""));
+        let (value, left) = if literal.is_empty() { (rest, "") } else { rest.split_once(literal)? };
+        found.push((field, value));
+        (rest, template) = (left, after);
+    }
+    Some(found)
 }
 
 impl From<Waiting> for Reason {
@@ -198,5 +228,36 @@ impl From<Failed> for Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name(), self.message())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_next_step_is_read_back_from_the_message() {
+        let quoted = |text: &str| text.to_owned();
+        let reasons: [Reason; 4] = [
+            Waiting::DpuNotReady { dpu: quoted("dpu-1"), message: quoted("it's: so") }.into(),
+            Waiting::NoFreeHardware { summary: quoted("2 taken") }.into(),
+            Blocked::HardwareHasNoDpu { hardware: quoted("rack1-u07") }.into(),
+            Failed::SnapshotFailed { snapshot: quoted("golden"), message: String::new() }.into(),
+        ];
+        for reason in reasons {
+            assert!(reason.next().is_some(), "{reason}");
+            assert_eq!(next_of(reason.name(), &reason.message()), reason.next(), "{reason}");
+        }
+        assert_eq!(next_of("NoSuchReason", ""), None);
+    }
+
+    #[test]
+    fn every_field_of_a_next_step_is_in_its_message() {
+        for (name, message, next) in [Waiting::TABLE, Blocked::TABLE, Failed::TABLE].into_iter().flatten() {
+            let next = next.replace("{{", "").replace("}}", "");
+            for (field, _) in next.split('{').skip(1).filter_map(|part| part.split_once('}')) {
+                assert!(message.contains(&format!("{{{field}}}")), "{name}: {field} is not in the message");
+            }
+        }
     }
 }
