@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 pub(super) fn page() -> Page {
     let mut text =
-        "The reason of a condition that is not true, what `bmctl explain` prints, and the label of a metric. \
+        "The reason of a condition that is not true; `bmctl explain` prints it with its message. \
         A word in braces stands for a value.\n"
             .to_owned();
     section(&mut text, "Waiting", "Something else is under way; it goes on by itself.", Waiting::TABLE);
