@@ -13,6 +13,8 @@ use tokio::time::MissedTickBehavior;
 
 const NAME: &str = "agent";
 const EVERY: Duration = Duration::from_secs(1);
+/// Shorter than for other calls: a lost request must not make us look dead.
+const LIMIT: Duration = Duration::from_secs(3);
 /// The controller counts five seconds of an unchanged renewTime as silence.
 const DURATION_SECONDS: i32 = 5;
 
@@ -24,7 +26,9 @@ pub async fn beat(cluster: &Cluster, holder: &str, refused: &Notify) {
     let mut failing = false;
     loop {
         tick.tick().await;
-        match renew(&leases, holder).await {
+        let renewed = tokio::time::timeout(LIMIT, renew(&leases, holder)).await;
+        let late = |_| Err(PortError::new(ErrorClass::Unreachable, "Lease agent: no answer from the API server"));
+        match renewed.unwrap_or_else(late) {
             Ok(()) => {
                 if std::mem::take(&mut failing) {
                     tracing::info!("the Lease is renewed again");

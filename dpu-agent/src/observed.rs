@@ -68,6 +68,7 @@ impl Last {
             }),
             imports: actor.imports.running(),
             guests,
+            hidden_at: BTreeMap::new(),
             failures: BTreeMap::new(),
         }
     }

@@ -8,6 +8,7 @@ use crate::serve::View;
 use crate::watch::Desired;
 use crate::{dpu_status, status};
 use futures::future::join_all;
+use jiff::Timestamp;
 use kube::api::ListParams;
 use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, plan};
 use planner::seen::Seen;
@@ -34,6 +35,7 @@ pub struct Reconciler {
     guests: Guests,
     last: Last,
     failures: BTreeMap<String, Failure>,
+    hidden_at: BTreeMap<String, Timestamp>,
     capabilities: Option<EmulationCapabilities>,
     /// A quorum list failed: not before this.
     list_after: Option<Instant>,
@@ -54,6 +56,7 @@ impl Reconciler {
             guests: Guests::default(),
             last: Last::default(),
             failures: BTreeMap::new(),
+            hidden_at: BTreeMap::new(),
             capabilities: None,
             list_after: None,
         }
@@ -81,6 +84,9 @@ impl Reconciler {
             self.collect_imports().await;
             let mut observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await;
             observed.failures = self.failures.clone();
+            let shown = observed.exposures.last().map(Vec::as_slice).unwrap_or_default();
+            self.hidden_at.retain(|uid, _| shown.iter().any(|exposure| exposure.id.uid == *uid));
+            observed.hidden_at = self.hidden_at.clone();
             // After the gathering: what it knows of the API server came through this session.
             let cluster = self.joined.borrow().clone();
             let desired = self.desired.clone();
@@ -165,6 +171,9 @@ impl Reconciler {
 
     fn note(&mut self, step: &Step, result: Result<(), PortError>) {
         let Err(error) = result else {
+            if matches!(step, Step::Hide { .. }) {
+                self.hidden_at.insert(step.uid().to_owned(), crate::clock::now());
+            }
             // That an import was started is no success yet.
             let is_start = matches!(step, Step::StartImport { .. });
             if !is_start && self.failures.get(step.uid()).is_some_and(|failure| failure.step == *step) {

@@ -1,11 +1,13 @@
 //! Everything that a plan rests on.
 
 use super::{Attachment, Function, Key, Step};
-use crate::exposure::{Exposure, ExposureId};
+use crate::exposure::{Exposure, ExposureId, Presence};
 use crate::seen::Seen;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(10);
 
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
@@ -26,6 +28,8 @@ pub struct Observed {
     pub seeds: BTreeSet<String>,
     /// The imports that run, by UID.
     pub imports: BTreeMap<String, ImportRun>,
+    /// When this life of the agent last asked the host to let go of a function, by UID.
+    pub hidden_at: BTreeMap<String, Timestamp>,
     /// What the guests behind our NICs were seen to do, by UID.
     pub guests: BTreeMap<String, Guest>,
     /// The last failed step, by UID.
@@ -108,6 +112,16 @@ impl Observed {
 
     pub(super) fn exposures_of(&self, uid: &str) -> impl Iterator<Item = &Exposure> {
         self.exposures.last().into_iter().flatten().filter(move |e| e.id.uid == uid)
+    }
+
+    /// What to hide of these: not asked to leave yet, or so long ago that the host may have missed it. A guest without
+    /// a driver for it (firmware, an early boot) drops the request.
+    pub(super) fn to_hide<'a>(&self, mut shown: impl Iterator<Item = &'a Exposure>) -> Option<&'a Exposure> {
+        shown.find(|exposure| {
+            let asked = self.hidden_at.get(&exposure.id.uid);
+            exposure.presence != Presence::Leaving
+                || asked.is_none_or(|at| self.now.duration_since(*at) >= ASK_AGAIN_AFTER)
+        })
     }
 
     pub(super) fn connection(&self, driver: &str, id: &ExposureId) -> Option<&Connected> {

@@ -3,7 +3,7 @@
 //! An attachment that is being deleted is not looked at here: with `release` it is taken away, without it stays.
 
 use super::{Attachment, Observed, Step};
-use crate::exposure::{ExposureId, Presence};
+use crate::exposure::ExposureId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// At most one step per UID. The caller takes them only if the list was read in this round.
@@ -30,9 +30,10 @@ pub(super) fn strays(observed: &Observed, attachments: &[Attachment]) -> Vec<Ste
 
 /// The next step to be rid of it, in the order of a release; `None` while the host or a reading is waited for.
 fn remove(observed: &Observed, uid: &str, explained: &impl Fn(&ExposureId) -> bool) -> Option<Step> {
-    let mut exposed = observed.exposures.fresh()?.iter().filter(|e| e.id.uid == uid && !explained(&e.id)).peekable();
-    if exposed.peek().is_some() {
-        let shown = exposed.find(|e| e.presence != Presence::Leaving)?;
+    let exposed = observed.exposures.fresh()?.iter().filter(|e| e.id.uid == uid && !explained(&e.id));
+    let exposed: Vec<_> = exposed.collect();
+    if !exposed.is_empty() {
+        let shown = observed.to_hide(exposed.into_iter())?;
         return Some(Step::Hide { id: shown.id.clone(), kind: shown.kind });
     }
     if observed.imports.contains_key(uid)

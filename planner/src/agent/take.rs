@@ -1,14 +1,13 @@
 //! Taking a released attachment away: hide from the host, wait until it let go, disconnect, report.
 
 use super::{Attachment, Function, Observed, Stage, Step, Stuck, Waiting};
-use crate::exposure::Presence;
 
 pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
     let uid = &attachment.key.uid;
     if observed.exposures.fresh().is_none() {
         return Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"));
     }
-    if let Some(shown) = observed.exposures_of(uid).find(|e| e.presence != Presence::Leaving) {
+    if let Some(shown) = observed.to_hide(observed.exposures_of(uid)) {
         return Stage::Act(Step::Hide { id: shown.id.clone(), kind: shown.kind });
     }
     if observed.exposures_of(uid).next().is_some() {

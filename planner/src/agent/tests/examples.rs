@@ -258,6 +258,21 @@ fn a_nic_keeps_what_was_seen_of_its_guest_over_a_restart() {
 }
 
 #[test]
+fn a_host_that_missed_the_request_is_asked_again() {
+    let mut world = granted(0);
+    steps(&mut world);
+    let a = world.attachments.get_mut("a").expect("there");
+    (a.deleting, a.release) = (true, true);
+    world.sync();
+    world.round(None);
+    assert_eq!(reason(&only(&world)), Some(Why::Waiting(Waiting::HostLettingGo)));
+    world.now += SignedDuration::from_secs(10);
+    assert_eq!(only(&world).step.map(|step| step.kind()), Some(StepKind::Hide));
+    world.round(None);
+    assert_eq!(only(&world).step, None);
+}
+
+#[test]
 fn polls_only_while_something_moves() {
     let mut world = granted(0);
     steps(&mut world);

@@ -28,6 +28,7 @@ pub struct World {
     pub seeds: std::collections::BTreeSet<String>,
     pub imports: BTreeMap<String, ImportRun>,
     pub failures: BTreeMap<String, Failure>,
+    pub hidden_at: BTreeMap<String, Timestamp>,
     pub finished: Vec<String>,
     /// The volumes' present size.
     pub volume_bytes: u64,
@@ -123,6 +124,7 @@ impl World {
             seeds: self.seeds.clone(),
             imports: self.imports.clone(),
             guests: BTreeMap::new(),
+            hidden_at: self.hidden_at.clone(),
             failures: self.failures.clone(),
         }
     }
@@ -188,6 +190,7 @@ impl World {
         self.watched = None;
         self.imports.clear();
         self.failures.clear();
+        self.hidden_at.clear();
     }
 
     /// `kept`: the emulator kept its functions, as a virtual server on standby power does.
@@ -307,6 +310,7 @@ impl World {
                 Self::needs(self.emulation_down)?;
                 let shown = self.exposures.iter_mut().filter(|e| e.id == *id);
                 shown.for_each(|e| e.presence = Presence::Leaving);
+                self.hidden_at.insert(id.uid.clone(), self.now);
             }
             Step::Unplug { id } => self.ports.retain(|p| p.id != *id),
             Step::Disconnect { id, .. } => {
