@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`site`] | a sandbox with Metalplane installed by helm, its inventory and golden images |
 //! | [`guest`] | a guest seen from its serial console |
+//! | [`sim`] | the controller and the agent in simulated time, without a sandbox |
 //! | [`demo`] | `make demo`: one machine from `kubectl apply` to deletion, live |
 
 pub mod demo;
 pub mod guest;
+pub mod sim;
 pub mod site;

@@ -137,7 +137,7 @@ impl VolumeConnector for Parts {
     }
 
     fn fence(&self) -> Fence {
-        self.dpu.volumes.fence()
+        VolumeConnector::fence(&self.dpu.volumes)
     }
 
     fn identity(&self, id: &ExposureId) -> String {

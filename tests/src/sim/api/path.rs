@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// One collection or one object in it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     /// `PLURAL`, or `GROUP/PLURAL` outside the core group.
     pub resource: String,

@@ -158,7 +158,8 @@ impl Watch {
         let server = self.server.clone();
         let store = server.store();
         let manners = self.manners();
-        for event in store.log[self.seen..].iter().filter(|event| self.is_mine(event)) {
+        let mine: Vec<&Event> = store.log[self.seen..].iter().filter(|event| self.is_mine(event)).collect();
+        for event in mine {
             if manners == Manners::Gone && self.left == 0 {
                 let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                     "code": 410, "reason": "Expired", "message": "too old resource version"});

@@ -1,0 +1,196 @@
+//! What a machine goes through, from its creation to nothing left.
+
+use super::simulation::{Simulation, USER};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const MACHINES: &str = "metalplane.io/baremetalmachines";
+
+pub fn machine(name: &str, host_number: u8) -> Value {
+    json!({
+        "apiVersion": "metalplane.io/v1alpha1", "kind": "BareMetalMachine", "metadata": {"name": name},
+        "spec": {
+            "runStrategy": "Always",
+            "disks": [{"name": "root", "bootOrder": 1, "bus": "NVMe", "source": {"image": {"kind": "MachineImage", "name": "debian"}}}],
+            "interfaces": [{"name": "eth0", "subnet": "blue", "addresses": [format!("10.20.0.{host_number}")]}],
+            "cloudInit": {"userData": "#cloud-config\n{}\n"},
+            "terminationGracePeriodSeconds": 30,
+        },
+    })
+}
+
+fn blank(name: &str) -> Value {
+    json!({"name": name, "bus": "VirtioBlk", "size": "1Gi", "source": {"blank": {}}})
+}
+
+fn condition<'a>(machine: &'a Value, type_: &str) -> &'a str {
+    let all = machine["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter().find(|c| c["type"] == type_).and_then(|c| c["status"].as_str()).unwrap_or_default()
+}
+
+fn is_current(machine: &Value) -> bool {
+    machine["metadata"]["generation"] == machine["status"]["observedGeneration"]
+}
+
+pub fn runs(s: &Simulation, name: &str) -> bool {
+    s.machine(name).is_some_and(|machine| {
+        is_current(&machine)
+            && machine["status"]["state"] == "Running"
+            && condition(&machine, "Ready") == "True"
+            && condition(&machine, "GuestReachable") == "True"
+    })
+}
+
+fn has(s: &Simulation, kind: &str, part: &str, name: &str, there: bool) -> bool {
+    let field = if kind == "diskattachments" { "diskName" } else { "interfaceName" };
+    let all = s.scene.server.list(&format!("metalplane.io/{kind}"));
+    all.iter().any(|a| a["spec"]["owner"]["name"] == name && a["spec"][field] == part) == there
+}
+
+pub async fn create(s: &Simulation, name: &str, number: u8) -> Result<(), String> {
+    s.create(MACHINES, USER, machine(name, number));
+    s.until("the machine runs", |s| runs(s, name)).await
+}
+
+pub async fn plug(s: &Simulation, name: &str) -> Result<(), String> {
+    s.change(MACHINES, USER, name, |machine| {
+        machine["spec"]["disks"].as_array_mut().expect("a list").push(blank("data"));
+        let eth1 = json!({"name": "eth1", "subnet": "blue", "addresses": ["10.20.0.201"]});
+        machine["spec"]["interfaces"].as_array_mut().expect("a list").push(eth1);
+    });
+    s.until("disk and NIC are plugged", |s| {
+        let attached = |list: &str| {
+            let machine = s.machine(name).unwrap_or_default();
+            let rows = machine["status"][list].as_array().cloned().unwrap_or_default();
+            rows.len() == 2 && rows.iter().all(|row| row["phase"] == "Attached")
+        };
+        runs(s, name) && attached("disks") && attached("interfaces")
+    })
+    .await
+}
+
+pub async fn expand(s: &Simulation, name: &str) -> Result<(), String> {
+    s.change(MACHINES, USER, name, |machine| machine["spec"]["disks"][1]["size"] = json!("2Gi"));
+    s.until("the disk has grown", |s| {
+        let machine = s.machine(name).unwrap_or_default();
+        let rows = machine["status"]["disks"].as_array().cloned().unwrap_or_default();
+        runs(s, name) && rows.iter().any(|row| row["name"] == "data" && row["capacity"] == "2Gi")
+    })
+    .await
+}
+
+pub async fn unplug(s: &Simulation, name: &str) -> Result<(), String> {
+    s.change(MACHINES, USER, name, |machine| {
+        machine["spec"]["disks"].as_array_mut().expect("a list").truncate(1);
+        machine["spec"]["interfaces"].as_array_mut().expect("a list").truncate(1);
+    });
+    s.until("disk and NIC are unplugged", |s| {
+        let gone = has(s, "diskattachments", "data", name, false) && has(s, "nicattachments", "eth1", name, false);
+        gone && runs(s, name) && is_let_go(s, &format!("{name}-data"))
+    })
+    .await?;
+    // A disk that was taken out of the list is kept: its claim is the user's to delete.
+    s.delete("persistentvolumeclaims", USER, &format!("{name}-data"));
+    s.until("the volume is gone", |s| s.scene.server.list("persistentvolumes").len() == 1).await
+}
+
+fn is_let_go(s: &Simulation, claim: &str) -> bool {
+    let claim = s.scene.server.get("persistentvolumeclaims", USER, claim);
+    claim.is_none_or(|claim| claim["metadata"].get("finalizers").is_none())
+}
+
+pub async fn stop(s: &Simulation, name: &str) -> Result<(), String> {
+    s.change(MACHINES, USER, name, |machine| machine["spec"]["runStrategy"] = json!("Halted"));
+    s.until("the machine is stopped", |s| {
+        s.machine(name).is_some_and(|m| is_current(&m) && m["status"]["state"] == "Stopped")
+    })
+    .await
+}
+
+pub async fn start(s: &Simulation, name: &str) -> Result<(), String> {
+    s.change(MACHINES, USER, name, |machine| machine["spec"]["runStrategy"] = json!("Always"));
+    s.until("the machine runs again", |s| runs(s, name)).await
+}
+
+/// Nothing of any machine is left, but what users made.
+pub fn is_clean(s: &Simulation) -> bool {
+    let left = |kind: &str| s.scene.server.list(kind).len();
+    let none = [
+        "metalplane.io/baremetalmachines",
+        "metalplane.io/diskattachments",
+        "metalplane.io/nicattachments",
+        "metalplane.io/volumeholds",
+        "metalplane.io/vnics",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "storage.k8s.io/volumeattachments",
+    ];
+    let free = |hardware: &Value| hardware["metadata"].get("annotations").is_none();
+    none.iter().all(|kind| left(kind) == 0)
+        && s.scene.server.list("tinkerbell.org/hardware").iter().all(|hardware| free(hardware))
+        && s.scene.hosts.iter().all(|host| host.dpu().exposures().is_empty())
+}
+
+pub async fn delete(s: &Simulation, name: &str) -> Result<(), String> {
+    if s.machine(name).is_some() {
+        s.delete(MACHINES, USER, name);
+    }
+    s.until("nothing is left", is_clean).await
+}
+
+/// The states in which a run is compared with the reference.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Record {
+    pub states: Vec<(&'static str, BTreeMap<String, Value>)>,
+    pub power: Vec<planner::host::PowerAction>,
+}
+
+/// All of it.
+pub async fn whole(s: &Simulation) -> Result<Record, String> {
+    let mut record = Record::default();
+    create(s, "bm-01", 7).await?;
+    record.states.push(("created", settled(s).await));
+    plug(s, "bm-01").await?;
+    record.states.push(("plugged", settled(s).await));
+    expand(s, "bm-01").await?;
+    unplug(s, "bm-01").await?;
+    record.states.push(("unplugged", settled(s).await));
+    stop(s, "bm-01").await?;
+    record.states.push(("stopped", settled(s).await));
+    start(s, "bm-01").await?;
+    record.states.push(("started", settled(s).await));
+    delete(s, "bm-01").await?;
+    record.states.push(("deleted", settled(s).await));
+    record.power = s.scene.hosts.iter().flat_map(|host| host.actions()).collect();
+    Ok(record)
+}
+
+/// What still comes is awaited: processes that were away are back, statuses are written.
+pub async fn settled(s: &Simulation) -> BTreeMap<String, Value> {
+    let mut before = s.state();
+    for _ in 0..20 {
+        tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+        let now = s.state();
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    before
+}
+
+/// The first difference, in words; `None`: equal.
+pub fn difference(reference: &Record, run: &Record) -> Option<String> {
+    for ((stage, expected), (_, found)) in reference.states.iter().zip(&run.states) {
+        let keys: std::collections::BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
+        for key in keys {
+            let (expected, found) = (expected.get(key), found.get(key));
+            if expected != found {
+                let word = |value: Option<&Value>| value.map_or("nothing".to_owned(), Value::to_string);
+                return Some(format!("{stage}: {key}\n  expected {}\n  found    {}", word(expected), word(found)));
+            }
+        }
+    }
+    (run.power.len() > reference.power.len())
+        .then(|| format!("power actions: expected {:?}, found {:?}", reference.power, run.power))
+}

@@ -1,0 +1,29 @@
+//! The simulation: the real controller and the real agent over an API server, storage, BMCs and DPUs in this process, on
+//! a paused clock. Seeded: the same seed gives the same faults, and nearly the same order of events.
+//!
+//! | file | what |
+//! |---|---|
+//! | `api/` | an API server in memory under `kube::Client` |
+//! | `storage.rs` | the actor that stands for the storage system and its sidecars |
+//! | `host.rs` | a server with its BMC and its DPU |
+//! | `parts.rs` | the ports as a process reaches them |
+//! | `process.rs`, `faults.rs` | lives of controllers and agents, and what goes wrong with their effects |
+//! | `scene.rs` | all of it together, and the invariants |
+//! | `simulation.rs` | starts processes, changes objects, waits, compares |
+//! | `life.rs` | what a machine goes through |
+//!
+//! What a fault may never lead to is checked after every effect (`scene.rs`). What must come after a fault is judged by
+//! comparing with a run without one: same objects, same hosts, no more power actions.
+
+pub mod api;
+pub mod faults;
+pub mod host;
+pub mod life;
+mod parts;
+pub mod process;
+pub mod random;
+pub mod scene;
+pub mod simulation;
+mod storage;
+
+pub use simulation::Simulation;

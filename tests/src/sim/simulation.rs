@@ -1,0 +1,308 @@
+//! One run: starts the processes, changes objects as a user would, waits for what should come, and tells what is there.
+
+use super::api::path::Id;
+use super::api::service;
+use super::api::store::Part;
+use super::faults::{Plan, Who};
+use super::host::Host;
+use super::parts::{Bmcs, Parts};
+use super::process::Process;
+use super::scene::Scene;
+use super::storage;
+use clap::Parser;
+use controller::Settings;
+use dpu_agent::session::Access;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+pub const SYSTEM: &str = "metalplane-system";
+pub const INVENTORY: &str = "metalplane-inventory";
+pub const USER: &str = "team-a";
+/// After this much simulated time what has not come will not come.
+pub const PATIENCE: Duration = Duration::from_secs(900);
+const RESTART: Duration = Duration::from_secs(1);
+
+pub struct Simulation {
+    pub scene: Arc<Scene>,
+    tasks: Vec<JoinHandle<()>>,
+    agents: BTreeMap<String, Agent>,
+    _dir: tempfile::TempDir,
+}
+
+struct Agent {
+    supervisor: JoinHandle<()>,
+    current: Arc<std::sync::Mutex<Option<Arc<Process>>>>,
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        for task in self.tasks.iter().chain(self.agents.values().map(|agent| &agent.supervisor)) {
+            task.abort();
+        }
+    }
+}
+
+impl Simulation {
+    /// Hosts with their DPUs approved, one golden snapshot, one controller, and an agent on each DPU.
+    pub fn start(hosts: usize, seed: u64, plan: Plan) -> Self {
+        let memory = std::path::Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let dir = dir.expect("a folder for the agents' files");
+        let scene = Scene::new(hosts, seed, plan, dir.path());
+        let mut simulation = Self { scene: scene.clone(), tasks: Vec::new(), agents: BTreeMap::new(), _dir: dir };
+        simulation.furnish();
+        simulation.tasks.push(tokio::spawn(storage::run(scene.clone())));
+        simulation.start_controller("controller-1", SYSTEM);
+        for host in scene.hosts.clone() {
+            simulation.start_agent(&host);
+        }
+        simulation
+    }
+
+    fn furnish(&self) {
+        for name in [SYSTEM, INVENTORY, USER] {
+            self.create("namespaces", "", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        }
+        let policy = json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "HardwarePolicy",
+            "metadata": {"name": "default"}, "spec": {"releasePolicy": {"localDisks": "Keep"}}});
+        self.create("metalplane.io/hardwarepolicies", INVENTORY, policy);
+        for host in &self.scene.hosts {
+            self.rack(host);
+        }
+        self.create("snapshot.storage.k8s.io/volumesnapshots", USER, json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": {"name": "golden"}, "spec": {"source": {"volumeSnapshotContentName": "golden"}},
+        }));
+        self.create("metalplane.io/machineimages", USER, json!({
+            "apiVersion": "metalplane.io/v1alpha1", "kind": "MachineImage", "metadata": {"name": "debian"},
+            "spec": {"source": {"snapshot": {"name": "golden"}}, "storageClassName": "fast"},
+        }));
+        self.create("metalplane.io/subnets", USER, json!({
+            "apiVersion": "metalplane.io/v1alpha1", "kind": "Subnet", "metadata": {"name": "blue"},
+            "spec": {"cidr": "10.20.0.0/24", "gateway": "10.20.0.1"},
+        }));
+    }
+
+    fn rack(&self, host: &Host) {
+        use base64::Engine;
+        let name = &host.name;
+        let secret = base64::engine::general_purpose::STANDARD.encode("secret");
+        self.create("secrets", INVENTORY, json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name}, "data": {"username": secret, "password": secret}}));
+        self.create("bmc.tinkerbell.org/machines", INVENTORY, json!({
+            "apiVersion": "bmc.tinkerbell.org/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+            "spec": {"connection": {"host": name, "port": 623, "insecureTLS": true,
+                "authSecretRef": {"name": name, "namespace": INVENTORY}}},
+        }));
+        self.create("tinkerbell.org/hardware", INVENTORY, json!({
+            "apiVersion": "tinkerbell.org/v1alpha1", "kind": "Hardware", "metadata": {"name": name},
+            "spec": {"bmcRef": {"apiGroup": "bmc.tinkerbell.org", "kind": "Machine", "name": name}},
+        }));
+        self.create("metalplane.io/dpus", "", json!({
+            "apiVersion": "metalplane.io/v1alpha1", "kind": "Dpu", "metadata": {"name": host.dpu_name},
+            "spec": {"hardwareRef": {"name": name}, "powerDomain": "Standby", "approved": true},
+        }));
+    }
+
+    /// `namespace`: where its Lease is; two controllers with different ones both lead.
+    pub fn start_controller(&mut self, name: &str, namespace: &str) {
+        let (scene, name) = (self.scene.clone(), name.to_owned());
+        let settings = Settings {
+            namespace: namespace.to_owned(),
+            inventory_namespace: INVENTORY.to_owned(),
+            identity: name.clone(),
+            concurrency: 16,
+            bmc_concurrency: 16,
+            http: None,
+        };
+        self.tasks.push(tokio::spawn(async move {
+            for life in 1.. {
+                let process = Process::new(&scene, Who::Controller, &format!("{name} life {life}"));
+                let client = service::client_of(&process);
+                let bmcs = Arc::new(Bmcs(process.clone()));
+                let run = Box::pin(controller::run(client, bmcs, settings.clone(), std::future::pending()));
+                tokio::select! {
+                    result = run => tracing::info!("{name} ended: {result:?}"),
+                    () = process.died() => tracing::info!("{name} died"),
+                }
+                process.die();
+                tokio::time::sleep(RESTART).await;
+            }
+        }));
+    }
+
+    fn start_agent(&mut self, host: &Arc<Host>) {
+        let current = Arc::new(std::sync::Mutex::new(None));
+        let supervisor = tokio::spawn(agent(self.scene.clone(), host.clone(), current.clone()));
+        self.agents.insert(host.dpu_name.clone(), Agent { supervisor, current });
+    }
+
+    /// The DPU starts anew, and its agent with it.
+    pub fn reboot_dpu(&mut self, host: &Arc<Host>) {
+        if let Some(agent) = self.agents.remove(&host.dpu_name) {
+            agent.supervisor.abort();
+            if let Some(process) = agent.current.lock().ok().and_then(|mut current| current.take()) {
+                process.die();
+            }
+        }
+        host.reboot_dpu();
+        self.start_agent(host);
+    }
+
+    pub fn create(&self, resource: &str, namespace: &str, object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let id = Id::new(resource, namespace, &name);
+        self.scene.server.write(|store| store.create(&id, object)).unwrap_or_else(|e| panic!("{id}: {}", e.message));
+    }
+
+    /// Changes what is there, as a user with the newest version would.
+    pub fn change(&self, resource: &str, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let id = Id::new(resource, namespace, name);
+        self.scene
+            .server
+            .write(|store| {
+                let mut object = Value::clone(&*store.get(&id)?);
+                change(&mut object);
+                store.update(&id, Part::Main, object)
+            })
+            .unwrap_or_else(|e| panic!("{id}: {}", e.message));
+    }
+
+    pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
+        let id = Id::new(resource, namespace, name);
+        self.scene.server.write(|store| store.delete(&id, &Value::Null)).unwrap_or_else(|e| panic!("{id}: {}", e.message));
+    }
+
+    pub fn machine(&self, name: &str) -> Option<Arc<Value>> {
+        self.scene.server.get("metalplane.io/baremetalmachines", USER, name)
+    }
+
+    /// Waits until `is_so`; an error says what was awaited, and what is there instead.
+    pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
+        let mut changed = self.scene.server.changed.subscribe();
+        let wait = async {
+            loop {
+                changed.borrow_and_update();
+                if is_so(self) {
+                    return;
+                }
+                // Hosts change by themselves too.
+                let _ = tokio::time::timeout(Duration::from_secs(1), changed.changed()).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        let violations = self.scene.violations();
+        if !violations.is_empty() {
+            return Err(format!("{what}: {}", violations.join("; ")));
+        }
+        waited.map_err(|_| format!("{what}: not within {PATIENCE:?}\n{}", self.story()))
+    }
+
+    /// For whoever has to find out why.
+    pub fn story(&self) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for object in self.scene.server.list("metalplane.io/baremetalmachines") {
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let bad = conditions.iter().filter(|c| c["status"] != "True");
+            let bad: Vec<String> = bad.map(|c| format!("{}: {} {}", c["type"], c["reason"], c["message"])).collect();
+            lines.push(format!("machine {} {}\n  {}", object["metadata"], object["status"]["state"], bad.join("\n  ")));
+        }
+        for kind in ["diskattachments", "nicattachments", "volumeholds", "vnics"] {
+            for object in self.scene.server.list(&format!("metalplane.io/{kind}")) {
+                lines.push(format!("{kind} {} {}", object["metadata"], object["status"]));
+            }
+        }
+        for host in &self.scene.hosts {
+            let dpu = host.dpu();
+            lines.push(format!("{} {:?} {:?} {:?}", host.name, host.power(), host.actions(), dpu.exposures()));
+        }
+        let journal = self.scene.journal();
+        for effect in journal.iter().rev().take(60).rev() {
+            let fault = effect.fault.map(|fault| format!(" <-- {fault:?}")).unwrap_or_default();
+            lines.push(format!("{} {}: {}{fault}", effect.at, effect.process, effect.what));
+        }
+        lines.join("\n")
+    }
+
+    /// All objects and hosts, without what differs from run to run: times and versions.
+    pub fn state(&self) -> BTreeMap<String, Value> {
+        let ignored = ["coordination.k8s.io/leases", "events.k8s.io/events"];
+        let mut all: BTreeMap<String, Value> = self
+            .scene
+            .server
+            .store()
+            .all()
+            .filter(|(id, _)| !ignored.contains(&id.resource.as_str()))
+            .map(|(id, object)| (id.to_string(), timeless(object)))
+            .collect();
+        for host in &self.scene.hosts {
+            let dpu = host.dpu();
+            let mut shown: Vec<String> = dpu.exposures().iter().map(|e| format!("{e:?}")).collect();
+            shown.sort();
+            let seen = json!({"power": format!("{:?}", host.power()), "boot": host.boot_order(), "shown": shown,
+                "files": files(&dpu.run_dir)});
+            all.insert(host.name.clone(), seen);
+        }
+        all
+    }
+}
+
+/// What an agent has in its folders.
+fn files(run_dir: &std::path::Path) -> Vec<String> {
+    let mut all: Vec<String> = ["record", "seeds"]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(run_dir.join(folder)).into_iter().flatten())
+        .filter_map(|file| Some(file.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect();
+    all.sort();
+    all
+}
+
+fn timeless(value: &Value) -> Value {
+    const VARIES: [&str; 5] = ["resourceVersion", "generation", "observedGeneration", "timeline", "lastActionAt"];
+    let varies = |key: &str| {
+        VARIES.contains(&key) || key.ends_with("At") || key.ends_with("Time") || key.ends_with("Timestamp")
+    };
+    match value {
+        Value::Object(map) => {
+            map.iter().filter(|(key, _)| !varies(key)).map(|(key, value)| (key.clone(), timeless(value))).collect()
+        }
+        // The order of conditions, finalizers and the like says nothing.
+        Value::Array(list) => {
+            let mut list: Vec<Value> = list.iter().map(timeless).collect();
+            list.sort_by_key(Value::to_string);
+            Value::Array(list)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Lives of one agent, as kubelet starts them again.
+async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Arc<std::sync::Mutex<Option<Arc<Process>>>>) {
+    for life in 1.. {
+        let process = Process::new(&scene, Who::Agent, &format!("{} life {life}", host.dpu_name));
+        if let Ok(mut current) = current.lock() {
+            *current = Some(process.clone());
+        }
+        let dpu = host.dpu();
+        let run_dir = dpu.run_dir.display().to_string();
+        let boot_id_file = dpu.run_dir.join("boot-id").display().to_string();
+        let arguments = [
+            "dpu-agent", "--node-name", &host.dpu_name, "--run-dir", &run_dir, "--boot-id-file", &boot_id_file,
+        ];
+        let args = dpu_agent::args::Args::parse_from(arguments);
+        let (own, bootstrap) = (process.clone(), service::client_of(&process));
+        let access = Access { bootstrap, own: Box::new(move |_| Ok(service::client_of(&own))) };
+        let ports = Parts { process: process.clone(), host: host.clone(), dpu }.ports();
+        let run = Box::pin(dpu_agent::run_with(&args, access, ports, std::future::pending()));
+        tokio::select! {
+            result = run => tracing::info!("the agent of {} ended: {result:?}", host.dpu_name),
+            () = process.died() => tracing::info!("the agent of {} died", host.dpu_name),
+        }
+        process.die();
+        tokio::time::sleep(RESTART).await;
+    }
+}

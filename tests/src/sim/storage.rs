@@ -1,0 +1,141 @@
+//! The storage system with its sidecars: binds claims, clones snapshots, expands, makes snapshots ready, and deletes a
+//! volume once its claim is gone and no VolumeAttachment names it (as external-provisioner does).
+
+use super::api::path::Id;
+use super::api::store::Part;
+use super::host::DRIVER;
+use super::scene::Scene;
+use api::quantity::{bytes, quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use ports::emulation::Backend;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TAKES: Duration = Duration::from_millis(150);
+
+/// For ever.
+pub async fn run(scene: Arc<Scene>) {
+    let mut changed = scene.server.changed.subscribe();
+    loop {
+        changed.borrow_and_update();
+        work(&scene);
+        if changed.changed().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(TAKES).await;
+    }
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn size(object: &Value, pointer: &str) -> u64 {
+    bytes(&Quantity(text(object, pointer).to_owned())).unwrap_or_default()
+}
+
+fn id(resource: &str, object: &Value) -> Id {
+    Id::new(resource, text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+fn work(scene: &Scene) {
+    let claims = scene.server.list("persistentvolumeclaims");
+    for claim in &claims {
+        if text(claim, "/spec/volumeName").is_empty() {
+            if claim.pointer("/metadata/deletionTimestamp").is_none() && source_is_ready(scene, claim) {
+                bind(scene, claim);
+            }
+        } else if size(claim, "/spec/resources/requests/storage") > size(claim, "/status/capacity/storage") {
+            expand(scene, claim);
+        }
+    }
+    for volume in scene.server.list("persistentvolumes") {
+        let owner = text(&volume, "/spec/claimRef/uid");
+        if !owner.is_empty() && !claims.iter().any(|claim| text(claim, "/metadata/uid") == owner) {
+            delete(scene, &volume);
+        }
+    }
+    for snapshot in scene.server.list("snapshot.storage.k8s.io/volumesnapshots") {
+        if snapshot.pointer("/status/readyToUse") != Some(&json!(true)) {
+            ready(scene, &snapshot);
+        }
+    }
+}
+
+fn source_is_ready(scene: &Scene, claim: &Value) -> bool {
+    let name = text(claim, "/spec/dataSourceRef/name");
+    let namespace = text(claim, "/metadata/namespace");
+    let snapshot = scene.server.get("snapshot.storage.k8s.io/volumesnapshots", namespace, name);
+    name.is_empty() || snapshot.is_some_and(|s| s.pointer("/status/readyToUse") == Some(&json!(true)))
+}
+
+fn path(volume: &str) -> PathBuf {
+    PathBuf::from(format!("/memory/{volume}"))
+}
+
+fn bind(scene: &Scene, claim: &Value) {
+    let uid = text(claim, "/metadata/uid");
+    let name = format!("pvc-{uid}");
+    let asked = size(claim, "/spec/resources/requests/storage");
+    scene.storage.resize(&Backend::Path(path(&name)), asked);
+    let capacity = json!({"storage": quantity(asked)});
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": capacity,
+            "accessModes": ["ReadWriteOnce"],
+            "volumeMode": "Block",
+            "csi": {"driver": DRIVER, "volumeHandle": path(&name)},
+            "claimRef": {"namespace": text(claim, "/metadata/namespace"), "name": text(claim, "/metadata/name"), "uid": uid},
+        },
+    });
+    let claim_id = id("persistentvolumeclaims", claim);
+    scene.server.write(|store| {
+        store.create(&Id::new("persistentvolumes", "", &name), volume).expect("its name is new");
+        let mut bound = Value::clone(&*store.get(&claim_id).expect("it was listed"));
+        bound["spec"]["volumeName"] = json!(name);
+        let mut bound = Value::clone(&*store.update(&claim_id, Part::Main, bound).expect("the version is right"));
+        bound["status"] = json!({"phase": "Bound", "capacity": capacity, "accessModes": ["ReadWriteOnce"]});
+        store.update(&claim_id, Part::Status, bound).expect("the version is right");
+    });
+}
+
+fn expand(scene: &Scene, claim: &Value) {
+    let volume = text(claim, "/spec/volumeName");
+    let asked = size(claim, "/spec/resources/requests/storage");
+    scene.storage.resize(&Backend::Path(path(volume)), asked);
+    let claim_id = id("persistentvolumeclaims", claim);
+    scene.server.write(|store| {
+        let mut grown = Value::clone(claim);
+        grown["metadata"]["resourceVersion"] = json!("");
+        grown["status"]["capacity"]["storage"] = json!(quantity(asked));
+        store.update(&claim_id, Part::Status, grown).expect("it was listed");
+    });
+}
+
+fn delete(scene: &Scene, volume: &Value) {
+    let name = text(volume, "/metadata/name");
+    let attached = scene.server.list("storage.k8s.io/volumeattachments");
+    if attached.iter().any(|va| text(va, "/spec/source/persistentVolumeName") == name) {
+        return;
+    }
+    scene.before_volume_deleted(&path(name));
+    scene.server.write(|store| store.delete(&Id::new("persistentvolumes", "", name), &Value::Null).expect("it was listed"));
+}
+
+fn ready(scene: &Scene, snapshot: &Value) {
+    let given = text(snapshot, "/spec/source/volumeSnapshotContentName").to_owned();
+    let made = format!("snapcontent-{}", text(snapshot, "/metadata/uid"));
+    let content = if given.is_empty() { made } else { given };
+    let snapshot_id = id("snapshot.storage.k8s.io/volumesnapshots", snapshot);
+    let mut done = Value::clone(snapshot);
+    done["status"] = json!({
+        "boundVolumeSnapshotContentName": content,
+        "readyToUse": true,
+        "restoreSize": "4Gi",
+    });
+    scene.server.write(|store| store.update(&snapshot_id, Part::Main, done).expect("it was listed"));
+}
