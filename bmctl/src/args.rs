@@ -1,11 +1,14 @@
-//! Flags and environment: the only place that reads them.
+//! Flags and environment: the only place that reads them. The examples of `--help` are in [`crate::help`].
 
+use crate::complete::{self, Names};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 /// Like kubectl, for bare-metal machines. Also runs as `kubectl bm`.
 #[derive(Parser, Debug)]
-#[command(name = "bmctl", version, about, disable_help_subcommand = true)]
+#[command(name = "bmctl", version, about, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -32,15 +35,21 @@ pub enum Command {
     Get(Get),
     /// Say why a machine is not ready, as a tree of reasons
     Explain {
+        /// The machine
+        #[arg(add = machines())]
         machine: String,
+        /// The tree for programs
         #[arg(short, long, value_enum)]
-        output: Option<Output>,
+        output: Option<Form>,
     },
     /// Show when each step of the last start began and ended
     Timeline {
+        /// The machine
+        #[arg(add = machines())]
         machine: String,
+        /// The steps for programs
         #[arg(short, long, value_enum)]
-        output: Option<Output>,
+        output: Option<Form>,
     },
     /// Power on and keep on (writes runStrategy: Always)
     Start(Power),
@@ -53,36 +62,75 @@ pub enum Command {
     AddDisk(AddDisk),
     /// Unplug a disk; its claim is kept
     #[command(name = "removedisk", alias = "deldisk")]
-    RemoveDisk(Remove),
+    RemoveDisk(RemoveDisk),
     /// Plug a network interface in
     #[command(name = "addinterface")]
     AddInterface(AddInterface),
     /// Unplug a network interface
     #[command(name = "removeinterface", alias = "delinterface")]
-    RemoveInterface(Remove),
+    RemoveInterface(RemoveInterface),
     /// Act on DPUs
     #[command(subcommand)]
     Dpu(DpuCommand),
-    /// Print a completion script
-    Completion { shell: clap_complete::Shell },
+    /// Print a completion script, which asks the cluster for names
+    Completion {
+        /// Whose completion; kubectl: that of `kubectl bm`
+        shell: Shell,
+    },
     /// Print the versions of client and server
     Version {
         /// Do not ask the server
         #[arg(long)]
         client: bool,
     },
+    /// What kubectl's completion calls: prints the candidates for the last word
+    #[command(name = "__complete", hide = true, disable_help_flag = true)]
+    Candidates {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+}
+
+fn machines() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Machines, current))
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Kubectl,
+}
+
+/// How one thing is printed for programs.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Json,
+    Yaml,
+}
+
+impl From<Form> for Output {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Json => Self::Json,
+            Form::Yaml => Self::Yaml,
+        }
+    }
 }
 
 #[derive(Args, Debug)]
 pub struct Get {
     /// Machines by name [default: all]
+    #[arg(add = machines())]
     pub machines: Vec<String>,
     /// In all namespaces
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "machines"])]
     pub all_namespaces: bool,
-    /// Label selector
-    #[arg(short = 'l', long)]
+    /// Only machines with these labels, for example tier=web
+    #[arg(short = 'l', long, conflicts_with = "machines")]
     pub selector: Option<String>,
+    /// Another form than the table
     #[arg(short, long, value_enum)]
     pub output: Option<Output>,
 }
@@ -98,22 +146,24 @@ pub enum Output {
 /// What every verb that changes something has.
 #[derive(Args, Debug, Clone)]
 pub struct Change {
-    /// Wait until the machine is there
+    /// Wait until it is done; says on standard error what is awaited and what can be done about it
     #[arg(long)]
     pub wait: bool,
     /// How long to wait, for example 90s, 5m or 1h
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_parser = duration, requires = "wait")]
     pub timeout: Duration,
     /// Let the server check the change, without making it
     #[arg(long)]
     pub dry_run: bool,
+    /// Print the machine as it now is (before the controller has acted), or its name
     #[arg(short, long, value_enum)]
     pub output: Option<Output>,
 }
 
 #[derive(Args, Debug)]
 pub struct Power {
-    #[arg(required = true)]
+    /// Machines by name
+    #[arg(required = true, add = machines())]
     pub machines: Vec<String>,
     #[command(flatten)]
     pub change: Change,
@@ -121,16 +171,19 @@ pub struct Power {
 
 #[derive(Args, Debug)]
 pub struct AddDisk {
+    /// The machine
+    #[arg(add = machines())]
     pub machine: String,
     /// The disk's name in the machine
     pub disk: String,
     /// A PersistentVolumeClaim that exists (volumeMode: Block)
-    #[arg(long, conflicts_with = "size", required_unless_present = "size")]
+    #[arg(long, conflicts_with = "size", required_unless_present = "size",
+        add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Claims, current)))]
     pub claim: Option<String>,
     /// The size of a new, empty disk, for example 10Gi
     #[arg(long)]
     pub size: Option<String>,
-    /// The StorageClass of a new disk [default: that of the machine's boot disk's image]
+    /// The StorageClass of a new disk [default: that of the machine's image]
     #[arg(long, requires = "size")]
     pub storage_class: Option<String>,
     /// What the host sees
@@ -150,26 +203,44 @@ pub enum Bus {
 
 #[derive(Args, Debug)]
 pub struct AddInterface {
+    /// The machine
+    #[arg(add = machines())]
     pub machine: String,
     /// The interface's name; a VNic of this name that exists is taken, unless --subnet is given
     pub name: String,
     /// The Subnet in which a VNic is made
-    #[arg(long, conflicts_with = "vnic", requires = "address")]
+    #[arg(long, conflicts_with = "vnic", requires = "address",
+        add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Subnets, current)))]
     pub subnet: Option<String>,
     /// An unused address of that Subnet; may be repeated
     #[arg(long, requires = "subnet")]
     pub address: Vec<String>,
     /// A VNic that exists
-    #[arg(long)]
+    #[arg(long, add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::VNics, current)))]
     pub vnic: Option<String>,
     #[command(flatten)]
     pub change: Change,
 }
 
 #[derive(Args, Debug)]
-pub struct Remove {
+pub struct RemoveDisk {
+    /// The machine
+    #[arg(add = machines())]
     pub machine: String,
-    /// The disk's or interface's name in the machine
+    /// The disk's name in the machine
+    #[arg(add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Disks, current)))]
+    pub disk: String,
+    #[command(flatten)]
+    pub change: Change,
+}
+
+#[derive(Args, Debug)]
+pub struct RemoveInterface {
+    /// The machine
+    #[arg(add = machines())]
+    pub machine: String,
+    /// The interface's name in the machine
+    #[arg(add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Interfaces, current)))]
     pub name: String,
     #[command(flatten)]
     pub change: Change,
@@ -179,17 +250,34 @@ pub struct Remove {
 pub enum DpuCommand {
     /// List DPUs
     Get {
+        /// Another form than the table
         #[arg(short, long, value_enum)]
         output: Option<Output>,
     },
     /// Give your word that a silent DPU is down and stays down, so that its disks may move
     ConfirmDown {
         /// The Dpu's UID (not its name: a DPU that was replaced has another)
+        #[arg(add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::DpuUids, current)))]
         uid: String,
         /// Do not ask back
         #[arg(long)]
         yes: bool,
+        /// Let the server check the change, without making it
+        #[arg(long)]
+        dry_run: bool,
     },
+}
+
+/// What the user called us: kubectl finds plug-ins by their file name.
+pub fn program() -> &'static str {
+    let own_name = std::env::args().next().unwrap_or_default();
+    if own_name.ends_with("kubectl-bm") { "kubectl bm" } else { "bmctl" }
+}
+
+/// The words behind `--`: the command line that a shell wants to have completed.
+pub fn typed() -> Vec<String> {
+    let all = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    all.skip_while(|word| word != "--").skip(1).collect()
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -208,12 +296,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
 
     #[test]
     fn durations_have_a_unit() {

@@ -4,9 +4,16 @@ use crate::args::ClusterArgs;
 use crate::failure::Failure;
 use anyhow::Context;
 use api::BareMetalMachine;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use kube::ResourceExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use std::time::Duration;
+
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What the chart installs in every cluster, and labels with its version.
+const LABELLED: &str = "metalplane-deletes";
 
 pub struct Cluster {
     pub client: Client,
@@ -53,11 +60,35 @@ impl Cluster {
 
     pub fn failure(&self, error: kube::Error, machine: &str) -> Failure {
         let object = format!("machine '{machine}' in namespace '{}'", self.namespace);
+        let object = if machine.is_empty() { format!("namespace '{}'", self.namespace) } else { object };
         Failure::from_kube(error, &object, self.program)
     }
 
     pub async fn versions(&self) -> Result<String, Failure> {
         let server = self.client.apiserver_version().await.map_err(|e| self.failure(e, ""))?;
-        Ok(format!("Client Version: {}\nServer Version: {}\n", env!("CARGO_PKG_VERSION"), server.git_version))
+        let installed =
+            self.installed().await.unwrap_or_else(|| "unknown (not installed, or not yours to read)".to_owned());
+        let lines = [("Client", VERSION), ("Metalplane", &installed), ("Kubernetes", &server.git_version)];
+        let text = lines.iter().map(|(what, version)| format!("{what} Version: {version}\n")).collect();
+        if let Some(skew) = self.skew().await {
+            eprintln!("warning: {skew}");
+        }
+        Ok(text)
+    }
+
+    /// The version of Metalplane in the cluster, if it can be told.
+    async fn installed(&self) -> Option<String> {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let policy = policies.get_metadata_opt(LABELLED).await.ok()??;
+        policy.labels().get("app.kubernetes.io/version").cloned()
+    }
+
+    /// Said when the server refuses something: a client of another version may ask for what it does not know.
+    pub async fn skew(&self) -> Option<String> {
+        let installed = self.installed().await.filter(|installed| installed != VERSION)?;
+        Some(format!(
+            "{} is {VERSION}, Metalplane in the cluster is {installed}: they may not understand each other",
+            self.program
+        ))
     }
 }

@@ -1,6 +1,6 @@
 //! `adddisk`, `removedisk`.
 
-use crate::args::{AddDisk, Bus, Remove};
+use crate::args::{AddDisk, Bus, RemoveDisk};
 use crate::change;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -44,20 +44,21 @@ pub async fn add(cluster: &Cluster, args: &AddDisk) -> Result<String, Failure> {
     change::report(&machine, &args.change, &format!("disk {} submitted", args.disk))
 }
 
-pub async fn remove(cluster: &Cluster, args: &Remove) -> Result<String, Failure> {
+pub async fn remove(cluster: &Cluster, args: &RemoveDisk) -> Result<String, Failure> {
     let machine = change::machine(cluster, &args.machine, &args.change, |machine| {
         let before = machine.spec.disks.len();
-        machine.spec.disks.retain(|d| d.name != args.name);
+        machine.spec.disks.retain(|d| d.name != args.disk);
         if machine.spec.disks.len() == before {
             let names: Vec<&str> = machine.spec.disks.iter().map(|d| d.name.as_str()).collect();
-            return Err(Failure::Refused {
+            return Err(Failure::Told {
                 object: format!("machine '{}'", args.machine),
-                cause: format!("it has no disk '{}'; it has: {}", args.name, names.join(", ")),
+                cause: format!("it has no disk '{}'; it has: {}", args.disk, names.join(", ")),
+                next: format!("{} explain {}", cluster.program, args.machine),
             });
         }
         Ok(())
     })
     .await?;
-    wait::after(cluster, &args.machine, &args.change, &wait::Goal::DiskGone(args.name.clone())).await?;
-    change::report(&machine, &args.change, &format!("disk {} removal submitted; its claim is kept", args.name))
+    wait::after(cluster, &args.machine, &args.change, &wait::Goal::DiskGone(args.disk.clone())).await?;
+    change::report(&machine, &args.change, &format!("disk {} removal submitted; its claim is kept", args.disk))
 }

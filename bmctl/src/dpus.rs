@@ -8,6 +8,8 @@ use crate::table::{Table, age};
 use api::Dpu;
 use api::conditions::{self, READY};
 use api::dpu::ConfirmedDown;
+use api::labels::OUT_OF_SERVICE;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use std::io::{IsTerminal, Write};
@@ -25,7 +27,8 @@ pub async fn get(cluster: &Cluster, output: Option<Output>) -> Result<String, Fa
         Some(output @ (Output::Json | Output::Yaml)) => return Ok(list(output, &dpus)?),
         Some(Output::Wide) | None => {}
     }
-    let mut table = Table::new(&["NAME", "READY", "HARDWARE", "POWER-DOMAIN", "APPROVED", "UID", "AGE"]);
+    // The UID is what confirm-down takes; the rest is in `kubectl get dpu`.
+    let mut table = Table::new(&["NAME", "READY", "HARDWARE", "UID", "AGE"]);
     for dpu in &dpus {
         let status = dpu.status.clone().unwrap_or_default();
         let created = dpu.creation_timestamp().map_or(0, |t| jiff::Timestamp::now().as_second() - t.0.as_second());
@@ -33,8 +36,6 @@ pub async fn get(cluster: &Cluster, output: Option<Output>) -> Result<String, Fa
             dpu.name_any(),
             conditions::get(&status.conditions, READY).map(|c| c.status.clone()).unwrap_or_default(),
             dpu.spec.hardware_ref.as_ref().map(|r| r.name.clone()).unwrap_or_default(),
-            format!("{:?}", dpu.spec.power_domain),
-            dpu.spec.approved.to_string(),
             dpu.uid().unwrap_or_default(),
             age(created),
         ]);
@@ -43,36 +44,60 @@ pub async fn get(cluster: &Cluster, output: Option<Output>) -> Result<String, Fa
 }
 
 /// Writes `spec.confirmedDown` for the boot that the Dpu last reported (docs/design/fencing.md, step 13).
-pub async fn confirm_down(cluster: &Cluster, uid: &str, yes: bool) -> Result<String, Failure> {
-    let dpus = all(cluster).await?;
-    let Some(mut dpu) = dpus.into_iter().find(|d| d.uid().as_deref() == Some(uid)) else {
-        let next = format!("{} dpu get", cluster.program);
-        return Err(Failure::NotFound { object: format!("a Dpu with the UID '{uid}'"), next });
-    };
-    let name = dpu.name_any();
-    let object = format!("Dpu '{name}'");
+///
+/// The write carries the resourceVersion of what was looked at: an agent that comes back meanwhile, or reports another
+/// boot, makes it a conflict, and everything is looked at again.
+pub async fn confirm_down(cluster: &Cluster, uid: &str, yes: bool, dry_run: bool) -> Result<String, Failure> {
+    let params = PostParams { dry_run, field_manager: Some("bmctl".to_owned()) };
+    let mut confirmed_boot = None;
+    loop {
+        let Some(mut dpu) = all(cluster).await?.into_iter().find(|d| d.uid().as_deref() == Some(uid)) else {
+            let next = format!("{} dpu get", cluster.program);
+            return Err(Failure::NotFound { object: format!("a Dpu with the UID '{uid}'"), next });
+        };
+        let name = dpu.name_any();
+        let object = format!("Dpu '{name}'");
+        let boot_id = silent_boot(&dpu, &object)?;
+        if !yes && confirmed_boot.as_ref() != Some(&boot_id) {
+            confirm(&name)?;
+        }
+        confirmed_boot = Some(boot_id.clone());
+        dpu.spec.confirmed_down = Some(ConfirmedDown { boot_id: boot_id.clone() });
+        match Api::<Dpu>::all(cluster.client.clone()).replace(&name, &params, &dpu).await {
+            Ok(changed) => {
+                let dry = if dry_run { " (server dry run)" } else { "" };
+                let taint = taint(cluster, &name).await;
+                return Ok(format!("{} confirmed down for boot {boot_id}{dry}\n{taint}", name_of(&changed)));
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Failure::from_kube(error, &object, cluster.program)),
+        }
+    }
+}
+
+/// The boot to confirm; an agent that says anything, good or bad, is not down.
+fn silent_boot(dpu: &Dpu, object: &str) -> Result<String, Failure> {
+    let refused = |cause: &str| Failure::Refused { object: object.to_owned(), cause: cause.to_owned() };
     let status = dpu.status.clone().unwrap_or_default();
-    if conditions::is_true(&status.conditions, READY) {
-        let cause = "its agent answers, so it is not down".to_owned();
-        return Err(Failure::Refused { object, cause });
+    let boot_id =
+        status.boot_id.ok_or_else(|| refused("it never reported a bootID, so there is nothing to confirm"))?;
+    match conditions::get(&status.conditions, READY).map(|ready| ready.status.as_str()) {
+        Some("True" | "False") => Err(refused("its agent answers, so it is not down")),
+        _ => Ok(boot_id),
     }
-    let Some(boot_id) = status.boot_id else {
-        return Err(Failure::Refused {
-            object,
-            cause: "it never reported a bootID, so there is nothing to confirm".to_owned(),
-        });
-    };
-    if !yes {
-        confirm(&name)?;
+}
+
+/// The other half of the proof: whether it is there, or how to give it.
+async fn taint(cluster: &Cluster, node: &str) -> String {
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    // Whoever may not read nodes is told the command.
+    let found = nodes.get_opt(node).await.ok().flatten().and_then(|node| node.spec).and_then(|spec| spec.taints);
+    if found.unwrap_or_default().iter().any(|taint| taint.key == OUT_OF_SERVICE) {
+        return String::new();
     }
-    dpu.spec.confirmed_down = Some(ConfirmedDown { boot_id: boot_id.clone() });
-    let params = PostParams { field_manager: Some("bmctl".to_owned()), ..PostParams::default() };
-    let changed = Api::<Dpu>::all(cluster.client.clone()).replace(&name, &params, &dpu).await;
-    let changed = changed.map_err(|e| Failure::from_kube(e, &object, cluster.program))?;
-    Ok(format!(
-        "{} confirmed down for boot {boot_id}\nIts node also needs the taint: kubectl taint node {name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute\n",
-        name_of(&changed)
-    ))
+    format!(
+        "It counts once its node has the taint: kubectl taint node {node} {OUT_OF_SERVICE}=nodeshutdown:NoExecute\n"
+    )
 }
 
 fn confirm(name: &str) -> Result<(), Failure> {

@@ -30,9 +30,29 @@ impl Failure {
     /// `program` is the name that the user called: `bmctl` or `kubectl bm`.
     pub fn from_kube(error: kube::Error, object: &str, program: &str) -> Self {
         match error {
+            // A path that the server does not serve, not an object that is not there: it names none.
+            kube::Error::Api(status)
+                if status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty()) =>
+            {
+                Self::Told {
+                    object: "the cluster".to_owned(),
+                    cause: "it does not serve metalplane.io/v1alpha1".to_owned(),
+                    next: "helm install metalplane-crds charts/metalplane-crds".to_owned(),
+                }
+            }
             kube::Error::Api(status) if status.code == 404 => {
                 Self::NotFound { object: object.to_owned(), next: format!("{program} get") }
             }
+            kube::Error::Api(status) if status.code == 401 => Self::Told {
+                object: object.to_owned(),
+                cause: "the API server does not know who you are (401)".to_owned(),
+                next: "renew the login of this kubeconfig's context, or choose another with --context".to_owned(),
+            },
+            kube::Error::Api(status) if status.code == 403 => Self::Told {
+                object: object.to_owned(),
+                cause: status.message.clone(),
+                next: "kubectl auth can-i --list".to_owned(),
+            },
             kube::Error::Api(status) => Self::Refused { object: object.to_owned(), cause: cause(&status) },
             other => Self::Unreachable(chain(&other)),
         }

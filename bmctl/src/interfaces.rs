@@ -1,6 +1,6 @@
 //! `addinterface`, `removeinterface`.
 
-use crate::args::{AddInterface, Remove};
+use crate::args::{AddInterface, RemoveInterface};
 use crate::change;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -54,15 +54,16 @@ async fn bare_name(cluster: &Cluster, args: &AddInterface) -> Result<String, Fai
     })
 }
 
-pub async fn remove(cluster: &Cluster, args: &Remove) -> Result<String, Failure> {
+pub async fn remove(cluster: &Cluster, args: &RemoveInterface) -> Result<String, Failure> {
     let machine = change::machine(cluster, &args.machine, &args.change, |machine| {
         let before = machine.spec.interfaces.len();
         machine.spec.interfaces.retain(|i| i.name != args.name);
         if machine.spec.interfaces.len() == before {
             let names: Vec<&str> = machine.spec.interfaces.iter().map(|i| i.name.as_str()).collect();
-            return Err(Failure::Refused {
+            return Err(Failure::Told {
                 object: format!("machine '{}'", args.machine),
                 cause: format!("it has no interface '{}'; it has: {}", args.name, names.join(", ")),
+                next: format!("{} explain {}", cluster.program, args.machine),
             });
         }
         Ok(())

@@ -1,37 +1,41 @@
 //! `bmctl`: like kubectl, for bare-metal machines. It edits the same objects that `kubectl edit` would, and explains.
+//! Called as `kubectl-bm`, everything it prints says `kubectl bm`.
 
 mod args;
 mod change;
 mod cluster;
+mod complete;
 mod disks;
 mod dpus;
 mod explain;
 mod failure;
 mod get;
+mod help;
 mod interfaces;
 mod output;
 mod power;
 mod table;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod wait;
 
+use anyhow::Context;
 use args::{Cli, Command, DpuCommand};
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use cluster::Cluster;
 use failure::Failure;
 use std::process::ExitCode;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    // kubectl finds plug-ins by their file name: called as kubectl-bm, everything we print says `kubectl bm`.
-    let own_name = std::env::args().next().unwrap_or_default();
-    let program = if own_name.ends_with("kubectl-bm") { "kubectl bm" } else { "bmctl" };
-    let matches = Cli::command().bin_name(program).get_matches();
+fn main() -> ExitCode {
+    let program = args::program();
+    complete::answer_shell(program);
+    let matches = help::command(program).get_matches();
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    match run(cli, program).await {
+    match run(cli, program) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -43,30 +47,42 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli, program: &'static str) -> Result<String, Failure> {
-    match cli.command {
-        Command::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "bmctl", &mut script);
-            return Ok(String::from_utf8_lossy(&script).into_owned());
-        }
-        Command::Version { client: true } => return Ok(format!("Client Version: {}\n", env!("CARGO_PKG_VERSION"))),
+fn run(cli: Cli, program: &'static str) -> Result<String, Failure> {
+    match &cli.command {
+        Command::Completion { shell } => return complete::script(*shell),
+        Command::Candidates { words } => return Ok(complete::for_kubectl(words)),
+        Command::Version { client: true } => return Ok(format!("Client Version: {}\n", cluster::VERSION)),
         _ => {}
     }
-    let cluster = Cluster::connect(&cli.cluster, program).await?;
-    match cli.command {
-        Command::Get(args) => get::run(&cluster, &args).await,
-        Command::Explain { machine, output } => explain::run(&cluster, &machine, output).await,
-        Command::Timeline { machine, output } => timeline::run(&cluster, &machine, output).await,
-        Command::Start(args) => power::start(&cluster, &args).await,
-        Command::Stop(args) => power::stop(&cluster, &args).await,
-        Command::Restart(args) => power::restart(&cluster, &args).await,
-        Command::AddDisk(args) => disks::add(&cluster, &args).await,
-        Command::RemoveDisk(args) => disks::remove(&cluster, &args).await,
-        Command::AddInterface(args) => interfaces::add(&cluster, &args).await,
-        Command::RemoveInterface(args) => interfaces::remove(&cluster, &args).await,
-        Command::Dpu(DpuCommand::Get { output }) => dpus::get(&cluster, output).await,
-        Command::Dpu(DpuCommand::ConfirmDown { uid, yes }) => dpus::confirm_down(&cluster, &uid, yes).await,
-        Command::Version { .. } | Command::Completion { .. } => cluster.versions().await,
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("make a runtime")?;
+    runtime.block_on(async {
+        let cluster = Cluster::connect(&cli.cluster, program).await?;
+        let result = carry_out(&cluster, cli.command).await;
+        if let Err(Failure::Refused { .. }) = &result
+            && let Some(skew) = cluster.skew().await
+        {
+            eprintln!("warning: {skew}");
+        }
+        result
+    })
+}
+
+async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failure> {
+    match command {
+        Command::Get(args) => get::run(cluster, &args).await,
+        Command::Explain { machine, output } => explain::run(cluster, &machine, output).await,
+        Command::Timeline { machine, output } => timeline::run(cluster, &machine, output).await,
+        Command::Start(args) => power::start(cluster, &args).await,
+        Command::Stop(args) => power::stop(cluster, &args).await,
+        Command::Restart(args) => power::restart(cluster, &args).await,
+        Command::AddDisk(args) => disks::add(cluster, &args).await,
+        Command::RemoveDisk(args) => disks::remove(cluster, &args).await,
+        Command::AddInterface(args) => interfaces::add(cluster, &args).await,
+        Command::RemoveInterface(args) => interfaces::remove(cluster, &args).await,
+        Command::Dpu(DpuCommand::Get { output }) => dpus::get(cluster, output).await,
+        Command::Dpu(DpuCommand::ConfirmDown { uid, yes, dry_run }) => {
+            dpus::confirm_down(cluster, &uid, yes, dry_run).await
+        }
+        Command::Version { .. } | Command::Completion { .. } | Command::Candidates { .. } => cluster.versions().await,
     }
 }

@@ -9,6 +9,7 @@ use api::BareMetalMachine;
 use api::labels::{POWER_REQUESTED, RESTART_REQUESTED_AT};
 use api::machine::RunStrategy;
 use kube::ResourceExt;
+use std::cell::RefCell;
 
 pub async fn start(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
     each(cluster, args, "start submitted", wait::Goal::Ready, |machine| {
@@ -22,21 +23,27 @@ pub async fn start(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
 }
 
 pub async fn stop(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
-    each(cluster, args, "stop submitted", wait::Goal::Stopped, |machine| {
+    let was_always = RefCell::new(Vec::new());
+    let text = each(cluster, args, "stop submitted", wait::Goal::Stopped, |machine| {
         match machine.spec.run_strategy {
             RunStrategy::Manual => drop(machine.annotations_mut().insert(POWER_REQUESTED.to_owned(), "Off".to_owned())),
             RunStrategy::Always => {
-                eprintln!(
-                    "machine '{}': runStrategy was Always and is Halted now; `start` sets it back",
-                    machine.name_any()
-                );
+                was_always.borrow_mut().push(machine.name_any());
                 machine.spec.run_strategy = RunStrategy::Halted;
             }
             RunStrategy::Halted => {}
         }
         Ok(())
-    })
-    .await
+    });
+    // Also when the waiting fails: the change was made.
+    let text = text.await;
+    let mut told = was_always.take();
+    told.dedup();
+    for name in told.iter().filter(|_| !args.change.dry_run) {
+        let back = format!("{} start {name}", cluster.program);
+        eprintln!("machine '{name}': runStrategy was Always and is Halted now; to set it back: {back}");
+    }
+    text
 }
 
 pub async fn restart(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
@@ -47,7 +54,7 @@ pub async fn restart(cluster: &Cluster, args: &Power) -> Result<String, Failure>
             return Err(Failure::Told {
                 object: format!("machine '{}'", machine.name_any()),
                 cause: "it is not powered on, so there is nothing to restart".to_owned(),
-                next: format!("bmctl start {}", machine.name_any()),
+                next: format!("{} start {}", cluster.program, machine.name_any()),
             });
         }
         machine.annotations_mut().insert(RESTART_REQUESTED_AT.to_owned(), at.to_string());

@@ -1,16 +1,16 @@
 //! `bmctl timeline`: the steps of the last start, with their lengths.
 
-use crate::args::Output;
+use crate::args::Form;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::output::structured;
 use crate::table::Table;
 use api::machine::TimelineEntry;
 
-pub async fn run(cluster: &Cluster, machine: &str, output: Option<Output>) -> Result<String, Failure> {
+pub async fn run(cluster: &Cluster, machine: &str, output: Option<Form>) -> Result<String, Failure> {
     let timeline = cluster.machine(machine).await?.status.map(|s| s.timeline).unwrap_or_default();
     match output {
-        Some(output @ (Output::Json | Output::Yaml)) => Ok(structured(output, &timeline)?),
+        Some(form) => Ok(structured(form.into(), &timeline)?),
         _ => Ok(table(&timeline)),
     }
 }

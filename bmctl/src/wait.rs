@@ -1,4 +1,7 @@
 //! `--wait`: follows a machine until it is where the change should bring it, and says what it waits for.
+//!
+//! No reason ends the waiting but the time: what is Blocked may be unblocked by somebody else, and what Failed is tried
+//! again. Each new reason is printed with its next command, so that the user can decide.
 
 use crate::args::Change;
 use crate::cluster::Cluster;
@@ -6,8 +9,9 @@ use crate::failure::Failure;
 use api::BareMetalMachine;
 use api::conditions::{self, READY};
 use api::machine::{AttachPhase, BareMetalMachineStatus};
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
+use planner::explain::{Explained, tree};
 use std::pin::pin;
 
 pub enum Goal {
@@ -27,10 +31,13 @@ impl Goal {
             return false;
         };
         match self {
-            Self::Ready => conditions::is_true(&status.conditions, READY) && power(status) == "On",
-            Self::Stopped => power(status) == "Off",
+            Self::Ready => conditions::is_true(&status.conditions, READY) && power(status) == Some("On"),
+            // A machine without hardware has no power, and nothing runs.
+            Self::Stopped => matches!(power(status), Some("Off") | None),
             Self::RestartedSince(at) => {
-                status.last_restart_at.as_ref().is_some_and(|t| t.0.as_second() >= at.as_second())
+                let restarted = status.last_restart_at.as_ref();
+                restarted.is_some_and(|t| t.0.as_second() >= at.as_second())
+                    && conditions::is_true(&status.conditions, READY)
             }
             Self::DiskAttached(name) => {
                 status.disks.iter().any(|d| d.name == *name && d.phase == AttachPhase::Attached)
@@ -44,8 +51,8 @@ impl Goal {
     }
 }
 
-fn power(status: &BareMetalMachineStatus) -> &str {
-    status.power.as_ref().map_or("Unknown", |p| p.state.as_str())
+fn power(status: &BareMetalMachineStatus) -> Option<&str> {
+    status.power.as_ref().map(|power| power.state.as_str())
 }
 
 /// Does nothing without `--wait` or with `--dry-run`. Progress goes to standard error, once per new reason.
@@ -56,31 +63,78 @@ pub async fn after(cluster: &Cluster, name: &str, change: &Change, goal: &Goal) 
     let mut said = String::new();
     let follow = async {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut events = pin!(watcher(cluster.machines(), config).default_backoff().applied_objects().boxed());
-        while let Ok(Some(machine)) = events.try_next().await {
-            if goal.reached(&machine) {
-                return;
-            }
-            let now = why(&machine);
+        let mut events = pin!(watcher(cluster.machines(), config).default_backoff());
+        loop {
+            // A watch that breaks is taken up again, later and later; its errors are told like any other reason.
+            let now = match events.try_next().await {
+                Ok(Some(watcher::Event::Apply(machine) | watcher::Event::InitApply(machine))) => {
+                    if goal.reached(&machine) {
+                        return Ok(());
+                    }
+                    why(machine, cluster.program)
+                }
+                Ok(Some(watcher::Event::Delete(_))) => return Err("it was deleted meanwhile".to_owned()),
+                Ok(_) => continue,
+                Err(error) => format!("the API server does not answer: {error}"),
+            };
             if now != said {
                 eprintln!("{name}: {now}");
                 said = now;
             }
         }
     };
+    let object = format!("machine '{name}'");
+    let next = format!("{} explain {name}", cluster.program);
     match tokio::time::timeout(change.timeout, follow).await {
-        Ok(()) => Ok(()),
-        Err(_) => Err(Failure::TimedOut {
-            object: format!("machine '{name}'"),
-            seconds: change.timeout.as_secs(),
-            cause: said,
-            next: format!("{} explain {name}", cluster.program),
-        }),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(cause)) => Err(Failure::Told { object, cause, next: format!("{} get", cluster.program) }),
+        Err(_) => Err(Failure::TimedOut { object, seconds: change.timeout.as_secs(), cause: said, next }),
     }
 }
 
-fn why(machine: &BareMetalMachine) -> String {
-    let status = machine.status.as_ref();
-    let ready = status.and_then(|s| conditions::get(&s.conditions, READY));
-    ready.map_or_else(|| "not seen by the controller yet".to_owned(), |c| format!("{}: {}", c.reason, c.message))
+fn why(machine: BareMetalMachine, program: &str) -> String {
+    let root = tree(&Explained { machine, ..Explained::default() });
+    if let Some(note) = root.note {
+        return note;
+    }
+    let mut text = match (root.reason.is_empty(), root.message.is_empty()) {
+        (true, _) => root.message,
+        (false, true) => root.reason,
+        (false, false) => format!("{}: {}", root.reason, root.message),
+    };
+    if let Some(next) = root.next {
+        text.push_str(&format!("; next: {}", next.replace("bmctl ", &format!("{program} "))));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::machine::PowerStatus;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    fn seen(generation: i64, power: Option<&str>) -> BareMetalMachine {
+        let mut machine = BareMetalMachine::new("bm-01", Default::default());
+        machine.metadata.generation = Some(2);
+        let status = machine.status.get_or_insert_default();
+        status.observed_generation = Some(generation);
+        status.power = power.map(|state| PowerStatus {
+            state: state.to_owned(),
+            observed_at: MicroTime(jiff::Timestamp::UNIX_EPOCH),
+            last_action: None,
+            last_action_at: None,
+            started_boot_id: None,
+        });
+        machine
+    }
+
+    #[test]
+    fn stopped_is_off_or_without_hardware_in_a_status_of_this_spec() {
+        assert!(Goal::Stopped.reached(&seen(2, Some("Off"))) && Goal::Stopped.reached(&seen(2, None)));
+        assert!(
+            !Goal::Stopped.reached(&seen(2, Some("PoweringOff"))) && !Goal::Stopped.reached(&seen(2, Some("Unknown")))
+        );
+        assert!(!Goal::Stopped.reached(&seen(1, Some("Off"))), "that status speaks of an older spec");
+    }
 }

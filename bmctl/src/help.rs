@@ -1,0 +1,84 @@
+//! What `--help` says beyond the flags: examples of each verb, exit codes, and the name that the user called us by.
+
+use crate::args::Cli;
+use clap::{Command, CommandFactory};
+
+const TOP: &str = "Examples:
+  bmctl get                      the machines of this namespace
+  bmctl explain bm-01            why it is not ready, and what to do
+  bmctl stop bm-01 --wait        power it off, and wait until it is
+  bmctl adddisk bm-01 data --size 10Gi
+
+Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 124 timed out (--wait).
+Completion: source <(bmctl completion bash)";
+
+/// By the verb's words.
+const EXAMPLES: &[(&[&str], &str)] = &[
+    (&["get"], "  bmctl get\n  bmctl get -A -o wide\n  bmctl get bm-01 -o yaml\n  bmctl get -l tier=web -o name"),
+    (&["explain"], "  bmctl explain bm-01\n  bmctl explain bm-01 -o json"),
+    (&["timeline"], "  bmctl timeline bm-01"),
+    (&["start"], "  bmctl start bm-01\n  bmctl start bm-01 bm-02 --wait --timeout 5m"),
+    (&["stop"], "  bmctl stop bm-01\n  bmctl stop bm-01 --wait\n  bmctl stop bm-01 --dry-run -o yaml"),
+    (&["restart"], "  bmctl restart bm-01 --wait"),
+    (
+        &["adddisk"],
+        "  bmctl adddisk bm-01 data --size 10Gi\n  bmctl adddisk bm-01 data --size 10Gi --storage-class fast --bus VirtioBlk --wait\n  bmctl adddisk bm-01 data --claim my-claim",
+    ),
+    (&["removedisk"], "  bmctl removedisk bm-01 data --wait"),
+    (
+        &["addinterface"],
+        "  bmctl addinterface bm-01 eth1 --subnet blue --address 10.20.0.8\n  bmctl addinterface bm-01 eth1 --vnic shared-nic\n  bmctl addinterface bm-01 shared-nic      the same, with the VNic's own name",
+    ),
+    (&["removeinterface"], "  bmctl removeinterface bm-01 eth1"),
+    (&["dpu", "get"], "  bmctl dpu get"),
+    (
+        &["dpu", "confirm-down"],
+        "  kubectl taint node dpu-1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute\n  bmctl dpu get\n  bmctl dpu confirm-down 0d7e1f52-6b1c-4f0e-9d5c-3f2b8a7c1e55",
+    ),
+    (
+        &["completion"],
+        "  source <(bmctl completion bash)                    in ~/.bashrc\n  source <(bmctl completion zsh)                     in ~/.zshrc\n  bmctl completion fish | source                     in ~/.config/fish/config.fish\n  bmctl completion kubectl > /usr/local/bin/kubectl_complete-bm && chmod +x /usr/local/bin/kubectl_complete-bm",
+    ),
+    (&["version"], "  bmctl version\n  bmctl version --client"),
+];
+
+const WAITING: &str =
+    "With --wait: a reason that somebody has to act on (Blocked) or that is tried again (Failed) does not end
+the waiting, for it may pass; it is printed with the next command, as often as it changes. Exit code 124: timed out.";
+
+const CONFIRM: &str =
+    "An agent that is silent may still write: its volumes move to another DPU only on proof that it is down. This is
+your word for it, good for the boot that the DPU last reported; it counts together with the taint on its node.
+If the DPU still runs, two writers destroy the volumes.";
+
+/// The command line, with everything in it called by `program`: `bmctl` or `kubectl bm`.
+pub fn command(program: &'static str) -> Command {
+    let mut command = Cli::command().bin_name(program).after_help(named(TOP, program));
+    for (words, examples) in EXAMPLES {
+        command = described(command, words, &|verb| {
+            let waits = verb.get_arguments().any(|argument| argument.get_id() == "wait");
+            let more = match *words {
+                ["dpu", "confirm-down"] => format!("\n\n{CONFIRM}"),
+                _ if waits => format!("\n\n{WAITING}"),
+                _ => String::new(),
+            };
+            verb.after_help(named(&format!("Examples:\n{examples}{more}"), program))
+        });
+    }
+    command
+}
+
+fn described(command: Command, words: &[&str], describe: &dyn Fn(Command) -> Command) -> Command {
+    match words.split_first() {
+        None => describe(command),
+        Some((verb, rest)) => command.mut_subcommand(verb, |inner| described(inner, rest, describe)),
+    }
+}
+
+fn named(text: &str, program: &str) -> String {
+    match program {
+        "bmctl" => text.to_owned(),
+        // A script is installed for and by the program itself.
+        _ => text.replace("bmctl ", &format!("{program} ")),
+    }
+}
