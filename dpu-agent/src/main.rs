@@ -17,7 +17,7 @@ fn main() -> anyhow::Result<()> {
         LogFormat::Json => log.json().init(),
     }
     rustls::crypto::ring::default_provider().install_default().map_err(|_| anyhow!("a TLS provider is set twice"))?;
-    // One thread and few, small helpers for file systems: a DPU's memory is its tenants'.
+    // One thread, and few small ones for file systems that block: a DPU's memory is its tenants'.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)
