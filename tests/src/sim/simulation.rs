@@ -196,7 +196,7 @@ impl Simulation {
         let waited = tokio::time::timeout(PATIENCE, wait).await;
         let violations = self.scene.violations();
         if !violations.is_empty() {
-            return Err(format!("{what}: {}", violations.join("; ")));
+            return Err(format!("{what}: {}\n{}", violations.join("; "), self.story()));
         }
         waited.map_err(|_| format!("{what}: not within {PATIENCE:?}\n{}", self.story()))
     }
