@@ -5,6 +5,7 @@
 //! in [`JUDGES`].
 
 mod csi_sanity;
+mod kubectl;
 mod redfish;
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const JUDGES: &[Judge] = &[csi_sanity::JUDGE, redfish::JUDGE];
+const JUDGES: &[Judge] = &[csi_sanity::JUDGE, kubectl::JUDGE, redfish::JUDGE];
 
 struct Judge {
     name: &'static str,

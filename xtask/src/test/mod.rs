@@ -19,6 +19,7 @@ pub(crate) use prepare::print as prepare;
 use report::Report;
 pub(crate) use report::{Case, Outcome};
 use running::Environment;
+pub(crate) use running::needs_sudo;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -95,7 +95,7 @@ pub(super) fn kept() -> Vec<(&'static str, String)> {
     names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()
 }
 
-pub(super) fn needs_sudo() -> bool {
+pub(crate) fn needs_sudo() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         !nix::unistd::geteuid().is_root()
