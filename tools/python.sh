@@ -5,7 +5,20 @@
 set -eu
 requirements=$1
 [ -f "$requirements" ] || { echo "tools/python.sh: no file $requirements" >&2; exit 2; }
-command -v python3 >/dev/null || { echo "tools/python.sh: Python is missing: install python3 (3.10 or newer) and python3-venv" >&2; exit 1; }
+# On Debian the part of Python that makes environments is a package of its own.
+if ! python3 -c 'import ensurepip' 2>/dev/null; then
+    root=
+    [ "$(id -u)" -eq 0 ] || root="sudo -n"
+    if command -v apt-get >/dev/null && $root true 2>/dev/null; then
+        echo "installing python3-venv by apt-get" >&2
+        install="$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends --no-remove"
+        $install python3-venv >&2 || { $root apt-get update --quiet >&2 && $install python3-venv >&2; } || true
+    fi
+    python3 -c 'import ensurepip' 2>/dev/null || {
+        echo "tools/python.sh: Python is missing: install python3 (3.10 or newer) and python3-venv" >&2
+        exit 1
+    }
+fi
 key=$({ cat "$requirements" "$0"; python3 -c 'import sys; print(sys.version, sys.executable)'; } | sha256sum | cut -c1-16)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/metalplane
 out=$cache/python-$key

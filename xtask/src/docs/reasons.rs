@@ -5,10 +5,9 @@ use planner::reason::{Blocked, Failed, Waiting};
 use std::fmt::Write as _;
 
 pub(super) fn page() -> Page {
-    let mut text =
-        "The reason of a condition that is not true; `bmctl explain` prints it with its message. \
+    let mut text = "The reason of a condition that is not true; `bmctl explain` prints it with its message. \
         A word in braces stands for a value.\n"
-            .to_owned();
+        .to_owned();
     section(&mut text, "Waiting", "Something else is under way; it goes on by itself.", Waiting::TABLE);
     section(&mut text, "Blocked", "Somebody has to change something.", Blocked::TABLE);
     section(&mut text, "Failed", "It was tried and did not work; it is tried again with back-off.", Failed::TABLE);
@@ -34,14 +33,35 @@ fn plain(format: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    fn names() -> Vec<&'static str> {
+        [planner::reason::Waiting::NAMES, planner::reason::Blocked::NAMES, planner::reason::Failed::NAMES].concat()
+    }
+
     #[test]
     fn every_reason_has_a_line() {
         let text = super::page().text;
-        for name in
-            [planner::reason::Waiting::NAMES, planner::reason::Blocked::NAMES, planner::reason::Failed::NAMES].concat()
-        {
+        for name in names() {
             assert!(text.contains(&format!("| `{name}` |")), "{name}");
         }
         assert!(text.contains("kubectl patch dpu {dpu} --type merge -p '{\"spec\":{\"approved\":true}}'"), "{text}");
+    }
+
+    #[test]
+    fn the_operators_guide_names_reasons_that_exist() {
+        let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operator/troubleshooting.md");
+        let text = std::fs::read_to_string(guide).expect("the guide");
+        let table = text.split("## What an agent says").next().unwrap_or_default();
+        let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+        let named: Vec<&str> = cells.flat_map(|cell| cell.split('`')).filter(|word| is_name(word)).collect();
+        assert!(named.len() > 10, "{named:?}");
+        for name in named {
+            assert!(names().contains(&name), "there is no reason {name}");
+        }
+    }
+
+    fn is_name(word: &str) -> bool {
+        word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(char::is_alphanumeric)
     }
 }
