@@ -40,15 +40,32 @@ impl Guest {
         .await
     }
 
-    /// Types a command at the console's shell and waits for the line that `echo` of a mark prints when it has ended.
+    /// Types a command at the console's shell and waits until it has ended; gives what was printed meanwhile.
     pub async fn shell(&self, command: &str, limit: Duration) -> Result<String> {
-        let from = self.printed().len();
         let mut socket = UnixStream::connect(&self.socket)
             .await
             .with_context(|| format!("connect to the serial console {}", self.socket.display()))?;
+        self.shell_listens(&mut socket, limit).await?;
+        let from = self.printed().len();
         // The mark is split in what is typed, so that the console's echo of it is not taken for the output.
-        socket.write_all(format!("\n{command}; echo MP-''DONE $?\n").as_bytes()).await?;
+        socket.write_all(format!("{command}; echo MP-''DONE $?\n").as_bytes()).await?;
         self.line(&format!("the guest ran `{command}`"), from, limit, |line| line.contains("MP-DONE ")).await?;
         Ok(self.printed().get(from..).unwrap_or_default().to_owned())
+    }
+
+    /// A console that is just logging in throws away what was typed before: asks until the shell answers.
+    async fn shell_listens(&self, socket: &mut UnixStream, limit: Duration) -> Result<()> {
+        let from = self.printed().len();
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            socket.write_all(b"\necho MP-''HERE\n").await?;
+            let answered =
+                self.line("the guest's shell answers", from, Duration::from_secs(3), |l| l.contains("MP-HERE"));
+            match answered.await {
+                Ok(_) => return Ok(()),
+                Err(error) if tokio::time::Instant::now() > deadline => return Err(error),
+                Err(_) => {}
+            }
+        }
     }
 }

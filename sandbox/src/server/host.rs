@@ -143,6 +143,10 @@ fn arguments(config: &Config, accelerator: &str) -> Result<Vec<String>> {
     add("-serial", "chardev:console".to_owned());
     add("-qmp", format!("unix:{},server=on,wait=off", state("qmp.sock")));
     add("-device", "virtio-rng-pci,bus=pcie.0,addr=0x10".to_owned());
+    // Nothing is booted from the network yet, and a firmware that tries would be the first to send a packet.
+    for name in ["IPv4PXESupport", "IPv6PXESupport", "IPv4Support", "IPv6Support"] {
+        add("-fw_cfg", format!("name=opt/org.tianocore/{name},string=n"));
+    }
     if let Some(disk) = config.local_disk.as_deref().filter(|_| personality.has_local_disk) {
         let file = path(disk);
         add("-blockdev", format!("driver=raw,node-name={LOCAL_DISK},file.driver=file,file.filename={file}"));

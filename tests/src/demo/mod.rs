@@ -101,6 +101,8 @@ async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
 
     let server = server_of(site).await?;
     let guest = Guest::new(site.sandbox.layout(), &server);
+    story.say("waiting for the guest's console, to look from inside");
+    guest.line("the guest has finished its boot", 0, BOOT_LIMIT, |line| line.contains("MP-BOOT")).await?;
     hot_plug::show(story, site, &guest).await?;
     if !keep {
         delete(story, site, &before).await?;
