@@ -6,10 +6,12 @@ use api::attachment::{DiskAttachmentStatus, NicAttachmentStatus};
 use jiff::Timestamp;
 use planner::agent::{Attachment, Item, Kind, Report, disk_status, nic_status};
 use ports::{ErrorClass, PortError};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What was applied last, by UID: nobody else writes these statuses, so it is what the API server has.
+/// What was applied last, by UID: what the API server has as long as the watch has not told. What the watch tells weighs
+/// more: a request of this agent's life before may arrive late, and what it says has to be put right.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     disks: Mutex<BTreeMap<String, DiskAttachmentStatus>>,
@@ -65,6 +67,11 @@ pub(crate) async fn tell(
     }
 }
 
+/// As it is written: the API server keeps fewer digits of a time.
+fn is_same<T: Serialize>(before: Option<&T>, now: &T) -> bool {
+    before.is_some_and(|before| serde_json::to_value(before).ok() == serde_json::to_value(now).ok())
+}
+
 async fn tell_disk(
     actor: &Actor,
     server: Server<'_>,
@@ -73,10 +80,10 @@ async fn tell_disk(
     now: Timestamp,
 ) -> Result<(), PortError> {
     let key = &attachment.key;
-    let before = lock(&actor.written.disks).get(&key.uid).cloned();
-    let before = before.or_else(|| server.desired.disks.get(&key.uid)?.status);
+    let before = server.desired.disks.get(&key.uid).and_then(|object| object.status);
+    let before = before.or_else(|| lock(&actor.written.disks).get(&key.uid).cloned());
     let status = disk_status(before.as_ref().unwrap_or(&DiskAttachmentStatus::default()), attachment, report, now);
-    if before.as_ref() != Some(&status) {
+    if !is_same(before.as_ref(), &status) {
         let what = format!("status of DiskAttachment {}/{}", key.namespace, key.name);
         let object = apply_status(&server.cluster.disks(), &what, (&key.name, &key.uid), None, &status).await?;
         server.desired.disks.wrote(object);
@@ -93,10 +100,10 @@ async fn tell_nic(
     now: Timestamp,
 ) -> Result<(), PortError> {
     let key = &attachment.key;
-    let before = lock(&actor.written.nics).get(&key.uid).cloned();
-    let before = before.or_else(|| server.desired.nics.get(&key.uid)?.status);
+    let before = server.desired.nics.get(&key.uid).and_then(|object| object.status);
+    let before = before.or_else(|| lock(&actor.written.nics).get(&key.uid).cloned());
     let status = nic_status(before.as_ref().unwrap_or(&NicAttachmentStatus::default()), attachment, report, now);
-    if before.as_ref() != Some(&status) {
+    if !is_same(before.as_ref(), &status) {
         let what = format!("status of NicAttachment {}/{}", key.namespace, key.name);
         let object = apply_status(&server.cluster.nics(), &what, (&key.name, &key.uid), None, &status).await?;
         server.desired.nics.wrote(object);

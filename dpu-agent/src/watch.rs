@@ -133,7 +133,11 @@ where
             watcher::Event::InitDone => known.objects = Some(std::mem::take(&mut known.listing)),
             watcher::Event::Apply(object) => {
                 let uid = object.uid().unwrap_or_default();
-                known.objects.get_or_insert_default().insert(uid, object);
+                let objects = known.objects.get_or_insert_default();
+                // An event from before a write of our own does not undo it.
+                if objects.get(&uid).is_none_or(|there| version(there) <= version(&object)) {
+                    objects.insert(uid, object);
+                }
             }
             watcher::Event::Delete(object) => {
                 let uid = object.uid().unwrap_or_default();
