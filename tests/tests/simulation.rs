@@ -1,11 +1,17 @@
 //! The controller and the agent in simulated time, with one thing going wrong after the other.
 //!
-//! `SIM_SEED=<number>` runs with that seed; a failure names the seed and the fault.
+//! `SIM_SEED=<number>` runs with that seed, `SIM_AT=<k>` only the case with the kth effect, `SIM_ALL=1` every case;
+//! `SIM_LOG=debug` shows what the programs log. A failure names the seed and the fault.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 use tests::sim::Simulation;
+use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
+use tests::sim::host;
 use tests::sim::life::{self, Record};
+use tests::sim::simulation::{SYSTEM, USER};
+use tokio::time::Instant;
 
 fn seed() -> u64 {
     std::env::var("SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20261121)
@@ -46,10 +52,13 @@ fn life_with(plan: Plan) -> Result<(), String> {
     })
 }
 
-/// Which effects are tried: all with `SIM_ALL=1`, else one in `stride`, other ones with another seed.
+/// Which effects are tried: the one of `SIM_AT=<k>`, all with `SIM_ALL=1`, else one in `stride`, other ones with another
+/// seed.
 fn sample(all: usize, stride: usize) -> impl Iterator<Item = usize> {
     let stride = if std::env::var_os("SIM_ALL").is_some() { 1 } else { stride };
-    (0..all).skip(seed() as usize % stride).step_by(stride)
+    let only: Option<usize> = std::env::var("SIM_AT").ok().and_then(|text| text.parse().ok());
+    let (from, stride) = only.map_or((seed() as usize % stride, stride), |only| (only, all));
+    (0..all).skip(from).step_by(stride)
 }
 
 /// Runs `one` for each, and fails with what was wrong and how to see it again.
@@ -142,4 +151,169 @@ fn a_dead_controllers_request_arrives_late() {
 #[test]
 fn a_dead_agents_request_arrives_late() {
     every(Who::Agent, Fault::Late, 4);
+}
+
+/// A life with something of its own going on; compared with the reference.
+fn life_beside(plan: Plan, prepare: impl AsyncFn(&mut Simulation)) -> Result<(), String> {
+    let (expected, ..) = reference();
+    simulate(async {
+        let mut s = Simulation::start(1, seed(), plan);
+        prepare(&mut s).await;
+        let record = life::whole(&s).await?;
+        life::difference(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
+    })
+}
+
+#[test]
+fn watches_are_late_each_by_itself() {
+    let cases = [300, 2_000, 8_000].into_iter().flat_map(|most| [Who::Controller, Who::Agent].map(|who| (who, most)));
+    each(cases, |(who, most)| {
+        life_beside(Plan::None, async |s| s.scene.watches(*who, Manners::Late(Duration::from_millis(*most))))
+    });
+}
+
+#[test]
+fn watches_tell_twice_or_are_cut_off() {
+    let cases = [Manners::Twice, Manners::Gone].into_iter().flat_map(|m| [Who::Controller, Who::Agent].map(|w| (w, m)));
+    each(cases, |(who, manners)| life_beside(Plan::None, async |s| s.scene.watches(*who, *manners)));
+}
+
+/// Caches that have not heard anything for a while act on what was.
+#[test]
+fn caches_are_stale_for_a_minute() {
+    let cases = [1, 3, 6, 14, 30].into_iter().flat_map(|after| [Who::Controller, Who::Agent].map(|who| (who, after)));
+    each(cases, |(who, after)| {
+        life_beside(Plan::None, async |s| {
+            let (scene, who, after) = (s.scene.clone(), *who, Duration::from_secs(*after));
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                scene.watches(who, Manners::Frozen(Instant::now() + Duration::from_secs(60)));
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                scene.watches(who, Manners::Prompt);
+            });
+        })
+    });
+}
+
+/// Each has a Lease of its own, so both lead: what remains is compare-and-swap.
+#[test]
+fn two_controllers_lead_at_once() {
+    let seeds = 0..4u64;
+    let (expected, ..) = reference();
+    each(seeds, |more| {
+        simulate(async {
+            let mut s = Simulation::start(1, seed() + more, Plan::None);
+            s.start_controller("controller-2", "default");
+            if more % 2 == 1 {
+                s.scene.watches(Who::Controller, Manners::Late(Duration::from_secs(2)));
+            }
+            let record = life::whole(&s).await?;
+            life::difference(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
+        })
+    });
+}
+
+/// One waits for the other's Lease, and takes over when that dies.
+#[test]
+fn a_second_controller_takes_over() {
+    let (_, by_controller, _) = reference();
+    each(sample(*by_controller, 16), |at| {
+        let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Late };
+        life_beside(plan, async |s| s.start_controller("controller-2", SYSTEM))
+    });
+}
+
+/// Deleted while it is being made: nothing is left. Made again at once under the same name: it runs.
+#[test]
+fn the_machine_is_deleted_at_every_stage_and_made_again() {
+    each(sample(38, 3), |at| {
+        let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };
+        simulate(async {
+            let s = Simulation::start(1, seed(), plan);
+            let created = life::create(&s, "bm-01", 7);
+            let mut reached = s.scene.faults.reached.subscribe();
+            tokio::select! {
+                created = created => created?,
+                _ = reached.wait_for(|reached| *reached) => {}
+            }
+            if at % 2 == 0 {
+                life::delete(&s, "bm-01").await?;
+            } else {
+                s.delete("metalplane.io/baremetalmachines", USER, "bm-01");
+                s.until("the name is free", |s| s.machine("bm-01").is_none()).await?;
+            }
+            life::create(&s, "bm-01", 7).await?;
+            life::delete(&s, "bm-01").await
+        })
+    });
+}
+
+#[test]
+fn the_dpu_reboots_while_the_machine_is_made() {
+    let (_, by_controller, _) = reference();
+    each(sample((*by_controller).min(36), 4), |at| {
+        let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };
+        simulate(async {
+            let mut s = Simulation::start(1, seed(), plan);
+            s.create("metalplane.io/baremetalmachines", USER, life::machine("bm-01", 7));
+            let mut reached = s.scene.faults.reached.subscribe();
+            let _ = reached.wait_for(|reached| *reached).await;
+            let host = s.scene.hosts[0].clone();
+            s.reboot_dpu(&host);
+            // A guest whose disks went away under it needs a restart, which a user asks for.
+            let shown = |s: &Simulation| s.scene.hosts[0].dpu().disks().len() == 2 && life::is_ready(s, "bm-01");
+            s.until("all is presented again", shown).await?;
+            life::stop(&s, "bm-01").await?;
+            life::start(&s, "bm-01").await?;
+            life::delete(&s, "bm-01").await
+        })
+    });
+}
+
+/// A claim that two machines on two servers want: one has it, the other waits, and gets it.
+#[test]
+fn a_volume_passes_from_one_dpu_to_the_other() {
+    let plans = |who, count, stride| sample(count, stride).map(move |at| Plan::At { who, at, fault: Fault::Crash });
+    let cases = [Plan::None].into_iter().chain(plans(Who::Controller, 150, 15)).chain(plans(Who::Agent, 80, 16));
+    each(cases, |plan| {
+        simulate(async {
+            let s = Simulation::start(2, seed(), plan.clone());
+            life::hand_over(&s).await
+        })
+    });
+}
+
+#[test]
+fn a_bmc_misbehaves_for_a_while() {
+    use host::Manners::{Lies, Slow, Unauthorized, Unreachable};
+    let cases = [Unreachable, Unauthorized, Slow(Duration::from_secs(8)), Lies];
+    let cases = cases.into_iter().flat_map(|manners| [1, 20, 45].map(|after| (manners, after)));
+    each(cases, |(manners, after)| {
+        life_beside(Plan::None, async |s| {
+            let (host, manners, after) = (s.scene.hosts[0].clone(), *manners, Duration::from_secs(*after));
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                host.behave(manners);
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                host.behave(host::Manners::Good);
+            });
+        })
+    });
+}
+
+/// Many things at once, for two minutes.
+#[test]
+fn a_storm_of_faults() {
+    each(0..6u64, |more| {
+        let until = controller::clock::now() + jiff::SignedDuration::from_secs(150);
+        let faults = vec![Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::CrashBefore, Fault::Late];
+        let plan = Plan::Storm { per_mille: 60, faults, until };
+        let (expected, ..) = reference();
+        simulate(async {
+            let mut s = Simulation::start(1, seed() + 100 + more, plan);
+            s.start_controller("controller-2", SYSTEM);
+            let record = life::whole(&s).await?;
+            life::difference(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
+        })
+    });
 }

@@ -36,11 +36,19 @@ pub enum Fault {
 pub enum Plan {
     None,
     /// The `at`th effect of these processes, counted from 0.
-    At { who: Who, at: usize, fault: Fault },
+    At {
+        who: Who,
+        at: usize,
+        fault: Fault,
+    },
     /// Every effect when it is tried first.
     RefuseFirst(BTreeSet<String>),
     /// Some effects, so many in a thousand, until the moment has come.
-    Storm { per_mille: u64, faults: Vec<Fault>, until: Timestamp },
+    Storm {
+        per_mille: u64,
+        faults: Vec<Fault>,
+        until: Timestamp,
+    },
 }
 
 #[derive(Debug, Clone)]

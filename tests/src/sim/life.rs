@@ -41,6 +41,11 @@ pub fn runs(s: &Simulation, name: &str) -> bool {
     })
 }
 
+/// Presented and on, whether or not the guest survived what happened.
+pub fn is_ready(s: &Simulation, name: &str) -> bool {
+    s.machine(name).is_some_and(|machine| is_current(&machine) && condition(&machine, "Ready") == "True")
+}
+
 fn has(s: &Simulation, kind: &str, part: &str, name: &str, there: bool) -> bool {
     let field = if kind == "diskattachments" { "diskName" } else { "interfaceName" };
     let all = s.scene.server.list(&format!("metalplane.io/{kind}"));
@@ -91,7 +96,10 @@ pub async fn unplug(s: &Simulation, name: &str) -> Result<(), String> {
     .await?;
     // A disk that was taken out of the list is kept: its claim is the user's to delete.
     s.delete("persistentvolumeclaims", USER, &format!("{name}-data"));
-    s.until("the volume is gone", |s| s.scene.server.list("persistentvolumes").len() == 1).await
+    s.until("the volume is gone", |s| {
+        ["persistentvolumes", "metalplane.io/volumeholds"].iter().all(|kind| s.scene.server.list(kind).len() == 1)
+    })
+    .await
 }
 
 fn is_let_go(s: &Simulation, claim: &str) -> bool {
@@ -193,4 +201,47 @@ pub fn difference(reference: &Record, run: &Record) -> Option<String> {
     }
     (run.power.len() > reference.power.len())
         .then(|| format!("power actions: expected {:?}, found {:?}", reference.power, run.power))
+}
+
+/// Two machines want one claim. What the second waits for is said; it gets it when the first lets go.
+pub async fn hand_over(s: &Simulation) -> Result<(), String> {
+    s.create(
+        "persistentvolumeclaims",
+        USER,
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "storageClassName": "fast",
+                "resources": {"requests": {"storage": "1Gi"}}},
+        }),
+    );
+    let shared = json!({"name": "shared", "source": {"persistentVolumeClaim": {"claimName": "shared"}}});
+    for (number, name) in [(1, "bm-01"), (2, "bm-02")] {
+        let mut machine = machine(name, number);
+        machine["spec"]["hardware"] = json!({"name": format!("server-{number}")});
+        machine["spec"]["disks"].as_array_mut().expect("a list").push(shared.clone());
+        s.create(MACHINES, USER, machine);
+    }
+    let holder = |s: &Simulation| ["bm-01", "bm-02"].into_iter().find(|name| runs(s, name));
+    s.until("one of them runs", |s| holder(s).is_some()).await?;
+    let first = holder(s).unwrap_or_default();
+    let second = if first == "bm-01" { "bm-02" } else { "bm-01" };
+    s.until("the other waits for the volume", |s| {
+        let machine = s.machine(second).unwrap_or_default();
+        let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|c| c["reason"] == "VolumeHeld" || c["reason"] == "VolumeInUse")
+    })
+    .await?;
+    s.change(MACHINES, USER, first, |machine| {
+        machine["spec"]["disks"].as_array_mut().expect("a list").truncate(1);
+    });
+    s.until("the other has it", |s| runs(s, second) && runs(s, first)).await?;
+    let there: Vec<bool> = s.scene.hosts.iter().map(|host| host.dpu().disks().len() == 3).collect();
+    if there.iter().filter(|there| **there).count() != 1 {
+        return Err(format!("who has the volume: {there:?}"));
+    }
+    s.delete(MACHINES, USER, "bm-01");
+    s.delete(MACHINES, USER, "bm-02");
+    s.until("both are gone", |s| s.machine("bm-01").is_none() && s.machine("bm-02").is_none()).await?;
+    s.delete("persistentvolumeclaims", USER, "shared");
+    s.until("nothing is left", is_clean).await
 }

@@ -113,9 +113,8 @@ impl Scene {
             return;
         }
         let attachment = self.attachments(host).into_iter().find(|a| a["metadata"]["uid"] == json!(id.uid));
-        let released = attachment.is_some_and(|a| {
-            a["metadata"].get("deletionTimestamp").is_some() && a["spec"]["release"] == json!(true)
-        });
+        let released = attachment
+            .is_some_and(|a| a["metadata"].get("deletionTimestamp").is_some() && a["spec"]["release"] == json!(true));
         if !released {
             self.violated(format!("disk {id:?} is taken from {} without a release", host.name));
         }
@@ -130,8 +129,7 @@ impl Scene {
             let dpu = host.dpu();
             let shown = dpu.disks().iter().any(|disk| disk.backend == ports::emulation::Backend::Path(path.to_owned()));
             let connections = dpu.volumes.list().now_or_never().and_then(Result::ok).unwrap_or_default();
-            let connected =
-                connections.iter().any(|c| c.backend == ports::emulation::Backend::Path(path.to_owned()));
+            let connected = connections.iter().any(|c| c.backend == ports::emulation::Backend::Path(path.to_owned()));
             if shown || connected {
                 self.violated(format!("{} is deleted while {} uses it", path.display(), host.dpu_name));
             }

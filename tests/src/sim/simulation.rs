@@ -72,39 +72,67 @@ impl Simulation {
         for host in &self.scene.hosts {
             self.rack(host);
         }
-        self.create("snapshot.storage.k8s.io/volumesnapshots", USER, json!({
-            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-            "metadata": {"name": "golden"}, "spec": {"source": {"volumeSnapshotContentName": "golden"}},
-        }));
-        self.create("metalplane.io/machineimages", USER, json!({
-            "apiVersion": "metalplane.io/v1alpha1", "kind": "MachineImage", "metadata": {"name": "debian"},
-            "spec": {"source": {"snapshot": {"name": "golden"}}, "storageClassName": "fast"},
-        }));
-        self.create("metalplane.io/subnets", USER, json!({
-            "apiVersion": "metalplane.io/v1alpha1", "kind": "Subnet", "metadata": {"name": "blue"},
-            "spec": {"cidr": "10.20.0.0/24", "gateway": "10.20.0.1"},
-        }));
+        self.create(
+            "snapshot.storage.k8s.io/volumesnapshots",
+            USER,
+            json!({
+                "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+                "metadata": {"name": "golden"}, "spec": {"source": {"volumeSnapshotContentName": "golden"}},
+            }),
+        );
+        self.create(
+            "metalplane.io/machineimages",
+            USER,
+            json!({
+                "apiVersion": "metalplane.io/v1alpha1", "kind": "MachineImage", "metadata": {"name": "debian"},
+                "spec": {"source": {"snapshot": {"name": "golden"}}, "storageClassName": "fast"},
+            }),
+        );
+        self.create(
+            "metalplane.io/subnets",
+            USER,
+            json!({
+                "apiVersion": "metalplane.io/v1alpha1", "kind": "Subnet", "metadata": {"name": "blue"},
+                "spec": {"cidr": "10.20.0.0/24", "gateway": "10.20.0.1"},
+            }),
+        );
     }
 
     fn rack(&self, host: &Host) {
         use base64::Engine;
         let name = &host.name;
         let secret = base64::engine::general_purpose::STANDARD.encode("secret");
-        self.create("secrets", INVENTORY, json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": name}, "data": {"username": secret, "password": secret}}));
-        self.create("bmc.tinkerbell.org/machines", INVENTORY, json!({
-            "apiVersion": "bmc.tinkerbell.org/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-            "spec": {"connection": {"host": name, "port": 623, "insecureTLS": true,
-                "authSecretRef": {"name": name, "namespace": INVENTORY}}},
-        }));
-        self.create("tinkerbell.org/hardware", INVENTORY, json!({
-            "apiVersion": "tinkerbell.org/v1alpha1", "kind": "Hardware", "metadata": {"name": name},
-            "spec": {"bmcRef": {"apiGroup": "bmc.tinkerbell.org", "kind": "Machine", "name": name}},
-        }));
-        self.create("metalplane.io/dpus", "", json!({
-            "apiVersion": "metalplane.io/v1alpha1", "kind": "Dpu", "metadata": {"name": host.dpu_name},
-            "spec": {"hardwareRef": {"name": name}, "powerDomain": "Standby", "approved": true},
-        }));
+        self.create(
+            "secrets",
+            INVENTORY,
+            json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name}, "data": {"username": secret, "password": secret}}),
+        );
+        self.create(
+            "bmc.tinkerbell.org/machines",
+            INVENTORY,
+            json!({
+                "apiVersion": "bmc.tinkerbell.org/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+                "spec": {"connection": {"host": name, "port": 623, "insecureTLS": true,
+                    "authSecretRef": {"name": name, "namespace": INVENTORY}}},
+            }),
+        );
+        self.create(
+            "tinkerbell.org/hardware",
+            INVENTORY,
+            json!({
+                "apiVersion": "tinkerbell.org/v1alpha1", "kind": "Hardware", "metadata": {"name": name},
+                "spec": {"bmcRef": {"apiGroup": "bmc.tinkerbell.org", "kind": "Machine", "name": name}},
+            }),
+        );
+        self.create(
+            "metalplane.io/dpus",
+            "",
+            json!({
+                "apiVersion": "metalplane.io/v1alpha1", "kind": "Dpu", "metadata": {"name": host.dpu_name},
+                "spec": {"hardwareRef": {"name": name}, "powerDomain": "Standby", "approved": true},
+            }),
+        );
     }
 
     /// `namespace`: where its Lease is; two controllers with different ones both lead.
@@ -173,7 +201,10 @@ impl Simulation {
 
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
         let id = Id::new(resource, namespace, name);
-        self.scene.server.write(|store| store.delete(&id, &Value::Null)).unwrap_or_else(|e| panic!("{id}: {}", e.message));
+        self.scene
+            .server
+            .write(|store| store.delete(&id, &Value::Null))
+            .unwrap_or_else(|e| panic!("{id}: {}", e.message));
     }
 
     pub fn machine(&self, name: &str) -> Option<Arc<Value>> {
@@ -262,10 +293,11 @@ fn files(run_dir: &std::path::Path) -> Vec<String> {
 }
 
 fn timeless(value: &Value) -> Value {
-    const VARIES: [&str; 5] = ["resourceVersion", "generation", "observedGeneration", "timeline", "lastActionAt"];
-    let varies = |key: &str| {
-        VARIES.contains(&key) || key.ends_with("At") || key.ends_with("Time") || key.ends_with("Timestamp")
-    };
+    // How often a start was tried depends on the fault; what a guest last said, on when the agent looked.
+    const VARIES: [&str; 6] =
+        ["resourceVersion", "generation", "observedGeneration", "timeline", "powerOnAttempts", "guest"];
+    let varies =
+        |key: &str| VARIES.contains(&key) || key.ends_with("At") || key.ends_with("Time") || key.ends_with("Timestamp");
     match value {
         Value::Object(map) => {
             map.iter().filter(|(key, _)| !varies(key)).map(|(key, value)| (key.clone(), timeless(value))).collect()
@@ -290,9 +322,8 @@ async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Arc<std::sync::Mutex
         let dpu = host.dpu();
         let run_dir = dpu.run_dir.display().to_string();
         let boot_id_file = dpu.run_dir.join("boot-id").display().to_string();
-        let arguments = [
-            "dpu-agent", "--node-name", &host.dpu_name, "--run-dir", &run_dir, "--boot-id-file", &boot_id_file,
-        ];
+        let arguments =
+            ["dpu-agent", "--node-name", &host.dpu_name, "--run-dir", &run_dir, "--boot-id-file", &boot_id_file];
         let args = dpu_agent::args::Args::parse_from(arguments);
         let (own, bootstrap) = (process.clone(), service::client_of(&process));
         let access = Access { bootstrap, own: Box::new(move |_| Ok(service::client_of(&own))) };

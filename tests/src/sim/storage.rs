@@ -123,7 +123,9 @@ fn delete(scene: &Scene, volume: &Value) {
         return;
     }
     scene.before_volume_deleted(&path(name));
-    scene.server.write(|store| store.delete(&Id::new("persistentvolumes", "", name), &Value::Null).expect("it was listed"));
+    scene
+        .server
+        .write(|store| store.delete(&Id::new("persistentvolumes", "", name), &Value::Null).expect("it was listed"));
 }
 
 fn ready(scene: &Scene, snapshot: &Value) {

@@ -119,7 +119,8 @@ impl Server {
         let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
         let expiry = controller::clock::now() + jiff::SignedDuration::from_secs(seconds);
         request["metadata"] = json!({"name": id.name, "namespace": id.namespace});
-        request["status"] = json!({"token": format!("token-of-{}", id.namespace), "expirationTimestamp": expiry.to_string()});
+        request["status"] =
+            json!({"token": format!("token-of-{}", id.namespace), "expirationTimestamp": expiry.to_string()});
         Ok(Arc::new(request))
     }
 }

@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn apply_takes_out_what_its_manager_no_longer_says() {
-        let mine = json!({"boot": "x", "conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]});
+        let mine =
+            json!({"boot": "x", "conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]});
         let theirs = json!({"conditions": [{"type": "B", "status": "False"}, {"type": "C", "status": "True"}]});
         let mut live = Value::Null;
         apply(&mut live, &Apply { before: None, now: &theirs, others: vec![] }, "");

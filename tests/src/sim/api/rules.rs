@@ -8,7 +8,9 @@ pub fn refuse(resource: &str, old: &Value, new: &Value) -> Option<String> {
     match resource {
         "metalplane.io/volumeholds" => hold(old, new),
         "metalplane.io/diskattachments" => attachment(old, new, &["size", "grant", "release"]),
-        "metalplane.io/nicattachments" => attachment(old, new, &["addresses", "mtu", "logicalPort", "grant", "release"]),
+        "metalplane.io/nicattachments" => {
+            attachment(old, new, &["addresses", "mtu", "logicalPort", "grant", "release"])
+        }
         _ => None,
     }
 }

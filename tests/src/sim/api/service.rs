@@ -60,7 +60,8 @@ impl Service {
         if wants("watch") {
             return self.watch(&target).await;
         }
-        let kind = parts.headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind =
+            parts.headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let (server, method, kind) = (self.server.clone(), parts.method.clone(), kind.to_owned());
         let what = format!(
             "{method} {}{}",
@@ -79,7 +80,8 @@ impl Service {
             return deleted(is_delete, result);
         }
         let act = async move { server.answer(&method, &target, &kind, body) };
-        let lost = || Err(Refusal::new(504, "Timeout", "the server was unable to return a response in the time allotted"));
+        let lost =
+            || Err(Refusal::new(504, "Timeout", "the server was unable to return a response in the time allotted"));
         let refused = || Err(Refusal::new(409, "Conflict", "the object has been modified"));
         deleted(is_delete, process.effect(&what, act, lost, refused).await)
     }

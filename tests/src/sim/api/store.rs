@@ -198,7 +198,9 @@ impl Store {
             }
         }
         string_data(&mut object);
-        for key in ["uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion", "name", "namespace"] {
+        for key in
+            ["uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion", "name", "namespace"]
+        {
             match old["metadata"].get(key) {
                 Some(value) => object["metadata"][key] = value.clone(),
                 None => {
@@ -286,7 +288,9 @@ impl Store {
 /// `stringData` of a Secret becomes `data`.
 fn string_data(object: &mut Value) {
     use base64::Engine;
-    let Some(Value::Object(plain)) = object.as_object_mut().and_then(|object| object.remove("stringData")) else { return };
+    let Some(Value::Object(plain)) = object.as_object_mut().and_then(|object| object.remove("stringData")) else {
+        return;
+    };
     for (key, value) in plain {
         let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
         object["data"][key] = json!(encoded);
@@ -297,7 +301,9 @@ fn string_data(object: &mut Value) {
 fn tidy(object: &mut Value) {
     if let Some(meta) = object["metadata"].as_object_mut() {
         meta.retain(|_, value| {
-            !value.is_null() && value.as_object().is_none_or(|m| !m.is_empty()) && value.as_array().is_none_or(|l| !l.is_empty())
+            !value.is_null()
+                && value.as_object().is_none_or(|m| !m.is_empty())
+                && value.as_array().is_none_or(|l| !l.is_empty())
         });
     }
 }
