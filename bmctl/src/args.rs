@@ -25,7 +25,7 @@ pub struct ClusterArgs {
     #[arg(long, global = true)]
     pub context: Option<String>,
     /// The kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
-    #[arg(long, global = true, env = "KUBECONFIG")]
+    #[arg(long, global = true, env = "KUBECONFIG", hide_env = true)]
     pub kubeconfig: Option<String>,
 }
 

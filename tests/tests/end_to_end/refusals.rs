@@ -37,7 +37,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ("  disks:\n", "  readinessProbe: {tcpSocket: {port: 22}}\n  disks:\n", "spec.readinessProbe", "write icmp"),
     (
         "  disks:\n",
-        "  cloudInit: {userData: x, userDataSecretRef: {name: y}}\n  disks:\n",
+        "  cloudInit: {userData: x, userDataSecretRef: {name: secret}}\n  disks:\n",
         "spec.cloudInit",
         "at most one",
     ),

@@ -133,15 +133,13 @@ kind: ClusterRoleBinding
 metadata: {{name: metalplane-{node}}}
 roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: metalplane-{node}}}
 subjects: [{{kind: ServiceAccount, name: agent, namespace: {namespace}}}]
----
-apiVersion: v1
-kind: Secret
-metadata: {{name: seed, namespace: {namespace}}}
 "
         );
         let said =
             session.say(&["apply", "--server-side", "--force-conflicts", "-f", "-", CONTROLLER], Some(&manifest));
         session.judged(&format!("the controller prepares {namespace}"), &said, true, &[]);
+        let seed = ["create", "secret", "generic", "seed", "-n", namespace, CONTROLLER];
+        session.works("and copies a secret", &seed, None, &["created"]);
     }
     Ok(())
 }
@@ -153,35 +151,29 @@ fn identity(session: &mut Session, first: &Path) {
     let other = of("agent", OTHER_NAMESPACE);
     may_not(session, first, "an agent gets another's identity", &other, None, "in its own DPU's namespace");
     let system = of("metalplane-controller", SYSTEM);
-    may_not(session, first, "an agent gets the controller's identity", &system, None, "Forbidden");
+    may_not(session, first, "an agent gets the controller's identity", &system, None, "is forbidden");
 }
 
 fn works(session: &mut Session, agent: &Path) {
     let name = disk_attachment();
-    let own = |patch: &'static str, status: bool| {
-        let mut words = vec!["patch", "da", &name, "-n", DPU_NAMESPACE, "--type=merge", "-p", patch];
-        words.extend(status.then_some("--subresource=status"));
-        words
-    };
+    let own = |patch: &'static str| ["patch", "da", &name, "-n", DPU_NAMESPACE, "--type=merge", "-p", patch];
     may(session, agent, "an agent reads its attachments", &["get", "da,na", "-n", DPU_NAMESPACE], None);
     may(session, agent, "and their secrets", &["get", "secret", "seed", "-n", DPU_NAMESPACE], None);
     may(session, agent, "and its Dpu", &["get", "dpu", "dpu-1"], None);
-    let phase = own(r#"{"status":{"phase":"Attaching"}}"#, true);
-    may(session, agent, "an agent writes an attachment's status", &phase, None);
-    let finalizer = own(r#"{"metadata":{"finalizers":["metalplane.io/exposed"]}}"#, false);
+    let phase = status("DiskAttachment", &name, "phase: Attaching");
+    may(session, agent, "an agent writes an attachment's status", &STATUS, Some(&phase));
+    let finalizer = own(r#"{"metadata":{"finalizers":["metalplane.io/exposed"]}}"#);
     may(session, agent, "and its finalizers", &finalizer, None);
-    let spec = own(r#"{"spec":{"release":true}}"#, false);
+    let spec = own(r#"{"spec":{"release":true}}"#);
     may_not(session, agent, "an agent writes a spec", &spec, None, "may not change the spec");
-    let label = own(r#"{"metadata":{"labels":{"a":"b"}}}"#, false);
+    let label = own(r#"{"metadata":{"labels":{"a":"b"}}}"#);
     may_not(session, agent, "an agent writes a label", &label, None, "nothing but metadata.finalizers");
-    let boot =
-        ["patch", "dpu", "dpu-1", "--subresource=status", "--type=merge", "-p", r#"{"status":{"bootID":"b-2"}}"#];
-    may(session, agent, "an agent writes its Dpu's status", &boot, None);
-    let home = r#"{"status":{"namespace":"metalplane-dpu-dpu-2"}}"#;
-    let home = ["patch", "dpu", "dpu-1", "--subresource=status", "--type=merge", "-p", home];
-    may_not(session, agent, "an agent moves itself", &home, None, "status.namespace is the controller's");
-    let other = ["patch", "dpu", "dpu-2", "--subresource=status", "--type=merge", "-p", r#"{"status":{"bootID":"b"}}"#];
-    may_not(session, agent, "an agent writes another's status", &other, None, "Forbidden");
+    let boot = status("Dpu", "dpu-1", "bootID: b-2");
+    may(session, agent, "an agent writes its Dpu's status", &STATUS, Some(&boot));
+    let home = status("Dpu", "dpu-1", "namespace: metalplane-dpu-dpu-2");
+    may_not(session, agent, "an agent moves itself", &STATUS, Some(&home), "status.namespace is the controller's");
+    let other = status("Dpu", "dpu-2", "bootID: b-2");
+    may_not(session, agent, "an agent writes another's status", &STATUS, Some(&other), "Forbidden");
     let delete = ["delete", "da", &name, "-n", DPU_NAMESPACE, "--wait=false"];
     may_not(session, agent, "an agent deletes an attachment", &delete, None, "Forbidden");
     for words in [
@@ -194,6 +186,17 @@ fn works(session: &mut Session, agent: &Path) {
     ] {
         may_not(session, agent, &format!("an agent: {}", words.join(" ")), &words, None, "Forbidden");
     }
+}
+
+/// As the agent writes a status: one PATCH, without reading it first.
+const STATUS: [&str; 7] =
+    ["apply", "--server-side", "--force-conflicts", "--subresource=status", "--validate=ignore", "-f", "-"];
+
+fn status(kind: &str, name: &str, field: &str) -> String {
+    let namespace = if kind == "Dpu" { String::new() } else { format!(", namespace: {DPU_NAMESPACE}") };
+    format!(
+        "apiVersion: metalplane.io/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}{namespace}}}\nstatus: {{{field}}}\n"
+    )
 }
 
 /// Nobody but the controller takes a disk from a host.

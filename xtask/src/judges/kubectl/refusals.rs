@@ -72,7 +72,7 @@ const CASES: &[Case] = &[
     (
         MACHINE,
         "  disks:",
-        "  cloudInit: {userData: x, userDataSecretRef: {name: y}}\n  disks:",
+        "  cloudInit: {userData: x, userDataSecretRef: {name: secret}}\n  disks:",
         "spec.cloudInit",
         "at most one",
     ),
