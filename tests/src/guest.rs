@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::task::JoinSet;
 
 pub struct Guest {
     log: PathBuf,
@@ -42,9 +44,13 @@ impl Guest {
 
     /// Types a command at the console's shell and waits until it has ended; gives what was printed meanwhile.
     pub async fn shell(&self, command: &str, limit: Duration) -> Result<String> {
-        let mut socket = UnixStream::connect(&self.socket)
+        let socket = UnixStream::connect(&self.socket)
             .await
             .with_context(|| format!("connect to the serial console {}", self.socket.display()))?;
+        let (mut reader, mut socket) = socket.into_split();
+        // What nobody reads stops the guest's console after some 300 characters: each comes as a packet of its own.
+        let mut drained = JoinSet::new();
+        drained.spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
         self.shell_listens(&mut socket, limit).await?;
         let from = self.printed().len();
         // The mark is split in what is typed, so that the console's echo of it is not taken for the output.
@@ -54,7 +60,7 @@ impl Guest {
     }
 
     /// A console that is just logging in throws away what was typed before: asks until the shell answers.
-    async fn shell_listens(&self, socket: &mut UnixStream, limit: Duration) -> Result<()> {
+    async fn shell_listens(&self, socket: &mut OwnedWriteHalf, limit: Duration) -> Result<()> {
         let from = self.printed().len();
         let deadline = tokio::time::Instant::now() + limit;
         loop {
