@@ -26,7 +26,7 @@ use std::time::Duration;
 const AGENT_ROLE: &str = "metalplane-dpu-agent";
 const AGENT: &str = "agent";
 /// How often the quiet ones are looked for.
-const LISTEN: Duration = Duration::from_millis(500);
+const LISTEN: Duration = Duration::from_millis(200);
 
 /// UID and generation of those for which everything was applied by this process.
 #[derive(Default)]

@@ -29,7 +29,7 @@ pub enum Error {
 impl Error {
     /// The caches were behind, and catch up by themselves.
     pub fn is_stale(&self) -> bool {
-        matches!(self, Self::Conflict { .. } | Self::NotConfirmed { .. })
+        matches!(self, Self::Conflict { .. } | Self::NotConfirmed { .. } | Self::NotFound { .. })
     }
 
     pub fn class(&self) -> &'static str {

@@ -38,7 +38,8 @@ impl Events {
             type_,
             reason: cut(reason, REASON),
             note: Some(cut(note, NOTE)),
-            action: cut(reason, REASON),
+            // Events that differ in their action are not counted as one: each note is seen.
+            action: format!("{}-{}", cut(reason, REASON / 2), api::names::short(note, 8)),
             secondary: None,
         };
         if self.sender.try_send((event, object.object_ref(&()))).is_err() {

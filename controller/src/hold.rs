@@ -7,10 +7,6 @@ use crate::queue::{Key, Next};
 use api::VolumeHold;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Empty holds are looked at now and then: nobody tells when a PersistentVolume goes.
-const EVERY: Duration = Duration::from_secs(15);
 
 pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
     match collect(&c, &key.1).await {
@@ -34,7 +30,8 @@ async fn collect(c: &Controller, name: &str) -> Result<Next, Error> {
         .and_then(|volume| volume.spec?.csi)
         .is_some_and(|csi| csi.driver == hold.spec.driver && csi.volume_handle == hold.spec.volume_handle);
     if same {
-        return Ok(Next::After(EVERY));
+        // Nobody tells when a PersistentVolume goes: soon after the release most likely, else whenever.
+        return Ok(Next::BackOff);
     }
     // In this very version: empty.
     objects::delete(&c.objects.cluster::<VolumeHold>(), &c.world.holds, &hold.metadata, true).await?;

@@ -1,6 +1,6 @@
 //! Which agents are alive: an agent renews the Lease `agent` in its DPU's namespace every second.
 //!
-//! Silent is one whose `renewTime` has not *changed* for five seconds of our own monotonic clock; what the clocks of
+//! Silent is one whose `renewTime` has not *changed* for four and a half seconds of our own monotonic clock; what the clocks of
 //! other machines say is never compared. A watch that is behind must not make an agent look silent, so before the word
 //! is spoken the Lease is read from quorum ([`Liveness::quiet`], then [`Liveness::confirm`]).
 
@@ -16,7 +16,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 pub const LEASE: &str = "agent";
-pub const SILENT_AFTER: Duration = Duration::from_secs(5);
+/// A lost DPU is noticed within five seconds of its loss: this, the next look, and the quorum read.
+pub const SILENT_AFTER: Duration = Duration::from_millis(4500);
 
 #[derive(Debug, Clone)]
 struct Beat {

@@ -53,7 +53,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ReleaseDisk { target } => disks::release(c, target).await,
         Action::AbandonDisk { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
         Action::FreeVolume { hold, holder, volume_attachment } => disks::free(c, hold, holder, volume_attachment).await,
-        Action::DeleteVolumeAttachment { name } => disks::delete_volume_attachment(c, name, Some(o.uid())).await,
+        Action::DeleteVolumeAttachment { name } => disks::drop_volume_attachment(c, name, o.uid()).await,
         Action::CreateVNic(vnic) => nics::create_vnic(c, vnic).await,
         Action::ProtectVNic { target, interface } => nics::protect(c, o.uid(), target, interface).await,
         Action::CreateNicAttachment(attachment) => nics::create(c, attachment).await,

@@ -43,7 +43,8 @@ pub(crate) async fn protect(c: &Controller, owner_uid: &str, target: &Target) ->
     patch(c, &claim, json!({"metadata": {"finalizers": finalizers, "annotations": {mark: ""}}})).await
 }
 
-/// Only once the hold, read from quorum, is not this owner's any more. The finalizer goes with the last mark.
+/// Only once the hold, read from quorum, is not this owner's any more, and no attachment of it is there. The finalizer goes
+/// with the last mark.
 pub(crate) async fn unprotect(
     c: &Controller,
     owner_uid: &str,
@@ -61,6 +62,9 @@ pub(crate) async fn unprotect(
         }
     }
     let claim = seen(c, target)?;
+    if let Some(volume) = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()) {
+        super::disks::confirm_unused(c, owner_label, owner_uid, volume).await?;
+    }
     let mark = format!("{}{owner_uid}", labels::IN_USE_BY);
     let marks = claim.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with(labels::IN_USE_BY));
     let others = marks.filter(|(key, _)| **key != mark).count() > 0;

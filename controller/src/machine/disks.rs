@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Api;
+use kube::api::ListParams;
 use planner::machine::observed::{label, name};
 use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target};
 use serde_json::json;
@@ -229,12 +231,41 @@ pub(crate) async fn free(c: &Controller, hold: &str, holder: &Holder, volume_att
     objects::replace(&c.objects.cluster(), &c.world.holds, &there).await.map(drop)
 }
 
-/// Deletes our own VolumeAttachment and sees it gone.
-pub(super) async fn delete_volume_attachment(
+/// From quorum: no attachment that was made for this owner is for this volume. A cache that is behind the others must not
+/// take away what keeps a volume that is in use.
+pub(crate) async fn confirm_unused(
     c: &Controller,
-    name: &str,
-    machine_uid: Option<&str>,
+    owner_label: &str,
+    owner_uid: &str,
+    volume: &str,
 ) -> Result<(), Error> {
+    let what = format!("list DiskAttachments of PersistentVolume '{volume}'");
+    let api: Api<DiskAttachment> = Api::all(c.objects.client.clone());
+    let params = ListParams::default().labels(&format!("{owner_label}={owner_uid}"));
+    let there = call(&what, api.list(&params)).await?;
+    let of_it = |a: &DiskAttachment| a.spec.volume.as_ref().is_some_and(|v| v.persistent_volume_name == volume);
+    match there.into_iter().find(of_it) {
+        Some(attachment) => {
+            let message = format!("attachment '{}' is there", name(&attachment.metadata));
+            c.world.disks.put(attachment);
+            Err(Error::NotConfirmed { what, message })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Deletes our own VolumeAttachment, which no attachment needs any more, and sees it gone.
+pub(super) async fn drop_volume_attachment(c: &Controller, name: &str, machine_uid: &str) -> Result<(), Error> {
+    let what = format!("get VolumeAttachment '{name}'");
+    let there = found(call(&what, c.objects.cluster::<VolumeAttachment>().get(name)).await)?;
+    if let Some(volume) = there.and_then(|there| there.spec.source.persistent_volume_name) {
+        confirm_unused(c, labels::MACHINE_UID, machine_uid, &volume).await?;
+    }
+    delete_volume_attachment(c, name, Some(machine_uid)).await
+}
+
+/// Deletes our own VolumeAttachment and sees it gone.
+async fn delete_volume_attachment(c: &Controller, name: &str, machine_uid: Option<&str>) -> Result<(), Error> {
     let api = c.objects.cluster::<VolumeAttachment>();
     let what = format!("get VolumeAttachment '{name}'");
     let Some(there) = found(call(&what, api.get(name)).await)? else {

@@ -53,6 +53,7 @@ pub(super) fn plan(
         return Some(create(o, host, disk, bound, draft));
     };
     if attachment.spec.grant.is_some() {
+        keep(o, host, disk, bound, draft);
         resize(disk, attachment, bound, draft);
         return not_exposed(host, &format!("disk '{}'", disk.name), Seen::disk(attachment));
     }
@@ -66,17 +67,25 @@ pub(super) fn plan(
             Err(reason) => return Some(reason),
         },
     };
-    let volume_attachment = volume_attachment_name(o, disk.read_only, uid(&bound.claim.claim.metadata));
-    if !o.volume_attachments.iter().any(|va| name(&va.metadata) == volume_attachment) {
-        draft.act(Action::CreateVolumeAttachment(CreateVolumeAttachment {
-            name: volume_attachment,
-            node: host.dpu.name().to_owned(),
-            persistent_volume_name: bound.volume.name.clone(),
-        }));
-        return Some(Waiting::Creating { what: format!("the VolumeAttachment of '{claim}'") }.into());
+    if let Some(reason) = keep(o, host, disk, bound, draft) {
+        return Some(reason);
     }
     draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch, seed: None });
     Some(Waiting::Creating { what: format!("the grant of disk '{}'", disk.name) }.into())
+}
+
+/// Step 6: our own VolumeAttachment keeps the PersistentVolume, for as long as the disk is attached; `None`: it is there.
+fn keep(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &mut Draft) -> Option<Reason> {
+    let volume_attachment = volume_attachment_name(o, disk.read_only, uid(&bound.claim.claim.metadata));
+    if o.volume_attachments.iter().any(|va| name(&va.metadata) == volume_attachment) {
+        return None;
+    }
+    draft.act(Action::CreateVolumeAttachment(CreateVolumeAttachment {
+        name: volume_attachment,
+        node: host.dpu.name().to_owned(),
+        persistent_volume_name: bound.volume.name.clone(),
+    }));
+    Some(Waiting::Creating { what: format!("the VolumeAttachment of '{}'", bound.claim_name()) }.into())
 }
 
 pub(super) fn volume_attachment_name(o: &Observed, read_only: bool, claim_uid: &str) -> String {

@@ -42,10 +42,13 @@ fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
     match change {
         BootChange::First { reference } => boot.order.first() == Some(reference),
         BootChange::ContinuousHdd => boot.continuous_override == Some(BootSource::Hdd),
-        BootChange::Restore { order } => match order.is_empty() {
-            true => boot.continuous_override.is_none(),
-            false => boot.order == *order,
-        },
+        // Options that are gone are left out; new ones come last.
+        BootChange::Restore { order } => {
+            let known = order.iter().filter(|reference| boot.order.contains(reference));
+            let new = boot.order.iter().filter(|reference| !order.contains(reference));
+            let restored = order.is_empty() || known.chain(new).eq(boot.order.iter());
+            restored && boot.continuous_override.is_none()
+        }
     }
 }
 

@@ -31,9 +31,12 @@ use crate::reason::{Reason, Waiting};
 use api::labels;
 use claim::Host;
 use draft::Draft;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use observed::has_finalizer;
 use steps::{Outcome, Step};
+
+/// How often a pending claim's events are looked at.
+const PENDING: SignedDuration = SignedDuration::from_secs(5);
 
 /// What to do for this machine now, and what its status is.
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
@@ -86,6 +89,10 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
                 reason.or_else(|| volumes::expanding(disk, bound))
             }
             Err(reason) => {
+                if matches!(reason, Reason::Waiting(Waiting::ClaimPending { .. })) {
+                    // What its provisioner says is no event of ours.
+                    draft.wake(now + PENDING);
+                }
                 volumes.push(reason.clone());
                 // A disk that the host already has does not leave it because its claim is in a strange state.
                 let there = attach::current(o, &disk.name).filter(|a| a.spec.grant.is_some());

@@ -89,7 +89,18 @@ fn ready(o: &Observed, draft: &Draft) -> Outcome {
     }
     let probed = o.machine.spec.readiness_probe.as_ref().is_some_and(|probe| probe.icmp.is_some());
     let counted = |step: &Step| *step != Step::GuestReachable || probed;
-    let first = Step::ALL.into_iter().filter(counted).map(|step| steps.get(step)).find(|outcome| !outcome.is_done());
+    gravest(Step::ALL.into_iter().filter(counted).map(|step| steps.get(step)))
+}
+
+/// The first that is not done; but what somebody has to do something about comes before what passes by itself.
+fn gravest<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Outcome {
+    let grave = |outcome: &Outcome| outcome.reason().map(|reason| reason.kind());
+    let mut first: Option<&Outcome> = None;
+    for outcome in outcomes.filter(|outcome| !outcome.is_done()) {
+        if first.is_none_or(|first| grave(outcome) > grave(first).max(Some(ReasonKind::Waiting))) {
+            first = Some(outcome);
+        }
+    }
     first.cloned().unwrap_or(Outcome::Done)
 }
 
@@ -118,9 +129,9 @@ fn state(o: &Observed, draft: &Draft) -> MachineState {
         _ if off_meant => MachineState::Stopping,
         outcome => {
             let earlier = [Step::HardwareClaimed, Step::VolumesReady, Step::DisksAttached, Step::NicsAttached];
-            match earlier.into_iter().map(|step| steps.get(step)).find(|outcome| !outcome.is_done()) {
-                Some(first) => of_reason(first, MachineState::Provisioning),
-                None => of_reason(outcome, MachineState::Starting),
+            match gravest(earlier.into_iter().map(|step| steps.get(step))) {
+                Outcome::Done => of_reason(outcome, MachineState::Starting),
+                first => of_reason(&first, MachineState::Provisioning),
             }
         }
     }

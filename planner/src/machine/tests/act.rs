@@ -74,7 +74,9 @@ impl World {
                     server.pending = Some(PowerState::On);
                     server.power_ons += 1;
                 }
-                (PowerAction::SoftOff | PowerAction::ForceOff, PowerState::On) => server.pending = Some(PowerState::Off),
+                (PowerAction::SoftOff | PowerAction::ForceOff, PowerState::On) => {
+                    server.pending = Some(PowerState::Off)
+                }
                 (PowerAction::WarmReset, PowerState::On) => {
                     server.resets += 1;
                     server.guest_since = Some(now);
@@ -277,6 +279,12 @@ impl World {
                 self.volume_attachments.remove(name);
                 Ok(())
             }
+            other => self.act_on_nics(seen, other),
+        }
+    }
+
+    fn act_on_nics(&mut self, seen: &Observed, action: &Action) -> Done {
+        match action {
             Action::CreateVNic(vnic) => {
                 let mut vnic = (**vnic).clone();
                 let own = self.meta("team", name(&vnic.metadata));
@@ -292,9 +300,9 @@ impl World {
                 status.grant.epoch += 1;
                 status.mac_address = Some(mac_address.clone());
             }),
-            Action::GrantNic { target, epoch } => {
-                self.nic(target, |nic| drop(nic.spec.grant.get_or_insert(Grant { epoch: *epoch })))
-            }
+            Action::GrantNic { target, epoch } => self.nic(target, |nic| {
+                nic.spec.grant.get_or_insert(Grant { epoch: *epoch });
+            }),
             Action::ReleaseNic { target } => {
                 let now = self.now;
                 self.nic(target, |nic| {

@@ -60,7 +60,9 @@ fn nothing_is_granted_into_a_system_that_somebody_else_started() {
     let plan = plan(&o, world.now);
     let grants = |action: &Action| matches!(action, Action::GrantDisk { .. } | Action::GrantNic { .. });
     assert!(!plan.actions.iter().any(grants), "{:?}", plan.actions);
-    assert!(matches!(&plan.disruptive, Some(Disruptive::Power(order)) if order.action == crate::host::PowerAction::ForceOff));
+    assert!(
+        matches!(&plan.disruptive, Some(Disruptive::Power(order)) if order.action == crate::host::PowerAction::ForceOff)
+    );
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::outside::Fault;
 use super::world::World;
 use crate::host::{PowerAction, PowerState};
-use crate::machine::{Disruptive, Observed, Plan, plan};
 use crate::machine::steps::Step;
+use crate::machine::{Disruptive, Observed, Plan, plan};
 use api::machine::MachineState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
@@ -73,7 +73,8 @@ fn check_plan(o: &Observed, plan: &Plan) {
         }
         PowerAction::WarmReset => assert!(plan.steps.done(Step::DisksAttached) && running),
         PowerAction::SoftOff | PowerAction::ForceOff => {
-            let started = o.machine.status.as_ref().and_then(|s| s.power.as_ref()).and_then(|p| p.started_boot_id.as_ref());
+            let started =
+                o.machine.status.as_ref().and_then(|s| s.power.as_ref()).and_then(|p| p.started_boot_id.as_ref());
             assert!(o.deleting() || started.is_none(), "the power of a machine that shall run is taken");
         }
     }
@@ -107,7 +108,7 @@ fn settle(world: &mut World) {
         }
         quiet = if acted { 0 } else { quiet + 1 };
         // Longer than any wait of a healthy world.
-        if quiet > 400 {
+        if quiet > 330 {
             return;
         }
     }
@@ -119,7 +120,7 @@ fn state(world: &World, machine: &str) -> Option<MachineState> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_ends_well(events in proptest::collection::vec(event(), 0..60)) {

@@ -4,7 +4,7 @@ use crate::host::{BootConfiguration, BootOption, HostObserved, PowerState};
 use crate::machine::observed::{BmcProblem, BmcSeen, ClaimSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, name, uid};
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwareReference, HardwarePolicySpec, PowerDomain};
+use api::dpu::{ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwarePolicySpec, HardwareReference, PowerDomain};
 use api::machine::{
     BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, ImageKind, ImageReference, Interface, RunStrategy,
 };
@@ -230,9 +230,8 @@ impl World {
             conditions::set(&mut status.conditions, conditions::READY, ready, "Model", "", None, self.now);
             conditions::set(&mut status.conditions, conditions::PARKED, parked.into(), "Model", "", None, self.now);
             let boot_id = status.boot_id.clone();
-            dpu.spec.confirmed_down = server
-                .confirmed_down
-                .then(|| api::dpu::ConfirmedDown { boot_id: boot_id.unwrap_or_default() });
+            dpu.spec.confirmed_down =
+                server.confirmed_down.then(|| api::dpu::ConfirmedDown { boot_id: boot_id.unwrap_or_default() });
         }
     }
 
@@ -300,7 +299,8 @@ impl World {
         o.holds = self.holds.iter().map(|(name, hold)| (name.clone(), Arc::new(hold.clone()))).collect();
         let disks = self.disks.values().filter(|a| a.spec.owner.uid == own);
         o.disk_attachments = disks.map(|a| Arc::new(a.clone())).collect();
-        o.nic_attachments = self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
+        o.nic_attachments =
+            self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
         let subnet = Subnet::new("blue", SubnetSpec { cidr: "10.20.0.0/24".into(), gateway: Some("10.20.0.1".into()) });
         o.subnets.insert("blue".into(), Arc::new(subnet));
         o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
@@ -309,10 +309,6 @@ impl World {
 
     fn dpu(&self, name: &str, dpu: &Dpu) -> DpuSeen {
         let server = &self.servers[name];
-        DpuSeen {
-            dpu: Arc::new(dpu.clone()),
-            silent: !server.agent_lives,
-            out_of_service: server.confirmed_down,
-        }
+        DpuSeen { dpu: Arc::new(dpu.clone()), silent: !server.agent_lives, out_of_service: server.confirmed_down }
     }
 }
