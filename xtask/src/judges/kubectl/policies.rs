@@ -23,6 +23,10 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     let agent = kubeconfig_of(session, "agent-1", DPU_NAMESPACE, "agent", "dpu-1")?;
     works(session, &agent);
     deletes(session);
+    for name in ["bootstrap", "unbound", "bootstrap-1", "agent-1"] {
+        let path = session.folder.join(format!("{name}.kubeconfig"));
+        fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+    }
     Ok(())
 }
 

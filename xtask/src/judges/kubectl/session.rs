@@ -95,7 +95,8 @@ impl Session {
         };
         let input = input.map(|text| format!(" <<EOF\n{}\nEOF", text.trim_end())).unwrap_or_default();
         let code = if said.code == 0 { String::new() } else { format!("[exit code {}]\n", said.code) };
-        self.note(&format!("$ {shown}{input}\n{}{}{code}\n", said.out, said.err));
+        let out = if prints_a_credential(shown) && said.code == 0 { "(a credential: not kept)\n" } else { &said.out };
+        self.note(&format!("$ {shown}{input}\n{out}{}{code}\n", said.err));
         said
     }
 
@@ -151,6 +152,10 @@ impl Session {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+fn prints_a_credential(shown: &str) -> bool {
+    shown.contains("kubectl create token ") || shown.contains("kubectl config view --raw")
 }
 
 fn outcome(mut command: Command, input: Option<&str>) -> Result<Said> {
