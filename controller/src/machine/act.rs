@@ -2,7 +2,7 @@
 
 use super::{claims, disks, hosts, nics};
 use crate::Controller;
-use crate::error::Error;
+use crate::error::{Error, call};
 use crate::objects;
 use api::{BareMetalMachine, labels};
 use futures::future::join_all;
@@ -50,7 +50,10 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own(), create).await,
         Action::GrantDisk { target, epoch, seed } => disks::grant(c, target, *epoch, seed.as_ref()).await,
         Action::ResizeDisk { target, size } => disks::resize(c, target, size).await,
-        Action::ReleaseDisk { target } => disks::release(c, target).await,
+        Action::ReleaseDisk { target } => {
+            confirm_spec(c, machine).await?;
+            disks::release(c, target).await
+        }
         Action::AbandonDisk { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
         Action::FreeVolume { hold, holder, volume_attachment } => disks::free(c, hold, holder, volume_attachment).await,
         Action::DeleteVolumeAttachment { name } => disks::drop_volume_attachment(c, name, o.uid()).await,
@@ -59,12 +62,34 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateNicAttachment(attachment) => nics::create(c, attachment).await,
         Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
         Action::GrantNic { target, epoch } => nics::grant(c, target, *epoch).await,
-        Action::ReleaseNic { target } => nics::release(c, target).await,
+        Action::ReleaseNic { target } => {
+            confirm_spec(c, machine).await?;
+            nics::release(c, target).await
+        }
         Action::AbandonNic { target } => nics::abandon(c, target).await,
         Action::FreeVNic { target, holder } => nics::free(c, target, holder).await,
         Action::UnprotectVNic { target } => nics::unprotect(c, o.uid(), target).await,
         Action::DeleteVNic { target } => nics::delete_vnic(c, target).await,
     }
+}
+
+/// From quorum: what the machine asks for is what the plan rests on. A cache of machines that is behind that of attachments
+/// must not take away what was just added.
+async fn confirm_spec(c: &Controller, machine: &BareMetalMachine) -> Result<(), Error> {
+    let meta = &machine.metadata;
+    let name = meta.name.as_deref().unwrap_or_default();
+    let what = format!("get BareMetalMachine '{name}'");
+    let api = c.objects.namespaced::<BareMetalMachine>(meta.namespace.as_deref().unwrap_or_default());
+    let there = call(&what, api.get(name)).await?;
+    let now = &there.metadata;
+    let same = now.uid == meta.uid
+        && now.generation == meta.generation
+        && now.deletion_timestamp.is_some() == meta.deletion_timestamp.is_some();
+    if same {
+        return Ok(());
+    }
+    c.world.machines.put(there);
+    Err(Error::NotConfirmed { what, message: "it asks for something else by now".to_owned() })
 }
 
 async fn finalizer(c: &Controller, machine: &BareMetalMachine, present: bool) -> Result<(), Error> {

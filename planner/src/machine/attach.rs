@@ -45,7 +45,6 @@ pub(super) fn plan(
     may_grant: Option<&Reason>,
     draft: &mut Draft,
 ) -> Option<Reason> {
-    let claim = bound.claim_name().to_owned();
     if let Some(old) = leaving(o, &disk.name) {
         return Some(detaching(&format!("disk '{}'", disk.name), &old.spec.dpu_name));
     }
