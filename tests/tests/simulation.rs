@@ -164,6 +164,17 @@ fn life_beside(plan: Plan, prepare: impl AsyncFn(&mut Simulation)) -> Result<(),
     })
 }
 
+/// [`life_beside`] of something that shows while it lasts.
+fn life_through(plan: Plan, prepare: impl AsyncFn(&mut Simulation)) -> Result<(), String> {
+    let (expected, ..) = reference();
+    simulate(async {
+        let mut s = Simulation::start(1, seed(), plan);
+        prepare(&mut s).await;
+        let record = life::whole(&s).await?;
+        life::difference_at_end(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
+    })
+}
+
 #[test]
 fn watches_are_late_each_by_itself() {
     let cases = [300, 2_000, 8_000].into_iter().flat_map(|most| [Who::Controller, Who::Agent].map(|who| (who, most)));
@@ -289,7 +300,7 @@ fn a_bmc_misbehaves_for_a_while() {
     let cases = [Unreachable, Unauthorized, Slow(Duration::from_secs(8)), Lies];
     let cases = cases.into_iter().flat_map(|manners| [1, 20, 45].map(|after| (manners, after)));
     each(cases, |(manners, after)| {
-        life_beside(Plan::None, async |s| {
+        life_through(Plan::None, async |s| {
             let (host, manners, after) = (s.scene.hosts[0].clone(), *manners, Duration::from_secs(*after));
             tokio::spawn(async move {
                 tokio::time::sleep(after).await;
@@ -313,7 +324,7 @@ fn a_storm_of_faults() {
             let mut s = Simulation::start(1, seed() + 100 + more, plan);
             s.start_controller("controller-2", SYSTEM);
             let record = life::whole(&s).await?;
-            life::difference(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
+            life::difference_at_end(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
         })
     });
 }

@@ -187,6 +187,12 @@ pub async fn settled(s: &Simulation) -> BTreeMap<String, Value> {
     before
 }
 
+/// [`difference`] of the end alone: for faults that last, and show in between.
+pub fn difference_at_end(reference: &Record, run: &Record) -> Option<String> {
+    let last = |record: &Record| Record { states: record.states.last().cloned().into_iter().collect(), ..record.clone() };
+    difference(&last(reference), &last(run))
+}
+
 /// The first difference, in words; `None`: equal.
 pub fn difference(reference: &Record, run: &Record) -> Option<String> {
     for ((stage, expected), (_, found)) in reference.states.iter().zip(&run.states) {

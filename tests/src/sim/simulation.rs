@@ -293,9 +293,10 @@ fn files(run_dir: &std::path::Path) -> Vec<String> {
 }
 
 fn timeless(value: &Value) -> Value {
-    // How often a start was tried depends on the fault; what a guest last said, on when the agent looked.
-    const VARIES: [&str; 6] =
-        ["resourceVersion", "generation", "observedGeneration", "timeline", "powerOnAttempts", "guest"];
+    // How often a start was tried, and whether a stop had to be forced, depends on the fault; what a guest last said, on
+    // when the agent looked.
+    const VARIES: [&str; 7] =
+        ["resourceVersion", "generation", "observedGeneration", "timeline", "powerOnAttempts", "lastAction", "guest"];
     let varies =
         |key: &str| VARIES.contains(&key) || key.ends_with("At") || key.ends_with("Time") || key.ends_with("Timestamp");
     match value {
