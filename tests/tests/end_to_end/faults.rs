@@ -144,7 +144,7 @@ fn the_api_server_is_away_while_a_machine_runs() {
             "VirtioBlk",
             "--wait",
             "--timeout",
-            "60s",
+            "180s",
         ])
         .await?;
         ensure!(power_actions(site) == before, "a power action was sent");

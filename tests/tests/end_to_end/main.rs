@@ -60,11 +60,16 @@ fn on_site(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
     let result = runtime.block_on(async {
         site.kubectl(&["create", "namespace", &namespace]).await?;
         let result = test(site, &namespace).await;
-        if result.is_ok() {
-            site.kubectl(&["delete", "bmm", "--all", "-n", &namespace, "--timeout=120s"]).await?;
-            site.kubectl(&["delete", "namespace", &namespace, "--timeout=60s"]).await?;
-        } else if let Ok(machines) = site.kubectl(&["describe", "bmm", "-n", &namespace]).await {
+        if result.is_err()
+            && let Ok(machines) = site.kubectl(&["describe", "bmm", "-n", &namespace]).await
+        {
             eprintln!("{machines}");
+        }
+        // What a failed test leaves would fail the next ones: they share the servers.
+        let deleted = site.kubectl(&["delete", "bmm", "--all", "-n", &namespace, "--timeout=120s"]).await;
+        site.kubectl(&["delete", "namespace", &namespace, "--wait=false"]).await?;
+        if result.is_ok() {
+            deleted?;
         }
         result
     });
