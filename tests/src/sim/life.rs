@@ -189,7 +189,8 @@ pub async fn settled(s: &Simulation) -> BTreeMap<String, Value> {
 
 /// [`difference`] of the end alone: for faults that last, and show in between.
 pub fn difference_at_end(reference: &Record, run: &Record) -> Option<String> {
-    let last = |record: &Record| Record { states: record.states.last().cloned().into_iter().collect(), ..record.clone() };
+    let last =
+        |record: &Record| Record { states: record.states.last().cloned().into_iter().collect(), ..record.clone() };
     difference(&last(reference), &last(run))
 }
 

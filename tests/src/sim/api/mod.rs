@@ -29,7 +29,7 @@ pub struct Server {
 
 impl Server {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { store: Mutex::new(Store::new()), changed: tokio::sync::watch::Sender::new(0) })
+        Arc::new(Self { store: Mutex::new(Store::default()), changed: tokio::sync::watch::Sender::new(0) })
     }
 
     pub fn store(&self) -> MutexGuard<'_, Store> {

@@ -92,10 +92,10 @@ fn apply_list(live: &mut Value, what: &Apply<'_>, now: &[Value], key: &str) {
     live.retain(|item| !gone.iter().any(|name| item.get(key) == Some(name)));
     for item in now {
         let Some(name) = item.get(key) else { continue };
-        let in_list = |list: &&'_ Value| find(list, name).is_some();
+        let in_list = |list: &&Value| find(list, name).is_some();
         let at = |list: &Value| find(list, name).unwrap_or_default();
-        let before = what.before.filter(|list| in_list(&list)).map(|list| &list[at(list)]);
-        let others = what.others.iter().copied().filter(|list| in_list(&list)).map(|list| &list[at(list)]).collect();
+        let before = what.before.filter(|list| in_list(list)).map(|list| &list[at(list)]);
+        let others = what.others.iter().copied().filter(|list| in_list(list)).map(|list| &list[at(list)]).collect();
         let place = match live.iter().position(|there| there.get(key) == Some(name)) {
             Some(place) => place,
             None => {

@@ -35,12 +35,12 @@ pub struct Target {
 /// `None`: no such path.
 pub fn parse(uri: &http::Uri) -> Option<Target> {
     let mut parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
-    let group = match parts.first()? {
-        &"api" => {
+    let group = match *parts.first()? {
+        "api" => {
             parts.drain(..2);
             None
         }
-        &"apis" => {
+        "apis" => {
             let group = parts.get(1)?.to_string();
             parts.drain(..3);
             Some(group)

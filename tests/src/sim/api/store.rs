@@ -77,8 +77,8 @@ fn now() -> String {
     jiff::Timestamp::from_second(now.as_second()).map(|at| at.to_string()).unwrap_or_default()
 }
 
-impl Store {
-    pub fn new() -> Self {
+impl Default for Store {
+    fn default() -> Self {
         let of_crds = api::crds::crds().into_iter().filter(|crd| {
             let subresources = crd.spec.versions.iter().filter_map(|version| version.subresources.as_ref());
             subresources.flat_map(|s| s.status.as_ref()).count() > 0
@@ -95,7 +95,9 @@ impl Store {
             with_status,
         }
     }
+}
 
+impl Store {
     pub fn version(&self) -> u64 {
         self.version
     }
