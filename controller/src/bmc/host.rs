@@ -1,6 +1,6 @@
 //! One host: the task that reads its BMC, and the commands to it.
 
-use super::endpoint::{self, BmcFactory};
+use super::endpoint::{self, BmcFactory, Endpoint};
 use super::{Owner, enqueue};
 use crate::clock;
 use crate::objects::Objects;
@@ -22,6 +22,8 @@ use tokio::time::Instant;
 const FRESH: Duration = Duration::from_secs(2);
 const AWAITING: Duration = Duration::from_millis(300);
 const SLOW: Duration = Duration::from_secs(30);
+/// A refused login is tried again after so long even if the Secret has not changed.
+const REFUSED: Duration = Duration::from_secs(300);
 /// One read that fails in quiet times is not a problem yet.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -56,6 +58,17 @@ pub struct Host {
     state: Mutex<State>,
     wake: Notify,
     driver: tokio::sync::Mutex<Option<Arc<dyn Bmc>>>,
+    /// A login that the BMC refused. It is not tried again before the Secret changes: many BMCs lock an account after a
+    /// few wrong passwords.
+    refused: Mutex<Option<Refused>>,
+    /// What the open driver was made with.
+    endpoint: Mutex<Option<Endpoint>>,
+}
+
+struct Refused {
+    endpoint: Endpoint,
+    message: String,
+    at: Instant,
 }
 
 impl Host {
@@ -66,6 +79,8 @@ impl Host {
             state: Mutex::default(),
             wake: Notify::new(),
             driver: tokio::sync::Mutex::new(None),
+            refused: Mutex::default(),
+            endpoint: Mutex::default(),
         })
     }
 
@@ -136,6 +151,8 @@ impl Host {
             (BmcNeed::Awaiting, 0) => AWAITING,
             (_, 0) => SLOW,
             (_, 1) => AGAIN,
+            // The Secret is looked at; the BMC is left alone.
+            _ if matches!(state.problem, Some(BmcProblem::Unauthorized(_))) => AGAIN,
             (_, failures) => AGAIN.saturating_mul(1 << failures.min(5)).min(SLOW),
         };
         every.saturating_sub(answered.elapsed())
@@ -149,7 +166,8 @@ impl Host {
             Ok(driver) => driver.observe().await.map_err(problem),
             Err(problem) => Err(problem),
         };
-        if result.is_err() {
+        if let Err(problem) = &result {
+            self.remember(problem);
             *self.driver.lock().await = None;
         }
         let owners = self.store(began, result);
@@ -196,8 +214,24 @@ impl Host {
         let context = &self.context;
         let token = context.token.load(Ordering::SeqCst);
         let endpoint = endpoint::resolve(&context.objects, &context.inventory, &self.hardware, token).await?;
+        if let Some(refused) = self.refused().as_ref().filter(|r| r.endpoint == endpoint && r.at.elapsed() < REFUSED) {
+            return Err(BmcProblem::Unauthorized(refused.message.clone()));
+        }
         let opened = context.factory.open(&endpoint).map_err(problem)?;
+        *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoint);
         Ok(driver.insert(opened).clone())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the login that was refused just now.
+    fn remember(&self, problem: &BmcProblem) {
+        let endpoint = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (BmcProblem::Unauthorized(message), Some(endpoint)) = (problem, endpoint) {
+            *self.refused() = Some(Refused { endpoint, message: message.clone(), at: Instant::now() });
+        }
     }
 
     async fn commanded(&self) -> Result<Arc<dyn Bmc>, PortError> {
