@@ -56,7 +56,9 @@ impl Guest {
         // The mark is split in what is typed, so that the console's echo of it is not taken for the output.
         socket.write_all(format!("{command}; echo MP-''DONE $?\n").as_bytes()).await?;
         self.line(&format!("the guest ran `{command}`"), from, limit, |line| line.contains("MP-DONE ")).await?;
-        Ok(self.printed().get(from..).unwrap_or_default().to_owned())
+        let seen = self.printed().get(from..).unwrap_or_default().to_owned();
+        // A shell that edits its line brackets what is pasted; those marks are not the command's output.
+        Ok(seen.replace("\u{1b}[?2004l", "").replace("\u{1b}[?2004h", "").replace('\r', ""))
     }
 
     /// A console that is just logging in throws away what was typed before: asks until the shell answers.

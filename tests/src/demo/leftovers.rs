@@ -22,8 +22,12 @@ pub(super) async fn count(site: &Site) -> Result<Count> {
         let ports = site.enter(&node.name, &["ovs-vsctl", "list-ports", "br-int"]).await?;
         let ports = lines(&ports).into_iter().filter(|port| port.starts_with("mp")).collect();
         found.insert(format!("switch ports of {}", node.name), ports);
-        let files =
-            site.enter(&node.name, &["find", "/run/metalplane", "-type", "f", "-not", "-name", "boot-id"]).await?;
+        let files = site
+            .enter(
+                &node.name,
+                &["find", "/run/metalplane", "-type", "f", "-not", "-name", "boot-id", "-not", "-name", ".lock"],
+            )
+            .await?;
         let files = lines(&files)
             .into_iter()
             .filter(|file| file.contains("record") || file.contains("seeds") || file.contains("connections"));
