@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use api::{DiskAttachment, Dpu, NicAttachment};
 use futures::StreamExt;
 use jiff::Timestamp;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use planner::agent::Attachment;
@@ -14,7 +15,29 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+
+/// The longest time between two tries to watch: an API server that is back should not wait for its DPUs.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The client's usual back-off, with its jitter, but never longer than [`LONGEST`].
+#[derive(Default)]
+struct Patience(watcher::DefaultBackoff);
+
+impl Iterator for Patience {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|delay| delay.min(LONGEST))
+    }
+}
+
+impl Backoff for Patience {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
 
 pub struct Desired {
     pub disks: Mirror<DiskAttachment>,
@@ -112,7 +135,7 @@ where
 
     async fn follow(&self, api: Api<K>, config: watcher::Config) {
         let slim = |object: &mut K| object.managed_fields_mut().clear();
-        let mut events = pin!(watcher(api, config).default_backoff().modify(slim));
+        let mut events = pin!(watcher(api, config).backoff(Patience::default()).modify(slim));
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.heard(event),
