@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Parser;
 use controller::args::{Args, LogFormat};
 use controller::{Settings, run, wire_up};
+use std::io::IsTerminal;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -12,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 async fn main() -> Result<()> {
     let args = Args::parse();
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&args.log)).with_writer(std::io::stderr);
+    let log = log.with_ansi(std::io::stderr().is_terminal());
     match args.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

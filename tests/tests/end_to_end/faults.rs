@@ -19,6 +19,12 @@ async fn waits_for(site: &Site, namespace: &str, name: &str, reason: &str) -> Re
     .await
 }
 
+/// A change that is carried out: the machine is still led.
+async fn plug_a_disk(site: &Site, namespace: &str, limit: &str) -> Result<()> {
+    let add = ["adddisk", "bm", "data", "--size", "64Mi", "--bus", "VirtioBlk", "--wait", "--timeout", limit];
+    site.bmctl(&[&["-n", namespace], add.as_slice()].concat()).await.map(drop)
+}
+
 /// How often each server was sent a power action, over all its life.
 fn power_actions(site: &Site) -> usize {
     let servers = site.sandbox.ready().servers.iter();
@@ -96,22 +102,7 @@ fn the_agent_and_the_controller_are_killed_under_a_running_machine_without_a_pow
             .await?;
         }
         site.wait_for_workloads().await?;
-        // The machine is still led: a change is carried out.
-        site.bmctl(&[
-            "-n",
-            namespace,
-            "adddisk",
-            "bm",
-            "data",
-            "--size",
-            "64Mi",
-            "--bus",
-            "VirtioBlk",
-            "--wait",
-            "--timeout",
-            "60s",
-        ])
-        .await?;
+        plug_a_disk(site, namespace, "60s").await?;
         ensure!(power_actions(site) == before, "a power action was sent");
         ensure!(tests::site::running_guests(site)? == guests, "the guest was started anew");
         guest(site, namespace, "bm").await?.shell("cat /sys/block/nvme0n1/size", SOON).await.map(drop)
@@ -132,21 +123,7 @@ fn the_api_server_is_away_while_a_machine_runs() {
             Ok(site.kubectl(&["get", "--raw", "/readyz"]).await.map(drop).map_err(|error| format!("{error:#}")))
         })
         .await?;
-        site.bmctl(&[
-            "-n",
-            namespace,
-            "adddisk",
-            "bm",
-            "data",
-            "--size",
-            "64Mi",
-            "--bus",
-            "VirtioBlk",
-            "--wait",
-            "--timeout",
-            "180s",
-        ])
-        .await?;
+        plug_a_disk(site, namespace, "180s").await?;
         ensure!(power_actions(site) == before, "a power action was sent");
         ensure!(tests::site::running_guests(site)? == guests, "the guest was started anew");
         Ok(())
@@ -204,21 +181,7 @@ fn the_controller_manager_is_restarted_under_a_running_machine() {
         let guests = tests::site::running_guests(site)?;
         site.sandbox.kill_process("control-plane/kube-controller-manager").await?;
         site.sandbox.start_process("control-plane/kube-controller-manager").await?;
-        site.bmctl(&[
-            "-n",
-            namespace,
-            "adddisk",
-            "bm",
-            "data",
-            "--size",
-            "64Mi",
-            "--bus",
-            "VirtioBlk",
-            "--wait",
-            "--timeout",
-            "90s",
-        ])
-        .await?;
+        plug_a_disk(site, namespace, "90s").await?;
         ensure!(tests::site::running_guests(site)? == guests, "the guest was started anew");
         Ok(())
     });
