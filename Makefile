@@ -1,10 +1,11 @@
 # Everything is done by cargo; this file is the list of what there is to do. `make help` prints it.
 .DEFAULT_GOAL := help
-.PHONY: help test demo demo-clean judges
+.PHONY: help test demo demo-clean judges bench
 
 # An unset KEEP deletes the machine at the end of the demo.
 KEEP ?=
 JUDGE ?=
+FIGURE ?=
 AGENTS ?= daemonset
 
 help: ## Print this list
@@ -27,6 +28,11 @@ judges: ## Run every third-party judge (JUDGE=name: one of them)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
 	@$(BUILD) && $(XTASK) judges $(JUDGE)
+
+bench: ## Measure the figures of docs/benchmarks.md (FIGURE=name: one kind of them)
+	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
+	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
+	@$(BUILD) && $(XTASK) bench $(FIGURE)
 
 # The whole workspace at once: a choice of packages has other features, and builds the dependencies once more.
 BUILD = echo 'building (cargo shows what)' >&2 && cargo build --workspace --bins

@@ -31,9 +31,10 @@ use std::collections::BTreeMap;
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__)")
-        .message("spec is immutable but for size, grant and release"),
+        .message("spec is immutable but for size, grant, holderPodUID and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
+    validation = Rule::new("!has(oldSelf.holderPodUID) || (has(self.holderPodUID) && self.holderPodUID == oldSelf.holderPodUID)").message("holderPodUID is set once"),
     validation = Rule::new("!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)").message("size only grows"),
     validation = Rule::new("[has(self.volume), has(self.seedSecretName)].filter(x, x).size() == 1").message("exactly one of volume and seedSecretName must be given")
 )]
@@ -75,6 +76,9 @@ pub struct DiskAttachmentSpec {
     /// Set once, by the holder of the leader lease, after the VolumeHold names this attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
+    /// Set once, with the grant, where the connector is Kubelet: the holder pod by which kubelet connects the volume.
+    #[serde(rename = "holderPodUID", default, skip_serializing_if = "Option::is_none")]
+    pub holder_pod_uid: Option<String>,
     /// Set once: the agent may take the disk away from the host.
     #[serde(default)]
     pub release: bool,
@@ -135,11 +139,13 @@ pub struct ClaimIdentity {
     pub uid: String,
 }
 
-/// Native: the agent speaks the storage's protocol. Others come with their own steps.
+/// Native: the agent speaks the storage's protocol. Kubelet: a holder pod makes kubelet connect the volume, with the CSI
+/// driver's own node plugin, and the agent takes the block device.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
 pub enum Connector {
     #[default]
     Native,
+    Kubelet,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
@@ -173,6 +179,9 @@ pub struct DiskAttachmentStatus {
     /// What the host sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Quantity>,
+    /// What the storage has: more than the host sees, where only a power cycle shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_capacity: Option<Quantity>,
     /// The controller's serial number as the host sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,

@@ -28,8 +28,13 @@ pub const FENCED: &str = "Fenced";
 /// Conditions of a Dpu.
 pub const APPROVED: &str = "Approved";
 pub const PARKED: &str = "Parked";
+/// The host's BMC reports the serial number that is expected of the server that the DPU sits in.
+pub const HOST_VERIFIED: &str = "HostVerified";
 pub const HOST_RESTRICTED: &str = "HostRestricted";
 pub const SHARED_STORAGE_CREDENTIAL: &str = "SharedStorageCredential";
+
+/// Of a MachineRestore: the machine has its old content. Of a MachineMigration: it is on the other server.
+pub const COMPLETE: &str = "Complete";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionStatus {

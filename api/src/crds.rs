@@ -10,6 +10,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         named_like_a_host(crate::BareMetalMachine::crd()),
         crate::MachineImage::crd(),
         crate::ClusterMachineImage::crd(),
+        crate::MachineSnapshot::crd(),
+        crate::MachineRestore::crd(),
+        crate::MachineMigration::crd(),
         crate::Dpu::crd(),
         crate::HardwarePolicy::crd(),
         crate::VolumeHold::crd(),
@@ -66,7 +69,7 @@ mod tests {
     #[test]
     fn crds_have_structural_schemas() {
         let crds = super::crds();
-        assert_eq!(crds.len(), 12);
+        assert_eq!(crds.len(), 15);
         let text = serde_json::to_string(&crds).expect("json");
         assert!(!text.contains("\"format\":\"uint"), "the API server warns of unsigned formats");
     }

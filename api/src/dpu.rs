@@ -52,10 +52,17 @@ pub struct DpuSpec {
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct HardwareReference {
     /// The Hardware's name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+    /// The serial number of the server that this DPU sits in, as its BMC reports it. Where the BMC reports another one,
+    /// nothing is claimed, granted or powered through this Dpu. Left out: what the DPU's agent reports is expected
+    /// (status.hostSerialNumber), if it knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub serial_number: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
@@ -98,6 +105,9 @@ pub struct DpuStatus {
     /// The version of the DPU's agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
+    /// The serial number of the server that this DPU sits in, as far as the DPU knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_serial_number: Option<String>,
     /// How much the DPU can present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<DpuCapacity>,
@@ -110,10 +120,10 @@ pub struct DpuStatus {
     /// Buses on which the host sees a new size without a power cycle.
     #[serde(default)]
     pub online_resize_buses: Vec<crate::machine::DiskBus>,
-    /// CSI drivers whose volumes the agent connects natively.
+    /// CSI drivers whose volumes the agent connects natively, and "*" where kubelet connects those of any other.
     #[serde(default)]
     pub connectors: Vec<ConnectorStatus>,
-    /// Ready, Approved, Parked, HostRestricted, SharedStorageCredential.
+    /// Ready, Approved, Parked, HostVerified, HostRestricted, SharedStorageCredential.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -142,7 +152,7 @@ pub struct DpuCapacity {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectorStatus {
-    /// The CSI driver's name.
+    /// The CSI driver's name; "*": any, by kubelet.
     pub driver: String,
     /// How its storage can refuse a silent holder: TargetAcl, CephBlocklist, ScsiPr, OwnDriver or None.
     pub fence: String,

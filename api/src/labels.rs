@@ -28,7 +28,7 @@ pub const TINKERBELL_OWNER: &str = "v1alpha1.tinkerbell.org/ownerName";
 pub const FINALIZER_MACHINE: &str = "metalplane.io/machine";
 /// On a DiskAttachment or NicAttachment: the DPU no longer presents it.
 pub const FINALIZER_EXPOSED: &str = "metalplane.io/exposed";
-/// On a PersistentVolumeClaim or VNic: attached to a machine.
+/// On a PersistentVolumeClaim or VNic: attached to a machine. On a Dpu: something may be attached there.
 pub const FINALIZER_IN_USE: &str = "metalplane.io/in-use";
 /// On a MachineImage: an import is under way or clones start from its snapshot.
 pub const FINALIZER_IMAGE: &str = "metalplane.io/image";
@@ -45,6 +45,14 @@ pub const DPU_NODE: &str = "node-restriction.kubernetes.io/metalplane-dpu";
 /// Prefix of an annotation on a PersistentVolumeClaim or VNic; the rest is the UID of a machine that uses it. The finalizer
 /// `metalplane.io/in-use` stays until the last one is gone.
 pub const IN_USE_BY: &str = "in-use.metalplane.io/";
+/// On a PersistentVolumeClaim whose StorageClass binds late: the node for which the volume is made (Kubernetes' own).
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// On the same claim: when the controller said so. A provisioner that cannot do it takes the node away again.
+pub const NODE_SELECTED_AT: &str = "metalplane.io/node-selected-at";
+/// On a holder pod: what admission policies know it by.
+pub const HOLDER_POD: &str = "metalplane.io/holder-pod";
+/// On a holder pod: the UID of the DiskAttachment that it is for.
+pub const ATTACHMENT_UID: &str = "metalplane.io/attachment-uid";
 /// On a VolumeHold: the VolumeAttachment that keeps its PersistentVolume.
 pub const VOLUME_ATTACHMENT: &str = "metalplane.io/volume-attachment";
 /// On a Hardware, by an administrator: the display name or reference of the boot option of the DPU's boot slot, where it
@@ -56,3 +64,15 @@ pub const IMAGE_UID: &str = "metalplane.io/image-uid";
 pub const DPU: &str = "metalplane.io/dpu";
 /// The taint by which an administrator says that a node is shut down (Kubernetes' own).
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// On a BareMetalMachine, by the controller: the operation that has it, as `KIND/NAME/UID`. Set by compare-and-swap.
+pub const OPERATION: &str = "metalplane.io/operation";
+/// Prefix of an annotation on a BareMetalMachine, by the controller; the rest is a disk's name, the value the claim that is
+/// behind it since a restore.
+pub const CLAIM: &str = "claim.metalplane.io/";
+/// On a Hardware that a machine has claimed to move to: the UID of the migration.
+pub const CLAIMED_FOR: &str = "metalplane.io/claimed-for";
+/// On a MachineSnapshot, MachineRestore or MachineMigration: what it holds or made is given back before it goes.
+pub const FINALIZER_OPERATION: &str = "metalplane.io/operation";
+/// On everything that is created for an operation: its UID.
+pub const OPERATION_UID: &str = "metalplane.io/operation-uid";

@@ -14,6 +14,7 @@ pub mod names;
 pub mod network;
 pub mod quantity;
 pub mod tinkerbell;
+pub mod verbs;
 
 pub use attachment::{DiskAttachment, NicAttachment};
 pub use dpu::{Dpu, HardwarePolicy};
@@ -21,6 +22,7 @@ pub use hold::VolumeHold;
 pub use image::{ClusterMachineImage, MachineImage};
 pub use machine::BareMetalMachine;
 pub use network::{Subnet, VNic};
+pub use verbs::{MachineMigration, MachineRestore, MachineSnapshot};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

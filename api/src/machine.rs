@@ -1,9 +1,16 @@
 //! `BareMetalMachine`: a machine as its user declares it.
 
+mod status;
+
+pub use status::{
+    AttachPhase, BareMetalMachineStatus, DiskStatus, InterfaceStatus, MachineAddress, MachineState, PowerStatus,
+    TimelineEntry,
+};
+
 use crate::Named;
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,7 +66,8 @@ pub struct BareMetalMachineSpec {
     #[serde(default)]
     pub run_strategy: RunStrategy,
 
-    /// Which server. Left out: any free one that fits and that a HardwarePolicy allows. Immutable.
+    /// Which server. Left out: any free one that fits and that a HardwarePolicy allows. Immutable; a MachineMigration that
+    /// names its target moves the machine all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareChoice>,
 
@@ -397,165 +405,4 @@ pub enum MaintenancePolicy {
     Stop,
     #[default]
     Wait,
-}
-
-/// What is observed of the machine.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalMachineStatus {
-    /// The generation of the spec that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// HardwareClaimed, VolumesReady, DisksAttached, NicsAttached, BootConfigured, PoweredOn, GuestReachable; Ready is
-    /// computed from them. Outside Ready: Paused, RestartRequired.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
-    /// One word for people; programs read the conditions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<MachineState>,
-    /// The Hardware that is claimed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware_name: Option<String>,
-    /// What Auto became; decided once, at the claim.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot_strategy: Option<BootStrategy>,
-    /// The host's power as its BMC last said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub power: Option<PowerStatus>,
-    /// The machine's addresses.
-    #[serde(default)]
-    pub addresses: Vec<MachineAddress>,
-    /// Each disk of the spec, and those that are still being taken away.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub disks: Vec<DiskStatus>,
-    /// Each interface of the spec, and those that are still being taken away.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub interfaces: Vec<InterfaceStatus>,
-    /// When each step of the last start and of the last change began and ended. Bounded.
-    #[serde(default)]
-    #[schemars(length(max = 64))]
-    pub timeline: Vec<TimelineEntry>,
-    /// The last restart request that was carried out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_restart_at: Option<Time>,
-    /// Power-ons of a machine that runs Always but was found off, since it last stayed on for ten minutes.
-    #[serde(default)]
-    pub power_on_attempts: u32,
-}
-
-#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
-pub enum MachineState {
-    Stopped,
-    Provisioning,
-    Starting,
-    Running,
-    Stopping,
-    Migrating,
-    Releasing,
-    Terminating,
-    Waiting,
-    Failed,
-    Unknown,
-}
-
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PowerStatus {
-    /// On, Off, PoweringOn, PoweringOff or Unknown.
-    pub state: String,
-    /// Since when it was seen so.
-    pub observed_at: MicroTime,
-    /// The last power action that was sent; a new one is not sent before a reading that is younger.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_action: Option<String>,
-    /// When it was sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_action_at: Option<MicroTime>,
-    /// The boot of the DPU on which the host was last started with everything presented.
-    #[serde(rename = "startedBootID", default, skip_serializing_if = "Option::is_none")]
-    pub started_boot_id: Option<String>,
-}
-
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
-pub struct MachineAddress {
-    /// The interface's name in the spec.
-    pub interface: String,
-    /// The address, without a prefix length.
-    pub address: String,
-}
-
-/// How far a disk or NIC is on its way to the host.
-#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
-pub enum AttachPhase {
-    /// The claim or VNic is not ready.
-    #[default]
-    Pending,
-    /// The attachment exists, without a grant.
-    Waiting,
-    /// Granted; the DPU connects and presents it.
-    Attaching,
-    /// The host can see it.
-    Attached,
-    Detaching,
-    Failed,
-}
-
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiskStatus {
-    /// The disk's name in the spec.
-    pub name: String,
-    /// The PersistentVolumeClaim behind the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim_name: Option<String>,
-    /// The Dpu that presents the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dpu_name: Option<String>,
-    /// The controller's serial number as the guest sees it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serial: Option<String>,
-    /// The namespace's identity as the guest sees it, for example uuid.<uuid>.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wwid: Option<String>,
-    /// What the host sees.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity: Option<Quantity>,
-    /// Pending, Waiting (for a grant), Attaching, Attached, Detaching or Failed.
-    #[serde(default)]
-    pub phase: AttachPhase,
-}
-
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct InterfaceStatus {
-    /// The interface's name in the spec.
-    pub name: String,
-    /// The VNic behind the interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vnic_name: Option<String>,
-    /// The Dpu that presents the interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dpu_name: Option<String>,
-    /// The MAC address that the guest sees.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac_address: Option<String>,
-    /// Pending, Waiting (for a grant), Attaching, Attached, Detaching or Failed.
-    #[serde(default)]
-    pub phase: AttachPhase,
-}
-
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TimelineEntry {
-    /// A condition type, or PowerOnSent, FirstPacket.
-    pub step: String,
-    /// When the step began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<MicroTime>,
-    /// When the step was done. Left out: not yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<MicroTime>,
 }

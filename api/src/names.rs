@@ -70,6 +70,11 @@ pub fn volume_attachment(claim_uid: &str) -> String {
     format!("metalplane-{claim_uid}")
 }
 
+/// The pod by which kubelet connects the volume of this attachment.
+pub fn holder_pod(attachment_uid: &str) -> String {
+    format!("metalplane-holder-{}", short(attachment_uid, 16))
+}
+
 fn label(prefix: &str, name: &str) -> String {
     let plain = format!("{prefix}{name}");
     if plain.len() <= 63 && !name.contains('.') {

@@ -1,6 +1,7 @@
 //! Flags and environment: the only place that reads them. The examples of `--help` are in [`crate::help`].
 
 use crate::complete::{self, Names};
+use crate::verbs::args::VerbCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::{OsStr, OsString};
@@ -69,6 +70,8 @@ pub enum Command {
     /// Unplug a network interface
     #[command(name = "removeinterface", alias = "delinterface")]
     RemoveInterface(RemoveInterface),
+    #[command(flatten)]
+    Verb(VerbCommand),
     /// Act on DPUs
     #[command(subcommand)]
     Dpu(DpuCommand),
@@ -91,7 +94,7 @@ pub enum Command {
     },
 }
 
-fn machines() -> ArgValueCompleter {
+pub fn machines() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Machines, current))
 }
 
@@ -280,7 +283,7 @@ pub fn typed() -> Vec<String> {
     all.skip_while(|word| word != "--").skip(1).collect()
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let refused = || format!("must be a number with s, m or h behind it, for example 90s, 5m or 1h; is '{text}'");
     let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refused)?;
     let number: u64 = text[..split].parse().map_err(|_| refused())?;

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::help;
 use anyhow::Context;
-use api::{BareMetalMachine, Dpu, Subnet, VNic};
+use api::{BareMetalMachine, Dpu, MachineSnapshot, Subnet, VNic};
 use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{CompleteEnv, Shells};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -32,6 +32,7 @@ pub enum Names {
     Subnets,
     VNics,
     DpuUids,
+    Snapshots,
 }
 
 /// Answers a shell that asks for candidates, and ends the program; returns if none asks.
@@ -100,6 +101,7 @@ async fn ask(of: Names, words: &[String]) -> Result<Vec<String>, Failure> {
         Names::Claims => listed::<PersistentVolumeClaim>(&cluster).await,
         Names::Subnets => listed::<Subnet>(&cluster).await,
         Names::VNics => listed::<VNic>(&cluster).await,
+        Names::Snapshots => listed::<MachineSnapshot>(&cluster).await,
         Names::Disks => Ok(machine().await?.spec.disks.into_iter().map(|disk| disk.name).collect()),
         Names::Interfaces => Ok(machine().await?.spec.interfaces.into_iter().map(|nic| nic.name).collect()),
         Names::DpuUids => {

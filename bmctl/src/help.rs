@@ -54,7 +54,7 @@ If the DPU still runs, two writers destroy the volumes.";
 /// The command line, with everything in it called by `program`: `bmctl` or `kubectl bm`.
 pub fn command(program: &'static str) -> Command {
     let mut command = Cli::command().bin_name(program).after_help(named(TOP, program));
-    for (words, examples) in EXAMPLES {
+    for (words, examples) in EXAMPLES.iter().chain(crate::verbs::EXAMPLES) {
         command = described(command, words, &|verb| {
             let waits = verb.get_arguments().any(|argument| argument.get_id() == "wait");
             let more = match *words {

@@ -18,6 +18,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod verbs;
 mod wait;
 
 use anyhow::Context;
@@ -79,6 +80,7 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         Command::RemoveDisk(args) => disks::remove(cluster, &args).await,
         Command::AddInterface(args) => interfaces::add(cluster, &args).await,
         Command::RemoveInterface(args) => interfaces::remove(cluster, &args).await,
+        Command::Verb(command) => verbs::run(cluster, command).await,
         Command::Dpu(DpuCommand::Get { output }) => dpus::get(cluster, output).await,
         Command::Dpu(DpuCommand::ConfirmDown { uid, yes, dry_run }) => {
             dpus::confirm_down(cluster, &uid, yes, dry_run).await

@@ -124,6 +124,7 @@ mod tests {
             observed_at: MicroTime(jiff::Timestamp::UNIX_EPOCH),
             last_action: None,
             last_action_at: None,
+            last_action_accepted_at: None,
             started_boot_id: None,
         });
         machine

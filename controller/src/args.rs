@@ -23,6 +23,19 @@ pub struct Args {
     /// This process's name in the Lease. Default: the pod's name or `controller`; a random part is added.
     #[arg(long, env = "POD_NAME", default_value = "controller")]
     pub identity: String,
+    /// The image of holder pods, by which kubelet connects volumes on DPUs: anything that waits, such as pause.
+    #[arg(long, env = "METALPLANE_HOLDER_IMAGE", default_value = "registry.k8s.io/pause:3.10.1")]
+    pub holder_image: String,
+    /// A pool of the file driver: its name and its folder. With it the controller can make the pool refuse a DPU whose agent is
+    /// silent. May be repeated.
+    #[arg(
+        long = "file-pool",
+        env = "METALPLANE_FILE_POOLS",
+        value_name = "NAME=DIR",
+        value_delimiter = ',',
+        value_parser = file_pool
+    )]
+    pub file_pools: Vec<(String, PathBuf)>,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,
@@ -40,4 +53,11 @@ pub struct Args {
 pub enum LogFormat {
     Text,
     Json,
+}
+
+fn file_pool(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, dir)) if !name.is_empty() && dir.starts_with('/') => Ok((name.into(), dir.into())),
+        _ => Err("write NAME=/absolute/path".into()),
+    }
 }

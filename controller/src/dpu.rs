@@ -7,12 +7,12 @@ use crate::error::{Error, call, found};
 use crate::liveness;
 use crate::objects;
 use crate::queue::{Key, Next};
-use api::{Dpu, labels, names};
+use api::{DiskAttachment, Dpu, NicAttachment, labels, names};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams};
 use planner::dpu::{Action, Observed, Plan, Status};
 use planner::machine::BmcNeed;
 use planner::machine::observed::{label, name};
@@ -59,7 +59,7 @@ pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
 
 async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
     let owner = Owner::Dpu((String::new(), dpu_name.to_owned()));
-    for _ in 0..3 {
+    for _ in 0..4 {
         let Some(dpu) = c.world.dpus.get("", dpu_name) else {
             c.hosts.only(&owner, None);
             return collect(c, dpu_name).await;
@@ -68,6 +68,15 @@ async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
         let plan = planner::dpu::plan(&o, clock::now());
         want_bmc(c, &owner, &o, &plan);
         match plan.action {
+            Some(Action::Protect) => {
+                finalizer(c, &o.dpu, true).await?;
+                continue;
+            }
+            Some(Action::LetGo) => {
+                confirm_unused(c, dpu_name).await?;
+                finalizer(c, &o.dpu, false).await?;
+                continue;
+            }
             Some(Action::Prepare) => prepare(c, &o.dpu).await?,
             Some(Action::Revoke) => revoke(c, &o.dpu).await?,
             None => {
@@ -94,7 +103,9 @@ fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
     Observed {
         silent,
         host: if seen.problem.is_some() { Seen::Unknown } else { seen.host },
+        problem: seen.problem,
         prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.approved),
+        used: dpu.metadata.deletion_timestamp.is_some() && is_used(c, &own),
         dpu,
     }
 }
@@ -182,14 +193,46 @@ async fn collect(c: &Controller, dpu_name: &str) -> Result<(), Error> {
     let namespace_name = names::dpu_namespace(dpu_name);
     let Some(namespace) = c.world.namespaces.get("", &namespace_name) else { return Ok(()) };
     let ours = label(&namespace.metadata, labels::DPU) == Some(dpu_name);
-    let used = c.world.disks.all().iter().any(|a| a.metadata.namespace.as_deref() == Some(&namespace_name))
-        || c.world.nics.all().iter().any(|a| a.metadata.namespace.as_deref() == Some(&namespace_name));
-    if !ours || used || namespace.metadata.deletion_timestamp.is_some() {
+    if !ours || is_used(c, &namespace_name) || namespace.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     gone(&c.objects.cluster::<ClusterRoleBinding>(), &cluster_role(dpu_name)).await?;
     gone(&c.objects.cluster::<ClusterRole>(), &cluster_role(dpu_name)).await?;
     objects::delete(&c.objects.cluster::<Namespace>(), &c.world.namespaces, &namespace.metadata, false).await
+}
+
+/// As far as our caches know.
+fn is_used(c: &Controller, namespace: &str) -> bool {
+    c.world.disks.all().iter().any(|a| a.metadata.namespace.as_deref() == Some(namespace))
+        || c.world.nics.all().iter().any(|a| a.metadata.namespace.as_deref() == Some(namespace))
+}
+
+/// From quorum: nothing is attached in the DPU's namespace.
+async fn confirm_unused(c: &Controller, dpu_name: &str) -> Result<(), Error> {
+    let what = format!("list attachments on Dpu '{dpu_name}'");
+    let namespace = names::dpu_namespace(dpu_name);
+    let (disks, nics) = (c.objects.namespaced::<DiskAttachment>(&namespace), c.objects.namespaced(&namespace));
+    let disks = call(&what, disks.list(&ListParams::default())).await?;
+    let nics: ObjectList<NicAttachment> = call(&what, nics.list(&ListParams::default())).await?;
+    let there = disks.items.iter().map(|a| &a.metadata).chain(nics.items.iter().map(|a| &a.metadata)).next();
+    match there.map(name) {
+        Some(attachment) => Err(Error::NotConfirmed { what, message: format!("'{attachment}' is there") }),
+        None => Ok(()),
+    }
+}
+
+async fn finalizer(c: &Controller, dpu: &Dpu, present: bool) -> Result<(), Error> {
+    let meta = &dpu.metadata;
+    let finalizers = objects::finalizers(meta, labels::FINALIZER_IN_USE, present);
+    let ended = !present && finalizers.is_empty();
+    let change = json!({"metadata": {"finalizers": finalizers}});
+    let (api, uid) = (c.objects.cluster::<Dpu>(), meta.uid.as_deref().unwrap_or_default());
+    match objects::patch(&api, &c.world.dpus, name(meta), uid, meta.resource_version.as_deref(), change).await {
+        Ok(_) if ended => c.world.dpus.forget(meta),
+        Err(Error::NotFound { .. }) if !present => c.world.dpus.forget(meta),
+        result => drop(result?),
+    }
+    Ok(())
 }
 
 /// Listens for silence. Before an agent is called silent its Lease is read from quorum: our own watch may be behind, and

@@ -33,7 +33,11 @@ impl Events {
     }
 
     pub fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
-        let type_ = if matches!(reason, "Failed" | "Waiting") { EventType::Warning } else { EventType::Normal };
+        let type_ = if matches!(reason, "Failed" | "Waiting" | "GuestPoweredOff") {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        };
         let event = Event {
             type_,
             reason: cut(reason, REASON),

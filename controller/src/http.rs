@@ -10,6 +10,7 @@ use tokio::time::{Duration, timeout};
 
 /// A request's head is small, and comes at once.
 const HEAD: usize = 4096;
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const LIMIT: Duration = Duration::from_secs(5);
 
 pub async fn serve(address: SocketAddr, controller: Arc<Controller>) -> std::io::Result<Infallible> {
@@ -39,17 +40,18 @@ async fn answer(mut stream: TcpStream, controller: &Controller) -> std::io::Resu
         }
     }
     let line = String::from_utf8_lossy(&head);
-    let path = line.split_whitespace().nth(1).unwrap_or_default();
-    let (status, body) = match path.split('?').next().unwrap_or_default() {
+    let path = line.split_whitespace().nth(1).and_then(|path| path.split('?').next()).unwrap_or_default();
+    let (status, body) = match path {
         "/healthz" | "/livez" => ("200 OK", "ok\n".to_owned()),
         "/readyz" if controller.world.is_ready() => ("200 OK", "ok\n".to_owned()),
         "/readyz" => ("503 Service Unavailable", "the caches are not filled yet\n".to_owned()),
         "/metrics" => ("200 OK", controller.numbers()),
         _ => ("404 Not Found", "try /healthz, /readyz or /metrics\n".to_owned()),
     };
+    let kind = if path == "/metrics" { OPEN_METRICS } else { "text/plain; charset=utf-8" };
     let length = body.len();
     let text = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
     stream.write_all(text.as_bytes()).await?;
     stream.shutdown().await

@@ -119,6 +119,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::AddFinalizer => finalizer(c, o, true).await,
         Action::RemoveFinalizer => finalizer(c, o, false).await,
         Action::CreateClaim(claim) => claims::create(c, claim, labels::IMAGE_UID).await,
+        Action::SelectNode(select) => claims::select_node(c, select).await,
         Action::ProtectClaim(target) => claims::protect(c, uid(&o.meta), target).await,
         Action::UnprotectClaim(target) => {
             let hold = o.claim.as_ref().and_then(|claim| claim.volume.as_ref()).map(|volume| volume.hold_name());
@@ -128,10 +129,12 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateAttachment(attachment) => disks::create(c, attachment).await,
         Action::TakeHold(take) => disks::take_hold(c, own_labels(o), take).await,
         Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own_labels(o), create).await,
-        Action::Grant { target, epoch } => disks::grant(c, target, *epoch, None).await,
+        Action::Grant { target, epoch } => disks::grant(c, target, *epoch, None, None).await,
         Action::Release(target) => disks::release(c, target).await,
         Action::Abandon(target) => disks::abandon(c, target, None, None).await,
-        Action::FreeVolume { hold, holder, volume_attachment } => disks::free(c, hold, holder, volume_attachment).await,
+        Action::FreeVolume { hold, holder, volume_attachment } => {
+            disks::free(c, hold, holder, volume_attachment, None).await
+        }
         Action::CreateSnapshot { name, claim } => create_snapshot(c, o, name, claim).await,
         Action::DeleteSnapshots => delete_snapshots(c, o).await,
     }

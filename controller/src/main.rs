@@ -27,5 +27,5 @@ async fn main() -> Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    run(client, Arc::new(wire_up::Redfish), Settings::from(&args), stop).await
+    run(client, Arc::new(wire_up::Redfish), wire_up::fences(&args), Settings::from(&args), stop).await
 }

@@ -80,6 +80,15 @@ impl Queue {
         self.state().ready.len()
     }
 
+    pub fn running(&self) -> usize {
+        self.state().running.len()
+    }
+
+    /// How many failed when they were last worked on.
+    pub fn failing(&self) -> usize {
+        self.state().failures.len()
+    }
+
     /// The next object; it counts as running until [`Queue::done`].
     pub async fn next(&self) -> Key {
         loop {

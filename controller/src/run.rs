@@ -3,13 +3,14 @@
 use crate::args::Args;
 use crate::bmc::{BmcFactory, Hosts};
 use crate::events::Events;
+use crate::fences::Fences;
 use crate::leader::Elector;
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::objects::Objects;
 use crate::queue;
 use crate::volumes::Volumes;
 use crate::world::World;
-use crate::{dpu, hold, http, image, machine};
+use crate::{dpu, hold, holder_pods, http, image, machine, verbs};
 use anyhow::{Context, Result, bail};
 use api::labels;
 use kube::{Api, Client};
@@ -24,23 +25,19 @@ pub struct Controller {
     pub hosts: Arc<Hosts>,
     pub events: Events,
     pub volumes: Volumes,
-    pub metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub prepared: dpu::Prepared,
     /// The controller's own namespace.
     pub namespace: String,
     pub inventory: String,
+    pub holder_image: String,
+    pub fences: Fences,
 }
 
 impl Controller {
     pub(crate) fn numbers(&self) -> String {
-        let queues = &self.world.queues;
-        let depths = [
-            ("machine", queues.machines.depth()),
-            ("dpu", queues.dpus.depth()),
-            ("image", queues.images.depth()),
-            ("hold", queues.holds.depth()),
-        ];
-        self.metrics.text(&depths, self.hosts.count())
+        // Writing to a text cannot fail.
+        self.metrics.text(&self.world, self.hosts.count()).unwrap_or_default()
     }
 }
 
@@ -49,6 +46,7 @@ pub struct Settings {
     pub namespace: String,
     pub inventory_namespace: String,
     pub identity: String,
+    pub holder_image: String,
     pub concurrency: usize,
     pub bmc_concurrency: usize,
     /// None: not served.
@@ -61,6 +59,7 @@ impl From<&Args> for Settings {
             namespace: args.namespace.clone(),
             inventory_namespace: args.inventory_namespace.clone(),
             identity: args.identity.clone(),
+            holder_image: args.holder_image.clone(),
             concurrency: usize::from(args.concurrency),
             bmc_concurrency: usize::from(args.bmc_concurrency),
             http: Some(args.http),
@@ -73,20 +72,32 @@ impl From<&Args> for Settings {
 pub async fn run(
     client: Client,
     factory: Arc<dyn BmcFactory>,
+    fences: Fences,
     settings: Settings,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
+    let metrics = Arc::new(Metrics::default());
+    let client = metrics::counted(client, metrics.requests());
     let objects = Objects { client: client.clone() };
     let world = World::new();
     let inventory = settings.inventory_namespace.clone();
     let controller = Arc::new(Controller {
-        hosts: Hosts::new(factory, objects.clone(), &inventory, world.clone(), settings.bmc_concurrency),
+        hosts: Hosts::new(
+            factory,
+            objects.clone(),
+            &inventory,
+            world.clone(),
+            metrics.clone(),
+            settings.bmc_concurrency,
+        ),
         events: Events::start(client.clone(), &settings.identity),
         volumes: Volumes::default(),
-        metrics: Metrics::default(),
+        metrics,
         prepared: dpu::Prepared::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
+        holder_image: settings.holder_image.clone(),
+        fences,
         objects: objects.clone(),
         world: world.clone(),
     });
@@ -132,12 +143,16 @@ async fn lead(
     c.hosts.lead(leadership.token);
     c.metrics.leads(leadership.token);
     let queues = &c.world.queues;
+    queues.named().iter().for_each(|(name, _)| c.metrics.controller(name));
     let n = settings.concurrency;
-    let (machines, dpus, images, holds) = (c.clone(), c.clone(), c.clone(), c.clone());
+    let (machines, dpus, images, holds, pods) = (c.clone(), c.clone(), c.clone(), c.clone(), c.clone());
     tasks.spawn(queue::work(queues.machines.clone(), n, move |key| machine::reconcile(machines.clone(), key)));
     tasks.spawn(queue::work(queues.dpus.clone(), n, move |key| dpu::reconcile(dpus.clone(), key)));
     tasks.spawn(queue::work(queues.images.clone(), n, move |key| image::reconcile(images.clone(), key)));
     tasks.spawn(queue::work(queues.holds.clone(), n, move |key| hold::reconcile(holds.clone(), key)));
+    verbs::work(&c, n, tasks);
+    let work = move |key| holder_pods::reconcile(pods.clone(), key);
+    tasks.spawn(queue::work(queues.holder_pods.clone(), n, work));
     tasks.spawn(dpu::listen(c.clone()));
     tokio::select! {
         lost = elector.hold(leadership) => bail!("leadership is lost: {lost}"),

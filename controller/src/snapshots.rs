@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,9 @@ pub struct SnapshotSource {
 pub struct VolumeSnapshotStatus {
     #[serde(default)]
     pub bound_volume_snapshot_content_name: Option<String>,
+    /// When it was cut: from then on writes to the volume are not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_time: Option<Time>,
     #[serde(default)]
     pub ready_to_use: Option<bool>,
     #[serde(default)]

@@ -1,12 +1,15 @@
 //! The only place that names a concrete driver.
 
+use crate::Fences;
 use crate::args::Args;
 use crate::bmc::{BmcFactory, Endpoint};
 use anyhow::{Context, Result};
+use file::FileFence;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use ports::{Bmc, PortError};
 use redfish::{RedfishBmc, RedfishConfig, Secret, Verify};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A client that never repeats a request by itself: a write that succeeded behind a lost answer would come back as a
@@ -24,6 +27,15 @@ pub async fn client(args: &Args) -> Result<Client> {
     };
     config.default_retry = false;
     Client::try_from(config).context("make a client for the API server")
+}
+
+/// The storage that this process can reach.
+pub fn fences(args: &Args) -> Fences {
+    let pools: BTreeMap<_, _> = args.file_pools.iter().cloned().collect();
+    if pools.is_empty() {
+        return Fences::default();
+    }
+    Fences::new(vec![Arc::new(FileFence::new(pools))])
 }
 
 pub struct Redfish;

@@ -5,6 +5,7 @@ use crate::liveness::Liveness;
 use crate::objects::Objects;
 use crate::queue::Queue;
 use crate::snapshots::VolumeSnapshot;
+use crate::verbs::Verbs;
 use api::attachment::OwnerReference;
 use api::image::ImageImport;
 use api::tinkerbell::Hardware;
@@ -13,8 +14,8 @@ use api::{
     VNic, VolumeHold, labels,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::runtime::watcher;
@@ -28,6 +29,20 @@ pub struct Queues {
     pub images: Arc<Queue>,
     /// By name.
     pub holds: Arc<Queue>,
+    pub holder_pods: Arc<Queue>,
+}
+
+impl Queues {
+    /// With the name of the controller that works on it.
+    pub(crate) fn named(&self) -> [(&'static str, &Arc<Queue>); 5] {
+        [
+            ("machine", &self.machines),
+            ("dpu", &self.dpus),
+            ("image", &self.images),
+            ("hold", &self.holds),
+            ("holder-pod", &self.holder_pods),
+        ]
+    }
 }
 
 pub struct World {
@@ -37,6 +52,7 @@ pub struct World {
     pub dpus: Arc<Cache<Dpu>>,
     pub claims: Arc<Cache<PersistentVolumeClaim>>,
     pub volume_attachments: Arc<Cache<VolumeAttachment>>,
+    pub storage_classes: Arc<Cache<StorageClass>>,
     pub holds: Arc<Cache<VolumeHold>>,
     pub disks: Arc<Cache<DiskAttachment>>,
     pub nics: Arc<Cache<NicAttachment>>,
@@ -46,7 +62,9 @@ pub struct World {
     pub cluster_images: Arc<Cache<ClusterMachineImage>>,
     pub snapshots: Arc<Cache<VolumeSnapshot>>,
     pub namespaces: Arc<Cache<Namespace>>,
+    pub holder_pods: Arc<Cache<Pod>>,
     pub liveness: Arc<Liveness>,
+    pub verbs: Verbs,
     pub queues: Queues,
 }
 
@@ -104,6 +122,7 @@ impl World {
             dpus: Cache::new(|d| d.spec.hardware_ref.iter().map(|r| r.name.clone()).collect()),
             claims: Cache::new(|c| users(&c.metadata)),
             volume_attachments: Cache::new(attachment_words),
+            storage_classes: Cache::new(|_| Vec::new()),
             holds: Cache::new(|h| word(&h.metadata, labels::MACHINE_UID).into_iter().collect()),
             disks: Cache::new(|a| owner(&a.spec.owner)),
             nics: Cache::new(|a| owner(&a.spec.owner)),
@@ -111,14 +130,19 @@ impl World {
             vnics: Cache::new(|v| vec![namespace_of(&v.metadata)]),
             images: Cache::new(|_| Vec::new()),
             cluster_images: Cache::new(|_| Vec::new()),
-            snapshots: Cache::new(|s| word(&s.metadata, labels::IMAGE_UID).into_iter().collect()),
+            snapshots: Cache::new(|s| {
+                [labels::IMAGE_UID, labels::OPERATION_UID].iter().filter_map(|label| word(&s.metadata, label)).collect()
+            }),
             namespaces: Cache::new(|_| Vec::new()),
+            holder_pods: Cache::new(|pod| word(&pod.metadata, labels::MACHINE_UID).into_iter().collect()),
             liveness: Liveness::new(),
+            verbs: Verbs::new(),
             queues: Queues {
                 machines: Arc::default(),
                 dpus: Arc::default(),
                 images: Arc::default(),
                 holds: Arc::default(),
+                holder_pods: Arc::default(),
             },
         })
     }
@@ -127,6 +151,7 @@ impl World {
     pub fn machine_by_uid(&self, uid: &str) {
         for machine in self.machines.by(uid) {
             self.queues.machines.add(key(&machine.metadata));
+            self.verbs.machine_changed(&machine.metadata);
         }
     }
 
@@ -138,6 +163,7 @@ impl World {
 
     /// Those that have no server yet, for the inventory has changed.
     fn machines_without_hardware(&self) {
+        self.verbs.inventory_changed();
         for machine in self.machines.all() {
             let has = machine.metadata.uid.as_deref().is_some_and(|uid| !self.hardware.by(uid).is_empty());
             if !has {
@@ -164,6 +190,13 @@ impl World {
         }
     }
 
+    /// A Dpu that is deleted waits for the last attachment.
+    fn dpu_that_leaves(&self, name: &str) {
+        if self.dpus.get("", name).is_none_or(|dpu| dpu.metadata.deletion_timestamp.is_some()) {
+            self.queues.dpus.add((String::new(), name.to_owned()));
+        }
+    }
+
     fn owner_changed(&self, owner: &OwnerReference) {
         match owner.kind.as_str() {
             "BareMetalMachine" => self.machine_by_uid(&owner.uid),
@@ -179,6 +212,7 @@ impl World {
         if let Some(image) = word(meta, labels::IMAGE_UID) {
             self.image_by_uid(&image);
         }
+        self.verbs.part_changed(meta);
         // A claim of the user's own is named by the spec only.
         let name = meta.name.as_deref().unwrap_or_default();
         for machine in self.machines.by(&namespace_of(meta)) {
@@ -212,6 +246,7 @@ impl World {
         if let Some(image) = word(&snapshot.metadata, labels::IMAGE_UID) {
             self.image_by_uid(&image);
         }
+        self.verbs.part_changed(&snapshot.metadata);
         self.machines_of_namespace(&namespace_of(&snapshot.metadata));
     }
 
@@ -221,6 +256,7 @@ impl World {
         let (o, all) = (objects, watcher::Config::default);
         spawn(&mut set, self, &self.machines, Api::all(o.client.clone()), all(), |w, m: &BareMetalMachine| {
             w.queues.machines.add(key(&m.metadata));
+            w.verbs.machine_changed(&m.metadata);
         });
         spawn(&mut set, self, &self.hardware, o.namespaced(inventory), all(), |w, h: &Hardware| {
             match h.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIMED_BY)) {
@@ -242,6 +278,8 @@ impl World {
                 w.waiting_for_volume(volume);
             }
         });
+        // Whoever waits for a claim looks again every few seconds.
+        spawn(&mut set, self, &self.storage_classes, o.cluster(), all(), |_, _| {});
         spawn(&mut set, self, &self.holds, o.cluster(), all(), |w, hold: &VolumeHold| {
             w.queues.holds.add(key(&hold.metadata));
             w.waiting_for_volume(hold.spec.persistent_volume_name.as_deref().unwrap_or_default());
@@ -251,9 +289,11 @@ impl World {
         });
         spawn(&mut set, self, &self.disks, Api::all(o.client.clone()), all(), |w, a: &DiskAttachment| {
             w.owner_changed(&a.spec.owner);
+            w.dpu_that_leaves(&a.spec.dpu_name);
         });
         spawn(&mut set, self, &self.nics, Api::all(o.client.clone()), all(), |w, a: &NicAttachment| {
             w.owner_changed(&a.spec.owner);
+            w.dpu_that_leaves(&a.spec.dpu_name);
         });
         spawn(&mut set, self, &self.subnets, Api::all(o.client.clone()), all(), |w, s: &Subnet| {
             w.machines_of_namespace(&namespace_of(&s.metadata));
@@ -273,6 +313,12 @@ impl World {
             if let Some(dpu) = word(&n.metadata, labels::DPU) {
                 w.queues.dpus.add((String::new(), dpu));
             }
+        });
+        self.verbs.watch(&mut set, self, objects);
+        let holders = all().labels(&crate::holder_pods::selector());
+        spawn(&mut set, self, &self.holder_pods, Api::all(o.client.clone()), holders, |w, pod: &Pod| {
+            w.queues.holder_pods.add(key(&pod.metadata));
+            word(&pod.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.machine_by_uid(uid));
         });
         let leases: Api<Lease> = Api::all(o.client.clone());
         set.spawn(self.liveness.clone().watch(leases));
@@ -296,6 +342,7 @@ impl World {
             && self.dpus.is_ready()
             && self.claims.is_ready()
             && self.volume_attachments.is_ready()
+            && self.storage_classes.is_ready()
             && self.holds.is_ready()
             && self.disks.is_ready()
             && self.nics.is_ready()
@@ -304,6 +351,8 @@ impl World {
             && self.images.is_ready()
             && self.cluster_images.is_ready()
             && self.namespaces.is_ready()
+            && self.verbs.is_ready()
+            && self.holder_pods.is_ready()
             && self.liveness.is_ready()
     }
 
@@ -314,6 +363,7 @@ impl World {
         self.dpus.wait_ready().await;
         self.claims.wait_ready().await;
         self.volume_attachments.wait_ready().await;
+        self.storage_classes.wait_ready().await;
         self.holds.wait_ready().await;
         self.disks.wait_ready().await;
         self.nics.wait_ready().await;
@@ -322,11 +372,13 @@ impl World {
         self.images.wait_ready().await;
         self.cluster_images.wait_ready().await;
         self.namespaces.wait_ready().await;
+        self.verbs.wait_ready().await;
+        self.holder_pods.wait_ready().await;
         self.liveness.wait_ready().await;
     }
 }
 
-fn spawn<K: Object>(
+pub(crate) fn spawn<K: Object>(
     set: &mut JoinSet<()>,
     world: &Arc<World>,
     cache: &Arc<Cache<K>>,

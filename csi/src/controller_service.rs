@@ -223,7 +223,7 @@ fn create_volume(pools: &Pools, request: CreateVolumeRequest) -> Result<CreateVo
     if let Some(key) = request.mutable_parameters.keys().next() {
         return Err(Status::invalid_argument(format!("mutable parameter {key} is unknown; this driver has none")));
     }
-    let asked = wire::pool_parameter(&request.parameters)?;
+    let (asked, connector) = (wire::pool_parameter(&request.parameters)?, wire::connector(&request.parameters)?);
     let range = wire::range(request.capacity_range.as_ref())?;
     let source = wire::source(request.volume_content_source)?;
     let handle = Handle::of_volume(name);
@@ -239,7 +239,9 @@ fn create_volume(pools: &Pools, request: CreateVolumeRequest) -> Result<CreateVo
         None => pools.choose(asked, source.as_ref())?,
     };
     let volume = pool.create_volume(name, range, source.as_ref())?;
-    Ok(CreateVolumeResponse { volume: Some(wire::volume(pool, &volume)) })
+    let mut volume = wire::volume(pool, &volume);
+    volume.volume_context.extend(connector);
+    Ok(CreateVolumeResponse { volume: Some(volume) })
 }
 
 fn publish_volume(
@@ -326,8 +328,8 @@ fn get_capacity(pools: &Pools, request: &GetCapacityRequest) -> Result<GetCapaci
 fn create_snapshot(pools: &Pools, request: &CreateSnapshotRequest) -> Result<CreateSnapshotResponse, Status> {
     let name = wire::required("name", &request.name)?;
     let volume_id = wire::required("source_volume_id", &request.source_volume_id)?;
-    if wire::pool_parameter(&request.parameters)?.is_some() {
-        return Err(Status::invalid_argument("a snapshot is in its volume's pool: take the parameter pool away"));
+    if wire::pool_parameter(&request.parameters)?.is_some() || wire::connector(&request.parameters)?.is_some() {
+        return Err(Status::invalid_argument("a snapshot is in its volume's pool: take the parameters away"));
     }
     let volume = wire::existing(volume_id)?;
     let id = Handle::of_snapshot(name);

@@ -58,8 +58,12 @@ pub async fn serve(args: &Args, shutdown: impl Future<Output = ()>) -> anyhow::R
     end
 }
 
-/// A socket that an earlier process left is replaced; anything else in its place is not ours to remove.
+/// A socket that an earlier process left is replaced; anything else in its place is not ours to remove. Its folder is made:
+/// kubelet has one for all plug-ins, and each makes its own below.
 fn listen(path: &Path) -> anyhow::Result<UnixListenerStream> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
     remove_socket(path)?;
     let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
     Ok(UnixListenerStream::new(listener))

@@ -18,6 +18,9 @@ use tonic::Status;
 /// The keys of a volume's context; all that whoever opens it needs besides the handle.
 pub(crate) const POOL: &str = "pool";
 const FORMAT: &str = "format";
+/// A parameter of a StorageClass and a key of its volumes' context: `kubelet` makes kubelet connect them on a DPU, with this
+/// driver's node service, where the DPU's agent would open the image itself. The agent refuses a key that it does not know.
+const CONNECTOR: &str = "connector";
 /// The key of the publish context.
 pub(crate) const READ_ONLY: &str = "readonly";
 /// What `--extra-create-metadata` adds to parameters.
@@ -153,9 +156,20 @@ pub(crate) fn source(source: Option<VolumeContentSource>) -> Result<Option<Conte
 
 /// Which pool the parameters of a StorageClass or VolumeSnapshotClass name. A parameter that means nothing is a mistake.
 pub(crate) fn pool_parameter(parameters: &HashMap<String, String>) -> Result<Option<&str>, Status> {
-    match parameters.keys().find(|key| *key != POOL && !key.starts_with(RESERVED)) {
-        Some(key) => Err(Status::invalid_argument(format!("parameter {key} is unknown; this driver knows: {POOL}"))),
+    match parameters.keys().find(|key| ![POOL, CONNECTOR].contains(&key.as_str()) && !key.starts_with(RESERVED)) {
+        Some(key) => {
+            Err(Status::invalid_argument(format!("parameter {key} is unknown; this driver knows: {POOL}, {CONNECTOR}")))
+        }
         None => Ok(parameters.get(POOL).map(String::as_str)),
+    }
+}
+
+/// What the parameters say about how a DPU gets the volume, for the volume's context.
+pub(crate) fn connector(parameters: &HashMap<String, String>) -> Result<Option<(String, String)>, Status> {
+    match parameters.get(CONNECTOR).map(String::as_str) {
+        None => Ok(None),
+        Some("kubelet") => Ok(Some((CONNECTOR.into(), "kubelet".into()))),
+        Some(other) => Err(Status::invalid_argument(format!("parameter {CONNECTOR} is {other}, and may be: kubelet"))),
     }
 }
 
@@ -197,7 +211,7 @@ pub(crate) fn volume_context(pool: &Pool) -> HashMap<String, String> {
 /// Whether a context that comes back is this volume's.
 pub(crate) fn is_context(pool: &Pool, context: &HashMap<String, String>) -> bool {
     let ours = volume_context(pool);
-    let mut own = context.iter().filter(|(key, _)| !key.starts_with(PROVISIONER));
+    let mut own = context.iter().filter(|(key, _)| *key != CONNECTOR && !key.starts_with(PROVISIONER));
     own.all(|(key, value)| ours.get(key) == Some(value))
 }
 

@@ -249,11 +249,11 @@ async fn pod_with_both_kinds(cluster: &Cluster) {
 }
 
 async fn deletion(cluster: &Cluster) {
-    cluster.kubectl(&["delete", "pod", "both", "--timeout=60s"], "").await;
-    cluster.kubectl(&["delete", "pvc", "--all", "--timeout=60s"], "").await;
+    cluster.kubectl(&["delete", "pod", "both", "--timeout=180s"], "").await;
+    cluster.kubectl(&["delete", "pvc", "--all", "--timeout=180s"], "").await;
     // The snapshot outlives its volume and all that was made from it.
     cluster.until("only the snapshot is left", || async { cluster.held() == (0, 1) }).await;
-    cluster.kubectl(&["delete", "volumesnapshot", "golden", "--timeout=60s"], "").await;
+    cluster.kubectl(&["delete", "volumesnapshot", "golden", "--timeout=180s"], "").await;
     cluster.until("nothing is left", || async { cluster.held() == (0, 0) }).await;
     assert_eq!(cluster.get("pv", "{.items[*].metadata.name}").await, "");
 }

@@ -14,7 +14,11 @@ use proto::csi::v1::{
     volume_capability::{AccessMode, AccessType, BlockVolume, access_mode::Mode},
     volume_content_source::{SnapshotSource, Type},
 };
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
@@ -58,6 +62,12 @@ async fn work(
     }
 }
 
+/// Whether something is there that is not half made.
+fn has_whole_entry(folder: &Path) -> bool {
+    let whole = |entry: fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
+    fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(whole))
+}
+
 #[tokio::test]
 async fn a_killed_driver_leaves_whole_things_only() {
     let test = "a_killed_driver_leaves_whole_things_only";
@@ -67,8 +77,12 @@ async fn a_killed_driver_leaves_whole_things_only() {
         let driver = Driver::start(&mounted, &[]);
         let mut controller = connect(driver.socket.clone()).await;
         let working = tokio::spawn(async move { work(&mut controller, round).await });
-        // Another moment of the work in every round.
-        tokio::time::sleep(Duration::from_micros(20_000 + 1_700 * round)).await;
+        // Another moment of the work in every round, but none before its first volume is there.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !has_whole_entry(&mounted.path().join("volumes")) && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_micros(1_700 * round)).await;
         driver.kill();
         working.await.expect("the work ends").expect_err("it ends with the driver's death");
 

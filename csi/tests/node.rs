@@ -140,7 +140,7 @@ impl Cluster {
         let volume_id = volume.volume_id.clone();
         let unpublish = NodeUnpublishVolumeRequest { volume_id: volume_id.clone(), target_path };
         // Again while busy, as kubelet does: another test's fork holds what this one has open until its exec.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(90);
         while let Err(status) = self.node.node_unpublish_volume(unpublish.clone()).await {
             assert!(Instant::now() < deadline && status.message().contains("busy"), "not unpublished: {status}");
             tokio::time::sleep(Duration::from_millis(50)).await;

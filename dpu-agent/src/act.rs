@@ -103,8 +103,9 @@ impl Actor {
             handle: volume.handle.clone(),
             attributes: volume.attributes.clone(),
             read_only: volume.read_only,
+            holder: volume.holder.clone(),
         };
-        self.connector(&volume.driver)?.connect(id, &wanted).await.map(drop)
+        self.connector(volume.connector())?.connect(id, &wanted).await.map(drop)
     }
 
     /// What is connected for this claim now.
@@ -147,8 +148,11 @@ impl Actor {
     }
 
     async fn start_import(&self, id: &ExposureId, import: &Import) -> Result<(), PortError> {
-        let connection = self.connection(id, &import.volume.driver).await?;
-        let Backend::Path(path) = connection.backend;
+        let connection = self.connection(id, import.volume.connector()).await?;
+        let Backend::Path(path) = connection.backend else {
+            let what = format!("{}: {:?} cannot be written by the agent", import.volume.handle, connection.backend);
+            return Err(PortError::new(ErrorClass::Unsupported, what));
+        };
         self.imports.start(
             &id.uid,
             Job {

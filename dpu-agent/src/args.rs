@@ -1,6 +1,7 @@
 //! The only reader of flags and environment.
 
 use clap::{Parser, ValueEnum};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The agent of one DPU: presents the disks and NICs that its namespace's attachments grant.
@@ -33,6 +34,33 @@ pub struct Args {
     )]
     pub slots_socket: PathBuf,
 
+    /// A file with the serial number of the server that this DPU sits in, which is compared with what that server's BMC
+    /// reports. Whoever installs the DPU writes it. Not there or empty: the serial number is not reported.
+    #[arg(
+        long,
+        env = "METALPLANE_HOST_SERIAL_FILE",
+        value_name = "FILE",
+        default_value = "/run/metalplane-host/serial-number"
+    )]
+    pub host_serial_file: PathBuf,
+
+    /// What presents disks to the host. NICs come from the emulator behind --slots-socket in any case.
+    #[arg(long, env = "METALPLANE_DISKS_BY", value_enum, default_value_t = DisksBy::Qemu)]
+    pub disks_by: DisksBy,
+
+    /// The socket on which the SPDK target takes JSON-RPC; it is a process of its own, which the agent never starts.
+    #[arg(long, env = "METALPLANE_SPDK_SOCKET", value_name = "SOCKET", default_value = "/run/spdk/rpc.sock")]
+    pub spdk_socket: PathBuf,
+
+    /// With --disks-by=spdk: the folder in which the target offers the host's NVMe controller by vfio-user.
+    #[arg(
+        long,
+        env = "METALPLANE_VFIO_USER_FOLDER",
+        value_name = "DIR",
+        default_value = "/run/metalplane-host/vfio-user"
+    )]
+    pub vfio_user_folder: PathBuf,
+
     /// Open vSwitch's database.
     #[arg(long, env = "METALPLANE_OVSDB", value_name = "ADDRESS", default_value = "unix:/run/openvswitch/db.sock")]
     pub ovsdb: String,
@@ -51,9 +79,17 @@ pub struct Args {
     )]
     pub file_pools: Vec<(String, PathBuf)>,
 
+    /// The root directory of this node's kubelet. With it the agent takes volumes of any CSI driver that kubelet connects.
+    #[arg(long, env = "METALPLANE_KUBELET_DIR", value_name = "DIR")]
+    pub kubelet_dir: Option<PathBuf>,
+
     /// Where the agent keeps what a reboot has to forget: the record, seeds, its token, its socket.
     #[arg(long, env = "METALPLANE_RUN_DIR", value_name = "DIR", default_value = "/run/metalplane")]
     pub run_dir: PathBuf,
+
+    /// Where /metrics is served, for example 127.0.0.1:9765. Default: nowhere.
+    #[arg(long, env = "METALPLANE_METRICS", value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
 
     #[arg(long, env = "METALPLANE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -61,6 +97,14 @@ pub struct Args {
     /// What to log: a level, or directives such as dpu_agent=debug,kube=warn.
     #[arg(long, env = "RUST_LOG", default_value = "info,kube_client::client::builder=off")]
     pub log_filter: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DisksBy {
+    /// The emulator behind --slots-socket
+    Qemu,
+    /// An SPDK target, as namespaces of one NVMe controller
+    Spdk,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -89,7 +89,7 @@ fn fence(actor: &Actor, id: &ExposureId, function: &Function) -> Result<FenceIde
 fn identity(actor: &Actor, id: &ExposureId, function: &Function) -> Result<String, PortError> {
     Ok(match function {
         Function::Disk { volume, .. } | Function::Import(Import { volume, .. }) => {
-            actor.connector(&volume.driver)?.identity(id)
+            actor.connector(volume.connector())?.identity(id)
         }
         Function::Seed(_) => format!("seed.{}.{}", id.uid, id.epoch),
         Function::Nic(nic) => format!("port.{}.{}", nic.logical_port, id.epoch),

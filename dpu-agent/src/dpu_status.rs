@@ -3,6 +3,7 @@
 
 use crate::Ports;
 use crate::cluster::{Cluster, apply_status};
+use crate::placement::Placement;
 use crate::watch::Desired;
 use api::conditions::{self, ConditionStatus};
 use api::dpu::{ConnectorStatus, Dpu, DpuCapacity, DpuType};
@@ -25,6 +26,8 @@ pub(crate) struct AgentPart {
     #[serde(rename = "bootID")]
     boot_id: String,
     agent_version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_serial_number: Option<String>,
     capacity: Option<DpuCapacity>,
     allocatable: Option<DpuCapacity>,
     buses: Vec<DiskBus>,
@@ -33,15 +36,18 @@ pub(crate) struct AgentPart {
     conditions: Vec<Condition>,
 }
 
-pub(crate) async fn tell(
-    cluster: &Cluster,
-    desired: &Desired,
-    ports: &Ports,
-    capabilities: Option<&EmulationCapabilities>,
-    observed: &Observed,
-) -> Result<(), PortError> {
+/// What it is told from.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub ports: &'a Ports,
+    pub placement: &'a Placement,
+    pub capabilities: Option<&'a EmulationCapabilities>,
+    pub observed: &'a Observed,
+}
+
+pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -> Result<(), PortError> {
     let Some(dpu) = desired.dpu.single() else { return Ok(()) };
-    let part = part(&dpu, ports, capabilities, observed);
+    let part = part(&dpu, seen);
     if is_told(&dpu, &part) {
         return Ok(());
     }
@@ -52,7 +58,8 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-fn part(dpu: &Dpu, ports: &Ports, capabilities: Option<&EmulationCapabilities>, observed: &Observed) -> AgentPart {
+fn part(dpu: &Dpu, seen: Seen<'_>) -> AgentPart {
+    let Seen { ports, placement, capabilities, observed } = seen;
     let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
     let connector = |c: &std::sync::Arc<dyn ports::VolumeConnector>| ConnectorStatus {
         driver: c.driver().to_owned(),
@@ -62,6 +69,7 @@ fn part(dpu: &Dpu, ports: &Ports, capabilities: Option<&EmulationCapabilities>, 
         type_: DpuType::Dpu,
         boot_id: observed.boot_id.clone(),
         agent_version: env!("CARGO_PKG_VERSION"),
+        host_serial_number: placement.host_serial_number(),
         allocatable: capacity.as_ref().map(|capacity| allocatable(capacity, observed)),
         capacity,
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
@@ -95,6 +103,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
     status.type_ == Some(part.type_)
         && status.boot_id.as_deref() == Some(&part.boot_id)
         && status.agent_version.as_deref() == Some(part.agent_version)
+        && status.host_serial_number == part.host_serial_number
         && status.capacity == part.capacity
         && status.allocatable == part.allocatable
         && status.buses == part.buses

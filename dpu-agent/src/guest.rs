@@ -77,21 +77,17 @@ impl Guests {
         }
     }
 
-    /// Whether there is news. A later answer to the same question is none: the first one stays.
+    /// Whether there is news.
     fn note(&self, uid: &str, observed: GuestObserved) -> bool {
+        let GuestObserved { first_packet_at, answered_at, answered_address } = observed;
+        let now = Guest { first_packet_at, answered_at, answered_address };
         let mut seen = lock(&self.seen);
-        let known = seen.get(uid);
-        if known.is_none() && observed == GuestObserved::default() {
-            return false;
-        }
-        let same = known.is_some_and(|known| {
-            known.first_packet_at == observed.first_packet_at
-                && known.answered_at.is_some() == observed.answered_at.is_some()
-                && known.answered_address == observed.answered_address
-        });
+        let same = match seen.get(uid) {
+            Some(known) => *known == now,
+            None => now == Guest::default(),
+        };
         if !same {
-            let GuestObserved { first_packet_at, answered_at, answered_address } = observed;
-            seen.insert(uid.to_owned(), Guest { first_packet_at, answered_at, answered_address });
+            seen.insert(uid.to_owned(), now);
         }
         !same
     }

@@ -1,6 +1,7 @@
 //! The Lease by which the controller knows that the agent lives. A task of its own: no reconcile delays it.
 
 use crate::cluster::{Cluster, bounded};
+use crate::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
@@ -19,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 const DURATION_SECONDS: i32 = 5;
 
 /// Renews for ever. `refused` is told when the API server does not accept our token.
-pub async fn beat(cluster: &Cluster, holder: &str, refused: &Notify) {
+pub(crate) async fn beat(cluster: &Cluster, holder: &str, refused: &Notify, metrics: &Metrics) {
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -28,7 +29,9 @@ pub async fn beat(cluster: &Cluster, holder: &str, refused: &Notify) {
         tick.tick().await;
         let renewed = tokio::time::timeout(LIMIT, renew(&leases, holder)).await;
         let late = |_| Err(PortError::new(ErrorClass::Unreachable, "Lease agent: no answer from the API server"));
-        match renewed.unwrap_or_else(late) {
+        let renewed = renewed.unwrap_or_else(late);
+        metrics.renewed(&renewed);
+        match renewed {
             Ok(()) => {
                 if std::mem::take(&mut failing) {
                     tracing::info!("the Lease is renewed again");

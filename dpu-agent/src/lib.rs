@@ -11,8 +11,10 @@
 //! | `record.rs`, `seed.rs` | files that a reboot forgets, below `--run-dir` |
 //! | `import/` | filling a volume from an URL: a task that is started and then observed |
 //! | `guest.rs` | a task that looks whether the guests behind our NICs answer |
+//! | `placement.rs` | what it is told of the server around it |
 //! | `status.rs`, `dpu_status.rs` | what the user is told |
 //! | `serve.rs` | the same, to programs on this DPU |
+//! | `metrics.rs` | numbers for Prometheus |
 //!
 //! The agent is never in the data path. It ends without touching anything, and when it comes back it adopts what is
 //! there by (UID, epoch). Without the API server it keeps what the record names; see `planner::agent`.
@@ -29,7 +31,9 @@ mod finish;
 mod guest;
 mod heartbeat;
 pub mod import;
+mod metrics;
 mod observed;
+mod placement;
 pub mod reconcile;
 pub mod record;
 pub mod seed;
@@ -89,12 +93,15 @@ pub async fn run_with(
     let (cluster, joined) = tokio::sync::watch::channel(None);
     let desired = Arc::new(watch::Desired::new(wake.clone()));
     let view = Arc::new(serve::View::new(&args.node_name, &boot_id));
-    let session = session::run(args, access, &cluster, desired.clone());
+    let metrics = Arc::new(metrics::Metrics::default());
+    let session = session::run(args, access, &cluster, desired.clone(), &metrics);
     let server = serve::serve(args.run_dir.join("agent.sock"), view.clone());
-    let reconciler = Reconciler::new(actor, joined, desired, view);
+    let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone());
+    let reconciler = Reconciler::new(actor, joined, desired, view, metrics.clone(), args.into());
     tokio::select! {
         result = session => result.context("the session with the API server ended"),
         result = server => result.context("serving agent.sock"),
+        result = numbers => result.context("serving metrics"),
         () = reconciler.run() => Ok(()),
         () = shutdown => {
             tracing::info!("ending: what is exposed stays exposed");

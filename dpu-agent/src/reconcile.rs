@@ -3,7 +3,9 @@
 use crate::act::{Actor, Server};
 use crate::cluster::{Cluster, bounded};
 use crate::guest::Guests;
+use crate::metrics::Metrics;
 use crate::observed::Last;
+use crate::placement::Placement;
 use crate::serve::View;
 use crate::watch::Desired;
 use crate::{dpu_status, status};
@@ -28,10 +30,12 @@ const AGAIN: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 32;
 
 pub struct Reconciler {
+    placement: Placement,
     actor: Actor,
     joined: watch::Receiver<Option<Cluster>>,
     desired: Arc<Desired>,
     view: Arc<View>,
+    metrics: Arc<Metrics>,
     guests: Guests,
     last: Last,
     failures: BTreeMap<String, Failure>,
@@ -47,12 +51,16 @@ impl Reconciler {
         joined: watch::Receiver<Option<Cluster>>,
         desired: Arc<Desired>,
         view: Arc<View>,
+        metrics: Arc<Metrics>,
+        placement: Placement,
     ) -> Self {
         Self {
+            placement,
             actor,
             joined,
             desired,
             view,
+            metrics,
             guests: Guests::default(),
             last: Last::default(),
             failures: BTreeMap::new(),
@@ -72,6 +80,7 @@ impl Reconciler {
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = self.actor.wake.notified() => {}
+                    () = self.actor.ports.emulation.changed() => {}
                 }
             }
         };
@@ -81,6 +90,7 @@ impl Reconciler {
     /// Works until there is nothing left to do; how long to wait then.
     async fn settle(&mut self, guests: &Guests) -> Duration {
         for _ in 0..ROUNDS {
+            let began = Instant::now();
             self.collect_imports().await;
             let mut observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await;
             observed.failures = self.failures.clone();
@@ -95,6 +105,7 @@ impl Reconciler {
             guests.watch(&observed);
             self.view.update(&observed, &plan);
             let acted = self.act(&plan, server, &observed).await;
+            self.metrics.round(began.elapsed(), &observed);
             let told = match server {
                 Some(server) => self.tell(&observed, &plan, server).await,
                 None => true,
@@ -158,6 +169,7 @@ impl Reconciler {
         let results = join_all(steps.iter().map(|step| self.actor.take(step, server))).await;
         for (step, result) in steps.iter().zip(results) {
             tracing::debug!(uid = step.uid(), step = ?step.kind(), ok = result.is_ok(), "took");
+            self.metrics.took(step, &result);
             self.note(step, result);
         }
         let present = |uid: &String| {
@@ -214,7 +226,8 @@ impl Reconciler {
             self.capabilities = self.actor.ports.emulation.capabilities().await.ok();
         }
         let capabilities = self.capabilities.as_ref();
-        let dpu = dpu_status::tell(server.cluster, &self.desired, &self.actor.ports, capabilities, observed).await;
+        let seen = dpu_status::Seen { ports: &self.actor.ports, placement: &self.placement, capabilities, observed };
+        let dpu = dpu_status::tell(server.cluster, &self.desired, seen).await;
         if let Err(error) = &dpu {
             tracing::warn!(%error, "will try again");
         }

@@ -43,6 +43,16 @@ impl View {
         lock(&self.status).attachments = attachments;
         *lock(&self.exposures) = observed.exposures.fresh().map(|all| all.iter().map(exposure).collect());
     }
+
+    /// Kind and phase of each attachment; none yet: `Pending`.
+    pub(crate) fn phases(&self) -> Vec<(&'static str, String)> {
+        let kind = |attachment: &Attachment| match attachment.kind() {
+            attachment::Kind::Nic => "nic",
+            _ => "disk",
+        };
+        let phase = |phase: &str| if phase.is_empty() { "Pending" } else { phase }.to_owned();
+        lock(&self.status).attachments.iter().map(|a| (kind(a), phase(&a.phase))).collect()
+    }
 }
 
 fn attachment(observed: &Observed, item: &planner::agent::Item) -> Attachment {
@@ -93,6 +103,7 @@ fn exposure(seen: &planner::exposure::Exposure) -> Exposure {
             Presence::Appearing => exposure::Presence::Appearing,
             Presence::Present => exposure::Presence::Present,
             Presence::Leaving => exposure::Presence::Leaving,
+            Presence::Stranded => exposure::Presence::Stranded,
         }
         .into(),
         size_bytes: seen.size_bytes.unwrap_or(0),

@@ -8,6 +8,7 @@ use crate::args::Args;
 use crate::clock;
 use crate::cluster::{Cluster, bounded};
 use crate::heartbeat;
+use crate::metrics::Metrics;
 use crate::record::write_atomically;
 use crate::watch::Desired;
 use anyhow::Context;
@@ -29,6 +30,8 @@ const ACCOUNT: &str = "agent";
 const TOKEN_SECONDS: i64 = 3600;
 /// Between attempts: somebody has to start the API server, or to approve.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often to look whether our Dpu is still there.
+const LOOK: Duration = Duration::from_secs(10);
 /// The least time between two requests for a token.
 const RENEW_PAUSE: Duration = Duration::from_secs(10);
 
@@ -55,29 +58,63 @@ impl Access {
 }
 
 /// Never ends by itself. An error is one that trying again cannot mend.
-pub async fn run(
+pub(crate) async fn run(
     args: &Args,
     access: Access,
     joined: &watch::Sender<Option<Cluster>>,
     desired: Arc<Desired>,
+    metrics: &Metrics,
 ) -> anyhow::Result<()> {
     let Access { bootstrap, own } = access;
-    let namespace = approved_namespace(&bootstrap, &args.node_name).await;
+    let name = &args.node_name;
+    loop {
+        let Approved { uid, namespace } = approved(&bootstrap, name).await;
+        let token_file = args.run_dir.join("token");
+        let accounts = Api::namespaced(bootstrap.clone(), &namespace);
+        let tokens = Tokens { accounts, node: name, file: &token_file };
+        let expiry = tokio::select! {
+            expiry = tokens.first() => expiry,
+            () = is_gone(&bootstrap, name, &uid, &desired) => continue,
+        };
+        let cluster = Cluster { client: own(&token_file)?, namespace };
+        tracing::info!(namespace = cluster.namespace, "joined");
+        joined.send_replace(Some(cluster.clone()));
 
-    let token_file = args.run_dir.join("token");
-    let tokens = Tokens { accounts: Api::namespaced(bootstrap, &namespace), node: &args.node_name, file: &token_file };
-    let expiry = tokens.first().await;
-    let cluster = Cluster { client: own(&token_file)?, namespace };
-    tracing::info!(namespace = cluster.namespace, "joined");
-    joined.send_replace(Some(cluster.clone()));
+        let refused = Notify::new();
+        let session = async {
+            tokio::join!(
+                tokens.renew(expiry, &refused),
+                heartbeat::beat(&cluster, name, &refused, metrics),
+                desired.follow(&cluster, name),
+            )
+        };
+        tokio::select! {
+            _ = session => {}
+            () = is_gone(&bootstrap, name, &uid, &desired) => {
+                tracing::warn!(dpu = name, "the Dpu was deleted: what is presented stays; registering again");
+            }
+        }
+        joined.send_replace(None);
+    }
+}
 
-    let refused = Notify::new();
-    tokio::join!(
-        tokens.renew(expiry, &refused),
-        heartbeat::beat(&cluster, &args.node_name, &refused),
-        desired.follow(&cluster, &args.node_name),
-    );
-    Ok(())
+/// Returns when the Dpu as which we joined is no more. Its identity goes with it, so that is read as who we started as;
+/// and only if our own watch does not show it.
+async fn is_gone(bootstrap: &Client, name: &str, uid: &str, desired: &Desired) {
+    let dpus: Api<Dpu> = Api::all(bootstrap.clone());
+    let what = format!("reading Dpu {name}");
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let is_it = |dpu: &Dpu| dpu.metadata.uid.as_deref() == Some(uid);
+        if desired.dpu.single().as_ref().is_some_and(is_it) {
+            continue;
+        }
+        if let Ok(there) = bounded(&what, dpus.get_opt(name)).await
+            && !there.as_ref().is_some_and(is_it)
+        {
+            return;
+        }
+    }
 }
 
 async fn bootstrap_config(args: &Args) -> anyhow::Result<Config> {
@@ -96,8 +133,14 @@ async fn bootstrap_config(args: &Args) -> anyhow::Result<Config> {
     Ok(config)
 }
 
+/// What an administrator let in.
+struct Approved {
+    uid: String,
+    namespace: String,
+}
+
 /// Registers, and waits until an administrator approved and the controller made the namespace.
-async fn approved_namespace(bootstrap: &Client, name: &str) -> String {
+async fn approved(bootstrap: &Client, name: &str) -> Approved {
     let dpus: Api<Dpu> = Api::all(bootstrap.clone());
     let what = format!("registering Dpu {name}");
     let mut silence = Silence::default();
@@ -112,14 +155,14 @@ async fn approved_namespace(bootstrap: &Client, name: &str) -> String {
             }
         }
         match approval(&dpus, name).await {
-            Some(namespace) => return namespace,
+            Some(approved) => return approved,
             None => tracing::warn!(dpu = name, "the Dpu was deleted: registering again"),
         }
     }
 }
 
 /// `None`: the Dpu was deleted. Asked again and again: who may watch Dpus may read those of others.
-async fn approval(dpus: &Api<Dpu>, name: &str) -> Option<String> {
+async fn approval(dpus: &Api<Dpu>, name: &str) -> Option<Approved> {
     let what = format!("reading Dpu {name}");
     let mut silence = Silence::default();
     loop {
@@ -127,8 +170,8 @@ async fn approval(dpus: &Api<Dpu>, name: &str) -> Option<String> {
             Ok(dpu) => {
                 let dpu = dpu?;
                 let namespace = dpu.status.and_then(|status| status.namespace);
-                if let Some(namespace) = namespace.filter(|_| dpu.spec.approved) {
-                    return Some(namespace);
+                if let (Some(namespace), Some(uid), true) = (namespace, dpu.metadata.uid, dpu.spec.approved) {
+                    return Some(Approved { uid, namespace });
                 }
             }
             Err(error) => silence.broken_by(&error),

@@ -1,11 +1,13 @@
 //! One DPU: let in by its administrator, given a namespace and an identity, and watched for silence.
 
 use crate::host::{HostObserved, PowerState};
+use crate::identity::{self, Identity};
 use crate::machine::BmcNeed;
+use crate::machine::observed::{BmcProblem, has_finalizer};
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
 use api::dpu::PowerDomain;
-use api::{Dpu, names};
+use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
@@ -13,20 +15,33 @@ use std::sync::Arc;
 /// Reasons of the controller's own conditions of a Dpu.
 pub const AGENT_SILENT: &str = "AgentSilent";
 pub const HOST_OFF: &str = "HostOff";
+/// The BMC reports no serial number, and only the agent says which one to expect.
+pub const NOT_REPORTED: &str = "NotReported";
+const MATCHES: &str = "SerialNumberMatches";
+const MISMATCH: &str = "SerialNumberMismatch";
+const BMC_NOT_READ: &str = "BmcNotRead";
 
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub dpu: Arc<Dpu>,
     /// Its agent's Lease has not changed for five seconds of the controller's monotonic clock.
     pub silent: bool,
-    /// Of the host that it shares power with.
+    /// Of the server that it sits in.
     pub host: Seen<HostObserved>,
+    /// Why that could not be read.
+    pub problem: Option<BmcProblem>,
     /// Namespace, account and roles were made by this process, for this generation.
     pub prepared: bool,
+    /// It is being deleted, and attachments are in its namespace.
+    pub used: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
+    /// The finalizer that keeps it while something is attached: without it nobody could say any more that it is down.
+    Protect,
+    /// Nothing is attached (read from quorum): the finalizer goes.
+    LetGo,
     /// Namespace, ServiceAccount `agent`, RoleBinding, ClusterRole and its binding.
     Prepare,
     /// The bindings go: the agent may do nothing any more.
@@ -58,7 +73,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     };
     let mut conditions = before.conditions.clone();
     let generation = dpu.metadata.generation;
-    let mut ours = vec![conditions::APPROVED, conditions::PARKED];
+    let mut ours = vec![conditions::APPROVED, conditions::PARKED, conditions::HOST_VERIFIED];
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
         conditions::set(&mut conditions, type_, status, reason, message, generation, now);
     };
@@ -73,6 +88,8 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         true => set(conditions::PARKED, ConditionStatus::True, HOST_OFF, "it shares its host's power, which is off"),
         false => set(conditions::PARKED, ConditionStatus::False, "NotParked", ""),
     }
+    let (verified, reason, message) = verified(o);
+    set(conditions::HOST_VERIFIED, verified, reason, &message);
     let ready = conditions::get(&before.conditions, conditions::READY);
     if o.silent && before.boot_id.is_some() {
         let (reason, message) = match parked {
@@ -89,7 +106,11 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         Status { namespace, conditions: conditions.into_iter().filter(|c| ours.contains(&c.type_.as_str())).collect() };
     let same = status.namespace == before.namespace
         && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c));
+    let (deleting, kept) =
+        (dpu.metadata.deletion_timestamp.is_some(), has_finalizer(&dpu.metadata, labels::FINALIZER_IN_USE));
     let action = match (approved, o.prepared) {
+        _ if deleting && kept && !o.used => Some(Action::LetGo),
+        (true, _) if !deleting && !kept => Some(Action::Protect),
         (true, false) => Some(Action::Prepare),
         (false, false) if before.namespace.is_some() => Some(Action::Revoke),
         _ => None,
@@ -97,7 +118,47 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     Plan {
         action,
         status: (!same).then_some(status),
-        bmc: if shares_power && o.silent { BmcNeed::Slow } else { BmcNeed::None },
+        bmc: if (shares_power && o.silent) || [BMC_NOT_READ, MISMATCH].contains(&reason) {
+            BmcNeed::Slow
+        } else {
+            BmcNeed::None
+        },
+    }
+}
+
+/// The condition HostVerified. A finding stands until something of what it rests on changes: the BMC of a server that is
+/// idle need not be read again and again.
+fn verified(o: &Observed) -> (ConditionStatus, &'static str, String) {
+    let dpu = &o.dpu;
+    let hardware = dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str()).unwrap_or_default();
+    let serial = identity::expected(dpu).unwrap_or_default();
+    let matches = (ConditionStatus::True, MATCHES, format!("the BMC of '{hardware}' reports '{serial}', as expected"));
+    let not_reported = format!("the agent reports '{serial}', the BMC of '{hardware}' reports no serial number");
+    let not_reported = (ConditionStatus::Unknown, NOT_REPORTED, not_reported);
+    let reported = o.host.last().map(|host| host.serial_number.as_deref());
+    match identity::check(dpu, reported) {
+        Identity::NotAsked => {
+            let message = "neither spec.hardwareRef.serialNumber nor the agent says which serial number to expect";
+            (ConditionStatus::Unknown, "NotAsked", message.to_owned())
+        }
+        Identity::Matches => matches,
+        Identity::NotReported => not_reported,
+        Identity::Differs(message) => (ConditionStatus::False, MISMATCH, message),
+        Identity::Unread => {
+            let said = dpu.status.as_ref().and_then(|s| conditions::get(&s.conditions, conditions::HOST_VERIFIED));
+            let stands = |(status, reason, message): &(ConditionStatus, &str, String)| {
+                said.is_some_and(|s| s.status == status.as_str() && s.reason == *reason && s.message == *message)
+            };
+            if let Some(finding) = [matches, not_reported].into_iter().find(stands) {
+                return finding;
+            }
+            let message = match (&o.problem, hardware) {
+                (_, "") => "spec.hardwareRef is not set".to_owned(),
+                (Some(problem), _) => format!("the BMC of '{hardware}' cannot be read: {}", problem.message()),
+                (None, _) => format!("the BMC of '{hardware}' is being read"),
+            };
+            (ConditionStatus::Unknown, BMC_NOT_READ, message)
+        }
     }
 }
 
@@ -108,6 +169,7 @@ mod tests {
 
     fn observed(power_domain: PowerDomain, silent: bool, power: Option<PowerState>) -> Observed {
         let mut dpu = Dpu::new("dpu-1", DpuSpec { approved: true, power_domain, ..DpuSpec::default() });
+        dpu.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
         dpu.status = Some(DpuStatus { boot_id: Some("b1".into()), ..DpuStatus::default() });
         let host = |power| HostObserved {
             power,
@@ -117,7 +179,7 @@ mod tests {
             manufacturer: None,
         };
         let host = power.map_or(Seen::Unknown, |power| Seen::Fresh(host(power)));
-        Observed { dpu: Arc::new(dpu), silent, host, prepared: true }
+        Observed { dpu: Arc::new(dpu), silent, host, problem: None, prepared: true, used: false }
     }
 
     fn word(plan: &Plan, type_: &str) -> String {
@@ -138,6 +200,60 @@ mod tests {
         let unread = plan(&observed(PowerDomain::Host, true, None), now);
         assert_eq!(word(&unread, conditions::PARKED), "False NotParked", "unknown is not off");
         assert_eq!(unread.bmc, BmcNeed::Slow);
+    }
+
+    fn expecting(serial: &str, reported: Option<&str>) -> Observed {
+        let mut o = observed(PowerDomain::Standby, false, reported.map(|_| PowerState::Off));
+        let mut dpu = Dpu::clone(&o.dpu);
+        dpu.spec.hardware_ref =
+            Some(api::dpu::HardwareReference { name: "rack1-u07".into(), serial_number: Some(serial.into()) });
+        o.dpu = Arc::new(dpu);
+        if let Seen::Fresh(host) = &mut o.host {
+            host.serial_number = reported.map(str::to_owned);
+        }
+        o
+    }
+
+    #[test]
+    fn the_server_is_verified_once_and_again_when_another_is_expected() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut o = expecting("A1", None);
+        let unread = plan(&o, now);
+        assert_eq!(word(&unread, conditions::HOST_VERIFIED), "Unknown BmcNotRead");
+        assert_eq!(unread.bmc, BmcNeed::Slow);
+        let read = plan(&expecting("A1", Some("A1")), now);
+        assert_eq!(word(&read, conditions::HOST_VERIFIED), "True SerialNumberMatches");
+        assert_eq!(read.bmc, BmcNeed::None);
+        let mut dpu = Dpu::clone(&o.dpu);
+        dpu.metadata.generation = Some(2);
+        dpu.status.get_or_insert_default().conditions = read.status.expect("new").conditions;
+        o.dpu = Arc::new(dpu.clone());
+        let later = plan(&o, now);
+        assert_eq!(word(&later, conditions::HOST_VERIFIED), "True SerialNumberMatches", "of a newer generation");
+        assert_eq!(later.bmc, BmcNeed::None, "it is not read for ever");
+        dpu.spec.hardware_ref.as_mut().expect("set").serial_number = Some("B2".into());
+        o.dpu = Arc::new(dpu);
+        assert_eq!(word(&plan(&o, now), conditions::HOST_VERIFIED), "Unknown BmcNotRead");
+        let other = plan(&expecting("B2", Some("A1")), now);
+        assert_eq!(word(&other, conditions::HOST_VERIFIED), "False SerialNumberMismatch");
+        assert_eq!(other.bmc, BmcNeed::Slow, "until it is mended");
+    }
+
+    #[test]
+    fn one_that_is_deleted_stays_until_nothing_is_attached() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut o = observed(PowerDomain::Standby, false, None);
+        assert_eq!(plan(&o, now).action, None);
+        let mut dpu = Dpu::clone(&o.dpu);
+        let finalizers = dpu.metadata.finalizers.take();
+        o.dpu = Arc::new(dpu.clone());
+        assert_eq!(plan(&o, now).action, Some(Action::Protect));
+        dpu.metadata.finalizers = finalizers;
+        dpu.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+        (o.dpu, o.used) = (Arc::new(dpu), true);
+        assert_eq!(plan(&o, now).action, None);
+        o.used = false;
+        assert_eq!(plan(&o, now).action, Some(Action::LetGo));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub enum Presence {
     Present,
     /// Asked to leave; the host has not acknowledged yet.
     Leaving,
+    /// Presented again, and the host lost it meanwhile: it has it back after its next power cycle.
+    Stranded,
 }
 
 /// One function as the emulator reports it now.

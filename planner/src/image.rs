@@ -3,19 +3,21 @@
 //! Nothing writes behind a driver's back: an import is an attachment without a host, under the same holds and grants as a
 //! disk's (docs/design/fencing.md).
 
+mod importer;
+
 use crate::machine::observed::{ClaimSeen, DpuSeen, SnapshotSeen, has_finalizer, in_use_by, label, name, uid};
-use crate::machine::plan::{CreateVolumeAttachment, TakeHold, Target};
+use crate::machine::plan::{CreateVolumeAttachment, SelectNode, TakeHold, Target};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::attachment::{
     ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskSlot, ImportSource, OwnerReference, VolumeSource,
 };
-use api::conditions::{self, ConditionStatus, is_true};
-use api::dpu::Maintenance;
+use api::conditions::{self, ConditionStatus};
 use api::hold::Holder;
 use api::image::{ImageImport, MachineImageStatus};
 use api::machine::{AttachPhase, DiskBus};
 use api::quantity::{bytes, quantity};
 use api::{DiskAttachment, VolumeHold, labels, names};
+use importer::{importer, late, no_importer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -52,6 +54,7 @@ pub enum Action {
     AddFinalizer,
     RemoveFinalizer,
     CreateClaim(Box<PersistentVolumeClaim>),
+    SelectNode(SelectNode),
     ProtectClaim(Target),
     UnprotectClaim(Target),
     DeleteClaim(Target),
@@ -116,9 +119,16 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
             actions.push(Action::AddFinalizer);
             Err(Some(Waiting::Creating { what: "the image's finalizer".to_owned() }.into()))
         }
-        (false, true) => bring(o, &mut actions).map_err(Some),
+        (false, true) => bring(o, now, &mut actions).map_err(Some),
     };
-    if let Err(Some(Reason::Waiting(Waiting::ClaimPending { .. } | Waiting::DpuSilent { .. }))) = &result {
+    // Neither what a provisioner says nor what a Dpu does is an event of ours.
+    if let Err(Some(Reason::Waiting(
+        Waiting::ClaimPending { .. }
+        | Waiting::ClaimBindsLate { .. }
+        | Waiting::DpuSilent { .. }
+        | Waiting::DpuNotReady { .. },
+    ))) = &result
+    {
         wake_at = Some(now + jiff::SignedDuration::from_secs(5));
     }
     Plan { actions, status: status(o, result, now), wake_at }
@@ -150,7 +160,7 @@ fn status(o: &Observed, result: Result<(), Option<Reason>>, now: Timestamp) -> M
     status
 }
 
-fn bring(o: &Observed, actions: &mut Vec<Action>) -> Result<(), Reason> {
+fn bring(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Result<(), Reason> {
     let name = snapshot_name(o.kind, name(&o.meta), &o.import);
     if let Some(snapshot) = &o.snapshot {
         // What was lent for the import is given back in any case.
@@ -164,7 +174,7 @@ fn bring(o: &Observed, actions: &mut Vec<Action>) -> Result<(), Reason> {
     if o.import.source.snapshot.is_some() {
         return Err(Blocked::SnapshotMissing { snapshot: name }.into());
     }
-    let claim = bound_claim(o, actions)?;
+    let claim = bound_claim(o, now, actions)?;
     if o.is_import() {
         filled(o, claim, actions)?;
     }
@@ -173,7 +183,7 @@ fn bring(o: &Observed, actions: &mut Vec<Action>) -> Result<(), Reason> {
     Err(Waiting::Creating { what: format!("VolumeSnapshot '{name}'") }.into())
 }
 
-fn bound_claim<'a>(o: &'a Observed, actions: &mut Vec<Action>) -> Result<&'a ClaimSeen, Reason> {
+fn bound_claim<'a>(o: &'a Observed, now: Timestamp, actions: &mut Vec<Action>) -> Result<&'a ClaimSeen, Reason> {
     let wanted = claim_name(o.kind, name(&o.meta), &o.import).unwrap_or_default();
     let Some(seen) = &o.claim else {
         if !o.is_import() {
@@ -190,6 +200,9 @@ fn bound_claim<'a>(o: &'a Observed, actions: &mut Vec<Action>) -> Result<&'a Cla
         return Err(Blocked::ClaimNotBlock { claim: wanted }.into());
     }
     if seen.claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
+        if let Some(reason) = late(o, seen, now, actions) {
+            return Err(reason);
+        }
         let class = spec.and_then(|spec| spec.storage_class_name.clone()).unwrap_or_else(|| "(default)".to_owned());
         let message = seen.event.clone().unwrap_or_else(|| "its provisioner has not answered yet".to_owned());
         return Err(Waiting::ClaimPending { claim: wanted, class, message }.into());
@@ -278,21 +291,7 @@ fn attach(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Reason 
         actions.push(Action::ProtectClaim(target(&claim.claim.metadata)));
         return Waiting::Creating { what: format!("the protection of claim '{claim_name}'") }.into();
     }
-    let can = |dpu: &&DpuSeen| {
-        let status = dpu.dpu.status.as_ref();
-        !dpu.silent
-            && dpu.dpu.spec.approved
-            && dpu.dpu.spec.maintenance == Maintenance::None
-            && status.is_some_and(|s| is_true(&s.conditions, conditions::READY))
-            && status.is_some_and(|s| s.connectors.iter().any(|c| c.driver == volume.driver))
-    };
-    // Images spread over the DPUs by their UID.
-    let chosen =
-        o.dpus.iter().filter(can).min_by_key(|dpu| names::short(&format!("{}/{}", uid(&o.meta), dpu.name()), 8));
-    let Some((dpu, namespace)) = chosen.and_then(|dpu| Some((dpu, dpu.namespace()?))) else {
-        let message = format!("no approved, ready Dpu connects volumes of '{}'", volume.driver);
-        return Waiting::DpuNotReady { dpu: "any".to_owned(), message }.into();
-    };
+    let Some((dpu, namespace)) = importer(o, claim, &volume.driver) else { return no_importer(&volume.driver) };
     let http = o.import.source.http.clone();
     let claim_meta = &claim.claim.metadata;
     let spec = DiskAttachmentSpec {
@@ -322,6 +321,7 @@ fn attach(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Reason 
         read_only: false,
         size: claim.claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage").cloned()),
         grant: None,
+        holder_pod_uid: None,
         release: false,
     };
     let mut attachment = DiskAttachment::new(&names::attachment(uid(&o.meta), name(&o.meta), IMPORT), spec);
@@ -351,6 +351,7 @@ fn grant(o: &Observed, claim: &ClaimSeen, attachment: &DiskAttachment, actions: 
                 volume_handle: volume.handle.clone(),
                 persistent_volume_name: volume.name.clone(),
                 volume_attachment,
+                holder_pod: None,
                 holder: Holder {
                     attachment_uid: uid(&attachment.metadata).to_owned(),
                     attachment_namespace: attachment.metadata.namespace.clone().unwrap_or_default(),

@@ -4,12 +4,17 @@
 //! of this crate, act on the plan with one `match` and write status. See `docs/design/architecture.md`, rules 1 to 6.
 
 pub mod agent;
+pub mod connector;
 pub mod dpu;
 pub mod explain;
 pub mod exposure;
 pub mod host;
+pub mod identity;
 pub mod image;
+pub mod late;
 pub mod machine;
 pub mod reason;
 pub mod seen;
 pub mod selector;
+pub mod target;
+pub mod verbs;

@@ -46,20 +46,24 @@ reasons! {
         NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "kubectl get hardware -A";
         HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
+        DpuNotVerified { dpu: String, message: String } "it is not yet known whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";
         DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu get, then bmctl dpu confirm-down UID";
         DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host";
         ImageNotReady { image: String, message: String } "image '{image}' is not ready: {message}", next "kubectl get mi,cmi";
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
         ClaimPending { claim: String, class: String, message: String } "PersistentVolumeClaim '{claim}' (StorageClass {class}) is not bound: {message}", next "kubectl describe pvc {claim}";
+        ClaimBindsLate { claim: String, node: String, message: String } "PersistentVolumeClaim '{claim}' (WaitForFirstConsumer) is being made for node '{node}': {message}", next "kubectl describe pvc {claim}";
         ClaimBeingDeleted { claim: String } "PersistentVolumeClaim '{claim}' is being deleted; a new one is made once it is gone";
         ClaimExpanding { claim: String, message: String } "PersistentVolumeClaim '{claim}' is being expanded: {message}", next "kubectl describe pvc {claim}";
         VolumeInUse { claim: String, by: String } "the volume of claim '{claim}' is used by {by}";
         VolumeHeld { claim: String, by: String } "the volume of claim '{claim}' is held by {by}";
         VNicHeld { vnic: String, by: String } "VNic '{vnic}' is held by {by}";
         VNicBeingDeleted { vnic: String } "VNic '{vnic}' is being deleted";
+        HolderPodStarting { pod: String, node: String, message: String } "holder pod '{pod}' does not run on node '{node}' yet: {message}", next "kubectl describe pod {pod}";
         Creating { what: String } "{what} is being made";
         Attaching { what: String, dpu: String, message: String } "{what} is being presented by Dpu '{dpu}'{message}";
         Detaching { what: String, dpu: String } "{what} is being taken away by Dpu '{dpu}'";
+        Fencing { disk: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is silent, so its storage is told to refuse it for disk '{disk}'{message}", next "kubectl describe dpu {dpu}";
         HostStillOn { hardware: String } "host '{hardware}' was on when it was claimed; it is powered off before a disk is shown to it";
         BmcReading { hardware: String } "the BMC of '{hardware}' is being read";
         AttachmentsFirst { } "power waits until every disk and interface is presented";
@@ -70,6 +74,12 @@ reasons! {
         ShuttingDown { hardware: String, seconds: i64 } "the guest was asked to power itself off; its power is taken in {seconds} s";
         PoweringOff { hardware: String } "power-off was sent to '{hardware}'";
         GuestSilent { interface: String } "the guest has not answered on interface '{interface}' yet", next "look at the host's console by its BMC, to see what the guest does";
+        Moving { from: String, to: String, message: String } "the machine moves from Hardware '{from}' to '{to}': {message}";
+        Arriving { machine: String, message: String } "machine '{machine}' is on its new Hardware, and not ready yet: {message}", next "bmctl explain {machine}";
+        TooLateToCancel { from: String, to: String } "the disks have been taken from Hardware '{from}': the machine goes on to '{to}' before the migration can go";
+        OperationFirst { operation: String } "{operation} is under way; the machine is not started before it is over", next "kubectl get machinesnapshots,machinerestores,machinemigrations";
+        MachineSnapshotNotReady { snapshot: String } "MachineSnapshot '{snapshot}' is not ready", next "kubectl describe machinesnapshot {snapshot}";
+        MachineBusy { machine: String, operation: String } "machine '{machine}' is taken by {operation}", next "wait until it is over, or delete it";
         VolumeReleasing { volume: String } "the hold on volume '{volume}' is being given back";
     }
 }
@@ -83,6 +93,7 @@ reasons! {
         NoHardwareFits { summary: String } "no Hardware fits: {summary}", next "kubectl get hardware -A --show-labels";
         HardwareHasNoBmc { hardware: String } "Hardware '{hardware}' has no spec.bmcRef to a bmc.tinkerbell.org Machine";
         HardwareHasNoDpu { hardware: String } "no Dpu has spec.hardwareRef.name: {hardware}", next "kubectl patch dpu NODE --type merge -p '{{\"spec\":{{\"hardwareRef\":{{\"name\":\"{hardware}\"}}}}}}'";
+        HardwareMismatch { dpu: String, message: String } "Dpu '{dpu}' does not sit in the server that its spec.hardwareRef names: {message}", next "kubectl edit dpu {dpu}, so that hardwareRef names the right server; or correct the bmcRef of that Hardware";
         DpuNotApproved { dpu: String } "Dpu '{dpu}' is not approved", next "kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"approved\":true}}}}'";
         DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance and takes no new machine";
         DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' cannot present this machine: {message}";
@@ -95,6 +106,8 @@ reasons! {
         VolumeNotCsi { claim: String } "the volume of claim '{claim}' is not a CSI volume";
         VolumeTooSmall { disk: String, asked: String, needed: String } "disk '{disk}': size {asked} is below the {needed} of its source; write size: {needed} or more";
         NoConnector { claim: String, driver: String, dpu: String } "Dpu '{dpu}' cannot connect volumes of CSI driver '{driver}' (claim '{claim}')", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
+        UnknownVolumeAttribute { claim: String, driver: String, dpu: String, message: String } "the volume of claim '{claim}' (CSI driver '{driver}') is not connected by Dpu '{dpu}': {message}, and it has no kubelet to connect it", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
+        HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' is gone, and with it kubelet's connection; the disk comes back once the host is off", next "bmctl stop NAME && bmctl start NAME";
         SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
         AddressOutsideSubnet { interface: String, address: String, cidr: String } "interface '{interface}': address {address} is not in {cidr}";
         AddressTaken { interface: String, address: String, vnic: String } "interface '{interface}': address {address} belongs to VNic '{vnic}'", next "kubectl get vnic";
@@ -104,7 +117,18 @@ reasons! {
         BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}";
         BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; update the Secret that its bmc.tinkerbell.org Machine names, it is read again at once";
         NoBootOption { hardware: String } "the BMC of '{hardware}' names no boot option for the DPU's boot slot and takes no continuous override", next "annotate the Hardware with metalplane.io/boot-option: NAME-OR-REFERENCE";
+        ExpandNeedsStop { claim: String, message: String } "PersistentVolumeClaim '{claim}' grows only while nobody has its volume: {message}", next "bmctl stop NAME, and start it once the claim has grown";
         ResizeNeedsPowerCycle { disk: String } "disk '{disk}' has its new size after the next power cycle", next "bmctl stop NAME && bmctl start NAME";
+        MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
+        SeveralDisksRun { machine: String, disks: String } "machine '{machine}' runs with several disks ({disks}), and its storage cannot cut them at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
+        HardwarePinned { machine: String, hardware: String } "machine '{machine}' is bound to Hardware '{hardware}' by its spec.hardware.name: a migration must name its target", next "bmctl migrate {machine} --to HARDWARE";
+        NotPlaced { machine: String } "machine '{machine}' has no Hardware that it could leave", next "bmctl explain {machine}";
+        MachineRuns { machine: String } "machine '{machine}' is not stopped", next "bmctl stop {machine}";
+        MachineSnapshotMissing { snapshot: String } "there is no MachineSnapshot '{snapshot}' in this namespace", next "kubectl get machinesnapshots";
+        SnapshotOfAnother { snapshot: String, of: String, machine: String } "MachineSnapshot '{snapshot}' is of machine '{of}', not of '{machine}'", next "bmctl snapshot list {machine}";
+        NothingToRestore { snapshot: String, machine: String } "MachineSnapshot '{snapshot}' has no disk that machine '{machine}' has", next "kubectl get machinesnapshot {snapshot} -o jsonpath='{{.status.disks[*].name}}'";
+        SnapshotNotOurs { snapshot: String } "VolumeSnapshot '{snapshot}' exists but was not made for this MachineSnapshot", next "give the MachineSnapshot another name, or: kubectl delete volumesnapshot {snapshot}";
+        HostPowerCycleNeeded { disk: String } "disk '{disk}' is presented again after a failure on the DPU, and the running host has it back only after a power cycle", next "bmctl stop NAME && bmctl start NAME";
         DpuRestarted { dpu: String } "Dpu '{dpu}' restarted under the running host", next "bmctl restart NAME";
     }
 }
@@ -117,6 +141,8 @@ reasons! {
         PowerNotTaken { hardware: String, action: String, attempts: u32 } "'{hardware}' was sent {action} and did not follow ({attempts} times)";
         BootOrderNotTaken { hardware: String } "the BMC of '{hardware}' accepted the boot order but does not show it";
         SnapshotFailed { snapshot: String, message: String } "VolumeSnapshot '{snapshot}' failed: {message}", next "kubectl describe volumesnapshot {snapshot}";
+        MachineDeleted { machine: String } "machine '{machine}' was deleted meanwhile";
+        NotTakenInTime { seconds: i64, message: String } "not every disk was cut within {seconds} s: {message}; delete the MachineSnapshot and make another one";
         AttachFailed { what: String, dpu: String, message: String } "Dpu '{dpu}' cannot present {what}: {message}";
     }
 }

@@ -3,7 +3,7 @@
 use crate::PortError;
 use async_trait::async_trait;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Slot};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFunction {
@@ -23,6 +23,17 @@ pub struct DiskFunction {
 pub enum Backend {
     /// A regular file or block device on the DPU.
     Path(PathBuf),
+    /// A bdev of the target that the emulation drives, by name.
+    Bdev(String),
+}
+
+impl Backend {
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Bdev(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,4 +77,10 @@ pub trait Emulation: Send + Sync {
 
     /// Tells the host the backend's present size. `Unsupported` where only a power cycle shows it.
     async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError>;
+
+    /// Returns when [`Emulation::list`] may say something else than before although no verb was called. Where nothing
+    /// tells, it never returns.
+    async fn changed(&self) {
+        std::future::pending().await
+    }
 }

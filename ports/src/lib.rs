@@ -1,4 +1,4 @@
-//! The four seams to the outside: [`Bmc`], [`Emulation`], [`VolumeConnector`] and [`Switch`].
+//! The seams to the outside: [`Bmc`], [`Emulation`], [`VolumeConnector`], [`StorageFence`] and [`Switch`].
 //!
 //! Every verb may be called again with the same arguments and ends in the same state (idempotent); long work is
 //! started and then observed through the `list`/`observe` verbs. Each port has a conformance suite in
@@ -10,11 +10,14 @@ pub mod bmc;
 pub mod conformance;
 pub mod emulation;
 mod error;
+pub mod fence;
+pub mod split;
 pub mod switch;
 pub mod volume;
 
 pub use bmc::Bmc;
 pub use emulation::Emulation;
 pub use error::{ErrorClass, PortError};
+pub use fence::StorageFence;
 pub use switch::Switch;
 pub use volume::VolumeConnector;

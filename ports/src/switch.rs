@@ -30,7 +30,8 @@ pub struct PortObserved {
 pub struct GuestObserved {
     /// The first packet from the guest since the port was plugged or the host last started.
     pub first_packet_at: Option<Timestamp>,
-    /// The guest last answered ARP (RFC 826; RFC 5227 probe) or neighbour discovery (RFC 4861) for one of its addresses.
+    /// Since when the guest answers ARP (RFC 826; RFC 5227 probe) or neighbour discovery (RFC 4861) for one of its
+    /// addresses; a guest that was silent for a while begins anew.
     pub answered_at: Option<Timestamp>,
     pub answered_address: Option<IpAddr>,
 }

@@ -2,11 +2,12 @@
 
 use crate::{PortError, emulation::Backend};
 use async_trait::async_trait;
+use planner::connector::HolderPod;
 use planner::exposure::ExposureId;
 use std::collections::BTreeMap;
 
 /// A PersistentVolume's CSI source, as much of it as an adapter needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Volume {
     /// The CSI driver's name.
     pub driver: String,
@@ -14,6 +15,8 @@ pub struct Volume {
     /// `volumeAttributes`. An adapter refuses one that it does not understand (`Invalid`), it never shows a volume raw.
     pub attributes: BTreeMap<String, String>,
     pub read_only: bool,
+    /// Where kubelet connects it.
+    pub holder: Option<HolderPod>,
 }
 
 /// How the storage can be made to refuse a silent holder (docs/design/fencing.md, step 11).
@@ -35,7 +38,7 @@ pub struct Connection {
 
 #[async_trait]
 pub trait VolumeConnector: Send + Sync {
-    /// The CSI driver whose volumes this connector understands.
+    /// The CSI driver whose volumes this connector understands, or [`planner::connector::KUBELET`].
     fn driver(&self) -> &str;
 
     fn fence(&self) -> Fence;

@@ -68,6 +68,9 @@ pub struct Run {
     /// What kind of server one is (standby, shared-power, forgets-overrides, local-disk); without it, standby
     #[arg(long, value_delimiter = ',', value_name = "SERVER=KIND", value_parser = server_and_kind)]
     pub personality: Vec<(String, String)>,
+    /// Servers take their disks from a target on their DPU, by vfio-user
+    #[arg(long)]
+    pub vfio_user: bool,
     /// Size of the shared storage pool in GiB (a sparse file)
     #[arg(long, default_value_t = 40)]
     pub pool_gib: u64,

@@ -20,12 +20,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
+use crate::cluster::servers;
 use crate::layout::Layout;
 use crate::supervisor::process::{Listed, ProcessSpec, State};
 use crate::supervisor::{Ready, control};
 
 /// Every step of a start has a limit of its own; this one has room for building the outside programs, once.
 const START_LIMIT: Duration = Duration::from_secs(1800);
+const RERACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub struct Options {
     pub server_vcpus: u32,
     /// Servers that are not of the kind `standby`, and their kind.
     pub personalities: Vec<(String, String)>,
+    /// Servers take their disks from a target on their DPU, by vfio-user.
+    pub vfio_user: bool,
     /// Let it outlive this process, until `sandbox down`.
     pub keep: bool,
     /// The `sandbox` program; without it, the one beside the running test or program.
@@ -52,6 +56,7 @@ impl Default for Options {
             server_memory_mib: 512,
             server_vcpus: 1,
             personalities: Vec::new(),
+            vfio_user: false,
             keep: false,
             program: None,
         }
@@ -82,6 +87,9 @@ impl Sandbox {
             .process_group(0); // a Ctrl-C is this process's to handle
         for (server, kind) in &options.personalities {
             command.arg(format!("--personality={server}={kind}"));
+        }
+        if options.vfio_user {
+            command.arg("--vfio-user");
         }
         if options.keep {
             command.stdin(Stdio::null());
@@ -185,6 +193,23 @@ impl Sandbox {
     /// Switches a DPU `on` or `off`. `on` returns when its node is Ready again.
     pub async fn power(&self, dpu: &str, state: &str) -> Result<()> {
         self.request(json!({"op": "power", "dpu": dpu, "state": state})).await.map(drop)
+    }
+
+    /// Puts a server of another kind (see [`crate::server::personality`]) in the place of one that nobody uses. It is off.
+    pub async fn rerack(&self, server: &str, kind: &str) -> Result<()> {
+        let process = servers::process_name(server);
+        self.stop_process(&process).await?;
+        servers::change_kind(&self.layout, server, kind).await?;
+        self.start_process(&process).await?;
+        let ready = self.layout.server_dir(server).join("ready");
+        let deadline = tokio::time::Instant::now() + RERACK_LIMIT;
+        while !ready.exists() {
+            if tokio::time::Instant::now() > deadline {
+                bail!("{server} was not ready as {kind} within {} s: see its log", RERACK_LIMIT.as_secs());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
     }
 
     /// Imports an image into every node that lacks it.

@@ -12,6 +12,7 @@
 //! | [`guest`] | images that virtual servers boot |
 //! | [`file_server`] | hands golden images to the agents that import them |
 //! | [`handle`] | start and drive a sandbox from a test or the demo |
+//! | [`spdk`] | a fake SPDK, and where a real one is found |
 //! | [`oci`] | writes container images without a container engine |
 
 pub mod args;
@@ -25,6 +26,7 @@ pub mod outside;
 pub mod preflight;
 pub mod programs;
 pub mod server;
+pub mod spdk;
 pub mod supervisor;
 
 pub use handle::Sandbox;

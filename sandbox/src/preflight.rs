@@ -30,6 +30,7 @@ const NEEDED: &[Row] = &[
     ("mount", "mount", How::Install),
     ("losetup", "mount", How::Install),
     ("nsenter", "util-linux", How::Install),
+    ("ping", "iputils-ping", How::Install),
     ("mkfs.xfs", "xfsprogs", How::Install),
     ("runc", "runc", How::Install),
     ("nft", "nftables", How::Unpack),
@@ -42,6 +43,9 @@ const NEEDED: &[Row] = &[
 /// The same for virtual servers and the images that they boot.
 const NEEDED_BY_SERVERS: [&[(&str, &str)]; 5] =
     [server::COMMANDS, server::FILES, guest::COMMANDS, guest::DEBIAN_COMMANDS, guest::FILES];
+
+/// How the folder of unpacked packages is named in the cache, before its key.
+const UNPACKED: &[u8] = b"debs-";
 
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
 
@@ -58,7 +62,7 @@ pub async fn run(with_servers: bool) -> Result<Preflight> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a sandbox needs root: it makes network namespaces, mounts and control groups");
     }
-    let mut preflight = Preflight { path: search_path(), unpacked: None };
+    let mut preflight = Preflight::on(search_path(), &args::cache_folder());
     let mut needed = NEEDED.to_vec();
     if with_servers {
         needed
@@ -92,6 +96,19 @@ pub async fn run(with_servers: bool) -> Result<Preflight> {
 }
 
 impl Preflight {
+    /// A caller that has unpacked packages itself gives their folders in PATH: nothing is missing then, but their
+    /// libraries and shared files are still there and nowhere else.
+    fn on(path: Vec<PathBuf>, cache: &Path) -> Self {
+        let unpacked = |folder: &PathBuf| {
+            let mut roots = folder.ancestors().filter(|root| root.parent() == Some(cache));
+            roots
+                .find(|root| root.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(UNPACKED)))
+                .map(Path::to_owned)
+        };
+        let unpacked = path.iter().find_map(unpacked);
+        Self { path, unpacked }
+    }
+
     pub fn find(&self, command: &str) -> Option<PathBuf> {
         if command.starts_with('/') {
             return Some(PathBuf::from(command)).filter(|file| file.exists());
@@ -252,6 +269,21 @@ mod tests {
         assert_eq!(check_plan(good).expect("accepted"), ["libxdp1=1.3", "openvswitch-common=3.1"]);
         assert!(check_plan("Remv qemu-utils [1:10.0]\nInst qemu-system-x86 (1:7.2)\n").is_err());
         assert!(check_plan("The following packages will be DOWNGRADED:\n  x\nInst x [2] (1)\n").is_err());
+    }
+
+    #[test]
+    fn a_caller_hands_on_what_it_unpacked() {
+        let cache = tempfile::tempdir().expect("a folder");
+        let root = cache.path().join("debs-0123456789abcdef");
+        std::fs::create_dir_all(root.join("usr/lib")).expect("a folder");
+        let mut first = Preflight::on(vec!["/usr/bin".into()], cache.path());
+        assert!(first.unpacked.is_none());
+        first.use_unpacked(root.clone());
+        let environment = first.environment(&[]);
+        let handed = std::env::split_paths(&environment["PATH"]).collect();
+        let second = Preflight::on(handed, cache.path());
+        assert_eq!(second.unpacked, Some(root));
+        assert_eq!(second.environment(&[]), environment);
     }
 
     #[test]

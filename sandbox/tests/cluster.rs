@@ -132,7 +132,7 @@ async fn pods_run_everywhere(sandbox: &Sandbox) -> Result<()> {
     let file = folder.path().join("probe.json");
     std::fs::write(&file, manifest.to_string())?;
     output(sandbox.kubectl().arg("apply").arg("-f").arg(&file)).await?;
-    output(sandbox.kubectl().args(["rollout", "status", "daemonset/probe", "--timeout=60s"])).await?;
+    output(sandbox.kubectl().args(["rollout", "status", "daemonset/probe", "--timeout=180s"])).await?;
     std::fs::write(sandbox.ready().pool.join("from-outside"), "seen")?;
     for node in NODES {
         let pod = pod_on(sandbox, node).await?;
@@ -194,7 +194,7 @@ async fn guests_share_one_network(sandbox: &Sandbox) -> Result<()> {
     // Twice: an ordinary packet, and one as large as a guest's network allows.
     for size in ["56", "1472"] {
         let ping = ["ping", "-c", "2", "-i", "0.2", "-W", "3", "-M", "do", "-s", size, "10.9.0.2"];
-        until(Duration::from_secs(10), || async { output(sandbox.enter("dpu-1").args(ping)).await.map(drop) }).await?;
+        until(Duration::from_secs(90), || async { output(sandbox.enter("dpu-1").args(ping)).await.map(drop) }).await?;
     }
     Ok(())
 }
@@ -229,7 +229,7 @@ async fn a_dpu_loses_power_and_comes_back(sandbox: &Sandbox) -> Result<()> {
     let of_node = |name: &&&str| name.starts_with("dpu-2/") || **name == "test/in-dpu-2";
     ensure!(!left.iter().any(|name| of_node(&name)), "still running: {left:?}");
     let ready = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
-    until(Duration::from_secs(40), || async {
+    until(Duration::from_secs(120), || async {
         let seen = output(sandbox.kubectl().args(["get", "node", "dpu-2", "-o", ready])).await?;
         ensure!(seen == "Unknown", "Ready is {seen}");
         Ok(())
@@ -242,7 +242,7 @@ async fn a_dpu_loses_power_and_comes_back(sandbox: &Sandbox) -> Result<()> {
     ensure!(file.trim() == after, "the file says {file}, the node {after}");
     ensure!(output(sandbox.enter("dpu-2").args(["sh", "-c", marker])).await.is_err(), "/run was not wiped");
     output(sandbox.enter("dpu-2").args(["test", "-e", "/var/lib/marker"])).await?;
-    until(Duration::from_secs(60), || async {
+    until(Duration::from_secs(180), || async {
         let pod = pod_on(sandbox, "dpu-2").await?;
         in_pod(sandbox, &pod, &["true"]).await.map(drop)
     })
@@ -275,7 +275,7 @@ async fn until<F: Future<Output = Result<()>>>(limit: Duration, mut probe: impl 
 }
 
 async fn output(command: &mut Command) -> Result<String> {
-    let output = tokio::time::timeout(Duration::from_secs(90), command.kill_on_drop(true).output()).await??;
+    let output = tokio::time::timeout(Duration::from_secs(180), command.kill_on_drop(true).output()).await??;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{:?}: {}: {error}", command.as_std(), output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

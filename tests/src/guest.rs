@@ -42,8 +42,8 @@ impl Guest {
         .await
     }
 
-    /// Types a command at the console's shell and waits until it has ended; gives what was printed meanwhile.
-    pub async fn shell(&self, command: &str, limit: Duration) -> Result<String> {
+    /// The console's shell, which listens, and the task that reads what it says.
+    async fn at_shell(&self, limit: Duration) -> Result<(OwnedWriteHalf, JoinSet<std::io::Result<u64>>)> {
         let socket = UnixStream::connect(&self.socket)
             .await
             .with_context(|| format!("connect to the serial console {}", self.socket.display()))?;
@@ -52,6 +52,23 @@ impl Guest {
         let mut drained = JoinSet::new();
         drained.spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
         self.shell_listens(&mut socket, limit).await?;
+        Ok((socket, drained))
+    }
+
+    /// Types a command at the console's shell that has no end: `reboot`, or one in the background. The shell has read it
+    /// when this returns.
+    pub async fn order(&self, command: &str, limit: Duration) -> Result<()> {
+        let (mut socket, _drained) = self.at_shell(limit).await?;
+        let from = self.printed().len();
+        socket.write_all(format!("echo MP-''ORDERED; sync; {command}\n").as_bytes()).await?;
+        self.line(&format!("the guest was told to {command}"), from, limit, |l| l.contains("MP-ORDERED"))
+            .await
+            .map(drop)
+    }
+
+    /// Types a command at the console's shell and waits until it has ended; gives what was printed meanwhile.
+    pub async fn shell(&self, command: &str, limit: Duration) -> Result<String> {
+        let (mut socket, _drained) = self.at_shell(limit).await?;
         let from = self.printed().len();
         // The mark is split in what is typed, so that the console's echo of it is not taken for the output.
         socket.write_all(format!("{command}; echo MP-''DONE $?\n").as_bytes()).await?;

@@ -1,10 +1,13 @@
 //! The command line.
 
-use crate::{image, test};
+use crate::{bench, image, test};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Generated files, checks, images, the test run and the judges of Metalplane")]
+#[command(
+    name = "cargo xtask",
+    about = "Generated files, checks, images, the test run, the judges and the figures of Metalplane"
+)]
 struct Args {
     #[command(subcommand)]
     task: Task,
@@ -28,6 +31,8 @@ pub(crate) enum Task {
     Layers,
     /// Write container images (OCI layout, one tar each) and print their paths
     Image(image::Options),
+    /// Measure figures; they are kept in benches/history and told in docs/benchmarks.md
+    Bench(bench::Options),
     /// Run the third-party judges; reports are left in target/judges
     Judges {
         /// Only this one

@@ -1,7 +1,8 @@
-//! What the workspace does with itself: generated files, checks, images, the test run, the judges.
+//! What the workspace does with itself: generated files, checks, images, the test run, the judges, the figures.
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`bench`] | figures, measured |
 //! | [`crds`] | the definitions of `api` as YAML in the chart |
 //! | [`docs`] | the reference in docs/reference |
 //! | [`generated`] | files that are written from code and committed |
@@ -14,6 +15,7 @@
 //! `cargo xtask --help` lists the commands; `make` calls them.
 
 mod args;
+mod bench;
 mod crds;
 mod docs;
 mod generated;
@@ -45,6 +47,7 @@ fn run() -> Result<ExitCode> {
         Task::Docs { check } => docs::run(&root, check),
         Task::Layers => layers::run(&root),
         Task::Image(options) => image::run(&root, &options),
+        Task::Bench(options) => bench::run(&root, &options),
         Task::Judges { name } => return judges::run(&root, name.as_deref()),
         Task::Prepare => test::prepare(),
         Task::Test(options) => return test::run(&root, &options),

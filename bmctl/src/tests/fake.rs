@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct State {
     pub machine: Option<Value>,
     pub dpu: Option<Value>,
+    /// Objects of the kinds that are operations, as they were made.
+    pub operations: Vec<Value>,
     /// So many writes find that somebody else was faster.
     pub conflicts: u32,
     pub writes: u32,
@@ -84,6 +86,9 @@ impl State {
             if *method == http::Method::PUT {
                 return self.replace(body, query.contains("dryRun=All"));
             }
+            if *method == http::Method::POST {
+                return self.operation(method, name, query, body);
+            }
             if query.contains("watch=") {
                 // A watch that ends at once: the client starts another.
                 return say(200, &Value::Null);
@@ -93,6 +98,9 @@ impl State {
                 (Some(machine), _) if machine["metadata"]["name"] == name => say(200, machine),
                 _ => no(404, "NotFound", name),
             };
+        }
+        if path.contains("/machine") {
+            return self.operation(method, name, query, body);
         }
         if path.contains("/dpus") {
             if *method == http::Method::PUT {
@@ -106,6 +114,38 @@ impl State {
                 no(403, "Forbidden", name)
             }
             "persistentvolumeclaims" | "diskattachments" | "nicattachments" => say(200, &list("List", &Value::Null)),
+            _ => no(404, "NotFound", name),
+        }
+    }
+
+    /// Made, listed, found and deleted; a watch finds what is there.
+    fn operation(&mut self, method: &http::Method, name: &str, query: &str, body: Value) -> http::Response<Body> {
+        if let (&http::Method::POST, Some(refusal)) = (method, &self.refusal) {
+            return say(422, refusal);
+        }
+        let at = self.operations.iter().position(|operation| operation["metadata"]["name"] == name);
+        match (method.as_str(), at) {
+            ("POST", _) => {
+                let mut body = body;
+                if let Some(prefix) = body["metadata"]["generateName"].as_str().map(str::to_owned) {
+                    body["metadata"]["name"] = json!(format!("{prefix}x7k2p"));
+                }
+                if !query.contains("dryRun=All") {
+                    self.operations.push(body.clone());
+                }
+                say(201, &body)
+            }
+            ("DELETE", Some(at)) => say(200, &self.operations.remove(at)),
+            ("GET", Some(at)) => say(200, &self.operations[at]),
+            ("GET", None) if name.ends_with('s') && name.starts_with("machine") => {
+                let kind = |operation: &&Value| {
+                    let kind = operation["kind"].as_str().unwrap_or_default().to_lowercase();
+                    format!("{kind}s") == name
+                };
+                let items: Vec<&Value> = self.operations.iter().filter(kind).collect();
+                let list = json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
+                say(200, &list)
+            }
             _ => no(404, "NotFound", name),
         }
     }

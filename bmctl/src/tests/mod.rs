@@ -3,6 +3,7 @@
 
 mod fake;
 mod help;
+mod verbs;
 
 use crate::args::{Cli, Form};
 use crate::cluster::Cluster;

@@ -3,6 +3,7 @@
 use super::endpoint::{self, BmcFactory, Endpoint};
 use super::{Owner, enqueue};
 use crate::clock;
+use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::world::World;
 use jiff::Timestamp;
@@ -32,6 +33,7 @@ pub struct Context {
     pub objects: Objects,
     pub inventory: String,
     pub world: Arc<World>,
+    pub(crate) metrics: Arc<Metrics>,
     pub permits: Semaphore,
     pub token: AtomicU64,
 }
@@ -47,6 +49,7 @@ struct State {
     answered: Option<Instant>,
     failures: u32,
     problem: Option<BmcProblem>,
+    accepted_at: Option<Timestamp>,
     boot_sent_at: Option<Timestamp>,
     boot_attempts: u32,
     boot_before: Option<BootConfiguration>,
@@ -122,6 +125,7 @@ impl Host {
             },
             read_at: state.began,
             problem: state.problem.clone(),
+            accepted_at: state.accepted_at,
             boot_sent_at: state.boot_sent_at,
             boot_attempts: state.boot_attempts,
         }
@@ -163,7 +167,7 @@ impl Host {
         let began = clock::now();
         self.state().asked = false;
         let result = match self.driver().await {
-            Ok(driver) => driver.observe().await.map_err(problem),
+            Ok(driver) => self.timed("observe", driver.observe()).await.map_err(problem),
             Err(problem) => Err(problem),
         };
         if let Err(problem) = &result {
@@ -222,6 +226,17 @@ impl Host {
         Ok(driver.insert(opened).clone())
     }
 
+    async fn timed<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, PortError>>,
+    ) -> Result<T, PortError> {
+        let began = Instant::now();
+        let result = call.await;
+        self.context.metrics.bmc(name, began.elapsed(), result.as_ref().err().map(|error| error.class.as_str()));
+        result
+    }
+
     fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,13 +254,21 @@ impl Host {
             BmcProblem::Missing(message) | BmcProblem::Failed(message) => PortError::new(ErrorClass::Invalid, message),
             BmcProblem::Unreachable(message) => PortError::new(ErrorClass::Unreachable, message),
             BmcProblem::Unauthorized(message) => PortError::new(ErrorClass::Unauthorized, message),
+            BmcProblem::WrongServer(reason) => PortError::new(ErrorClass::Invalid, reason.message()),
         })
     }
 
     /// Sends one power action. What it did is seen in a reading that begins later.
     pub async fn power(&self, action: PowerAction) -> Result<(), PortError> {
-        let result = self.commanded().await?.power(action).await;
-        self.state().asked = true;
+        let driver = self.commanded().await?;
+        let result = self.timed("power", driver.power(action)).await;
+        {
+            let mut state = self.state();
+            state.asked = true;
+            if result.is_ok() {
+                state.accepted_at = Some(clock::now());
+            }
+        }
         self.wake.notify_one();
         result
     }
@@ -258,7 +281,7 @@ impl Host {
             state.boot_attempts += 1;
             state.boot_before = state.host.as_ref().map(|host| host.boot.clone());
         }
-        let result = driver.configure_boot(change).await;
+        let result = self.timed("configure_boot", driver.configure_boot(change)).await;
         self.state().asked = true;
         self.wake.notify_one();
         result

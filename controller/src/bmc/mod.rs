@@ -31,11 +31,12 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    pub fn new(
+    pub(crate) fn new(
         factory: Arc<dyn BmcFactory>,
         objects: Objects,
         inventory: &str,
         world: Arc<crate::world::World>,
+        metrics: Arc<crate::metrics::Metrics>,
         limit: usize,
     ) -> Arc<Self> {
         let context = Arc::new(host::Context {
@@ -43,6 +44,7 @@ impl Hosts {
             objects,
             inventory: inventory.to_owned(),
             world,
+            metrics,
             permits: Semaphore::new(limit),
             token: std::sync::atomic::AtomicU64::new(0),
         });

@@ -4,6 +4,7 @@ use super::{claims, disks, hosts, nics};
 use crate::Controller;
 use crate::error::{Error, call};
 use crate::objects;
+use crate::{fences, holder_pods};
 use api::{BareMetalMachine, labels};
 use futures::future::join_all;
 use planner::machine::{Action, Observed};
@@ -13,7 +14,12 @@ use serde_json::{Value, json};
 /// what is reported.
 pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Result<(), Error> {
     let mut first: Option<Error> = None;
-    for result in join_all(actions.iter().map(|action| act(c, o, action))).await {
+    let acted = actions.iter().map(async |action| {
+        let result = act(c, o, action).await;
+        c.metrics.acted(action, result.as_ref().err().map(Error::class));
+        result
+    });
+    for result in join_all(acted).await {
         if let Err(error) = result
             && first.as_ref().is_none_or(|first| first.is_stale() && !error.is_stale())
         {
@@ -29,6 +35,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
     match action {
         Action::AddMachineFinalizer => finalizer(c, machine, true).await,
         Action::RemoveMachineFinalizer => finalizer(c, machine, false).await,
+        Action::ClearLock => patch(c, machine, json!({"metadata": {"annotations": {labels::OPERATION: null}}})).await,
         Action::ClearPowerRequest => {
             patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
         }
@@ -37,9 +44,12 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         }
         Action::RememberBootOrder { name, order } => hosts::remember_boot_order(c, name, order).await,
         Action::UnclaimHardware { name } => hosts::unclaim(c, machine, name).await,
+        Action::MoveOn { from, to } => hosts::move_on(c, machine, from, to).await,
         Action::CreateClaim(claim) => claims::create(c, claim, labels::MACHINE_UID).await,
         Action::ImportSnapshot(import) => claims::import(c, import).await,
         Action::ExpandClaim { target, size } => claims::expand(c, target, size).await,
+        Action::SelectNode(select) => claims::select_node(c, select).await,
+        Action::CompleteExpansion { target, size } => claims::complete_expansion(c, target, size).await,
         Action::ProtectClaim { target } => claims::protect(c, o.uid(), target).await,
         Action::UnprotectClaim { target, hold } => {
             claims::unprotect(c, o.uid(), labels::MACHINE_UID, target, hold.as_deref()).await
@@ -48,14 +58,21 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateDiskAttachment(attachment) => disks::create(c, attachment).await,
         Action::TakeHold(take) => disks::take_hold(c, own(), take).await,
         Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own(), create).await,
-        Action::GrantDisk { target, epoch, seed } => disks::grant(c, target, *epoch, seed.as_ref()).await,
+        Action::CreateHolderPod(pod) => holder_pods::create(c, pod).await,
+        Action::DeleteHolderPod { target } => holder_pods::delete(c, target).await,
+        Action::GrantDisk { target, epoch, seed, holder_pod_uid } => {
+            disks::grant(c, target, *epoch, seed.as_ref(), holder_pod_uid.as_deref()).await
+        }
         Action::ResizeDisk { target, size } => disks::resize(c, target, size).await,
         Action::ReleaseDisk { target } => {
             confirm_spec(c, machine).await?;
             disks::release(c, target).await
         }
         Action::AbandonDisk { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
-        Action::FreeVolume { hold, holder, volume_attachment } => disks::free(c, hold, holder, volume_attachment).await,
+        Action::FenceDisk { target, hold, order } => fences::fence(c, target, hold, order).await,
+        Action::FreeVolume { hold, holder, volume_attachment, holder_pod } => {
+            disks::free(c, hold, holder, volume_attachment, holder_pod.as_deref()).await
+        }
         Action::DeleteVolumeAttachment { name } => disks::drop_volume_attachment(c, name, o.uid()).await,
         Action::CreateVNic(vnic) => nics::create_vnic(c, vnic).await,
         Action::ProtectVNic { target, interface } => nics::protect(c, o.uid(), target, interface).await,

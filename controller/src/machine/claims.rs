@@ -10,10 +10,14 @@ use api::{VolumeHold, labels};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
 use planner::machine::observed::label;
-use planner::machine::plan::{ImportSnapshot, Target};
+use planner::machine::plan::{ImportSnapshot, SelectNode, Target};
 use serde_json::json;
 use std::sync::Arc;
+
+/// Conditions of a claim that is being expanded.
+const GROWING: [&str; 2] = ["Resizing", "FileSystemResizePending"];
 
 /// `owner_label`: which of its labels names whom it is made for.
 pub(crate) async fn create(c: &Controller, claim: &PersistentVolumeClaim, owner_label: &str) -> Result<(), Error> {
@@ -27,6 +31,34 @@ pub(super) async fn expand(c: &Controller, target: &Target, size: &Quantity) -> 
     let change = json!({"spec": {"resources": {"requests": {"storage": size}}}});
     let api = c.objects.namespaced::<PersistentVolumeClaim>(&target.namespace);
     objects::patch(&api, &c.world.claims, &target.name, &target.uid, None, change).await.map(drop)
+}
+
+/// As kube-scheduler does it for a pod. Only while nobody is faster: in the version that was seen.
+pub(crate) async fn select_node(c: &Controller, select: &SelectNode) -> Result<(), Error> {
+    let claim = seen(c, &select.target)?;
+    let annotations = json!({labels::SELECTED_NODE: select.node, labels::NODE_SELECTED_AT: select.at});
+    patch(c, &claim, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// As kubelet does when it has grown a volume on its node.
+pub(super) async fn complete_expansion(c: &Controller, target: &Target, size: &Quantity) -> Result<(), Error> {
+    let claim = seen(c, target)?;
+    let conditions = claim.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let left: Vec<_> =
+        conditions.into_iter().filter(|condition| !GROWING.contains(&condition.type_.as_str())).collect();
+    let change = json!({
+        "metadata": {"uid": target.uid, "resourceVersion": claim.metadata.resource_version},
+        "status": {
+            "capacity": {"storage": size},
+            "allocatedResourceStatuses": {"storage": null},
+            "conditions": left,
+        },
+    });
+    let what = format!("patch status of PersistentVolumeClaim '{}'", target.name);
+    let api = c.objects.namespaced::<PersistentVolumeClaim>(&target.namespace);
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&change));
+    c.world.claims.put(call(&what, api.patch_status(&target.name, &params, &patch)).await?);
+    Ok(())
 }
 
 fn seen(c: &Controller, target: &Target) -> Result<Arc<PersistentVolumeClaim>, Error> {

@@ -2,8 +2,9 @@
 
 use crate::Controller;
 use crate::error::{Error, call, found};
+use crate::holder_pods;
 use crate::objects;
-use api::hold::{FenceRecord, Holder, VolumeHoldSpec};
+use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
 use api::{BareMetalMachine, DiskAttachment, VolumeHold, labels};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
@@ -43,8 +44,9 @@ pub(crate) async fn take_hold(
         },
     );
     hold.metadata.labels = Some(owner_labels);
-    let annotations = [(labels::VOLUME_ATTACHMENT.to_owned(), take.volume_attachment.clone())];
-    hold.metadata.annotations = Some(annotations.into());
+    let volume_attachment = (labels::VOLUME_ATTACHMENT.to_owned(), take.volume_attachment.clone());
+    let holder_pod = take.holder_pod.clone().map(|pod| (labels::HOLDER_POD.to_owned(), pod));
+    hold.metadata.annotations = Some([volume_attachment].into_iter().chain(holder_pod).collect());
     let api = c.objects.cluster::<VolumeHold>();
     match &take.resource_version {
         None => {
@@ -115,12 +117,22 @@ async fn patch(
 }
 
 /// Step 6, the grant: bound to the UID, so a late one hits nothing.
-pub(crate) async fn grant(c: &Controller, target: &Target, epoch: u64, seed: Option<&Seed>) -> Result<(), Error> {
+pub(crate) async fn grant(
+    c: &Controller,
+    target: &Target,
+    epoch: u64,
+    seed: Option<&Seed>,
+    holder_pod_uid: Option<&str>,
+) -> Result<(), Error> {
     let attachment = seen(c, target)?;
     if let Some(seed) = seed {
         write_seed(c, &attachment, seed).await?;
     }
-    patch(c, &attachment, json!({"spec": {"grant": {"epoch": epoch}}})).await.map(drop)
+    let mut spec = json!({"grant": {"epoch": epoch}});
+    if let Some(uid) = holder_pod_uid {
+        spec["holderPodUID"] = json!(uid);
+    }
+    patch(c, &attachment, json!({"spec": spec})).await.map(drop)
 }
 
 /// The Secret belongs to the attachment and goes with it.
@@ -211,7 +223,13 @@ pub(crate) async fn abandon(
 
 /// Step 10: the attachment is gone (read from quorum), the connector's own claim goes and is seen gone, then the hold is
 /// emptied. Only then may another attachment take it.
-pub(crate) async fn free(c: &Controller, hold: &str, holder: &Holder, volume_attachment: &str) -> Result<(), Error> {
+pub(crate) async fn free(
+    c: &Controller,
+    hold: &str,
+    holder: &Holder,
+    volume_attachment: &str,
+    holder_pod: Option<&str>,
+) -> Result<(), Error> {
     let Some(mut there) = refresh(c, hold).await? else { return Ok(()) };
     if there.spec.holder.as_ref() != Some(holder) {
         return Ok(());
@@ -227,8 +245,33 @@ pub(crate) async fn free(c: &Controller, hold: &str, holder: &Holder, volume_att
     if !volume_attachment.is_empty() {
         delete_volume_attachment(c, volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
     }
+    if let Some(pod) = holder_pod {
+        let proven = there.spec.fences.iter().any(|fence| is_down(fence, holder));
+        holder_pods::see_gone(c, pod, &holder.attachment_uid, proven).await?;
+    }
     there.spec.holder = None;
     objects::replace(&c.objects.cluster(), &c.world.holds, &there).await.map(drop)
+}
+
+/// The proof of step 12 or 13 that ended this holder: its node is down, kubelet included.
+fn is_down(fence: &FenceRecord, holder: &Holder) -> bool {
+    fence.attachment_uid == holder.attachment_uid && fence.proof != FenceProof::StorageFenced
+}
+
+/// From quorum: the attachment with this UID, which was made for this machine, is gone.
+pub(crate) async fn confirm_gone(c: &Controller, machine_uid: &str, attachment_uid: &str) -> Result<(), Error> {
+    let what = format!("list DiskAttachments of machine {machine_uid}");
+    let api: Api<DiskAttachment> = Api::all(c.objects.client.clone());
+    let params = ListParams::default().labels(&format!("{}={machine_uid}", labels::MACHINE_UID));
+    let there = call(&what, api.list(&params)).await?;
+    match there.into_iter().find(|a| a.metadata.uid.as_deref() == Some(attachment_uid)) {
+        Some(attachment) => {
+            let message = format!("attachment '{}' is there", name(&attachment.metadata));
+            c.world.disks.put(attachment);
+            Err(Error::NotConfirmed { what, message })
+        }
+        None => Ok(()),
+    }
 }
 
 /// From quorum: no attachment that was made for this owner is for this volume. A cache that is behind the others must not

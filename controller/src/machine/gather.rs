@@ -4,14 +4,15 @@ use crate::Controller;
 use crate::error::{Error, call, found};
 use crate::queue::Key;
 use crate::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::{clock, volumes};
+use crate::{clock, holder_pods, volumes};
 use api::conditions::{self, is_true};
 use api::image::MachineImageStatus;
-use api::machine::{Disk, ImageKind};
+use api::machine::ImageKind;
 use api::quantity::bytes;
-use api::{BareMetalMachine, labels, names};
+use api::{BareMetalMachine, labels};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Secret};
 use kube::api::ListParams;
+use planner::machine::claim_name;
 use planner::machine::observed::{
     BmcSeen, ClaimSeen, CloudInitSeen, ContentSeen, DpuSeen, ImageSeen, Observed, SnapshotSeen, name,
 };
@@ -48,11 +49,37 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
         o.dpus = dpus(c, own_dpus(c, &o)).await?;
         o.bmc = bmc(c, &o);
     }
+    o.holder_image = c.holder_image.clone();
+    (o.fences, o.fence_problems) = (c.fences.drivers(), c.fences.problems());
+    for pod in world.holder_pods.by(&uid) {
+        let event = pod_event(c, &pod, memo).await?;
+        o.holder_pods.push(holder_pods::seen(&pod, event));
+    }
     o.vnics = world.vnics.by(&namespace).into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect();
     o.subnets = world.subnets.by(&namespace).into_iter().map(|s| (name(&s.metadata).to_owned(), s)).collect();
     claims(c, &uid, &namespace, &mut o, memo).await?;
     images(c, &namespace, &mut o).await?;
     cloud_init(c, &namespace, &mut o).await?;
+    o.lock_is_void = crate::verbs::lock_is_void(c, &o.machine).await?;
+    Ok(o)
+}
+
+/// What a choice of another Hardware rests on: the whole inventory, beside the machine and what is presented of it.
+pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>) -> Result<Observed, Error> {
+    let uid = machine.metadata.uid.clone().unwrap_or_default();
+    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    let world = &c.world;
+    let mut o = Observed {
+        namespace_labels: namespace_labels(c, &namespace),
+        hardware: world.hardware.all(),
+        policies: world.policies.all(),
+        dpus: dpus(c, world.dpus.all()).await?,
+        disk_attachments: world.disks.by(&uid),
+        nic_attachments: world.nics.by(&uid),
+        machine,
+        ..Observed::default()
+    };
+    o.bmc = bmc(c, &o);
     Ok(o)
 }
 
@@ -94,7 +121,7 @@ async fn is_out_of_service(c: &Controller, node: &str) -> Result<bool, Error> {
 }
 
 fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
-    o.hardware.first().map(|hardware| c.hosts.seen(name(&hardware.metadata))).unwrap_or_default()
+    planner::machine::claim::current(o).map(|hardware| c.hosts.seen(name(&hardware.metadata))).unwrap_or_default()
 }
 
 async fn claims(c: &Controller, uid: &str, namespace: &str, o: &mut Observed, memo: &mut Memo) -> Result<(), Error> {
@@ -131,13 +158,6 @@ async fn claims(c: &Controller, uid: &str, namespace: &str, o: &mut Observed, me
     Ok(())
 }
 
-fn claim_name(machine: &BareMetalMachine, disk: &Disk) -> String {
-    match &disk.source.persistent_volume_claim {
-        Some(claim) => claim.claim_name.clone(),
-        None => names::claim(name(&machine.metadata), &disk.name),
-    }
-}
-
 /// `attachments` and `asks`: whether it matters who else uses the claim.
 pub(crate) async fn claim_seen(
     c: &Controller,
@@ -164,11 +184,18 @@ pub(crate) async fn claim_seen(
         }
         return Ok(seen);
     }
+    seen.binds_late = binds_late(c, &claim);
     let created = claim.metadata.creation_timestamp.as_ref().map(|at| at.0);
     if created.is_some_and(|created| clock::now().duration_since(created) > PENDING) {
-        seen.event = last_event(c, namespace, &claim, memo).await?;
+        seen.event = last_event(c, namespace, claim.metadata.uid.as_deref().unwrap_or_default(), memo).await?;
     }
     Ok(seen)
+}
+
+/// The provisioner of the claim's StorageClass, if that waits for a consumer.
+fn binds_late(c: &Controller, claim: &PersistentVolumeClaim) -> Option<String> {
+    let class = c.world.storage_classes.get("", claim.spec.as_ref()?.storage_class_name.as_deref()?)?;
+    (class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")).then(|| class.provisioner.clone())
 }
 
 /// Pods that may be using the claim now.
@@ -181,20 +208,30 @@ async fn pods(c: &Controller, namespace: &str, claim: &str, memo: &mut Memo) -> 
         let ended =
             pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed");
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
-        !ended && volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).any(|source| source.claim_name == claim)
+        // Ours: what they are for is told by the hold.
+        let other = !holder_pods::is_one(&pod.metadata);
+        other
+            && !ended
+            && volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).any(|source| source.claim_name == claim)
     };
     Ok(memo.pods.iter().flatten().filter(uses).map(|pod| name(&pod.metadata).to_owned()).collect())
 }
 
-/// What the provisioner said last.
-async fn last_event(
-    c: &Controller,
-    namespace: &str,
-    claim: &PersistentVolumeClaim,
-    memo: &mut Memo,
-) -> Result<Option<String>, Error> {
-    let uid = claim.metadata.uid.clone().unwrap_or_default();
-    if let Some(known) = memo.events.get(&uid) {
+/// What kubelet said last of a holder pod that does not run.
+async fn pod_event(c: &Controller, pod: &Pod, memo: &mut Memo) -> Result<Option<String>, Error> {
+    let meta = &pod.metadata;
+    let runs = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let created = meta.creation_timestamp.as_ref().map(|at| at.0);
+    if runs || created.is_none_or(|created| clock::now().duration_since(created) <= PENDING) {
+        return Ok(None);
+    }
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    last_event(c, namespace, meta.uid.as_deref().unwrap_or_default(), memo).await
+}
+
+/// What was said last of the object with this UID.
+async fn last_event(c: &Controller, namespace: &str, uid: &str, memo: &mut Memo) -> Result<Option<String>, Error> {
+    if let Some(known) = memo.events.get(uid) {
         return Ok(known.clone());
     }
     let api = c.objects.namespaced::<Event>(namespace);
@@ -203,7 +240,7 @@ async fn last_event(
     events
         .sort_by_key(|event| event.last_timestamp.as_ref().map(|at| at.0).or(event.event_time.as_ref().map(|at| at.0)));
     let message = events.pop().and_then(|event| event.message);
-    memo.events.insert(uid, message.clone());
+    memo.events.insert(uid.to_owned(), message.clone());
     Ok(message)
 }
 

@@ -11,6 +11,7 @@ use planner::host::BootChange;
 use planner::machine::action_name;
 use planner::machine::observed::annotation;
 use planner::machine::plan::PowerOrder;
+use planner::verbs::operation::HardwareVersion;
 use ports::{ErrorClass, PortError};
 use serde_json::json;
 use std::sync::Arc;
@@ -112,7 +113,40 @@ pub(super) async fn remember_boot_order(c: &Controller, name: &str, order: &str)
     annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
 }
 
-pub(super) async fn unclaim(c: &Controller, machine: &BareMetalMachine, name: &str) -> Result<(), Error> {
+/// The claim on a second Hardware, which the machine moves to: marked for the migration.
+pub(crate) async fn claim_target(
+    c: &Controller,
+    machine: &BareMetalMachine,
+    hardware: &HardwareVersion,
+    migration: &str,
+) -> Result<(), Error> {
+    let (namespace, machine_name) = key(&machine.metadata);
+    let change = json!({"metadata": {"annotations": {
+        labels::CLAIMED_BY: machine.metadata.uid,
+        labels::CLAIMED_BY_NAME: format!("{namespace}/{machine_name}"),
+        labels::CLAIMED_FOR: migration,
+    }}});
+    annotate(c, &hardware.name, &hardware.uid, Some(&hardware.resource_version), change).await
+}
+
+/// The mark goes, if it is this migration's.
+pub(crate) async fn keep_target(c: &Controller, hardware: &str, migration: &str) -> Result<(), Error> {
+    let there = seen(c, hardware)?;
+    if annotation(&there.metadata, labels::CLAIMED_FOR) != Some(migration) {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {labels::CLAIMED_FOR: null}}});
+    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
+    annotate(c, hardware, &uid.unwrap_or_default(), version.as_deref(), change).await
+}
+
+/// One Hardware is given up for another, which must still be this machine's.
+pub(super) async fn move_on(c: &Controller, machine: &BareMetalMachine, from: &str, to: &str) -> Result<(), Error> {
+    confirm_claim(c, machine, to).await?;
+    unclaim(c, machine, from).await
+}
+
+pub(crate) async fn unclaim(c: &Controller, machine: &BareMetalMachine, name: &str) -> Result<(), Error> {
     let there = seen(c, name)?;
     if annotation(&there.metadata, labels::CLAIMED_BY) != machine.metadata.uid.as_deref() {
         return Ok(());
@@ -120,6 +154,7 @@ pub(super) async fn unclaim(c: &Controller, machine: &BareMetalMachine, name: &s
     let change = json!({"metadata": {"annotations": {
         labels::CLAIMED_BY: null,
         labels::CLAIMED_BY_NAME: null,
+        labels::CLAIMED_FOR: null,
         labels::BOOT_ORDER_BEFORE: null,
     }}});
     let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());

@@ -8,7 +8,7 @@ mod act;
 pub(crate) mod claims;
 pub(crate) mod disks;
 pub(crate) mod gather;
-mod hosts;
+pub(crate) mod hosts;
 mod nics;
 
 use crate::Controller;

@@ -27,7 +27,7 @@ impl Driver {
             .spawn()
             .expect("the driver starts");
         let mut driver = Driver { child, socket };
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while UnixStream::connect(&driver.socket).is_err() {
             if let Some(status) = driver.child.try_wait().expect("the driver is a child") {
                 panic!("the driver ended: {status}");

@@ -101,7 +101,7 @@ async fn import(job: Job) -> Result<ImportDone, PortError> {
             wake.notify_one();
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the import ends")
+    tokio::time::timeout(Duration::from_secs(120), ended).await.expect("the import ends")
 }
 
 #[tokio::test]
@@ -160,6 +160,6 @@ async fn an_import_can_be_stopped() {
     imports.start("uid", volume.job(&format!("http://{address}/image"), &"00".repeat(32)));
     let (_silent, _) = listener.accept().await.expect("it connects");
     assert_eq!(imports.running().len(), 1);
-    tokio::time::timeout(Duration::from_secs(10), imports.stop("uid")).await.expect("stops");
+    tokio::time::timeout(Duration::from_secs(60), imports.stop("uid")).await.expect("stops");
     assert!(imports.running().is_empty() && imports.ended().await.is_empty());
 }

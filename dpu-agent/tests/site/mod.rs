@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Polls until it is so; panics with what it saw last.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
     loop {
         match look().await {
             Ok(value) => return value,

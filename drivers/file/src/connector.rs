@@ -1,7 +1,8 @@
 //! The port itself: each verb runs on a blocking thread with a time limit, since a pool on a network may hang.
 
+use crate::fence;
 use crate::records::{self, ConnectionRecord, Records, WriterRecord};
-use crate::volume::{Pools, is_name, locate};
+use crate::volume::{Located, Pools, is_name, locate};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
 use ports::emulation::Backend;
@@ -38,15 +39,22 @@ impl FileConnector {
         step: impl FnOnce(&Self, &str) -> Result<T, PortError> + Send + 'static,
     ) -> Result<T, PortError> {
         let this = self.clone();
-        let named = what.clone();
-        let thread = tokio::task::spawn_blocking(move || step(&this, &named));
-        match tokio::time::timeout(LIMIT, thread).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(join)) => Err(PortError::new(ErrorClass::Invalid, format!("{what}: {join}"))),
-            Err(_) => {
-                let cause = format!("the file system did not answer within {} s", LIMIT.as_secs());
-                Err(PortError::new(ErrorClass::Unreachable, format!("{what}: {cause}")))
-            }
+        blocking(what, move |what| step(&this, what)).await
+    }
+}
+
+pub(crate) async fn blocking<T: Send + 'static>(
+    what: String,
+    step: impl FnOnce(&str) -> Result<T, PortError> + Send + 'static,
+) -> Result<T, PortError> {
+    let named = what.clone();
+    let thread = tokio::task::spawn_blocking(move || step(&named));
+    match tokio::time::timeout(LIMIT, thread).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(join)) => Err(PortError::new(ErrorClass::Invalid, format!("{what}: {join}"))),
+        Err(_) => {
+            let cause = format!("the file system did not answer within {} s", LIMIT.as_secs());
+            Err(PortError::new(ErrorClass::Unreachable, format!("{what}: {cause}")))
         }
     }
 }
@@ -58,7 +66,7 @@ impl VolumeConnector for FileConnector {
     }
 
     fn fence(&self) -> Fence {
-        Fence::None
+        Fence::OwnDriver
     }
 
     fn identity(&self, id: &ExposureId) -> String {
@@ -93,15 +101,22 @@ impl VolumeConnector for FileConnector {
     }
 }
 
-fn identity(id: &ExposureId) -> String {
+pub(crate) fn identity(id: &ExposureId) -> String {
     format!("metalplane-{}-{}", id.uid, id.epoch)
+}
+
+/// `None`: it is none of ours.
+pub(crate) fn parse_identity(identity: &str) -> Option<ExposureId> {
+    let (uid, epoch) = identity.strip_prefix("metalplane-")?.rsplit_once('-')?;
+    is_name(uid).then_some(())?;
+    Some(ExposureId { uid: uid.to_owned(), epoch: epoch.parse().ok()? })
 }
 
 fn refused(what: &str, cause: impl AsRef<str>) -> PortError {
     PortError::new(ErrorClass::Conflict, format!("{what}: {}", cause.as_ref()))
 }
 
-fn failed(what: &str, error: &io::Error) -> PortError {
+pub(crate) fn failed(what: &str, error: &io::Error) -> PortError {
     let class = match error.kind() {
         io::ErrorKind::NotFound => ErrorClass::NotFound,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorClass::Unauthorized,
@@ -128,14 +143,15 @@ fn connect(this: &FileConnector, id: &ExposureId, volume: &Volume, what: &str) -
         id: id.into(),
         handle: volume.handle.clone(),
         identity: identity(id),
-        disk: located.disk(),
+        disk: if volume.read_only { located.disk() } else { located.link(&identity(id)) },
         writer: located.writer(),
         read_only: volume.read_only,
     };
 
     let _lock = this.records.lock().map_err(io)?;
+    check_fence(id, &located, &record, what)?;
     if let Some(there) = this.records.get(id).map_err(io)? {
-        if (&there.disk, there.read_only) != (&record.disk, record.read_only) {
+        if (&there.writer, there.read_only) != (&record.writer, record.read_only) {
             let cause = format!("connected already, to {} (read-only: {})", there.handle, there.read_only);
             return Err(refused(what, cause));
         }
@@ -143,22 +159,37 @@ fn connect(this: &FileConnector, id: &ExposureId, volume: &Volume, what: &str) -
     }
     if !record.read_only {
         let all = this.records.all().map_err(io)?;
-        if let Some(other) = all.iter().find(|other| other.disk == record.disk && !other.read_only) {
+        if let Some(other) = all.iter().find(|other| other.writer == record.writer && !other.read_only) {
             let cause = format!("{} epoch {} has it connected read-write on this DPU", other.id.uid, other.id.epoch);
             return Err(refused(what, cause));
         }
-        take_writer_record(id, &record, what)?;
+        take_writer_record(id, &located, &record, what)?;
     }
     records::write(&this.records.path(id), &record).map_err(io)?;
     connection(&record, what)
 }
 
-/// Refuses an epoch that is older than the last writer's, or equal to it under another UID.
-fn take_writer_record(id: &ExposureId, record: &ConnectionRecord, what: &str) -> Result<(), PortError> {
+fn check_fence(id: &ExposureId, located: &Located, record: &ConnectionRecord, what: &str) -> Result<(), PortError> {
+    if record.read_only || !fence::refuses(located, id).map_err(|error| failed(what, &error))? {
+        return Ok(());
+    }
+    let cause = format!("the volume refuses {}: it was fenced", record.identity);
+    Err(PortError::new(ErrorClass::Unauthorized, format!("{what}: {cause}")))
+}
+
+/// Refuses an epoch that is older than the last writer's, or equal to it under another UID. Makes the writer's own name of
+/// the image.
+fn take_writer_record(
+    id: &ExposureId,
+    located: &Located,
+    record: &ConnectionRecord,
+    what: &str,
+) -> Result<(), PortError> {
     let io = |error: io::Error| failed(what, &error);
-    // Held against the other DPUs until this function returns.
-    let directory = fs::File::open(record.writer.parent().unwrap_or(Path::new("/"))).map_err(io)?;
+    // Held against the other DPUs and against a fence until this function returns.
+    let directory = fs::File::open(located.folder()).map_err(io)?;
     directory.lock().map_err(io)?;
+    check_fence(id, located, record, what)?;
     if let Some(last) = records::read::<WriterRecord>(&record.writer).map_err(io)?
         && (last.id.epoch > id.epoch || (last.id.epoch == id.epoch && last.id.uid != id.uid))
     {
@@ -171,7 +202,12 @@ fn take_writer_record(id: &ExposureId, record: &ConnectionRecord, what: &str) ->
         return Err(refused(what, cause));
     }
     let writer = WriterRecord { id: id.into(), identity: record.identity.clone() };
-    records::write(&record.writer, &writer).map_err(io)
+    records::write(&record.writer, &writer).map_err(io)?;
+    let link = &record.disk;
+    fs::create_dir_all(link.parent().unwrap_or(Path::new("/"))).map_err(io)?;
+    // Of a connect that was interrupted.
+    records::remove(link).map_err(io)?;
+    fs::hard_link(located.disk(), link).map_err(io)
 }
 
 /// The connection record goes last: if this is interrupted, it is found and done again.
@@ -180,6 +216,9 @@ fn disconnect(all: &Records, id: &ExposureId) -> io::Result<()> {
     let Some(record) = all.get(id)? else {
         return Ok(());
     };
+    if is_writers_own(&record) {
+        records::remove(&record.disk)?;
+    }
     if !record.read_only
         && let Some(last) = records::read::<WriterRecord>(&record.writer)?
         && last.id == record.id
@@ -187,6 +226,11 @@ fn disconnect(all: &Records, id: &ExposureId) -> io::Result<()> {
         records::remove(&record.writer)?;
     }
     records::remove(&all.path(id))
+}
+
+/// Not so of a record that an agent made before writers had names of their own.
+fn is_writers_own(record: &ConnectionRecord) -> bool {
+    !record.read_only && record.disk.parent().is_some_and(|folder| folder.ends_with("writers"))
 }
 
 fn connection(record: &ConnectionRecord, what: &str) -> Result<Connection, PortError> {

@@ -2,19 +2,22 @@
 //! DPU has mounted at the same path.
 //!
 //! A volume is `<pool>/volumes/<handle>/disk.img`. Connecting opens nothing: whoever emulates the disk opens the file. It
-//! checks that the volume is what it is said to be and takes two records:
+//! checks that the volume is what it is said to be and takes:
 //!
 //! * the **connection record** `<records>/<uid>-<epoch>.json`, below `/run`: a restart of the agent finds it, a reboot
 //!   forgets it (docs/design/fencing.md, 15 and 17);
+//! * the **writer's name** of the image, `<pool>/volumes/<handle>/writers/<identity>.img`, of a read-write connection: what is
+//!   handed out, and what a fence takes away ([`FileFence`]);
 //! * the **writer record** `<pool>/volumes/<handle>/writer.json` of a read-write connection: the identity and the epoch of
 //!   the last writer, on the storage itself. The epoch of a volume's hold only grows, so a connect with an epoch below
 //!   the recorded one is a silent holder that woke up, and is refused.
 //!
-//! The writer record is checked at connect only and stops no write that is under way. It is no fence, and
-//! [`ports::VolumeConnector::fence`] says `None`.
+//! The writer record is checked at connect only and stops no write that is under way; the fence does.
 
 mod connector;
+mod fence;
 mod records;
 mod volume;
 
 pub use connector::{DRIVER, FileConnector};
+pub use fence::FileFence;

@@ -16,6 +16,7 @@ pub(crate) struct ConnectionRecord {
     /// As it was given, for people who read the record.
     pub handle: String,
     pub identity: String,
+    /// What was handed out: a writer's own name of the image, a reader's the image.
     pub disk: PathBuf,
     pub writer: PathBuf,
     pub read_only: bool,
@@ -27,6 +28,15 @@ pub(crate) struct ConnectionRecord {
 pub(crate) struct WriterRecord {
     #[serde(flatten)]
     pub id: ExposureIdRecord,
+    pub identity: String,
+}
+
+/// Up to which epoch the volume refuses writers. It only grows, as the epochs of a volume's hold do, so it is never lifted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FenceRecord {
+    pub epoch: u64,
+    /// Who was fenced last, for people.
     pub identity: String,
 }
 

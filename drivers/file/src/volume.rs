@@ -3,7 +3,7 @@
 use ports::volume::Volume;
 use ports::{ErrorClass, PortError};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Added by external-provisioner, and true of any volume: they do not change what the blocks mean.
 const PROVISIONERS: [&str; 4] = [
@@ -22,16 +22,35 @@ pub(crate) type Pools = BTreeMap<String, PathBuf>;
 /// A volume's own directory; the blocks are in [`Located::disk`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Located {
+    pool: PathBuf,
     directory: PathBuf,
 }
 
 impl Located {
+    pub(crate) fn folder(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What the CSI driver locks while it changes anything of the pool.
+    pub(crate) fn pool_lock(&self) -> PathBuf {
+        self.pool.join(".lock")
+    }
+
     pub(crate) fn disk(&self) -> PathBuf {
         self.directory.join("disk.img")
     }
 
+    /// The name of the image that one writer has for itself.
+    pub(crate) fn link(&self, identity: &str) -> PathBuf {
+        self.directory.join("writers").join(format!("{identity}.img"))
+    }
+
     pub(crate) fn writer(&self) -> PathBuf {
         self.directory.join("writer.json")
+    }
+
+    pub(crate) fn fence(&self) -> PathBuf {
+        self.directory.join("fence.json")
     }
 }
 
@@ -73,7 +92,7 @@ pub(crate) fn locate(volume: &Volume, pools: &Pools) -> Result<Located, PortErro
         let cause = format!("this DPU has no pool `{pool}` (it has: {})", known.join(", "));
         PortError::new(ErrorClass::NotFound, format!("volume {}: {cause}", volume.handle))
     })?;
-    Ok(Located { directory: directory.join("volumes").join(name) })
+    Ok(Located { pool: directory.clone(), directory: directory.join("volumes").join(name) })
 }
 
 /// Also what a record's file name is made of.
@@ -86,7 +105,7 @@ pub(crate) fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::path::{Component, Path};
+    use std::path::Component;
 
     fn pools() -> Pools {
         Pools::from([("fast".to_owned(), PathBuf::from("/pool")), ("slow".to_owned(), PathBuf::from("/slow"))])
@@ -94,7 +113,7 @@ mod tests {
 
     fn volume(handle: &str, attributes: &[(&str, &str)]) -> Volume {
         let attributes = attributes.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Volume { driver: crate::DRIVER.to_owned(), handle: handle.to_owned(), attributes, read_only: false }
+        Volume { driver: crate::DRIVER.to_owned(), handle: handle.to_owned(), attributes, ..Volume::default() }
     }
 
     fn class(handle: &str, attributes: &[(&str, &str)]) -> Option<ErrorClass> {

@@ -41,7 +41,7 @@ impl FilePool {
 
 fn volume(handle: &str) -> Volume {
     let attributes = [("pool", "fast"), ("format", "raw")].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Volume { driver: DRIVER.to_owned(), handle: handle.to_owned(), attributes: attributes.into(), read_only: false }
+    Volume { driver: DRIVER.to_owned(), handle: handle.to_owned(), attributes: attributes.into(), ..Volume::default() }
 }
 
 fn id(uid: &str, epoch: u64) -> ExposureId {
@@ -74,7 +74,7 @@ impl Bench for FilePool {
 async fn conforms() {
     let pool = FilePool::new();
     suite(&pool).await;
-    assert_eq!(pool.connector().fence(), Fence::None);
+    assert_eq!(pool.connector().fence(), Fence::OwnDriver);
 }
 
 #[tokio::test]

@@ -145,7 +145,7 @@ async fn listen(
         let (questions, wanted) = {
             let mut known = lock(known);
             let sighting = &mut known.sighting;
-            sighting.on_carrier(link.carrier_ups);
+            sighting.on_carrier(link.carrier_changes);
             if let Some(heard) = heard {
                 sighting.on_frame(heard, now, Timestamp::now());
             }

@@ -1,7 +1,7 @@
 //! The state of a network device, asked of the kernel by rtnetlink (`RTM_GETLINK`, rtnetlink(7)).
 //!
 //! sysfs would be simpler, but shows the network namespace of whoever mounted it. And a state that is polled could miss
-//! a short carrier loss; the kernel counts how often the carrier came up, so nothing is missed.
+//! a short carrier loss; the kernel counts how often the carrier came and went, so nothing is missed.
 
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
 use std::io;
@@ -13,7 +13,7 @@ const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
-const IFLA_CARRIER_UP_COUNT: u16 = 47;
+const IFLA_CARRIER_CHANGES: u16 = 35;
 const IFF_RUNNING: u32 = 0x40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub(crate) struct Link {
     pub mac: [u8; 6],
     /// Up and with a carrier: for a tap, somebody has it open.
     pub running: bool,
-    /// How often the carrier has come up since the device was made.
-    pub carrier_ups: u32,
+    /// How often the carrier has come and gone since the device was made.
+    pub carrier_changes: u32,
 }
 
 pub(crate) struct Links {
@@ -90,14 +90,14 @@ fn read_link(message: &[u8]) -> Option<Link> {
         index: u32_at(message, 20)?,
         mac: [0; 6],
         running: u32_at(message, 24)? & IFF_RUNNING != 0,
-        carrier_ups: 0,
+        carrier_changes: 0,
     };
     let mut rest = message.get(32..)?;
     while let Some(length) = u16_at(rest, 0).map(usize::from).filter(|&length| length >= 4) {
         let value = rest.get(4..length)?;
         match u16_at(rest, 2)? {
             IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
-            IFLA_CARRIER_UP_COUNT => link.carrier_ups = u32_at(value, 0)?,
+            IFLA_CARRIER_CHANGES => link.carrier_changes = u32_at(value, 0)?,
             _ => {}
         }
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();

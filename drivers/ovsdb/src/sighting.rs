@@ -1,7 +1,8 @@
 //! What is known of one guest, as a state without I/O: frames, ticks and link states go in, questions come out.
 //!
-//! **What counts as a start of the host**: the carrier of the representor came up. QEMU opens the tap when it starts and
-//! closes it when it ends; a VF's representor follows its function. A reset of the guest alone cannot be seen here.
+//! **What counts as an end or a start of the host**: the carrier of the representor went or came. QEMU opens the tap when
+//! it starts and closes it when it ends; a VF's representor follows its function. A reset of the guest alone shows in its
+//! silence: an answer after [`GAP`] begins anew.
 //!
 //! **How IPv4 is asked.** The RFC 5227 probe (sender 0.0.0.0) has a trap: a guest that is itself looking for duplicates of
 //! that address (Windows, NetworkManager) takes a probe from another MAC for a competitor and gives its address up
@@ -23,6 +24,8 @@ const EAGER: Duration = Duration::from_millis(200);
 const CALM: Duration = Duration::from_secs(5);
 /// The longest that RFC 5227 section 1.1's constants let a detection last: 1 + 2 * 2 + 2 s.
 const QUIET: Duration = Duration::from_secs(7);
+/// A guest that answers is asked every [`CALM`]: one that has not answered for longer was away.
+const GAP: Duration = Duration::from_secs(8);
 /// Between probes to a guest that nothing has been heard of.
 const BLIND_PROBE: Duration = Duration::from_secs(1);
 
@@ -39,7 +42,8 @@ pub(crate) struct Sighting {
     pub observed: GuestObserved,
     addresses: Vec<IpAddr>,
     in_use: BTreeSet<IpAddr>,
-    carrier_ups: Option<u32>,
+    carrier_changes: Option<u32>,
+    last_answer: Option<Instant>,
     quiet_since: Option<Instant>,
     asked_at: Option<Instant>,
     probed_at: Option<Instant>,
@@ -51,7 +55,8 @@ impl Sighting {
             observed: GuestObserved::default(),
             addresses,
             in_use: BTreeSet::new(),
-            carrier_ups: None,
+            carrier_changes: None,
+            last_answer: None,
             quiet_since: None,
             asked_at: None,
             probed_at: None,
@@ -75,13 +80,14 @@ impl Sighting {
         }
     }
 
-    /// A fresh look at the device; true if the host has started since the last one, so that what was known is void.
-    pub(crate) fn on_carrier(&mut self, ups: u32) -> bool {
-        let restarted = self.carrier_ups.is_some_and(|known| known != ups);
+    /// A fresh look at the device; true if the host has ended or started since the last one, so that what was known is
+    /// void.
+    pub(crate) fn on_carrier(&mut self, changes: u32) -> bool {
+        let restarted = self.carrier_changes.is_some_and(|known| known != changes);
         if restarted {
             *self = self.elsewhere();
         }
-        self.carrier_ups = Some(ups);
+        self.carrier_changes = Some(changes);
         restarted
     }
 
@@ -93,8 +99,12 @@ impl Sighting {
         match heard {
             Heard::Answers(address) if self.addresses.contains(&address) => {
                 self.in_use.insert(address);
-                self.observed.answered_at = Some(clock);
-                self.observed.answered_address = Some(address);
+                let was_away = self.last_answer.is_none_or(|last| at - last > GAP);
+                self.last_answer = Some(at);
+                if was_away || !self.answered() {
+                    self.observed.answered_at = Some(clock);
+                    self.observed.answered_address = Some(address);
+                }
             }
             Heard::Uses(address) if self.addresses.contains(&address) => {
                 // Asks again at once: this is the moment when the guest's network came up.
@@ -170,10 +180,13 @@ mod tests {
         sighting.on_frame(Heard::Answers(ADDRESS), start + EAGER + CALM, clock(6));
         let expected = GuestObserved {
             first_packet_at: Some(clock(1)),
-            answered_at: Some(clock(6)),
+            answered_at: Some(clock(1)),
             answered_address: Some(ADDRESS),
         };
-        assert_eq!(sighting.observed, expected);
+        assert_eq!(sighting.observed, expected, "it has answered ever since");
+        let later = start + EAGER + CALM + GAP * 2;
+        sighting.on_frame(Heard::Answers(ADDRESS), later, clock(22));
+        assert_eq!(sighting.observed.answered_at, Some(clock(22)), "it was away, and began to answer again");
     }
 
     #[test]

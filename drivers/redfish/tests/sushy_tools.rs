@@ -81,7 +81,7 @@ async fn start(test: &str, scheme: Scheme) -> Option<Emulator> {
         .expect("start sushy-emulator");
     let started = Instant::now();
     while let Err(e) = TcpStream::connect(("127.0.0.1", port)).await {
-        assert!(started.elapsed() < Duration::from_secs(60), "sushy-emulator does not listen: {e}");
+        assert!(started.elapsed() < Duration::from_secs(180), "sushy-emulator does not listen: {e}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Some(Emulator { port, scheme, _process: process, _folder: folder })
@@ -113,7 +113,7 @@ impl Bench for Emulator {
     fn abilities(&self) -> Abilities {
         // The emulator changes the power at a random second up to the eleventh, and it reports every override as
         // continuous.
-        let settles_within = Duration::from_secs(30);
+        let settles_within = Duration::from_secs(120);
         Abilities { boot_order: false, override_ends: false, guest_obeys: true, settles_within }
     }
 

@@ -30,17 +30,18 @@ pub(super) fn other_epoch(observed: &Observed, id: &ExposureId) -> Option<Stuck>
 
 /// `None`: connected.
 fn connect(observed: &Observed, id: &ExposureId, volume: &Volume) -> Option<Stage> {
-    let Some(connections) = observed.connections.get(&volume.driver) else {
-        let message = format!("no connector of this DPU understands volumes of {}", volume.driver);
+    let Some(connections) = observed.connections.get(volume.connector()) else {
+        let message = format!("no connector of this DPU understands volumes of {}", volume.connector());
         return Some(Stage::Stuck(Stuck::blocked(Blocked::NoConnector, message)));
     };
     if connections.fresh().is_none() {
-        let message = format!("the connector for {} cannot be read now", volume.driver);
+        let message = format!("the connector for {} cannot be read now", volume.connector());
         return Some(Stage::Stuck(Stuck::waiting(Waiting::ConnectorUnknown, message)));
     }
-    match observed.connection(&volume.driver, id) {
-        Some(_) => None,
-        None => Some(Stage::Act(Step::Connect { id: id.clone(), volume: volume.clone() })),
+    match observed.connection(volume.connector(), id) {
+        // Nothing is behind it any more: asked again, the connector says why.
+        Some(connected) if connected.size_bytes > 0 => None,
+        _ => Some(Stage::Act(Step::Connect { id: id.clone(), volume: volume.clone() })),
     }
 }
 
@@ -63,6 +64,10 @@ fn presence(presence: Presence) -> Option<Stuck> {
         Presence::Leaving => {
             Some(Stuck::waiting(Waiting::HostLettingGo, "it was asked to leave and comes back when the host let go"))
         }
+        Presence::Stranded => {
+            let message = "what presents it was restarted under the host, which has it back after a power cycle";
+            Some(Stuck::blocked(Blocked::HostPowerCycleNeeded, message.to_owned()))
+        }
     }
 }
 
@@ -80,11 +85,11 @@ fn disk(
     if let Some(stage) = connect(observed, id, volume) {
         return stage;
     }
-    if let Some(stage) = expose(observed, id, presentation, Some(&volume.driver)) {
+    if let Some(stage) = expose(observed, id, presentation, Some(volume.connector())) {
         return stage;
     }
     let exposed = observed.exposure(id).and_then(|e| e.size_bytes);
-    let stored = observed.connection(&volume.driver, id).map(|c| c.size_bytes);
+    let stored = observed.connection(volume.connector(), id).map(|c| c.size_bytes);
     let (Some(wanted), Some(exposed), Some(stored)) = (size_bytes, exposed, stored) else { return Stage::Done };
     if exposed >= wanted {
         Stage::Done

@@ -1,7 +1,10 @@
 //! Attachments as the agent uses them, from the API's objects.
 
+use crate::connector::{HolderPod, KUBELET};
 use crate::exposure::{Bus, ExposureId, Slot};
-use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot, FenceIdentity, NicAttachmentSpec};
+use api::attachment::{
+    Connector, Consumer, DiskAttachmentSpec, DiskSlot, FenceIdentity, NicAttachmentSpec, VolumeSource,
+};
 use api::machine::DiskBus;
 use api::{DiskAttachment, NicAttachment, labels, names, quantity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -62,6 +65,16 @@ pub struct Volume {
     pub handle: String,
     pub attributes: BTreeMap<String, String>,
     pub read_only: bool,
+    /// Where kubelet connects it; `None`: natively.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<HolderPod>,
+}
+
+impl Volume {
+    /// The name of the connector that serves it.
+    pub fn connector(&self) -> &str {
+        if self.holder.is_some() { KUBELET } else { &self.driver }
+    }
 }
 
 /// How the host sees a disk.
@@ -102,10 +115,10 @@ pub struct Nic {
 }
 
 impl Function {
-    /// The CSI driver whose connector serves it.
-    pub fn driver(&self) -> Option<&str> {
+    /// The name of the connector that serves it.
+    pub fn connector(&self) -> Option<&str> {
         match self {
-            Self::Disk { volume, .. } | Self::Import(Import { volume, .. }) => Some(&volume.driver),
+            Self::Disk { volume, .. } | Self::Import(Import { volume, .. }) => Some(volume.connector()),
             Self::Seed(_) | Self::Nic(_) => None,
         }
     }
@@ -194,7 +207,11 @@ fn disk_function(spec: &DiskAttachmentSpec) -> Result<Function, String> {
         handle: volume.volume_handle.clone(),
         attributes: volume.attributes.clone(),
         read_only: spec.read_only,
+        holder: holder_pod(volume, spec),
     });
+    if spec.grant.is_some() && volume.as_ref().and_then(|v| v.holder.as_ref()).is_some_and(|h| h.uid.is_empty()) {
+        return Err("spec.holderPodUID must be given: spec.volume.connector is Kubelet".to_owned());
+    }
     match (spec.consumer, volume, &spec.seed_secret_name) {
         (Consumer::Host, Some(volume), None) => Ok(Function::Disk { volume, presentation }),
         (Consumer::Host, None, Some(secret)) => {
@@ -216,6 +233,13 @@ fn disk_function(spec: &DiskAttachmentSpec) -> Result<Function, String> {
             Err("exactly one of spec.volume and spec.seedSecretName must be given; an import needs a volume".to_owned())
         }
     }
+}
+
+fn holder_pod(volume: &VolumeSource, spec: &DiskAttachmentSpec) -> Option<HolderPod> {
+    (volume.connector == Connector::Kubelet).then(|| HolderPod {
+        uid: spec.holder_pod_uid.clone().unwrap_or_default(),
+        persistent_volume_name: volume.persistent_volume_name.clone(),
+    })
 }
 
 fn nic_function(spec: &NicAttachmentSpec, uid: &str) -> Result<Function, String> {

@@ -27,6 +27,7 @@ pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportDone, I
 pub use report::{Report, disk_status, nic_status};
 pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
 
+use crate::exposure::Presence;
 use crate::seen::Seen;
 use std::time::Duration;
 
@@ -91,6 +92,11 @@ pub fn plan(observed: &Observed) -> Plan {
                 _ => plan.needs_fresh_list = !strays.is_empty(),
             }
         }
+    }
+    // Nobody tells when the host has let go: also what no attachment explains is looked at until it is gone.
+    let mut shown = observed.exposures.last().into_iter().flatten();
+    if shown.any(|exposure| exposure.presence == Presence::Leaving) {
+        sooner(&mut plan.look_again, SOON);
     }
     plan
 }

@@ -1,7 +1,7 @@
 //! What the user is told of one attachment: pure, from the same observation that the plan rests on.
 
 use super::{Attachment, Blocked, Function, Guest, Observed, Step, StepKind, Stuck, Waiting, Why};
-use crate::exposure::{ExposureId, Presence};
+use crate::exposure::{Exposure, ExposureId, Presence};
 use api::attachment::{DiskAttachmentStatus, FenceIdentity, GuestStatus, ImportStatus, NicAttachmentStatus};
 use api::conditions::{self, ConditionStatus};
 use api::machine::AttachPhase;
@@ -18,6 +18,8 @@ pub struct Report {
     pub conditions: Vec<Mark>,
     pub fence: Option<FenceIdentity>,
     pub capacity_bytes: Option<u64>,
+    /// What the storage has.
+    pub stored_bytes: Option<u64>,
     /// Serial number and UUID, once claimed.
     pub names: Option<(String, String)>,
     pub import: Option<ImportStatus>,
@@ -54,13 +56,15 @@ impl Sight {
                 observed.ports.fresh().map(|ports| ports.iter().any(|port| port.id == id && port.forwarding))
             }
             Function::Disk { volume, .. } | Function::Import(super::Import { volume, .. }) => {
-                match observed.connections.get(&volume.driver) {
-                    Some(seen) => seen.fresh().map(|all| all.iter().any(|c| c.id == id)),
+                match observed.connections.get(volume.connector()) {
+                    Some(seen) => seen.fresh().map(|all| all.iter().any(|c| c.id == id && c.size_bytes > 0)),
                     None => Some(false),
                 }
             }
         };
-        let shown = |id: &ExposureId| observed.exposure(id).filter(|e| e.presence == Presence::Present);
+        // Presented is what counts before a start; that the host has to be started for it is said beside.
+        let presented = |e: &&Exposure| matches!(e.presence, Presence::Present | Presence::Stranded);
+        let shown = |id: &ExposureId| observed.exposure(id).filter(presented);
         let exposed = match function {
             Function::Import(_) => Some(false),
             _ => observed.exposures.fresh().map(|_| shown(&id).is_some()),
@@ -104,6 +108,7 @@ pub(super) fn report(
             epoch: entry.id.epoch,
         }),
         capacity_bytes: sight.size_bytes,
+        stored_bytes: stored(observed, attachment),
         names: names.filter(|_| sight.claimed).map(|p| (p.serial.clone(), p.uuid.clone())),
         import: is_import.then(|| import(observed, attachment)).flatten(),
         representor: match function {
@@ -115,9 +120,15 @@ pub(super) fn report(
     }
 }
 
+fn stored(observed: &Observed, attachment: &Attachment) -> Option<u64> {
+    let (id, function) = (attachment.id()?, attachment.function.as_ref().ok()?);
+    let connected = observed.connection(function.connector()?, &id)?;
+    (connected.size_bytes > 0).then_some(connected.size_bytes)
+}
+
 fn phase(observed: &Observed, attachment: &Attachment, sight: &Sight, stuck: Option<&Stuck>) -> Option<AttachPhase> {
     match stuck.map(|stuck| stuck.why) {
-        Some(Why::Blocked(Blocked::ResizeNeedsPowerCycle)) | None => {}
+        Some(Why::Blocked(Blocked::ResizeNeedsPowerCycle | Blocked::HostPowerCycleNeeded)) | None => {}
         Some(Why::Blocked(_)) => return Some(AttachPhase::Failed),
         Some(_) => {}
     }
@@ -139,7 +150,9 @@ fn mark(type_: &'static str, seen: Option<bool>, step: Option<&Step>, stuck: Opt
     let reason = stuck.map(|stuck| stuck.why.as_str());
     match seen {
         Some(true) => {
-            let stays = stuck.filter(|s| s.why == Why::Waiting(Waiting::NotReleased));
+            let stays = stuck.filter(|s| {
+                matches!(s.why, Why::Waiting(Waiting::NotReleased) | Why::Blocked(Blocked::HostPowerCycleNeeded))
+            });
             Mark {
                 type_,
                 status: ConditionStatus::True,
@@ -223,6 +236,7 @@ pub fn disk_status(
         fence: report.fence.clone().or_else(|| previous.fence.clone()),
         exposed_boot_id: report.exposed_boot_id.clone().unwrap_or_else(|| previous.exposed_boot_id.clone()),
         capacity: report.capacity_bytes.map(quantity::quantity).or_else(|| previous.capacity.clone()),
+        volume_capacity: report.stored_bytes.map(quantity::quantity).or_else(|| previous.volume_capacity.clone()),
         serial: names.map(|(serial, _)| serial.clone()),
         wwid: names.map(|(_, uuid)| format!("uuid.{uuid}")),
         import: report.import.clone().or_else(|| previous.import.clone()),

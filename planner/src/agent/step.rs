@@ -168,6 +168,7 @@ pub enum Blocked {
     InvalidSpec,
     NoConnector,
     ResizeNeedsPowerCycle,
+    HostPowerCycleNeeded,
     Fenced,
 }
 
@@ -200,6 +201,7 @@ impl Why {
                 Blocked::InvalidSpec => "InvalidSpec",
                 Blocked::NoConnector => "NoConnector",
                 Blocked::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",
+                Blocked::HostPowerCycleNeeded => "HostPowerCycleNeeded",
                 Blocked::Fenced => "Fenced",
             },
             Self::Failed(kind) => kind.failed(),

@@ -38,7 +38,7 @@ pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
 fn disconnect(observed: &Observed, attachment: &Attachment) -> Option<Stage> {
     // Only the connector that serves it has to answer; if the spec cannot be read, all of them.
     let relevant = |driver: &str| match &attachment.function {
-        Ok(function) => function.driver() == Some(driver),
+        Ok(function) => function.connector() == Some(driver),
         Err(_) => true,
     };
     let mut all = observed.all_connections().filter(|(_, c)| c.id.uid == attachment.key.uid);

@@ -2,18 +2,19 @@
 
 use super::claim::Host;
 use super::draft::Draft;
-use super::holds;
 use super::observed::{Observed, in_use_by, name, uid};
 use super::plan::{Action, CreateVolumeAttachment, Target};
+use super::power::{self, Reading};
 use super::volumes::{self, Bound, own_labels, target};
+use super::{fencing, growth, holder_pod, holds};
+use crate::connector;
+use crate::host::PowerState;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::attachment::{
-    ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskAttachmentStatus, DiskSlot, OwnerReference,
-    VolumeSource,
+    ClaimIdentity, Consumer, DiskAttachmentSpec, DiskAttachmentStatus, DiskSlot, OwnerReference, VolumeSource,
 };
 use api::conditions;
 use api::machine::{AttachPhase, Disk, DiskStatus};
-use api::quantity::bytes;
 use api::{DiskAttachment, labels, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use std::sync::Arc;
@@ -51,9 +52,20 @@ pub(super) fn plan(
     let Some(attachment) = current(o, &disk.name) else {
         return Some(create(o, host, disk, bound, draft));
     };
+    if attachment.spec.volume.as_ref().is_some_and(|volume| volume.claim.uid != uid(&bound.claim.claim.metadata)) {
+        // Another claim is behind the disk by now.
+        return Some(detaching(&format!("disk '{}'", disk.name), &attachment.spec.dpu_name));
+    }
     if attachment.spec.grant.is_some() {
-        keep(o, host, disk, bound, draft);
-        resize(disk, attachment, bound, draft);
+        if let Some(reason) = holder_pod::lost(o, host, attachment, draft) {
+            return Some(reason);
+        }
+        keep(o, host, disk, bound, attachment, draft);
+        if let Some(reason) = growth::give_back(o, disk, attachment, bound, draft) {
+            return Some(reason);
+        }
+        growth::plan(disk, attachment, bound, draft);
+        stranded(o, disk, attachment, draft);
         return not_exposed(host, &format!("disk '{}'", disk.name), Seen::disk(attachment));
     }
     if let Some(reason) = may_grant {
@@ -66,15 +78,33 @@ pub(super) fn plan(
             Err(reason) => return Some(reason),
         },
     };
-    if let Some(reason) = keep(o, host, disk, bound, draft) {
+    if let Some(reason) = keep(o, host, disk, bound, attachment, draft) {
         return Some(reason);
     }
-    draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch, seed: None });
+    let holder_pod_uid = match holder_pod::is_needed(attachment) {
+        true => match holder_pod::running(o, host, attachment, bound, draft) {
+            Ok(uid) => Some(uid),
+            Err(reason) => return Some(reason),
+        },
+        false => None,
+    };
+    draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch, seed: None, holder_pod_uid });
     Some(Waiting::Creating { what: format!("the grant of disk '{}'", disk.name) }.into())
 }
 
-/// Step 6: our own VolumeAttachment keeps the PersistentVolume, for as long as the disk is attached; `None`: it is there.
-fn keep(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &mut Draft) -> Option<Reason> {
+/// Step 6: our own VolumeAttachment keeps the PersistentVolume, for as long as the disk is attached; `None`: it is there. Where
+/// kubelet connects, the holder pod does.
+fn keep(
+    o: &Observed,
+    host: Host<'_>,
+    disk: &Disk,
+    bound: Bound<'_>,
+    attachment: &DiskAttachment,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    if holder_pod::is_needed(attachment) {
+        return None;
+    }
     let volume_attachment = volume_attachment_name(o, disk.read_only, uid(&bound.claim.claim.metadata));
     if o.volume_attachments.iter().any(|va| name(&va.metadata) == volume_attachment) {
         return None;
@@ -101,15 +131,17 @@ fn create(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &m
     if let Some(by) = holds::other_user(o, bound) {
         return Waiting::VolumeInUse { claim, by }.into();
     }
+    if let Some(reason) = growth::needs_stop(disk, bound) {
+        return reason;
+    }
     if !in_use_by(&bound.claim.claim.metadata, o.uid()) {
         draft.act(Action::ProtectClaim { target: bound.target() });
         return Waiting::Creating { what: format!("the protection of claim '{claim}'") }.into();
     }
-    let status = host.dpu.dpu.status.as_ref();
-    if !status.is_some_and(|s| s.connectors.iter().any(|c| c.driver == bound.volume.driver)) {
-        let (driver, dpu) = (bound.volume.driver.clone(), host.dpu.name().to_owned());
-        return Blocked::NoConnector { claim, driver, dpu }.into();
-    }
+    let connector = match connector::choose(&claim, bound.volume, host.dpu) {
+        Ok(connector) => connector,
+        Err(reason) => return reason,
+    };
     let claim_meta = &bound.claim.claim.metadata;
     let spec = DiskAttachmentSpec {
         owner: owner(o),
@@ -122,7 +154,7 @@ fn create(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &m
             attributes: bound.volume.attributes.clone(),
             persistent_volume_name: bound.volume.name.clone(),
             claim: ClaimIdentity { namespace: o.namespace().to_owned(), name: claim, uid: uid(claim_meta).to_owned() },
-            connector: Connector::Native,
+            connector,
         }),
         seed_secret_name: None,
         import: None,
@@ -133,6 +165,7 @@ fn create(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &m
         read_only: disk.read_only,
         size: volumes::size(bound),
         grant: None,
+        holder_pod_uid: None,
         release: false,
     };
     draft.act(Action::CreateDiskAttachment(Box::new(attachment(o, host.namespace, &disk.name, spec))));
@@ -151,17 +184,13 @@ pub(super) fn own_attachment(o: &Observed, namespace: &str, meta: &mut ObjectMet
     meta.finalizers = Some(vec![labels::FINALIZER_EXPOSED.to_owned()]);
 }
 
-/// The volume has grown: the DPU is told. A size that only a power cycle shows is said in `RestartRequired`.
-fn resize(disk: &Disk, attachment: &DiskAttachment, bound: Bound<'_>, draft: &mut Draft) {
-    let told = attachment.spec.size.as_ref().and_then(bytes).unwrap_or_default();
-    if let (Some(size), Some(there)) = (volumes::size(bound), bound.capacity())
-        && there > told
-    {
-        draft.act(Action::ResizeDisk { target: target(&attachment.metadata), size });
-    }
-    let resized = attachment.status.as_ref().and_then(|s| conditions::get(&s.conditions, conditions::RESIZED));
-    if resized.is_some_and(|c| c.status == "False" && c.reason == "ResizeNeedsPowerCycle") {
-        draft.restart_required.get_or_insert(Blocked::ResizeNeedsPowerCycle { disk: disk.name.clone() }.into());
+/// The host lost the disk. It is told, and never power-cycled unasked.
+fn stranded(o: &Observed, disk: &Disk, attachment: &DiskAttachment, draft: &mut Draft) {
+    let exposed = attachment.status.as_ref().and_then(|s| conditions::get(&s.conditions, conditions::EXPOSED));
+    let is_off = power::reading(o) == Reading::Fresh(PowerState::Off);
+    if exposed.is_some_and(|c| c.reason == "HostPowerCycleNeeded") && !is_off {
+        // Graver than a size that is to be seen later.
+        draft.restart_required = Some(Blocked::HostPowerCycleNeeded { disk: disk.name.clone() }.into());
     }
 }
 
@@ -228,7 +257,7 @@ pub(super) fn row(o: &Observed, disk: &Disk, reason: Option<&Reason>) -> DiskSta
     let status = attachment.and_then(|a| a.status.as_ref());
     DiskStatus {
         name: disk.name.clone(),
-        claim_name: Some(volumes::claim_name(o, disk)),
+        claim_name: Some(volumes::claim_name(&o.machine, disk)),
         dpu_name: attachment.map(|a| a.spec.dpu_name.clone()),
         serial: attachment.map(|a| a.spec.serial.clone()),
         wwid: attachment.map(|a| format!("uuid.{}", a.spec.uuid)),
@@ -257,7 +286,13 @@ pub(super) fn detach(o: &Observed, attachment: &DiskAttachment, now: jiff::Times
     } else if let Some(fence) = holds::proof_of_end(o, attachment, now) {
         let hold = attachment.spec.volume.as_ref().map(|v| names::hold(&v.driver, &v.volume_handle));
         draft.act(Action::AbandonDisk { target, hold, fence });
+    } else if let Some(reason) = fencing::plan(o, attachment, now, draft) {
+        return reason;
     } else if let Some(reason) = holds::silent(o, &attachment.spec.dpu_name) {
+        if holder_pod::is_made(o, attachment) {
+            // Whether its host is off decides.
+            draft.need_bmc(super::plan::BmcNeed::Now);
+        }
         return reason;
     }
     detaching(&what, &attachment.spec.dpu_name)

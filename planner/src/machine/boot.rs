@@ -57,7 +57,7 @@ pub(super) fn plan(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mu
     let hardware_name = name(&hardware.metadata).to_owned();
     let Some(host) = o.bmc.host.last() else {
         draft.need_bmc(BmcNeed::Now);
-        return Some(Waiting::BmcReading { hardware: hardware_name }.into());
+        return Some(super::power::unread(o, hardware_name));
     };
     let Some(change) = wanted(hardware, &host.boot) else {
         return Some(Blocked::NoBootOption { hardware: hardware_name }.into());

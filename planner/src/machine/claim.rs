@@ -6,11 +6,14 @@
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
 use super::plan::Action;
+use super::verify;
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::selector;
+use crate::verbs::{self, Verb};
 use api::conditions::{self, is_true};
 use api::dpu::{Maintenance, PowerDomain};
 use api::labels;
+use api::machine::HardwareChoice;
 use api::tinkerbell::Hardware;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,24 +47,43 @@ pub(super) fn held<'a>(o: &'a Observed) -> Vec<&'a Arc<Hardware>> {
     o.hardware.iter().filter(mine).collect()
 }
 
-/// The claimed Hardware, if there is one; what is claimed beyond it is given back.
-pub(super) fn claimed<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a Hardware> {
-    let mut mine = held(o);
+/// The Hardware that a migration has claimed for this machine.
+pub fn target(o: &Observed) -> Option<&Hardware> {
+    let lock = verbs::lock(&o.machine.metadata).filter(|lock| lock.verb == Verb::Migration)?;
+    let marked = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_FOR) == Some(&lock.uid);
+    held(o).into_iter().find(marked).map(AsRef::as_ref)
+}
+
+/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up.
+pub fn current(o: &Observed) -> Option<&Hardware> {
+    let target = target(o);
+    let is_target = |hardware: &Hardware| target.is_some_and(|target| std::ptr::eq(target, hardware));
+    let mut mine: Vec<&Hardware> = held(o).into_iter().map(AsRef::as_ref).filter(|h| !is_target(h)).collect();
     mine.sort_by_key(|hardware| name(&hardware.metadata));
     let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
-    let in_use = |hardware: &&Arc<Hardware>| {
-        o.dpus.iter().any(|dpu| {
-            dpu.hardware_name() == Some(name(&hardware.metadata))
-                && (o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu.name())
-                    || o.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu.name()))
-        })
-    };
-    let kept = *mine
-        .iter()
-        .find(|h| in_use(h))
-        .or_else(|| mine.iter().find(|h| Some(name(&h.metadata)) == recorded))
-        .or_else(|| mine.first())?;
-    for surplus in mine.iter().filter(|h| !Arc::ptr_eq(h, kept) && !in_use(h)) {
+    let first = mine.first().copied();
+    let of_record = mine.iter().copied().find(|h| Some(name(&h.metadata)) == recorded);
+    mine.into_iter().find(|h| in_use(o, h)).or(of_record).or(first).or(target)
+}
+
+/// Where the machine is moving to: it still has another Hardware.
+pub(super) fn moves_to(o: &Observed) -> Option<&Hardware> {
+    target(o).filter(|target| current(o).is_some_and(|current| !std::ptr::eq(*target, current)))
+}
+
+fn in_use(o: &Observed, hardware: &Hardware) -> bool {
+    o.dpus.iter().any(|dpu| {
+        dpu.hardware_name() == Some(name(&hardware.metadata))
+            && (o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu.name())
+                || o.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu.name()))
+    })
+}
+
+/// The claimed Hardware, if there is one; what is claimed beyond it, and not to move there, is given back.
+pub(super) fn claimed<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a Hardware> {
+    let (kept, target) = (current(o)?, target(o));
+    let needed = |h: &Hardware| std::ptr::eq(h, kept) || target.is_some_and(|target| std::ptr::eq(h, target));
+    for surplus in held(o).into_iter().filter(|h| !needed(h) && !in_use(o, h)) {
         draft.act(Action::UnclaimHardware { name: name(&surplus.metadata).to_owned() });
     }
     Some(kept)
@@ -75,7 +97,7 @@ pub(super) fn host<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Host<'
     Ok(Host { hardware, dpu, namespace })
 }
 
-fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
+pub(super) fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
     let of_it = || dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware));
     of_it()
         .filter(|dpu| dpu.dpu.spec.approved)
@@ -94,19 +116,36 @@ fn not_ready(dpu: &DpuSeen) -> Reason {
 
 /// Chooses a Hardware and claims it.
 pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
-    let choice = o.machine.spec.hardware.as_ref();
-    if let Some(wanted) = choice.and_then(|choice| choice.name.as_deref()) {
+    match pick(o, o.machine.spec.hardware.iter().collect()) {
+        Ok(hardware) => take(hardware, draft),
+        Err(reason) => reason,
+    }
+}
+
+/// Chooses where a machine may move to, by the same check. `o.hardware` is the whole inventory.
+pub fn choose_target<'a>(o: &'a Observed, asked: Option<&HardwareChoice>) -> Result<&'a Hardware, Reason> {
+    let own = o.machine.spec.hardware.as_ref();
+    // A name is somebody's decision, and stands above what the machine was first asked to run on.
+    if let Some(asked) = asked.filter(|asked| asked.name.is_some()) {
+        return pick(o, vec![asked]);
+    }
+    if let Some(hardware) = own.and_then(|own| own.name.clone()) {
+        return Err(Blocked::HardwarePinned { machine: o.name().to_owned(), hardware }.into());
+    }
+    pick(o, own.into_iter().chain(asked).collect())
+}
+
+/// A Hardware that all choices select, and that may be claimed.
+fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<&'a Hardware, Reason> {
+    if let Some(wanted) = choices.iter().find_map(|choice| choice.name.as_deref()) {
         let Some(hardware) = o.hardware.iter().find(|h| name(&h.metadata) == wanted) else {
-            return Blocked::HardwareMissing { hardware: wanted.to_owned() }.into();
+            return Err(Blocked::HardwareMissing { hardware: wanted.to_owned() }.into());
         };
-        return match may_claim(o, hardware) {
-            Ok(()) => take(hardware, draft),
-            Err(reason) => reason,
-        };
+        return may_claim(o, hardware).map(|()| hardware.as_ref());
     }
     let chosen = |hardware: &&Arc<Hardware>| {
         let labels = hardware.metadata.labels.clone().unwrap_or_default();
-        choice.and_then(|c| c.selector.as_ref()).is_none_or(|wanted| selector::matches(wanted, &labels))
+        choices.iter().filter_map(|c| c.selector.as_ref()).all(|wanted| selector::matches(wanted, &labels))
     };
     // Each machine has an order of its own, or many that start at once would all try the same one.
     let mut candidates: Vec<&Arc<Hardware>> = o.hardware.iter().filter(chosen).collect();
@@ -115,7 +154,7 @@ pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
     let mut taken = false;
     for hardware in candidates {
         match may_claim(o, hardware) {
-            Ok(()) => return take(hardware, draft),
+            Ok(()) => return Ok(hardware),
             Err(reason) => {
                 taken |= matches!(reason, Reason::Waiting(_));
                 *refused.entry(reason.name()).or_default() += 1;
@@ -126,10 +165,10 @@ pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
         true => "no Hardware has the labels that are asked for".to_owned(),
         false => refused.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", "),
     };
-    match taken {
+    Err(match taken {
         true => Waiting::NoFreeHardware { summary }.into(),
         false => Blocked::NoHardwareFits { summary }.into(),
-    }
+    })
 }
 
 fn take(hardware: &Hardware, draft: &mut Draft) -> Reason {
@@ -169,11 +208,27 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
     }
     let dpu = dpu_of(&o.dpus, &hardware_name).ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
     usable(dpu)?;
-    room(o, dpu)
+    verify::claimable(dpu)?;
+    room(o, dpu)?;
+    connects(o, dpu)
+}
+
+/// Of the volumes that are there already: the DPU can connect each.
+fn connects(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {
+    for disk in &o.machine.spec.disks {
+        let claim = super::volumes::claim_name(&o.machine, disk);
+        if let Some(volume) = o.claims.get(&claim).and_then(|seen| seen.volume.as_ref()) {
+            crate::connector::choose(&claim, volume, dpu)?;
+        }
+    }
+    Ok(())
 }
 
 fn usable(dpu: &DpuSeen) -> Result<(), Reason> {
     let name = dpu.name().to_owned();
+    if dpu.dpu.metadata.deletion_timestamp.is_some() {
+        return Err(Waiting::DpuNotReady { dpu: name, message: "it is being deleted".to_owned() }.into());
+    }
     if !dpu.dpu.spec.approved {
         return Err(Blocked::DpuNotApproved { dpu: name }.into());
     }

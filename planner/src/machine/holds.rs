@@ -1,16 +1,16 @@
 //! Who may write a volume: steps 3, 5, 10 and 11 to 14 of docs/design/fencing.md.
 
-use super::attach;
 use super::claim::Host;
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
 use super::plan::{Action, TakeHold};
 use super::volumes::Bound;
+use super::{attach, fencing, holder_pod};
 use crate::host::PowerState;
 use crate::reason::{Reason, Waiting};
 use api::dpu::PowerDomain;
 use api::hold::{FenceProof, FenceRecord, Holder};
-use api::{DiskAttachment, labels};
+use api::{DiskAttachment, VolumeHold, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeSet;
@@ -55,7 +55,11 @@ pub(super) fn take(
         driver: bound.volume.driver.clone(),
         volume_handle: bound.volume.handle.clone(),
         persistent_volume_name: bound.volume.name.clone(),
-        volume_attachment: attach::volume_attachment_name(o, false, uid(&bound.claim.claim.metadata)),
+        volume_attachment: match holder_pod::is_needed(attachment) {
+            true => String::new(),
+            false => attach::volume_attachment_name(o, false, uid(&bound.claim.claim.metadata)),
+        },
+        holder_pod: holder_pod::of(o, attachment),
         holder: holder(host.dpu, attachment),
         resource_version: hold.and_then(|hold| hold.metadata.resource_version.clone()),
         epoch: old.map(|spec| spec.epoch).unwrap_or_default() + 1,
@@ -74,10 +78,11 @@ fn holder(dpu: &DpuSeen, attachment: &DiskAttachment) -> Holder {
     }
 }
 
-/// A fence is lifted once its DPU reports another boot; the newest are kept.
+/// A fence is lifted once its DPU reports another boot, or, alive, that it presents nothing at all; the newest are kept.
 fn live_fences(o: &Observed, fences: &[FenceRecord]) -> Vec<FenceRecord> {
     let lifted = |fence: &FenceRecord| {
-        o.dpus.iter().any(|dpu| dpu.uid() == fence.dpu_uid && dpu.boot_id() != fence.boot_id.as_deref())
+        let of_it = o.dpus.iter().find(|dpu| dpu.uid() == fence.dpu_uid);
+        of_it.is_some_and(|dpu| dpu.boot_id() != fence.boot_id.as_deref() || fencing::presents_nothing(dpu))
     };
     let live: Vec<FenceRecord> = fences.iter().filter(|fence| !lifted(fence)).cloned().collect();
     live[live.len().saturating_sub(63)..].to_vec()
@@ -97,7 +102,7 @@ pub(super) fn proof_of_down(o: &Observed, dpu: &DpuSeen) -> Option<FenceProof> {
     if !dpu.silent {
         return None;
     }
-    let own_host = super::claim::held(o).iter().any(|hw| dpu.hardware_name() == Some(name(&hw.metadata)));
+    let own_host = super::claim::current(o).is_some_and(|hw| dpu.hardware_name() == Some(name(&hw.metadata)));
     let host_off = own_host && o.bmc.host.fresh().is_some_and(|host| host.power == PowerState::Off);
     if dpu.dpu.spec.power_domain == PowerDomain::Host && host_off {
         return Some(FenceProof::HostPoweredOff);
@@ -106,22 +111,36 @@ pub(super) fn proof_of_down(o: &Observed, dpu: &DpuSeen) -> Option<FenceProof> {
     (dpu.out_of_service && confirmed.is_some() && confirmed == dpu.boot_id()).then_some(FenceProof::ConfirmedDown)
 }
 
-/// Why an attachment that is being taken away cannot be in use any more: never granted, or its DPU is proven down.
+/// Why an attachment that is being taken away cannot be in use any more: never granted, or its DPU is proven down. A holder
+/// pod is a use: where nobody answers for it, the proof goes on record while the attachment is there, for by that it ends.
 pub(super) fn proof_of_end(o: &Observed, attachment: &DiskAttachment, now: Timestamp) -> Option<Option<FenceRecord>> {
-    let Some(grant) = &attachment.spec.grant else {
-        return Some(None);
+    let seen = dpu(o, &attachment.spec.dpu_name);
+    let epoch = match &attachment.spec.grant {
+        Some(grant) => grant.epoch,
+        None if seen.is_some_and(|dpu| dpu.silent) && holder_pod::is_made(o, attachment) => epoch_of(o, attachment)?,
+        None => return Some(None),
     };
-    let dpu = dpu(o, &attachment.spec.dpu_name)?;
+    let dpu = seen?;
     let proof = proof_of_down(o, dpu)?;
     let fence = attachment.status.as_ref().and_then(|status| status.fence.as_ref());
     Some(Some(FenceRecord {
         attachment_uid: uid(&attachment.metadata).to_owned(),
-        epoch: grant.epoch,
+        epoch,
         dpu_uid: dpu.uid().to_owned(),
         boot_id: fence.map(|f| f.boot_id.clone()).or_else(|| dpu.boot_id().map(str::to_owned)),
         proof,
         at: Time(now),
     }))
+}
+
+/// Of the hold on its volume. A disk that is only read has none, and epoch 1.
+fn epoch_of(o: &Observed, attachment: &DiskAttachment) -> Option<u64> {
+    if attachment.spec.read_only {
+        return Some(1);
+    }
+    let own = uid(&attachment.metadata);
+    let is_own = |hold: &VolumeHold| hold.spec.holder.as_ref().is_some_and(|holder| holder.attachment_uid == own);
+    o.holds.values().find(|hold| is_own(hold)).map(|hold| hold.spec.epoch)
 }
 
 /// Step 10 and what follows: gives back every hold, VolumeAttachment and protection of a claim that no attachment needs
@@ -145,6 +164,7 @@ pub(super) fn sweep(o: &Observed, wanted_claims: &BTreeSet<String>, draft: &mut 
                 hold: name(&hold.metadata).to_owned(),
                 holder: holder.clone(),
                 volume_attachment: volume_attachment.to_owned(),
+                holder_pod: annotation(&hold.metadata, labels::HOLDER_POD).map(str::to_owned),
             });
             let volume = hold.spec.volume_handle.clone();
             pending.get_or_insert(Waiting::VolumeReleasing { volume }.into());
@@ -157,6 +177,10 @@ pub(super) fn sweep(o: &Observed, wanted_claims: &BTreeSet<String>, draft: &mut 
             draft.act(Action::DeleteVolumeAttachment { name: name(&va.metadata).to_owned() });
             pending.get_or_insert(Waiting::VolumeReleasing { volume: volume.to_owned() }.into());
         }
+    }
+    for target in holder_pod::strays(o) {
+        draft.act(Action::DeleteHolderPod { target: target.clone() });
+        pending.get_or_insert(detaching_pod(&target.name));
     }
     for (claim_name, seen) in &o.claims {
         let meta = &seen.claim.metadata;
@@ -171,4 +195,8 @@ pub(super) fn sweep(o: &Observed, wanted_claims: &BTreeSet<String>, draft: &mut 
         }
     }
     pending
+}
+
+fn detaching_pod(pod: &str) -> Reason {
+    Waiting::Creating { what: format!("the end of holder pod '{pod}'") }.into()
 }

@@ -5,8 +5,11 @@
 
 mod attach;
 mod boot;
-mod claim;
+pub mod claim;
 mod draft;
+mod fencing;
+mod growth;
+mod holder_pod;
 mod holds;
 mod nics;
 pub mod observed;
@@ -17,29 +20,30 @@ mod seed;
 mod status;
 pub mod steps;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timeline;
+mod verify;
 mod volumes;
 
 pub use observed::Observed;
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
 pub use power::{action_name, state_name};
 pub use seed::DISK as SEED_DISK;
-pub use volumes::import_name;
+pub use volumes::{bound as bound_claim, claim_name, import_name, is_users_own, snapshot_claim, target};
 
 use crate::reason::{Reason, Waiting};
 use api::labels;
+use api::tinkerbell::Hardware;
 use claim::Host;
 use draft::Draft;
-use jiff::{SignedDuration, Timestamp};
-use observed::has_finalizer;
+use jiff::Timestamp;
+use observed::{has_finalizer, name};
 use steps::{Outcome, Step};
-
-/// How often a pending claim's events are looked at.
-const PENDING: SignedDuration = SignedDuration::from_secs(5);
 
 /// What to do for this machine now, and what its status is.
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
+    let vetted = verify::vetted(o);
+    let o = vetted.as_ref();
     let mut draft = Draft::default();
     if o.deleting() {
         delete(o, now, &mut draft);
@@ -50,9 +54,15 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         let what = "the machine's finalizer".to_owned();
         draft.set(Step::HardwareClaimed, Outcome::Not(Waiting::Creating { what }.into()));
     }
+    if o.lock_is_void {
+        draft.act(Action::ClearLock);
+    }
     if o.paused() {
         draft.actions.clear();
         draft.disruptive = None;
+    }
+    if o.paused() || verify::wrong_server(o).is_some() {
+        // No reading would change anything now.
         draft.bmc = draft.bmc.min(BmcNeed::Slow);
     }
     status::finish(o, draft, now)
@@ -67,6 +77,9 @@ fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
     };
     draft.set(Step::HardwareClaimed, Outcome::Done);
     draft.need_bmc(BmcNeed::Slow);
+    if let Some(target) = claim::moves_to(o) {
+        return leave(o, hardware, target, now, draft);
+    }
     match claim::host(o, hardware) {
         Ok(host) => bring_host(o, host, now, draft),
         Err(reason) => {
@@ -86,13 +99,14 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
             Ok(bound) => {
                 let reason = attach::plan(o, host, disk, bound, no_grant.as_ref(), draft);
                 disks.extend(reason.clone());
-                reason.or_else(|| volumes::expanding(disk, bound))
+                if matches!(reason, Some(Reason::Waiting(Waiting::HolderPodStarting { .. }))) {
+                    // What its kubelet says is no event of ours.
+                    draft.wake(now + volumes::PENDING);
+                }
+                reason.or_else(|| growth::expanding(o, disk, bound))
             }
             Err(reason) => {
-                if matches!(reason, Reason::Waiting(Waiting::ClaimPending { .. })) {
-                    // What its provisioner says is no event of ours.
-                    draft.wake(now + PENDING);
-                }
+                let reason = volumes::pending(o, host, disk, reason, now, draft);
                 volumes.push(reason.clone());
                 // A disk that the host already has does not leave it because its claim is in a strange state.
                 let there = attach::current(o, &disk.name).filter(|a| a.spec.grant.is_some());
@@ -123,7 +137,7 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     draft.set(Step::DisksAttached, disks);
     draft.set(Step::NicsAttached, nics);
     power::plan(o, host, &gates, now, draft);
-    let reachable = status::guest(o, draft);
+    let reachable = status::guest(o, now, draft);
     draft.set(Step::GuestReachable, reachable);
 }
 
@@ -153,13 +167,38 @@ fn start(
         true => None,
         false => Some(Waiting::AttachmentsFirst {}.into()),
     };
-    // A DPU that shares its host's power presents nothing before the host is on: there all is granted first.
-    let granted = match power::all_granted(o) {
+    // A DPU that shares its host's power presents nothing before the host is on: there all is granted first, but for what
+    // waits for that DPU's own kubelet.
+    let granted = match power::all_granted(o, host) {
         true => None,
         false => Some(Waiting::AttachmentsFirst {}.into()),
     };
     let start = if host.shares_power() { granted } else { presented.clone() };
-    power::Gates { start: leaving.clone().or(start).or(boot.clone()), reset: leaving.or(presented).or(boot) }
+    let locked = crate::verbs::forbids_start(&o.machine.metadata);
+    power::Gates { start: leaving.clone().or(start).or(boot.clone()).or(locked), reset: leaving.or(presented).or(boot) }
+}
+
+/// The machine moves: all is given back here, then this Hardware itself.
+fn leave(o: &Observed, hardware: &Hardware, target: &Hardware, now: Timestamp, draft: &mut Draft) {
+    let left = release::leave(o, hardware, target, now, draft);
+    let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
+    let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, message: String::new() }.into());
+    for step in [Step::DisksAttached, Step::NicsAttached, Step::BootConfigured, Step::PoweredOn, Step::GuestReachable] {
+        draft.set(step, Outcome::Not(reason.clone()));
+    }
+    if matches!(power::reading(o), power::Reading::Fresh(crate::host::PowerState::Off)) {
+        draft.set(Step::PoweredOn, Outcome::Off);
+    }
+    rows(o, draft, Some(&reason));
+    draft.releasing = Some(reason);
+}
+
+/// The DPU of the machine's Hardware, if it does not answer and cannot be proven down. One that shares its host's power is
+/// down whenever the host is.
+pub fn silent_dpu(o: &Observed) -> Option<String> {
+    let host = claim::host(o, claim::current(o)?).ok()?;
+    let down = host.shares_power() || holds::proof_of_down(o, host.dpu).is_some();
+    (host.dpu.silent && !down).then(|| host.dpu.name().to_owned())
 }
 
 fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) {

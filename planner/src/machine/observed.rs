@@ -1,6 +1,8 @@
 //! Everything that a plan for one machine rests on, as the controller gathered it.
 
+use super::plan::Target;
 use crate::host::HostObserved;
+use crate::reason::Blocked;
 use crate::seen::Seen;
 use api::machine::{ImageKind, RunStrategy};
 use api::tinkerbell::Hardware;
@@ -9,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// `Arc` because the controller's caches hold the same objects.
@@ -18,7 +20,7 @@ pub struct Observed {
     pub machine: Arc<BareMetalMachine>,
     /// Labels of the machine's namespace, for policies.
     pub namespace_labels: BTreeMap<String, String>,
-    /// The Hardware that is claimed by this machine; while there is none, the whole inventory.
+    /// The Hardware that is claimed by this machine (two while it moves); while there is none, the whole inventory.
     pub hardware: Vec<Arc<Hardware>>,
     pub policies: Vec<Arc<HardwarePolicy>>,
     /// The DPUs of that Hardware.
@@ -37,10 +39,20 @@ pub struct Observed {
     /// Of this machine (by owner UID), in whatever namespace.
     pub disk_attachments: Vec<Arc<DiskAttachment>>,
     pub nic_attachments: Vec<Arc<NicAttachment>>,
+    /// Of this machine.
+    pub holder_pods: Vec<HolderPodSeen>,
+    /// By CSI driver: storage that can be told to refuse a silent holder.
+    pub fences: BTreeSet<String>,
+    /// By the UID of an attachment: why the last try to fence it failed.
+    pub fence_problems: BTreeMap<String, String>,
+    /// The image of a holder pod's only container.
+    pub holder_image: String,
     pub subnets: BTreeMap<String, Arc<Subnet>>,
     /// All of the machine's namespace.
     pub vnics: BTreeMap<String, Arc<VNic>>,
     pub cloud_init: CloudInitSeen,
+    /// The operation that has the machine's lock is gone.
+    pub lock_is_void: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -81,6 +93,8 @@ pub struct BmcSeen {
     /// When the read that gave `host` was begun: an action that was sent later is not in it.
     pub read_at: Option<Timestamp>,
     pub problem: Option<BmcProblem>,
+    /// When a power action of ours was last accepted.
+    pub accepted_at: Option<Timestamp>,
     /// When a boot order was last sent, and how many have been since the BMC last showed what was sent.
     pub boot_sent_at: Option<Timestamp>,
     pub boot_attempts: u32,
@@ -94,6 +108,18 @@ pub enum BmcProblem {
     Unauthorized(String),
     /// Answers, but not usefully.
     Failed(String),
+    /// It is the BMC of another server than the DPU sits in: the planner's own finding.
+    WrongServer(Blocked),
+}
+
+impl BmcProblem {
+    pub fn message(&self) -> String {
+        match self {
+            Self::Missing(message) | Self::Unreachable(message) => message.clone(),
+            Self::Unauthorized(message) | Self::Failed(message) => message.clone(),
+            Self::WrongServer(reason) => reason.message(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -107,6 +133,9 @@ pub struct ClaimSeen {
     pub pods: Vec<String>,
     /// The last event about a claim that does not become Bound.
     pub event: Option<String>,
+    /// Of a claim that is not bound: the provisioner of a StorageClass with `volumeBindingMode: WaitForFirstConsumer`,
+    /// which waits to be told a node.
+    pub binds_late: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -121,6 +150,20 @@ impl VolumeSeen {
     pub fn hold_name(&self) -> String {
         api::names::hold(&self.driver, &self.handle)
     }
+}
+
+/// A pod by which kubelet connects a volume of ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HolderPodSeen {
+    pub target: Target,
+    pub attachment_uid: String,
+    /// kubelet has connected its volume and started it.
+    pub running: bool,
+    /// It failed, or was refused by its node: kubelet gives up its volume.
+    pub ended: bool,
+    pub deleting: bool,
+    /// Why it does not run.
+    pub message: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -175,6 +218,11 @@ impl Observed {
 
     pub fn deleting(&self) -> bool {
         self.machine.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Everything goes away from its Hardware: deleted, or on the way to another.
+    pub fn gives_back(&self) -> bool {
+        self.deleting() || super::claim::moves_to(self).is_some()
     }
 
     pub fn paused(&self) -> bool {

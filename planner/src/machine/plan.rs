@@ -1,12 +1,14 @@
 //! A plan is data: what to do, what is awaited, and the status to write.
 
+use super::observed::VolumeSeen;
 use super::steps::Steps;
+use crate::exposure::ExposureId;
 use crate::host::{BootChange, PowerAction};
 use api::hold::{FenceRecord, Holder};
 use api::machine::BareMetalMachineStatus;
 use api::{DiskAttachment, NicAttachment, VNic};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
@@ -78,6 +80,7 @@ pub enum Told {
     DiskAttached { disk: String, dpu: String },
     NicAttached { interface: String, dpu: String },
     Reachable { interface: String, address: String },
+    GuestPoweredOff { message: String },
     Waiting { reason: &'static str, message: String },
     Failed { reason: &'static str, message: String },
 }
@@ -91,6 +94,7 @@ impl Told {
             Self::DiskAttached { .. } => "DiskAttached",
             Self::NicAttached { .. } => "NicAttached",
             Self::Reachable { .. } => "Reachable",
+            Self::GuestPoweredOff { .. } => "GuestPoweredOff",
             Self::Waiting { .. } => "Waiting",
             Self::Failed { .. } => "Failed",
         }
@@ -103,6 +107,7 @@ impl Told {
             Self::DiskAttached { disk, dpu } => format!("disk '{disk}' is presented by Dpu '{dpu}'"),
             Self::NicAttached { interface, dpu } => format!("interface '{interface}' is presented by Dpu '{dpu}'"),
             Self::Reachable { interface, address } => format!("the guest answers on '{interface}' as {address}"),
+            Self::GuestPoweredOff { message } => message.clone(),
             Self::Waiting { reason, message } | Self::Failed { reason, message } => format!("{reason}: {message}"),
         }
     }
@@ -121,6 +126,8 @@ pub struct Target {
 pub enum Action {
     AddMachineFinalizer,
     RemoveMachineFinalizer,
+    /// The operation that had the machine is gone.
+    ClearLock,
     /// The request of a Manual machine was carried out.
     ClearPowerRequest,
 
@@ -138,11 +145,23 @@ pub enum Action {
     UnclaimHardware {
         name: String,
     },
+    /// The machine moves: the first is given up, once the second is read from quorum as still claimed.
+    MoveOn {
+        from: String,
+        to: String,
+    },
 
     CreateClaim(Box<PersistentVolumeClaim>),
     /// A snapshot in the machine's namespace of a cluster image's content.
     ImportSnapshot(ImportSnapshot),
     ExpandClaim {
+        target: Target,
+        size: Quantity,
+    },
+    /// The node for which a late-bound claim's volume is made.
+    SelectNode(SelectNode),
+    /// The claim's status says that it has grown, as kubelet would.
+    CompleteExpansion {
         target: Target,
         size: Quantity,
     },
@@ -163,11 +182,18 @@ pub enum Action {
     TakeHold(TakeHold),
     /// Step 6, the connector's own claim.
     CreateVolumeAttachment(CreateVolumeAttachment),
+    /// Step 6 where the connector is kubelet.
+    CreateHolderPod(Box<Pod>),
+    DeleteHolderPod {
+        target: Target,
+    },
     /// Step 6, the grant. A seed's data are written to its Secret first.
     GrantDisk {
         target: Target,
         epoch: u64,
         seed: Option<Seed>,
+        /// Where the connector is kubelet.
+        holder_pod_uid: Option<String>,
     },
     ResizeDisk {
         target: Target,
@@ -184,11 +210,19 @@ pub enum Action {
         hold: Option<String>,
         fence: Option<FenceRecord>,
     },
+    /// Steps 11 and 14: the storage refuses the identity, which is verified; only then the proof is written and the finalizer goes.
+    FenceDisk {
+        target: Target,
+        hold: String,
+        order: Box<FenceOrder>,
+    },
     /// Step 10: quorum read says gone, the connector's claim goes, then the hold is emptied.
     FreeVolume {
         hold: String,
         holder: Holder,
+        /// The connector's claim: one of these two.
         volume_attachment: String,
+        holder_pod: Option<String>,
     },
     DeleteVolumeAttachment {
         name: String,
@@ -244,6 +278,8 @@ pub struct TakeHold {
     pub volume_handle: String,
     pub persistent_volume_name: String,
     pub volume_attachment: String,
+    /// `namespace/name`, where kubelet connects it: then there is no VolumeAttachment of ours.
+    pub holder_pod: Option<String>,
     pub holder: Holder,
     /// Of the empty hold that was seen; none: there was no hold.
     pub resource_version: Option<String>,
@@ -257,6 +293,24 @@ pub struct CreateVolumeAttachment {
     pub name: String,
     pub node: String,
     pub persistent_volume_name: String,
+}
+
+/// What the scheduler does for a pod: names the node of the claim's first consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectNode {
+    pub target: Target,
+    pub node: String,
+    pub at: Timestamp,
+}
+
+/// Whom the storage shall refuse.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FenceOrder {
+    pub volume: VolumeSeen,
+    pub id: ExposureId,
+    /// As the agent wrote it before its first write.
+    pub identity: String,
+    pub record: FenceRecord,
 }
 
 /// The files of a NoCloud seed.

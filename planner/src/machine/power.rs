@@ -5,7 +5,7 @@
 
 use super::claim::Host;
 use super::draft::Draft;
-use super::observed::{BmcProblem, Observed, annotation};
+use super::observed::{BmcProblem, Observed, annotation, name};
 use super::plan::{Action, BmcNeed, Disruptive, PowerOrder};
 use super::steps::{Outcome, Step};
 use crate::host::{PowerAction, PowerState};
@@ -28,7 +28,7 @@ pub(super) enum Want {
 }
 
 pub(super) fn want(o: &Observed) -> Want {
-    if o.deleting() {
+    if o.gives_back() {
         return Want::Off;
     }
     match o.run_strategy() {
@@ -47,6 +47,7 @@ pub(super) fn want(o: &Observed) -> Want {
 pub(super) struct Record {
     pub action: Option<PowerAction>,
     pub at: Option<Timestamp>,
+    accepted_at: Option<Timestamp>,
     pub started_boot_id: Option<String>,
     pub attempts: u32,
     /// The state that was last read, and since when it is so.
@@ -54,17 +55,31 @@ pub(super) struct Record {
     since: Option<Timestamp>,
 }
 
+/// Of the machine's Hardware: what was done to one that it left says nothing.
 pub(super) fn record(o: &Observed) -> Record {
-    let status = o.machine.status.as_ref();
+    let hardware = super::claim::current(o).map(|hardware| name(&hardware.metadata));
+    let same = |recorded: &String| hardware.is_none_or(|hardware| hardware == recorded);
+    let status = o.machine.status.as_ref().filter(|status| status.hardware_name.as_ref().is_none_or(same));
     let power: Option<&PowerStatus> = status.and_then(|status| status.power.as_ref());
     Record {
         action: power.and_then(|p| p.last_action.as_deref()).and_then(action),
         at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
+        accepted_at: accepted_at(o, power),
         started_boot_id: power.and_then(|p| p.started_boot_id.clone()),
         attempts: status.map(|status| status.power_on_attempts).unwrap_or_default(),
         state: power.map(|p| p.state.clone()),
         since: power.map(|p| p.observed_at.0),
     }
+}
+
+/// When an action was last accepted, as far as the status or this process knows. Whole microseconds: that is what status
+/// keeps.
+pub(super) fn accepted_at(o: &Observed, power: Option<&PowerStatus>) -> Option<Timestamp> {
+    let told = power.and_then(|power| power.last_action_accepted_at.as_ref()).map(|at| at.0);
+    let sent = power.and_then(|power| power.last_action_at.as_ref()).map(|at| at.0);
+    let seen = o.bmc.accepted_at.and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
+    // What was accepted before was another machine's, or an action before this one.
+    told.max(seen.filter(|seen| sent.is_some_and(|sent| *seen >= sent)))
 }
 
 pub fn action(name: &str) -> Option<PowerAction> {
@@ -108,6 +123,12 @@ impl Record {
         }
     }
 
+    /// Whether the last action, a reset without which nothing is booted, may never have been sent: its record is written
+    /// before, and power says nothing about it.
+    fn reset_may_be_lost(&self) -> bool {
+        self.action == Some(PowerAction::WarmReset) && self.accepted_at < self.at
+    }
+
     fn asked_on(&self) -> bool {
         matches!(self.action, Some(PowerAction::On | PowerAction::WarmReset))
     }
@@ -120,6 +141,7 @@ pub(super) fn unread(o: &Observed, hardware: String) -> Reason {
         Some(BmcProblem::Unauthorized(message)) => Blocked::BmcUnauthorized { hardware, message }.into(),
         Some(BmcProblem::Unreachable(message)) => Failed::BmcUnreachable { hardware, message }.into(),
         Some(BmcProblem::Failed(message)) => Failed::BmcFailed { hardware, message }.into(),
+        Some(BmcProblem::WrongServer(reason)) => reason.into(),
         None => Waiting::BmcReading { hardware }.into(),
     }
 }
@@ -149,6 +171,9 @@ pub(super) fn reading(o: &Observed) -> Reading {
 /// Why nothing may be granted yet. A disk must not appear in a system that somebody else started: a host on standby power
 /// is off, or was started by us. (A DPU that shares its host's power lives only while the host is on.)
 pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> Option<Reason> {
+    if let Some(reason) = super::verify::wrong_server(o) {
+        return Some(reason);
+    }
     let granted = o.disk_attachments.iter().any(|a| a.spec.grant.is_some())
         || o.nic_attachments.iter().any(|a| a.spec.grant.is_some());
     if host.shares_power() || granted || record(o).started_boot_id.is_some() {
@@ -172,10 +197,12 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> 
     }
 }
 
-/// Every disk, the seed and every interface of the spec has its grant.
-pub(super) fn all_granted(o: &Observed) -> bool {
+/// Every disk, the seed and every interface of the spec has its grant, or gets it as soon as the DPU runs that starts with
+/// its host: what its kubelet connects cannot be granted before.
+pub(super) fn all_granted(o: &Observed, host: Host<'_>) -> bool {
     let spec = &o.machine.spec;
-    let disk = |name: &str| super::attach::current(o, name).is_some_and(|a| a.spec.grant.is_some());
+    let starts = |a: &api::DiskAttachment| host.shares_power() && super::holder_pod::is_made(o, a);
+    let disk = |name: &str| super::attach::current(o, name).is_some_and(|a| a.spec.grant.is_some() || starts(a));
     spec.disks.iter().all(|d| disk(&d.name))
         && disk(super::seed::DISK)
         && spec.interfaces.iter().all(|i| super::nics::current(o, &i.name).is_some_and(|a| a.spec.grant.is_some()))
@@ -240,7 +267,14 @@ fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &
         return Outcome::Not(Waiting::PoweringOff { hardware }.into());
     }
     let started_here = host.boot_id().is_some() && record.started_boot_id.as_deref() == host.boot_id();
-    let must_reset = host.shares_power() && !started_here;
+    let lost = host.shares_power() && record.reset_may_be_lost() && super::status::answered(o, now).is_none();
+    if let (true, true, Some(at)) = (started_here, lost, record.at)
+        && now < at + SETTLE
+    {
+        draft.wake(at + SETTLE);
+        return Outcome::Not(Waiting::Resetting { hardware }.into());
+    }
+    let must_reset = host.shares_power() && (!started_here || lost);
     let restart = restart_request(o);
     if !must_reset && restart.is_none() {
         if record.started_boot_id.is_some() && host.boot_id().is_some() && !started_here {
@@ -317,7 +351,7 @@ pub(super) fn off(o: &Observed, hardware: &str, now: Timestamp, draft: &mut Draf
     let hardware = hardware.to_owned();
     match reading(o) {
         Reading::Fresh(PowerState::Off) => None,
-        Reading::Old(PowerState::Off) if !o.deleting() => None,
+        Reading::Old(PowerState::Off) if !o.gives_back() => None,
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) => Some(stop(o, hardware, now, draft)),
         Reading::Fresh(PowerState::PoweringOff) => {
             draft.need_bmc(BmcNeed::Awaiting);

@@ -5,11 +5,13 @@ use super::claim;
 use super::draft::Draft;
 use super::observed::{Observed, has_finalizer, in_use_by, label, name};
 use super::plan::Action;
-use super::volumes::{claim_name, target};
+use super::volumes::{claim_name, is_users_own, target};
 use super::{attach, boot, holds, nics, power, seed};
-use crate::reason::{Blocked, Reason};
+use crate::host::PowerState;
+use crate::reason::{Blocked, Reason, Waiting};
 use api::labels;
 use api::machine::DeletionPolicy;
+use api::tinkerbell::Hardware;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
@@ -20,12 +22,18 @@ pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<
     for attachment in &o.disk_attachments {
         let disk = spec.disks.iter().find(|disk| disk.name == attachment.spec.disk_name);
         let same_volume = disk.is_some_and(|disk| {
-            let claim = o.claims.get(&claim_name(o, disk)).and_then(|seen| seen.claim.metadata.uid.as_deref());
+            let claim = o.claims.get(&claim_name(&o.machine, disk)).and_then(|seen| seen.claim.metadata.uid.as_deref());
             let attached = attachment.spec.volume.as_ref().map(|volume| volume.claim.uid.as_str());
             // A claim that cannot be seen is no reason to take a disk away.
             claim.is_none() || claim == attached
         });
         let wanted = attachment.spec.disk_name == seed::DISK || same_volume;
+        if disk.is_some() && !wanted && !is_off(o) {
+            // A restore exchanged it: never under a host that may be on.
+            let hardware = claim::current(o).map(|hw| name(&hw.metadata).to_owned()).unwrap_or_default();
+            pending.get_or_insert(Waiting::PoweringOff { hardware }.into());
+            continue;
+        }
         if !wanted || attachment.metadata.deletion_timestamp.is_some() {
             pending.get_or_insert(attach::detach(o, attachment, now, draft));
         }
@@ -36,9 +44,47 @@ pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<
             pending.get_or_insert(nics::detach(o, attachment, draft));
         }
     }
-    let claims: BTreeSet<String> = spec.disks.iter().map(|disk| claim_name(o, disk)).collect();
+    let swept = sweep(o, draft);
+    pending.or(swept)
+}
+
+/// Gives back what no attachment needs any more, but keeps the spec's claims and VNics for this machine.
+fn sweep(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+    let spec = &o.machine.spec;
+    let claims: BTreeSet<String> = spec.disks.iter().map(|disk| claim_name(&o.machine, disk)).collect();
     let vnics: BTreeSet<String> = spec.interfaces.iter().map(|interface| nics::vnic_name(o, interface)).collect();
-    pending.or(holds::sweep(o, &claims, draft)).or(nics::sweep(o, &vnics, draft))
+    let swept = holds::sweep(o, &claims, draft);
+    swept.or(nics::sweep(o, &vnics, draft))
+}
+
+/// The machine moves to `target`: everything is given back here, then the Hardware. `None`: it is.
+pub(super) fn leave(
+    o: &Observed,
+    hardware: &Hardware,
+    target: &Hardware,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
+    if attached && let Some(reason) = host_off(o, Some(hardware), now, draft) {
+        return Some(reason);
+    }
+    let pending = detach_all(o, now, draft);
+    // What is gone already is given back meanwhile.
+    let swept = sweep(o, draft);
+    if pending.is_some() || swept.is_some() {
+        return pending.or(swept);
+    }
+    if let Some(reason) = boot::restore(o, hardware, now, draft) {
+        return Some(reason);
+    }
+    let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
+    draft.act(Action::MoveOn { from, to });
+    None
+}
+
+fn is_off(o: &Observed) -> bool {
+    matches!(power::reading(o), power::Reading::Fresh(PowerState::Off) | power::Reading::Old(PowerState::Off))
 }
 
 /// The machine is being deleted. `None`: everything is given back.
@@ -72,12 +118,7 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
 }
 
 /// Step 8: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
-fn host_off(
-    o: &Observed,
-    hardware: Option<&api::tinkerbell::Hardware>,
-    now: Timestamp,
-    draft: &mut Draft,
-) -> Option<Reason> {
+fn host_off(o: &Observed, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let granted = o.disk_attachments.iter().any(|a| a.spec.grant.is_some())
         || o.nic_attachments.iter().any(|a| a.spec.grant.is_some());
     if !granted {
@@ -93,7 +134,7 @@ fn host_off(
     if released { None } else { reason }
 }
 
-fn take_back(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+fn detach_all(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let mut pending = None;
     for attachment in &o.disk_attachments {
         pending.get_or_insert(attach::detach(o, attachment, now, draft));
@@ -101,6 +142,11 @@ fn take_back(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> 
     for attachment in &o.nic_attachments {
         pending.get_or_insert(nics::detach(o, attachment, draft));
     }
+    pending
+}
+
+fn take_back(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let pending = detach_all(o, now, draft);
     if pending.is_some() {
         return pending;
     }
@@ -112,15 +158,15 @@ fn take_back(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> 
 fn claims(o: &Observed, draft: &mut Draft) -> Option<Reason> {
     let mut pending = None;
     for disk in o.machine.spec.disks.iter().filter(|disk| disk.deletion_policy == DeletionPolicy::Delete) {
-        let Some(seen) = o.claims.get(&claim_name(o, disk)) else { continue };
+        let Some(seen) = o.claims.get(&claim_name(&o.machine, disk)) else { continue };
         let meta = &seen.claim.metadata;
-        let ours = disk.source.persistent_volume_claim.is_none()
+        let ours = !is_users_own(&o.machine, disk)
             && label(meta, labels::MACHINE_UID) == Some(o.uid())
             && !in_use_by(meta, o.uid());
         if ours && meta.deletion_timestamp.is_none() {
             draft.act(Action::DeleteClaim { target: target(meta) });
             let what = format!("PersistentVolumeClaim '{}'", name(meta));
-            pending.get_or_insert(crate::reason::Waiting::Creating { what: format!("the deletion of {what}") }.into());
+            pending.get_or_insert(Waiting::Creating { what: format!("the deletion of {what}") }.into());
         }
     }
     pending

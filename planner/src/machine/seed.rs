@@ -36,7 +36,7 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, may_grant: Option<&Reason>, dra
         Ok(data) => {
             let secret_name = attachment.spec.seed_secret_name.clone().unwrap_or_default();
             let seed = Some(Seed { secret_name, data });
-            draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch: 1, seed });
+            draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch: 1, seed, holder_pod_uid: None });
             Some(Waiting::Creating { what: "the cloud-init disk".to_owned() }.into())
         }
         Err(reason) => Some(reason),
@@ -59,6 +59,7 @@ fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
         read_only: true,
         size: None,
         grant: None,
+        holder_pod_uid: None,
         release: false,
     }
 }

@@ -11,33 +11,50 @@ use crate::host::{PowerAction, PowerState};
 use crate::reason::{Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
 use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState, PowerStatus};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 
+/// An agent sees the start of its host earlier than this.
+const UNDISTURBED: SignedDuration = SignedDuration::from_secs(20);
+
 /// The guest's answer, as the DPU reports it, since the host was last started.
-pub(super) fn guest(o: &Observed, draft: &Draft) -> Outcome {
+pub(super) fn guest(o: &Observed, now: Timestamp, draft: &mut Draft) -> Outcome {
     if !draft.steps.done(Step::PoweredOn) {
         return match draft.steps.get(Step::PoweredOn) {
             Outcome::Off => Outcome::Off,
             _ => Outcome::Later,
         };
     }
-    match answered(o) {
+    match answered(o, now) {
         Some(_) => Outcome::Done,
-        None => match o.machine.spec.interfaces.first() {
-            Some(first) => Outcome::Not(Waiting::GuestSilent { interface: first.name.clone() }.into()),
-            None => Outcome::Later,
-        },
+        None => {
+            if let Some(at) = power::record(o).at.map(|at| at + UNDISTURBED).filter(|at| *at > now) {
+                draft.wake(at);
+            }
+            silent(o)
+        }
     }
 }
 
-/// Interface and address that answered since the last start.
-fn answered(o: &Observed) -> Option<(String, String)> {
-    let started = power::record(o).at;
+fn silent(o: &Observed) -> Outcome {
+    match o.machine.spec.interfaces.first() {
+        Some(first) => Outcome::Not(Waiting::GuestSilent { interface: first.name.clone() }.into()),
+        None => Outcome::Later,
+    }
+}
+
+/// Interface and address that answered since the last start. A host that was switched on and has answered all the time
+/// was on: its agent would have seen it start.
+pub(super) fn answered(o: &Observed, now: Timestamp) -> Option<(String, String)> {
+    let record = power::record(o);
+    let started = record.at;
+    let undisturbed =
+        record.action == Some(PowerAction::On) && started.is_none_or(|started| now >= started + UNDISTURBED);
     o.nic_attachments.iter().find_map(|attachment| {
         let guest = attachment.status.as_ref()?.guest.as_ref()?;
         let at = guest.answered_at.as_ref()?.0;
-        started.is_none_or(|started| at > started).then(|| {
+        let heard = o.dpus.iter().any(|dpu| dpu.name() == attachment.spec.dpu_name && !dpu.silent);
+        ((undisturbed && heard) || started.is_none_or(|started| at > started)).then(|| {
             let address = guest.answered_address.clone().or_else(|| attachment.spec.addresses.first().cloned());
             (attachment.spec.interface_name.clone(), address.unwrap_or_default())
         })
@@ -51,7 +68,11 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
     let ready = ready(o, &draft);
     status.state = Some(state(o, &draft));
     conditions_of(o, &draft, &ready, &mut status.conditions, now);
-    let hardware = claim::held(o).first().map(|hardware| name(&hardware.metadata).to_owned());
+    let hardware = claim::current(o).map(|hardware| name(&hardware.metadata).to_owned());
+    if before.hardware_name.is_some() && before.hardware_name != hardware {
+        // Of another server.
+        (status.power, status.power_on_attempts) = (None, 0);
+    }
     status.boot_strategy = hardware.is_some().then_some(BootStrategy::CloudDisk);
     status.hardware_name = hardware;
     status.addresses = addresses(o);
@@ -59,7 +80,7 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
     status.interfaces = draft.interfaces.clone();
     power_of(o, &draft, &mut status, now);
     status.timeline = timeline::advance(o, &draft, &before.timeline, now);
-    let tell = tell(o, &before, &status, &ready);
+    let tell = tell(o, &before, &status, &ready, now);
     let mut wake_at = draft.wake_at;
     if let Some(earlier) = wake_at {
         wake_at = Some(earlier.max(now));
@@ -77,7 +98,7 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
 
 /// Ready = what the spec asks for is so.
 fn ready(o: &Observed, draft: &Draft) -> Outcome {
-    if o.deleting() {
+    if o.gives_back() {
         return draft.releasing.clone().map_or(Outcome::Off, Outcome::Not);
     }
     let steps = &draft.steps;
@@ -110,6 +131,9 @@ fn state(o: &Observed, draft: &Draft) -> MachineState {
     if o.deleting() {
         let off = matches!(steps.get(Step::PoweredOn), Outcome::Off);
         return if off { MachineState::Releasing } else { MachineState::Terminating };
+    }
+    if claim::target(o).is_some() {
+        return MachineState::Migrating;
     }
     let power = steps.get(Step::PoweredOn);
     let off_meant = power::want(o) == Want::Off || matches!(power, Outcome::Off);
@@ -155,6 +179,7 @@ fn is_passing(reason: &Reason) -> bool {
             | Waiting::NoFreeHardware { .. }
             | Waiting::HardwareBeingDeleted { .. }
             | Waiting::DpuNotReady { .. }
+            | Waiting::DpuNotVerified { .. }
             | Waiting::DpuSilent { .. }
             | Waiting::ImageNotReady { .. }
             | Waiting::SnapshotNotReady { .. }
@@ -251,6 +276,7 @@ fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, no
         observed_at: since(&state),
         last_action: before.as_ref().and_then(|old| old.last_action.clone()),
         last_action_at: before.as_ref().and_then(|old| old.last_action_at.clone()),
+        last_action_accepted_at: power::accepted_at(o, before.as_ref()).map(MicroTime),
         started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
         state,
     };
@@ -284,15 +310,20 @@ fn recorded(order: &PowerOrder, power: &mut PowerStatus, status: &mut BareMetalM
 
 /// A host that runs with everything presented although no start of ours is recorded: the record was lost. It is left alone.
 fn adopted(o: &Observed, steps: &Steps) -> Option<String> {
-    let hardware = *claim::held(o).first()?;
-    let host = claim::host(o, hardware).ok()?;
+    let host = claim::host(o, claim::current(o)?).ok()?;
     let on = power::reading(o) == Reading::Fresh(PowerState::On);
     let presented = steps.done(Step::PoweredOn) && steps.done(Step::DisksAttached) && steps.done(Step::NicsAttached);
     (on && presented && !host.shares_power()).then(|| host.boot_id().map(str::to_owned)).flatten()
 }
 
 /// What has become so since the last status.
-fn tell(o: &Observed, before: &BareMetalMachineStatus, after: &BareMetalMachineStatus, ready: &Outcome) -> Vec<Told> {
+fn tell(
+    o: &Observed,
+    before: &BareMetalMachineStatus,
+    after: &BareMetalMachineStatus,
+    ready: &Outcome,
+    now: Timestamp,
+) -> Vec<Told> {
     let mut all = Vec::new();
     let became =
         |type_: &str| conditions::is_true(&after.conditions, type_) && !conditions::is_true(&before.conditions, type_);
@@ -318,13 +349,16 @@ fn tell(o: &Observed, before: &BareMetalMachineStatus, after: &BareMetalMachineS
         }
     }
     if became(conditions::GUEST_REACHABLE)
-        && let Some((interface, address)) = answered(o)
+        && let Some((interface, address)) = answered(o, now)
     {
         all.push(Told::Reachable { interface, address });
     }
     let old_reason = conditions::get(&before.conditions, conditions::READY).map(|c| c.reason.as_str());
     if let Some(reason) = ready.reason().filter(|reason| old_reason != Some(reason.name())) {
         match reason.kind() {
+            _ if matches!(reason, Reason::Waiting(Waiting::GuestPoweredOff { .. })) => {
+                all.push(Told::GuestPoweredOff { message: reason.message() });
+            }
             ReasonKind::Failed => all.push(Told::Failed { reason: reason.name(), message: reason.message() }),
             ReasonKind::Blocked => all.push(Told::Waiting { reason: reason.name(), message: reason.message() }),
             ReasonKind::Waiting if !is_passing(reason) => {

@@ -1,18 +1,24 @@
 //! The claim behind each disk: made from its source, bound, large enough.
 
+use super::claim::Host;
 use super::draft::Draft;
-use super::observed::{ClaimSeen, ImageSeen, Observed, VolumeSeen, label, name, uid};
+use super::observed::{ClaimSeen, ImageSeen, Observed, VolumeSeen, annotation, label, name, uid};
 use super::plan::{Action, ImportSnapshot, Target};
+use crate::late;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::machine::{Disk, ImageKind, ImageReference};
 use api::quantity::{bytes, quantity};
-use api::{labels, names};
+use api::{BareMetalMachine, labels, names};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedObjectReference, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
+
+/// How often the events of a pending claim or holder pod are looked at.
+pub(super) const PENDING: SignedDuration = SignedDuration::from_secs(5);
 
 /// A bound claim and its volume.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +42,7 @@ impl<'a> Bound<'a> {
     }
 }
 
-pub(super) fn target(meta: &ObjectMeta) -> Target {
+pub fn target(meta: &ObjectMeta) -> Target {
     Target {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: name(meta).to_owned(),
@@ -44,28 +50,56 @@ pub(super) fn target(meta: &ObjectMeta) -> Target {
     }
 }
 
-pub(super) fn claim_name(o: &Observed, disk: &Disk) -> String {
-    match &disk.source.persistent_volume_claim {
-        Some(claim) => claim.claim_name.clone(),
-        None => names::claim(o.name(), &disk.name),
+/// The claim behind a disk: since the last restore, of the user's own, or the one that was made for it.
+pub fn claim_name(machine: &BareMetalMachine, disk: &Disk) -> String {
+    match (restored(machine, disk), &disk.source.persistent_volume_claim) {
+        (Some(claim), _) => claim.to_owned(),
+        (None, Some(claim)) => claim.claim_name.clone(),
+        (None, None) => names::claim(name(&machine.metadata), &disk.name),
     }
+}
+
+/// The claim that a restore put in the place of the first one.
+fn restored<'a>(machine: &'a BareMetalMachine, disk: &Disk) -> Option<&'a str> {
+    annotation(&machine.metadata, &format!("{}{}", labels::CLAIM, disk.name))
+}
+
+/// The claim behind a disk is one that its user made.
+pub fn is_users_own(machine: &BareMetalMachine, disk: &Disk) -> bool {
+    disk.source.persistent_volume_claim.is_some() && restored(machine, disk).is_none()
 }
 
 /// Labels of everything that is made for a machine.
 pub(super) fn own_labels(o: &Observed) -> BTreeMap<String, String> {
+    labels_of(&o.machine)
+}
+
+fn labels_of(machine: &BareMetalMachine) -> BTreeMap<String, String> {
     BTreeMap::from([
         (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_VALUE.to_owned()),
-        (labels::MACHINE.to_owned(), o.name().to_owned()),
-        (labels::MACHINE_UID.to_owned(), o.uid().to_owned()),
+        (labels::MACHINE.to_owned(), name(&machine.metadata).to_owned()),
+        (labels::MACHINE_UID.to_owned(), uid(&machine.metadata).to_owned()),
     ])
+}
+
+/// A claim for a machine, with the content of a snapshot.
+pub fn snapshot_claim(
+    machine: &BareMetalMachine,
+    claim_name: &str,
+    size: u64,
+    storage_class_name: Option<String>,
+    snapshot: &str,
+) -> PersistentVolumeClaim {
+    claim(machine, claim_name, size, storage_class_name, Some(snapshot.to_owned()))
 }
 
 /// The disk's bound claim, or what it waits for. `growing`: expanded if the spec asks for more.
 pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Result<Bound<'a>, Reason> {
-    let claim_name = claim_name(o, disk);
-    let users_own = disk.source.persistent_volume_claim.is_some();
+    let claim_name = claim_name(&o.machine, disk);
+    let users_own = is_users_own(&o.machine, disk);
     let Some(seen) = o.claims.get(&claim_name) else {
-        if users_own {
+        // What a restore put there is not made anew from the first source.
+        if users_own || restored(&o.machine, disk).is_some() {
             return Err(Blocked::ClaimMissing { claim: claim_name }.into());
         }
         return Err(create(o, disk, &claim_name, draft));
@@ -74,22 +108,7 @@ pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Resul
     if !users_own && label(&claim.metadata, labels::MACHINE_UID) != Some(o.uid()) {
         return Err(Blocked::ClaimNotOurs { claim: claim_name }.into());
     }
-    if claim.metadata.deletion_timestamp.is_some() {
-        return Err(Waiting::ClaimBeingDeleted { claim: claim_name }.into());
-    }
-    let spec = claim.spec.as_ref();
-    if spec.and_then(|spec| spec.volume_mode.as_deref()) != Some("Block") {
-        return Err(Blocked::ClaimNotBlock { claim: claim_name }.into());
-    }
-    match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
-        Some("Bound") => {}
-        Some("Lost") => return Err(Blocked::ClaimLost { claim: claim_name }.into()),
-        _ => {
-            let class = spec.and_then(|spec| spec.storage_class_name.clone()).unwrap_or_else(|| "(default)".to_owned());
-            let message = seen.event.clone().unwrap_or_else(|| "its provisioner has not answered yet".to_owned());
-            return Err(Waiting::ClaimPending { claim: claim_name, class, message }.into());
-        }
-    }
+    bound(claim, seen.event.as_deref())?;
     if seen.not_csi {
         return Err(Blocked::VolumeNotCsi { claim: claim_name }.into());
     }
@@ -98,6 +117,50 @@ pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Resul
         grow(disk, claim, draft);
     }
     Ok(Bound { claim: seen, volume })
+}
+
+/// A claim that has its volume, and stays. `event`: what was last said about it.
+pub fn bound(claim: &PersistentVolumeClaim, event: Option<&str>) -> Result<(), Reason> {
+    let claim_name = name(&claim.metadata).to_owned();
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err(Waiting::ClaimBeingDeleted { claim: claim_name }.into());
+    }
+    let spec = claim.spec.as_ref();
+    if spec.and_then(|spec| spec.volume_mode.as_deref()) != Some("Block") {
+        return Err(Blocked::ClaimNotBlock { claim: claim_name }.into());
+    }
+    match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
+        Some("Bound") => Ok(()),
+        Some("Lost") => Err(Blocked::ClaimLost { claim: claim_name }.into()),
+        _ => {
+            let class = spec.and_then(|spec| spec.storage_class_name.clone()).unwrap_or_else(|| "(default)".to_owned());
+            let message = event.unwrap_or("its provisioner has not answered yet").to_owned();
+            Err(Waiting::ClaimPending { claim: claim_name, class, message }.into())
+        }
+    }
+}
+
+/// What a claim that is not bound waits for; a claim of a late class is told the DPU's node.
+pub(super) fn pending(
+    o: &Observed,
+    host: Host<'_>,
+    disk: &Disk,
+    reason: Reason,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Reason {
+    if !matches!(reason, Reason::Waiting(Waiting::ClaimPending { .. })) {
+        return reason;
+    }
+    // What its provisioner says is no event of ours.
+    draft.wake(now + PENDING);
+    let made_by_us = !is_users_own(&o.machine, disk);
+    let seen = o.claims.get(&claim_name(&o.machine, disk));
+    let Some(late) = seen.and_then(|seen| late::pending(seen, host.dpu.name(), made_by_us, now)) else { return reason };
+    if let Some(select) = late.select {
+        draft.act(Action::SelectNode(select));
+    }
+    late.reason
 }
 
 /// Asks for the spec's size where it is more than the claim asks for.
@@ -110,21 +173,7 @@ fn grow(disk: &Disk, claim: &PersistentVolumeClaim, draft: &mut Draft) {
     }
 }
 
-/// What a bound claim still lacks of the size that was asked for.
-pub(super) fn expanding(disk: &Disk, bound: Bound<'_>) -> Option<Reason> {
-    let asked = disk.size.as_ref().and_then(bytes)?;
-    let there = bound.capacity()?;
-    if asked <= there {
-        return None;
-    }
-    let status = bound.claim.claim.status.as_ref();
-    let message = status
-        .and_then(|status| status.conditions.as_ref()?.iter().find_map(|c| c.message.clone().filter(|m| !m.is_empty())))
-        .unwrap_or_else(|| format!("{} of {}", quantity(there).0, quantity(asked).0));
-    Some(Waiting::ClaimExpanding { claim: bound.claim_name().to_owned(), message }.into())
-}
-
-fn requested(claim: &PersistentVolumeClaim) -> Option<u64> {
+pub(super) fn requested(claim: &PersistentVolumeClaim) -> Option<u64> {
     bytes(claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")?)
 }
 
@@ -160,12 +209,12 @@ fn create(o: &Observed, disk: &Disk, claim_name: &str, draft: &mut Draft) -> Rea
         return Waiting::SnapshotNotReady { snapshot }.into();
     };
     let class = disk.storage_class_name.clone().or(source.storage_class);
-    draft.act(Action::CreateClaim(Box::new(claim(o, claim_name, size, class, source.snapshot))));
+    draft.act(Action::CreateClaim(Box::new(claim(&o.machine, claim_name, size, class, source.snapshot))));
     Waiting::Creating { what: format!("PersistentVolumeClaim '{claim_name}'") }.into()
 }
 
 fn claim(
-    o: &Observed,
+    machine: &BareMetalMachine,
     claim_name: &str,
     size: u64,
     storage_class_name: Option<String>,
@@ -180,8 +229,8 @@ fn claim(
     PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: Some(claim_name.to_owned()),
-            namespace: Some(o.namespace().to_owned()),
-            labels: Some(own_labels(o)),
+            namespace: machine.metadata.namespace.clone(),
+            labels: Some(labels_of(machine)),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 pub mod bmc;
 pub mod emulation;
+pub mod fence;
 pub mod memory;
 pub mod switch;
 pub mod volume;

@@ -82,14 +82,14 @@ impl Cgroups {
 
     /// Kills all members, and what they start meanwhile, until there are none.
     pub async fn kill(&self, group: &str) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
             let members = self.members(group);
             if members.is_empty() {
                 return Ok(());
             }
             if tokio::time::Instant::now() > deadline {
-                bail!("control group {group}: processes {members:?} did not end within 15 s of SIGKILL");
+                bail!("control group {group}: processes {members:?} did not end within 60 s of SIGKILL");
             }
             for pid in members {
                 // One that has just ended is what we want.
@@ -101,7 +101,7 @@ impl Cgroups {
 
     /// Removes the group and all groups below it, in every tree. The members must have ended.
     pub async fn remove(&self, group: &str) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         while let Some(rest) = self.remove_once(group) {
             if tokio::time::Instant::now() > deadline {
                 bail!("cannot remove the control group {}", rest.display());

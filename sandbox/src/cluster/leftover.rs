@@ -52,7 +52,7 @@ fn runs(process: &Recorded) -> bool {
 }
 
 async fn end_recorded(layout: &Layout) -> Result<()> {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let left: Vec<Recorded> = recorded(layout).into_iter().filter(runs).collect();
         if left.is_empty() {
@@ -60,7 +60,7 @@ async fn end_recorded(layout: &Layout) -> Result<()> {
         }
         if tokio::time::Instant::now() > deadline {
             let pids: Vec<i32> = left.iter().map(|process| process.pid).collect();
-            bail!("processes {pids:?} of sandbox {} did not end within 15 s of SIGKILL", layout.name);
+            bail!("processes {pids:?} of sandbox {} did not end within 60 s of SIGKILL", layout.name);
         }
         for process in left {
             // One that has just ended is what we want.

@@ -155,12 +155,13 @@ impl Site {
         let path = self.layout.enter(node);
         let mut words = vec!["exec nsenter".to_owned(), format!("--net={}", self.layout.netns_file(node).display())];
         words.extend(holder.map(|pid| format!("--mount=/proc/{pid}/ns/mnt --uts=/proc/{pid}/ns/uts")));
-        let folders = format!("{}:{}", self.programs.kubernetes.display(), self.programs.containerd.display());
+        // Whoever runs it need not have found, or unpacked, what this sandbox did.
         let environment = self.programs.environment();
+        let programs = environment.get("PATH").map(String::as_str).unwrap_or_default();
         let libraries = environment.get("LD_LIBRARY_PATH").map(|path| format!("export LD_LIBRARY_PATH={path}\n"));
         let text = format!(
             "#!/bin/sh\n# Runs a command inside {node} of sandbox {}. Written anew at each start of the node.\n\
-             export PATH={folders}:$PATH\n{}{} -- \"$@\"\n",
+             export PATH=\"{programs}:$PATH\"\n{}{} -- \"$@\"\n",
             self.layout.name,
             libraries.unwrap_or_default(),
             words.join(" "),

@@ -37,7 +37,7 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
     site.table.start(server)?;
     let socket = dir.join("run/openvswitch/db.sock");
     let listens = || async { socket.exists() };
-    site.table.until(&server_name, "it listens", Duration::from_secs(10), listens).await?;
+    site.table.until(&server_name, "it listens", Duration::from_secs(60), listens).await?;
     let identity = format!("external-ids:system-id={}", node.name);
     vsctl(site, node, &["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &identity]).await?;
     site.table.start(process(node, "ovs-vswitchd", &["unix:/run/openvswitch/db.sock"]))?;

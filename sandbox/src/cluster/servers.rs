@@ -8,19 +8,30 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::cluster::Site;
-use crate::layout::{CONTROL_PLANE, bmc_address};
+use crate::layout::{CONTROL_PLANE, Layout, bmc_address};
 use crate::server::config::{Accelerator, BmcConfig, Config, DpuControl, Firmware};
+use crate::server::vfio_user;
 use crate::supervisor::process::ProcessSpec;
 use crate::{args, guest, outside};
 
 /// Who logs in to a virtual server's BMC. It is reachable inside the sandbox only.
 pub const BMC_USER: &str = "admin";
+/// In a server's state folder.
+const CONFIG: &str = "config.json";
+pub const LOCAL_DISK: &str = "local-disk.raw";
+
+/// Folder below a server's in which its DPU's target offers the NVMe controller: `/run/metalplane-host/vfio-user` there.
+pub const VFIO_USER: &str = "vfio-user";
 
 /// Writes the description of every server, and what a server of its kind has besides.
 pub async fn write_configs(site: &Site, args: &args::Run) -> Result<()> {
     if let Some((unknown, _)) = args.personality.iter().find(|(server, _)| !site.servers.contains(server)) {
         bail!("--personality names {unknown}, which is not among the servers {}", site.servers.join(", "));
     }
+    let qemu = match args.vfio_user {
+        true => vfio_user::qemu(&args::cache_folder()).await?,
+        false => "qemu-system-x86_64".into(),
+    };
     for server in &site.servers {
         let dir = site.layout.server_dir(server);
         fs::create_dir_all(&dir)?;
@@ -28,18 +39,40 @@ pub async fn write_configs(site: &Site, args: &args::Run) -> Result<()> {
         let password_file = dir.join("bmc-password");
         fs::write(&password_file, password.trim())?;
         fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600))?;
-        let config = config(site, server, args)?;
-        let path = dir.join("config.json");
-        fs::write(&path, serde_json::to_vec_pretty(&config)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        if let Some(disk) = &config.local_disk {
-            make_local_disk(disk).await?;
-        }
+        let config = config(site, server, args, &qemu)?;
+        // What whoever builds a DPU into a server writes down for its agent.
+        fs::write(dir.join("serial-number"), &config.serial_number)?;
+        write_config(&config).await?;
     }
     Ok(())
 }
 
-fn config(site: &Site, server: &str, args: &args::Run) -> Result<Config> {
+async fn write_config(config: &Config) -> Result<()> {
+    let path = config.state(CONFIG);
+    fs::write(&path, serde_json::to_vec_pretty(config)?).with_context(|| format!("cannot write {}", path.display()))?;
+    match &config.local_disk {
+        Some(disk) => make_local_disk(disk).await,
+        None => Ok(()),
+    }
+}
+
+/// Makes another kind of server of one that does not run: its firmware and its BMC are as they left the factory.
+pub async fn change_kind(layout: &Layout, server: &str, kind: &str) -> Result<()> {
+    let mut config = Config::read(&layout.server_dir(server).join(CONFIG))?;
+    config.personality = kind.to_owned();
+    config.local_disk = config.personality()?.has_local_disk.then(|| config.state(LOCAL_DISK));
+    for kept in ["boot-settings.json", "firmware-variables.fd", "ready"] {
+        match fs::remove_file(config.state(kept)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", config.state(kept).display()));
+            }
+            _ => {}
+        }
+    }
+    write_config(&config).await
+}
+
+fn config(site: &Site, server: &str, args: &args::Run, qemu: &Path) -> Result<Config> {
     let dir = site.layout.server_dir(server);
     let dpu = site.nodes.iter().find(|node| node.server().as_deref() == Some(server));
     let mut config = Config {
@@ -56,17 +89,18 @@ fn config(site: &Site, server: &str, args: &args::Run) -> Result<Config> {
         dpu: dpu.map(|dpu| DpuControl { supervisor_socket: site.layout.control_socket(), name: dpu.name.clone() }),
         state_folder: dir.clone(),
         firmware: Firmware::default(),
-        qemu: "qemu-system-x86_64".into(),
+        qemu: qemu.to_owned(),
         memory_mib: args.server_memory_mib,
         vcpus: args.server_vcpus,
         accelerator: Accelerator::Auto,
+        vfio_user: args.vfio_user.then(|| dir.join(VFIO_USER)),
         local_disk: None,
     };
     if let Some((_, kind)) = args.personality.iter().find(|(name, _)| name == server) {
         config.personality = kind.clone();
     }
     if config.personality()?.has_local_disk {
-        config.local_disk = Some(dir.join("local-disk.raw"));
+        config.local_disk = Some(dir.join(LOCAL_DISK));
     }
     Ok(config)
 }
@@ -83,18 +117,19 @@ async fn make_local_disk(disk: &Path) -> Result<()> {
 pub async fn start(site: &Site) -> Result<()> {
     let own = site.layout.program().display().to_string();
     for server in &site.servers {
-        let config = site.layout.server_dir(server).join("config.json").display().to_string();
+        let config = site.layout.server_dir(server).join(CONFIG).display().to_string();
         let argv = [own.clone(), "virtual-server".into(), "--config".into(), config];
         site.table.start(ProcessSpec::new(process_name(server), argv).enter(CONTROL_PLANE))?;
     }
     for server in &site.servers {
         let bmc = (bmc_address(server)?, 443).into();
         let answers = || async { site.dialer.connect(bmc).await.is_ok() };
-        site.table.until(&process_name(server), "its BMC answers", Duration::from_secs(20), answers).await?;
+        site.table.until(&process_name(server), "its BMC answers", Duration::from_secs(60), answers).await?;
     }
     Ok(())
 }
 
-fn process_name(server: &str) -> String {
+/// The process of a server in the supervisor's table.
+pub fn process_name(server: &str) -> String {
     format!("{server}/virtual-server")
 }

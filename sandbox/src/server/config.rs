@@ -39,6 +39,10 @@ pub struct Config {
     pub vcpus: u32,
     #[serde(default)]
     pub accelerator: Accelerator,
+    /// Folder where a target on the DPU offers the host's NVMe controller, as vfio-user's socket `cntrl`. Its disks are
+    /// the target's business, and `qemu` has to be 10.1 or newer.
+    #[serde(default)]
+    pub vfio_user: Option<PathBuf>,
     /// A raw disk inside the server that the DPU knows nothing of. The guest may write to it.
     #[serde(default)]
     pub local_disk: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! Faults of the BMC, injected by tests: HTTP on the unix socket `faults.sock`.
 //!
-//! `GET /` shows what is set, `PUT /` replaces it, `DELETE /` clears it. Counters go down as they are used.
-//! `POST /dpu-lost` says that the server's DPU is gone, and is answered when nothing presented is in use any more;
-//! [`tell_dpu_lost`] is its client.
+//! `GET /` shows what is set, `PUT /` replaces it ([`inject`]), `DELETE /` clears it. Counters go down as they are used.
+//! `POST /dpu-lost` says that the server's DPU is gone, and is answered when nothing presented is in use any more
+//! ([`tell_dpu_lost`]).
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,16 +25,20 @@ use super::slots;
 
 /// The socket's name in the server's state folder.
 pub const SOCKET: &str = "faults.sock";
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
 /// What goes wrong.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
+    /// Nobody answers: every connection is cut.
+    pub down: bool,
     /// Every answer comes this much later.
     pub slow_ms: u64,
     /// So many changes (anything but GET, sessions apart) are done and then the connection is cut.
     pub lost_answer: u32,
+    /// So many changes are answered 503 and not done; what is only read is answered.
+    pub refused_change: u32,
     /// So many requests are answered 401, whatever their credentials.
     pub status_401: u32,
     /// So many requests are answered 503.
@@ -99,18 +103,30 @@ async fn dpu_lost(State(machine): State<Arc<Machine>>) -> StatusCode {
 /// lose.
 pub async fn tell_dpu_lost(state_folder: &Path) -> Result<()> {
     let socket = state_folder.join(SOCKET);
-    let Ok(mut stream) = UnixStream::connect(&socket).await else { return Ok(()) };
+    let Ok(stream) = UnixStream::connect(&socket).await else { return Ok(()) };
+    let told = request(stream, "POST", "/dpu-lost", "").await;
+    told.with_context(|| format!("tell {} that the DPU is gone", socket.display()))
+}
+
+/// Sets the faults of the BMC whose server has this state folder; [`Faults::default`] ends them all.
+pub async fn inject(state_folder: &Path, faults: &Faults) -> Result<()> {
+    let socket = state_folder.join(SOCKET);
+    let stream = UnixStream::connect(&socket).await.with_context(|| format!("connect to {}", socket.display()))?;
+    let set = request(stream, "PUT", "/", &serde_json::to_string(faults)?).await;
+    set.with_context(|| format!("set the faults at {}", socket.display()))
+}
+
+async fn request(mut stream: UnixStream, method: &str, path: &str, body: &str) -> Result<()> {
     let exchange = async {
-        stream
-            .write_all(b"POST /dpu-lost HTTP/1.1\r\nHost: server\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-            .await?;
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: server\r\nConnection: close\r\nContent-Length: {length}");
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answer = timeout(ANSWER_WITHIN, exchange).await.context("no answer in time").and_then(|answer| Ok(answer?));
-    let answer = answer.with_context(|| format!("tell {} that the DPU is gone", socket.display()))?;
-    ensure!(answer.starts_with("HTTP/1.1 204"), "{} answered {answer}", socket.display());
+    let answer = timeout(ANSWER_WITHIN, exchange).await.context("no answer in time")??;
+    ensure!(answer.starts_with("HTTP/1.1 2"), "it answered {answer}");
     Ok(())
 }
 

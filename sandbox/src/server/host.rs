@@ -14,6 +14,8 @@ use super::{inside, ports};
 
 /// Id of the local disk's device.
 pub const LOCAL_DISK: &str = "local";
+/// Id of the NVMe controller that a target on the DPU offers.
+pub const CONTROLLER: &str = "controller";
 
 /// A host that is on.
 pub struct Host {
@@ -93,6 +95,14 @@ impl Host {
         self.qmp.execute(command, arguments).await
     }
 
+    /// Connects to the controller that a target offers in that folder, in the boot slot.
+    pub async fn add_controller(&mut self, folder: &Path) -> Answer {
+        let socket = json!({ "type": "unix", "path": folder.join("cntrl") });
+        let device =
+            json!({ "driver": "vfio-user-pci", "id": CONTROLLER, "bus": ports::BOOT, "addr": "0", "socket": socket });
+        self.execute("device_add", device.as_object().cloned().unwrap_or_default()).await
+    }
+
     /// Executes a command that takes no arguments.
     pub async fn order(&mut self, command: &str) -> Answer {
         self.execute(command, Arguments::new()).await
@@ -128,7 +138,13 @@ fn arguments(config: &Config, accelerator: &str) -> Result<Vec<String>> {
         ["-nodefaults", "-no-user-config", "-display", "none", "-S"].map(str::to_owned).into();
     let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     add("-name", escaped(&config.name));
-    add("-machine", "q35".to_owned());
+    if config.vfio_user.is_some() {
+        // The target reads and writes the guest's memory.
+        add("-object", format!("memory-backend-memfd,id=memory,size={}M,share=on", config.memory_mib));
+        add("-machine", "q35,memory-backend=memory".to_owned());
+    } else {
+        add("-machine", "q35".to_owned());
+    }
     add("-accel", if accelerator == "tcg" { "tcg,thread=multi".to_owned() } else { accelerator.to_owned() });
     add("-m", config.memory_mib.to_string());
     add("-smp", config.vcpus.to_string());

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::config::DpuControl;
 
 /// A DPU starts all its programs before the supervisor answers.
-const SUPERVISOR_ANSWERS_WITHIN: Duration = Duration::from_secs(120);
+const SUPERVISOR_ANSWERS_WITHIN: Duration = Duration::from_secs(600);
 
 /// A command that runs inside the DPU, or right here if there is none.
 pub fn command(enter: Option<&Path>, program: impl AsRef<OsStr>) -> Command {

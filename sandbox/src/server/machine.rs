@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OnceCell, broadcast, watch};
 
 use super::boot::{BootOption, Settings, Store};
 use super::config::Config;
-use super::host::{Host, LOCAL_DISK};
+use super::host::{CONTROLLER, Host, LOCAL_DISK};
 use super::personality::Personality;
 use super::qmp::{Answer, Arguments, Refusal, event};
 use super::record::{Record, file_of, text};
@@ -57,6 +57,8 @@ pub struct State {
     pub starts: u64,
     pub after_shutdown: AfterShutdown,
     pub power_cycle: bool,
+    /// The running host found the controller that a target offers.
+    pub has_controller: bool,
     /// The DPU went away under the running host, which did not survive it. The power stays on.
     pub crashed: bool,
 }
@@ -86,6 +88,7 @@ impl Machine {
             starts: 0,
             after_shutdown,
             power_cycle: false,
+            has_controller: false,
             crashed: false,
         };
         Ok(Arc::new(Machine {
@@ -269,7 +272,7 @@ impl Machine {
 
     /// Gives each device that can be booted its index. All lose theirs first: QEMU refuses one that is taken.
     pub async fn apply_boot_order(&self, state: &mut State) {
-        let indexes = self.boot_indexes(&state.record);
+        let indexes = self.boot_indexes(state);
         let Some(host) = &mut state.host else { return };
         let given = indexes.iter().filter(|(_, index)| index.is_some());
         for (device, index) in
@@ -281,7 +284,8 @@ impl Machine {
         }
     }
 
-    fn boot_indexes(&self, record: &Record) -> Vec<(String, Option<u32>)> {
+    fn boot_indexes(&self, state: &State) -> Vec<(String, Option<u32>)> {
+        let record = &state.record;
         let order = self.boot_settings().effective();
         let index = |option: BootOption, port: usize| {
             let place = order.iter().position(|candidate| *candidate == option)?;
@@ -290,6 +294,10 @@ impl Machine {
         let mut indexes = Vec::new();
         if self.personality.has_local_disk {
             indexes.push((LOCAL_DISK.to_owned(), index(BootOption::LocalDisk, 0)));
+        }
+        if state.has_controller {
+            let port = ports::position(ports::BOOT).unwrap_or_default();
+            indexes.push((CONTROLLER.to_owned(), index(BootOption::Slot, port)));
         }
         for (bus, device) in record.placed() {
             let port = ports::position(&bus).unwrap_or_default();

@@ -15,6 +15,7 @@
 //! | [`boot`] | boot order and override, turned into `bootindex` |
 //! | [`bmc`] | Redfish |
 //! | [`faults`], [`actions`] | faults to inject; the log of power actions |
+//! | [`vfio_user`] | a QEMU whose disks come from a target on the DPU |
 //! | [`accelerator`] | KVM, if a probe guest gets through with it |
 //! | [`inside`] | programs run in the DPU's namespaces: QEMU, taps; and the DPU's power |
 //!
@@ -36,6 +37,7 @@ pub mod power;
 pub mod qmp;
 pub mod record;
 pub mod slots;
+pub mod vfio_user;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -15,10 +15,10 @@ use super::qmp::event;
 use super::{accelerator, inside};
 
 /// A DPU's namespaces are there long before it is Ready.
-const DPU_WITHIN: Duration = Duration::from_secs(60);
+const DPU_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const END_WITHIN: Duration = Duration::from_secs(10);
-const RESET_WITHIN: Duration = Duration::from_secs(30);
+const END_WITHIN: Duration = Duration::from_secs(60);
+const RESET_WITHIN: Duration = Duration::from_secs(90);
 /// A guest that shuts down later than this after a graceful restart was asked for does it for a reason of its own.
 const RESTART_WITHIN: Duration = Duration::from_secs(300);
 
@@ -60,6 +60,7 @@ impl Machine {
         let number = host.number;
         state.host = Some(host);
         self.replay(state).await;
+        self.connect_controller(state).await;
         self.apply_boot_order(state).await;
         self.release(state, &mut events).await?;
         self.boot_settings_used(state).await;
@@ -98,6 +99,18 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// A target that is not there is a controller that is not there.
+    async fn connect_controller(&self, state: &mut State) {
+        let (Some(folder), Some(host)) = (&self.config.vfio_user, &mut state.host) else { return };
+        state.has_controller = match host.add_controller(folder).await {
+            Ok(_) => true,
+            Err(refusal) => {
+                tracing::warn!("the host starts without the controller in {}: {refusal}", folder.display());
+                false
+            }
+        };
     }
 
     /// Lets the processors go. The reset before makes cold-plugged devices of those that were just added, and gives

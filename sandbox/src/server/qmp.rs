@@ -13,7 +13,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(30);
+const CONNECT_WITHIN: Duration = Duration::from_secs(90);
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// Arguments of a command.

@@ -22,6 +22,9 @@ use tokio::sync::watch;
 use crate::cluster::cgroup::Cgroups;
 use crate::layout::{CONTROL_PLANE, Layout};
 
+/// A process that is killed ends at once, but its turn must come.
+const KILL_LIMIT: Duration = Duration::from_secs(60);
+
 /// What to run. `name` is `<group>/<name>`; `enter` names the node (or `cp`) whose namespaces it runs in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,9 +189,9 @@ impl Table {
         let State::Running { pid } = *state.borrow() else { return Ok(()) };
         signal(pid, Signal::SIGKILL, true)?;
         let ended = state.wait_for(|state| matches!(state, State::Exited { .. }));
-        tokio::time::timeout(Duration::from_secs(10), ended)
-            .await
-            .with_context(|| format!("{name} (process {pid}) did not end within 10 s of SIGKILL"))??;
+        tokio::time::timeout(KILL_LIMIT, ended).await.with_context(|| {
+            format!("{name} (process {pid}) did not end within {} s of SIGKILL", KILL_LIMIT.as_secs())
+        })??;
         Ok(())
     }
 

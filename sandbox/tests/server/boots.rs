@@ -13,7 +13,7 @@ use sandbox::guest::Kind;
 use serde_json::{Value, json};
 
 const MAC: &str = "52:54:00:aa:00:01";
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(90);
 const SLOT_FIRST: [&str; 2] = ["Boot0001", "Boot0003"];
 
 /// Presents a system in the boot slot, and a seed.
@@ -23,6 +23,12 @@ fn present(server: &Server, kind: Kind) {
     let mut slots = server.slots();
     slots.disk("disk-boot", &server.path("disk.raw"), "boot");
     slots.seed(&server.path("seed.img"));
+}
+
+/// For a server with a disk of its own: what it holds.
+fn old_system(folder: &Path) -> Value {
+    crate::support::disk(Kind::Old, &folder.join("local.raw"));
+    json!({ "localDisk": folder.join("local.raw") })
 }
 
 fn blank(path: &Path, mib: u64) {
@@ -161,10 +167,7 @@ fn the_boot_order_decides_between_local_disk_and_slot() {
         return skip("the_boot_order_decides_between_local_disk_and_slot", &reason);
     }
     let _lock = one_at_a_time();
-    let mut server = Server::start("local-disk", |folder| {
-        crate::support::disk(Kind::Old, &folder.join("local.raw"));
-        json!({ "localDisk": folder.join("local.raw") })
-    });
+    let mut server = Server::start("local-disk", old_system);
     present(&server, Kind::Tiny);
     assert_eq!(server.redfish.get(SYSTEM)["Boot"]["BootOrder"][0], "Boot0002");
     assert_eq!(server.redfish.reset("On"), 204);
@@ -190,7 +193,7 @@ fn a_forgetful_bmc_needs_its_order_again_after_each_start() {
         return skip("a_forgetful_bmc_needs_its_order_again_after_each_start", &reason);
     }
     let _lock = one_at_a_time();
-    let mut server = Server::start("forgets-overrides", |_| json!({}));
+    let mut server = Server::start("forgets-overrides", old_system);
     present(&server, Kind::Tiny);
     let order = || server.redfish.get(SYSTEM)["Boot"]["BootOrder"].clone();
     let factory = order();
@@ -198,11 +201,15 @@ fn a_forgetful_bmc_needs_its_order_again_after_each_start() {
     assert_eq!(order(), json!(SLOT_FIRST));
     assert_eq!(server.redfish.reset("On"), 204);
     wait_for("the order is forgotten", BOOT, || (order() == factory).then_some(()));
-    server.console("MP-BOOT", BOOT);
+    server.console("MP-SYSTEM tiny", BOOT);
+    server.console("MP-BOOT", SOON);
     assert_eq!(server.redfish.patch_boot(&json!({ "BootOrder": SLOT_FIRST })), 200);
     server.type_line("reboot");
     server.console("boots=2", BOOT);
     assert_eq!(server.redfish.get(SYSTEM)["Boot"]["BootOrder"], factory, "a guest's reboot is a start too");
+    server.console("MP-BOOT", SOON);
+    server.type_line("reboot");
+    server.console("MP-SYSTEM old", BOOT);
 }
 
 /// Whether any process has the file open.

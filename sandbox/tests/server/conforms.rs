@@ -85,7 +85,7 @@ impl emulation::Bench for Bench {
     }
 
     async fn grow(&self, backend: &Backend, size_bytes: u64) {
-        let Backend::Path(path) = backend;
+        let path = backend.path().expect("a backend of this bench is a file");
         let file = std::fs::OpenOptions::new().write(true).open(path);
         file.and_then(|file| file.set_len(size_bytes)).expect("grow a backend");
     }

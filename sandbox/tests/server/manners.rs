@@ -119,6 +119,12 @@ fn faults_happen_as_often_as_asked() {
     let status = || server.redfish.authorized("GET", SYSTEM, "").expect("an answer").status;
     server.faults(&json!({ "status_401": 1, "status_503": 1 }));
     assert_eq!([status(), status(), status()], [503, 401, 200]);
+    server.faults(&json!({ "down": true }));
+    assert!(server.redfish.authorized("GET", SYSTEM, "").is_none(), "nobody answers");
+    server.faults(&json!({ "refused_change": 1 }));
+    let first = json!({ "Boot": { "BootOrder": ["Boot0001", "Boot0003"] } });
+    let change = || server.redfish.authorized("PATCH", SYSTEM, &first.to_string()).expect("an answer").status;
+    assert_eq!([status(), change(), change()], [200, 503, 200]);
     server.faults(&json!({ "lost_answer": 1 }));
     let body = json!({ "Boot": { "BootOrder": ["Boot0001"] } }).to_string();
     assert!(server.redfish.authorized("PATCH", SYSTEM, &body).is_none(), "the answer is lost");

@@ -11,13 +11,13 @@ const GIB: u64 = 1 << 30;
 
 pub(super) async fn show(story: &Story, site: &Site, guest: &Guest) -> Result<()> {
     story.say(&format!("bmctl adddisk {MACHINE} data --size 1Gi --bus VirtioBlk"));
-    site.bmctl(&["adddisk", MACHINE, "data", "--size", "1Gi", "--bus", "VirtioBlk", "--wait", "--timeout", "60s"])
+    site.bmctl(&["adddisk", MACHINE, "data", "--size", "1Gi", "--bus", "VirtioBlk", "--wait", "--timeout", "180s"])
         .await?;
     disk_has(story, guest, GIB).await?;
 
     story.say(&format!("bmctl addinterface {MACHINE} eth1 --subnet blue --address 10.20.0.8"));
     let add =
-        ["addinterface", MACHINE, "eth1", "--subnet", "blue", "--address", "10.20.0.8", "--wait", "--timeout", "60s"];
+        ["addinterface", MACHINE, "eth1", "--subnet", "blue", "--address", "10.20.0.8", "--wait", "--timeout", "180s"];
     site.bmctl(&add).await?;
     let nics = nics(guest, 2).await?;
     story.say(&format!("the guest has {nics} network interfaces"));
@@ -25,8 +25,8 @@ pub(super) async fn show(story: &Story, site: &Site, guest: &Guest) -> Result<()
     expand_under_io(story, site, guest).await?;
 
     story.say(&format!("bmctl removedisk {MACHINE} data; bmctl removeinterface {MACHINE} eth1"));
-    site.bmctl(&["removedisk", MACHINE, "data", "--wait", "--timeout", "60s"]).await?;
-    site.bmctl(&["removeinterface", MACHINE, "eth1", "--wait", "--timeout", "60s"]).await?;
+    site.bmctl(&["removedisk", MACHINE, "data", "--wait", "--timeout", "180s"]).await?;
+    site.bmctl(&["removeinterface", MACHINE, "eth1", "--wait", "--timeout", "180s"]).await?;
     until("the guest no longer has the disk", LIMIT, async || {
         let seen = guest.shell("ls /sys/block", LIMIT).await?;
         Ok(if seen.lines().any(|line| line.split_whitespace().any(|w| w == "vda")) { Err(seen) } else { Ok(()) })
@@ -34,7 +34,7 @@ pub(super) async fn show(story: &Story, site: &Site, guest: &Guest) -> Result<()
     .await?;
     story.say("both are gone from the guest");
     // A disk taken out of the machine is kept; the demo has no further use for its claim.
-    site.kubectl(&["delete", "pvc", &format!("{MACHINE}-data"), "--timeout=60s"]).await?;
+    site.kubectl(&["delete", "pvc", &format!("{MACHINE}-data"), "--timeout=180s"]).await?;
     Ok(())
 }
 

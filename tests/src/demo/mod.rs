@@ -6,7 +6,7 @@ mod report;
 mod watch;
 
 use crate::guest::Guest;
-use crate::site::{Agents, GuestKind, Site, until};
+use crate::site::{Agents, GuestKind, Site};
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use sandbox::handle::Options;
@@ -114,31 +114,8 @@ async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
 async fn ping_from_the_other_dpu(story: &Story, site: &Site) -> Result<Timestamp> {
     let own = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
     let own = own["status"]["disks"][0]["dpuName"].as_str().unwrap_or_default().to_owned();
-    let nodes = site.sandbox.ready().nodes.clone();
-    let other = nodes.iter().find(|n| n.dpu && n.name != own).context("there is one DPU only")?.name.clone();
-    let add = [
-        "ovs-vsctl",
-        "--may-exist",
-        "add-port",
-        "br-int",
-        "probe0",
-        "--",
-        "set",
-        "interface",
-        "probe0",
-        "type=internal",
-    ];
-    site.enter(&other, &add).await?;
-    site.enter(&other, &["ip", "addr", "replace", "10.20.0.250/24", "dev", "probe0"]).await?;
-    site.enter(&other, &["ip", "link", "set", "probe0", "up"]).await?;
-    let answered = until(&format!("{ADDRESS} answers ping from {other}"), BOOT_LIMIT, async || {
-        match site.enter(&other, &["ping", "-c", "1", "-W", "1", ADDRESS]).await {
-            Ok(_) => Ok(Ok(Timestamp::now())),
-            Err(error) => Ok(Err(format!("{error:#}"))),
-        }
-    })
-    .await?;
-    story.say(&format!("{ADDRESS} answers ping from the switch of {other}"));
+    let answered = site.ping_from_another_dpu(&own, "10.20.0.250/24", ADDRESS, BOOT_LIMIT).await?;
+    story.say(&format!("{ADDRESS} answers ping from the switch of another DPU"));
     Ok(answered)
 }
 

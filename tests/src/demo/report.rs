@@ -1,6 +1,7 @@
 //! The figures of one run: each step's milliseconds and our share, in `target/demo/report.json`.
 
 use super::Story;
+use crate::shares::{Shares, milliseconds};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,30 +11,15 @@ fn path() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/demo/report.json"))
 }
 
-/// Ours = (apply → power-on sent) + (the guest's first packet → GuestReachable); the rest is firmware and guest.
 pub(super) fn write(story: &Story, machine: &Value, applied: Timestamp, answered: Timestamp) -> Result<()> {
-    let timeline = machine["status"]["timeline"].as_array().cloned().unwrap_or_default();
-    let finished = |step: &str| -> Result<Timestamp> {
-        let entry = timeline.iter().rev().find(|entry| entry["step"] == step);
-        let at = entry.and_then(|entry| entry["finishedAt"].as_str());
-        let at = at.with_context(|| format!("the timeline has no finished step {step}: {timeline:?}"))?;
-        at.parse().with_context(|| format!("the time of {step}"))
-    };
-    let milliseconds = |from: Timestamp, to: Timestamp| (to.duration_since(from).as_millis() as i64).max(0);
-    let before_power = milliseconds(applied, finished("PowerOnSent")?);
-    let after_packet = milliseconds(finished("FirstPacket")?, finished("GuestReachable")?);
+    let shares = Shares::of(machine, applied)?;
+    let (before_power, after_packet) = (shares.apply_to_power_on_sent, shares.first_packet_to_guest_reachable);
     let total = milliseconds(applied, answered);
-    let ours = before_power + after_packet;
-    let steps: Vec<Value> = timeline
-        .iter()
-        .filter_map(|entry| {
-            let at: Timestamp = entry["finishedAt"].as_str()?.parse().ok()?;
-            Some(json!({"step": entry["step"], "millisecondsAfterApply": milliseconds(applied, at)}))
-        })
-        .collect();
+    let step = |(step, at): &(String, i64)| json!({"step": step, "millisecondsAfterApply": at});
+    let steps: Vec<Value> = shares.steps.iter().map(step).collect();
     let report = json!({
         "applied": applied.to_string(), "answeredPing": answered.to_string(),
-        "totalMilliseconds": total, "oursMilliseconds": ours,
+        "totalMilliseconds": total, "oursMilliseconds": shares.ours(),
         "applyToPowerOnSentMilliseconds": before_power, "firstPacketToGuestReachableMilliseconds": after_packet,
         "steps": steps,
     });

@@ -1,11 +1,14 @@
 //! A server with a BMC, and the DPU in it: firmware, guest, PCIe slots, switch, and the way to the storage.
 //!
 //! The host takes time for everything: power, firmware, the guest's start, its own shutdown, letting go of a function.
+//! A DPU is on standby power, or shares its host's: then it goes down with it, and boots beside it, into empty slots.
 
 use super::random::Random;
+use api::dpu::PowerDomain;
 use async_trait::async_trait;
 use futures::FutureExt;
 use jiff::Timestamp;
+use planner::connector::KUBELET;
 use planner::exposure::{Exposure, ExposureId, Presence, Slot};
 use planner::host::{BootChange, BootConfiguration, BootOption, BootSource, HostObserved, PowerAction, PowerState};
 use ports::conformance::memory::{MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
@@ -15,13 +18,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 
 const POWER: Duration = Duration::from_millis(800);
+/// Until the agent of a DPU that got its power with the host runs.
+const DPU: Duration = Duration::from_secs(4);
 const GUEST: Duration = Duration::from_secs(5);
 const SHUTDOWN: Duration = Duration::from_secs(2);
 const LET_GO: Duration = Duration::from_millis(300);
 const HOT_PLUG_PORTS: u32 = 14;
 pub const DRIVER: &str = "csi.metalplane.io";
+/// Of a StorageClass whose volumes only kubelet can connect.
+pub const FOREIGN: &str = "foreign.example.com";
 
 /// How the BMC treats who talks to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +49,8 @@ pub struct Dpu {
     pub run_dir: PathBuf,
     pub emulation: MemoryEmulation,
     pub volumes: MemoryVolumes,
+    /// What this node's kubelet has connected.
+    pub kubelet: MemoryVolumes,
     pub switch: MemorySwitch,
     /// Every disk that was presented on this boot, as it was asked for.
     pub asked: Mutex<BTreeMap<ExposureId, DiskFunction>>,
@@ -58,6 +68,7 @@ impl Dpu {
             boot_id,
             run_dir,
             volumes: MemoryVolumes::new(DRIVER, storage.clone()),
+            kubelet: MemoryVolumes::new(KUBELET, storage.clone()),
             switch: MemorySwitch::new(move || devices.devices()),
             emulation,
             asked: Mutex::default(),
@@ -83,8 +94,11 @@ struct State {
     turn: u64,
     guest_since: Option<Timestamp>,
     manners: Manners,
+    serial_number: String,
     boots: u32,
     dpu: Arc<Dpu>,
+    /// The firmware found the boot disk when it looked last.
+    found: bool,
     /// Actions that had an effect.
     actions: Vec<PowerAction>,
 }
@@ -94,12 +108,21 @@ pub struct Host {
     pub dpu_name: String,
     storage: MemoryStorage,
     dir: PathBuf,
+    pub power_domain: PowerDomain,
+    /// The boot of the DPU that runs; none while it is off.
+    running: watch::Sender<Option<u32>>,
     pub random: Random,
     state: Mutex<State>,
 }
 
 impl Host {
-    pub fn new(number: usize, dir: &Path, storage: &MemoryStorage, random: Random) -> Arc<Self> {
+    pub fn new(
+        number: usize,
+        power_domain: PowerDomain,
+        dir: &Path,
+        storage: &MemoryStorage,
+        random: Random,
+    ) -> Arc<Self> {
         let (name, dpu_name) = (format!("server-{number}"), format!("dpu-{number}"));
         let option = |reference: &str, display: &str, path: &str| BootOption {
             reference: reference.to_owned(),
@@ -122,12 +145,15 @@ impl Host {
             turn: 0,
             guest_since: None,
             manners: Manners::Good,
+            serial_number: serial_number(&name),
             boots: 1,
             dpu: Dpu::new(&dpu_name, 1, dir, storage),
+            found: false,
             actions: Vec::new(),
         };
-        let host =
-            Self { name, dpu_name, storage: storage.clone(), dir: dir.to_owned(), random, state: Mutex::new(state) };
+        let running = watch::Sender::new(Some(1));
+        let (storage, dir, state) = (storage.clone(), dir.to_owned(), Mutex::new(state));
+        let host = Self { name, dpu_name, storage, dir, power_domain, running, random, state };
         host.dpu().emulation.set_host_off(true);
         Arc::new(host)
     }
@@ -156,45 +182,93 @@ impl Host {
         self.state().guest_since
     }
 
+    /// The BMC answers for the server with this serial number from now on.
+    pub fn answers_for(&self, serial_number: &str) {
+        self.state().serial_number = serial_number.to_owned();
+    }
+
+    /// The BMC answers for the server that the DPU sits in.
+    pub fn is_itself(&self) -> bool {
+        self.state().serial_number == serial_number(&self.name)
+    }
+
     pub fn behave(&self, manners: Manners) {
         self.state().manners = manners;
     }
 
-    /// The DPU starts anew: nothing is presented, connected or plugged, and `/run` is empty.
+    /// Tells which boot of the DPU runs.
+    pub fn running(&self) -> watch::Receiver<Option<u32>> {
+        self.running.subscribe()
+    }
+
+    /// The DPU starts anew.
     pub fn reboot_dpu(&self) {
         let mut state = self.state();
+        self.lose_dpu(&mut state);
+        self.running.send_replace(Some(state.boots));
+    }
+
+    /// Nothing is presented, connected or plugged any more, and `/run` is empty.
+    fn lose_dpu(&self, state: &mut State) {
         state.boots += 1;
         let dpu = Dpu::new(&self.dpu_name, state.boots, &self.dir, &self.storage);
         dpu.emulation.set_host_off(state.power == PowerState::Off);
         // Its disks went away under it.
         state.guest_since = None;
         state.dpu = dpu;
+        self.running.send_replace(None);
+    }
+
+    /// A DPU that got its power with the host is there after a while, if nobody took it away again.
+    fn boot_dpu(self: &Arc<Self>, boot: u32) {
+        let host = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(POWER + DPU).await;
+            let state = host.state();
+            if state.boots == boot && state.power != PowerState::Off {
+                host.running.send_replace(Some(boot));
+            }
+        });
     }
 
     /// Somebody pulled the plug, or the guest switched itself off.
     pub fn goes_off(&self) {
         let mut state = self.state();
         state.turn += 1;
-        off(&mut state);
+        self.off(&mut state);
     }
 
-    fn later(self: &Arc<Self>, after: Duration, turn: u64, change: impl FnOnce(&mut State) + Send + 'static) {
+    fn off(&self, state: &mut State) {
+        state.power = PowerState::Off;
+        state.guest_since = None;
+        state.dpu.emulation.set_host_off(true);
+        if state.dpu.exposures().iter().any(|exposure| exposure.presence == Presence::Leaving) {
+            state.dpu.emulation.let_go();
+        }
+        if self.power_domain == PowerDomain::Host {
+            self.lose_dpu(state);
+        }
+    }
+
+    fn later(self: &Arc<Self>, after: Duration, turn: u64, change: impl FnOnce(&Self, &mut State) + Send + 'static) {
         let host = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
             let mut state = host.state();
             if state.turn == turn {
-                change(&mut state);
+                change(&host, &mut state);
             }
         });
     }
 
     fn start(self: &Arc<Self>, state: &mut State, after: Duration) {
         state.guest_since = None;
-        self.later(after + GUEST, state.turn, |state| {
+        self.later(after, state.turn, |_, state| {
             let first = state.boot.order.first().map(String::as_str) == Some("Boot0003");
-            let there = state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
-            if state.power == PowerState::On && first && there {
+            state.found = first && state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
+        });
+        self.later(after + GUEST, state.turn, |_, state| {
+            if state.power == PowerState::On && state.found {
                 state.guest_since = Some(controller::clock::now());
             }
         });
@@ -224,10 +298,13 @@ impl Host {
             PowerAction::On => {
                 state.turn += 1;
                 state.power = PowerState::PoweringOn;
-                self.later(POWER, state.turn, |state| {
+                self.later(POWER, state.turn, |_, state| {
                     state.power = PowerState::On;
                     state.dpu.emulation.set_host_off(false);
                 });
+                if self.power_domain == PowerDomain::Host {
+                    self.boot_dpu(state.boots);
+                }
                 self.start(&mut state, POWER);
             }
             PowerAction::WarmReset => {
@@ -237,14 +314,14 @@ impl Host {
             PowerAction::SoftOff if state.guest_since.is_some() => {
                 state.turn += 1;
                 state.power = PowerState::PoweringOff;
-                self.later(SHUTDOWN, state.turn, off);
+                self.later(SHUTDOWN, state.turn, Self::off);
             }
             // Nobody is there to obey.
             PowerAction::SoftOff => {}
             PowerAction::ForceOff => {
                 state.turn += 1;
                 state.power = PowerState::PoweringOff;
-                self.later(POWER, state.turn, off);
+                self.later(POWER, state.turn, Self::off);
             }
         }
         Ok(())
@@ -267,13 +344,9 @@ impl Host {
     }
 }
 
-fn off(state: &mut State) {
-    state.power = PowerState::Off;
-    state.guest_since = None;
-    state.dpu.emulation.set_host_off(true);
-    if state.dpu.exposures().iter().any(|exposure| exposure.presence == Presence::Leaving) {
-        state.dpu.emulation.let_go();
-    }
+/// What is engraved on it.
+pub fn serial_number(server: &str) -> String {
+    server.to_uppercase()
 }
 
 /// The BMC's side of a host; an orphan rule keeps the port from `Arc<Host>` itself.
@@ -287,7 +360,7 @@ impl Bmc for HostBmc {
         Ok(HostObserved {
             power: state.power,
             boot: state.boot.clone(),
-            serial_number: Some(self.0.name.to_uppercase()),
+            serial_number: Some(state.serial_number.clone()),
             model: Some("Simulation".to_owned()),
             manufacturer: Some("Metalplane".to_owned()),
         })

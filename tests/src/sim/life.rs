@@ -1,10 +1,11 @@
 //! What a machine goes through, from its creation to nothing left.
 
 use super::simulation::{Simulation, USER};
+use api::dpu::PowerDomain;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-const MACHINES: &str = "metalplane.io/baremetalmachines";
+pub const MACHINES: &str = "metalplane.io/baremetalmachines";
 
 pub fn machine(name: &str, host_number: u8) -> Value {
     json!({
@@ -23,7 +24,17 @@ fn blank(name: &str) -> Value {
     json!({"name": name, "bus": "VirtioBlk", "size": "1Gi", "source": {"blank": {}}})
 }
 
-fn condition<'a>(machine: &'a Value, type_: &str) -> &'a str {
+/// One more disk in the spec.
+pub fn plug_blank(machine: &mut Value) {
+    machine["spec"]["disks"].as_array_mut().expect("a list").push(blank("data"));
+}
+
+/// The annotation that asks for a restart.
+pub fn restart_now() -> Value {
+    json!({ api::labels::RESTART_REQUESTED_AT: controller::clock::now() })
+}
+
+pub fn condition<'a>(machine: &'a Value, type_: &str) -> &'a str {
     let all = machine["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().find(|c| c["type"] == type_).and_then(|c| c["status"].as_str()).unwrap_or_default()
 }
@@ -132,6 +143,7 @@ pub fn is_clean(s: &Simulation) -> bool {
         "persistentvolumeclaims",
         "persistentvolumes",
         "storage.k8s.io/volumeattachments",
+        "pods",
     ];
     let free = |hardware: &Value| hardware["metadata"].get("annotations").is_none();
     none.iter().all(|kind| left(kind) == 0)
@@ -146,6 +158,20 @@ pub async fn delete(s: &Simulation, name: &str) -> Result<(), String> {
     s.until("nothing is left", is_clean).await
 }
 
+/// The agent has told once what its DPU can do; then its host goes off, and it with it.
+async fn park(s: &Simulation) -> Result<(), String> {
+    s.until("the agent has told what it can do", |s| {
+        s.scene.server.get("metalplane.io/dpus", "", "dpu-1").is_some_and(|dpu| condition(&dpu, "Ready") == "True")
+    })
+    .await?;
+    s.scene.hosts[0].goes_off();
+    s.until("the DPU is parked", is_parked).await
+}
+
+fn is_parked(s: &Simulation) -> bool {
+    s.scene.server.get("metalplane.io/dpus", "", "dpu-1").is_some_and(|dpu| condition(&dpu, "Parked") == "True")
+}
+
 /// The states in which a run is compared with the reference.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record {
@@ -153,9 +179,13 @@ pub struct Record {
     pub power: Vec<planner::host::PowerAction>,
 }
 
-/// All of it.
+/// All of it. With a DPU that shares its host's power, which is off before and after.
 pub async fn whole(s: &Simulation) -> Result<Record, String> {
     let mut record = Record::default();
+    let shares_power = s.scene.hosts[0].power_domain == PowerDomain::Host;
+    if shares_power {
+        park(s).await?;
+    }
     create(s, "bm-01", 7).await?;
     record.states.push(("created", settled(s).await));
     plug(s, "bm-01").await?;
@@ -164,6 +194,9 @@ pub async fn whole(s: &Simulation) -> Result<Record, String> {
     unplug(s, "bm-01").await?;
     record.states.push(("unplugged", settled(s).await));
     stop(s, "bm-01").await?;
+    if shares_power {
+        s.until("the DPU is parked again", is_parked).await?;
+    }
     record.states.push(("stopped", settled(s).await));
     start(s, "bm-01").await?;
     record.states.push(("started", settled(s).await));
@@ -208,47 +241,4 @@ pub fn difference(reference: &Record, run: &Record) -> Option<String> {
     }
     (run.power.len() > reference.power.len())
         .then(|| format!("power actions: expected {:?}, found {:?}", reference.power, run.power))
-}
-
-/// Two machines want one claim. What the second waits for is said; it gets it when the first lets go.
-pub async fn hand_over(s: &Simulation) -> Result<(), String> {
-    s.create(
-        "persistentvolumeclaims",
-        USER,
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "storageClassName": "fast",
-                "resources": {"requests": {"storage": "1Gi"}}},
-        }),
-    );
-    let shared = json!({"name": "shared", "source": {"persistentVolumeClaim": {"claimName": "shared"}}});
-    for (number, name) in [(1, "bm-01"), (2, "bm-02")] {
-        let mut machine = machine(name, number);
-        machine["spec"]["hardware"] = json!({"name": format!("server-{number}")});
-        machine["spec"]["disks"].as_array_mut().expect("a list").push(shared.clone());
-        s.create(MACHINES, USER, machine);
-    }
-    let holder = |s: &Simulation| ["bm-01", "bm-02"].into_iter().find(|name| runs(s, name));
-    s.until("one of them runs", |s| holder(s).is_some()).await?;
-    let first = holder(s).unwrap_or_default();
-    let second = if first == "bm-01" { "bm-02" } else { "bm-01" };
-    s.until("the other waits for the volume", |s| {
-        let machine = s.machine(second).unwrap_or_default();
-        let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        all.iter().any(|c| c["reason"] == "VolumeHeld" || c["reason"] == "VolumeInUse")
-    })
-    .await?;
-    s.change(MACHINES, USER, first, |machine| {
-        machine["spec"]["disks"].as_array_mut().expect("a list").truncate(1);
-    });
-    s.until("the other has it", |s| runs(s, second) && runs(s, first)).await?;
-    let there: Vec<bool> = s.scene.hosts.iter().map(|host| host.dpu().disks().len() == 3).collect();
-    if there.iter().filter(|there| **there).count() != 1 {
-        return Err(format!("who has the volume: {there:?}"));
-    }
-    s.delete(MACHINES, USER, "bm-01");
-    s.delete(MACHINES, USER, "bm-02");
-    s.until("both are gone", |s| s.machine("bm-01").is_none() && s.machine("bm-02").is_none()).await?;
-    s.delete("persistentvolumeclaims", USER, "shared");
-    s.until("nothing is left", is_clean).await
 }

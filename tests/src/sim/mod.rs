@@ -9,8 +9,13 @@
 //! | `parts.rs` | the ports as a process reaches them |
 //! | `process.rs`, `faults.rs` | lives of controllers and agents, and what goes wrong with their effects |
 //! | `scene.rs` | all of it together, and the invariants |
+//! | `web.rs` | a web server with a golden image |
+//! | `passing.rs` | a volume that passes from one DPU to another, and what may happen meanwhile |
 //! | `simulation.rs` | starts processes, changes objects, waits, compares |
-//! | `life.rs` | what a machine goes through |
+//! | `kubelet.rs` | the kubelets that run holder pods |
+//! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
+//! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
+//! | `verbs.rs` | what is done to a whole machine |
 //!
 //! What a fault may never lead to is checked after every effect (`scene.rs`). What must come after a fault is judged by
 //! comparing with a run without one: same objects, same hosts, no more power actions.
@@ -18,12 +23,18 @@
 pub mod api;
 pub mod faults;
 pub mod host;
+pub mod kubelet;
 pub mod life;
+pub mod lives;
 mod parts;
+pub mod passing;
 pub mod process;
 pub mod random;
 pub mod scene;
 pub mod simulation;
 mod storage;
+pub mod upkeep;
+pub mod verbs;
+mod web;
 
 pub use simulation::Simulation;

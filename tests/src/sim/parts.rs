@@ -1,15 +1,18 @@
 //! The ports as one process reaches them: each changing call is an effect, and is looked at by the invariants.
 
-use super::host::{Dpu, Host, HostBmc};
+use super::host::{DRIVER, Dpu, Host, HostBmc};
+use super::kubelet::KubeletPart;
 use super::process::Process;
 use async_trait::async_trait;
+use controller::Fences;
 use controller::bmc::{BmcFactory, Endpoint};
 use planner::exposure::{Exposure, ExposureId, FunctionKind};
 use planner::host::{BootChange, HostObserved, PowerAction};
-use ports::emulation::{DiskFunction, EmulationCapabilities, NicFunction};
+use ports::conformance::memory::MemoryFence;
+use ports::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
 use ports::switch::{GuestObserved, PortObserved, SwitchPort};
 use ports::volume::{Connection, Fence, Volume};
-use ports::{Bmc, Emulation, ErrorClass, PortError, Switch, VolumeConnector};
+use ports::{Bmc, Emulation, ErrorClass, PortError, StorageFence, Switch, VolumeConnector};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
@@ -29,6 +32,43 @@ impl BmcFactory for Bmcs {
         let host = self.0.scene.hosts.iter().find(|host| host.name == endpoint.host);
         let host = host.ok_or_else(|| PortError::new(ErrorClass::Unreachable, format!("no host {}", endpoint.host)))?;
         Ok(Arc::new(CountedBmc { process: self.0.clone(), host: host.clone() }))
+    }
+}
+
+/// The storage as the controller may fence it.
+pub fn fences(process: &Arc<Process>) -> Fences {
+    let fence = MemoryFence::new(DRIVER, process.scene.storage.clone());
+    Fences::new(vec![Arc::new(CountedFence { process: process.clone(), fence })])
+}
+
+struct CountedFence {
+    process: Arc<Process>,
+    fence: MemoryFence,
+}
+
+#[async_trait]
+impl StorageFence for CountedFence {
+    fn driver(&self) -> &str {
+        self.fence.driver()
+    }
+
+    fn kind(&self) -> Fence {
+        self.fence.kind()
+    }
+
+    fn fence_identity(&self, id: &ExposureId) -> String {
+        self.fence.fence_identity(id)
+    }
+
+    async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
+        let (fence, of, whom) = (self.fence.clone(), volume.clone(), identity.to_owned());
+        let act = async move { fence.fence(&of, &whom).await };
+        self.process.effect(&format!("fence {identity}"), act, lost, busy).await
+    }
+
+    async fn verify_fenced(&self, volume: &Volume, identity: &str) -> Result<bool, PortError> {
+        self.process.travel().await;
+        self.fence.verify_fenced(volume, identity).await
     }
 }
 
@@ -74,9 +114,21 @@ impl Parts {
     pub fn ports(&self) -> dpu_agent::Ports {
         dpu_agent::Ports {
             emulation: Arc::new(self.clone()),
-            connectors: vec![Arc::new(self.clone())],
+            connectors: vec![Arc::new(self.clone()), Arc::new(self.kubelet())],
             switch: Arc::new(self.clone()),
         }
+    }
+
+    /// A connection with the file that its blocks are in.
+    fn with_blocks(&self, connection: Connection) -> Connection {
+        match connection.backend.path() {
+            Some(handle) => Connection { backend: Backend::Path(self.process.scene.blocks(handle)), ..connection },
+            None => connection,
+        }
+    }
+
+    fn kubelet(&self) -> KubeletPart {
+        KubeletPart { process: self.process.clone(), host: self.host.clone(), dpu: self.dpu.clone() }
     }
 
     fn what(&self, verb: &str, id: &ExposureId) -> String {
@@ -147,12 +199,14 @@ impl VolumeConnector for Parts {
     async fn connect(&self, id: &ExposureId, volume: &Volume) -> Result<Connection, PortError> {
         let (dpu, wanted, of) = (self.dpu.clone(), id.clone(), volume.clone());
         let act = async move { dpu.volumes.connect(&wanted, &of).await };
-        self.process.effect(&self.what("connect", id), act, lost, busy).await
+        let connected = self.process.effect(&self.what("connect", id), act, lost, busy).await;
+        connected.map(|connection| self.with_blocks(connection))
     }
 
     async fn list(&self) -> Result<Vec<Connection>, PortError> {
         self.process.travel().await;
-        VolumeConnector::list(&self.dpu.volumes).await
+        let all = VolumeConnector::list(&self.dpu.volumes).await?;
+        Ok(all.into_iter().map(|connection| self.with_blocks(connection)).collect())
     }
 
     async fn disconnect(&self, id: &ExposureId) -> Result<(), PortError> {
@@ -189,7 +243,10 @@ impl Switch for Parts {
             return Ok(GuestObserved::default());
         };
         let address = addresses.first().copied();
-        let answered_at = address.map(|_| controller::clock::now());
-        Ok(GuestObserved { first_packet_at: Some(since), answered_at, answered_address: address })
+        Ok(GuestObserved {
+            first_packet_at: Some(since),
+            answered_at: address.map(|_| since),
+            answered_address: address,
+        })
     }
 }

@@ -25,7 +25,7 @@ impl Process {
             who,
             name: name.to_owned(),
             scene: scene.clone(),
-            watches: Shared { manners: scene.manners(who), random: scene.random.clone() },
+            watches: Shared { manners: scene.manners(who), random: scene.random.clone(), cut: scene.cuts(name) },
             alive: watch::Sender::new(true),
         })
     }
@@ -37,6 +37,11 @@ impl Process {
     pub async fn died(&self) {
         // The sender lives as long as `self`.
         let _ = self.alive.subscribe().wait_for(|alive| !alive).await;
+    }
+
+    /// Nothing of the API server reaches it.
+    pub fn is_cut(&self) -> bool {
+        self.watches.cut.as_ref().is_some_and(|cut| *cut.borrow())
     }
 
     /// The way to the outside and back: takes a moment, and never ends for the dead.

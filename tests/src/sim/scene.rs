@@ -5,14 +5,17 @@ use super::api::watch::Manners;
 use super::faults::{Effect, Faults, Plan, Who};
 use super::host::Host;
 use super::random::Random;
+use api::dpu::PowerDomain;
 use planner::exposure::{ExposureId, Slot};
 use planner::host::{PowerAction, PowerState};
 use ports::VolumeConnector;
 use ports::conformance::memory::MemoryStorage;
+use ports::emulation::Backend;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
 
 pub struct Scene {
     pub server: Arc<Server>,
@@ -21,23 +24,38 @@ pub struct Scene {
     pub hosts: Vec<Arc<Host>>,
     pub random: Random,
     manners: BTreeMap<Who, Arc<Mutex<Manners>>>,
+    /// By the name of a DPU: its agent is cut off from the API server.
+    cuts: BTreeMap<String, watch::Sender<bool>>,
     violations: Mutex<Vec<String>>,
+    /// UIDs of the claims of which the storage has refused a node.
+    refused_nodes: Mutex<BTreeSet<String>>,
+    /// Where the blocks of the volumes are.
+    volumes: PathBuf,
 }
 
 impl Scene {
-    pub fn new(hosts: usize, seed: u64, plan: Plan, dir: &Path) -> Arc<Self> {
+    pub fn new(hosts: usize, power_domain: PowerDomain, seed: u64, plan: Plan, dir: &Path) -> Arc<Self> {
         let random = Random::new(seed);
         let storage = MemoryStorage::default();
-        let host = |number| Host::new(number, dir, &storage, random.clone());
+        let host = |number| Host::new(number, power_domain, dir, &storage, random.clone());
+        let hosts: Vec<Arc<Host>> = (1..=hosts).map(host).collect();
         Arc::new(Self {
             server: Server::new(),
             faults: Faults::new(plan, random.clone()),
-            hosts: (1..=hosts).map(host).collect(),
+            cuts: hosts.iter().map(|host| (host.dpu_name.clone(), watch::Sender::new(false))).collect(),
+            hosts,
             random,
             manners: [Who::Controller, Who::Agent].map(|who| (who, Arc::default())).into(),
             storage,
+            volumes: dir.join("volumes"),
             violations: Mutex::default(),
+            refused_nodes: Mutex::default(),
         })
+    }
+
+    /// The file with a volume's blocks: handles are the same in every run, folders are not.
+    pub fn blocks(&self, handle: &Path) -> PathBuf {
+        self.volumes.join(handle.file_name().unwrap_or_default())
     }
 
     /// How watches of these processes behave from now on.
@@ -49,7 +67,22 @@ impl Scene {
         self.manners[&who].clone()
     }
 
-    fn violated(&self, what: String) {
+    /// True the first time that it is asked about this claim.
+    pub fn refuses_node(&self, claim_uid: &str) -> bool {
+        self.refused_nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(claim_uid.to_owned())
+    }
+
+    /// Cuts the agent of a DPU off from the API server, or connects it again. All else goes on.
+    pub fn cut(&self, dpu: &str, cut: bool) {
+        self.cuts[dpu].send_replace(cut);
+    }
+
+    /// Whether the process of this name is cut off; the agent's begins with its DPU's.
+    pub fn cuts(&self, process: &str) -> Option<watch::Receiver<bool>> {
+        self.cuts.iter().find(|(dpu, _)| process.split(' ').next() == Some(dpu)).map(|(_, cut)| cut.subscribe())
+    }
+
+    pub fn violated(&self, what: String) {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
@@ -61,13 +94,20 @@ impl Scene {
         self.faults.journal()
     }
 
-    /// After every effect: no volume is writable from two DPUs.
+    /// After every effect: no volume is writable from two DPUs. Every host writes to all of its disks at that moment: what the
+    /// storage takes from an earlier holder after a later one has written is a late write that arrived.
     pub fn check(&self, after: &str) {
         let mut writers: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
         for host in &self.hosts {
             for disk in host.dpu().disks().into_iter().filter(|disk| !disk.read_only) {
-                let ports::emulation::Backend::Path(path) = disk.backend;
-                writers.entry(path).or_default().push(&host.dpu_name);
+                if !self.storage.accepts(&disk.backend, disk.id.epoch) {
+                    continue;
+                }
+                if let Some(later) = self.storage.write(&disk.backend, disk.id.epoch, 0) {
+                    self.violated(format!("{:?} wrote after epoch {later} did, after {after}", disk.id));
+                }
+                let Some(path) = disk.backend.path() else { continue };
+                writers.entry(path.to_owned()).or_default().push(&host.dpu_name);
             }
         }
         for (path, dpus) in writers.iter().filter(|(_, dpus)| dpus.len() > 1) {
@@ -83,8 +123,12 @@ impl Scene {
 
     /// A host is started only with everything presented that it was granted.
     pub fn before_power(&self, host: &Host, action: PowerAction) {
+        if !host.is_itself() {
+            self.violated(format!("{action:?} of another server than {}", host.name));
+        }
         let starts = match action {
-            PowerAction::On => host.power() == PowerState::Off,
+            // A DPU that shares its host's power can present nothing before that.
+            PowerAction::On => host.power() == PowerState::Off && host.power_domain == PowerDomain::Standby,
             PowerAction::WarmReset => true,
             PowerAction::SoftOff | PowerAction::ForceOff => false,
         };
@@ -115,7 +159,8 @@ impl Scene {
         let attachment = self.attachments(host).into_iter().find(|a| a["metadata"]["uid"] == json!(id.uid));
         let released = attachment
             .is_some_and(|a| a["metadata"].get("deletionTimestamp").is_some() && a["spec"]["release"] == json!(true));
-        if !released {
+        let fenced = !disk.read_only && !self.storage.accepts(&disk.backend, id.epoch);
+        if !released && !fenced {
             self.violated(format!("disk {id:?} is taken from {} without a release", host.name));
         }
         if disk.slot == Slot::Boot {
@@ -123,13 +168,32 @@ impl Scene {
         }
     }
 
+    /// Several disks of one machine are cut together only while nothing can be written to any of them.
+    pub fn before_cut(&self, snapshot: &Value) {
+        let operation = &snapshot["metadata"]["labels"][api::labels::OPERATION_UID];
+        let all = self.server.list("metalplane.io/machinesnapshots");
+        let Some(of) = all.iter().find(|of| of["metadata"]["uid"] == *operation) else { return };
+        let together = of["status"]["consistency"] == "Machine" && of["status"]["disks"][1].is_object();
+        for attachment in self.server.list("metalplane.io/diskattachments") {
+            let host = self.hosts.iter().find(|host| attachment["spec"]["dpuName"] == json!(host.dpu_name));
+            let on = host.is_some_and(|host| host.power() != PowerState::Off);
+            if together && on && attachment["spec"]["owner"]["name"] == of["spec"]["machineName"] {
+                self.violated(format!("{} is cut while its machine is on", snapshot["metadata"]["name"]));
+            }
+        }
+    }
+
     pub fn before_volume_deleted(&self, path: &Path) {
         use futures::FutureExt;
+        let blocks = self.blocks(path);
+        let is_it =
+            |backend: &Backend| *backend == Backend::Path(path.to_owned()) || *backend == Backend::Path(blocks.clone());
         for host in &self.hosts {
             let dpu = host.dpu();
-            let shown = dpu.disks().iter().any(|disk| disk.backend == ports::emulation::Backend::Path(path.to_owned()));
-            let connections = dpu.volumes.list().now_or_never().and_then(Result::ok).unwrap_or_default();
-            let connected = connections.iter().any(|c| c.backend == ports::emulation::Backend::Path(path.to_owned()));
+            let shown = dpu.disks().iter().any(|disk| is_it(&disk.backend));
+            let listed = [dpu.volumes.list(), dpu.kubelet.list()].map(|list| list.now_or_never().and_then(Result::ok));
+            let connections: Vec<_> = listed.into_iter().flatten().flatten().collect();
+            let connected = connections.iter().any(|c| is_it(&c.backend));
             if shown || connected {
                 self.violated(format!("{} is deleted while {} uses it", path.display(), host.dpu_name));
             }

@@ -4,11 +4,12 @@ use super::api::path::Id;
 use super::api::service;
 use super::api::store::Part;
 use super::faults::{Plan, Who};
-use super::host::Host;
-use super::parts::{Bmcs, Parts};
+use super::host::{Host, serial_number};
+use super::parts::{Bmcs, Parts, fences};
 use super::process::Process;
 use super::scene::Scene;
-use super::storage;
+use super::{kubelet, storage};
+use api::dpu::PowerDomain;
 use clap::Parser;
 use controller::Settings;
 use dpu_agent::session::Access;
@@ -28,33 +29,46 @@ const RESTART: Duration = Duration::from_secs(1);
 pub struct Simulation {
     pub scene: Arc<Scene>,
     tasks: Vec<JoinHandle<()>>,
+    /// By the name of the DPU.
     agents: BTreeMap<String, Agent>,
     _dir: tempfile::TempDir,
 }
 
+type Current = Arc<std::sync::Mutex<Option<Arc<Process>>>>;
+
 struct Agent {
     supervisor: JoinHandle<()>,
-    current: Arc<std::sync::Mutex<Option<Arc<Process>>>>,
+    /// Its present life.
+    current: Current,
 }
 
 impl Drop for Simulation {
     fn drop(&mut self) {
-        for task in self.tasks.iter().chain(self.agents.values().map(|agent| &agent.supervisor)) {
+        for task in &self.tasks {
             task.abort();
+        }
+        for agent in self.agents.values() {
+            agent.supervisor.abort();
         }
     }
 }
 
 impl Simulation {
-    /// Hosts with their DPUs approved, one golden snapshot, one controller, and an agent on each DPU.
+    /// Hosts with their DPUs, on standby power, approved; one golden snapshot, one controller, and an agent on each DPU.
     pub fn start(hosts: usize, seed: u64, plan: Plan) -> Self {
+        Self::start_on(PowerDomain::Standby, hosts, seed, plan)
+    }
+
+    pub fn start_on(power_domain: PowerDomain, hosts: usize, seed: u64, plan: Plan) -> Self {
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let dir = dir.expect("a folder for the agents' files");
-        let scene = Scene::new(hosts, seed, plan, dir.path());
+        std::fs::create_dir(dir.path().join("volumes")).expect("a folder for the volumes");
+        let scene = Scene::new(hosts, power_domain, seed, plan, dir.path());
         let mut simulation = Self { scene: scene.clone(), tasks: Vec::new(), agents: BTreeMap::new(), _dir: dir };
         simulation.furnish();
         simulation.tasks.push(tokio::spawn(storage::run(scene.clone())));
+        simulation.tasks.push(tokio::spawn(kubelet::run(scene.clone())));
         simulation.start_controller("controller-1", SYSTEM);
         for host in scene.hosts.clone() {
             simulation.start_agent(&host);
@@ -130,7 +144,8 @@ impl Simulation {
             "",
             json!({
                 "apiVersion": "metalplane.io/v1alpha1", "kind": "Dpu", "metadata": {"name": host.dpu_name},
-                "spec": {"hardwareRef": {"name": name}, "powerDomain": "Standby", "approved": true},
+                "spec": {"hardwareRef": {"name": name, "serialNumber": serial_number(name)},
+                    "powerDomain": host.power_domain, "approved": true},
             }),
         );
     }
@@ -142,6 +157,7 @@ impl Simulation {
             namespace: namespace.to_owned(),
             inventory_namespace: INVENTORY.to_owned(),
             identity: name.clone(),
+            holder_image: "pause".to_owned(),
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,
@@ -151,7 +167,8 @@ impl Simulation {
                 let process = Process::new(&scene, Who::Controller, &format!("{name} life {life}"));
                 let client = service::client_of(&process);
                 let bmcs = Arc::new(Bmcs(process.clone()));
-                let run = Box::pin(controller::run(client, bmcs, settings.clone(), std::future::pending()));
+                let fences = fences(&process);
+                let run = Box::pin(controller::run(client, bmcs, fences, settings.clone(), std::future::pending()));
                 tokio::select! {
                     result = run => tracing::info!("{name} ended: {result:?}"),
                     () = process.died() => tracing::info!("{name} died"),
@@ -162,22 +179,25 @@ impl Simulation {
         }));
     }
 
-    fn start_agent(&mut self, host: &Arc<Host>) {
+    pub fn start_agent(&mut self, host: &Arc<Host>) {
         let current = Arc::new(std::sync::Mutex::new(None));
         let supervisor = tokio::spawn(agent(self.scene.clone(), host.clone(), current.clone()));
         self.agents.insert(host.dpu_name.clone(), Agent { supervisor, current });
     }
 
-    /// The DPU starts anew, and its agent with it.
-    pub fn reboot_dpu(&mut self, host: &Arc<Host>) {
+    /// The agent is gone, and what it presented is still presented.
+    pub fn stop_agent(&mut self, host: &Host) {
         if let Some(agent) = self.agents.remove(&host.dpu_name) {
             agent.supervisor.abort();
             if let Some(process) = agent.current.lock().ok().and_then(|mut current| current.take()) {
                 process.die();
             }
         }
+    }
+
+    /// The DPU starts anew, and its agent with it.
+    pub fn reboot_dpu(&self, host: &Host) {
         host.reboot_dpu();
-        self.start_agent(host);
     }
 
     pub fn create(&self, resource: &str, namespace: &str, object: Value) {
@@ -313,13 +333,14 @@ fn timeless(value: &Value) -> Value {
     }
 }
 
-/// Lives of one agent, as kubelet starts them again.
-async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Arc<std::sync::Mutex<Option<Arc<Process>>>>) {
+/// Lives of one agent, as kubelet starts them again for as long as its DPU runs.
+async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Current) {
+    let mut running = host.running();
     for life in 1.. {
+        // The sender lives as long as the host.
+        let boot = running.wait_for(Option::is_some).await.map(|boot| *boot).unwrap_or_default();
         let process = Process::new(&scene, Who::Agent, &format!("{} life {life}", host.dpu_name));
-        if let Ok(mut current) = current.lock() {
-            *current = Some(process.clone());
-        }
+        *current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(process.clone());
         let dpu = host.dpu();
         let run_dir = dpu.run_dir.display().to_string();
         let boot_id_file = dpu.run_dir.join("boot-id").display().to_string();
@@ -333,6 +354,7 @@ async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Arc<std::sync::Mutex
         tokio::select! {
             result = run => tracing::info!("the agent of {} ended: {result:?}", host.dpu_name),
             () = process.died() => tracing::info!("the agent of {} died", host.dpu_name),
+            _ = running.wait_for(|now| *now != boot) => tracing::info!("{} lost its power", host.dpu_name),
         }
         process.die();
         tokio::time::sleep(RESTART).await;

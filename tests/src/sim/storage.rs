@@ -3,13 +3,14 @@
 
 use super::api::path::Id;
 use super::api::store::Part;
-use super::host::DRIVER;
+use super::host::{DRIVER, FOREIGN};
 use super::scene::Scene;
 use api::quantity::{bytes, quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use ports::emulation::Backend;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ fn work(scene: &Scene) {
     let claims = scene.server.list("persistentvolumeclaims");
     for claim in &claims {
         if text(claim, "/spec/volumeName").is_empty() {
-            if claim.pointer("/metadata/deletionTimestamp").is_none() && source_is_ready(scene, claim) {
+            let wanted = claim.pointer("/metadata/deletionTimestamp").is_none() && source_is_ready(scene, claim);
+            if wanted && has_its_node(scene, claim) {
                 bind(scene, claim);
             }
         } else if size(claim, "/spec/resources/requests/storage") > size(claim, "/status/capacity/storage") {
@@ -71,16 +73,49 @@ fn source_is_ready(scene: &Scene, claim: &Value) -> bool {
     name.is_empty() || snapshot.is_some_and(|s| s.pointer("/status/readyToUse") == Some(&json!(true)))
 }
 
-fn path(volume: &str) -> PathBuf {
+/// A claim of a late class is bound for the node of its consumer. The first node that is selected is taken away again, as
+/// external-provisioner does where it finds no room.
+fn has_its_node(scene: &Scene, claim: &Value) -> bool {
+    let class = scene.server.get("storage.k8s.io/storageclasses", "", text(claim, "/spec/storageClassName"));
+    if class.is_none_or(|class| text(&class, "/volumeBindingMode") != "WaitForFirstConsumer") {
+        return true;
+    }
+    let annotation = claim.pointer("/metadata/annotations").and_then(|all| all.get(api::labels::SELECTED_NODE));
+    let Some(node) = annotation.and_then(Value::as_str) else { return false };
+    if !scene.hosts.iter().any(|host| host.dpu_name == node) {
+        scene.violated(format!("the volume of {} is wanted on '{node}', which is no DPU", claim["metadata"]["name"]));
+    }
+    if !scene.refuses_node(text(claim, "/metadata/uid")) {
+        return true;
+    }
+    let claim_id = id("persistentvolumeclaims", claim);
+    scene.server.write(|store| {
+        let mut without = Value::clone(claim);
+        without["metadata"]["resourceVersion"] = json!("");
+        let annotations = without["metadata"]["annotations"].as_object_mut().expect("it has one");
+        annotations.remove(api::labels::SELECTED_NODE);
+        store.update(&claim_id, Part::Main, without).expect("it was listed");
+    });
+    false
+}
+
+pub fn path(volume: &str) -> PathBuf {
     PathBuf::from(format!("/memory/{volume}"))
+}
+
+fn resize(scene: &Scene, handle: &Path, size_bytes: u64) {
+    scene.storage.resize(&Backend::Path(handle.to_owned()), size_bytes);
+    let file = File::options().write(true).create(true).truncate(false).open(scene.blocks(handle));
+    file.and_then(|file| file.set_len(size_bytes)).expect("the simulation's folder is writable");
 }
 
 fn bind(scene: &Scene, claim: &Value) {
     let uid = text(claim, "/metadata/uid");
     let name = format!("pvc-{uid}");
     let asked = size(claim, "/spec/resources/requests/storage");
-    scene.storage.resize(&Backend::Path(path(&name)), asked);
+    resize(scene, &path(&name), asked);
     let capacity = json!({"storage": quantity(asked)});
+    let driver = if text(claim, "/spec/storageClassName") == "foreign" { FOREIGN } else { DRIVER };
     let volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume",
         "metadata": {"name": name},
@@ -88,7 +123,7 @@ fn bind(scene: &Scene, claim: &Value) {
             "capacity": capacity,
             "accessModes": ["ReadWriteOnce"],
             "volumeMode": "Block",
-            "csi": {"driver": DRIVER, "volumeHandle": path(&name)},
+            "csi": {"driver": driver, "volumeHandle": path(&name)},
             "claimRef": {"namespace": text(claim, "/metadata/namespace"), "name": text(claim, "/metadata/name"), "uid": uid},
         },
     });
@@ -106,7 +141,7 @@ fn bind(scene: &Scene, claim: &Value) {
 fn expand(scene: &Scene, claim: &Value) {
     let volume = text(claim, "/spec/volumeName");
     let asked = size(claim, "/spec/resources/requests/storage");
-    scene.storage.resize(&Backend::Path(path(volume)), asked);
+    resize(scene, &path(volume), asked);
     let claim_id = id("persistentvolumeclaims", claim);
     scene.server.write(|store| {
         let mut grown = Value::clone(claim);
@@ -123,6 +158,7 @@ fn delete(scene: &Scene, volume: &Value) {
         return;
     }
     scene.before_volume_deleted(&path(name));
+    std::fs::remove_file(scene.blocks(&path(name))).expect("it was made when the claim was bound");
     scene
         .server
         .write(|store| store.delete(&Id::new("persistentvolumes", "", name), &Value::Null).expect("it was listed"));
@@ -133,9 +169,11 @@ fn ready(scene: &Scene, snapshot: &Value) {
     let made = format!("snapcontent-{}", text(snapshot, "/metadata/uid"));
     let content = if given.is_empty() { made } else { given };
     let snapshot_id = id("snapshot.storage.k8s.io/volumesnapshots", snapshot);
+    scene.before_cut(snapshot);
     let mut done = Value::clone(snapshot);
     done["status"] = json!({
         "boundVolumeSnapshotContentName": content,
+        "creationTime": controller::clock::now().to_string(),
         "readyToUse": true,
         "restoreSize": "4Gi",
     });

@@ -21,8 +21,7 @@ impl Site {
     pub(super) async fn install(&self, say: &dyn Fn(&str)) -> Result<()> {
         let images = images::load(&self.sandbox, say).await?;
         say("installing the snapshot API and Metalplane's charts with helm");
-        self.snapshot_definitions().await?;
-        self.chart("metalplane-crds", &[]).await?;
+        self.definitions().await?;
         let mut values = vec!["--values".to_owned(), images.display().to_string()];
         values.extend(self.values().into_iter().map(|value| format!("--set={value}")));
         self.chart("metalplane", &values).await?;
@@ -32,6 +31,11 @@ impl Site {
         self.wait_for_workloads().await?;
         say("racking the virtual servers: inventory, BMC credentials, approval of their DPUs");
         self.rack_servers().await
+    }
+
+    pub(super) async fn definitions(&self) -> Result<()> {
+        self.snapshot_definitions().await?;
+        self.chart("metalplane-crds", &[]).await
     }
 
     async fn snapshot_definitions(&self) -> Result<()> {
@@ -49,7 +53,7 @@ impl Site {
         self.kubectl(&["apply", "--server-side", "-k", &folder]).await.map(drop)
     }
 
-    async fn chart(&self, chart: &str, flags: &[String]) -> Result<()> {
+    pub(super) async fn chart(&self, chart: &str, flags: &[String]) -> Result<()> {
         let folder = root().join("charts").join(chart);
         let mut args = vec!["upgrade".to_owned(), "--install".to_owned(), chart.to_owned()];
         args.push(folder.display().to_string());
@@ -71,6 +75,7 @@ impl Site {
             format!("controller.enabled={pods}"),
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),
             "images.pullPolicy=Never".to_owned(),
+            format!("images.holder={}", sandbox::cluster::images::PAUSE),
         ]
     }
 
@@ -85,7 +90,8 @@ impl Site {
             };
             let waiting: Vec<String> =
                 pods.iter().filter(|p| !ready(p)).map(|p| p["metadata"]["name"].to_string()).collect();
-            let expected = if self.agents == Agents::DaemonSet { 4 } else { 1 };
+            // The CSI driver and its plug-in on every node; controller and agents.
+            let expected = 1 + self.sandbox.ready().nodes.len() + if self.agents == Agents::DaemonSet { 3 } else { 0 };
             if pods.len() < expected {
                 return Ok(Err(format!("{} of {expected} pods", pods.len())));
             }

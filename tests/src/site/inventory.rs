@@ -65,7 +65,7 @@ spec:
             r#"{{"spec":{{"hardwareRef":{{"name":"{hardware}"}},"powerDomain":"{power_domain}","approved":true}}}}"#
         );
         self.kubectl(&["patch", "dpu", dpu, "--type=merge", "-p", &patch]).await?;
-        self.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=60s"]).await?;
+        self.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await?;
         Ok(())
     }
 }

@@ -1,14 +1,19 @@
 //! A sandbox with Metalplane on it.
 
+mod bare;
 mod golden;
 mod images;
 mod install;
 mod inventory;
+mod life;
+mod ping;
 mod processes;
+mod server;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use sandbox::Sandbox;
 use sandbox::handle::Options;
+use sandbox::spdk::real;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -17,7 +22,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::Instant;
 
+pub use life::Frozen;
 pub use sandbox::guest::Kind as GuestKind;
+pub use server::{Action, Server};
 
 /// Where the controller, the agents and the CSI driver run.
 pub const SYSTEM_NAMESPACE: &str = "metalplane-system";
@@ -37,14 +44,18 @@ pub struct Site {
     pub sandbox: Sandbox,
     helm: PathBuf,
     pub agents: Agents,
+    /// The SPDK target that presents the disks, if the servers take them from one.
+    target: Option<PathBuf>,
 }
 
 impl Site {
     /// Starts a sandbox and installs everything; `say` gets a line per step.
     pub async fn start(name: &str, options: Options, agents: Agents, say: &dyn Fn(&str)) -> Result<Self> {
         say("starting the cluster: control plane, two DPUs and an ordinary node");
+        let target = options.vfio_user.then(|| real::program("nvmf_tgt").map_err(anyhow::Error::msg)).transpose()?;
+        ensure!(target.is_none() || agents == Agents::Process, "pods would take their disks from the slots socket");
         let sandbox = Sandbox::start(name, options).await?;
-        let site = Self { sandbox, helm: install::helm().await?, agents };
+        let site = Self { sandbox, helm: install::helm().await?, agents, target };
         site.install(say).await?;
         Ok(site)
     }
@@ -52,7 +63,7 @@ impl Site {
     /// Uses a site that an earlier run left (`make demo KEEP=1`).
     pub async fn connect(name: &str) -> Result<Self> {
         let sandbox = Sandbox::connect(name).await?;
-        Ok(Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet })
+        Ok(Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, target: None })
     }
 
     pub async fn down(self) -> Result<()> {
@@ -138,14 +149,19 @@ async fn run(mut command: Command, args: &[&str], input: Option<&str>) -> Result
 
 /// The process ids of the guests that run in this sandbox.
 pub fn running_guests(site: &Site) -> Result<Vec<String>> {
-    let dir = site.sandbox.layout().dir.display().to_string();
+    running_guests_in(&site.sandbox.layout().dir.display().to_string())
+}
+
+/// Of those servers whose state is below this folder.
+fn running_guests_in(folder: &str) -> Result<Vec<String>> {
+    let below = format!("{folder}/");
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
         // A process may end while we look: then it is none.
         let Ok(words) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let words = String::from_utf8_lossy(&words).into_owned();
-        let first = words.split('\0').next().unwrap_or_default();
-        if first.contains("qemu-system") && words.contains(&dir) {
+        // A QEMU that was unpacked is started by its loader.
+        if words.contains("qemu-system") && words.contains("pflash") && words.contains(&below) {
             found.push(entry.file_name().to_string_lossy().into_owned());
         }
     }

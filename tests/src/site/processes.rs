@@ -2,9 +2,13 @@
 
 use super::{INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, program};
 use anyhow::Result;
+use sandbox::spdk::real;
 use sandbox::supervisor::process::ProcessSpec;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// Where a DPU's target takes JSON-RPC, inside the DPU.
+const TARGET_SOCKET: &str = "/run/metalplane/spdk.sock";
 
 impl Site {
     pub(super) async fn start_processes(&self) -> Result<()> {
@@ -14,17 +18,25 @@ impl Site {
             format!("--kubeconfig={}", controller.display()),
             format!("--namespace={SYSTEM_NAMESPACE}"),
             format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
+            format!("--holder-image={}", sandbox::cluster::images::PAUSE),
         ];
         self.sandbox.spawn(&ProcessSpec::new("control-plane/controller", argv).enter("cp")).await?;
         for node in self.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
             let kubeconfig = self.identity("metalplane-dpu-agent", Some(&node.name)).await?;
-            let argv = vec![
+            let mut argv = vec![
                 program("dpu-agent")?.display().to_string(),
                 format!("--kubeconfig={}", kubeconfig.display()),
                 format!("--node-name={}", node.name),
                 "--boot-id-file=/run/metalplane/boot-id".to_owned(),
+                "--kubelet-dir=/var/lib/kubelet".to_owned(),
                 format!("--file-pool=default={}", self.sandbox.ready().pool.display()),
             ];
+            if let Some(target) = &self.target {
+                let words = std::iter::once(target.display().to_string()).chain(real::arguments(TARGET_SOCKET));
+                let process = ProcessSpec::new(format!("{}/spdk-target", node.name), words).enter(&node.name);
+                self.sandbox.spawn(&process).await?;
+                argv.extend(["--disks-by=spdk".to_owned(), format!("--spdk-socket={TARGET_SOCKET}")]);
+            }
             self.sandbox.spawn(&ProcessSpec::new(format!("{}/dpu-agent", node.name), argv).enter(&node.name)).await?;
         }
         Ok(())

@@ -1,15 +1,24 @@
 //! Metalplane on real parts: a real Kubernetes with real kubelets, real Open vSwitch, real sidecars, guests that boot.
 //!
-//! One site for all tests of this program, started by the first of them; each test has a namespace of its own. They run
-//! one after the other: the machine has few processors, and a guest under emulation takes one.
+//! One site for all tests of this program, started by the first of them; each test has a namespace of its own. A test
+//! says which servers are its own while it runs: those of different servers run at the same time, for most of their
+//! time is waiting. One that does something to all of the site, or takes any server,
+//! has the site to itself ([`on_site`]).
 
-mod faults;
+mod alone;
+mod bmc;
+mod guest_power;
 mod life;
+mod machine;
+mod pods;
 mod refusals;
+mod shared_power;
+mod verbs;
+mod waiting;
 
 use anyhow::Result;
 use sandbox::handle::Options;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tests::site::{Agents, GuestKind, Site};
 use tokio::runtime::Runtime;
@@ -23,12 +32,10 @@ struct Stage {
 /// The ClusterMachineImage that the tests boot.
 const IMAGE: &str = "tiny";
 
-static STAGE: OnceLock<Mutex<Result<Stage, String>>> = OnceLock::new();
-
-fn stage() -> MutexGuard<'static, Result<Stage, String>> {
-    let stage = STAGE.get_or_init(|| Mutex::new(raise().map_err(|error| format!("{error:#}"))));
-    stage.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static STAGE: OnceLock<Result<Stage, String>> = OnceLock::new();
+/// Whose turn it is on each server; and whether somebody has all of the site.
+static SERVERS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+static SITE: RwLock<()> = RwLock::new(());
 
 fn raise() -> Result<Stage> {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -44,14 +51,29 @@ fn raise() -> Result<Stage> {
     Ok(Stage { runtime, site })
 }
 
-/// Runs one test on the site, in a namespace of its own, which is deleted behind it.
+/// Runs one test beside those of other servers; `servers`: 1, 2.
+fn on_servers(servers: &[usize], name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
+    let turns: Vec<_> =
+        servers.iter().map(|number| SERVERS[number - 1].lock().unwrap_or_else(PoisonError::into_inner)).collect();
+    let shared = SITE.read().unwrap_or_else(PoisonError::into_inner);
+    run(name, test);
+    drop((shared, turns));
+}
+
+/// Runs one test while no other runs.
 fn on_site(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
+    let all = SITE.write().unwrap_or_else(PoisonError::into_inner);
+    run(name, test);
+    drop(all);
+}
+
+/// Runs one test on the site, in a namespace of its own, which is deleted behind it.
+fn run(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIP {name}: only root can make network namespaces");
         return;
     }
-    let stage = stage();
-    let Stage { runtime, site } = match stage.as_ref() {
+    let Stage { runtime, site } = match STAGE.get_or_init(|| raise().map_err(|error| format!("{error:#}"))) {
         Ok(stage) => stage,
         Err(error) => panic!("the site did not start: {error}"),
     };
@@ -66,7 +88,7 @@ fn on_site(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
             eprintln!("{machines}");
         }
         // What a failed test leaves would fail the next ones: they share the servers.
-        let deleted = site.kubectl(&["delete", "bmm", "--all", "-n", &namespace, "--timeout=120s"]).await;
+        let deleted = site.kubectl(&["delete", "bmm", "--all", "-n", &namespace, "--timeout=240s"]).await;
         site.kubectl(&["delete", "namespace", &namespace, "--wait=false"]).await?;
         if result.is_ok() {
             deleted?;

@@ -1,6 +1,6 @@
 //! What is wrong is refused at apply, with the path of the field and what to write.
 
-use super::on_site;
+use super::on_servers;
 use anyhow::{Result, bail};
 use tests::site::Site;
 
@@ -76,7 +76,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
 
 #[test]
 fn a_machine_that_is_wrong_in_one_field_is_refused_with_the_field_and_what_to_write() {
-    on_site("a_wrong_machine_is_refused", async |site, namespace| {
+    on_servers(&[1], "a_wrong_machine_is_refused", async |site, namespace| {
         let mut wrong = Vec::new();
         for (good, bad, place, hint) in CASES {
             let manifest = GOOD.replacen(good, bad, 1);
@@ -91,7 +91,7 @@ fn a_machine_that_is_wrong_in_one_field_is_refused_with_the_field_and_what_to_wr
 
 #[test]
 fn what_is_immutable_says_so_and_names_the_way_round() {
-    on_site("what_is_immutable_says_so", async |site, namespace| {
+    on_servers(&[1], "what_is_immutable_says_so", async |site, namespace| {
         let halted = GOOD.replacen("  disks:\n", "  runStrategy: Halted\n  hardware: {name: none-such}\n  disks:\n", 1);
         site.apply(&halted.replace("{name: bad}", &format!("{{name: bad, namespace: {namespace}}}"))).await?;
         let changes = [
@@ -111,7 +111,7 @@ async fn refused(site: &Site, namespace: &str, manifest: &str, place: &str, hint
     let manifest = manifest.replace("metadata: {", &format!("metadata: {{namespace: {namespace}, "));
     match site.apply(&manifest).await {
         Ok(_) => {
-            site.kubectl(&["delete", "bmm", "--all", "-n", namespace, "--timeout=60s"]).await?;
+            site.kubectl(&["delete", "bmm", "--all", "-n", namespace, "--timeout=240s"]).await?;
             bail!("was accepted")
         }
         Err(error) => {

@@ -7,6 +7,7 @@
 mod csi_sanity;
 mod kubectl;
 mod redfish;
+mod spdk;
 
 use anyhow::{Context, Result, bail};
 use std::fmt;
@@ -14,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const JUDGES: &[Judge] = &[csi_sanity::JUDGE, kubectl::JUDGE, redfish::JUDGE];
+const JUDGES: &[Judge] = &[csi_sanity::JUDGE, kubectl::JUDGE, redfish::JUDGE, spdk::JUDGE];
 
 struct Judge {
     name: &'static str,

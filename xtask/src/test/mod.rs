@@ -15,11 +15,11 @@ mod report;
 mod running;
 
 use anyhow::{Context, Result};
-pub(crate) use prepare::print as prepare;
+pub(crate) use prepare::{packages, print as prepare};
 use report::Report;
 pub(crate) use report::{Case, Outcome};
 use running::Environment;
-pub(crate) use running::needs_sudo;
+pub(crate) use running::{as_root, needs_sudo};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -68,10 +68,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(if report.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// Gets what sandboxes need from outside.
+pub(crate) fn needs(root: &Path) -> Result<()> {
+    prepare::programs(root)?;
+    packages().map(drop)
+}
+
 /// Builds and runs one test binary of one package, with all that it needs.
 pub(crate) fn binary(root: &Path, package: &str, target: &str) -> Result<Vec<Case>> {
     prepare::programs(root)?;
-    build_and_run(root, package, target, &prepare::packages()?)
+    build_and_run(root, package, target, &packages()?)
 }
 
 /// The same for one that needs neither Go-built programs nor packages.

@@ -1,8 +1,7 @@
 //! What tests need from outside: Debian packages, Go-built programs. Got once, kept in the user's cache.
 
-use super::running::needs_sudo;
+use super::running::{Environment, needs_sudo};
 use anyhow::{Context, Result, ensure};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -10,7 +9,7 @@ use std::process::{Command, Stdio};
 const MODULES: [&str; 5] = ["tinkerbell", "kubernetes", "provisioner", "containerd", "helm"];
 
 /// Gets the packages of the sandbox; gives the environment in which their programs are found.
-pub(super) fn packages() -> Result<BTreeMap<String, String>> {
+pub(crate) fn packages() -> Result<Environment> {
     if needs_sudo() {
         return as_root();
     }
@@ -25,7 +24,7 @@ pub(crate) fn print() -> Result<()> {
     Ok(())
 }
 
-fn as_root() -> Result<BTreeMap<String, String>> {
+fn as_root() -> Result<Environment> {
     let own = std::env::current_exe().context("find this program")?;
     let mut sudo = Command::new("sudo");
     sudo.arg("env").args(super::running::kept().into_iter().map(|(name, value)| format!("{name}={value}")));

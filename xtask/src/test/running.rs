@@ -21,7 +21,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const LONG: Duration = Duration::from_secs(1);
 
 /// Where programs are found that tests start.
-pub(super) type Environment = BTreeMap<String, String>;
+pub(crate) type Environment = BTreeMap<String, String>;
 
 enum Line {
     Output(String),
@@ -34,8 +34,7 @@ pub(super) fn run(binary: &Binary, environment: &Environment, filter: Option<&st
     match listed(binary, environment, filter) {
         Ok(tests) if tests.is_empty() => Vec::new(),
         Ok(tests) => {
-            let threads =
-                if binary.is_end_to_end() { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+            let threads = thread::available_parallelism().map_or(1, usize::from);
             eprintln!("{name}: {} tests", tests.len());
             let mut command = command(binary, environment);
             command.args(["--show-output", "--color=never", &format!("--test-threads={threads}")]).args(filter);
@@ -91,8 +90,21 @@ pub(super) fn kept() -> Vec<(&'static str, String)> {
         "XDG_CACHE_HOME",
         "KUBEBUILDER_ASSETS",
         "RUST_BACKTRACE",
+        "SPDK_DIR",
+        "SPDK_SCHEMA",
     ];
     names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()
+}
+
+/// A program of ours that is root's to run.
+pub(crate) fn as_root(program: &Path) -> Command {
+    if !needs_sudo() {
+        return Command::new(program);
+    }
+    let mut sudo = Command::new("sudo");
+    // sudo clears the environment.
+    sudo.arg("env").args(kept().into_iter().map(|(name, value)| format!("{name}={value}"))).arg(program);
+    sudo
 }
 
 pub(crate) fn needs_sudo() -> bool {

@@ -40,15 +40,27 @@ pub fn missing() -> Option<String> {
     }
     let programs =
         ["ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-client", "ovsdb-tool", "ip", "nsenter", "setpriv"];
-    let absent = programs.into_iter().find(|program| {
-        !["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
-    })?;
+    let absent = programs.into_iter().find(|program| !folders().any(|folder| folder.join(program).exists()))?;
     Some(format!("{absent} is not installed"))
+}
+
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).collect::<Vec<_>>().into_iter()
+}
+
+/// A file that a package has below `share`; Open vSwitch may be unpacked somewhere instead of installed.
+pub fn shared(file: &str) -> Option<PathBuf> {
+    folders().filter_map(|folder| Some(folder.parent()?.join("share").join(file))).find(|file| file.exists())
+}
+
+pub fn switch_schema() -> PathBuf {
+    shared("openvswitch/vswitch.ovsschema").expect("ovsdb-server comes with its schema")
 }
 
 /// Calls `ready` until it is true or the deadline has passed.
 pub async fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !ready() {
         assert!(Instant::now() < deadline, "never came true: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -113,14 +125,14 @@ pub struct OpenVSwitchLab {
 impl OpenVSwitchLab {
     /// A database server without a switch daemon, on the Open vSwitch schema.
     pub async fn database() -> Self {
-        Self::database_of("/usr/share/openvswitch/vswitch.ovsschema").await
+        Self::database_of(&switch_schema()).await
     }
 
-    pub async fn database_of(schema: &str) -> Self {
+    pub async fn database_of(schema: &Path) -> Self {
         // Not below a long TMPDIR: the path of a Unix socket has at most 107 bytes.
         let directory = tempfile::Builder::new().prefix("ovs").tempdir_in("/var/tmp").expect("a directory");
         let mut lab = Self { directory, vswitchd: None, server: None };
-        run("ovsdb-tool", &["create", &lab.path("conf.db"), schema]);
+        run("ovsdb-tool", &["create", &lab.path("conf.db"), &schema.to_string_lossy()]);
         lab.start_server().await;
         lab
     }
@@ -133,7 +145,7 @@ impl OpenVSwitchLab {
         let mut arguments = lab.own_files("ovs-vswitchd");
         arguments.push(format!("unix:{}", lab.path("db.sock")));
         lab.vswitchd = Some(Daemon::start(lab.directory.path(), "ovs-vswitchd", &arguments));
-        lab.vsctl(&["--timeout=30", "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev"]);
+        lab.vsctl(&["--timeout=90", "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev"]);
         lab.vswitchd.as_mut().expect("just started").assert_running();
         lab
     }

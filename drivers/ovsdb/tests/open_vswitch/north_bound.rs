@@ -1,24 +1,23 @@
 //! The same client on the OVN north-bound database, judged by OVN's own `ovn-nbctl`.
 
-use crate::lab::{OpenVSwitchLab, in_namespace, run};
+use crate::lab::{OpenVSwitchLab, in_namespace, run, shared};
 use ovsdb::transact::{Condition, Function, Mutation};
 use ovsdb::value::{Row, Value};
 use ovsdb::{Session, Transaction};
 use std::collections::BTreeMap;
-use std::path::Path;
 
-const SCHEMA: &str = "/usr/share/ovn/ovn-nb.ovsschema";
+const SCHEMA: &str = "ovn/ovn-nb.ovsschema";
 const DATABASE: &str = "OVN_Northbound";
 
 #[test]
 fn a_logical_switch_is_written_and_followed() {
     let name = "a_logical_switch_is_written_and_followed";
-    if !Path::new(SCHEMA).exists() {
-        eprintln!("SKIP {name}: {SCHEMA} is not installed (package ovn-common)");
+    let Some(schema) = shared(SCHEMA) else {
+        eprintln!("SKIP {name}: share/{SCHEMA} is not installed (package ovn-common)");
         return;
-    }
-    in_namespace(name, || async {
-        let lab = OpenVSwitchLab::database_of(SCHEMA).await;
+    };
+    in_namespace(name, || async move {
+        let lab = OpenVSwitchLab::database_of(&schema).await;
         let nbctl = |arguments: &[&str]| {
             let database = format!("--db=unix:{}", lab.path("db.sock"));
             run("ovn-nbctl", &[&[database.as_str()], arguments].concat())

@@ -167,7 +167,7 @@ fn a_cut_at_any_byte_leaves_nothing_half_done() {
 
 /// The guest that answers, when it has.
 async fn answered(switch: &OpenVSwitch, port: &SwitchPort, address: IpAddr) -> GuestObserved {
-    for _ in 0..1_000 {
+    for _ in 0..10_000 {
         let seen = switch.observe_guest(port, &[address]).await.expect("observe");
         if seen.answered_at.is_some() {
             assert_eq!(seen.answered_address, Some(address));
@@ -221,7 +221,7 @@ fn a_device_that_vanishes_and_returns_is_watched_again() {
         let first = answered(&switch, &port, address).await;
 
         run("ip", &["link", "delete", &port.device]);
-        for _ in 0..1_000 {
+        for _ in 0..10_000 {
             if switch.observe_guest(&port, &[address]).await.expect("observe") == GuestObserved::default() {
                 break;
             }

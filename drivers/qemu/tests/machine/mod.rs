@@ -104,7 +104,7 @@ impl Machine {
     async fn answers(&self) {
         let started = Instant::now();
         while let Err(e) = self.monitor.execute("query-status", json!({})).await {
-            assert!(started.elapsed() < Duration::from_secs(30), "QEMU does not answer: {e}");
+            assert!(started.elapsed() < Duration::from_secs(120), "QEMU does not answer: {e}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -128,7 +128,7 @@ impl Bench for Machine {
     }
 
     async fn grow(&self, backend: &Backend, size_bytes: u64) {
-        let Backend::Path(path) = backend;
+        let path = backend.path().expect("a backend of this bench is a file");
         let file = tokio::fs::OpenOptions::new().write(true).open(path).await.expect("open a backend");
         file.set_len(size_bytes).await.expect("grow a backend");
     }

@@ -184,6 +184,25 @@ fn grows_online_or_says_that_a_power_cycle_is_needed() {
 }
 
 #[test]
+fn a_host_that_lost_its_disk_is_told_and_nothing_is_done() {
+    let mut world = granted(0);
+    steps(&mut world);
+    let before = status(&world, &DiskAttachmentStatus::default());
+    world.exposures[0].presence = Presence::Stranded;
+    let item = only(&world);
+    assert_eq!((&item.step, reason(&item)), (&None, Some(Why::Blocked(Blocked::HostPowerCycleNeeded))));
+    let stranded = status(&world, &before);
+    assert_eq!(stranded.phase, AttachPhase::Attached, "it is presented: the next start boots");
+    assert_eq!(stranded.exposed_boot_id, before.exposed_boot_id);
+    let exposed = conditions::get(&stranded.conditions, conditions::EXPOSED).expect("Exposed");
+    assert_eq!((exposed.status.as_str(), exposed.reason.as_str()), ("True", "HostPowerCycleNeeded"));
+
+    world.exposures[0].presence = Presence::Present;
+    let cycled = status(&world, &stranded);
+    assert_eq!(conditions::get(&cycled.conditions, conditions::EXPOSED).map(|c| c.reason.as_str()), Some("Exposed"));
+}
+
+#[test]
 fn a_failed_step_comes_back_later_and_is_named() {
     let mut world = granted(0);
     world.round(None);
@@ -279,6 +298,10 @@ fn polls_only_while_something_moves() {
     assert_eq!(plan(&world.observed(false)).look_again, None);
     world.exposures[0].presence = Presence::Appearing;
     assert_eq!(plan(&world.observed(false)).look_again, Some(Duration::from_millis(250)));
+    world.exposures[0].presence = Presence::Leaving;
+    world.attachments.clear();
+    world.sync();
+    assert_eq!(plan(&world.observed(true)).look_again, Some(Duration::from_millis(250)), "an orphan leaves too");
 }
 
 #[test]

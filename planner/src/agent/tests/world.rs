@@ -44,7 +44,7 @@ fn presentation() -> Presentation {
 }
 
 pub fn volume() -> Volume {
-    Volume { driver: DRIVER.into(), handle: "h".into(), attributes: BTreeMap::new(), read_only: false }
+    Volume { driver: DRIVER.into(), handle: "h".into(), attributes: BTreeMap::new(), read_only: false, holder: None }
 }
 
 /// One of the four kinds by number.

@@ -55,7 +55,9 @@ impl World {
 
     fn disrupt(&mut self, seen: &Observed, disruptive: &Disruptive) {
         let own = seen.uid();
-        let held = self.hardware.values().find(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(own));
+        // Right before a command the claim is read again.
+        let held = crate::machine::claim::current(seen).and_then(|h| self.hardware.get(name(&h.metadata)));
+        let held = held.filter(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(own));
         let Some(hardware) = held.map(|h| name(&h.metadata).to_owned()) else { return };
         let now = self.now;
         let server = self.server(&server_of(&hardware));
@@ -69,20 +71,23 @@ impl World {
             }
             Disruptive::ConfigureBoot(BootChange::Restore { order }) => server.boot.clone_from(order),
             Disruptive::ConfigureBoot(BootChange::ContinuousHdd) => {}
-            Disruptive::Power(PowerOrder { action, .. }) => match (action, server.power) {
-                (PowerAction::On, PowerState::Off) => {
-                    server.pending = Some(PowerState::On);
-                    server.power_ons += 1;
+            Disruptive::Power(PowerOrder { action, .. }) => {
+                server.accepted_at = Some(now);
+                match (action, server.power) {
+                    (PowerAction::On, PowerState::Off) => {
+                        server.pending = Some(PowerState::On);
+                        server.power_ons += 1;
+                    }
+                    (PowerAction::SoftOff | PowerAction::ForceOff, PowerState::On) => {
+                        server.pending = Some(PowerState::Off)
+                    }
+                    (PowerAction::WarmReset, PowerState::On) => {
+                        server.resets += 1;
+                        server.guest_since = Some(now);
+                    }
+                    _ => {}
                 }
-                (PowerAction::SoftOff | PowerAction::ForceOff, PowerState::On) => {
-                    server.pending = Some(PowerState::Off)
-                }
-                (PowerAction::WarmReset, PowerState::On) => {
-                    server.resets += 1;
-                    server.guest_since = Some(now);
-                }
-                _ => {}
-            },
+            }
         }
     }
 
@@ -176,6 +181,12 @@ impl World {
                 }
                 self.hardware(name, |annotations| annotations.clear())
             }
+            Action::MoveOn { from, to } => {
+                if annotation(&self.hardware[to].metadata, labels::CLAIMED_BY) != Some(seen.uid()) {
+                    return Err(Conflict);
+                }
+                self.hardware(from, |annotations| annotations.clear())
+            }
             Action::CreateClaim(claim) => {
                 let claim_name = name(&claim.metadata).to_owned();
                 if self.claims.contains_key(&claim_name) {
@@ -183,6 +194,13 @@ impl World {
                 }
                 let claim = self.new_claim(&claim_name, Some(claim));
                 self.claims.insert(claim_name, claim);
+                Ok(())
+            }
+            Action::SelectNode(select) => {
+                let claim = self.claims.get_mut(&select.target.name).ok_or(Conflict)?;
+                let annotations = claim.metadata.annotations.get_or_insert_default();
+                annotations.insert(labels::SELECTED_NODE.into(), select.node.clone());
+                annotations.insert(labels::NODE_SELECTED_AT.into(), select.at.to_string());
                 Ok(())
             }
             Action::ProtectClaim { target } => self.claim(seen, target, true),
@@ -245,9 +263,12 @@ impl World {
                 self.volume_attachments.insert(create.name.clone(), VolumeAttachment { metadata, spec, status: None });
                 Ok(())
             }
-            Action::GrantDisk { target, epoch, .. } => self.disk(target, |disk| {
+            Action::CreateHolderPod(pod) => self.create_holder_pod(pod),
+            Action::DeleteHolderPod { target } => self.delete_holder_pod(target),
+            Action::GrantDisk { target, epoch, holder_pod_uid, .. } => self.disk(target, |disk| {
                 if disk.metadata.deletion_timestamp.is_none() {
                     disk.spec.grant.get_or_insert(Grant { epoch: *epoch });
+                    disk.spec.holder_pod_uid = disk.spec.holder_pod_uid.take().or_else(|| holder_pod_uid.clone());
                 }
             }),
             Action::ReleaseDisk { target } => {
@@ -257,12 +278,23 @@ impl World {
                     disk.metadata.deletion_timestamp.get_or_insert(Time(now));
                 })
             }
-            Action::AbandonDisk { target, .. } => {
+            Action::AbandonDisk { target, hold, fence } => {
                 self.disk(target, |_| {})?;
+                if let (Some(hold), Some(fence)) = (hold.as_ref().and_then(|hold| self.holds.get_mut(hold)), fence) {
+                    hold.spec.fences.push(fence.clone());
+                }
                 self.disks.remove(&(target.namespace.clone(), target.name.clone()));
                 Ok(())
             }
-            Action::FreeVolume { hold, holder, volume_attachment } => {
+            Action::FenceDisk { target, hold, order } => {
+                self.disk(target, |_| {})?;
+                self.fenced.insert(target.uid.clone());
+                let hold = self.holds.get_mut(hold).ok_or(Conflict)?;
+                hold.spec.fences.push(order.record.clone());
+                self.disks.remove(&(target.namespace.clone(), target.name.clone()));
+                Ok(())
+            }
+            Action::FreeVolume { hold, holder, volume_attachment, holder_pod } => {
                 let mut there = self.holds.get(hold).cloned().ok_or(Conflict)?;
                 let key = (holder.attachment_namespace.clone(), holder.attachment_name.clone());
                 let still = self.disks.get(&key).is_some_and(|d| uid(&d.metadata) == holder.attachment_uid);
@@ -270,6 +302,10 @@ impl World {
                     return Err(Conflict);
                 }
                 self.volume_attachments.remove(volume_attachment);
+                if let Some(pod) = holder_pod {
+                    let fenced = there.spec.fences.iter().any(|f| f.attachment_uid == holder.attachment_uid);
+                    self.end_holder_pod(pod, fenced)?;
+                }
                 there.spec.holder = None;
                 self.touch(&mut there.metadata);
                 self.holds.insert(hold.clone(), there);
@@ -354,7 +390,8 @@ impl World {
         hold.metadata = self.meta("", &take.name);
         hold.metadata.labels = Some([(labels::MACHINE_UID.to_owned(), seen.uid().to_owned())].into());
         let annotation = (labels::VOLUME_ATTACHMENT.to_owned(), take.volume_attachment.clone());
-        hold.metadata.annotations = Some([annotation].into());
+        let pod = take.holder_pod.clone().map(|pod| (labels::HOLDER_POD.to_owned(), pod));
+        hold.metadata.annotations = Some([annotation].into_iter().chain(pod).collect());
         self.holds.insert(take.name.clone(), hold);
         Ok(())
     }

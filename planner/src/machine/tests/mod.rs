@@ -2,6 +2,10 @@
 
 mod act;
 mod examples;
-mod outside;
-mod properties;
-mod world;
+mod exchange;
+mod growth;
+pub(crate) mod outside;
+mod pods;
+pub(crate) mod properties;
+mod verify;
+pub(crate) mod world;

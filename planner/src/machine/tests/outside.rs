@@ -3,7 +3,7 @@
 use super::world::World;
 use crate::host::PowerState;
 use crate::machine::observed::uid;
-use api::attachment::GuestStatus;
+use api::attachment::{FenceIdentity, GuestStatus};
 use api::dpu::PowerDomain;
 use api::machine::AttachPhase;
 use jiff::SignedDuration;
@@ -21,6 +21,7 @@ pub enum Fault {
     BootOrderChanged(usize),
     AdministratorConfirmsDown(usize),
     ClaimUnbound,
+    HolderPodLost(usize),
 }
 
 impl World {
@@ -68,6 +69,7 @@ impl World {
                     server.exposed.clear();
                 }
             }
+            Fault::HolderPodLost(n) => self.lose_holder_pod(n),
             Fault::ClaimUnbound => {
                 if let Some(claim) = self.claims.values_mut().next_back() {
                     claim.status = None;
@@ -127,11 +129,14 @@ impl World {
             }
         }
         self.report_dpus();
+        self.kubelets();
         self.agents();
     }
 
     fn agents(&mut self) {
         let mut ended = Vec::new();
+        let pods = self.disks.values().filter_map(|disk| disk.spec.holder_pod_uid.clone());
+        let connected: Vec<String> = pods.filter(|pod| self.is_connected_by(pod)).collect();
         for (key, attachment) in &mut self.disks {
             let server = self.servers.get_mut(&attachment.spec.dpu_name).expect("a DPU of the model");
             if !server.agent_lives || server.confirmed_down {
@@ -143,8 +148,16 @@ impl World {
                 ended.push(key.clone());
             } else if attachment.spec.grant.is_some() && attachment.metadata.deletion_timestamp.is_none() {
                 let volume = attachment.spec.volume.as_ref().map(|volume| volume.persistent_volume_name.clone());
-                server.exposed.insert(own, volume);
                 let status = attachment.status.get_or_insert_default();
+                if attachment.spec.holder_pod_uid.as_ref().is_some_and(|pod| !connected.contains(pod)) {
+                    // What the host sees stays, and fails.
+                    status.phase = AttachPhase::Failed;
+                    continue;
+                }
+                let epoch = attachment.spec.grant.map(|grant| grant.epoch).unwrap_or_default();
+                let (boot_id, identity) = (format!("boot-{}", server.boots), format!("{own}.{epoch}"));
+                status.fence = Some(FenceIdentity { boot_id, identity, epoch });
+                server.exposed.insert(own, volume);
                 status.phase = AttachPhase::Attached;
                 status.exposed_boot_id = Some(format!("boot-{}", server.boots));
             }
@@ -182,9 +195,11 @@ impl World {
         }
     }
 
-    /// The DPUs that present a volume, whether or not their agents can be reached.
+    /// The DPUs that present a volume, whether or not their agents can be reached; but for those that the storage refuses.
     pub fn presented_by(&self, volume: &str) -> Vec<&str> {
-        let shows = |server: &super::world::Server| server.exposed.values().any(|v| v.as_deref() == Some(volume));
+        let accepted =
+            |(own, shown): (&String, &Option<String>)| shown.as_deref() == Some(volume) && !self.fenced.contains(own);
+        let shows = |server: &super::world::Server| server.exposed.iter().any(accepted);
         self.servers.iter().filter(|(_, server)| shows(server)).map(|(name, _)| name.as_str()).collect()
     }
 

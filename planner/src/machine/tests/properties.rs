@@ -5,7 +5,7 @@ use super::world::World;
 use crate::host::{PowerAction, PowerState};
 use crate::machine::steps::Step;
 use crate::machine::{Disruptive, Observed, Plan, plan};
-use api::machine::MachineState;
+use api::machine::{MachineState, RunStrategy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
@@ -43,11 +43,12 @@ fn fault() -> impl Strategy<Value = Fault> {
         (0..2usize).prop_map(Fault::BootOrderChanged),
         (0..2usize).prop_map(Fault::AdministratorConfirmsDown),
         Just(Fault::ClaimUnbound),
+        (0..4usize).prop_map(Fault::HolderPodLost),
     ]
 }
 
 /// What must hold in every state.
-fn check(world: &World) {
+pub(crate) fn check(world: &World) {
     for volume in world.volumes() {
         let by = world.presented_by(&volume);
         assert!(by.len() <= 1, "volume {volume} is presented by {by:?}");
@@ -73,14 +74,16 @@ fn check_plan(o: &Observed, plan: &Plan) {
         }
         PowerAction::WarmReset => assert!(plan.steps.done(Step::DisksAttached) && running),
         PowerAction::SoftOff | PowerAction::ForceOff => {
-            let started =
-                o.machine.status.as_ref().and_then(|s| s.power.as_ref()).and_then(|p| p.started_boot_id.as_ref());
-            assert!(o.deleting() || started.is_none(), "the power of a machine that shall run is taken");
+            // Of another server it says nothing.
+            let status = o.machine.status.as_ref().filter(|s| s.hardware_name == plan.status.hardware_name);
+            let started = status.and_then(|s| s.power.as_ref()).and_then(|p| p.started_boot_id.as_ref());
+            let halted = o.run_strategy() == RunStrategy::Halted;
+            assert!(halted || o.gives_back() || started.is_none(), "the power of a machine that shall run is taken");
         }
     }
 }
 
-fn round(world: &mut World, machine: &str, limit: usize) -> Option<Plan> {
+pub(crate) fn round(world: &mut World, machine: &str, limit: usize) -> Option<Plan> {
     let o = world.observe(machine)?;
     let plan = plan(&o, world.now);
     check_plan(&o, &plan);
@@ -115,7 +118,7 @@ fn settle(world: &mut World) {
     panic!("it does not come to rest");
 }
 
-fn state(world: &World, machine: &str) -> Option<MachineState> {
+pub(crate) fn state(world: &World, machine: &str) -> Option<MachineState> {
     world.machines.get(machine)?.status.as_ref()?.state
 }
 
@@ -176,7 +179,7 @@ proptest! {
     }
 }
 
-fn settle_with_claims(world: &mut World) {
+pub(crate) fn settle_with_claims(world: &mut World) {
     world.bind_claims();
     for _ in 0..4 {
         settle_a_little(world);
@@ -199,15 +202,15 @@ fn settle_a_little(world: &mut World) {
     }
 }
 
-fn ready(world: &World, machine: &str) -> Option<String> {
+pub(crate) fn ready(world: &World, machine: &str) -> Option<String> {
     let status = world.machines.get(machine)?.status.as_ref()?;
     let ready = api::conditions::get(&status.conditions, api::conditions::READY)?;
     Some(format!("{:?} {}: {}", status.state, ready.reason, ready.message))
 }
 
-fn nothing_is_left(world: &World) {
+pub(crate) fn nothing_is_left(world: &World) {
     assert!(world.disks.is_empty() && world.nics.is_empty() && world.vnics.is_empty());
-    assert!(world.volume_attachments.is_empty());
+    assert!(world.volume_attachments.is_empty() && world.holder_pods.is_empty());
     assert!(world.holds.values().all(|hold| hold.spec.holder.is_none()));
     assert_eq!(world.claims.keys().collect::<Vec<_>>(), [super::world::SHARED], "only the user's own claim stays");
     assert!(world.claims[super::world::SHARED].metadata.finalizers.is_none());

@@ -28,6 +28,8 @@ pub struct Server {
     pub power: PowerState,
     pub boot: Vec<String>,
     pub bmc_answers: bool,
+    /// As its BMC reports it.
+    pub serial_number: Option<String>,
     /// What the BMC accepts takes effect at the next step.
     pub pending: Option<PowerState>,
     pub agent_lives: bool,
@@ -37,6 +39,7 @@ pub struct Server {
     pub exposed: BTreeMap<String, Option<String>>,
     /// Of the guest: it has been running since.
     pub guest_since: Option<Timestamp>,
+    pub accepted_at: Option<Timestamp>,
     pub power_ons: u32,
     pub resets: u32,
 }
@@ -55,10 +58,19 @@ pub struct World {
     pub disks: BTreeMap<(String, String), DiskAttachment>,
     pub nics: BTreeMap<(String, String), NicAttachment>,
     pub vnics: BTreeMap<String, VNic>,
+    pub holder_pods: BTreeMap<String, super::pods::HolderPod>,
+    /// UIDs of attachments that the storage refuses.
+    pub fenced: std::collections::BTreeSet<String>,
 }
 
 pub fn server_of(hardware: &str) -> String {
     hardware.replace("hw-", "dpu-")
+}
+
+/// The claim that is the user's own is on storage that only kubelet can connect.
+fn attributes(claim: &str) -> BTreeMap<String, String> {
+    let strange = (claim == SHARED).then(|| ("cipher".to_owned(), "aes".to_owned()));
+    strange.into_iter().collect()
 }
 
 impl World {
@@ -77,6 +89,8 @@ impl World {
             disks: BTreeMap::new(),
             nics: BTreeMap::new(),
             vnics: BTreeMap::new(),
+            holder_pods: BTreeMap::new(),
+            fenced: Default::default(),
         };
         world.rack(1, PowerDomain::Standby);
         world.rack(2, PowerDomain::Host);
@@ -92,7 +106,7 @@ impl World {
         hardware.spec.bmc_ref = Some(TypedLocalObjectReference { kind: "Machine".into(), ..Default::default() });
         self.hardware.insert(hardware_name.clone(), hardware);
         let spec = DpuSpec {
-            hardware_ref: Some(HardwareReference { name: hardware_name }),
+            hardware_ref: Some(HardwareReference { name: hardware_name, serial_number: None }),
             power_domain,
             approved: true,
             ..DpuSpec::default()
@@ -103,19 +117,23 @@ impl World {
             namespace: Some(format!("metalplane-{dpu_name}")),
             boot_id: Some("boot-0".into()),
             capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
-            connectors: vec![ConnectorStatus { driver: DRIVER.into(), fence: "None".into() }],
+            connectors: [DRIVER, crate::connector::KUBELET]
+                .map(|driver| ConnectorStatus { driver: driver.into(), fence: "None".into() })
+                .into(),
             ..DpuStatus::default()
         });
         let server = Server {
             power: PowerState::Off,
             boot: vec!["Boot0003".into(), "Boot0001".into()],
             bmc_answers: true,
+            serial_number: None,
             pending: None,
             agent_lives: power_domain == PowerDomain::Standby,
             boots: 0,
             confirmed_down: false,
             exposed: BTreeMap::new(),
             guest_since: None,
+            accepted_at: None,
             power_ons: 0,
             resets: 0,
         };
@@ -256,11 +274,16 @@ impl World {
                 ],
                 ..BootConfiguration::default()
             },
-            serial_number: None,
+            serial_number: server.serial_number.clone(),
             model: None,
             manufacturer: None,
         };
-        BmcSeen { host: Seen::Fresh(host), read_at: Some(self.now), ..BmcSeen::default() }
+        BmcSeen {
+            host: Seen::Fresh(host),
+            read_at: Some(self.now),
+            accepted_at: server.accepted_at,
+            ..BmcSeen::default()
+        }
     }
 
     pub fn observe(&self, machine_name: &str) -> Option<Observed> {
@@ -273,8 +296,7 @@ impl World {
             .map(|h| Arc::new(h.clone()))
             .collect();
         let mut o = Observed { machine: Arc::new(machine.clone()), ..Observed::default() };
-        if let Some(hardware) = held.first() {
-            o.bmc = self.bmc(name(&hardware.metadata));
+        if !held.is_empty() {
             o.hardware = held;
         } else {
             o.hardware = self.hardware.values().map(|h| Arc::new(h.clone())).collect();
@@ -288,7 +310,7 @@ impl World {
                 handle: format!("handle-{name}"),
                 name,
                 driver: DRIVER.into(),
-                attributes: BTreeMap::new(),
+                attributes: attributes(claim_name),
             });
             let seen = ClaimSeen { claim: Arc::new(claim.clone()), volume, ..ClaimSeen::default() };
             o.claims.insert(claim_name.clone(), seen);
@@ -304,6 +326,10 @@ impl World {
         let subnet = Subnet::new("blue", SubnetSpec { cidr: "10.20.0.0/24".into(), gateway: Some("10.20.0.1".into()) });
         o.subnets.insert("blue".into(), Arc::new(subnet));
         o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
+        let current = crate::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());
+        o.bmc = current.map(|hardware| self.bmc(&hardware)).unwrap_or_default();
+        o.fences.insert(DRIVER.into());
+        o.holder_pods = self.holder_pods_of(own);
         Some(o)
     }
 

@@ -9,7 +9,7 @@ mod volume;
 
 pub use emulation::MemoryEmulation;
 pub use switch::MemorySwitch;
-pub use volume::{MemoryStorage, MemoryVolumes};
+pub use volume::{MemoryFence, MemoryStorage, MemoryVolumes};
 
 use crate::{ErrorClass, PortError};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -53,6 +53,9 @@ pub async fn serve(listener: TcpListener, bmc: Arc<Bmc>) -> Result<()> {
     let acceptor = tls::acceptor(&bmc.machine.config)?;
     loop {
         let (stream, _) = listener.accept().await.context("accept a connection to the BMC")?;
+        if bmc.faults.now().down {
+            continue;
+        }
         let (acceptor, bmc) = (acceptor.clone(), Arc::clone(&bmc));
         tokio::spawn(async move {
             if let Err(error) = connection(stream, acceptor, bmc).await {
@@ -74,7 +77,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, bmc: Arc<Bmc>) -> 
 }
 
 impl Bmc {
-    /// Answers one request. An error cuts the connection without an answer: the fault `lost_answer`.
+    /// Answers one request. An error cuts the connection without an answer: the faults `lost_answer` and `down`.
     async fn answer(&self, request: Request<Body>) -> std::io::Result<Response> {
         let (parts, body) = request.into_parts();
         // Creating in a collection and in its member list are the same.
@@ -83,6 +86,12 @@ impl Bmc {
         let changes_something = !matches!(parts.method, Method::GET | Method::HEAD) && !path.contains("/Sessions");
         let slow = self.faults.now().slow_ms;
         tokio::time::sleep(Duration::from_millis(slow)).await;
+        if self.faults.now().down {
+            return Err(std::io::Error::other("nobody answers, as was asked for"));
+        }
+        if changes_something && self.faults.use_up(|faults| &mut faults.refused_change) {
+            return Ok(Problem::temporarily_unavailable().into());
+        }
         if self.faults.use_up(|faults| &mut faults.status_503) {
             return Ok(Problem::temporarily_unavailable().into());
         }

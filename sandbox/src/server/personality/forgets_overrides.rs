@@ -1,5 +1,6 @@
 //! A server whose BMC uses the boot settings for one start and then falls back to the factory's. The settings read
-//! as fallen back at once, so whoever looks after each start can write them again in time for the next.
+//! as fallen back at once, so whoever looks after each start can write them again in time for the next. If nobody does,
+//! the next start is of the old system on its local disk.
 
 use super::{BootOption, Personality};
 
@@ -9,6 +10,6 @@ pub const PERSONALITY: Personality = Personality {
     model: "Virtual Server F",
     dpu_shares_power: false,
     forgets_boot_settings: true,
-    has_local_disk: false,
-    factory_boot_order: &[BootOption::Network, BootOption::Slot],
+    has_local_disk: true,
+    factory_boot_order: &[BootOption::LocalDisk, BootOption::Network, BootOption::Slot],
 };

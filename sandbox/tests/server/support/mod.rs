@@ -20,8 +20,8 @@ pub use redfish::Redfish;
 pub use slots::Slots;
 
 /// A boot under emulation on a busy machine.
-pub const BOOT: Duration = Duration::from_secs(120);
-const SOON: Duration = Duration::from_secs(20);
+pub const BOOT: Duration = Duration::from_secs(180);
+const SOON: Duration = Duration::from_secs(90);
 
 /// Says why a test does nothing. The test runner counts these lines.
 pub fn skip(test: &str, reason: &str) {

@@ -38,7 +38,7 @@ impl Redfish {
     pub fn new(url: &str, certificate: &Path) -> Redfish {
         let address = url.strip_prefix("https://").expect("an https address").to_owned();
         // The certificate is written when the first server listens.
-        let certificate = super::wait_for("the BMC's certificate", Duration::from_secs(20), || {
+        let certificate = super::wait_for("the BMC's certificate", Duration::from_secs(90), || {
             CertificateDer::from_pem_file(certificate).ok()
         });
         let mut roots = RootCertStore::empty();
@@ -52,7 +52,7 @@ impl Redfish {
     /// One request; none if the connection was cut without an answer.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Option<Answer> {
         let stream = TcpStream::connect(&self.address).expect("connect to the BMC");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set a time limit");
+        stream.set_read_timeout(Some(Duration::from_secs(90))).expect("set a time limit");
         let name = ServerName::try_from("127.0.0.1").expect("an address is a name");
         let connection = ClientConnection::new(Arc::clone(&self.tls), name).expect("TLS");
         talk(StreamOwned::new(connection, stream), method, path, headers, body)
@@ -84,7 +84,7 @@ impl Redfish {
 
 /// One request over a unix socket; the answer must be a success.
 pub fn over_unix_socket(socket: &Path, method: &str, path: &str, body: &str) {
-    let stream = super::wait_for("the socket", Duration::from_secs(20), || UnixStream::connect(socket).ok());
+    let stream = super::wait_for("the socket", Duration::from_secs(90), || UnixStream::connect(socket).ok());
     let answer = talk(stream, method, path, &[], body).expect("an answer");
     assert_eq!(answer.status, 200, "{method} {path}: {}", answer.body);
 }
@@ -101,7 +101,7 @@ fn talk(
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
     }
-    stream.write_all(format!("{request}\r\n{body}").as_bytes()).expect("send a request");
+    stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
     let mut bytes = Vec::new();
     // A peer that closes without TLS's goodbye has still said what it said.
     let _ = stream.read_to_end(&mut bytes);

@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How long a request tries that cannot get through.
+const CUT: Duration = Duration::from_secs(2);
 
 type Stream = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
@@ -56,6 +60,10 @@ impl Service {
         let Some(target) = path::parse(&parts.uri) else {
             return answer(Err(Refusal::new(404, "NotFound", format!("no path {}", parts.uri))));
         };
+        if self.process.as_ref().is_some_and(|process| process.is_cut()) {
+            tokio::time::sleep(CUT).await;
+            return answer(Err(Refusal::new(503, "ServiceUnavailable", "there is no way to the API server")));
+        }
         let wants = |key: &str| target.query.get(key).is_some_and(|text| text == "true" || text == "1");
         if wants("watch") {
             return self.watch(&target).await;
@@ -92,7 +100,7 @@ impl Service {
                 process.travel().await;
                 process.watches.clone()
             }
-            None => watch::Shared { manners: Arc::default(), random: crate::sim::random::Random::new(0) },
+            None => watch::Shared { manners: Arc::default(), random: crate::sim::random::Random::new(0), cut: None },
         };
         let lines = watch::open(&self.server, target, shared);
         respond(StatusCode::OK, lines.map(|line| Ok(Frame::data(line))).boxed())
@@ -116,7 +124,9 @@ fn is_time(resource: &str, subresource: Option<&str>) -> bool {
 
 /// What is gone is answered with a Status, what stays because of a finalizer with the object.
 fn deleted(is_delete: bool, result: Answer) -> Response<Stream> {
-    let stays = |object: &Value| object.pointer("/metadata/finalizers").is_some();
+    // A pod has no finalizer of ours, and stays until kubelet has ended it.
+    let is_pod = |object: &Value| object["kind"] == "Pod" && object.pointer("/metadata/deletionTimestamp").is_some();
+    let stays = |object: &Value| object.pointer("/metadata/finalizers").is_some() || is_pod(object);
     match result {
         Ok(object) if is_delete && !stays(&object) => {
             answer(Ok(Arc::new(json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"}))))

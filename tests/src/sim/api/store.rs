@@ -85,7 +85,7 @@ impl Default for Store {
         });
         let mut with_status: BTreeSet<String> =
             of_crds.map(|crd| format!("{}/{}", crd.spec.group, crd.spec.names.plural)).collect();
-        with_status.extend(["persistentvolumeclaims", "persistentvolumes"].map(str::to_owned));
+        with_status.extend(["persistentvolumeclaims", "persistentvolumes", "pods"].map(str::to_owned));
         Self {
             version: 1,
             objects: BTreeMap::new(),
@@ -236,7 +236,9 @@ impl Store {
             }
         }
         let mut object = Value::clone(&old);
-        if finalizers(&object) == 0 {
+        // kubelet ends a pod, and then says so.
+        let takes_time = id.resource == "pods" && options.get("gracePeriodSeconds") != Some(&json!(0));
+        if finalizers(&object) == 0 && !takes_time {
             return Ok(self.commit(id, object, Change::Deleted));
         }
         if object["metadata"].get("deletionTimestamp").is_some() {

@@ -35,6 +35,8 @@ pub enum Manners {
 pub struct Shared {
     pub manners: Arc<Mutex<Manners>>,
     pub random: Random,
+    /// Nothing comes through while this is true.
+    pub cut: Option<tokio::sync::watch::Receiver<bool>>,
 }
 
 struct Watch {
@@ -147,6 +149,10 @@ impl Watch {
     }
 
     async fn pause(&self) {
+        if let Some(cut) = &self.shared.cut {
+            // Its sender lives as long as the scene.
+            let _ = cut.clone().wait_for(|cut| !cut).await;
+        }
         match self.manners() {
             Manners::Late(most) => tokio::time::sleep(most.mul_f64(self.shared.random.part())).await,
             Manners::Frozen(until) => tokio::time::sleep_until(until).await,

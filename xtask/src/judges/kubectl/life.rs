@@ -52,7 +52,7 @@ fn patch_status(session: &mut Session, what: &str, kind: &str, status: &serde_js
 }
 
 fn followed(session: &mut Session) {
-    let wait = |what: &'static str| ["wait", what, "bmm/bm-01", "--timeout=10s"];
+    let wait = |what: &'static str| ["wait", what, "bmm/bm-01", "--timeout=60s"];
     session.works("wait for Ready", &wait("--for=condition=Ready"), None, &["condition met"]);
     session.works("wait for the state", &wait("--for=jsonpath={.status.state}=Running"), None, &["condition met"]);
     let never = ["wait", "--for=condition=GuestReachable", "bmm/bm-01", "--timeout=1s"];
@@ -159,11 +159,11 @@ fn applied_by_two(session: &mut Session) {
 }
 
 pub(super) fn end(session: &mut Session) {
-    let gone = ["delete", "bmm", "bm-02", "--cascade=foreground", "--timeout=20s"];
+    let gone = ["delete", "bmm", "bm-02", "--cascade=foreground", "--timeout=120s"];
     session.works("delete --cascade=foreground", &gone, None, &["deleted"]);
-    session.works("delete", &["delete", "bmm", "bm-01", "--timeout=20s"], None, &["deleted"]);
-    session.works("wait for a deletion", &["wait", "--for=delete", "bmm/bm-01", "--timeout=10s"], None, &[]);
+    session.works("delete", &["delete", "bmm", "bm-01", "--timeout=120s"], None, &["deleted"]);
+    session.works("wait for a deletion", &["wait", "--for=delete", "bmm/bm-01", "--timeout=60s"], None, &[]);
     session.refused("get what is gone", &["get", "bmm", "bm-01"], None, &["NotFound", "bm-01"]);
-    session.works("delete an image", &["delete", "mi", "debian-12", "--timeout=20s"], None, &["deleted"]);
-    session.works("delete a subnet", &["delete", "subnet", "blue", "--timeout=20s"], None, &["deleted"]);
+    session.works("delete an image", &["delete", "mi", "debian-12", "--timeout=120s"], None, &["deleted"]);
+    session.works("delete a subnet", &["delete", "subnet", "blue", "--timeout=120s"], None, &["deleted"]);
 }

@@ -24,6 +24,20 @@ pub(super) fn run(root: &Path, session: &mut Session) -> Result<()> {
     session.works("bm get -o json", &["bm", "get", "bm-01", "-o", "json"], None, &["\"hardwareName\": \"rack1-u07\""]);
     session.works("bm explain", &["bm", "explain", "bm-01"], None, &["Ready: True", "VolumesReady: True"]);
     session.works("bm timeline", &["bm", "timeline", "bm-01"], None, &["HardwareClaimed"]);
+    let list = ["bm", "snapshot", "list", "bm-01"];
+    session.works("bm snapshot list", &list, None, &["before-upgrade bm-01 False SeveralDisksRun"]);
+    let create = ["bm", "snapshot", "create", "bm-01", "s2", "--dry-run"];
+    session.works("bm snapshot create", &create, None, &["machinesnapshot.metalplane.io/s2", "server dry run"]);
+    let back = ["bm", "restore", "bm-01", "before-upgrade", "--dry-run"];
+    session.works("bm restore", &back, None, &["machinerestore.metalplane.io/bm-01-", "server dry run"]);
+    let away = ["bm", "migrate", "bm-01", "--to", "rack1-u08", "--dry-run"];
+    session.works("bm migrate", &away, None, &["machinemigration.metalplane.io/bm-01-", "server dry run"]);
+    session.works(
+        "bm migrate-cancel",
+        &["bm", "migrate-cancel", "bm-01", "--dry-run"],
+        None,
+        &["away cancellation submitted"],
+    );
     session.works("bm dpu get", &["bm", "dpu", "get"], None, &["dpu-1", "rack1-u07"]);
     changes(session);
     refuses(session);

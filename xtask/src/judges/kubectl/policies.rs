@@ -23,6 +23,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     let agent = kubeconfig_of(session, "agent-1", DPU_NAMESPACE, "agent", "dpu-1")?;
     works(session, &agent);
     deletes(session);
+    annotates(session);
     for name in ["bootstrap", "unbound", "bootstrap-1", "agent-1"] {
         let path = session.folder.join(format!("{name}.kubeconfig"));
         fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
@@ -201,6 +202,21 @@ fn status(kind: &str, name: &str, field: &str) -> String {
     format!(
         "apiVersion: metalplane.io/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}{namespace}}}\nstatus: {{{field}}}\n"
     )
+}
+
+/// What the controller keeps at a machine is not changed beside it.
+fn annotates(session: &mut Session) {
+    let lock = ["annotate", "bmm", "bm-01", "metalplane.io/operation=MachineSnapshot/s/u"];
+    session.refused("a user locks a machine", &lock, None, &["is the controller's"]);
+    let by_controller = [lock.as_slice(), &[CONTROLLER]].concat();
+    session.works("the controller locks it", &by_controller, None, &["annotated"]);
+    let free = ["annotate", "bmm", "bm-01", "metalplane.io/operation-"];
+    session.refused("a user unlocks it", &free, None, &["delete its MachineSnapshot"]);
+    let claim = ["annotate", "bmm", "bm-01", "claim.metalplane.io/root=another"];
+    session.refused("a user exchanges a claim", &claim, None, &["For other content make a MachineRestore"]);
+    let other = ["annotate", "bmm", "bm-01", "team=a"];
+    session.works("other annotations are the user's", &other, None, &["annotated"]);
+    session.works("the controller unlocks it", &[free.as_slice(), &[CONTROLLER]].concat(), None, &["annotated"]);
 }
 
 /// Nobody but the controller takes a disk from a host.

@@ -44,6 +44,24 @@ metadata: {name: bad}
 spec: {connection: {host: 10.0.0.1, insecureTLS: true}}
 ";
 
+const SNAPSHOT: &str = "apiVersion: metalplane.io/v1alpha1
+kind: MachineSnapshot
+metadata: {name: bad}
+spec: {machineName: bm-01}
+";
+
+const RESTORE: &str = "apiVersion: metalplane.io/v1alpha1
+kind: MachineRestore
+metadata: {name: bad}
+spec: {machineName: bm-01, snapshotName: before-upgrade}
+";
+
+const MIGRATION: &str = "apiVersion: metalplane.io/v1alpha1
+kind: MachineMigration
+metadata: {name: bad}
+spec: {machineName: bm-01, target: {name: rack1-u08}}
+";
+
 /// A good object, what is replaced in it, by what, and what the refusal says: where, and what to write.
 type Case = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
@@ -150,6 +168,13 @@ const CASES: &[Case] = &[
     (VNIC, "[10.20.0.71]", "[10.20.0.71/24]", "spec.addresses", "without a prefix length"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71], macAddress: 'x'", "spec.macAddress", "should match"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71], securityGroups: [web]", "spec", "leave it out"),
+    (SNAPSHOT, "bm-01", "''", "spec.machineName", "at least 1 chars"),
+    (SNAPSHOT, "bm-01", "bm-01, consistency: Some", "spec.consistency", "\"Machine\", \"PerDisk\""),
+    (SNAPSHOT, "bm-01", "bm-01, deletionPolicy: Maybe", "spec.deletionPolicy", "\"Retain\""),
+    (RESTORE, ", snapshotName: before-upgrade", "", "spec.snapshotName", "Required value"),
+    (RESTORE, "bm-01", "''", "spec.machineName", "at least 1 chars"),
+    (MIGRATION, "{name: rack1-u08}", "{}", "spec.target", "exactly one of name and selector"),
+    (MIGRATION, "machineName: bm-01, ", "", "spec.machineName", "Required value"),
     (POLICY, "Keep", "Erase", "spec.releasePolicy", "write Keep"),
     (DPU, "Standby", "Sometimes", "spec.powerDomain", "\"Standby\", \"Host\""),
     (DPU, "Standby", "Standby, maintenance: Soon", "spec.maintenance", "\"Drain\", \"OutOfService\""),
@@ -202,6 +227,9 @@ const FIXED: &[(&str, &str, &str, &str)] = &[
         r#"[{"op":"replace","path":"/spec/addresses","value":["10.20.0.10"]}]"#,
         "make another VNic",
     ),
+    ("msnap", "before-upgrade", r#"[{"op":"replace","path":"/spec/machineName","value":"b"}]"#, "make another one"),
+    ("mrestore", "back", r#"[{"op":"replace","path":"/spec/snapshotName","value":"b"}]"#, "make another one"),
+    ("mmig", "away", r#"[{"op":"remove","path":"/spec/target"}]"#, "delete the migration, which cancels it"),
     ("dpu", "dpu-1", r#"[{"op":"remove","path":"/spec/hardwareRef"}]"#, "delete the Dpu to take the DPU out"),
 ];
 
@@ -225,7 +253,7 @@ const TOLD: &[(&str, &str, &str, &str)] = &[
 
 pub(super) fn run(session: &mut Session) {
     let sum = "0".repeat(64);
-    for good in [MACHINE, IMAGE, SUBNET, VNIC, POLICY, DPU, BMC] {
+    for good in [MACHINE, IMAGE, SUBNET, VNIC, SNAPSHOT, RESTORE, MIGRATION, POLICY, DPU, BMC] {
         let kind = good.lines().nth(1).unwrap_or_default();
         // What is refused below is refused for what was changed.
         let dry = ["apply", "--dry-run=server", "-f", "-"];

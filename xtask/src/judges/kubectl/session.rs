@@ -143,7 +143,7 @@ impl Session {
 
     /// Asks until the answer is as it should be: for what the API server takes up a moment later.
     pub(super) fn until(&mut self, words: &[&str], is_so: impl Fn(&Said) -> bool) -> Said {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let said = self.say(words, None);
             if is_so(&said) || Instant::now() > deadline {

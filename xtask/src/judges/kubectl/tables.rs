@@ -31,10 +31,14 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     shows(session, "get vnic", &["get", "vnic"], &["shared-nic", "blue", "10.20.0.9", "02:00:00:00:00:09", "dpu-1"]);
     shows(session, "get subnet", &["get", "subnet"], &["blue", "10.20.0.0/24", "10.20.0.1"]);
     shows(session, "get hardware", &["get", "hardware", "-n", "metalplane-inventory"], &["rack1-u07"]);
+    shows(session, "get msnap", &["get", "msnap"], &["before-upgrade", "bm-01", "False", "SeveralDisksRun"]);
+    shows(session, "get mrestore", &["get", "mrestore"], &["back", "bm-01", "before-upgrade", "Succeeded"]);
+    shows(session, "get mmig", &["get", "mmig"], &["away", "bm-01", "rack1-u07", "rack1-u08", "Running"]);
     let bmcs = ["get", "machines.bmc.tinkerbell.org", "-n", "metalplane-inventory"];
     shows(session, "get machines.bmc.tinkerbell.org", &bmcs, &["rack1-u07"]);
     let kinds = ["baremetalmachine", "machineimage", "clustermachineimage", "dpu", "hardwarepolicy", "volumehold"];
-    let rest = ["diskattachment", "nicattachment", "vnic", "subnet"];
+    let rest =
+        ["diskattachment", "nicattachment", "vnic", "subnet", "machinesnapshot", "machinerestore", "machinemigration"];
     let all: Vec<String> = kinds.iter().chain(&rest).map(|kind| format!("{kind}.metalplane.io/")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     session.works("the category metal is every kind", &["get", "metal", "-A"], None, &all);
@@ -113,6 +117,22 @@ fn objects() -> Vec<Value> {
         json!({"apiVersion": api, "kind": "VNic", "metadata": {"name": "shared-nic", "namespace": "default"},
             "spec": {"subnet": "blue", "addresses": ["10.20.0.9"]},
             "status": {"macAddress": "02:00:00:00:00:09", "holder": holder, "grant": {"epoch": 2}}}),
+        json!({"apiVersion": api, "kind": "MachineSnapshot",
+            "metadata": {"name": "before-upgrade", "namespace": "default"}, "spec": {"machineName": "bm-01"},
+            "status": {"observedGeneration": 1, "phase": "Pending", "machineUID": UID,
+                "disks": [{"name": "root", "claimName": "bm-01-root", "volumeSnapshotName": "before-upgrade-root"}],
+                "conditions": [condition("Ready", "False", "SeveralDisksRun")]}}),
+        json!({"apiVersion": api, "kind": "MachineRestore", "metadata": {"name": "back", "namespace": "default"},
+            "spec": {"machineName": "bm-01", "snapshotName": "before-upgrade"},
+            "status": {"observedGeneration": 1, "phase": "Succeeded", "machineUID": UID,
+                "disks": [{"name": "root", "claimName": "bm-01-root-x", "previousClaimName": "bm-01-root",
+                    "volumeSnapshotName": "before-upgrade-root"}],
+                "conditions": [condition("Complete", "True", "Succeeded")]}}),
+        json!({"apiVersion": api, "kind": "MachineMigration", "metadata": {"name": "away", "namespace": "default"},
+            "spec": {"machineName": "bm-01", "target": {"name": "rack1-u08"}},
+            "status": {"observedGeneration": 1, "phase": "Running", "sourceHardwareName": "rack1-u07",
+                "targetHardwareName": "rack1-u08", "startedAt": "2026-01-01T00:00:00.000000Z",
+                "conditions": [condition("Complete", "False", "Moving")]}}),
         json!({"apiVersion": api, "kind": "VolumeHold",
             "metadata": {"name": names::hold("csi.metalplane.io", "default/0d7e1f52")},
             "spec": {"driver": "csi.metalplane.io", "volumeHandle": "default/0d7e1f52", "holder": holder, "epoch": 3}}),

@@ -3,19 +3,23 @@
 //! `SIM_SEED=<number>` runs with that seed, `SIM_AT=<k>` only the case with the kth effect, `SIM_ALL=1` every case;
 //! `SIM_LOG=debug` shows what the programs log. A failure names the seed and the fault.
 
+mod bmc;
+mod fences;
+mod kinds;
+mod verbs;
+
+use kinds::{Kind, life_with, reference, reference_of, seed};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tests::sim::Simulation;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::host;
-use tests::sim::life::{self, Record};
+use tests::sim::life;
+use tests::sim::lives;
 use tests::sim::simulation::{SYSTEM, USER};
+use tests::sim::upkeep;
 use tokio::time::Instant;
-
-fn seed() -> u64 {
-    std::env::var("SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20261121)
-}
 
 /// Runs in a runtime of its own with a paused clock.
 fn simulate<T>(run: impl Future<Output = T>) -> T {
@@ -29,27 +33,6 @@ fn simulate<T>(run: impl Future<Output = T>) -> T {
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(run)
-}
-
-fn reference() -> &'static (Record, usize, usize) {
-    static REFERENCE: OnceLock<(Record, usize, usize)> = OnceLock::new();
-    REFERENCE.get_or_init(|| {
-        simulate(async {
-            let s = Simulation::start(1, seed(), Plan::None);
-            let record = life::whole(&s).await.unwrap_or_else(|e| panic!("SIM_SEED={}: no fault: {e}", seed()));
-            (record, s.scene.faults.count(Who::Controller), s.scene.faults.count(Who::Agent))
-        })
-    })
-}
-
-/// One life with a fault, and what is wrong with it.
-fn life_with(plan: Plan) -> Result<(), String> {
-    let (expected, ..) = reference();
-    simulate(async {
-        let s = Simulation::start(1, seed(), plan);
-        let record = life::whole(&s).await?;
-        life::difference(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
-    })
 }
 
 /// Which effects are tried: the one of `SIM_AT=<k>`, all with `SIM_ALL=1`, else one in `stride`, other ones with another
@@ -84,10 +67,23 @@ fn each<T: std::fmt::Debug>(cases: impl Iterator<Item = T>, one: impl Fn(&T) -> 
 }
 
 fn every(who: Who, fault: Fault, stride: usize) {
-    let (_, by_controller, by_agent) = reference();
+    every_of(Kind::Machine, who, fault, stride);
+}
+
+fn every_of(kind: Kind, who: Who, fault: Fault, stride: usize) {
+    let (_, by_controller, by_agent) = reference_of(kind);
     let all = if who == Who::Controller { *by_controller } else { *by_agent };
     let plans = sample(all, stride).map(|at| Plan::At { who, at, fault });
-    each(plans, |plan| life_with(plan.clone()));
+    each(plans, |plan| life_with(kind, plan.clone()));
+}
+
+/// Everything that goes wrong with an effect, one effect in so many.
+fn everything(kind: Kind, stride: usize) {
+    for who in [Who::Controller, Who::Agent] {
+        for fault in [Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer, Fault::Refuse, Fault::Late] {
+            every_of(kind, who, fault, stride);
+        }
+    }
 }
 
 #[test]
@@ -99,7 +95,7 @@ fn a_life_without_faults_leaves_nothing() {
 
 #[test]
 fn the_same_seed_gives_the_same_end() {
-    life_with(Plan::None).unwrap_or_else(|e| panic!("SIM_SEED={}: {e}", seed()));
+    life_with(Kind::Machine, Plan::None).unwrap_or_else(|e| panic!("SIM_SEED={}: {e}", seed()));
 }
 
 #[test]
@@ -140,7 +136,8 @@ fn one_write_meets_a_conflict() {
 
 #[test]
 fn every_write_meets_a_conflict_first() {
-    each([Plan::RefuseFirst(Default::default())].into_iter(), |plan| life_with(plan.clone()));
+    let kinds = [Kind::Machine, Kind::SharedPower, Kind::Import];
+    each(kinds.into_iter(), |kind| life_with(*kind, Plan::RefuseFirst(Default::default())));
 }
 
 #[test]
@@ -151,6 +148,29 @@ fn a_dead_controllers_request_arrives_late() {
 #[test]
 fn a_dead_agents_request_arrives_late() {
     every(Who::Agent, Fault::Late, 4);
+}
+
+#[test]
+fn everything_goes_wrong_with_a_dpu_that_shares_its_hosts_power() {
+    everything(Kind::SharedPower, 23);
+}
+
+#[test]
+fn everything_goes_wrong_with_an_import() {
+    everything(Kind::Import, 7);
+}
+
+/// Nothing happens to its machine, and it is registered again.
+#[test]
+fn a_dpu_is_deleted_while_it_is_in_use() {
+    let plans = |who, count, stride| sample(count, stride).map(move |at| Plan::At { who, at, fault: Fault::Crash });
+    let cases = [Plan::None].into_iter().chain(plans(Who::Controller, 130, 26)).chain(plans(Who::Agent, 80, 27));
+    each(cases, |plan| {
+        simulate(async {
+            let s = Simulation::start(1, seed(), plan.clone());
+            lives::delete_dpu(&s).await
+        })
+    });
 }
 
 /// A life with something of its own going on; compared with the reference.
@@ -265,12 +285,11 @@ fn the_dpu_reboots_while_the_machine_is_made() {
     each(sample((*by_controller).min(36), 4), |at| {
         let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };
         simulate(async {
-            let mut s = Simulation::start(1, seed(), plan);
+            let s = Simulation::start(1, seed(), plan);
             s.create("metalplane.io/baremetalmachines", USER, life::machine("bm-01", 7));
             let mut reached = s.scene.faults.reached.subscribe();
             let _ = reached.wait_for(|reached| *reached).await;
-            let host = s.scene.hosts[0].clone();
-            s.reboot_dpu(&host);
+            s.scene.hosts[0].reboot_dpu();
             // A guest whose disks went away under it needs a restart, which a user asks for.
             let shown = |s: &Simulation| s.scene.hosts[0].dpu().disks().len() == 2 && life::is_ready(s, "bm-01");
             s.until("all is presented again", shown).await?;
@@ -286,10 +305,11 @@ fn the_dpu_reboots_while_the_machine_is_made() {
 fn a_volume_passes_from_one_dpu_to_the_other() {
     let plans = |who, count, stride| sample(count, stride).map(move |at| Plan::At { who, at, fault: Fault::Crash });
     let cases = [Plan::None].into_iter().chain(plans(Who::Controller, 150, 15)).chain(plans(Who::Agent, 80, 16));
-    each(cases, |plan| {
+    let of_both = cases.flat_map(|plan| ["fast", "foreign"].map(|class| (plan.clone(), class)));
+    each(of_both, |(plan, class)| {
         simulate(async {
             let s = Simulation::start(2, seed(), plan.clone());
-            life::hand_over(&s).await
+            lives::hand_over(&s, class).await
         })
     });
 }
@@ -312,6 +332,20 @@ fn a_bmc_misbehaves_for_a_while() {
     });
 }
 
+#[test]
+fn a_bmc_answers_for_another_server() {
+    each([seed()].into_iter(), |seed| {
+        simulate(async { upkeep::wrong_server(&Simulation::start(1, *seed, Plan::None)).await })
+    });
+}
+
+#[test]
+fn volumes_wait_to_be_told_a_node() {
+    let plans = |who, count, stride| sample(count, stride).map(move |at| Plan::At { who, at, fault: Fault::Crash });
+    let cases = [Plan::None].into_iter().chain(plans(Who::Controller, 40, 8));
+    each(cases, |plan| simulate(async { upkeep::late_binding(&Simulation::start(1, seed(), plan.clone())).await }));
+}
+
 /// Many things at once, for two minutes.
 #[test]
 fn a_storm_of_faults() {
@@ -327,63 +361,4 @@ fn a_storm_of_faults() {
             life::difference_at_end(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
         })
     });
-}
-
-/// The simulated BMC keeps its port's promises.
-mod bmc {
-    use super::{seed, simulate};
-    use async_trait::async_trait;
-    use ports::conformance::Sleep;
-    use ports::conformance::bmc::{Abilities, Bench, run};
-    use ports::{Bmc, conformance::memory::MemoryStorage};
-    use std::sync::Arc;
-    use std::time::Duration;
-    use tests::sim::host::{Host, HostBmc, Manners};
-    use tests::sim::random::Random;
-
-    struct Rack(Arc<Host>, tempfile::TempDir);
-
-    impl Rack {
-        fn host(&self, number: usize, manners: Manners) -> Box<dyn Bmc> {
-            let host = Host::new(number, self.1.path(), &MemoryStorage::default(), Random::new(seed()));
-            host.behave(manners);
-            Box::new(HostBmc(host))
-        }
-    }
-
-    #[async_trait]
-    impl Sleep for Rack {
-        async fn sleep(&self, time: Duration) {
-            tokio::time::sleep(time).await;
-        }
-    }
-
-    #[async_trait]
-    impl Bench for Rack {
-        fn abilities(&self) -> Abilities {
-            let settles_within = Duration::from_secs(3);
-            Abilities { boot_order: true, override_ends: true, guest_obeys: false, settles_within }
-        }
-
-        async fn connect(&self) -> Box<dyn Bmc> {
-            Box::new(HostBmc(self.0.clone()))
-        }
-
-        async fn with_wrong_password(&self) -> Option<(Box<dyn Bmc>, String)> {
-            Some((self.host(2, Manners::Unauthorized), "secret".to_owned()))
-        }
-
-        async fn absent(&self) -> Option<Box<dyn Bmc>> {
-            Some(self.host(3, Manners::Unreachable))
-        }
-    }
-
-    #[test]
-    fn keeps_the_ports_promises() {
-        simulate(async {
-            let dir = tempfile::tempdir().expect("a folder");
-            let host = Host::new(1, dir.path(), &MemoryStorage::default(), Random::new(seed()));
-            run(&Rack(host, dir)).await;
-        });
-    }
 }

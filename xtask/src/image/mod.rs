@@ -1,8 +1,11 @@
 //! `cargo xtask image`: container images of our programs and of the sidecars that we build, one file each.
 //!
-//! An image is the static program and nothing else. Its tag carries the digest of its content (`dev-<12 digits>`), so a
+//! An image is the static program and nothing else, but for the CSI driver's: its node plug-in runs programs of the system
+//! ([`system`]). Its tag carries the digest of its content (`dev-<12 digits>`), so a
 //! changed program has a new reference, a node imports only what it lacks, and a DaemonSet rolls when its program
 //! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
+
+mod system;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::oci;
@@ -12,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use system::Member;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -42,16 +46,21 @@ struct Image {
     source: Source,
     /// Its key below `images` in the chart's values.
     value: &'static str,
+    /// Programs of the system that it runs.
+    system: &'static [&'static str],
 }
 
+/// What `csi` starts on a node.
+const NODE_PROGRAMS: &[&str] = &["blkid", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
+
 const IMAGES: [Image; 7] = [
-    Image { name: "controller", source: Source::Cargo, value: "controller" },
-    Image { name: "dpu-agent", source: Source::Cargo, value: "agent" },
-    Image { name: "csi", source: Source::Cargo, value: "csi" },
-    Image { name: "csi-provisioner", source: Source::Go("provisioner"), value: "provisioner" },
-    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer" },
-    Image { name: "csi-snapshotter", source: Source::Go("kubernetes"), value: "snapshotter" },
-    Image { name: "snapshot-controller", source: Source::Go("kubernetes"), value: "snapshotController" },
+    Image { name: "controller", source: Source::Cargo, value: "controller", system: &[] },
+    Image { name: "dpu-agent", source: Source::Cargo, value: "agent", system: &[] },
+    Image { name: "csi", source: Source::Cargo, value: "csi", system: NODE_PROGRAMS },
+    Image { name: "csi-provisioner", source: Source::Go("provisioner"), value: "provisioner", system: &[] },
+    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer", system: &[] },
+    Image { name: "csi-snapshotter", source: Source::Go("kubernetes"), value: "snapshotter", system: &[] },
+    Image { name: "snapshot-controller", source: Source::Go("kubernetes"), value: "snapshotController", system: &[] },
 ];
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
@@ -60,7 +69,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let programs = build(root, &chosen)?;
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
-        write(image.name, &programs[image.name], &tar)?;
+        let mut members = vec![Member { source: programs[image.name].clone(), inside: format!("/{}", image.name) }];
+        members.extend(system::members(image.system)?);
+        write(image.name, &members, &tar)?;
         println!("{}", tar.display());
     }
     write_values(&out)
@@ -109,24 +120,28 @@ fn build(root: &Path, images: &[&Image]) -> Result<BTreeMap<&'static str, PathBu
     Ok(programs)
 }
 
-/// Writes an image unless the file is that very image already; gives its reference.
-fn write(name: &str, program: &Path, tar: &Path) -> Result<String> {
-    let inside = format!("/{name}");
-    let reference = format!("metalplane.io/{name}:dev-{}", &content(program, &inside)?[..12]);
+/// Writes an image unless the file is that very image already; gives its reference. The first member is what it starts.
+fn write(name: &str, members: &[Member], tar: &Path) -> Result<String> {
+    let reference = format!("metalplane.io/{name}:dev-{}", &content(members)?[..12]);
     if tar.exists() && oci::read_name(tar).is_ok_and(|present| present.reference == reference) {
         return Ok(reference);
     }
     eprintln!("writing {reference}");
-    oci::write_image(tar, &reference, &[(program, &inside, 0o755)], &[&inside])?;
+    let files: Vec<(&Path, &str, u32)> =
+        members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), 0o755)).collect();
+    let start: Vec<&str> = files.iter().take(1).map(|(_, inside, _)| *inside).collect();
+    oci::write_image(tar, &reference, &files, &start)?;
     Ok(reference)
 }
 
 /// Digest of everything that goes into an image.
-fn content(program: &Path, inside: &str) -> Result<String> {
+fn content(members: &[Member]) -> Result<String> {
     let mut digest = Sha256::new();
-    digest.update(inside);
-    let mut file = File::open(program).with_context(|| format!("read {}", program.display()))?;
-    std::io::copy(&mut file, &mut digest).with_context(|| format!("read {}", program.display()))?;
+    for Member { source, inside } in members {
+        digest.update(inside);
+        let mut file = File::open(source).with_context(|| format!("read {}", source.display()))?;
+        std::io::copy(&mut file, &mut digest).with_context(|| format!("read {}", source.display()))?;
+    }
     Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -139,23 +154,24 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let (program, tar) = (folder.path().join("program"), folder.path().join("images/x.tar"));
         fs::write(&program, "one").expect("written");
-        let first = write("x", &program, &tar).expect("image");
+        let members = [Member { source: program.clone(), inside: "/x".to_owned() }];
+        let first = write("x", &members, &tar).expect("image");
         assert!(
             first.starts_with("metalplane.io/x:dev-") && first.len() == "metalplane.io/x:dev-".len() + 12,
             "{first}"
         );
         let stamp = fs::metadata(&tar).and_then(|meta| meta.modified()).expect("time");
-        assert_eq!(write("x", &program, &tar).expect("image"), first);
+        assert_eq!(write("x", &members, &tar).expect("image"), first);
         assert_eq!(fs::metadata(&tar).and_then(|meta| meta.modified()).expect("time"), stamp);
         fs::write(&program, "two").expect("written");
-        let second = write("x", &program, &tar).expect("image");
+        let second = write("x", &members, &tar).expect("image");
         assert_ne!(first, second);
         assert_eq!(oci::read_name(&tar).expect("name").reference, second);
     }
 
     #[test]
     fn the_charts_values_have_every_image() {
-        let values = include_str!("../../charts/metalplane/values.yaml");
+        let values = include_str!("../../../charts/metalplane/values.yaml");
         let values: serde_json::Value = serde_saphyr::from_str(values).expect("the chart's values");
         for image in IMAGES {
             assert!(values["images"][image.value].is_string(), "images.{} is not in the chart's values", image.value);

@@ -1,0 +1,87 @@
+//! The only reader of flags.
+
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(Parser)]
+#[command(name = "bench", about = "Measures the figures of docs/benchmarks.md, one kind per run")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub what: What,
+}
+
+#[derive(Subcommand)]
+pub enum What {
+    /// Clones of a boot volume, by the image's size
+    Clone,
+    /// From apply to ping, hot-plug and deletion, on real parts
+    Starts(Starts),
+    /// A silent agent, until its Dpu says so
+    Lost(Lost),
+    /// Memory and idle processor time of agent and controller
+    Footprint(Footprint),
+    /// Hot-plug, writes and restarts for a while; false alarms are counted
+    Load(Load),
+    /// The controller with many simulated servers, against a real API server
+    Scale(Scale),
+    /// The controller of `scale`, in a process of its own
+    #[command(hide = true)]
+    ScaleController(ScaleController),
+    /// Write the tables of docs/benchmarks.md anew from the history
+    Tables {
+        /// Write nothing; fail if a table is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+#[derive(Args)]
+pub struct Starts {
+    /// How often the machine is started, from its creation to its deletion
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub starts: u16,
+}
+
+#[derive(Args)]
+pub struct Lost {
+    /// How often the agent is silenced
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub times: u16,
+}
+
+#[derive(Args)]
+pub struct Footprint {
+    /// Over how long the processor time is measured
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u16).range(10..))]
+    pub seconds: u16,
+}
+
+#[derive(Args)]
+pub struct Load {
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
+    pub minutes: u16,
+}
+
+#[derive(Args)]
+pub struct Scale {
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
+    pub machines: u16,
+    /// Milliseconds between two renewals of one agent's Lease
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..4000))]
+    pub beat_ms: u32,
+}
+
+#[derive(Args)]
+pub struct ScaleController {
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+    #[arg(long)]
+    pub http: SocketAddr,
+    #[arg(long)]
+    pub hosts: u16,
+}
+
+pub fn read() -> Cli {
+    Cli::parse()
+}

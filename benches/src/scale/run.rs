@@ -1,0 +1,170 @@
+//! The machines: all created at once, until the last is ready; then a while of nothing.
+
+use super::agents::Agents;
+use super::inventory::Inventory;
+use super::process::Controller;
+use crate::Figures;
+use crate::figure::{Figure, Unit};
+use crate::stage::Story;
+use ::tests::shares::milliseconds;
+use anyhow::{Context, Result, bail};
+use api::{BareMetalMachine, Dpu, conditions};
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+/// Without a machine more in so long something is wrong.
+const STUCK: Duration = Duration::from_secs(180);
+const CALM: Duration = Duration::from_secs(60);
+/// How many rows of requests are shown.
+const ROWS: usize = 20;
+
+pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controller: &Controller) -> Result<Figures> {
+    let dpus = Instant::now();
+    dpus_ready(story, inventory).await?;
+    story.say(&format!("all DPUs are ready after {:.0} s", dpus.elapsed().as_secs_f64()));
+    let process = controller.process;
+    let (memory_before, cpu_before) = (process.memory("VmRSS")?, process.cpu_seconds()?);
+    let before = Requests::of(&controller.metrics().await?);
+    let missed = agents.missed();
+
+    let began = Instant::now();
+    let (created, times) = tokio::join!(inventory.machines(), machines_ready(story, inventory));
+    created?;
+    let times = times?;
+    let took = began.elapsed().as_secs_f64();
+    let (memory, cpu) = (process.memory("VmRSS")?, process.cpu_seconds()? - cpu_before);
+    let requests = Requests::of(&controller.metrics().await?).since(&before);
+    let n = inventory.size.machines as f64;
+    story.say(&format!("{n} machines in {took:.0} s; renewals of Leases that failed: {}", agents.missed() - missed));
+    requests.show(story, n);
+
+    story.say("a minute of nothing");
+    let (before, cpu_calm, calm) = (Requests::of(&controller.metrics().await?), process.cpu_seconds()?, Instant::now());
+    tokio::time::sleep(CALM).await;
+    let idle_percent = (process.cpu_seconds()? - cpu_calm) / calm.elapsed().as_secs_f64() * 100.0;
+    let idle_requests = Requests::of(&controller.metrics().await?).since(&before);
+    idle_requests.show(story, n);
+    Ok([
+        ("machinesPerMinute", Figure::one(Unit::Count, n / took * 60.0)),
+        ("createdToReady", Figure::of(Unit::Milliseconds, &times).context("machines became ready")?),
+        ("requestsPerMachine", Figure::one(Unit::Count, requests.total() / n)),
+        ("cpuPerMachine", Figure::one(Unit::Milliseconds, cpu / n * 1000.0)),
+        ("memoryBefore", Figure::one(Unit::Mebibytes, memory_before)),
+        ("memory", Figure::one(Unit::Mebibytes, memory)),
+        ("memoryPeak", Figure::one(Unit::Mebibytes, process.memory("VmHWM")?)),
+        ("idleCpu", Figure::one(Unit::Percent, idle_percent)),
+        ("idleRequestsPerMinute", Figure::one(Unit::Count, idle_requests.total() / CALM.as_secs_f64() * 60.0)),
+        ("dpusCalledSilent", Figure::one(Unit::Count, called_silent(&controller.metrics().await?))),
+    ]
+    .map(|(name, figure)| (name.to_owned(), figure))
+    .into())
+}
+
+/// Conflicts and retries apart, an agent that renews is never called silent: of these Dpus none is.
+fn called_silent(metrics: &str) -> f64 {
+    let lines = metrics.lines().filter(|line| line.starts_with("metalplane_dpus{") && line.contains("AgentSilent"));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+async fn dpus_ready(story: &Story, inventory: &Inventory) -> Result<()> {
+    let is_ready = |dpu: &Dpu| {
+        let status = dpu.status.clone().unwrap_or_default();
+        conditions::is_true(&status.conditions, conditions::READY) && status.namespace.is_some()
+    };
+    all(story, "DPUs", Api::all(inventory.client.clone()), inventory.size.machines, is_ready).await.map(drop)
+}
+
+/// The milliseconds from each one's creation to its readiness.
+async fn machines_ready(story: &Story, inventory: &Inventory) -> Result<Vec<f64>> {
+    let is_ready = |machine: &BareMetalMachine| {
+        let status = machine.status.clone().unwrap_or_default();
+        conditions::is_true(&status.conditions, conditions::READY)
+    };
+    all(story, "machines", Api::all(inventory.client.clone()), inventory.size.machines, is_ready).await
+}
+
+/// Waits until so many objects are so; for each the milliseconds since it was first seen.
+async fn all<K>(story: &Story, what: &str, api: Api<K>, wanted: usize, is_so: impl Fn(&K) -> bool) -> Result<Vec<f64>>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let mut objects = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut seen: HashMap<String, (Timestamp, Option<f64>)> = HashMap::new();
+    let mut done = 0;
+    while done < wanted {
+        let next = tokio::time::timeout(STUCK, objects.next()).await;
+        let Ok(Some(object)) = next else { bail!("{done} of {wanted} {what}, and nothing more in {STUCK:?}") };
+        let Ok(object) = object else { continue };
+        let (now, is_so) = (Timestamp::now(), is_so(&object));
+        let entry = seen.entry(object.uid().unwrap_or_default()).or_insert((now, None));
+        if is_so && entry.1.is_none() {
+            entry.1 = Some(milliseconds(entry.0, now) as f64);
+            done += 1;
+            if done % 100 == 0 {
+                story.say(&format!("{done} of {wanted} {what} are ready"));
+            }
+        }
+    }
+    Ok(seen.into_values().filter_map(|(_, took)| took).collect())
+}
+
+/// Requests of the controller to the API server, by method and resource.
+struct Requests(BTreeMap<String, f64>);
+
+impl Requests {
+    fn of(metrics: &str) -> Self {
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix("rest_client_requests_total{"));
+        let mut all = BTreeMap::new();
+        for (labels, count) in lines.filter_map(|line| line.rsplit_once("} ")) {
+            *all.entry(labels.replace('"', "")).or_default() += count.parse::<f64>().unwrap_or_default();
+        }
+        Self(all)
+    }
+
+    fn since(self, before: &Self) -> Self {
+        let less = |(labels, count): (String, f64)| {
+            let count = count - before.0.get(&labels).copied().unwrap_or_default();
+            (labels, count)
+        };
+        Self(self.0.into_iter().map(less).filter(|(_, count)| *count > 0.0).collect())
+    }
+
+    fn total(&self) -> f64 {
+        self.0.values().sum()
+    }
+
+    fn show(&self, story: &Story, machines: f64) {
+        let mut rows: Vec<_> = self.0.iter().collect();
+        rows.sort_by(|a, b| b.1.total_cmp(a.1));
+        story.say(&format!("{:.1} requests per machine", self.total() / machines));
+        for (labels, count) in rows.into_iter().take(ROWS) {
+            story.say(&format!("    {:6.2} {labels}", count / machines));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_since_a_moment() {
+        let before = Requests::of("rest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 3\n");
+        let text = "# TYPE x counter\nrest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 5\n\
+                    rest_client_requests_total{method=\"PUT\",resource=\"holds\",code=\"409\"} 1\nother 9\n";
+        let since = Requests::of(text).since(&before);
+        assert_eq!((since.total(), since.0.len()), (3.0, 2));
+        assert_eq!(since.0["method=GET,resource=pods,code=200"], 2.0);
+    }
+
+    #[test]
+    fn silent_dpus_are_counted() {
+        let text = "metalplane_dpus{ready=\"True\",reason=\"AgentRunning\"} 98\n\
+                    metalplane_dpus{ready=\"Unknown\",reason=\"AgentSilent\"} 2\n";
+        assert_eq!(called_silent(text), 2.0);
+    }
+}

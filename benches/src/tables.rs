@@ -1,0 +1,200 @@
+//! The tables of docs/benchmarks.md, from the last line of each history.
+//!
+//! A table stands between `<!-- bench NAME -->` and `<!-- /bench -->`; what is outside is written by people.
+
+use crate::figure::{Figure, shown};
+use crate::history::{self, Record};
+use anyhow::{Context, Result, bail, ensure};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A figure's name in the history, what it is, and what is aimed at (empty: nothing).
+type Row = (&'static str, &'static str, &'static str);
+
+/// Every kind of run with the figures that it measures.
+const TABLES: &[(&str, &[Row])] = &[
+    (
+        "starts",
+        &[
+            ("ours", "ours: apply → power-on sent, and first packet → `GuestReachable`", "at most 5 s, better 2 s"),
+            ("applyToPowerOnSent", "of that, apply → power-on sent", ""),
+            ("firstPacketToGuestReachable", "of that, first packet → `GuestReachable`", ""),
+            ("applyToVolumesReady", "apply → volumes ready (clone, binding)", ""),
+            ("applyToPing", "apply → ping from the other DPU's switch", ""),
+            ("hotPlug", "hot-plug: apply → block device in the guest", "at most 2 s"),
+            ("deleteToOff", "delete → host off (it is asked first)", ""),
+            ("offToClaimable", "host off → hardware claimable again", "at most 10 s"),
+        ],
+    ),
+    (
+        "clone",
+        &[
+            ("clone1GiB", "1 GiB", "at most 1 s"),
+            ("clone10GiB", "10 GiB", "at most 1 s"),
+            ("clone100GiB", "100 GiB", "at most 1 s"),
+        ],
+    ),
+    ("lost", &[("noticed", "agent silenced → its Dpu is `Ready: Unknown`", "within 5 s")]),
+    (
+        "footprint",
+        &[
+            ("agentMemory", "agent, resident memory", "at most 20 MiB"),
+            ("agentAnonymous", "of that, anonymous", ""),
+            ("agentCpu", "agent, idle, of one core", "under 0.5 %"),
+            ("controllerMemory", "controller, resident memory, one machine", ""),
+            ("controllerAnonymous", "of that, anonymous", ""),
+            ("controllerCpu", "controller, idle, of one core", ""),
+        ],
+    ),
+    (
+        "load",
+        &[
+            ("minutes", "minutes under load", ""),
+            ("hotPlug", "hot-plug under load", ""),
+            ("restarts", "restarts of the host", ""),
+            ("failedWrites", "writes of the guest that failed", "none"),
+            ("calledSilent", "an agent was called silent", "never"),
+            ("emulationUnreachable", "an emulator was called unreachable", "never"),
+            ("switchUnreachable", "a switch was called unreachable", "never"),
+        ],
+    ),
+    (
+        "scale",
+        &[
+            ("machinesPerMinute", "machines per minute, from all created at once to the last one ready", ""),
+            ("createdToReady", "created → ready, of one of them (a second of it is the simulated guest)", ""),
+            ("requestsPerMachine", "requests of the controller to the API server, per machine", ""),
+            ("cpuPerMachine", "processor time of the controller, per machine", ""),
+            ("memoryBefore", "controller, resident memory, DPUs and Hardware only", ""),
+            ("memory", "controller, resident memory, all machines ready", ""),
+            ("memoryPeak", "controller, most resident memory", ""),
+            ("idleCpu", "controller, idle, of one core", ""),
+            ("idleRequestsPerMinute", "controller, idle, requests per minute", ""),
+            ("dpusCalledSilent", "DPUs called silent", "none"),
+        ],
+    ),
+];
+
+const END: &str = "<!-- /bench -->";
+
+fn document(root: &Path) -> PathBuf {
+    root.join("docs/benchmarks.md")
+}
+
+/// The table of one run; `None`: no such kind.
+pub fn table(name: &str, record: &Record) -> Option<String> {
+    let (_, rows) = TABLES.iter().find(|(known, _)| *known == name)?;
+    let mut out = String::new();
+    let _ = writeln!(out, "`{}`, {}, commit {}, {}:\n", record.command, record.day(), record.commit, record.machine);
+    let _ = writeln!(out, "| what | aim | p50 | p99 | least to most | samples |");
+    let _ = writeln!(out, "|---|---|---|---|---|---|");
+    for (figure, what, aim) in *rows {
+        let Some(figure) = record.figures.get(*figure) else { continue };
+        let _ = writeln!(out, "| {what} | {aim} | {} |", cells(figure));
+    }
+    Some(out)
+}
+
+fn cells(figure: &Figure) -> String {
+    let unit = figure.unit;
+    match figure.n {
+        1 => format!("{}{unit} | | | 1", shown(figure.p50)),
+        n => format!(
+            "{}{unit} | {}{unit} | {} to {}{unit} | {n}",
+            shown(figure.p50),
+            shown(figure.p99),
+            shown(figure.min),
+            shown(figure.max)
+        ),
+    }
+}
+
+/// The document with every table as the histories say.
+fn told(root: &Path, text: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, marked)) = rest.split_once("<!-- bench ") {
+        let (name, behind) = marked.split_once(" -->").context("a mark `<!-- bench NAME` does not end")?;
+        let (_, after) = behind.split_once(END).with_context(|| format!("`{END}` is missing behind {name}"))?;
+        ensure!(TABLES.iter().any(|(known, _)| *known == name), "docs/benchmarks.md: there is no figure {name:?}");
+        let table = match history::last(root, name)? {
+            Some(record) => table(name, &record).unwrap_or_default(),
+            None => "Not measured yet.\n".to_owned(),
+        };
+        let _ = write!(out, "{before}<!-- bench {name} -->\n{table}{END}");
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+pub fn write(root: &Path) -> Result<()> {
+    let path = document(root);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    fs::write(&path, told(root, &text)?).with_context(|| format!("write {}", path.display()))?;
+    history::give_to_the_owner_of(root, &path)
+}
+
+/// Fails if the document is not what would be written.
+pub fn check(root: &Path) -> Result<()> {
+    let path = document(root);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    if told(root, &text)? != text {
+        bail!("{} does not say what benches/history says: run `cargo xtask bench tables`", path.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Unit;
+
+    fn record(ours: &[f64]) -> Record {
+        let figure = Figure::of(Unit::Milliseconds, ours).expect("samples");
+        Record {
+            date: "2026-01-01 10:00".into(),
+            commit: "abc".into(),
+            machine: "2 x CPU".into(),
+            command: "cargo xtask bench starts".into(),
+            figures: [("ours".to_owned(), figure)].into(),
+        }
+    }
+
+    #[test]
+    fn the_documentation_says_what_was_measured() {
+        check(crate::root()).expect("the tables are up to date");
+    }
+
+    #[test]
+    fn every_table_stands_in_the_documentation() {
+        let text = fs::read_to_string(document(crate::root())).expect("readable");
+        for (name, _) in TABLES {
+            assert!(text.contains(&format!("<!-- bench {name} -->")), "{name} has no place in docs/benchmarks.md");
+        }
+    }
+
+    #[test]
+    fn a_table_is_written_between_its_marks_and_nowhere_else() {
+        let root = tempfile::tempdir().expect("a folder");
+        history::append(root.path(), "starts", &record(&[812.0, 1200.0, 640.0])).expect("written");
+        let before =
+            "# Figures\n<!-- bench starts -->\nold\n<!-- /bench -->\nrest\n<!-- bench clone -->\n<!-- /bench -->\n";
+        let after = told(root.path(), before).expect("told");
+        assert!(
+            after.starts_with("# Figures\n<!-- bench starts -->\n`cargo xtask bench starts`, 2026-01-01, commit abc")
+        );
+        assert!(after.contains("| 812 ms | 1200 ms | 640 to 1200 ms | 3 |"), "{after}");
+        assert!(after.contains("<!-- /bench -->\nrest\n<!-- bench clone -->\nNot measured yet.\n"), "{after}");
+        assert!(!after.contains("old"), "{after}");
+        assert_eq!(told(root.path(), &after).expect("told"), after);
+    }
+
+    #[test]
+    fn a_figure_that_nobody_knows_is_an_error() {
+        let root = tempfile::tempdir().expect("a folder");
+        assert!(told(root.path(), "<!-- bench none-such -->\n<!-- /bench -->").is_err());
+        assert!(told(root.path(), "<!-- bench clone -->\n").is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! Steps 11 and 14 of docs/design/fencing.md: the storage is told to refuse a silent holder, and looked at.
+
+use crate::Controller;
+use crate::error::Error;
+use crate::machine::disks;
+use planner::machine::plan::{FenceOrder, Target};
+use ports::volume::Volume;
+use ports::{ErrorClass, PortError, StorageFence};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The storage systems that can be told, and what went wrong with them last.
+#[derive(Default)]
+pub struct Fences {
+    all: Vec<Arc<dyn StorageFence>>,
+    /// By the UID of the attachment.
+    problems: Mutex<BTreeMap<String, String>>,
+}
+
+impl Fences {
+    pub fn new(all: Vec<Arc<dyn StorageFence>>) -> Self {
+        Self { all, problems: Mutex::default() }
+    }
+
+    pub fn drivers(&self) -> BTreeSet<String> {
+        self.all.iter().map(|fence| fence.driver().to_owned()).collect()
+    }
+
+    pub fn problems(&self) -> BTreeMap<String, String> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fenced, as the storage shows it. A fence that is verified already is not sent again.
+    async fn settle(&self, order: &FenceOrder) -> Result<(), PortError> {
+        let FenceOrder { volume, id, identity, .. } = order;
+        let refused = |cause: String| PortError::new(ErrorClass::Invalid, format!("fencing {identity}: {cause}"));
+        let fence = self.all.iter().find(|fence| fence.driver() == volume.driver);
+        let fence = fence.ok_or_else(|| refused(format!("no fence for volumes of {}", volume.driver)))?;
+        let own = fence.fence_identity(id);
+        if own != *identity {
+            return Err(refused(format!("the storage knows this grant as {own}")));
+        }
+        let volume = Volume {
+            driver: volume.driver.clone(),
+            handle: volume.handle.clone(),
+            attributes: volume.attributes.clone(),
+            ..Volume::default()
+        };
+        fence.fence(&volume, identity).await?;
+        match fence.verify_fenced(&volume, identity).await? {
+            true => Ok(()),
+            false => {
+                Err(PortError::new(ErrorClass::Busy, format!("fencing {identity}: the storage does not show it yet")))
+            }
+        }
+    }
+}
+
+/// Only once the storage shows the fence, the proof is written and the attachment let go of.
+pub async fn fence(c: &Controller, target: &Target, hold: &str, order: &FenceOrder) -> Result<(), Error> {
+    tracing::warn!(
+        attachment = target.name,
+        identity = order.identity,
+        "its agent is silent: fencing it at the storage"
+    );
+    if let Err(error) = c.fences.settle(order).await {
+        c.fences.lock().insert(target.uid.clone(), error.to_string());
+        return Err(error.into());
+    }
+    disks::abandon(c, target, Some(hold), Some(&order.record)).await?;
+    c.fences.lock().remove(&target.uid);
+    Ok(())
+}

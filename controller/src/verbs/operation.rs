@@ -1,0 +1,198 @@
+//! What every operation does: gather → plan → status → act, until there is nothing to do but wait.
+//!
+//! The status is written first: it is the record of what is about to be made, and every write rests on the version of the
+//! object that was seen.
+
+use crate::Controller;
+use crate::cache::{Cache, Object};
+use crate::clock;
+use crate::error::Error;
+use crate::machine::{claims, hosts};
+use crate::objects;
+use crate::queue::{Key, Next};
+use crate::snapshots::{SnapshotSource, VolumeSnapshot, VolumeSnapshotSpec};
+use crate::world::World;
+use api::verbs::OperationPhase;
+use api::{BareMetalMachine, labels};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use planner::machine::observed::label;
+use planner::machine::plan::Target;
+use planner::verbs::operation::{MachineVersion, NewSnapshot};
+use planner::verbs::{Action, Lock, Plan, Verb};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ROUNDS: usize = 16;
+
+/// A kind whose objects are operations.
+pub(crate) trait Operation: Object + Serialize + Resource<Scope = NamespaceResourceScope> {
+    const VERB: Verb;
+    type Status: PartialEq + Clone;
+
+    fn cache(world: &World) -> &Arc<Cache<Self>>;
+    fn phase(&self) -> OperationPhase;
+    fn status(&self) -> Option<&Self::Status>;
+    fn set_status(&mut self, status: Self::Status);
+}
+
+/// Plans on what is so now; `None`: there is no such object.
+pub(super) async fn reconcile<K: Operation>(
+    c: &Controller,
+    name: &'static str,
+    key: &Key,
+    plan: impl AsyncFn(&Controller, &Arc<K>) -> Result<Plan<K::Status>, Error>,
+) -> Next {
+    let began = tokio::time::Instant::now();
+    let result = rounds(c, key, plan).await;
+    c.metrics.reconciled(name, began.elapsed(), result.as_ref().err().map(Error::class));
+    match result {
+        Ok(next) => next,
+        Err(error) => {
+            if error.is_stale() {
+                tracing::debug!(operation = %key.1, namespace = %key.0, "{error}");
+            } else {
+                tracing::warn!(operation = %key.1, namespace = %key.0, "{error}");
+            }
+            Next::BackOff
+        }
+    }
+}
+
+async fn rounds<K: Operation>(
+    c: &Controller,
+    key: &Key,
+    plan: impl AsyncFn(&Controller, &Arc<K>) -> Result<Plan<K::Status>, Error>,
+) -> Result<Next, Error> {
+    for _ in 0..ROUNDS {
+        let Some(object) = K::cache(&c.world).get(&key.0, &key.1) else { return Ok(Next::Wait) };
+        let plan = plan(c, &object).await?;
+        let wrote = write(c, &object, &plan).await?;
+        for action in &plan.actions {
+            act::<K>(c, key, action).await?;
+        }
+        if plan.actions.is_empty() && !wrote {
+            return Ok(match plan.wake_at {
+                Some(at) => Next::After(Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()),
+                None => Next::Wait,
+            });
+        }
+    }
+    c.world.verbs.queue(K::VERB).add(key.clone());
+    Ok(Next::Wait)
+}
+
+/// True: something new was written.
+async fn write<K: Operation>(c: &Controller, object: &Arc<K>, plan: &Plan<K::Status>) -> Result<bool, Error> {
+    if object.status() == Some(&plan.status) {
+        return Ok(false);
+    }
+    let mut updated = K::clone(object);
+    updated.set_status(plan.status.clone());
+    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+    objects::replace_status(&c.objects.namespaced(namespace), K::cache(&c.world), &updated).await?;
+    if let Some((reason, note)) = &plan.tell {
+        c.events.tell(object.as_ref(), reason, note);
+    }
+    Ok(true)
+}
+
+async fn act<K: Operation>(c: &Controller, key: &Key, action: &Action) -> Result<(), Error> {
+    let what = format!("{} '{}'", K::VERB.kind(), key.1);
+    let Some(object) = K::cache(&c.world).get(&key.0, &key.1) else { return Err(Error::NotFound { what }) };
+    let meta = object.meta();
+    match action {
+        Action::AddFinalizer => finalizer::<K>(c, meta, true).await,
+        Action::RemoveFinalizer => finalizer::<K>(c, meta, false).await,
+        Action::Lock(machine) => {
+            let lock = Lock { verb: K::VERB, name: key.1.clone(), uid: meta.uid.clone().unwrap_or_default() };
+            annotate(c, &key.0, machine, json!({labels::OPERATION: lock.to_string()})).await
+        }
+        Action::Unlock(machine) => annotate(c, &key.0, machine, json!({labels::OPERATION: null})).await,
+        Action::CreateSnapshot(new) => create_snapshot(c, &key.0, new).await,
+        Action::DeleteSnapshot(target) => delete_snapshot(c, target).await,
+        Action::CreateClaim(claim) => claims::create(c, claim, labels::OPERATION_UID).await,
+        Action::DeleteClaim(target) => claims::delete(c, target).await,
+        Action::ClaimTarget { machine, hardware } => {
+            let there = machine_of(c, &key.0, &machine.name, &machine.uid)?;
+            hosts::claim_target(c, &there, hardware, meta.uid.as_deref().unwrap_or_default()).await
+        }
+        Action::GiveTargetBack { name, machine_uid } => {
+            let holders = c.world.machines.by(machine_uid);
+            let Some(machine) = holders.first() else { return Err(Error::NotFound { what }) };
+            hosts::unclaim(c, machine, name).await
+        }
+        Action::KeepTarget { name } => hosts::keep_target(c, name, meta.uid.as_deref().unwrap_or_default()).await,
+        Action::SwitchClaims { machine, claims } => {
+            let annotations = claims.iter().map(|(disk, claim)| (format!("{}{disk}", labels::CLAIM), json!(claim)));
+            annotate(c, &key.0, machine, annotations.collect()).await
+        }
+    }
+}
+
+async fn finalizer<K: Operation>(c: &Controller, meta: &ObjectMeta, present: bool) -> Result<(), Error> {
+    let finalizers = objects::finalizers(meta, labels::FINALIZER_OPERATION, present);
+    let ended = !present && finalizers.is_empty();
+    let change = json!({"metadata": {"finalizers": finalizers}});
+    let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
+    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+    let cache = K::cache(&c.world);
+    match objects::patch(&api, cache, name, uid, meta.resource_version.as_deref(), change).await {
+        Err(Error::NotFound { .. }) if !present => cache.forget(meta),
+        Err(error) => return Err(error),
+        Ok(_) if ended => cache.forget(meta),
+        Ok(_) => {}
+    }
+    Ok(())
+}
+
+/// A write to the machine in the very version that was planned on.
+pub(super) async fn annotate(
+    c: &Controller,
+    namespace: &str,
+    machine: &MachineVersion,
+    annotations: Value,
+) -> Result<(), Error> {
+    let api = c.objects.namespaced::<BareMetalMachine>(namespace);
+    let change = json!({"metadata": {"annotations": annotations}});
+    let version = Some(machine.resource_version.as_str());
+    objects::patch(&api, &c.world.machines, &machine.name, &machine.uid, version, change).await.map(drop)
+}
+
+fn machine_of(c: &Controller, namespace: &str, name: &str, uid: &str) -> Result<Arc<BareMetalMachine>, Error> {
+    let there = c.world.machines.get(namespace, name);
+    let what = format!("BareMetalMachine '{name}'");
+    there.filter(|there| there.metadata.uid.as_deref() == Some(uid)).ok_or(Error::NotFound { what })
+}
+
+async fn create_snapshot(c: &Controller, namespace: &str, new: &NewSnapshot) -> Result<(), Error> {
+    let snapshot = VolumeSnapshot {
+        metadata: ObjectMeta {
+            name: Some(new.name.clone()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(new.labels.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: VolumeSnapshotSpec {
+            source: SnapshotSource {
+                persistent_volume_claim_name: Some(new.claim.clone()),
+                volume_snapshot_content_name: None,
+            },
+            volume_snapshot_class_name: new.class.clone(),
+        },
+        status: None,
+    };
+    let own = label(&snapshot.metadata, labels::OPERATION_UID);
+    let ours = |there: &VolumeSnapshot| label(&there.metadata, labels::OPERATION_UID) == own;
+    objects::create(&c.objects.namespaced(namespace), &c.world.snapshots, &snapshot, ours).await.map(drop)
+}
+
+async fn delete_snapshot(c: &Controller, target: &Target) -> Result<(), Error> {
+    let there = c.world.snapshots.get(&target.namespace, &target.name);
+    let Some(there) = there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)) else { return Ok(()) };
+    let api = c.objects.namespaced::<VolumeSnapshot>(&target.namespace);
+    objects::delete(&api, &c.world.snapshots, &there.metadata, false).await
+}

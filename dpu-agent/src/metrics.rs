@@ -1,0 +1,162 @@
+//! Numbers for Prometheus, in OpenMetrics, on the address that `--metrics` names; docs/operator/monitoring.md explains
+//! each. Without the flag nothing is served: an agent has its DPU's network, where anybody may listen in.
+
+use crate::serve::View;
+use anyhow::Context;
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use planner::agent::{Observed, Step};
+use ports::PortError;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const SUCCESS: &str = "success";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Taken {
+    step: String,
+    /// `success`, or the class of the error.
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Renewed {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Part {
+    part: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Attached {
+    kind: &'static str,
+    phase: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Version {
+    version: &'static str,
+}
+
+pub(crate) struct Metrics {
+    registry: Registry,
+    steps: Family<Taken, Counter>,
+    rounds: Histogram,
+    renewals: Family<Renewed, Counter>,
+    parts: Family<Part, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            steps: Family::default(),
+            rounds: Histogram::new([0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0]),
+            renewals: Family::default(),
+            parts: Family::default(),
+        };
+        let r = &mut metrics.registry;
+        r.register("metalplane_agent_steps", "Steps taken for attachments, by result", metrics.steps.clone());
+        r.register("metalplane_agent_round_seconds", "How long rounds took", metrics.rounds.clone());
+        r.register("metalplane_agent_lease_renewals", "Renewals of the Lease by result", metrics.renewals.clone());
+        r.register("metalplane_agent_part_readable", "1: that part of the DPU could be read", metrics.parts.clone());
+        let info = Family::<Version, Gauge>::default();
+        info.get_or_create(&Version { version: env!("CARGO_PKG_VERSION") }).set(1);
+        r.register("metalplane_agent", "The agent's version", info);
+        metrics
+    }
+}
+
+impl Metrics {
+    pub(crate) fn took(&self, step: &Step, result: &Result<(), PortError>) {
+        let result = result.as_ref().err().map_or(SUCCESS, |error| error.class.as_str());
+        self.steps.get_or_create(&Taken { step: format!("{:?}", step.kind()), result }).inc();
+    }
+
+    pub(crate) fn renewed(&self, result: &Result<(), PortError>) {
+        let result = result.as_ref().err().map_or(SUCCESS, |error| error.class.as_str());
+        self.renewals.get_or_create(&Renewed { result }).inc();
+    }
+
+    pub(crate) fn round(&self, took: Duration, observed: &Observed) {
+        self.rounds.observe(took.as_secs_f64());
+        let connected = observed.connections.values().all(|seen| seen.fresh().is_some());
+        for (part, readable) in [
+            ("emulation", observed.exposures.fresh().is_some()),
+            ("connectors", connected),
+            ("switch", observed.ports.fresh().is_some()),
+        ] {
+            self.parts.get_or_create(&Part { part }).set(readable.into());
+        }
+    }
+
+    fn text(&self, view: &View) -> Result<String, fmt::Error> {
+        let attached = Family::<Attached, Gauge>::default();
+        for (kind, phase) in view.phases() {
+            attached.get_or_create(&Attached { kind, phase }).inc();
+        }
+        let mut now = Registry::default();
+        now.register("metalplane_agent_attachments", "Attachments of this DPU by phase", attached);
+        let mut text = String::new();
+        encode_registry(&mut text, &self.registry)?;
+        encode_registry(&mut text, &now)?;
+        encode_eof(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// For ever; without an address nothing is served.
+pub(crate) async fn serve(address: Option<SocketAddr>, metrics: Arc<Metrics>, view: Arc<View>) -> anyhow::Result<()> {
+    let Some(address) = address else { return std::future::pending().await };
+    let listener =
+        tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let answer = move || {
+        // Writing to a text cannot fail.
+        let text = metrics.text(&view).unwrap_or_default();
+        async move { ([(CONTENT_TYPE, OPEN_METRICS)], text) }
+    };
+    axum::serve(listener, Router::new().route("/metrics", get(answer))).await.context("the server ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planner::exposure::ExposureId;
+    use planner::seen::Seen;
+    use ports::ErrorClass;
+
+    #[test]
+    fn a_scrape_has_what_was_counted() {
+        let metrics = Metrics::default();
+        let id = ExposureId { uid: "u".to_owned(), epoch: 1 };
+        metrics.took(&Step::Unplug { id: id.clone() }, &Ok(()));
+        metrics.took(&Step::Unplug { id }, &Err(PortError::new(ErrorClass::Busy, "not now")));
+        metrics.renewed(&Ok(()));
+        let observed = Observed { exposures: Seen::Fresh(Vec::new()), ..Observed::default() };
+        metrics.round(Duration::from_millis(2), &observed);
+        let text = metrics.text(&View::new("dpu-1", "boot-1")).expect("text");
+        for line in [
+            "metalplane_agent_steps_total{step=\"Unplug\",result=\"success\"} 1",
+            "metalplane_agent_steps_total{step=\"Unplug\",result=\"Busy\"} 1",
+            "metalplane_agent_lease_renewals_total{result=\"success\"} 1",
+            "metalplane_agent_part_readable{part=\"emulation\"} 1",
+            "metalplane_agent_part_readable{part=\"switch\"} 0",
+            "metalplane_agent_round_seconds_count 1",
+        ] {
+            assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! [`Emulation`] by SPDK: NVMe over vfio-user, for virtual servers.
+//!
+//! The target is a process of its own. This driver adopts what is there and keeps nothing that a restart would lose:
+//! what is presented, where, and for whom is read from the target each time ([`observed`], [`names`]). All verbs of one
+//! driver run one after the other, because a subsystem refuses a change while another one is under way.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`rpc`] | the JSON-RPC client and the methods that are used |
+//! | [`host`] | the host's controller, a subsystem with a fixed place |
+//! | [`backing`] | the bdev under a disk |
+//! | [`explain`] | why the target refused, from what it has |
+//! | [`attendance`] | whether the host lost its disks with the target |
+//!
+//! - *expose*: the bdev, named after the attachment; the subsystem; the namespace; then the socket that the host
+//!   connects to. Interrupted in between, it leaves a bdev that no namespace shows, which the next `expose`, `hide` or
+//!   `list` deals with.
+//! - *hide* removes the namespace, which the host sees at once, then the bdev. The controller stays.
+//! - *resize* lets the bdev take over the size of what is under it; the host hears of it by itself.
+//!
+//! SPDK often answers "Invalid parameters" and no more. What can be refused for the state's sake is therefore looked at
+//! before it is asked for, and again after a refusal. Some requests are accepted and do harm; they are never sent: a
+//! bdev is not deleted while a namespace shows it, and two subsystems never share a socket.
+
+mod attendance;
+mod backing;
+mod explain;
+pub mod host;
+pub mod names;
+mod observed;
+pub mod rpc;
+
+use async_trait::async_trait;
+use attendance::Attendance;
+use host::Host;
+use observed::Observed;
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use ports::{
+    Emulation, ErrorClass, PortError,
+    emulation::{DiskFunction, EmulationCapabilities, NicFunction},
+};
+use rpc::{
+    Rpc,
+    methods::nvmf::{AddNamespace, GetControllers, NewNamespace, RemoveNamespace},
+};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Mutex, Notify},
+    task::AbortHandle,
+};
+
+/// NVM Express Base Specification 2.0, figure 275 (SN).
+pub(crate) const SERIAL_BYTES: usize = 20;
+/// How often to look whether the target and the host are still there: neither says when it goes.
+const WATCH: Duration = Duration::from_secs(1);
+
+pub struct SpdkEmulation {
+    inner: Arc<Inner>,
+    watching: AbortHandle,
+}
+
+struct Inner {
+    rpc: Rpc,
+    host: Host,
+    /// Holding it is what makes verbs exclusive.
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    attendance: Attendance,
+    /// Asked to leave by this process, and the target has not finished: it waits for the host's last I/O.
+    leaving: BTreeSet<ExposureId>,
+}
+
+impl SpdkEmulation {
+    /// `socket`: the target's, for JSON-RPC. `state_folder`: where a reboot of the DPU forgets. Must be called inside a
+    /// tokio runtime.
+    pub fn new(socket: impl Into<PathBuf>, host: Host, state_folder: PathBuf) -> Result<Self, PortError> {
+        host.check()?;
+        let attendance = Attendance::open(state_folder.join("host"));
+        let inner = Arc::new(Inner {
+            rpc: Rpc::new(socket, rpc::LIMIT),
+            host,
+            state: Mutex::new(State { attendance, leaving: BTreeSet::new() }),
+            changed: Notify::new(),
+        });
+        let watching = tokio::spawn(watch(Arc::clone(&inner))).abort_handle();
+        Ok(Self { inner, watching })
+    }
+}
+
+impl Drop for SpdkEmulation {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+/// What can change without a verb: the target is there, it is the one that has our subsystem, the host is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Silent,
+    Empty,
+    Presented { connected: bool },
+}
+
+async fn watch(inner: Arc<Inner>) {
+    let mut before = None;
+    loop {
+        tokio::time::sleep(WATCH).await;
+        let mut state = inner.state.lock().await;
+        let sight = match inner.rpc.call(&GetControllers { nqn: &inner.host.nqn }).await {
+            Ok(controllers) => Sight::Presented { connected: !controllers.is_empty() },
+            Err(rpc::RpcError::Refused { .. }) => Sight::Empty,
+            Err(_) => Sight::Silent,
+        };
+        match sight {
+            Sight::Silent => {}
+            Sight::Empty => state.saw(false, false),
+            Sight::Presented { connected } => state.saw(true, connected),
+        }
+        drop(state);
+        if before.replace(sight) != Some(sight) {
+            inner.changed.notify_one();
+        }
+    }
+}
+
+impl State {
+    fn saw(&mut self, subsystem: bool, connected: bool) {
+        if let Err(error) = self.attendance.saw(subsystem, connected) {
+            tracing::warn!(%error, "whether the host is connected cannot be written down");
+        }
+    }
+}
+
+impl Inner {
+    async fn observe(&self, state: &mut State, step: &str) -> Result<Observed, PortError> {
+        let observed = Observed::read(&self.rpc, &self.host).await.map_err(|e| e.at(step))?;
+        state.saw(observed.subsystem().is_some(), observed.connected);
+        Ok(observed)
+    }
+
+    /// Deletes the bdevs that lost their namespace. What the target does not release yet remains for the next time.
+    async fn settle(&self, state: &mut State) -> Result<Observed, PortError> {
+        let mut observed = self.observe(state, "list").await?;
+        let unused: Vec<_> = observed.unused().map(|(id, bdev)| (id, bdev.clone())).collect();
+        for (id, bdev) in unused {
+            match backing::delete(&self.rpc, &bdev).await {
+                Ok(()) => observed.bdevs.retain(|b| b.name != bdev.name),
+                Err(e) if e.class() == ErrorClass::Busy => drop(state.leaving.insert(id)),
+                Err(e) => return Err(e.at(&format!("{}: deleting it, which no namespace shows", bdev.name))),
+            }
+        }
+        let still = |id: &ExposureId| {
+            let name = names::bdev(id);
+            observed.bdev(&name).is_some() || observed.disks().any(|(shown, _)| shown == *id)
+        };
+        state.leaving.retain(still);
+        Ok(observed)
+    }
+
+    fn free_nsid(&self, observed: &Observed, slot: Slot, object: &str) -> Result<u32, PortError> {
+        let occupant = |nsid: u32| observed.namespaces().iter().find(|ns| ns.nsid == nsid);
+        let busy = |what: String| PortError::new(ErrorClass::Busy, format!("{object}: {what}"));
+        let fixed = match slot {
+            Slot::Boot => names::BOOT_NSID,
+            Slot::Seed => names::SEED_NSID,
+            Slot::HotPlug => {
+                let mut all = names::FIRST_HOT_PLUG_NSID..=self.host.namespaces();
+                let free = all.find(|nsid| occupant(*nsid).is_none());
+                return free.ok_or_else(|| busy(format!("all {} hot-plug places are taken", self.host.hot_plug)));
+            }
+        };
+        match occupant(fixed) {
+            None => Ok(fixed),
+            Some(ns) => Err(busy(format!("{} has namespace {fixed}", ns.bdev_name))),
+        }
+    }
+
+    async fn add_namespace(&self, disk: &DiskFunction, nsid: u32, bdev: &str) -> Result<(), PortError> {
+        let eui64 = names::eui64(&self.host.nqn, disk.slot);
+        let namespace = NewNamespace { nsid, bdev_name: bdev, uuid: &disk.uuid, eui64 };
+        let Err(error) = self.rpc.call(&AddNamespace { nqn: &self.host.nqn, namespace }).await else { return Ok(()) };
+        let refused = error.at(bdev);
+        if refused.class != ErrorClass::Invalid {
+            return Err(refused);
+        }
+        // "Invalid parameters", whatever the reason: the state tells.
+        let observed = Observed::read(&self.rpc, &self.host).await.map_err(|e| e.at(bdev))?;
+        Err(explain::refused_namespace(&observed, nsid, bdev).unwrap_or(refused))
+    }
+}
+
+fn check(disk: &DiskFunction, object: &str) -> Result<(), PortError> {
+    let invalid = |what: &str| Err(PortError::new(ErrorClass::Invalid, format!("{object}: {what}")));
+    if !names::is_valid_uid(&disk.id.uid) {
+        return invalid("its UID may hold letters, digits, - and _ only");
+    }
+    if disk.serial.is_empty() || disk.serial.len() > SERIAL_BYTES || !disk.serial.is_ascii() {
+        return invalid(&format!("serial {:?} is not 1 to {SERIAL_BYTES} ASCII bytes", disk.serial));
+    }
+    if uuid::Uuid::try_parse(&disk.uuid).is_err() {
+        return invalid(&format!("{:?} is no UUID", disk.uuid));
+    }
+    if disk.bus != Bus::NVMe {
+        let what = format!("{object}: this DPU presents disks as NVMe, not as {:?}", disk.bus);
+        return Err(PortError::new(ErrorClass::Unsupported, what));
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Emulation for SpdkEmulation {
+    async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
+        let host = &self.inner.host;
+        Ok(EmulationCapabilities {
+            disks: host.namespaces(),
+            nics: 0,
+            hot_plug_ports: host.hot_plug,
+            buses: vec![Bus::NVMe],
+            online_resize: vec![Bus::NVMe],
+        })
+    }
+
+    async fn list(&self) -> Result<Vec<Exposure>, PortError> {
+        let mut state = self.inner.state.lock().await;
+        let observed = self.inner.settle(&mut state).await?;
+        let stranded = state.attendance.is_stranded();
+        let exposure = |id: ExposureId, size_bytes: Option<u64>| {
+            let presence = match (state.leaving.contains(&id), stranded) {
+                (true, _) => Presence::Leaving,
+                (false, true) => Presence::Stranded,
+                (false, false) => Presence::Present,
+            };
+            Exposure { id, kind: FunctionKind::Disk, presence, size_bytes, representor: None }
+        };
+        let size = |name: &str| observed.bdev(name).map(rpc::methods::bdev::Bdev::size_bytes);
+        let mut listed: Vec<_> = observed.disks().map(|(id, ns)| exposure(id, size(&ns.bdev_name))).collect();
+        // Gone from the host, and the storage under them is still in use.
+        let lingering = state.leaving.iter().filter(|id| !observed.disks().any(|(shown, _)| shown == **id));
+        listed.extend(lingering.map(|id| exposure(id.clone(), None)));
+        Ok(listed)
+    }
+
+    async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
+        let object = names::bdev(&disk.id);
+        check(disk, &object)?;
+        let mut state = self.inner.state.lock().await;
+        let observed = self.inner.observe(&mut state, &object).await?;
+        if let Some((present, ns)) = observed.disks().find(|(id, _)| id.uid == disk.id.uid) {
+            if present.epoch != disk.id.epoch {
+                let what = format!("{object}: the host has epoch {} of it as namespace {}", present.epoch, ns.nsid);
+                return Err(PortError::new(ErrorClass::Conflict, what));
+            }
+            if state.leaving.contains(&disk.id) {
+                return Err(PortError::new(ErrorClass::Busy, format!("{object}: it is still leaving")));
+            }
+            // An interrupted expose may have left out the last step.
+            return self.inner.host.listen(&self.inner.rpc, &observed.subsystems).await;
+        }
+        if let Some(ns) = observed.namespaces().iter().find(|ns| ns.uuid.eq_ignore_ascii_case(&disk.uuid)) {
+            // SPDK takes it, and the host refuses the second.
+            let what = format!("{object}: the host has UUID {} already, as {}", ns.uuid, ns.bdev_name);
+            return Err(PortError::new(ErrorClass::Conflict, what));
+        }
+        let nsid = self.inner.free_nsid(&observed, disk.slot, &object)?;
+        backing::make(&self.inner.rpc, &observed, disk, &object).await?;
+        self.inner.host.create(&self.inner.rpc, &observed.subsystems).await?;
+        self.inner.add_namespace(disk, nsid, &object).await?;
+        self.inner.host.listen(&self.inner.rpc, &observed.subsystems).await
+    }
+
+    async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
+        let what = format!("{:?}: SPDK presents disks only", nic.id);
+        Err(PortError::new(ErrorClass::Unsupported, what))
+    }
+
+    async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {
+        if kind != FunctionKind::Disk {
+            return Ok(());
+        }
+        let object = names::bdev(id);
+        let mut state = self.inner.state.lock().await;
+        let observed = self.inner.observe(&mut state, &object).await?;
+        if let Some((_, ns)) = observed.disks().find(|(shown, _)| shown == id) {
+            // From now on it must not count as present, even if no answer comes.
+            state.leaving.insert(id.clone());
+            let removed = self.inner.rpc.call(&RemoveNamespace { nqn: &self.inner.host.nqn, nsid: ns.nsid }).await;
+            if let Err(error) = removed {
+                let now = Observed::read(&self.inner.rpc, &self.inner.host).await.map_err(|e| e.at(&object))?;
+                if now.disks().any(|(shown, _)| shown == *id) {
+                    return Err(error.at(&object));
+                }
+            }
+        }
+        if let Some(bdev) = observed.bdevs.iter().find(|b| b.name == object) {
+            match backing::delete(&self.inner.rpc, bdev).await {
+                Ok(()) => drop(state.leaving.remove(id)),
+                Err(e) if e.class() == ErrorClass::Busy => drop(state.leaving.insert(id.clone())),
+                Err(e) => return Err(e.at(&object)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError> {
+        let object = names::bdev(id);
+        let mut state = self.inner.state.lock().await;
+        let observed = self.inner.observe(&mut state, &object).await?;
+        let shown = observed.disks().find(|(shown, _)| shown == id);
+        let Some(bdev) = shown.and_then(|(_, ns)| observed.bdev(&ns.bdev_name)) else {
+            return Err(PortError::new(ErrorClass::NotFound, format!("{object}: the host does not have it")));
+        };
+        if bdev.size_bytes() == size_bytes {
+            return Ok(());
+        }
+        backing::grow(&self.inner.rpc, bdev, size_bytes).await
+    }
+
+    async fn changed(&self) {
+        self.inner.changed.notified().await;
+    }
+}

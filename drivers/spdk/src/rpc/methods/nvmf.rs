@@ -1,0 +1,97 @@
+//! NVMe subsystems and how they are reached.
+
+use super::{Done, methods};
+use serde::{Deserialize, Serialize};
+
+methods! {
+    "nvmf_get_transports" => Vec<Transport>, GetTransports {}
+    "nvmf_create_transport" => Done, CreateTransport { trtype: TransportType }
+    "nvmf_get_subsystems" => Vec<Subsystem>, GetSubsystems {}
+    "nvmf_create_subsystem" => Done, CreateSubsystem<'a> {
+        nqn: &'a str,
+        serial_number: &'a str,
+        model_number: &'a str,
+        allow_any_host: bool,
+        max_namespaces: u32,
+    }
+    "nvmf_delete_subsystem" => Done, DeleteSubsystem<'a> { nqn: &'a str }
+    "nvmf_subsystem_add_listener" => Done, AddListener<'a> { nqn: &'a str, listen_address: Address }
+    "nvmf_subsystem_add_ns" => u32, AddNamespace<'a> { nqn: &'a str, namespace: NewNamespace<'a> }
+    "nvmf_subsystem_remove_ns" => Done, RemoveNamespace<'a> { nqn: &'a str, nsid: u32 }
+    "nvmf_subsystem_get_controllers" => Vec<Controller>, GetControllers<'a> { nqn: &'a str }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum TransportType {
+    #[serde(rename = "VFIOUSER")]
+    VfioUser,
+}
+
+impl TransportType {
+    /// Answers are not always in the letters of the requests.
+    pub fn is(self, said: &str) -> bool {
+        let name = match self {
+            Self::VfioUser => "VFIOUSER",
+        };
+        said.eq_ignore_ascii_case(name)
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Transport {
+    pub trtype: String,
+}
+
+/// Where a subsystem listens. VFIOUSER: `traddr` is a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Address {
+    pub trtype: TransportType,
+    pub traddr: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct NewNamespace<'a> {
+    pub nsid: u32,
+    pub bdev_name: &'a str,
+    pub uuid: &'a str,
+    /// 16 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eui64: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Subsystem {
+    pub nqn: String,
+    #[serde(default)]
+    pub listen_addresses: Vec<Listening>,
+    #[serde(default)]
+    pub namespaces: Vec<Namespace>,
+    #[serde(default)]
+    pub serial_number: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Listening {
+    pub trtype: String,
+    pub traddr: String,
+}
+
+impl Listening {
+    pub fn is(&self, address: &Address) -> bool {
+        address.trtype.is(&self.trtype) && self.traddr == address.traddr
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Namespace {
+    pub nsid: u32,
+    pub bdev_name: String,
+    #[serde(default)]
+    pub uuid: String,
+}
+
+/// A host that is connected.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Controller {
+    pub cntlid: u32,
+}

@@ -1,0 +1,209 @@
+//! The driver against a fake target, and against a real one where SPDK is installed.
+
+mod target;
+
+use planner::exposure::{FunctionKind, Presence, Slot};
+use ports::{
+    Emulation, ErrorClass,
+    conformance::emulation::{self, Bench},
+    emulation::DiskFunction,
+};
+use sandbox::spdk::{Fake, faults::Fault};
+use spdk::{SpdkEmulation, names, rpc::methods::nvmf::GetSubsystems};
+use std::time::Duration;
+use target::{Lab, Over, disk, fake, real};
+
+const MIB: u64 = 1 << 20;
+/// A condition that is met in milliseconds on an idle machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn the_fake_conforms() {
+    target::mention_schema("the_fake_conforms");
+    for over in [Over::File, Over::Bdev] {
+        let lab = fake(over);
+        emulation::run(&lab).await;
+        assert_eq!(lab.target.violations(), Vec::<String>::new(), "{over:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_real_target_conforms() {
+    let Some(lab) = real("a_real_target_conforms", "nvmf_tgt").await else { return };
+    emulation::run(&lab).await;
+}
+
+#[tokio::test]
+async fn what_the_host_sees_stays_where_it_is() {
+    let lab = fake(Over::File);
+    let emulation = lab.emulation();
+    let boot = disk(1, 3, Slot::Boot, lab.new_backend(MIB).await);
+    let mut seed = disk(2, 1, Slot::Seed, lab.new_backend(MIB).await);
+    seed.read_only = true;
+    let data = disk(3, 1, Slot::HotPlug, lab.new_backend(MIB).await);
+    for disk in [&data, &seed, &boot] {
+        emulation.expose_disk(disk).await.expect("expose");
+    }
+    let subsystems = lab.rpc().call(&GetSubsystems {}).await.expect("list");
+    assert_eq!(subsystems.len(), 1);
+    let shown: Vec<_> = subsystems[0].namespaces.iter().map(|ns| (ns.nsid, ns.uuid.as_str())).collect();
+    assert_eq!(shown, [(1, boot.uuid.as_str()), (2, seed.uuid.as_str()), (3, data.uuid.as_str())]);
+    let readonly = lab.target.with(|world| {
+        let kind = &world.bdevs[&names::bdev(&seed.id)].kind;
+        matches!(kind, sandbox::spdk::world::Kind::Aio { readonly: true, .. })
+    });
+    assert!(readonly, "the host could write to its seed");
+
+    let other = DiskFunction { uuid: data.uuid.clone(), ..disk(4, 1, Slot::HotPlug, lab.new_backend(MIB).await) };
+    let refused = emulation.expose_disk(&other).await.expect_err("a UUID that the host has");
+    assert_eq!(refused.class, ErrorClass::Conflict, "{refused}");
+    let again = DiskFunction { backend: data.backend.clone(), ..disk(5, 1, Slot::HotPlug, data.backend.clone()) };
+    let refused = emulation.expose_disk(&again).await.expect_err("a file that is in use");
+    assert_eq!(refused.class, ErrorClass::Busy, "{refused}");
+    assert!(refused.message.contains(&names::bdev(&data.id)), "it names the user: {refused}");
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn another_subsystem_on_the_hosts_socket_is_left_alone() {
+    let lab = fake(Over::File);
+    let first = lab.emulation();
+    first.expose_disk(&disk(1, 1, Slot::Boot, lab.new_backend(MIB).await)).await.expect("expose");
+    let mut host = lab.host();
+    host.nqn = "nqn.2026-01.io.metalplane:other".to_owned();
+    let second = SpdkEmulation::new(lab.target.socket(), host, lab.folder.path().join("other")).expect("a driver");
+    let refused = second.expose_disk(&disk(2, 1, Slot::Boot, lab.new_backend(MIB).await)).await;
+    assert_eq!(refused.expect_err("the socket is taken").class, ErrorClass::Conflict);
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_read_only_bdev_is_never_shown_writable() {
+    let lab = fake(Over::Bdev);
+    let disk = DiskFunction { read_only: true, ..disk(1, 1, Slot::HotPlug, lab.new_backend(MIB).await) };
+    let refused = lab.emulation().expose_disk(&disk).await.expect_err("no way to do that");
+    assert_eq!(refused.class, ErrorClass::Unsupported, "{refused}");
+}
+
+/// Waits for the driver's own look at the target.
+async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let met = tokio::time::timeout(LIMIT, async {
+        while !look().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    met.await.unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"));
+}
+
+async fn presence(emulation: &SpdkEmulation) -> Option<Presence> {
+    emulation.list().await.expect("list").first().map(|exposure| exposure.presence)
+}
+
+#[tokio::test]
+async fn a_host_that_loses_its_target_has_to_be_powered_off() {
+    let lab = fake(Over::File);
+    let emulation = lab.emulation();
+    let boot = disk(1, 1, Slot::Boot, lab.new_backend(MIB).await);
+    let folder = lab.host().folder.display().to_string();
+    let connect = |on: bool| {
+        lab.target.with(|world| match on {
+            true => world.nvmf.connected.insert(folder.clone()),
+            false => world.nvmf.connected.remove(&folder),
+        });
+    };
+    emulation.expose_disk(&boot).await.expect("expose");
+    assert_eq!(presence(&emulation).await, Some(Presence::Present), "the host is off");
+
+    // Nobody calls a verb while the host starts: the driver looks by itself, and says so.
+    connect(true);
+    let looks = || lab.target.calls().iter().filter(|call| *call == "nvmf_subsystem_get_controllers").count();
+    let before = looks();
+    until("a look of the driver's own, begun after the host came", async || looks() >= before + 2).await;
+    tokio::time::timeout(LIMIT, emulation.changed()).await.expect("it says so");
+    lab.target.kill();
+    lab.target.revive().expect("a new target");
+    until("the new target answers", async || emulation.list().await.is_ok_and(|all| all.is_empty())).await;
+    emulation.expose_disk(&boot).await.expect("expose in the new target, over the old one's socket");
+    assert_eq!(presence(&emulation).await, Some(Presence::Stranded));
+
+    drop(emulation);
+    let restarted = lab.emulation();
+    assert_eq!(presence(&restarted).await, Some(Presence::Stranded), "a restarted agent knows it still");
+    connect(true);
+    assert_eq!(presence(&restarted).await, Some(Presence::Present), "the host was powered off and on");
+    connect(false);
+    assert_eq!(presence(&restarted).await, Some(Presence::Present), "the host was powered off");
+    lab.target.kill();
+    lab.target.revive().expect("a new target");
+    until("the new target answers", async || restarted.list().await.is_ok_and(|all| all.is_empty())).await;
+    restarted.expose_disk(&boot).await.expect("expose in a third target");
+    assert_eq!(presence(&restarted).await, Some(Presence::Present), "no host lost anything");
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
+}
+
+/// What an agent does until it is so: it looks, and repeats the verb that is missing.
+async fn bring(emulation: &SpdkEmulation, wanted: &[&DiskFunction], sizes: u64) -> usize {
+    for round in 0..40 {
+        let Ok(listed) = emulation.list().await else { continue };
+        let mut missing = 0;
+        for exposure in &listed {
+            if !wanted.iter().any(|disk| disk.id == exposure.id) {
+                missing += 1;
+                let _ = emulation.hide(&exposure.id, FunctionKind::Disk).await;
+            }
+        }
+        for disk in wanted {
+            match listed.iter().find(|exposure| exposure.id == disk.id) {
+                None => {
+                    missing += 1;
+                    let _ = emulation.expose_disk(disk).await;
+                }
+                Some(exposure) if exposure.size_bytes != Some(sizes) => {
+                    missing += 1;
+                    let _ = emulation.resize_disk(&disk.id, sizes).await;
+                }
+                Some(_) => {}
+            }
+        }
+        if missing == 0 {
+            return round;
+        }
+    }
+    panic!("it is not so after 40 rounds");
+}
+
+async fn is_as_without_faults(lab: &Lab<Fake>, wanted: &[&DiskFunction], when: &str) {
+    let mut bdevs: Vec<_> = lab.target.with(|world| world.bdevs.keys().cloned().collect());
+    let mut expected: Vec<_> = wanted.iter().map(|disk| names::bdev(&disk.id)).collect();
+    bdevs.sort();
+    expected.sort();
+    assert_eq!(bdevs, expected, "{when}");
+    assert_eq!(lab.target.violations(), Vec::<String>::new(), "{when}");
+}
+
+/// Every fault at every call, with the driver restarted behind each: it ends as without.
+#[tokio::test]
+async fn every_fault_at_every_call_is_survived() {
+    let mut runs = 0;
+    for fault in Fault::all() {
+        for call in 0.. {
+            let lab = fake(Over::File);
+            let when = format!("{fault:?} at call {call}");
+            let boot = disk(1, 1, Slot::Boot, lab.new_backend(MIB).await);
+            let data = disk(2, 1, Slot::HotPlug, lab.new_backend(MIB).await);
+            lab.target.inject(call, fault.clone());
+            bring(&lab.emulation(), &[&boot, &data], MIB).await;
+            for disk in [&boot, &data] {
+                lab.grow(&disk.backend, 2 * MIB).await;
+            }
+            bring(&lab.emulation(), &[&boot, &data], 2 * MIB).await;
+            bring(&lab.emulation(), &[&boot], 2 * MIB).await;
+            is_as_without_faults(&lab, &[&boot], &when).await;
+            runs += 1;
+            if lab.target.has_faults() {
+                break;
+            }
+        }
+    }
+    assert!(runs > 100, "only {runs} runs");
+}

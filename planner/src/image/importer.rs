@@ -1,0 +1,54 @@
+//! Which DPU fills an image's volume.
+
+use super::{Action, Observed};
+use crate::connector;
+use crate::late;
+use crate::machine::observed::{ClaimSeen, DpuSeen, name, uid};
+use crate::reason::{Reason, Waiting};
+use api::attachment::Connector;
+use api::conditions::{self, is_true};
+use api::dpu::Maintenance;
+use api::names;
+use jiff::Timestamp;
+
+/// A claim of a late class is told the node of the DPU that will import.
+pub(super) fn late(o: &Observed, seen: &ClaimSeen, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
+    let driver = seen.binds_late.as_deref()?;
+    let Some((dpu, _)) = importer(o, seen, driver) else { return Some(no_importer(driver)) };
+    let late = late::pending(seen, dpu.name(), o.is_import(), now)?;
+    actions.extend(late.select.map(Action::SelectNode));
+    Some(late.reason)
+}
+
+/// The DPU that imports: the one for which the volume was made, else any that can; images spread over them by their UID.
+pub(super) fn importer<'a>(o: &'a Observed, claim: &ClaimSeen, driver: &str) -> Option<(&'a DpuSeen, &'a str)> {
+    let can = |dpu: &&DpuSeen| {
+        let status = dpu.dpu.status.as_ref();
+        !dpu.silent
+            && dpu.dpu.metadata.deletion_timestamp.is_none()
+            && dpu.dpu.spec.approved
+            && dpu.dpu.spec.maintenance == Maintenance::None
+            && status.is_some_and(|s| is_true(&s.conditions, conditions::READY))
+            && connects(claim, driver, dpu)
+    };
+    let selected = late::selected(claim);
+    let order =
+        |dpu: &&DpuSeen| (Some(dpu.name()) != selected, names::short(&format!("{}/{}", uid(&o.meta), dpu.name()), 8));
+    let chosen = o.dpus.iter().filter(can).min_by_key(order)?;
+    Some((chosen, chosen.namespace()?))
+}
+
+/// Natively: the agent writes the volume itself, and kubelet gives a device to whoever shows it, not to an agent without
+/// privileges.
+fn connects(claim: &ClaimSeen, driver: &str, dpu: &DpuSeen) -> bool {
+    match &claim.volume {
+        Some(volume) => connector::choose(name(&claim.claim.metadata), volume, dpu) == Ok(Connector::Native),
+        // Not made yet: what its attributes will be is not known.
+        None => connector::offers(dpu, driver),
+    }
+}
+
+pub(super) fn no_importer(driver: &str) -> Reason {
+    let message = format!("no approved, ready Dpu connects volumes of '{driver}' natively");
+    Waiting::DpuNotReady { dpu: "any".to_owned(), message }.into()
+}

@@ -1,0 +1,74 @@
+//! Way out 11 of docs/design/fencing.md: the storage itself refuses a silent holder.
+//!
+//! Only an attachment that is being taken away is fenced, and only while its agent is silent: with an agent that answers, a
+//! disk leaves in good order. The identity is the one that the agent wrote into `status.fence` for this very grant before its
+//! first write; without it nobody knows what to refuse, and 12 or 13 is what remains.
+
+use super::draft::Draft;
+use super::holds;
+use super::observed::{DpuSeen, Observed, VolumeSeen, uid};
+use super::plan::{Action, FenceOrder};
+use super::volumes::target;
+use crate::exposure::ExposureId;
+use crate::reason::{Reason, Waiting};
+use api::attachment::Connector;
+use api::hold::{FenceProof, FenceRecord};
+use api::{DiskAttachment, names};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// An agent that is only being replaced is back before: the disk then leaves in good order.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
+
+/// `None`: this way is not open.
+pub(super) fn plan(o: &Observed, attachment: &DiskAttachment, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let dpu = holds::dpu(o, &attachment.spec.dpu_name).filter(|dpu| dpu.silent)?;
+    let order = order(o, attachment, dpu, now)?;
+    let asked = attachment.metadata.deletion_timestamp.as_ref()?.0;
+    if now < asked + PATIENCE {
+        draft.wake(asked + PATIENCE);
+        return None;
+    }
+    let hold = names::hold(&order.volume.driver, &order.volume.handle);
+    draft.act(Action::FenceDisk { target: target(&attachment.metadata), hold, order: Box::new(order) });
+    let problem = o.fence_problems.get(uid(&attachment.metadata));
+    let message = problem.map(|problem| format!("; not yet: {problem}")).unwrap_or_default();
+    let disk = attachment.spec.disk_name.clone();
+    Some(Waiting::Fencing { disk, dpu: dpu.name().to_owned(), message }.into())
+}
+
+fn order(o: &Observed, attachment: &DiskAttachment, dpu: &DpuSeen, now: Timestamp) -> Option<FenceOrder> {
+    let (grant, volume) = (attachment.spec.grant.as_ref()?, attachment.spec.volume.as_ref()?);
+    // A reader holds nothing; a holder pod's identity is its driver's.
+    let native = volume.connector == Connector::Native && !attachment.spec.read_only;
+    if !native || !o.fences.contains(&volume.driver) {
+        return None;
+    }
+    let written = attachment.status.as_ref()?.fence.as_ref().filter(|fence| fence.epoch == grant.epoch)?;
+    let own = uid(&attachment.metadata).to_owned();
+    Some(FenceOrder {
+        volume: VolumeSeen {
+            name: volume.persistent_volume_name.clone(),
+            driver: volume.driver.clone(),
+            handle: volume.volume_handle.clone(),
+            attributes: volume.attributes.clone(),
+        },
+        id: ExposureId { uid: own.clone(), epoch: grant.epoch },
+        identity: written.identity.clone(),
+        record: FenceRecord {
+            attachment_uid: own,
+            epoch: grant.epoch,
+            dpu_uid: dpu.uid().to_owned(),
+            boot_id: Some(written.boot_id.clone()),
+            proof: FenceProof::StorageFenced,
+            at: Time(now),
+        },
+    })
+}
+
+/// The agent answers and says that all it could present is free: so none of what was ever granted is presented.
+pub(super) fn presents_nothing(dpu: &DpuSeen) -> bool {
+    let status = dpu.dpu.status.as_ref();
+    let (capacity, free) = (status.and_then(|s| s.capacity.as_ref()), status.and_then(|s| s.allocatable.as_ref()));
+    !dpu.silent && capacity.is_some() && capacity == free
+}

@@ -1,0 +1,43 @@
+//! NVMe over fabrics, as csi-driver-nvmf describes a namespace.
+
+use super::{Adapter, Given, Refusal, Target};
+
+pub(super) const ADAPTER: Adapter = Adapter {
+    driver: "nvmf.csi.k8s.io",
+    understood: &["targetTrAddr", "targetTrPort", "targetTrType", "deviceUUID", "nqn"],
+    read,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Rdma,
+}
+
+/// The namespace with this UUID of one subsystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NvmeNamespace {
+    pub transport: Transport,
+    pub address: String,
+    pub port: u16,
+    /// The subsystem.
+    pub nqn: String,
+    pub uuid: String,
+}
+
+fn read(given: &Given<'_>) -> Result<Target, Refusal> {
+    let kind = given.need("targetTrType")?;
+    let transport = match kind.to_ascii_lowercase().as_str() {
+        "tcp" => Transport::Tcp,
+        "rdma" => Transport::Rdma,
+        _ => return Err(Refusal::Value { attribute: "targetTrType", value: kind }),
+    };
+    Ok(Target::NvmeOf(NvmeNamespace {
+        transport,
+        address: given.need("targetTrAddr")?,
+        port: given.number("targetTrPort")?,
+        // The driver takes the handle where no name is given.
+        nqn: given.get("nqn").unwrap_or(given.handle).to_owned(),
+        uuid: given.need("deviceUUID")?,
+    }))
+}

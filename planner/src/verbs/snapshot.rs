@@ -1,0 +1,219 @@
+//! A `MachineSnapshot`: one VolumeSnapshot per disk, cut while nothing can be written between the first and the last.
+//!
+//! Which disks, and of which claims, is recorded in status before the first one is made. The lock is kept until the last is
+//! cut, not until all are ready: a back end may upload them for hours.
+
+use super::operation::{Action, NewSnapshot, Plan, Progress, Subject, Told, Verb, is_off};
+use crate::machine::observed::{name, uid};
+use crate::machine::plan::Target;
+use crate::machine::{bound_claim, claim_name};
+use crate::reason::{Blocked, Failed, Reason, Waiting};
+use api::machine::DeletionPolicy;
+use api::verbs::snapshot::{Consistency, MachineSnapshotStatus, SnapshotDisk};
+use api::{BareMetalMachine, MachineSnapshot, names};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A machine that is off may not be started for so long at most.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(300);
+
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    pub object: Arc<MachineSnapshot>,
+    pub machine: Option<Arc<BareMetalMachine>>,
+    /// By name: those that the machine's disks name.
+    pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    /// By name: those that the status names, and all that were made for this operation.
+    pub snapshots: BTreeMap<String, VolumeSnapshotSeen>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VolumeSnapshotSeen {
+    pub target: Target,
+    /// Made for this operation.
+    pub ours: bool,
+    pub deleting: bool,
+    /// The content is what it was, whatever is written now.
+    pub taken: bool,
+    pub ready: bool,
+    pub error: Option<String>,
+}
+
+pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
+    let mut status = o.object.status.clone().unwrap_or_default();
+    let subject =
+        Subject { verb: Verb::Snapshot, meta: &o.object.metadata, phase: status.phase, machine: o.machine.as_deref() };
+    let mut actions = Vec::new();
+    let before = status.clone();
+    let progress = subject.go(
+        &mut actions,
+        |actions| match before.disks.is_empty() {
+            true => begin(o, &subject, &mut status, now, actions),
+            false => take(o, &subject, &mut status, now, actions),
+        },
+        |actions| undo(o, actions),
+    );
+    let deadline = status.started_at.as_ref().map(|at| at.0 + PATIENCE);
+    let wake_at = deadline.filter(|_| status.taken_at.is_none() && !status.phase.is_over());
+    let done = format!("{} of machine '{}'", disks_in_words(status.disks.len()), o.object.spec.machine_name);
+    let told = Told {
+        observed_generation: &mut status.observed_generation,
+        phase: &mut status.phase,
+        conditions: &mut status.conditions,
+    };
+    let tell = told.write(&subject, &progress, &done, now);
+    Plan { actions, status, wake_at, tell }
+}
+
+fn disks_in_words(disks: usize) -> String {
+    if disks == 1 { "1 disk".to_owned() } else { format!("{disks} disks") }
+}
+
+/// Locks the machine and writes down what is to be taken.
+fn begin(
+    o: &Observed,
+    subject: &Subject<'_>,
+    status: &mut MachineSnapshotStatus,
+    now: Timestamp,
+    actions: &mut Vec<Action>,
+) -> Progress {
+    let machine = match subject.machine(&o.object.spec.machine_name) {
+        Ok(machine) => machine,
+        Err(progress) => return progress,
+    };
+    let disks = match disks(o, machine) {
+        Ok(disks) => disks,
+        Err(reason) => {
+            subject.give_lock_back(actions);
+            return Progress::Pending(reason);
+        }
+    };
+    let asked = o.object.spec.consistency;
+    // Once the lock is there, a machine that was off at that moment stays off, whatever is asked of it meanwhile.
+    let power = machine.status.as_ref().and_then(|status| status.power.as_ref()).map(|power| power.state.as_str());
+    let off = is_off(machine) || (subject.locked() && asked == Consistency::Machine && power == Some("Off"));
+    if disks.len() > 1 && !off && asked == Consistency::Machine {
+        // It was started by hand, beside us.
+        subject.give_lock_back(actions);
+        let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+        let (machine, disks) = (name(&machine.metadata).to_owned(), names.join(", "));
+        return Progress::Pending(Blocked::SeveralDisksRun { machine, disks }.into());
+    }
+    if let Err(reason) = subject.take_lock(machine, actions) {
+        return Progress::Pending(reason);
+    }
+    let together = disks.len() == 1 || off;
+    status.consistency = Some(if together { Consistency::Machine } else { Consistency::PerDisk });
+    status.machine_was_off = off;
+    status.machine_uid = Some(uid(&machine.metadata).to_owned());
+    status.started_at = Some(MicroTime(now));
+    status.disks = disks;
+    Progress::Running(Waiting::Creating { what: "the list of disks".to_owned() }.into())
+}
+
+/// All that the machine can write to. What it only reads is not its own.
+fn disks(o: &Observed, machine: &BareMetalMachine) -> Result<Vec<SnapshotDisk>, Reason> {
+    let mut all = Vec::new();
+    for disk in machine.spec.disks.iter().filter(|disk| !disk.read_only) {
+        let claim_name = claim_name(machine, disk);
+        let missing = || Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) };
+        let claim = o.claims.get(&claim_name).ok_or_else(missing)?;
+        bound_claim(claim, None)?;
+        let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage").cloned());
+        all.push(SnapshotDisk {
+            name: disk.name.clone(),
+            volume_snapshot_name: names::claim(name(&o.object.metadata), &disk.name),
+            storage_class_name: claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()),
+            size: capacity,
+            claim_name,
+            taken: false,
+            ready: false,
+        });
+    }
+    Ok(all)
+}
+
+/// Makes what is missing, and looks how far the others are.
+fn take(
+    o: &Observed,
+    subject: &Subject<'_>,
+    status: &mut MachineSnapshotStatus,
+    now: Timestamp,
+    actions: &mut Vec<Action>,
+) -> Progress {
+    let was_taken = status.taken_at.is_some();
+    let mut waiting: Option<Reason> = None;
+    for disk in &mut status.disks {
+        let reason = one(o, subject, disk, was_taken, actions);
+        waiting = waiting.or(reason);
+    }
+    if was_taken {
+        return waiting.map_or(Progress::Done, Progress::Running);
+    }
+    if status.disks.iter().all(|disk| disk.taken) {
+        status.taken_at = Some(MicroTime(now));
+        subject.give_lock_back(actions);
+        return waiting.map_or(Progress::Done, Progress::Running);
+    }
+    if subject.machine.is_none_or(|machine| Some(uid(&machine.metadata)) != status.machine_uid.as_deref()) {
+        return Progress::Failed(Failed::MachineDeleted { machine: o.object.spec.machine_name.clone() }.into());
+    }
+    let seconds = PATIENCE.as_secs();
+    if status.started_at.as_ref().is_some_and(|at| now >= at.0 + PATIENCE) {
+        // The last word of the storage, if it had one.
+        let message = waiting.map(|reason| reason.message()).unwrap_or_default();
+        return Progress::Failed(Failed::NotTakenInTime { seconds, message }.into());
+    }
+    Progress::Running(waiting.unwrap_or_else(|| Waiting::Creating { what: "the snapshots".to_owned() }.into()))
+}
+
+/// `None`: this disk's VolumeSnapshot can be restored.
+fn one(
+    o: &Observed,
+    subject: &Subject<'_>,
+    disk: &mut SnapshotDisk,
+    was_taken: bool,
+    actions: &mut Vec<Action>,
+) -> Option<Reason> {
+    let snapshot = disk.volume_snapshot_name.clone();
+    let Some(seen) = o.snapshots.get(&snapshot) else {
+        disk.ready = false;
+        if was_taken || disk.taken {
+            return Some(Blocked::SnapshotMissing { snapshot }.into());
+        }
+        actions.push(Action::CreateSnapshot(NewSnapshot {
+            name: snapshot.clone(),
+            claim: disk.claim_name.clone(),
+            class: o.object.spec.volume_snapshot_class_name.clone(),
+            labels: subject.labels(&o.object.spec.machine_name),
+        }));
+        return Some(Waiting::Creating { what: format!("VolumeSnapshot '{snapshot}'") }.into());
+    };
+    if !seen.ours {
+        return Some(Blocked::SnapshotNotOurs { snapshot }.into());
+    }
+    disk.taken |= seen.taken || seen.ready;
+    disk.ready = seen.ready;
+    match (&seen.error, seen.ready) {
+        (_, true) => None,
+        (Some(message), false) => Some(Failed::SnapshotFailed { snapshot, message: message.clone() }.into()),
+        (None, false) => Some(Waiting::SnapshotNotReady { snapshot }.into()),
+    }
+}
+
+/// By the deletion policy.
+fn undo(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
+    if o.object.spec.deletion_policy == DeletionPolicy::Retain {
+        return None;
+    }
+    let left: Vec<&VolumeSnapshotSeen> = o.snapshots.values().filter(|seen| seen.ours && !seen.deleting).collect();
+    actions.extend(left.iter().map(|seen| Action::DeleteSnapshot(seen.target.clone())));
+    (!left.is_empty()).then(|| Waiting::Creating { what: "the deletion of its VolumeSnapshots".to_owned() }.into())
+}
+
+#[cfg(test)]
+#[path = "tests/snapshot.rs"]
+mod tests;

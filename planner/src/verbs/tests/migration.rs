@@ -1,0 +1,348 @@
+use super::*;
+use crate::host::PowerState;
+use crate::machine::observed::Observed as Machine;
+use crate::machine::tests::outside::Fault;
+use crate::machine::tests::properties::{check, nothing_is_left, ready, round, settle_with_claims, state};
+use crate::machine::tests::world::World;
+use crate::verbs::lock;
+use api::HardwarePolicy;
+use api::dpu::HardwarePolicySpec;
+use api::labels;
+use api::machine::{HardwareChoice, MachineState, RunStrategy};
+use api::verbs::migration::MachineMigrationSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+
+/// The model with a migration in it.
+struct Move {
+    world: World,
+    object: Option<MachineMigration>,
+}
+
+impl Move {
+    /// A machine that runs on one of the two servers, and where.
+    fn of_a_running_machine() -> (Self, String) {
+        let mut world = World::new();
+        world.machine("a", true);
+        settle_with_claims(&mut world);
+        assert_eq!(state(&world, "a"), Some(MachineState::Running), "{:?}", ready(&world, "a"));
+        let on = on(&world);
+        (Self { world, object: None }, on)
+    }
+
+    fn ask(&mut self, target: Option<HardwareChoice>) {
+        let spec = MachineMigrationSpec { machine_name: "a".into(), target };
+        let mut object = MachineMigration::new("move", spec);
+        object.metadata = self.world.meta("team", "move");
+        self.object = Some(object);
+    }
+
+    fn observe(&self) -> Option<Observed> {
+        let machine = self.world.observe("a").map(|mut o: Machine| {
+            o.hardware = self.world.hardware.values().map(|h| Arc::new(h.clone())).collect();
+            let mut policy = HardwarePolicy::new("all", HardwarePolicySpec::default());
+            policy.metadata.namespace = Some("inventory".into());
+            o.policies = vec![Arc::new(policy)];
+            o
+        });
+        Some(Observed { object: Arc::new(self.object.clone()?), machine })
+    }
+
+    /// One round of the migration's plan; what it was planned on must still be so.
+    fn plan(&mut self) -> Option<Plan<MachineMigrationStatus>> {
+        let o = self.observe()?;
+        let plan = plan(&o, self.world.now);
+        self.object.as_mut()?.status = Some(plan.status.clone());
+        for action in &plan.actions {
+            self.act(action);
+        }
+        Some(plan)
+    }
+
+    fn annotate(&mut self, hardware: &str, key: &str, value: Option<&str>) {
+        let mut there = self.world.hardware[hardware].clone();
+        let annotations = there.metadata.annotations.get_or_insert_default();
+        match value {
+            Some(value) => annotations.insert(key.to_owned(), value.to_owned()),
+            None => annotations.remove(key),
+        };
+        self.world.touch(&mut there.metadata);
+        self.world.hardware.insert(hardware.to_owned(), there);
+    }
+
+    fn act(&mut self, action: &Action) {
+        let Some(object) = self.object.as_mut() else { return };
+        let own = uid(&object.metadata).to_owned();
+        match action {
+            Action::AddFinalizer => object.metadata.finalizers = Some(vec![labels::FINALIZER_OPERATION.into()]),
+            Action::RemoveFinalizer => self.object = None,
+            Action::Lock(seen) | Action::Unlock(seen) => {
+                let Some(mut machine) = self.world.machines.get("a").cloned() else { return };
+                if machine.metadata.resource_version.as_ref() != Some(&seen.resource_version) {
+                    return;
+                }
+                let text = format!("MachineMigration/move/{own}");
+                let annotations = machine.metadata.annotations.get_or_insert_default();
+                match action {
+                    Action::Lock(_) => annotations.insert(labels::OPERATION.into(), text),
+                    _ => annotations.remove(labels::OPERATION),
+                };
+                self.world.touch(&mut machine.metadata);
+                self.world.machines.insert("a".into(), machine);
+            }
+            Action::ClaimTarget { machine, hardware } => {
+                if self.world.hardware[&hardware.name].metadata.resource_version.as_ref()
+                    == Some(&hardware.resource_version)
+                {
+                    self.annotate(&hardware.name, labels::CLAIMED_BY, Some(&machine.uid));
+                    self.annotate(&hardware.name, labels::CLAIMED_FOR, Some(&own));
+                }
+            }
+            Action::GiveTargetBack { name, .. } => {
+                self.annotate(name, labels::CLAIMED_BY, None);
+                self.annotate(name, labels::CLAIMED_FOR, None);
+            }
+            Action::KeepTarget { name } => self.annotate(name, labels::CLAIMED_FOR, None),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Until the migration says no more.
+    fn until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..800 {
+            if is_so(self) {
+                return;
+            }
+            self.world.step();
+            check(&self.world);
+            for _ in 0..6 {
+                self.plan();
+                round(&mut self.world, "a", usize::MAX);
+            }
+        }
+        panic!("never: {:?}, {:?}", self.said(), ready(&self.world, "a"));
+    }
+
+    fn said(&self) -> (OperationPhase, String) {
+        let status = self.object.as_ref().and_then(|object| object.status.clone()).unwrap_or_default();
+        let reason = status.conditions.first().map(|condition| condition.reason.clone());
+        (status.phase, reason.unwrap_or_default())
+    }
+
+    fn is_over(&self) -> bool {
+        self.said().0.is_over() && !locked(&self.world)
+    }
+
+    fn delete(&mut self) {
+        let now = self.world.now;
+        self.object.as_mut().expect("there").metadata.deletion_timestamp = Some(Time(now));
+    }
+}
+
+fn locked(world: &World) -> bool {
+    world.machines.get("a").is_some_and(|machine| lock(&machine.metadata).is_some())
+}
+
+fn on(world: &World) -> String {
+    let status = world.machines["a"].status.clone().unwrap_or_default();
+    status.hardware_name.unwrap_or_default()
+}
+
+fn other(hardware: &str) -> String {
+    if hardware == "hw-1" { "hw-2".to_owned() } else { "hw-1".to_owned() }
+}
+
+fn named(name: &str) -> Option<HardwareChoice> {
+    Some(HardwareChoice { name: Some(name.to_owned()), selector: None })
+}
+
+fn held(world: &World) -> Vec<&String> {
+    let claimed = |annotations: &std::collections::BTreeMap<String, String>| !annotations.is_empty();
+    world
+        .hardware
+        .iter()
+        .filter(|(_, h)| h.metadata.annotations.as_ref().is_some_and(claimed))
+        .map(|(n, _)| n)
+        .collect()
+}
+
+#[test]
+fn a_machine_moves_there_and_back_with_all_that_it_has() {
+    let (mut m, first) = Move::of_a_running_machine();
+    for target in [other(&first), first] {
+        let from = on(&m.world);
+        let claims: Vec<String> = m.world.volumes().into_iter().collect();
+        let macs = |world: &World| world.nics.values().map(|nic| nic.spec.mac_address.clone()).collect::<Vec<_>>();
+        let before = (claims, macs(&m.world));
+        m.ask(None);
+        m.until(|m| state(&m.world, "a") == Some(MachineState::Migrating));
+        m.until(Move::is_over);
+        assert_eq!(m.said(), (OperationPhase::Succeeded, "Succeeded".to_owned()));
+        assert_eq!((on(&m.world), state(&m.world, "a")), (target.clone(), Some(MachineState::Running)));
+        assert_eq!((m.world.volumes().into_iter().collect(), macs(&m.world)), before, "nothing is lost or new");
+        assert_eq!(held(&m.world), [&target], "the other server is free, and nothing is left on it");
+        let status = m.object.as_ref().and_then(|o| o.status.clone()).expect("a status");
+        assert_eq!((status.source_hardware_name, status.target_hardware_name), (Some(from), Some(target)));
+        let times = [
+            status.started_at,
+            status.power_off_sent_at,
+            status.powered_off_at,
+            status.moved_at,
+            status.power_on_sent_at,
+            status.finished_at,
+        ];
+        assert!(
+            times.iter().all(Option::is_some) && times.is_sorted_by_key(|at| at.clone().map(|at| at.0)),
+            "{times:?}"
+        );
+    }
+}
+
+#[test]
+fn a_machine_that_is_off_moves_and_stays_off() {
+    let (mut m, first) = Move::of_a_running_machine();
+    m.world.machines.get_mut("a").expect("there").spec.run_strategy = RunStrategy::Halted;
+    settle_with_claims(&mut m.world);
+    m.ask(None);
+    m.until(Move::is_over);
+    settle_with_claims(&mut m.world);
+    assert_eq!((on(&m.world), state(&m.world, "a")), (other(&first), Some(MachineState::Stopped)));
+    assert!(m.world.servers.values().all(|server| server.power == PowerState::Off));
+}
+
+#[test]
+fn a_target_that_is_not_to_be_had_leaves_the_machine_as_it_was() {
+    let selects = |value: &str| {
+        let match_labels = Some([("class".to_owned(), value.to_owned())].into());
+        Some(HardwareChoice { name: None, selector: Some(LabelSelector { match_labels, match_expressions: None }) })
+    };
+    type Change = fn(&mut Move);
+    let nothing: Change = |_| {};
+    let taken: Change = |m| {
+        let free = other(&on(&m.world));
+        m.annotate(&free, labels::CLAIMED_BY, Some("another"));
+    };
+    let unapproved: Change = |m| {
+        let free = other(&on(&m.world)).replace("hw-", "dpu-");
+        m.world.dpus.get_mut(&free).expect("there").spec.approved = false;
+    };
+    let pinned: Change = |m| {
+        let hardware = named(&on(&m.world));
+        m.world.machines.get_mut("a").expect("there").spec.hardware = hardware;
+    };
+    let silent: Change = |m| {
+        let n = if on(&m.world) == "hw-1" { 0 } else { 1 };
+        m.world.suffer(Fault::AgentDies(n));
+    };
+    let cases = [
+        ("HardwareMissing", named("hw-9"), nothing),
+        ("NoHardwareFits", selects("gpu"), nothing),
+        ("NoFreeHardware", None, taken),
+        ("NoFreeHardware", None, unapproved),
+        ("HardwarePinned", None, pinned),
+        ("DpuSilent", None, silent),
+    ];
+    for (reason, target, change) in cases {
+        let (mut m, first) = Move::of_a_running_machine();
+        if reason == "DpuSilent" && first == "hw-2" {
+            continue;
+        }
+        change(&mut m);
+        m.ask(target);
+        for _ in 0..5 {
+            m.plan();
+        }
+        assert_eq!(m.said(), (OperationPhase::Pending, reason.to_owned()));
+        assert!(!locked(&m.world), "{reason}");
+        m.delete();
+        m.until(|m| m.object.is_none());
+        assert_eq!((on(&m.world), state(&m.world, "a")), (first, Some(MachineState::Running)), "{reason}");
+    }
+}
+
+#[test]
+fn a_name_moves_a_machine_that_is_bound_to_another_server() {
+    let (mut m, first) = Move::of_a_running_machine();
+    m.world.machines.get_mut("a").expect("there").spec.hardware = named(&first);
+    m.ask(named(&other(&first)));
+    m.until(Move::is_over);
+    assert_eq!(on(&m.world), other(&first));
+}
+
+#[test]
+fn it_is_cancelled_while_the_machine_has_its_disks_and_not_later() {
+    let (mut m, first) = Move::of_a_running_machine();
+    m.ask(None);
+    // The host has been told to go off.
+    m.until(|m| state(&m.world, "a") == Some(MachineState::Migrating));
+    assert!(m.world.disks.values().all(|disk| !disk.spec.release));
+    m.delete();
+    m.until(|m| m.object.is_none());
+    settle_with_claims(&mut m.world);
+    assert_eq!((on(&m.world), state(&m.world, "a")), (first.clone(), Some(MachineState::Running)));
+    assert_eq!(held(&m.world), [&first]);
+    assert!(!locked(&m.world));
+
+    m.ask(None);
+    m.until(|m| m.world.disks.values().any(|disk| disk.spec.release));
+    m.delete();
+    m.plan();
+    assert_eq!(m.said().1, "TooLateToCancel");
+    m.until(|m| m.object.is_none());
+    settle_with_claims(&mut m.world);
+    assert_eq!((on(&m.world), state(&m.world, "a")), (other(&first), Some(MachineState::Running)));
+    assert!(!locked(&m.world));
+}
+
+#[test]
+fn a_machine_that_is_deleted_on_its_way_leaves_nothing() {
+    for part in 0..4 {
+        let (mut m, _) = Move::of_a_running_machine();
+        m.ask(None);
+        m.until(|m| match part {
+            0 => state(&m.world, "a") == Some(MachineState::Migrating),
+            1 => m.world.disks.values().any(|disk| disk.spec.release),
+            2 => m.world.disks.is_empty(),
+            _ => m.object.as_ref().is_some_and(|o| o.status.as_ref().is_some_and(|s| s.moved_at.is_some())),
+        });
+        let now = m.world.now;
+        m.world.machines.get_mut("a").expect("there").metadata.deletion_timestamp = Some(Time(now));
+        m.until(|m| m.world.machines.is_empty());
+        nothing_is_left(&m.world);
+    }
+}
+
+/// Whatever goes wrong on the way, and whoever dies in between: at no time do two DPUs present a volume (checked at every
+/// step), and when all is well again the machine runs on the target.
+#[test]
+fn faults_on_the_way_delay_it_and_no_more() {
+    let faults: [fn(usize) -> Fault; 5] =
+        [Fault::AgentDies, Fault::DpuReboots, Fault::BmcGoesAway, Fault::PressedOn, Fault::BootOrderChanged];
+    for fault in faults {
+        for server in 0..2 {
+            for after in [0, 1, 3, 10] {
+                let (mut m, first) = Move::of_a_running_machine();
+                m.ask(None);
+                m.until(|m| state(&m.world, "a") == Some(MachineState::Migrating));
+                for step in 0..40 {
+                    if step == after {
+                        m.world.suffer(fault(server));
+                    }
+                    m.world.step();
+                    check(&m.world);
+                    m.plan();
+                    // A crash after so many actions of the machine's plan.
+                    round(&mut m.world, "a", step % 3);
+                    round(&mut m.world, "a", usize::MAX);
+                }
+                m.world.heal();
+                m.until(Move::is_over);
+                assert_eq!(
+                    (on(&m.world), m.said().0),
+                    (other(&first), OperationPhase::Succeeded),
+                    "{:?}",
+                    fault(server)
+                );
+            }
+        }
+    }
+}

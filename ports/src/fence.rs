@@ -1,0 +1,27 @@
+//! How a storage system is made to refuse a holder that has fallen silent (docs/design/fencing.md, step 11).
+//!
+//! The identity is the one under which the attachment's connector connected, and no other: it is made from UID and epoch,
+//! stands in `status.fence` before the first write, and is never used again. So a fence that comes late hits nobody.
+
+use crate::PortError;
+use crate::volume::{Fence, Volume};
+use async_trait::async_trait;
+use planner::exposure::ExposureId;
+
+#[async_trait]
+pub trait StorageFence: Send + Sync {
+    /// The CSI driver whose volumes it fences.
+    fn driver(&self) -> &str;
+
+    fn kind(&self) -> Fence;
+
+    /// What the connector of that driver calls this grant: [`crate::VolumeConnector::identity`].
+    fn fence_identity(&self, id: &ExposureId) -> String;
+
+    /// From now on the storage accepts nothing under this identity: no connection, and no write through one that is there.
+    /// Fenced already, or never seen: success. A later identity of the same volume is not touched.
+    async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError>;
+
+    /// Looks at the storage itself. `true`: it refuses, and nothing of this identity reaches the volume any more.
+    async fn verify_fenced(&self, volume: &Volume, identity: &str) -> Result<bool, PortError>;
+}

@@ -1,0 +1,172 @@
+//! Block devices: files, and RAID over others.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Outcome, World, errno, text};
+use crate::spdk::INTERNAL_ERROR;
+
+/// What the host can address, when nothing else is said.
+const BLOCK_SIZE: u64 = 512;
+
+#[derive(Debug, Clone)]
+pub struct Bdev {
+    pub name: String,
+    pub aliases: Vec<String>,
+    pub uuid: String,
+    pub block_size: u64,
+    pub num_blocks: u64,
+    /// Who has it for himself.
+    pub claimed: Option<String>,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Aio { file: PathBuf, readonly: bool },
+    Malloc,
+    Raid { bases: Vec<String> },
+}
+
+impl Bdev {
+    pub fn new(name: &str, block_size: u64, size_bytes: u64, kind: Kind) -> Bdev {
+        Bdev {
+            name: name.to_owned(),
+            aliases: Vec::new(),
+            uuid: Uuid::new_v4().to_string(),
+            block_size,
+            num_blocks: size_bytes / block_size,
+            claimed: None,
+            kind,
+        }
+    }
+
+    fn dump(&self) -> Value {
+        let (product, specific) = match &self.kind {
+            Kind::Aio { file, readonly } => {
+                ("AIO disk", json!({"aio": {"filename": file, "readonly": readonly, "fallocate": false}}))
+            }
+            Kind::Malloc => ("Malloc disk", json!({})),
+            Kind::Raid { bases } => {
+                let bases: Vec<_> = bases.iter().map(|name| json!({"name": name, "is_configured": true})).collect();
+                ("Raid Volume", json!({"raid": {"state": "online", "raid_level": "raid0", "base_bdevs_list": bases}}))
+            }
+        };
+        json!({
+            "name": self.name, "aliases": self.aliases, "product_name": product, "uuid": self.uuid,
+            "block_size": self.block_size, "num_blocks": self.num_blocks, "claimed": self.claimed.is_some(),
+            "driver_specific": specific,
+        })
+    }
+}
+
+impl World {
+    pub(super) fn bdev(&self, name: &str) -> Option<&Bdev> {
+        self.bdevs.values().find(|bdev| bdev.name == name || bdev.aliases.iter().any(|alias| alias == name))
+    }
+
+    pub fn add_bdev(&mut self, bdev: Bdev) {
+        self.bdevs.insert(bdev.name.clone(), bdev);
+    }
+
+    fn register(&mut self, bdev: Bdev) -> Outcome {
+        if self.bdev(&bdev.name).is_some() {
+            return errno(-17);
+        }
+        let name = json!(bdev.name);
+        self.add_bdev(bdev);
+        Ok(name)
+    }
+
+    /// Who stands on it feels the new size at once.
+    pub fn resize_bdev(&mut self, name: &str, num_blocks: u64) {
+        if let Some(bdev) = self.bdevs.get_mut(name) {
+            bdev.num_blocks = num_blocks;
+        }
+        let above =
+            self.bdevs.values().find(|b| matches!(&b.kind, Kind::Raid { bases } if bases == &[name.to_owned()]));
+        if let Some(above) = above.map(|bdev| bdev.name.clone()) {
+            self.resize_bdev(&above, num_blocks);
+        }
+    }
+
+    pub(super) fn unregister(&mut self, name: &str) -> Outcome {
+        if self.bdevs.remove(name).is_none() {
+            return errno(-19);
+        }
+        for claimed in self.bdevs.values_mut().filter(|bdev| bdev.claimed.as_deref() == Some(name)) {
+            claimed.claimed = None;
+        }
+        let shown = self.nvmf.lose(name);
+        if !shown.is_empty() {
+            self.harmful(format!("bdev {name} was deleted under {}", shown.join(", ")));
+        }
+        Ok(json!(true))
+    }
+}
+
+pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Outcome> {
+    let name = text(params, "name");
+    Some(match method {
+        "bdev_get_bdevs" if name.is_empty() => Ok(world.bdevs.values().map(Bdev::dump).collect()),
+        "bdev_get_bdevs" => world.bdev(name).map(|bdev| json!([bdev.dump()])).map_or_else(|| errno(-19), Ok),
+        "bdev_aio_create" => aio_create(world, params),
+        "bdev_aio_rescan" => aio_rescan(world, name),
+        "bdev_aio_delete" => match world.bdev(name).map(|bdev| &bdev.kind) {
+            Some(Kind::Aio { .. }) => world.unregister(name),
+            _ => errno(-19),
+        },
+        "bdev_raid_create" => raid_create(world, params),
+        "bdev_raid_delete" => match world.bdev(name).map(|bdev| &bdev.kind) {
+            Some(Kind::Raid { .. }) => world.unregister(name),
+            _ => errno(-19),
+        },
+        _ => return None,
+    })
+}
+
+fn aio_create(world: &mut World, params: &Value) -> Outcome {
+    let file = PathBuf::from(text(params, "filename"));
+    let Ok(meta) = std::fs::metadata(&file) else { return errno(-2) };
+    let block_size = params["block_size"].as_u64().unwrap_or(BLOCK_SIZE);
+    if meta.len() % block_size != 0 {
+        return errno(-22);
+    }
+    let readonly = params["readonly"] == true;
+    world.register(Bdev::new(text(params, "name"), block_size, meta.len(), Kind::Aio { file, readonly }))
+}
+
+fn aio_rescan(world: &mut World, name: &str) -> Outcome {
+    let Some(Bdev { kind: Kind::Aio { file, .. }, block_size, .. }) = world.bdev(name) else { return errno(-19) };
+    let Ok(meta) = std::fs::metadata(file) else { return errno(-2) };
+    let num_blocks = meta.len() / block_size;
+    world.resize_bdev(name, num_blocks);
+    Ok(json!(true))
+}
+
+fn raid_create(world: &mut World, params: &Value) -> Outcome {
+    let name = text(params, "name").to_owned();
+    let bases: Vec<String> =
+        params["base_bdevs"].as_array().into_iter().flatten().filter_map(|b| Some(b.as_str()?.to_owned())).collect();
+    if world.bdev(&name).is_some() {
+        return errno(-17);
+    }
+    let [base] = bases.as_slice() else {
+        return Err((INTERNAL_ERROR, "the fake knows RAID over one bdev only".to_owned()));
+    };
+    let Some(base) = world.bdev(base).map(|bdev| bdev.name.clone()) else {
+        return Err((-19, format!("Failed to create RAID bdev {name}: No such device")));
+    };
+    let below = &world.bdevs[&base];
+    if below.claimed.is_some() {
+        return Err((-1, format!("Failed to create RAID bdev {name}: Operation not permitted")));
+    }
+    let raid = Bdev::new(&name, below.block_size, below.block_size * below.num_blocks, Kind::Raid { bases });
+    if let Some(below) = world.bdevs.get_mut(&base) {
+        below.claimed = Some(name);
+    }
+    world.add_bdev(raid);
+    Ok(json!(true))
+}

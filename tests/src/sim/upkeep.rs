@@ -1,0 +1,74 @@
+//! What an administrator does to the server and the DPU under a machine, or gets wrong.
+
+use super::host::{DRIVER, serial_number};
+use super::life::{self, runs};
+use super::simulation::{Simulation, USER};
+use serde_json::json;
+use std::time::Duration;
+
+const MACHINES: &str = "metalplane.io/baremetalmachines";
+
+/// The machine says this in one of its conditions.
+fn says(s: &Simulation, name: &str, reason: &str) -> bool {
+    let machine = s.machine(name).unwrap_or_default();
+    let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.iter().any(|c| c["reason"] == reason || c["message"].as_str().is_some_and(|text| text.contains(reason)))
+}
+
+fn actions(s: &Simulation) -> usize {
+    s.scene.hosts.iter().map(|host| host.actions().len()).sum()
+}
+
+/// The address of the BMC is that of another server: first before the claim, then under a running machine.
+pub async fn wrong_server(s: &Simulation) -> Result<(), String> {
+    let host = s.scene.hosts[0].clone();
+    host.answers_for("ANOTHER");
+    s.create(MACHINES, USER, life::machine("bm-01", 7));
+    s.until("it is not claimed, and why", |s| says(s, "bm-01", "HardwareMismatch")).await?;
+    host.answers_for(&serial_number(&host.name));
+    s.until("the machine runs", |s| runs(s, "bm-01")).await?;
+    host.answers_for("ANOTHER");
+    s.until("it is noticed", |s| says(s, "bm-01", "HardwareMismatch")).await?;
+    let (sent, shown) = (actions(s), host.dpu().disks().len());
+    s.change(MACHINES, USER, "bm-01", |machine| machine["metadata"]["annotations"] = life::restart_now());
+    s.change(MACHINES, USER, "bm-01", life::plug_blank);
+    // Long enough for whatever would be done about it.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    if (actions(s), host.dpu().disks().len()) != (sent, shown) {
+        return Err(format!("something was done to another server\n{}", s.story()));
+    }
+    host.answers_for(&serial_number(&host.name));
+    s.until("the disk is there, and it was restarted", |s| {
+        runs(s, "bm-01") && host.dpu().disks().len() == shown + 1 && actions(s) == sent + 1
+    })
+    .await?;
+    life::delete(s, "bm-01").await
+}
+
+/// Disks of a StorageClass that waits for its consumer: one that is made, and a claim of the user's own.
+pub async fn late_binding(s: &Simulation) -> Result<(), String> {
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "late"},
+        "provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer"});
+    s.create("storage.k8s.io/storageclasses", "", class);
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "mine"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "storageClassName": "late",
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    s.create("persistentvolumeclaims", USER, claim);
+    let mut machine = life::machine("bm-01", 7);
+    machine["spec"]["disks"][0]["storageClassName"] = json!("late");
+    let mine = json!({"name": "mine", "source": {"persistentVolumeClaim": {"claimName": "mine"}}});
+    machine["spec"]["disks"].as_array_mut().expect("a list").push(mine);
+    s.create(MACHINES, USER, machine);
+    s.until("the volumes are awaited", |s| says(s, "bm-01", "ClaimBindsLate")).await?;
+    s.until("the machine runs", |s| runs(s, "bm-01")).await?;
+    for claim in s.scene.server.list("persistentvolumeclaims") {
+        let annotations = &claim["metadata"]["annotations"];
+        if annotations[api::labels::SELECTED_NODE] != json!(s.scene.hosts[0].dpu_name) {
+            return Err(format!("{} was made for {annotations}", claim["metadata"]["name"]));
+        }
+    }
+    s.delete(MACHINES, USER, "bm-01");
+    s.until("the machine is gone", |s| s.machine("bm-01").is_none()).await?;
+    s.delete("persistentvolumeclaims", USER, "mine");
+    s.until("nothing is left", life::is_clean).await
+}

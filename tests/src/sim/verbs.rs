@@ -1,0 +1,160 @@
+//! What is done to a whole machine: snapshots, restores, migrations.
+
+use super::life::{self, runs};
+use super::simulation::{Simulation, USER};
+use serde_json::{Value, json};
+
+const MACHINES: &str = "metalplane.io/baremetalmachines";
+const SNAPSHOTS: &str = "metalplane.io/machinesnapshots";
+const MIGRATIONS: &str = "metalplane.io/machinemigrations";
+const RESTORES: &str = "metalplane.io/machinerestores";
+const VOLUME_SNAPSHOTS: &str = "snapshot.storage.k8s.io/volumesnapshots";
+
+fn operation(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "metalplane.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+pub fn phase(s: &Simulation, resource: &str, name: &str) -> String {
+    let object = s.scene.server.get(resource, USER, name).unwrap_or_default();
+    object["status"]["phase"].as_str().unwrap_or_default().to_owned()
+}
+
+fn reason(s: &Simulation, resource: &str, name: &str) -> String {
+    let object = s.scene.server.get(resource, USER, name).unwrap_or_default();
+    object["status"]["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+fn is_free(s: &Simulation, name: &str) -> bool {
+    s.machine(name).is_some_and(|machine| machine["metadata"]["annotations"][api::labels::OPERATION].is_null())
+}
+
+/// A machine with two disks that runs.
+pub async fn two_disks(s: &Simulation, name: &str) -> Result<(), String> {
+    let mut machine = life::machine(name, 7);
+    let data = json!({"name": "data", "bus": "VirtioBlk", "size": "1Gi", "source": {"blank": {}}});
+    machine["spec"]["disks"].as_array_mut().expect("a list").push(data);
+    s.create(MACHINES, USER, machine);
+    s.until("the machine runs", |s| runs(s, name)).await
+}
+
+/// Both disks are cut while the machine is off, though it is asked to start meanwhile; then it starts.
+pub async fn snapshot(s: &Simulation, machine: &str, name: &str) -> Result<(), String> {
+    s.create(SNAPSHOTS, USER, operation("MachineSnapshot", name, &json!({"machineName": machine})));
+    s.until("a running machine with two disks is not cut", |s| reason(s, SNAPSHOTS, name) == "SeveralDisksRun").await?;
+    life::stop(s, machine).await?;
+    life::start(s, machine).await?;
+    s.until("the snapshot waits for the next stop, or is taken", |s| {
+        let (phase, reason) = (phase(s, SNAPSHOTS, name), reason(s, SNAPSHOTS, name));
+        phase == "Succeeded" || reason == "SeveralDisksRun"
+    })
+    .await?;
+    life::stop(s, machine).await?;
+    s.until("the snapshot is taken", |s| phase(s, SNAPSHOTS, name) == "Succeeded" && is_free(s, machine)).await
+}
+
+/// Of a machine that is off.
+pub async fn snapshot_stopped(s: &Simulation, machine: &str, name: &str) -> Result<(), String> {
+    s.create(SNAPSHOTS, USER, operation("MachineSnapshot", name, &json!({"machineName": machine})));
+    s.until("the snapshot is taken", |s| phase(s, SNAPSHOTS, name) == "Succeeded" && is_free(s, machine)).await
+}
+
+/// The snapshot goes, and what it holds.
+pub async fn delete_snapshot(s: &Simulation, name: &str) -> Result<(), String> {
+    s.delete(SNAPSHOTS, USER, name);
+    s.until("only the golden snapshot is left", |s| {
+        s.scene.server.list(SNAPSHOTS).is_empty() && s.scene.server.list(VOLUME_SNAPSHOTS).len() == 1
+    })
+    .await
+}
+
+/// The machine's claims now, by disk.
+fn claims(s: &Simulation, machine: &str) -> Vec<String> {
+    let machine = s.machine(machine).unwrap_or_default();
+    let rows = machine["status"]["disks"].as_array().cloned().unwrap_or_default();
+    rows.iter().map(|row| row["claimName"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// A stopped machine is put back; the user is impatient and asks for the start at once.
+pub async fn restore(s: &Simulation, machine: &str, snapshot: &str, name: &str) -> Result<(), String> {
+    let before = claims(s, machine);
+    let spec = json!({"machineName": machine, "snapshotName": snapshot});
+    s.create(RESTORES, USER, operation("MachineRestore", name, &spec));
+    s.until("the restore has the machine", |s| {
+        let status = s.scene.server.get(RESTORES, USER, name).unwrap_or_default()["status"].clone();
+        status["disks"].as_array().is_some_and(|disks| !disks.is_empty())
+    })
+    .await?;
+    life::start(s, machine).await?;
+    s.until("the restore is done", |s| phase(s, RESTORES, name) == "Succeeded" && is_free(s, machine)).await?;
+    s.until("the old claims are gone, and their volumes", |s| {
+        let there = |claim: &String| s.scene.server.get("persistentvolumeclaims", USER, claim).is_some();
+        !before.iter().any(there) && s.scene.server.list("persistentvolumes").len() == before.len()
+    })
+    .await?;
+    let now = claims(s, machine);
+    match now.iter().any(|claim| before.contains(claim)) {
+        true => Err(format!("the claims are {now:?}, before {before:?}")),
+        false => Ok(()),
+    }
+}
+
+pub async fn delete_restore(s: &Simulation, name: &str) -> Result<(), String> {
+    s.delete(RESTORES, USER, name);
+    s.until("the restore is gone", |s| s.scene.server.list(RESTORES).is_empty()).await
+}
+
+/// Where the machine is, and what it has there: to be the same on the other server.
+fn identity(s: &Simulation, machine: &str) -> (String, Value) {
+    let machine = s.machine(machine).unwrap_or_default();
+    let of = |list: &str, key: &str| -> Vec<Value> {
+        let rows = machine["status"][list].as_array().cloned().unwrap_or_default();
+        rows.iter().map(|row| row[key].clone()).collect()
+    };
+    let own = json!([
+        of("disks", "claimName"),
+        of("disks", "serial"),
+        of("disks", "wwid"),
+        of("interfaces", "macAddress"),
+        of("addresses", "address")
+    ]);
+    (machine["status"]["hardwareName"].as_str().unwrap_or_default().to_owned(), own)
+}
+
+/// To the other of two servers; nothing of the machine is left on the first.
+pub async fn migrate(s: &Simulation, machine: &str, name: &str) -> Result<(), String> {
+    let (from, own) = identity(s, machine);
+    s.create(MIGRATIONS, USER, operation("MachineMigration", name, &json!({"machineName": machine})));
+    s.until("the machine has moved and runs", |s| {
+        phase(s, MIGRATIONS, name) == "Succeeded" && is_free(s, machine) && runs(s, machine)
+    })
+    .await?;
+    let (to, now) = identity(s, machine);
+    if to == from || now != own {
+        return Err(format!("moved from {from} to {to}, with {now} for {own}"));
+    }
+    let left = s.scene.hosts.iter().find(|host| host.name == from).map(|host| host.dpu().exposures().len());
+    let claim = s.scene.server.get("tinkerbell.org/hardware", super::simulation::INVENTORY, &from).unwrap_or_default();
+    match (left, claim["metadata"].get("annotations")) {
+        (Some(0), None) => Ok(()),
+        (left, claim) => Err(format!("on {from} are left {left:?} functions and {claim:?}")),
+    }
+}
+
+/// Asked for and taken back at once, whenever that is: the machine runs on one of the two.
+pub async fn change_of_mind(s: &Simulation, machine: &str, name: &str) -> Result<(), String> {
+    s.create(MIGRATIONS, USER, operation("MachineMigration", name, &json!({"machineName": machine})));
+    s.until("the machine migrates", |s| {
+        s.machine(machine).is_some_and(|machine| machine["status"]["state"] == "Migrating")
+    })
+    .await?;
+    s.delete(MIGRATIONS, USER, name);
+    s.until("the migration is gone", |s| s.scene.server.get(MIGRATIONS, USER, name).is_none()).await?;
+    s.until("the machine runs", |s| runs(s, machine) && is_free(s, machine)).await
+}
+
+pub async fn delete_migrations(s: &Simulation) -> Result<(), String> {
+    for migration in s.scene.server.list(MIGRATIONS) {
+        s.delete(MIGRATIONS, USER, migration["metadata"]["name"].as_str().unwrap_or_default());
+    }
+    s.until("the migrations are gone", |s| s.scene.server.list(MIGRATIONS).is_empty()).await
+}

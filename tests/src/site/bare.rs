@@ -1,0 +1,20 @@
+//! A cluster without nodes: the API server, the charts and their policies. What would run on nodes is up to the caller.
+
+use super::{Agents, Site, install};
+use anyhow::Result;
+use sandbox::Sandbox;
+use sandbox::handle::Options;
+
+impl Site {
+    pub async fn without_nodes(name: &str, say: &dyn Fn(&str)) -> Result<Self> {
+        say("starting the control plane");
+        let options = Options { nodes: Vec::new(), servers: Vec::new(), ..Options::default() };
+        let sandbox = Sandbox::start(name, options).await?;
+        let site = Self { sandbox, helm: install::helm().await?, agents: Agents::Process, target: None };
+        say("installing the snapshot API and Metalplane's charts with helm");
+        site.definitions().await?;
+        let off = ["controller", "agent", "csi"].map(|part| format!("--set={part}.enabled=false"));
+        site.chart("metalplane", &off).await?;
+        Ok(site)
+    }
+}

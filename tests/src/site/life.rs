@@ -1,0 +1,85 @@
+//! Processes of this site in pods, found on this machine: to be killed or frozen at a chosen moment.
+
+use super::{SYSTEM_NAMESPACE, Site, until};
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sandbox::cluster::cgroup::Cgroups;
+use std::time::Duration;
+
+/// A process that does nothing until this is dropped.
+pub struct Frozen(Vec<Pid>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            // It may have been killed meanwhile.
+            let _ = kill(*pid, Signal::SIGCONT);
+        }
+    }
+}
+
+impl Site {
+    /// Processes with this program that run in pods of one of these nodes.
+    fn processes(&self, program: &str, nodes: &[&str]) -> Result<Vec<Pid>> {
+        let (layout, groups) = (self.sandbox.layout(), Cgroups::detect()?);
+        let members = nodes.iter().flat_map(|node| groups.members(&layout.node_cgroup(node)));
+        let is_it = |pid: &i32| {
+            // A process may end while we look: then it is none.
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let first = words.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(first).rsplit('/').next() == Some(program)
+        };
+        Ok(members.filter(is_it).map(Pid::from_raw).collect())
+    }
+
+    fn nodes(&self) -> Vec<&str> {
+        self.sandbox.ready().nodes.iter().map(|node| node.name.as_str()).collect()
+    }
+
+    /// Kills what acts, at once; then makes place for the next one: a new pod has no back-off, and no lease to wait for.
+    pub async fn kill_controller(&self) -> Result<()> {
+        let processes = self.processes("controller", &self.nodes())?;
+        ensure!(!processes.is_empty(), "no controller runs");
+        for pid in processes {
+            kill(pid, Signal::SIGKILL).context("kill the controller")?;
+        }
+        self.replace_pods("controller").await?;
+        let free = r#"{"spec":{"holderIdentity":""}}"#;
+        let patch = ["patch", "lease", "metalplane-controller", "-n", SYSTEM_NAMESPACE, "--type=merge", "-p", free];
+        self.kubectl(&patch).await.map(drop)
+    }
+
+    /// Kills an agent where it stands. Its kubelet starts it again.
+    pub fn kill_agent(&self, dpu: &str) -> Result<()> {
+        let processes = self.processes("dpu-agent", &[dpu])?;
+        ensure!(!processes.is_empty(), "no agent runs on {dpu}");
+        processes.into_iter().try_for_each(|pid| kill(pid, Signal::SIGKILL).context("kill the agent"))
+    }
+
+    /// Stops an agent in the middle of whatever it does.
+    pub fn freeze_agent(&self, dpu: &str) -> Result<Frozen> {
+        let processes = self.processes("dpu-agent", &[dpu])?;
+        ensure!(!processes.is_empty(), "no agent runs on {dpu}");
+        let frozen = Frozen(processes);
+        for pid in &frozen.0 {
+            kill(*pid, Signal::SIGSTOP).context("stop the agent")?;
+        }
+        Ok(frozen)
+    }
+
+    async fn replace_pods(&self, component: &str) -> Result<()> {
+        let selector = format!("app.kubernetes.io/component={component}");
+        let delete = ["delete", "pod", "-n", SYSTEM_NAMESPACE, "-l", &selector, "--grace-period=0", "--force"];
+        self.kubectl(&[delete.as_slice(), &["--timeout=120s"]].concat()).await.map(drop)
+    }
+
+    /// The agent runs, as another process than before.
+    pub async fn agent_is_back(&self, dpu: &str, limit: Duration) -> Result<()> {
+        until(&format!("an agent runs on {dpu}"), limit, async || {
+            let none = || "none runs".to_owned();
+            Ok(if self.processes("dpu-agent", &[dpu])?.is_empty() { Err(none()) } else { Ok(()) })
+        })
+        .await
+    }
+}

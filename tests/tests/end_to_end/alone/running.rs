@@ -1,0 +1,121 @@
+//! A running machine, writing to its disk all the time, while everything around it is killed.
+
+use crate::machine::{BOOT, Machine, SOON};
+use crate::on_site;
+use anyhow::{Context, Result, ensure};
+use sandbox::layout::NodeId;
+use std::time::Duration;
+use tests::site::{Site, until};
+
+#[test]
+fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
+    on_site("a_running_machine", async |site, namespace| {
+        let machine = Machine::on_first(site, namespace);
+        machine.apply().await?;
+        machine.wait_ready().await?;
+        machine.plug_a_disk("data").await?;
+        let (actions, host) = (machine.power_actions()?, machine.on().host()?.context("no host runs")?);
+        let guest = machine.guest();
+        let printed = guest.printed().len();
+        guest.order("mp-write /dev/vda &", BOOT).await?;
+        guest.line("the guest writes", printed, SOON, |line| line.contains("MP-WRITE /dev/vda")).await?;
+
+        kubelet_and_switch(&machine).await.context("kubelet and Open vSwitch killed")?;
+        away(site, &machine).await.context("the API server away, the agent killed")?;
+        leaders(site, &machine).await.context("controller and kube-controller-manager killed")?;
+
+        let printed = guest.printed().len();
+        guest.order("touch /run/mp-write.stop", BOOT).await?;
+        let end = guest.line("the guest stops writing", printed, SOON, |line| line.contains("MP-WRITE-END")).await?;
+        ensure!(end.contains("errors=0"), "the guest met errors: {end}");
+        ensure!(machine.power_actions()? == actions, "power actions were sent: {:?}", machine.power_actions()?);
+        ensure!(machine.on().host()?.as_ref() == Some(&host), "the guest was started anew");
+        handed_over(site, &machine).await
+    });
+}
+
+/// The guest answers on its DPU's switch.
+async fn answers(machine: &Machine<'_>) -> Result<()> {
+    let dpu = machine.on().dpu();
+    let ask = ["ping", "-c", "1", "-W", "1", "-I", "probe0", machine.address];
+    until(&format!("{} answers on {dpu}", machine.address), SOON, async || {
+        Ok(machine.site.enter(&dpu, &ask).await.map(drop).map_err(|error| format!("{error:#}")))
+    })
+    .await
+}
+
+/// An interface of the DPU's own among the guests.
+async fn listen(machine: &Machine<'_>) -> Result<()> {
+    let dpu = machine.on().dpu();
+    let add = "ovs-vsctl --may-exist add-port br-int probe0 -- set interface probe0 type=internal";
+    machine.site.enter(&dpu, &add.split(' ').collect::<Vec<_>>()).await?;
+    addresses(machine).await
+}
+
+/// What the network configuration of a DPU does: the switch's own devices have their addresses, and are up.
+async fn addresses(machine: &Machine<'_>) -> Result<()> {
+    let dpu = machine.on().dpu();
+    let tunnel = format!("{}/24", NodeId::parse(&dpu)?.tunnel_address());
+    for (device, address) in [("probe0", "10.30.0.251/24"), ("br-phy", &tunnel)] {
+        machine.site.enter(&dpu, &["ip", "addr", "replace", address, "dev", device]).await?;
+        machine.site.enter(&dpu, &["ip", "link", "set", device, "up"]).await?;
+    }
+    machine.site.enter(&dpu, &["ip", "link", "set", "br-int", "up"]).await.map(drop)
+}
+
+async fn kubelet_and_switch(machine: &Machine<'_>) -> Result<()> {
+    let (sandbox, dpu) = (&machine.site.sandbox, machine.on().dpu());
+    listen(machine).await?;
+    answers(machine).await?;
+    for process in ["kubelet", "ovs-vswitchd"] {
+        let process = format!("{dpu}/{process}");
+        sandbox.kill_process(&process).await?;
+        sandbox.start_process(&process).await?;
+    }
+    // The switch makes its own devices anew, without the addresses that somebody gave them.
+    until("the switch is there again", SOON, async || {
+        Ok(addresses(machine).await.map_err(|error| format!("{error:#}")))
+    })
+    .await?;
+    answers(machine).await?;
+    machine.wait_ready().await
+}
+
+/// A minute without an API server, in which the agent dies as well: it comes back and takes nothing away.
+async fn away(site: &Site, machine: &Machine<'_>) -> Result<()> {
+    let (process, dpu) = ("control-plane/kube-apiserver", machine.on().dpu());
+    site.sandbox.stop_process(process).await?;
+    site.kill_agent(&dpu)?;
+    tokio::time::sleep(Duration::from_secs(60)).await; // the fault itself: a minute without an API server
+    site.agent_is_back(&dpu, SOON).await?;
+    answers(machine).await?;
+    site.sandbox.start_process(process).await?;
+    until("the API server answers", SOON, async || {
+        Ok(site.kubectl(&["get", "--raw", "/readyz"]).await.map(drop).map_err(|error| format!("{error:#}")))
+    })
+    .await?;
+    machine.plug_a_disk("after-outage").await
+}
+
+async fn leaders(site: &Site, machine: &Machine<'_>) -> Result<()> {
+    site.kill_controller().await?;
+    site.sandbox.kill_process("control-plane/kube-controller-manager").await?;
+    site.sandbox.start_process("control-plane/kube-controller-manager").await?;
+    machine.plug_a_disk("after-kill").await?;
+    site.wait_for_workloads().await?;
+    machine.wait_ready().await
+}
+
+/// A second machine wants the same server: it waits, says for whom, and gets it when the first is gone. That goes at
+/// once in the foreground, under a running host.
+async fn handed_over(site: &Site, machine: &Machine<'_>) -> Result<()> {
+    let second = Machine { name: "second", address: "10.30.0.9", ..Machine::on_first(site, machine.namespace) };
+    site.apply(&second.manifest().replace("spec:\n  hardware", "spec:\n  runStrategy: Halted\n  hardware")).await?;
+    let by = second.says("HardwareTaken").await?;
+    ensure!(by.contains(&format!("{}/{}", machine.namespace, machine.name)), "it waits for whom? {by}");
+    machine.kubectl(&["delete", "bmm", machine.name, "--cascade=foreground", "--timeout=240s"]).await?;
+    let claims = machine.kubectl(&["get", "pvc", "-o", "name"]).await?;
+    ensure!(!claims.contains(&format!("{}-root", machine.name)), "the boot volume is left: {claims}");
+    second.wait_state("Stopped").await?;
+    second.delete().await
+}

@@ -1,0 +1,170 @@
+//! One machine of a test: the tiny image, one interface, on a server that is chosen.
+
+use super::IMAGE;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::time::Duration;
+use tests::guest::Guest;
+use tests::site::{Server, Site, until};
+
+/// A tiny guest is up in about ten seconds; the limit is for a busy machine.
+pub const BOOT: Duration = Duration::from_secs(300);
+/// Of everything that takes a moment.
+pub const SOON: Duration = Duration::from_secs(150);
+/// The same for `--timeout`.
+pub const SOON_FLAG: &str = "150s";
+
+/// A machine of the tiny image with one interface, on any server.
+pub fn manifest(namespace: &str, name: &str, address: &str) -> String {
+    format!(
+        "apiVersion: metalplane.io/v1alpha1
+kind: Subnet
+metadata: {{name: blue, namespace: {namespace}}}
+spec: {{cidr: 10.30.0.0/24}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: BareMetalMachine
+metadata: {{name: {name}, namespace: {namespace}}}
+spec:
+  readinessProbe: {{icmp: {{}}}}
+  terminationGracePeriodSeconds: 5
+  disks:
+  - {{name: root, bootOrder: 1, source: {{image: {{kind: ClusterMachineImage, name: {IMAGE}}}}}}}
+  interfaces:
+  - {{name: eth0, subnet: blue, addresses: [{address}]}}
+"
+    )
+}
+
+pub async fn wait_ready(site: &Site, namespace: &str, name: &str) -> Result<()> {
+    let (machine, limit) = (format!("bmm/{name}"), format!("--timeout={}s", BOOT.as_secs()));
+    site.kubectl(&["wait", "--for=condition=Ready", &machine, "-n", namespace, &limit]).await.map(drop)
+}
+
+pub async fn status(site: &Site, namespace: &str, name: &str) -> Result<Value> {
+    let machine = site.get(&["bmm", name, "-n", namespace]).await?.context("the machine is gone")?;
+    Ok(machine["status"].clone())
+}
+
+/// The console of the guest that the machine runs on.
+pub async fn guest(site: &Site, namespace: &str, name: &str) -> Result<Guest> {
+    let status = status(site, namespace, name).await?;
+    let hardware = status["hardwareName"].as_str().context("no hardware is claimed")?.to_owned();
+    Ok(Guest::new(site.sandbox.layout(), &hardware.replace("rack1-u0", "server-")))
+}
+
+pub struct Machine<'a> {
+    pub site: &'a Site,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// `server-1`, …
+    pub server: &'static str,
+    pub address: &'static str,
+}
+
+impl<'a> Machine<'a> {
+    pub fn on_first(site: &'a Site, namespace: &'a str) -> Self {
+        Self { site, namespace, name: "bm", server: "server-1", address: "10.30.0.7" }
+    }
+
+    pub fn on_second(site: &'a Site, namespace: &'a str) -> Self {
+        Self { site, namespace, name: "bm", server: "server-2", address: "10.30.0.8" }
+    }
+
+    pub fn hardware(&self) -> String {
+        self.server.replace("server-", "rack1-u0")
+    }
+
+    /// Where it runs.
+    pub fn on(&self) -> Server<'a> {
+        self.site.server(self.server)
+    }
+
+    pub fn guest(&self) -> Guest {
+        self.on().guest()
+    }
+
+    pub fn manifest(&self) -> String {
+        let hardware = format!("spec:\n  hardware: {{name: {}}}\n  readinessProbe", self.hardware());
+        manifest(self.namespace, self.name, self.address).replace("spec:\n  readinessProbe", &hardware)
+    }
+
+    pub async fn apply(&self) -> Result<()> {
+        self.site.apply(&self.manifest()).await.map(drop)
+    }
+
+    /// kubectl in the machine's namespace.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.site.kubectl(&[&["-n", self.namespace], args].concat()).await
+    }
+
+    /// bmctl in the machine's namespace.
+    pub async fn bmctl(&self, args: &[&str]) -> Result<String> {
+        self.site.bmctl(&[&["-n", self.namespace], args].concat()).await
+    }
+
+    pub async fn object(&self) -> Result<Value> {
+        self.site.get(&["bmm", self.name, "-n", self.namespace]).await?.context("the machine is gone")
+    }
+
+    pub async fn patch(&self, change: &str) -> Result<()> {
+        self.kubectl(&["patch", "bmm", self.name, "--type=merge", "-p", change]).await.map(drop)
+    }
+
+    pub async fn wait_ready(&self) -> Result<()> {
+        wait_ready(self.site, self.namespace, self.name).await
+    }
+
+    /// Waits for a state, such as `Stopped`, that is of the newest spec.
+    pub async fn wait_state(&self, state: &str) -> Result<()> {
+        until(&format!("{} is {state}", self.name), SOON, async || {
+            let object = self.object().await?;
+            let current = object["metadata"]["generation"] == object["status"]["observedGeneration"];
+            let seen = object["status"]["state"].to_string();
+            Ok(if current && object["status"]["state"] == state { Ok(()) } else { Err(seen) })
+        })
+        .await
+    }
+
+    /// Waits until one of its conditions has this reason; gives that condition's message.
+    pub async fn says(&self, reason: &str) -> Result<String> {
+        until(&format!("{} says {reason}", self.name), SOON, async || {
+            let conditions = self.object().await?["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = conditions.iter().find(|condition| condition["reason"] == reason);
+            let said = || conditions.iter().filter_map(|c| c["reason"].as_str()).collect::<Vec<_>>().join(", ");
+            Ok(found.and_then(|c| c["message"].as_str()).map(str::to_owned).ok_or_else(said))
+        })
+        .await
+    }
+
+    /// Waits for an Event with this reason.
+    pub async fn tells(&self, reason: &str) -> Result<()> {
+        until(&format!("an Event {reason}"), SOON, async || {
+            let events = self.kubectl(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
+            Ok(if events.split(' ').any(|seen| seen == reason) { Ok(()) } else { Err(events) })
+        })
+        .await
+    }
+
+    pub async fn plug_a_disk(&self, name: &str) -> Result<()> {
+        let add = ["adddisk", self.name, name, "--size", "64Mi", "--bus", "VirtioBlk", "--wait", "--timeout", "300s"];
+        self.bmctl(&add).await.map(drop)
+    }
+
+    /// Shows all machines of its namespace if something went wrong: before they are cleaned up.
+    pub async fn told<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            eprintln!("{error:#}\n{}", self.kubectl(&["describe", "bmm"]).await.unwrap_or_default());
+        }
+        result
+    }
+
+    pub async fn delete(&self) -> Result<()> {
+        self.kubectl(&["delete", "bmm", self.name, "--timeout=240s"]).await.map(drop)
+    }
+
+    /// How often this server has been sent something that changed its power, so far.
+    pub fn power_actions(&self) -> Result<Vec<String>> {
+        Ok(self.on().actions()?.into_iter().filter(|a| a.had_effect()).map(|a| a.action).collect())
+    }
+}

@@ -1,0 +1,57 @@
+//! A DPU that shares its host's power: off with it, on with it, and the host is reset once it has presented all.
+
+use super::machine::{Machine, SOON};
+use super::on_servers;
+use anyhow::{Result, ensure};
+use tests::site::{Site, until};
+
+#[test]
+fn a_dpu_that_shares_its_hosts_power_costs_one_warm_reset() {
+    on_servers(&[2], "a_dpu_shares_power", async |site, namespace| {
+        let machine = Machine::on_second(site, namespace);
+        let dpu = machine.on().dpu();
+        site.sandbox.power(&dpu, "off").await?;
+        machine.on().rerack("shared-power", "Host").await?;
+        let result = machine.told(life(site, &machine).await).await;
+        let deleted = machine.kubectl(&["delete", "bmm", "--all", "--timeout=240s"]).await;
+        machine.on().rerack("standby", "Standby").await?;
+        site.sandbox.power(&dpu, "on").await?;
+        site.wait_for_workloads().await?;
+        site.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await?;
+        result.and(deleted.map(drop))
+    });
+}
+
+async fn is_parked(site: &Site, dpu: &str) -> Result<()> {
+    until(&format!("{dpu} is parked"), SOON, async || {
+        let conditions = site.get(&["dpu", dpu]).await?.unwrap_or_default()["status"]["conditions"].clone();
+        let parked = conditions.as_array().into_iter().flatten().find(|c| c["type"] == "Parked");
+        let seen = parked.map_or_else(|| "no condition".to_owned(), |c| format!("{} {}", c["status"], c["reason"]));
+        Ok(if parked.is_some_and(|c| c["status"] == "True") { Ok(()) } else { Err(seen) })
+    })
+    .await
+}
+
+async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
+    let (server, before) = (machine.on(), machine.power_actions()?.len());
+    let dpu = server.dpu();
+    is_parked(site, &dpu).await?;
+    let boot = async || site.kubectl(&["get", "dpu", &dpu, "-o", "jsonpath={.status.bootID}"]).await;
+    let (old, printed) = (boot().await?, machine.guest().printed().len());
+    machine.apply().await?;
+    machine.wait_ready().await?;
+    ensure!(boot().await? != old, "the DPU did not start with its host");
+    let sent = machine.power_actions()?.split_off(before);
+    ensure!(sent == ["On", "ForceRestart"], "it was started by {sent:?}");
+    machine.guest().line("the guest boots", printed, SOON, |line| line.contains("MP-BOOT")).await?;
+
+    machine.bmctl(&["stop", machine.name, "--wait", "--timeout", "240s"]).await?;
+    is_parked(site, &dpu).await?;
+    machine.wait_state("Stopped").await?;
+    // Its agent cannot say that it let go: that its host is off says so.
+    machine.delete().await?;
+    let namespace = format!("metalplane-dpu-{dpu}");
+    let left = site.kubectl(&["get", "diskattachments,nicattachments", "-n", &namespace, "-o", "name"]).await?;
+    ensure!(left.trim().is_empty(), "attachments are left: {left}");
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! One writer per volume, when an agent falls silent with everything still presented.
+//!
+//! `SIM_SCHEDULES=<n>`: how many random schedules are run.
+
+use super::{each, seed, simulate};
+use std::time::Duration;
+use tests::sim::Simulation;
+use tests::sim::faults::{Fault, Plan};
+use tests::sim::passing;
+use tests::sim::random::Random;
+
+/// Silent how: dead, or alive and cut off from the API server.
+fn silence(s: &mut Simulation, cut: bool, silent: bool) {
+    let host = s.scene.hosts[0].clone();
+    match (cut, silent) {
+        (true, _) => s.scene.cut(&host.dpu_name, silent),
+        (false, true) => s.stop_agent(&host),
+        (false, false) => s.start_agent(&host),
+    }
+}
+
+/// The storage refuses the silent one, and then the other has the volume; late writes are looked for at every effect.
+#[test]
+fn a_silent_agents_volume_passes_on_once_the_storage_refuses_it() {
+    each([true, false].into_iter(), |cut| {
+        simulate(async {
+            let mut s = Simulation::start(2, seed(), Plan::None);
+            passing::start(&s, "fast").await?;
+            silence(&mut s, *cut, true);
+            passing::pass(&s, "bm-01", "bm-02");
+            s.until("the other has it", |s| passing::has(s, "bm-02")).await?;
+            if passing::proofs(&s) != ["StorageFenced"] {
+                return Err(format!("on record: {:?}", passing::proofs(&s)));
+            }
+            silence(&mut s, *cut, false);
+            let gone = |s: &Simulation| s.scene.hosts[0].dpu().disks().len() == 2;
+            s.until("the first lets go of what it still shows", gone).await?;
+            passing::end(&s).await
+        })
+    });
+}
+
+/// Nobody can fence a holder pod: the volume stays where it is until the agent is back.
+#[test]
+fn a_silent_agents_holder_pod_keeps_the_volume() {
+    each([true, false].into_iter(), |cut| {
+        simulate(async {
+            let mut s = Simulation::start(2, seed(), Plan::None);
+            passing::start(&s, "foreign").await?;
+            silence(&mut s, *cut, true);
+            passing::pass(&s, "bm-01", "bm-02");
+            s.until("the other waits for the holder", |s| passing::says(s, "bm-02", "VolumeHeld")).await?;
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            if !passing::says(&s, "bm-02", "VolumeHeld") || !passing::says(&s, "bm-01", "DpuSilent") {
+                return Err(format!("an hour later: {}", s.story()));
+            }
+            silence(&mut s, *cut, false);
+            s.until("the other has it", |s| passing::has(s, "bm-02")).await?;
+            passing::end(&s).await
+        })
+    });
+}
+
+/// Everything at once, by the dice; two leaders in every third.
+#[test]
+fn random_schedules() {
+    let count = std::env::var("SIM_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(9u64);
+    each(0..count, |number| {
+        let dice = Random::new(seed() + 1_000 + number);
+        let until = controller::clock::now() + jiff::SignedDuration::from_secs(240);
+        let faults = vec![Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer, Fault::Refuse, Fault::Late];
+        let plan = Plan::Storm { per_mille: dice.below(40), faults, until };
+        let class = if number % 4 == 3 { "foreign" } else { "fast" };
+        simulate(async {
+            let mut s = Simulation::start(2, seed() + 1_000 + number, plan);
+            if number % 3 == 0 {
+                s.start_controller("controller-2", "default");
+            }
+            passing::schedule(&mut s, &dice, class).await
+        })
+    });
+}

@@ -1,0 +1,64 @@
+//! Lives, and the same without faults to compare them with.
+
+use super::simulate;
+use api::dpu::PowerDomain;
+use std::sync::OnceLock;
+use tests::sim::faults::{Plan, Who};
+use tests::sim::life::{self, Record};
+use tests::sim::{Simulation, lives};
+
+pub fn seed() -> u64 {
+    std::env::var("SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20261121)
+}
+
+/// Lives that are compared with one of their kind without faults.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// A machine on a DPU on standby power.
+    Machine,
+    /// A machine on a DPU that shares its host's power.
+    SharedPower,
+    /// An image from the web.
+    Import,
+}
+
+impl Kind {
+    pub fn start(self, plan: Plan) -> Simulation {
+        let power_domain = if matches!(self, Self::SharedPower) { PowerDomain::Host } else { PowerDomain::Standby };
+        Simulation::start_on(power_domain, 1, seed(), plan)
+    }
+
+    pub async fn live(self, s: &Simulation) -> Result<Record, String> {
+        match self {
+            Self::Machine | Self::SharedPower => life::whole(s).await,
+            Self::Import => lives::import(s).await,
+        }
+    }
+}
+
+/// Without faults: what it leads to, and the number of effects of controller and agent.
+pub fn reference_of(kind: Kind) -> &'static (Record, usize, usize) {
+    static REFERENCES: [OnceLock<(Record, usize, usize)>; 3] = [const { OnceLock::new() }; 3];
+    REFERENCES[kind as usize].get_or_init(|| {
+        simulate(async {
+            let s = kind.start(Plan::None);
+            let record = kind.live(&s).await;
+            let record = record.unwrap_or_else(|e| panic!("SIM_SEED={}: {kind:?} without a fault: {e}", seed()));
+            (record, s.scene.faults.count(Who::Controller), s.scene.faults.count(Who::Agent))
+        })
+    })
+}
+
+pub fn reference() -> &'static (Record, usize, usize) {
+    reference_of(Kind::Machine)
+}
+
+/// One life with a fault, and what is wrong with it.
+pub fn life_with(kind: Kind, plan: Plan) -> Result<(), String> {
+    let (expected, ..) = reference_of(kind);
+    simulate(async {
+        let s = kind.start(plan);
+        let record = kind.live(&s).await?;
+        life::difference(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
+    })
+}

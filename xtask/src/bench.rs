@@ -1,0 +1,42 @@
+//! `cargo xtask bench`: builds everything, then runs the program `bench` of `benches` as root.
+
+use crate::{image, programs, test};
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::process::Command;
+
+/// What is measured when nothing is named. Hours of load are asked for by name.
+const ALL: [&str; 5] = ["clone", "starts", "lost", "footprint", "scale"];
+/// What runs on a site with pods.
+const ON_A_SITE: [&str; 4] = ["starts", "lost", "footprint", "load"];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A figure and its flags (`cargo xtask bench -- --help` lists them); none: all of them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    let built = programs::build(root, &["bench"])?;
+    let program = &built["bench"];
+    match options.words.first().map(String::as_str) {
+        None => ALL.iter().try_for_each(|name| measure(root, program, &[(*name).to_owned()])),
+        Some("tables" | "help" | "--help" | "-h") => start(Command::new(program).args(&options.words)),
+        Some(_) => measure(root, program, &options.words),
+    }
+}
+
+fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
+    test::needs(root)?;
+    if ON_A_SITE.contains(&words[0].as_str()) {
+        image::run(root, &image::Options::default())?;
+    }
+    start(test::as_root(program).args(words))
+}
+
+fn start(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed: {status} (its output is above)");
+    Ok(())
+}

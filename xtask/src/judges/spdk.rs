@@ -1,0 +1,45 @@
+//! A real SPDK target: the port's conformance suite on it, and a whole site whose server boots from it over vfio-user,
+//! is hot-plugged, grows under load, and outlives the agent and, with a power cycle, the target.
+
+use super::{Bench, Judge, Verdict, Word};
+use crate::image;
+use crate::test::{self, Case, Outcome};
+use anyhow::{Context, Result};
+use std::fmt::Write as _;
+use std::fs;
+
+pub(super) const JUDGE: Judge = Judge { name: "spdk", run };
+
+/// Package and test program; of the first only what runs on the real target.
+const PROGRAMS: [(&str, &str); 2] = [("spdk", "emulation"), ("tests", "spdk")];
+
+fn run(bench: &Bench) -> Result<Verdict> {
+    let program = match sandbox::spdk::real::program("nvmf_tgt") {
+        Ok(program) => program,
+        Err(missing) => return Ok(Verdict { word: Word::Skip, done: 0, all: 0, reason: missing }),
+    };
+    image::run(bench.root, &image::Options::default())?;
+    let mut cases = Vec::new();
+    let mut report = format!("target: {}\n", program.display());
+    for (package, target) in PROGRAMS {
+        let of_real = |case: &Case| package == "tests" || case.name.contains("real");
+        cases.extend(test::binary(bench.root, package, target)?.into_iter().filter(of_real));
+        writeln!(report, "cargo xtask test --no-checks --package {package}").context("note the command line")?;
+    }
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let outcome = match &case.outcome {
+            Outcome::Passed => "passed".to_owned(),
+            Outcome::Failed => "failed".to_owned(),
+            // SPDK is there: it has to run.
+            Outcome::Skipped(reason) => format!("not run: {reason}"),
+        };
+        writeln!(report, "{}: {outcome}", case.name).context("note a case")?;
+        if case.outcome != Outcome::Passed {
+            wrong.push(format!("{}: {outcome}", case.name));
+        }
+    }
+    fs::write(bench.folder.join("report"), report).context("write the report")?;
+    let word = if wrong.is_empty() { Word::Pass } else { Word::Fail };
+    Ok(Verdict { word, done: cases.len() - wrong.len(), all: cases.len(), reason: wrong.join("; ") })
+}
