@@ -12,11 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use tempfile::TempDir;
+use tokio::sync::MutexGuard;
+
+/// One test at a time: a loop device that one test detached is at once free for the other, which would find itself
+/// holding a device of the first.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A node with holder pods: each volume is a loop device that kubelet has mapped for a pod.
 struct Node {
     root: TempDir,
     devices: Mutex<Vec<String>>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 fn losetup(arguments: &[&str]) -> String {
@@ -35,12 +41,13 @@ impl Drop for Node {
 
 impl Node {
     /// `None`: this machine cannot make block devices.
-    fn new(test: &str) -> Option<Self> {
+    async fn new(test: &str) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
             eprintln!("SKIP {test}: block devices need root and loop devices");
             return None;
         }
-        Some(Self { root: tempfile::tempdir().expect("a folder"), devices: Mutex::default() })
+        let alone = ALONE.lock().await;
+        Some(Self { root: tempfile::tempdir().expect("a folder"), devices: Mutex::default(), _alone: alone })
     }
 
     fn connector(&self) -> KubeletConnector {
@@ -108,14 +115,14 @@ impl Bench for Node {
 
 #[tokio::test]
 async fn conforms() {
-    let Some(node) = Node::new("conforms") else { return };
+    let Some(node) = Node::new("conforms").await else { return };
     suite(&node).await;
     assert_eq!(node.connector().fence(), Fence::None);
 }
 
 #[tokio::test]
 async fn a_device_that_kubelet_took_away_is_listed_with_no_size_and_not_connected_again() {
-    let Some(node) = Node::new("a_device_that_kubelet_took_away") else { return };
+    let Some(node) = Node::new("a_device_that_kubelet_took_away").await else { return };
     let (connector, volume) = (node.connector(), node.make("pvc-1", 1 << 20));
     connector.connect(&id("a", 1), &volume).await.expect("connect");
     let device = node.devices.lock().expect("no panic").pop().expect("a device");
@@ -136,7 +143,7 @@ async fn a_device_that_kubelet_took_away_is_listed_with_no_size_and_not_connecte
 
 #[tokio::test]
 async fn only_block_devices_of_the_named_pod_are_taken() {
-    let Some(node) = Node::new("only_block_devices") else { return };
+    let Some(node) = Node::new("only_block_devices").await else { return };
     let connector = node.connector();
     let file = volume("pvc-file");
     fs::create_dir_all(node.map("pvc-file").parent().expect("a folder")).expect("kubelet's folder");
