@@ -39,6 +39,11 @@ BUILD = echo 'building (cargo shows what)' >&2 && cargo build --workspace --bins
 PROGRAMS = $${CARGO_TARGET_DIR:-target}/$$(rustc -vV | sed -n 's/^host: //p')/debug
 XTASK = $(PROGRAMS)/xtask
 
+# Nothing is built twice there, and what incremental builds keep is gigabytes.
+ifdef CI
+export CARGO_INCREMENTAL = 0
+endif
+
 # cargo builds as the caller; what it starts needs root.
 ifneq ($(shell id -u),0)
 AS_ROOT = sudo env PATH="$$PATH" HOME="$$HOME"

@@ -36,6 +36,30 @@ pub(super) fn run(root: &Path, options: &Options, report: &mut Report) {
     }
 }
 
+/// Before the tests: what sandboxes write, with packages and images where they are not cached.
+pub(super) const SPACE_BEFORE_GB: u64 = 5;
+/// With less than this left afterwards, a failed test says nothing of the code.
+pub(super) const SPACE_AFTER_GB: u64 = 1;
+
+/// Too little space shows itself everywhere and nowhere plainly: filesystems that cannot be made, devices with I/O errors.
+pub(super) fn space(root: &Path, report: &mut Report, when: &str, wanted_gb: u64) {
+    let start = Instant::now();
+    let folders = [&sandbox::args::cache_folder(), &std::env::temp_dir(), root];
+    let done = enough_space(&folders.map(AsRef::as_ref), wanted_gb).map_err(|error| format!("{error:#}"));
+    report.check(&format!("space {when}"), done, start.elapsed());
+}
+
+fn enough_space(folders: &[&Path], wanted_gb: u64) -> Result<()> {
+    for folder in folders {
+        let at = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
+        let free =
+            nix::sys::statvfs::statvfs(at).with_context(|| format!("ask for the free space at {}", at.display()))?;
+        let free = free.blocks_available() * free.fragment_size() / 1_000_000_000;
+        ensure!(free >= wanted_gb, "{} has {free} GB free, and {wanted_gb} GB are needed: free some", at.display());
+    }
+    Ok(())
+}
+
 /// What tests need from outside. Without it most tests that need it are skipped, each with its reason.
 pub(super) fn needs(root: &Path, report: &mut Report) -> Environment {
     let start = Instant::now();

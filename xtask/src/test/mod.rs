@@ -52,18 +52,23 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         checks::run(root, options, &mut report);
     }
     let environment = checks::needs(root, &mut report);
+    checks::space(root, &mut report, "before", checks::SPACE_BEFORE_GB);
     match binaries::build(root, options) {
         Ok(binaries) => {
             if options.package.is_empty() || options.package.iter().any(|package| package == "tests") {
                 checks::images(root, &mut report);
             }
             for binary in &binaries {
-                report.extend(running::run(binary, &environment, options.filter.as_deref()));
+                let cases = running::run(binary, &environment, options.filter.as_deref());
+                // At once too: whoever follows the run, or gets only a part of its output, sees the cause.
+                eprint!("{}", report::failures(&cases));
+                report.extend(cases);
             }
             report.extend(running::doc_tests(root, options));
         }
         Err(error) => report.failed("build", "the tests", &format!("{error:#}")),
     }
+    checks::space(root, &mut report, "after", checks::SPACE_AFTER_GB);
     report.print();
     Ok(if report.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

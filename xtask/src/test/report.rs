@@ -75,18 +75,24 @@ impl Report {
                 lines.push(format!("  {}: {}: {reason}", case.binary, case.name));
             }
         }
-        let failed: Vec<&Case> = self.cases.iter().filter(|case| case.outcome == Outcome::Failed).collect();
-        if !failed.is_empty() {
-            lines.push("failed:".to_owned());
-        }
-        for case in &failed {
-            lines.push(format!("  {}: {}", case.binary, case.name));
-            lines.extend(case.output.lines().map(|line| format!("    {line}")));
-        }
-        let passed = self.cases.len() - failed.len() - skipped;
-        lines.push(format!("{passed} passed, {} failed, {skipped} skipped", failed.len()));
+        let failed = self.cases.iter().filter(|case| case.outcome == Outcome::Failed).count();
+        let passed = self.cases.len() - failed - skipped;
+        lines.push(format!("{}{passed} passed, {failed} failed, {skipped} skipped", failures(&self.cases)));
         lines.join("\n")
     }
+}
+
+/// What failed and what it printed, as lines; empty if nothing did.
+pub(super) fn failures(cases: &[Case]) -> String {
+    let mut text = String::new();
+    for case in cases.iter().filter(|case| case.outcome == Outcome::Failed) {
+        if text.is_empty() {
+            text.push_str("failed:\n");
+        }
+        text.extend(["  ", &case.binary, ": ", &case.name, "\n"]);
+        text.extend(case.output.lines().flat_map(|line| ["    ", line, "\n"]));
+    }
+    text
 }
 
 pub(super) fn seconds(time: Duration) -> String {
