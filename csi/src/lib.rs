@@ -22,10 +22,11 @@
 //! * **Sizes.** Sparse files, a multiple of 1 MiB. A pool may be overcommitted; one volume may not be larger than its pool.
 //! * **Snapshots** report the image's size, so a restore cannot ask for less. They hold what the image's writer has
 //!   flushed (crash consistent) and do not depend on the volume: either may be deleted first.
-//! * **Use.** A node that has a volume stands in `volume.json`, by `ControllerPublishVolume` and by `NodeStageVolume`: a
-//!   cluster may do without an attacher. Such a volume is not deleted and goes to no second node. A node counts as long
-//!   as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded here; its VolumeAttachment
-//!   (attacher `native.metalplane.io`) and finalizers protect the volume.
+//! * **Use.** A node that has a volume stands in `volume.json`, by `ControllerPublishVolume` (external-attacher's call) and by
+//!   `NodeStageVolume`: a cluster may do without an attacher. Such a volume is not deleted and goes to no second node. A
+//!   node counts as long as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded there; its
+//!   VolumeAttachment (attacher `native.metalplane.io`) and finalizers protect the volume, and the agent's own record
+//!   `writer.json` keeps nodes away from it.
 //! * **Expansion** is online. The file grows here. Who has it open learns of it in its own way: a DPU agent by itself,
 //!   an ordinary node by `NodeExpandVolume`, which is why `node_expansion_required` is true exactly while a node has the
 //!   volume. Otherwise `NodeStageVolume` takes the new size and grows the filesystem.

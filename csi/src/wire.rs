@@ -90,7 +90,7 @@ impl From<UseError> for Status {
         match error {
             UseError::NoSuchVolume(_) | UseError::NoSuchNode { .. } => Status::not_found(message),
             UseError::Incompatible { .. } => Status::already_exists(message),
-            UseError::Elsewhere { .. } => Status::failed_precondition(message),
+            UseError::Elsewhere { .. } | UseError::Machine { .. } => Status::failed_precondition(message),
             UseError::Io(fault) => fault.into(),
         }
     }

@@ -193,6 +193,22 @@ fn a_staged_volume_is_in_use_without_an_attacher_too() {
 }
 
 #[test]
+fn a_disk_of_a_machine_goes_to_no_node() {
+    let Some((_mounted, pool)) = pool("a_disk_of_a_machine_goes_to_no_node") else { return };
+    let handle = pool.create_volume("pvc-1", at_least(MIB), None).expect("created").handle;
+    pool.register_node("node-1").expect("registered");
+    // As the agent's file connector writes it.
+    let record = pool.image(&handle).with_file_name("writer.json");
+    fs::write(&record, r#"{"uid": "1f", "epoch": 3, "identity": "metalplane-1f-3"}"#).expect("a writer");
+    for refused in [pool.publish_volume(&handle, "node-1", false), pool.stage_volume(&handle, "node-1", true)] {
+        let error = refused.expect_err("refused").to_string();
+        assert!(error.contains("metalplane-1f-3") && error.contains("writer.json"), "{error}");
+    }
+    fs::remove_file(&record).expect("the DPU lets go");
+    pool.publish_volume(&handle, "node-1", false).expect("free");
+}
+
+#[test]
 fn a_volume_grows_and_never_shrinks() {
     let Some((_mounted, pool)) = pool("a_volume_grows_and_never_shrinks") else { return };
     let handle = pool.create_volume("pvc-1", exactly(10 * MIB), None).expect("created").handle;

@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 const IMAGE: &str = "disk.img";
 const VOLUME_RECORD: &str = "volume.json";
 const SNAPSHOT_RECORD: &str = "snapshot.json";
+/// Beside the image while a DPU has it as a machine's disk; the agent's file connector writes it.
+const WRITER_RECORD: &str = "writer.json";
 /// What a folder is called while it is being made or removed.
 pub(crate) const UNFINISHED: &str = ".tmp-";
 

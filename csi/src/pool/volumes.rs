@@ -2,10 +2,12 @@
 
 use super::{
     ContentSource, Fault, Handle, IMAGE, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
+    WRITER_RECORD,
     files::{self, Filesystem},
     record::VolumeRecord,
 };
 use jiff::Timestamp;
+use serde::Deserialize;
 use std::{fs::File, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +46,12 @@ pub enum UseError {
          if that node is certainly down for good, remove {registration}"
     )]
     Elsewhere { handle: Handle, node: String, registration: String },
+    #[error(
+        "volume {handle} is a disk of a bare-metal machine ({writer}): detach it there first; \
+         if the VolumeHold of the volume is certainly empty, remove {}",
+        record.display()
+    )]
+    Machine { handle: Handle, writer: String, record: PathBuf },
     #[error(transparent)]
     Io(#[from] Fault),
 }
@@ -156,6 +164,10 @@ impl Pool {
         if !self.knows_node(node) {
             return Err(UseError::NoSuchNode { node: node.into(), pool: self.name.clone() });
         }
+        if let Some(writer) = self.writer(handle)? {
+            let record = self.writer_record(handle);
+            return Err(UseError::Machine { handle: handle.clone(), writer, record });
+        }
         if let Some(other) = self.user(&record, Some(node)) {
             let registration = self.nodes_dir().join(other).display().to_string();
             return Err(UseError::Elsewhere { handle: handle.clone(), node: other.into(), registration });
@@ -173,6 +185,19 @@ impl Pool {
         }
         *taken = vec![Publication { node: node.into(), read_only }];
         Ok(self.write_volume(handle, &record)?)
+    }
+
+    /// The DPU's connection that writes the volume, if there is one: its agent keeps this record while it has the volume.
+    fn writer(&self, handle: &Handle) -> Result<Option<String>, Fault> {
+        #[derive(Deserialize)]
+        struct Writer {
+            identity: String,
+        }
+        Ok(files::read_record::<Writer>(&self.writer_record(handle))?.map(|writer| writer.identity))
+    }
+
+    fn writer_record(&self, handle: &Handle) -> PathBuf {
+        self.volumes_dir().join(handle.as_str()).join(WRITER_RECORD)
     }
 
     fn update(&self, handle: &Handle, change: impl FnOnce(&mut VolumeRecord)) -> Result<(), Fault> {
