@@ -33,7 +33,8 @@
 
 pub mod args;
 mod authority;
-pub mod controller_service;
+mod codes;
+pub mod controller;
 pub mod identity;
 pub mod node;
 pub mod node_service;
@@ -41,6 +42,7 @@ pub mod pool;
 pub mod pools;
 pub mod registration;
 pub mod server;
+mod topology;
 mod wire;
 
 /// The driver's name: the CSIDriver object, `spec.csi.driver` of a PersistentVolume, folders below kubelet's.

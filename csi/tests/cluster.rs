@@ -274,7 +274,11 @@ async fn published(cluster: &Cluster, claim: &str) {
                {.status.attached} {.status.attachmentMetadata.readonly}{'\\n'}{end}";
     let attached = cluster.get("volumeattachments", all).await;
     let ours = attached.lines().find(|line| line.starts_with(&volume)).unwrap_or_default();
-    assert_eq!(ours.split(' ').skip(1).collect::<Vec<_>>(), ["csi.metalplane.io", "node-1", "true", "false"], "{attached}");
+    assert_eq!(
+        ours.split(' ').skip(1).collect::<Vec<_>>(),
+        ["csi.metalplane.io", "node-1", "true", "false"],
+        "{attached}"
+    );
     assert_eq!(cluster.publications(&volume).await, ["node-1"]);
 }
 
@@ -283,7 +287,11 @@ async fn deletion(cluster: &Cluster) {
     cluster.kubectl(&["delete", "pod", "both", "--timeout=180s"], "").await;
     // Detached by the sidecar, not forgotten by it.
     cluster.until("nothing is published", || async { cluster.publications(&files).await.is_empty() }).await;
-    cluster.until("nothing is attached", || async { cluster.get("volumeattachments", "{.items[*].metadata.name}").await.is_empty() }).await;
+    cluster
+        .until("nothing is attached", || async {
+            cluster.get("volumeattachments", "{.items[*].metadata.name}").await.is_empty()
+        })
+        .await;
     cluster.kubectl(&["delete", "pvc", "--all", "--timeout=180s"], "").await;
     // The snapshot outlives its volume and all that was made from it.
     cluster.until("only the snapshot is left", || async { cluster.held() == (0, 1) }).await;

@@ -1,7 +1,7 @@
 //! Volumes: create, clone, publish, expand, delete. Each may be called again with the same words and the same end.
 
 use super::{
-    ContentSource, Fault, Handle, IMAGE, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
+    ContentSource, Fault, Handle, IMAGE, Limits, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
     WRITER_RECORD,
     files::{self, Filesystem},
     record::VolumeRecord,
@@ -66,6 +66,14 @@ pub enum ExpandError {
     Io(#[from] Fault),
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum ModifyError {
+    #[error("volume {0} does not exist")]
+    NoSuchVolume(String),
+    #[error(transparent)]
+    Io(#[from] Fault),
+}
+
 impl Pool {
     /// Makes a volume, blank or as a copy; or finds the one that an earlier try made.
     pub fn create_volume(
@@ -73,11 +81,12 @@ impl Pool {
         name: &str,
         range: Range,
         source: Option<&ContentSource>,
+        limits: &Limits,
     ) -> Result<Volume, CreateError> {
         let handle = Handle::of_volume(name);
         let _lock = self.lock()?;
         if let Some(volume) = self.volume(&handle)? {
-            return match difference(&volume.record, name, range, source) {
+            return match difference(&volume.record, name, range, source, limits) {
                 None => Ok(volume),
                 Some(why) => Err(CreateError::Incompatible { handle, why }),
             };
@@ -90,6 +99,7 @@ impl Pool {
             size_bytes,
             source: source.cloned(),
             created: Timestamp::now(),
+            limits: Limits::default().with(limits),
             published: Vec::new(),
             staged: Vec::new(),
         };
@@ -229,6 +239,20 @@ impl Pool {
         Ok(Volume { handle: handle.clone(), record })
     }
 
+    /// Changes the limits that are named; what is published already learns of it when it is published anew.
+    pub fn modify_volume(&self, handle: &Handle, change: &Limits) -> Result<(), ModifyError> {
+        let _lock = self.lock()?;
+        let Some(Volume { mut record, .. }) = self.volume(handle)? else {
+            return Err(ModifyError::NoSuchVolume(handle.to_string()));
+        };
+        let limits = record.limits.with(change);
+        if limits != record.limits {
+            record.limits = limits;
+            self.write_volume(handle, &record)?;
+        }
+        Ok(())
+    }
+
     pub fn volume(&self, handle: &Handle) -> Result<Option<Volume>, Fault> {
         let path = self.volumes_dir().join(handle.as_str()).join(VOLUME_RECORD);
         Ok(files::read_record(&path)?.map(|record| Volume { handle: handle.clone(), record }))
@@ -254,7 +278,7 @@ impl Pool {
             ContentSource::Snapshot(id) => match Handle::parse(id) {
                 None => None,
                 Some(id) => {
-                    let image = self.snapshots_dir().join(id.as_str()).join(IMAGE);
+                    let image = self.snapshot_image(&id)?;
                     self.snapshot(&id)?.map(|snapshot| (image, snapshot.record.size_bytes))
                 }
             },
@@ -313,12 +337,21 @@ impl From<Room> for ExpandError {
 }
 
 /// What an existing volume of that name lacks to be the one that is asked for now.
-fn difference(present: &VolumeRecord, name: &str, range: Range, source: Option<&ContentSource>) -> Option<String> {
+fn difference(
+    present: &VolumeRecord,
+    name: &str,
+    range: Range,
+    source: Option<&ContentSource>,
+    limits: &Limits,
+) -> Option<String> {
     if present.name != name {
         return Some(format!("it is named {}", present.name));
     }
     if !range.admits(present.size_bytes) {
         return Some(format!("it has {} bytes", present.size_bytes));
+    }
+    if present.limits.with(limits) != present.limits {
+        return Some("it has other mutable parameters".into());
     }
     if present.source.as_ref() != source {
         return Some(match &present.source {
