@@ -4,11 +4,12 @@
 //! ```text
 //!  external-provisioner, -attacher, -resizer, -snapshotter        kubelet
 //!                 │                                                  │
-//!        controller_service ──────────┐                    node_service ── registration
+//!            controller ──────────────┐                    node_service ── registration
 //!                                     ▼                              │
 //!                       pool: files and records  <── looks up ──  node: loop devices, mounts
 //!                       <pool>/volumes/<handle>/{disk.img,volume.json}
 //!                       <pool>/snapshots/<id>/{disk.img,snapshot.json}
+//!                       <pool>/groups/<id>/{group.json,<snapshot id>/…}
 //!                       <pool>/nodes/<node id>      "the node plugin of this node has this pool"
 //! ```
 //!
@@ -21,7 +22,8 @@
 //!   at start. All changes of a pool are made under one `flock` on it, so several processes may share a pool.
 //! * **Sizes.** Sparse files, a multiple of 1 MiB. A pool may be overcommitted; one volume may not be larger than its pool.
 //! * **Snapshots** report the image's size, so a restore cannot ask for less. They hold what the image's writer has
-//!   flushed (crash consistent) and do not depend on the volume: either may be deleted first.
+//!   flushed (crash consistent) and do not depend on the volume: either may be deleted first. Those of a group are of one
+//!   moment (`pool/groups.rs` says how).
 //! * **Use.** A node that has a volume stands in `volume.json`, by `ControllerPublishVolume` (external-attacher's call) and by
 //!   `NodeStageVolume`: a cluster may do without an attacher. Such a volume is not deleted and goes to no second node. A
 //!   node counts as long as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded there; its
