@@ -41,10 +41,11 @@ csi=github.com/kubernetes-csi
 cni=github.com/containernetworking
 write kubernetes "$kubernetes" \
     "$k/kube-apiserver $k/kube-controller-manager $k/kube-scheduler $k/kubelet $k/kube-proxy $k/kubectl
-     go.etcd.io/etcd/server/v3 $csi/csi-test/v5/cmd/csi-sanity $csi/external-resizer/v2/cmd/csi-resizer
+     go.etcd.io/etcd/server/v3 $csi/csi-test/v5/cmd/csi-sanity
+     $csi/external-attacher/v4/cmd/csi-attacher $csi/external-resizer/v2/cmd/csi-resizer
      $csi/external-snapshotter/v8/cmd/csi-snapshotter $csi/external-snapshotter/v8/cmd/snapshot-controller
      $cni/plugins/plugins/main/ptp $cni/plugins/plugins/main/loopback $cni/plugins/plugins/ipam/host-local" \
-    "go.etcd.io/etcd/server/v3@v3.7.3 $csi/csi-test/v5@v5.6.0 $csi/external-resizer/v2@v2.3.0
+    "go.etcd.io/etcd/server/v3@v3.7.3 $csi/csi-test/v5@v5.6.0 $csi/external-attacher/v4@v4.13.0 $csi/external-resizer/v2@v2.3.0
      $csi/external-snapshotter/v8@v8.7.0 $csi/external-snapshotter/client/v8@v8.7.0 $cni/cni@v1.3.1 $cni/plugins@v1.9.1"
 write provisioner "$kubernetes_of_provisioner" \
     "$csi/external-provisioner/v6/cmd/csi-provisioner" "$csi/external-provisioner/v6@v6.3.0"

@@ -86,8 +86,9 @@ fn node_id(text: &str) -> Result<String, String> {
 fn pool(text: &str) -> Result<(String, PathBuf), String> {
     let (name, dir) = text.split_once('=').ok_or("write NAME=DIR")?;
     let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    if !(1..=63).contains(&name.len()) || !name.bytes().all(known) {
-        return Err("a pool's name is 1 to 63 lower-case letters, digits and '-'".into());
+    // Also what a label of a Node may end with.
+    if !(1..=63).contains(&name.len()) || !name.bytes().all(known) || name.starts_with('-') || name.ends_with('-') {
+        return Err("a pool's name is 1 to 63 lower-case letters, digits and '-', the last not at either end".into());
     }
     if dir.starts_with('/') { Ok((name.into(), dir.into())) } else { Err("DIR is an absolute path".into()) }
 }
@@ -121,7 +122,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_right_is_refused() {
-        for flags in [["--pool", "fast"], ["--pool", "Fast=/p"], ["--pool", "fast=p"], ["--pool", "=/p"]] {
+        for flags in
+            [["--pool", "fast"], ["--pool", "Fast=/p"], ["--pool", "fast=p"], ["--pool", "=/p"], ["--pool", "fast-=/p"]]
+        {
             assert!(parse(&[&["--mode", "controller"], &flags[..]].concat()).is_err(), "{flags:?}");
         }
         assert!(parse(&["--pool", "a=/p", "--node-id", "../x"]).is_err());

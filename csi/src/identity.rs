@@ -27,14 +27,16 @@ impl Identity for IdentityService {
         }))
     }
 
-    /// The same from every process of the driver, but that a node's has no controller service to offer.
+    /// The same from every process of the driver, but that a node's has no controller services to offer.
     async fn get_plugin_capabilities(
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let controller = Type::Service(Service { r#type: service::Type::ControllerService.into() });
+        let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
+        let controllers = [service::Type::ControllerService, service::Type::GroupControllerService];
+        let controllers = controllers.into_iter().filter(|_| self.serves_controller).map(service);
         let online = Type::VolumeExpansion(VolumeExpansion { r#type: volume_expansion::Type::Online.into() });
-        let types = self.serves_controller.then_some(controller).into_iter().chain([online]);
+        let types = controllers.chain([service(service::Type::VolumeAccessibilityConstraints), online]);
         let capabilities = types.map(|r#type| PluginCapability { r#type: Some(r#type) }).collect();
         Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }

@@ -4,11 +4,12 @@
 //! ```text
 //!  external-provisioner, -attacher, -resizer, -snapshotter        kubelet
 //!                 │                                                  │
-//!        controller_service ──────────┐                    node_service ── registration
+//!            controller ──────────────┐                    node_service ── registration
 //!                                     ▼                              │
 //!                       pool: files and records  <── looks up ──  node: loop devices, mounts
 //!                       <pool>/volumes/<handle>/{disk.img,volume.json}
 //!                       <pool>/snapshots/<id>/{disk.img,snapshot.json}
+//!                       <pool>/groups/<id>/{group.json,<snapshot id>/…}
 //!                       <pool>/nodes/<node id>      "the node plugin of this node has this pool"
 //! ```
 //!
@@ -21,18 +22,21 @@
 //!   at start. All changes of a pool are made under one `flock` on it, so several processes may share a pool.
 //! * **Sizes.** Sparse files, a multiple of 1 MiB. A pool may be overcommitted; one volume may not be larger than its pool.
 //! * **Snapshots** report the image's size, so a restore cannot ask for less. They hold what the image's writer has
-//!   flushed (crash consistent) and do not depend on the volume: either may be deleted first.
-//! * **Use.** A node that has a volume stands in `volume.json`, by `ControllerPublishVolume` and by `NodeStageVolume`: a
-//!   cluster may do without an attacher. Such a volume is not deleted and goes to no second node. A node counts as long
-//!   as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded here; its VolumeAttachment
-//!   (attacher `native.metalplane.io`) and finalizers protect the volume.
+//!   flushed (crash consistent) and do not depend on the volume: either may be deleted first. Those of a group are of one
+//!   moment (`pool/groups.rs` says how).
+//! * **Use.** A node that has a volume stands in `volume.json`, by `ControllerPublishVolume` (external-attacher's call) and by
+//!   `NodeStageVolume`: a cluster may do without an attacher. Such a volume is not deleted and goes to no second node. A
+//!   node counts as long as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded there; its
+//!   VolumeAttachment (attacher `native.metalplane.io`) and finalizers protect the volume, and the agent's own record
+//!   `writer.json` keeps nodes away from it.
 //! * **Expansion** is online. The file grows here. Who has it open learns of it in its own way: a DPU agent by itself,
 //!   an ordinary node by `NodeExpandVolume`, which is why `node_expansion_required` is true exactly while a node has the
 //!   volume. Otherwise `NodeStageVolume` takes the new size and grows the filesystem.
 
 pub mod args;
 mod authority;
-pub mod controller_service;
+mod codes;
+pub mod controller;
 pub mod identity;
 pub mod node;
 pub mod node_service;
@@ -40,6 +44,7 @@ pub mod pool;
 pub mod pools;
 pub mod registration;
 pub mod server;
+mod topology;
 mod wire;
 
 /// The driver's name: the CSIDriver object, `spec.csi.driver` of a PersistentVolume, folders below kubelet's.

@@ -2,13 +2,14 @@
 
 use crate::{
     node::{self, ExpandError, PublishError, StageError, Stats, StatsError, TakeDownError, Target, Usage},
-    pool::Handle,
+    pool::{Handle, Pool},
     pools::Pools,
-    wire,
+    topology, wire,
 };
 use proto::csi::v1::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
-    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetStorageHealthRequest, NodeGetStorageHealthResponse,
+    NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
     NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
     NodeUnstageVolumeResponse, VolumeCapability, VolumeUsage,
@@ -32,11 +33,14 @@ pub struct NodeService {
     busy: Arc<Mutex<HashSet<String>>>,
 }
 
-const CAPABILITIES: [rpc::Type; 4] = [
+const CAPABILITIES: [rpc::Type; 7] = [
     rpc::Type::StageUnstageVolume,
     rpc::Type::GetVolumeStats,
     rpc::Type::ExpandVolume,
+    rpc::Type::VolumeCondition,
     rpc::Type::SingleNodeMultiWriter,
+    rpc::Type::GetVolumeHealth,
+    rpc::Type::GetStorageHealth,
 ];
 
 /// One operation per volume at a time: what each finds on the node is then its own doing.
@@ -182,7 +186,9 @@ impl Node for NodeService {
                 }],
                 Stats::Filesystem { bytes, inodes } => vec![usage(bytes, Unit::Bytes), usage(inodes, Unit::Inodes)],
             };
-            Ok(NodeGetVolumeStatsResponse { usage })
+            let mut ailments = pool.ailments(&volume);
+            ailments.extend(node::ailment(&pool.image(&handle), Some(Path::new(&volume_path)))?);
+            Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(wire::condition(&ailments)) })
         })
         .await
     }
@@ -213,7 +219,43 @@ impl Node for NodeService {
     }
 
     async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
-        Ok(Response::new(NodeGetInfoResponse { node_id: self.node_id.clone(), ..Default::default() }))
+        Ok(Response::new(NodeGetInfoResponse {
+            node_id: self.node_id.clone(),
+            max_volumes_per_node: 0,
+            accessible_topology: Some(topology::of_node(&self.pools)),
+        }))
+    }
+
+    async fn node_get_volume_health(
+        &self,
+        request: Request<NodeGetVolumeHealthRequest>,
+    ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
+        let NodeGetVolumeHealthRequest { volume_id, volume_publish_path, .. } = request.into_inner();
+        wire::required("volume_id", &volume_id)?;
+        let node_id = self.node_id.clone();
+        self.run("NodeGetVolumeHealth", &volume_id.clone(), move |pools| {
+            let handle = wire::existing(&volume_id)?;
+            let (pool, volume) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
+            let mut ailments = pool.ailments(&volume);
+            // What was never staged here lacks nothing here.
+            if volume.record.staged.iter().any(|publication| publication.node == node_id) {
+                let path = Some(volume_publish_path.as_str()).filter(|path| !path.is_empty()).map(Path::new);
+                ailments.extend(node::ailment(&pool.image(&handle), path)?);
+            }
+            Ok(NodeGetVolumeHealthResponse { volume_health: Some(wire::health(&volume_id, &ailments)) })
+        })
+        .await
+    }
+
+    /// A pool that cannot be read from this node, or is full.
+    async fn node_get_storage_health(
+        &self,
+        _: Request<NodeGetStorageHealthRequest>,
+    ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
+        let pools = self.pools.clone();
+        let looked = tokio::task::spawn_blocking(move || pools.iter().filter_map(Pool::ailment).collect::<Vec<_>>());
+        let ailments = looked.await.map_err(|error| Status::internal(format!("NodeGetStorageHealth: {error}")))?;
+        Ok(Response::new(NodeGetStorageHealthResponse { backend_health: wire::storage_health(&ailments) }))
     }
 }
 

@@ -1,6 +1,10 @@
 //! The pools of this process. A handle is looked for in all of them: most CSI calls do not say which pool they mean.
 
-use crate::pool::{ContentSource, Fault, Handle, OpenError, Pool, Snapshot, Volume};
+use crate::{
+    pool::{ContentSource, Fault, Group, Handle, OpenError, Pool, Snapshot, Volume},
+    topology,
+};
+use proto::csi::v1::TopologyRequirement;
 use std::{collections::BTreeMap, path::PathBuf};
 
 #[derive(Debug)]
@@ -16,6 +20,11 @@ pub enum ChooseError {
         "{what} is in pool {there}, and blocks are shared within one pool only: use a StorageClass with pool {there}"
     )]
     SourceElsewhere { what: ContentSource, there: String },
+    #[error(
+        "pool {pool} is on none of the nodes asked for (accessibility_requirements): use a StorageClass of a pool that is \
+         there, or run the node plugin there with --pool {pool}=DIR"
+    )]
+    NotThere { pool: String },
     #[error("the source, {0}, does not exist")]
     NoSource(ContentSource),
     #[error(transparent)]
@@ -36,8 +45,28 @@ impl Pools {
         self.0.get(name).ok_or_else(|| ChooseError::Unknown { asked: name.into(), known: self.known() })
     }
 
-    /// The pool for a new volume: the one that is named, else the source's, else the only one.
-    pub fn choose(&self, name: Option<&str>, source: Option<&ContentSource>) -> Result<&Pool, ChooseError> {
+    /// The pool for a new volume: the one that is named, else the source's, else the only one; and one that is where the
+    /// volume is needed.
+    pub fn choose(
+        &self,
+        name: Option<&str>,
+        source: Option<&ContentSource>,
+        requirement: Option<&TopologyRequirement>,
+    ) -> Result<&Pool, ChooseError> {
+        let pool = self.by_name_or_source(name, source, requirement)?;
+        if topology::admits(requirement, pool) {
+            Ok(pool)
+        } else {
+            Err(ChooseError::NotThere { pool: pool.name().into() })
+        }
+    }
+
+    fn by_name_or_source(
+        &self,
+        name: Option<&str>,
+        source: Option<&ContentSource>,
+        requirement: Option<&TopologyRequirement>,
+    ) -> Result<&Pool, ChooseError> {
         let named = name.map(|name| self.named(name)).transpose()?;
         let home = source.map(|source| self.home(source)).transpose()?.flatten();
         match (named, home) {
@@ -46,11 +75,14 @@ impl Pools {
                 there: home.name().into(),
             }),
             (Some(pool), _) | (None, Some(pool)) => Ok(pool),
-            (None, None) => match (self.0.len(), source) {
-                (1, _) => Ok(self.0.values().next().expect("there is one")),
-                (_, Some(source)) => Err(ChooseError::NoSource(source.clone())),
-                (_, None) => Err(ChooseError::NotNamed { known: self.known() }),
-            },
+            (None, None) => {
+                let mut there = self.iter().filter(|pool| self.0.len() == 1 || topology::admits(requirement, pool));
+                match (there.next(), there.next(), source) {
+                    (Some(only), None, _) => Ok(only),
+                    (_, _, Some(source)) => Err(ChooseError::NoSource(source.clone())),
+                    (_, _, None) => Err(ChooseError::NotNamed { known: self.known() }),
+                }
+            }
         }
     }
 
@@ -67,6 +99,15 @@ impl Pools {
         for pool in self.iter() {
             if let Some(snapshot) = pool.snapshot(id)? {
                 return Ok(Some((pool, snapshot)));
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn group(&self, id: &Handle) -> Result<Option<(&Pool, Group)>, Fault> {
+        for pool in self.iter() {
+            if let Some(group) = pool.group(id)? {
+                return Ok(Some((pool, group)));
             }
         }
         Ok(None)

@@ -1,12 +1,20 @@
 //! Sockets and services.
 
 use crate::{
-    args::Args, authority, controller_service::ControllerService, identity::IdentityService, node_service::NodeService,
-    pools::Pools, registration::RegistrationService,
+    args::Args,
+    authority,
+    controller::{ControllerService, GroupControllerService},
+    identity::IdentityService,
+    node_service::NodeService,
+    pools::Pools,
+    registration::RegistrationService,
 };
 use anyhow::{Context, bail};
 use proto::{
-    csi::v1::{controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer},
+    csi::v1::{
+        controller_server::ControllerServer, group_controller_server::GroupControllerServer,
+        identity_server::IdentityServer, node_server::NodeServer,
+    },
     pluginregistration::registration_server::RegistrationServer,
 };
 use std::{future::Future, io::ErrorKind, path::Path, sync::Arc};
@@ -25,6 +33,9 @@ pub async fn serve(args: &Args, shutdown: impl Future<Output = ()>) -> anyhow::R
         .add_service(IdentityServer::new(IdentityService { serves_controller: args.serves_controller() }))
         .add_optional_service(
             args.serves_controller().then(|| ControllerServer::new(ControllerService::new(pools.clone()))),
+        )
+        .add_optional_service(
+            args.serves_controller().then(|| GroupControllerServer::new(GroupControllerService::new(pools.clone()))),
         )
         .add_optional_service(args.node().map(|node| NodeServer::new(NodeService::new(pools.clone(), node))))
         .serve_with_incoming(listen(&args.csi_address)?);

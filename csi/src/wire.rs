@@ -1,16 +1,17 @@
-//! The pool's words in CSI's, both ways; each error becomes a gRPC code here and nowhere else.
+//! The pool's words in CSI's, both ways.
 
 use crate::{
-    pool::{
-        ContentSource, CreateError, DeleteError, ExpandError, Fault, Handle, Pool, Range, SizeError, Snapshot,
-        SnapshotError, UseError, Volume,
-    },
-    pools::ChooseError,
+    pool::{Ailment, ContentSource, Gravity, Group, Handle, Limits, Pool, Range, Snapshot, Volume},
+    topology,
 };
+use jiff::Timestamp;
 use proto::csi::v1::{
-    self, CapacityRange, VolumeCapability, VolumeContentSource,
+    self, CapacityRange, StorageHealthErrorType, VolumeCapability, VolumeCondition, VolumeContentSource, VolumeHealth,
+    VolumeHealthErrorType,
+    node_get_storage_health_response::StorageBackendHealth,
     volume_capability::{AccessType, access_mode::Mode},
     volume_content_source::{SnapshotSource, Type, VolumeSource},
+    volume_health::VolumeHealthEntry,
 };
 use std::collections::HashMap;
 use tonic::Status;
@@ -29,94 +30,6 @@ const RESERVED: &str = "csi.storage.k8s.io/";
 const PROVISIONER: &str = "storage.kubernetes.io/";
 /// What the node service can make on a volume; the first unless one is named.
 pub(crate) const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
-
-impl From<Fault> for Status {
-    fn from(fault: Fault) -> Status {
-        if fault.is_full() {
-            Status::resource_exhausted(fault.to_string())
-        } else {
-            Status::internal(fault.to_string())
-        }
-    }
-}
-
-impl From<SizeError> for Status {
-    fn from(error: SizeError) -> Status {
-        let message = error.to_string();
-        match error {
-            SizeError::AbovePool { .. } => Status::resource_exhausted(message),
-            _ => Status::out_of_range(message),
-        }
-    }
-}
-
-impl From<ChooseError> for Status {
-    fn from(error: ChooseError) -> Status {
-        let message = error.to_string();
-        match error {
-            ChooseError::NoSource(_) => Status::not_found(message),
-            ChooseError::Io(fault) => fault.into(),
-            _ => Status::invalid_argument(message),
-        }
-    }
-}
-
-impl From<CreateError> for Status {
-    fn from(error: CreateError) -> Status {
-        let message = error.to_string();
-        match error {
-            CreateError::Incompatible { .. } => Status::already_exists(message),
-            CreateError::NoSource(..) => Status::not_found(message),
-            CreateError::Size(error) => error.into(),
-            CreateError::NoReflink(_) => Status::failed_precondition(message),
-            CreateError::Io(fault) => fault.into(),
-        }
-    }
-}
-
-impl From<DeleteError> for Status {
-    fn from(error: DeleteError) -> Status {
-        let message = error.to_string();
-        match error {
-            DeleteError::InUse { .. } => Status::failed_precondition(message),
-            DeleteError::Io(fault) => fault.into(),
-        }
-    }
-}
-
-impl From<UseError> for Status {
-    fn from(error: UseError) -> Status {
-        let message = error.to_string();
-        match error {
-            UseError::NoSuchVolume(_) | UseError::NoSuchNode { .. } => Status::not_found(message),
-            UseError::Incompatible { .. } => Status::already_exists(message),
-            UseError::Elsewhere { .. } => Status::failed_precondition(message),
-            UseError::Io(fault) => fault.into(),
-        }
-    }
-}
-
-impl From<ExpandError> for Status {
-    fn from(error: ExpandError) -> Status {
-        let message = error.to_string();
-        match error {
-            ExpandError::NoSuchVolume(_) => Status::not_found(message),
-            ExpandError::Size(error) => error.into(),
-            ExpandError::Io(fault) => fault.into(),
-        }
-    }
-}
-
-impl From<SnapshotError> for Status {
-    fn from(error: SnapshotError) -> Status {
-        let message = error.to_string();
-        match error {
-            SnapshotError::NoSuchVolume(_) => Status::not_found(message),
-            SnapshotError::Incompatible { .. } => Status::already_exists(message),
-            SnapshotError::Io(fault) => fault.into(),
-        }
-    }
-}
 
 /// A field that a request has to have.
 pub(crate) fn required<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
@@ -225,7 +138,7 @@ pub(crate) fn volume(pool: &Pool, volume: &Volume) -> v1::Volume {
         volume_id: volume.handle.to_string(),
         volume_context: volume_context(pool),
         content_source: source.map(|r#type| VolumeContentSource { r#type: Some(r#type) }),
-        accessible_topology: Vec::new(),
+        accessible_topology: vec![topology::of_pool(pool)],
     }
 }
 
@@ -234,18 +147,81 @@ pub(crate) fn published_nodes(volume: &Volume) -> Vec<String> {
 }
 
 pub(crate) fn snapshot(snapshot: &Snapshot) -> v1::Snapshot {
-    let created = snapshot.record.created;
     v1::Snapshot {
         size_bytes: bytes(snapshot.record.size_bytes),
         snapshot_id: snapshot.id.to_string(),
         source_volume_id: snapshot.record.source_volume.clone(),
-        creation_time: Some(prost_types::Timestamp {
-            seconds: created.as_second(),
-            nanos: created.subsec_nanosecond(),
-        }),
+        creation_time: Some(timestamp(snapshot.record.created)),
         ready_to_use: true,
-        group_snapshot_id: String::new(),
+        group_snapshot_id: snapshot.record.group.clone().unwrap_or_default(),
     }
+}
+
+pub(crate) fn group(group: &Group) -> v1::VolumeGroupSnapshot {
+    v1::VolumeGroupSnapshot {
+        group_snapshot_id: group.id.to_string(),
+        snapshots: group.snapshots.iter().map(snapshot).collect(),
+        creation_time: Some(timestamp(group.record.created)),
+        ready_to_use: true,
+    }
+}
+
+fn timestamp(at: Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }
+}
+
+/// What is wrong, as CSI 1.13 asks for it.
+pub(crate) fn health(volume_id: &str, ailments: &[Ailment]) -> VolumeHealth {
+    let entry = |ailment: &Ailment| VolumeHealthEntry {
+        status: match ailment.gravity {
+            Gravity::Degraded => VolumeHealthErrorType::Degraded,
+            Gravity::Inaccessible => VolumeHealthErrorType::Inaccessible,
+            Gravity::DataLoss => VolumeHealthErrorType::DataLoss,
+        }
+        .into(),
+        reason: ailment.reason.into(),
+        message: ailment.message.clone(),
+    };
+    VolumeHealth { volume_id: volume_id.into(), health_statuses: ailments.iter().map(entry).collect() }
+}
+
+/// What is wrong with pools. Two of the same kind are one: a reason may come once.
+pub(crate) fn storage_health(ailments: &[Ailment]) -> Vec<StorageBackendHealth> {
+    let mut all: Vec<StorageBackendHealth> = Vec::new();
+    for ailment in ailments {
+        let status = match ailment.gravity {
+            Gravity::Degraded => StorageHealthErrorType::StorageDegraded,
+            Gravity::Inaccessible | Gravity::DataLoss => StorageHealthErrorType::StorageUnreachable,
+        };
+        match all.iter_mut().find(|there| there.reason == ailment.reason && there.status() == status) {
+            Some(there) => there.message = format!("{}; {}", there.message, ailment.message),
+            None => all.push(StorageBackendHealth {
+                status: status.into(),
+                reason: ailment.reason.into(),
+                message: ailment.message.clone(),
+                volume_capability: None,
+            }),
+        }
+    }
+    all
+}
+
+/// What is wrong with a volume, as CSI 1.12 asks for it.
+pub(crate) fn condition(ailments: &[Ailment]) -> VolumeCondition {
+    let messages: Vec<&str> = ailments.iter().map(|ailment| ailment.message.as_str()).collect();
+    let message = if messages.is_empty() { "the volume is as it should be".into() } else { messages.join("; ") };
+    VolumeCondition { abnormal: !ailments.is_empty(), message }
+}
+
+/// What a VolumeAttributesClass says.
+pub(crate) fn limits(parameters: &HashMap<String, String>) -> Result<Limits, Status> {
+    Ok(Limits::parse(parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())))?)
+}
+
+/// What a node is told of a volume that is published to it.
+pub(crate) fn publish_context(volume: &Volume, read_only: bool) -> HashMap<String, String> {
+    let limits = volume.record.limits.iter().map(|(key, limit)| (key.to_owned(), limit.to_string()));
+    limits.chain([(READ_ONLY.into(), read_only.to_string())]).collect()
 }
 
 /// CSI counts in signed numbers.

@@ -1,8 +1,9 @@
 //! The driver in a real cluster: API server, kube-controller-manager, kubelet, and the sidecars external-provisioner,
-//! external-resizer, csi-snapshotter and snapshot-controller, each of them the program that a user runs.
+//! external-attacher, external-resizer, csi-snapshotter and snapshot-controller, each of them the program that a user runs.
 
 mod fixture;
 
+use csi::pool::{Handle, Pool};
 use fixture::tool;
 use sandbox::{Sandbox, handle::Options, supervisor::process::ProcessSpec};
 use std::{
@@ -21,7 +22,7 @@ const CLASSES: &str = "
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
 metadata: {name: csi.metalplane.io}
-spec: {attachRequired: false, podInfoOnMount: false, fsGroupPolicy: File, volumeLifecycleModes: [Persistent]}
+spec: {attachRequired: true, podInfoOnMount: false, fsGroupPolicy: File, volumeLifecycleModes: [Persistent]}
 ---
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -96,7 +97,15 @@ impl Cluster {
             eprintln!("SKIP {test}: {} is missing: cargo build -p sandbox", program.display());
             return None;
         }
-        for name in ["csi-provisioner", "csi-resizer", "csi-snapshotter", "snapshot-controller", "kubelet", "ctr"] {
+        for name in [
+            "csi-provisioner",
+            "csi-attacher",
+            "csi-resizer",
+            "csi-snapshotter",
+            "snapshot-controller",
+            "kubelet",
+            "ctr",
+        ] {
             if tool(name).is_none() {
                 eprintln!(
                     "SKIP {test}: {name} is missing: run tools/build.sh for kubernetes, provisioner and containerd"
@@ -128,8 +137,9 @@ impl Cluster {
         self.spawn(ProcessSpec::new("csi/controller", [driver, &address, "--mode=controller", &pool])).await;
         self.until("the driver's socket", || async { layout.dir.join("csi.sock").exists() }).await;
         let kubeconfig = format!("--kubeconfig={}", self.sandbox.admin_kubeconfig().display());
-        let sidecars: [(&str, &[&str]); 4] = [
+        let sidecars: [(&str, &[&str]); 5] = [
             ("csi-provisioner", &[&address, "--extra-create-metadata", "--feature-gates=Topology=false"]),
+            ("csi-attacher", &[&address, "--reconcile-sync=5s"]),
             ("csi-resizer", &[&address, "--handle-volume-inuse-error=false"]),
             ("csi-snapshotter", &[&address, "--extra-create-metadata"]),
             ("snapshot-controller", &["--feature-gates=CSIVolumeGroupSnapshot=false"]),
@@ -182,6 +192,14 @@ impl Cluster {
             assert!(Instant::now() < deadline, "not within {} s: {what:?}", PATIENCE.as_secs());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// The nodes that the pool has on record for a PersistentVolume.
+    async fn publications(&self, volume: &str) -> Vec<String> {
+        let handle = self.get(&format!("pv/{volume}"), "{.spec.csi.volumeHandle}").await;
+        let pool = Pool::open("default", &self.sandbox.layout().pool()).expect("the sandbox's pool");
+        let volume = pool.volume(&Handle::parse(&handle).expect("our handle")).expect("read").expect("it exists");
+        volume.record.published.into_iter().map(|publication| publication.node).collect()
     }
 
     /// How many volumes and snapshots the pool holds.
@@ -237,6 +255,7 @@ async fn pod_with_both_kinds(cluster: &Cluster) {
     cluster.kubectl(&["patch", "pvc", "files", "--type=merge", "-p", grow], "").await;
     // A node has it open: kubelet calls the node plugin before the claim says so.
     cluster.reaches("pvc/files", "{.status.capacity.storage}", "2Gi").await;
+    published(cluster, "clone").await;
     let mut df = cluster.sandbox.enter("node-1");
     let uid = cluster.get("pod/both", "{.metadata.uid}").await;
     let volume = cluster.get("pvc/files", "{.spec.volumeName}").await;
@@ -248,8 +267,31 @@ async fn pod_with_both_kinds(cluster: &Cluster) {
     assert!(kind == Some("xfs") && mebibytes > Some(1900), "{answer}");
 }
 
+/// Kubernetes and the pool agree on where a claim's volume is; the pool refuses to lose it, and the object comes back.
+async fn published(cluster: &Cluster, claim: &str) {
+    let volume = cluster.get(&format!("pvc/{claim}"), "{.spec.volumeName}").await;
+    let all = "{range .items[*]}{.spec.source.persistentVolumeName} {.spec.attacher} {.spec.nodeName} \
+               {.status.attached} {.status.attachmentMetadata.readonly}{'\\n'}{end}";
+    let attached = cluster.get("volumeattachments", all).await;
+    let ours = attached.lines().find(|line| line.starts_with(&volume)).unwrap_or_default();
+    assert_eq!(
+        ours.split(' ').skip(1).collect::<Vec<_>>(),
+        ["csi.metalplane.io", "node-1", "true", "false"],
+        "{attached}"
+    );
+    assert_eq!(cluster.publications(&volume).await, ["node-1"]);
+}
+
 async fn deletion(cluster: &Cluster) {
+    let files = cluster.get("pvc/files", "{.spec.volumeName}").await;
     cluster.kubectl(&["delete", "pod", "both", "--timeout=180s"], "").await;
+    // Detached by the sidecar, not forgotten by it.
+    cluster.until("nothing is published", || async { cluster.publications(&files).await.is_empty() }).await;
+    cluster
+        .until("nothing is attached", || async {
+            cluster.get("volumeattachments", "{.items[*].metadata.name}").await.is_empty()
+        })
+        .await;
     cluster.kubectl(&["delete", "pvc", "--all", "--timeout=180s"], "").await;
     // The snapshot outlives its volume and all that was made from it.
     cluster.until("only the snapshot is left", || async { cluster.held() == (0, 1) }).await;

@@ -8,10 +8,11 @@ use fixture::{Mounted, run};
 use hyper_util::rt::TokioIo;
 use proto::{
     csi::v1::{
-        CapacityRange, ControllerExpandVolumeRequest, ControllerPublishVolumeRequest, CreateSnapshotRequest,
-        CreateVolumeRequest, DeleteVolumeRequest, NodeExpandVolumeRequest, NodePublishVolumeRequest,
-        NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, Volume, VolumeCapability,
-        VolumeContentSource,
+        CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest,
+        CreateSnapshotRequest, CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, NodeExpandVolumeRequest,
+        NodeGetInfoRequest, NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
+        NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, Topology, TopologyRequirement,
+        Volume, VolumeCapability, VolumeContentSource, VolumeHealthErrorType,
         controller_client::ControllerClient,
         node_client::NodeClient,
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
@@ -24,6 +25,7 @@ use std::{
     fs,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
+    process::Command,
     time::{Duration, Instant},
 };
 use tokio::net::UnixStream;
@@ -333,4 +335,98 @@ async fn the_driver_registers_itself_with_kubelet() {
     // The answer may be cut off by the end.
     let _ = kubelet.notify_registration_status(refused).await;
     assert!(!driver.wait(), "it ends with an error");
+}
+
+/// A driver's answer to where a volume may be, in the words of external-provisioner.
+fn at_pool(pool: &str) -> Topology {
+    Topology { segments: HashMap::from([(format!("pool.csi.metalplane.io/{pool}"), "true".to_owned())]) }
+}
+
+#[tokio::test]
+async fn a_volume_is_where_its_pool_is() {
+    let Some(mut cluster) = Cluster::start("a_volume_is_where_its_pool_is").await else { return };
+    let node = cluster.node.node_get_info(NodeGetInfoRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(node.accessible_topology, Some(at_pool("fast")));
+    let request = |name: &str, requisite: Vec<Topology>| CreateVolumeRequest {
+        name: name.into(),
+        volume_capabilities: vec![block(Mode::SingleNodeWriter)],
+        accessibility_requirements: Some(TopologyRequirement { requisite, preferred: Vec::new() }),
+        ..Default::default()
+    };
+    let here = request("a", vec![at_pool("slow"), at_pool("fast")]);
+    let volume = cluster.controller.create_volume(here).await.expect("made").into_inner().volume.expect("a volume");
+    assert_eq!(volume.accessible_topology, [at_pool("fast")]);
+    let elsewhere = cluster.controller.create_volume(request("b", vec![at_pool("slow")])).await.expect_err("refused");
+    assert!(elsewhere.code() == Code::ResourceExhausted && elsewhere.message().contains("pool fast"), "{elsewhere}");
+    let mut capacity = async |accessible_topology: Option<Topology>| {
+        let request = GetCapacityRequest { accessible_topology, ..Default::default() };
+        cluster.controller.get_capacity(request).await.expect("an answer").into_inner()
+    };
+    let (all, fast, slow) =
+        (capacity(None).await, capacity(Some(at_pool("fast"))).await, capacity(Some(at_pool("slow"))).await);
+    assert!(all.available_capacity > 0 && fast.maximum_volume_size >= Some(fast.available_capacity));
+    assert_eq!((fast.maximum_volume_size, slow.available_capacity), (all.maximum_volume_size, 0));
+    assert_eq!(slow.maximum_volume_size, Some(0));
+}
+
+#[tokio::test]
+async fn a_failed_filesystem_is_reported() {
+    let test = "a_failed_filesystem_is_reported";
+    let Some(mut cluster) = Cluster::start(test).await else { return };
+    if Command::new("xfs_io").arg("-V").output().is_err() {
+        eprintln!("SKIP {test}: xfs_io is missing");
+        return;
+    }
+    let rw = mount("xfs", Mode::SingleNodeMultiWriter);
+    let volume = cluster.create("a", 400, None, &rw).await;
+    cluster.show(&volume, "a", &rw, false).await;
+    let target = cluster.at("a.target").display().to_string();
+    let stats = NodeGetVolumeStatsRequest {
+        volume_id: volume.volume_id.clone(),
+        volume_path: target.clone(),
+        ..Default::default()
+    };
+    let answer = cluster.node.node_get_volume_stats(stats).await.expect("an answer").into_inner();
+    assert!(!answer.volume_condition.expect("a condition").abnormal && answer.usage.len() == 2);
+    let health = NodeGetVolumeHealthRequest {
+        volume_id: volume.volume_id.clone(),
+        volume_publish_path: target.clone(),
+        ..Default::default()
+    };
+    let answer = cluster.node.node_get_volume_health(health.clone()).await.expect("an answer").into_inner();
+    assert_eq!(answer.volume_health.expect("health").health_statuses, []);
+    // As after an error of the device below: the kernel ends the filesystem.
+    run("xfs_io", &["-x", "-c", "shutdown", target.as_str()].map(std::ffi::OsStr::new));
+    let answer = cluster.node.node_get_volume_health(health.clone()).await.expect("an answer").into_inner();
+    let entries = answer.volume_health.expect("health").health_statuses;
+    assert_eq!(entries.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(), ["FilesystemFailed"], "{entries:?}");
+    assert_eq!(entries[0].status(), VolumeHealthErrorType::Inaccessible);
+    cluster.hide(&volume, "a").await;
+    let answer = cluster.node.node_get_volume_health(health).await.expect("an answer").into_inner();
+    assert_eq!(answer.volume_health.expect("health").health_statuses, [], "what is not staged here lacks nothing here");
+}
+
+#[tokio::test]
+async fn limits_are_told_to_the_node_and_others_refused() {
+    let Some(mut cluster) = Cluster::start("limits_are_told_to_the_node_and_others_refused").await else { return };
+    let rw = block(Mode::SingleNodeWriter);
+    let volume = cluster.create("a", 10, None, &rw).await;
+    let modify = |key: &str, value: &str| ControllerModifyVolumeRequest {
+        volume_id: volume.volume_id.clone(),
+        mutable_parameters: HashMap::from([(key.to_owned(), value.to_owned())]),
+    };
+    cluster.controller.controller_modify_volume(modify("iops", "5000")).await.expect("changed");
+    cluster.controller.controller_modify_volume(modify("readMiBps", "100")).await.expect("changed");
+    let refused = cluster.controller.controller_modify_volume(modify("cache", "on")).await.expect_err("refused");
+    assert!(refused.code() == Code::InvalidArgument && refused.message().contains("cache"), "{refused}");
+    let publish = ControllerPublishVolumeRequest {
+        volume_id: volume.volume_id.clone(),
+        node_id: "node-1".into(),
+        volume_capability: Some(rw),
+        readonly: false,
+        volume_context: volume.volume_context.clone(),
+    };
+    let told = cluster.controller.controller_publish_volume(publish).await.expect("published").into_inner();
+    let expected = [("iops", "5000"), ("readMiBps", "100"), ("readonly", "false")];
+    assert_eq!(told.publish_context, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
 }

@@ -3,15 +3,18 @@
 mod fixture;
 
 use csi::pool::{
-    ContentSource, CreateError, DeleteError, ExpandError, Handle, OpenError, Pool, Range, SizeError, SnapshotError,
-    UseError,
+    ContentSource, CreateError, DeleteError, DeleteSnapshotError, ExpandError, Gravity, GroupError, Handle, Limits,
+    ModifyError, OpenError, Pool, Range, SizeError, Snapshot, SnapshotError, UseError,
 };
 use fixture::Mounted;
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::{FileExt, MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
 const MIB: u64 = 1 << 20;
@@ -42,7 +45,7 @@ fn names(dir: &Path) -> Vec<String> {
 #[test]
 fn a_volume_is_a_sparse_file_and_its_record() {
     let Some((mounted, pool)) = pool("a_volume_is_a_sparse_file_and_its_record") else { return };
-    let volume = pool.create_volume("pvc-1", at_least(100 * MIB + 1), None).expect("created");
+    let volume = pool.create_volume("pvc-1", at_least(100 * MIB + 1), None, &Limits::default()).expect("created");
     assert_eq!(volume.record.size_bytes, 101 * MIB);
     let image = mounted.path().join("volumes").join(volume.handle.as_str()).join("disk.img");
     assert_eq!(pool.image(&volume.handle), image);
@@ -54,13 +57,13 @@ fn a_volume_is_a_sparse_file_and_its_record() {
 #[test]
 fn creating_again_gives_the_same_volume_or_says_what_differs() {
     let Some((_mounted, pool)) = pool("creating_again_gives_the_same_volume_or_says_what_differs") else { return };
-    let first = pool.create_volume("pvc-1", exactly(10 * MIB), None).expect("created");
-    assert_eq!(pool.create_volume("pvc-1", exactly(10 * MIB), None).expect("found"), first);
-    assert_eq!(pool.create_volume("pvc-1", Range::default(), None).expect("found"), first);
-    let other_size = pool.create_volume("pvc-1", exactly(20 * MIB), None);
+    let first = pool.create_volume("pvc-1", exactly(10 * MIB), None, &Limits::default()).expect("created");
+    assert_eq!(pool.create_volume("pvc-1", exactly(10 * MIB), None, &Limits::default()).expect("found"), first);
+    assert_eq!(pool.create_volume("pvc-1", Range::default(), None, &Limits::default()).expect("found"), first);
+    let other_size = pool.create_volume("pvc-1", exactly(20 * MIB), None, &Limits::default());
     assert!(matches!(other_size, Err(CreateError::Incompatible { .. })), "{other_size:?}");
     let source = ContentSource::Volume(first.handle.to_string());
-    let other_source = pool.create_volume("pvc-1", exactly(10 * MIB), Some(&source));
+    let other_source = pool.create_volume("pvc-1", exactly(10 * MIB), Some(&source), &Limits::default());
     assert!(matches!(other_source, Err(CreateError::Incompatible { .. })), "{other_source:?}");
     assert_eq!(pool.volumes().expect("listed"), [first]);
 }
@@ -68,7 +71,7 @@ fn creating_again_gives_the_same_volume_or_says_what_differs() {
 #[test]
 fn a_clone_shares_blocks_has_the_content_and_is_on_its_own() {
     let Some((_mounted, pool)) = pool("a_clone_shares_blocks_has_the_content_and_is_on_its_own") else { return };
-    let golden = pool.create_volume("golden", at_least(64 * MIB), None).expect("created");
+    let golden = pool.create_volume("golden", at_least(64 * MIB), None, &Limits::default()).expect("created");
     fs::write(pool.image(&golden.handle), vec![7; 8 << 20]).expect("content");
     fs::File::options()
         .write(true)
@@ -84,7 +87,7 @@ fn a_clone_shares_blocks_has_the_content_and_is_on_its_own() {
 
     let before = pool.capacity().expect("capacity").available;
     let source = ContentSource::Snapshot(snapshot.id.to_string());
-    let clone = pool.create_volume("clone", at_least(128 * MIB), Some(&source)).expect("cloned");
+    let clone = pool.create_volume("clone", at_least(128 * MIB), Some(&source), &Limits::default()).expect("cloned");
     let used = before.saturating_sub(pool.capacity().expect("capacity").available);
     assert!(used < 4 * MIB, "a clone of 8 MiB took {used} bytes");
     assert_eq!(clone.record.source, Some(source.clone()));
@@ -94,20 +97,24 @@ fn a_clone_shares_blocks_has_the_content_and_is_on_its_own() {
 
     pool.delete_volume(&golden.handle).expect("deleted while its snapshot stays");
     pool.delete_snapshot(&snapshot.id).expect("deleted while its clone stays");
-    assert_eq!(pool.create_volume("clone", at_least(128 * MIB), Some(&source)).expect("found"), clone);
-    let late = pool.create_volume("late", Range::default(), Some(&source));
+    assert_eq!(
+        pool.create_volume("clone", at_least(128 * MIB), Some(&source), &Limits::default()).expect("found"),
+        clone
+    );
+    let late = pool.create_volume("late", Range::default(), Some(&source), &Limits::default());
     assert!(matches!(late, Err(CreateError::NoSource(..))), "{late:?}");
 }
 
 #[test]
 fn a_restore_below_the_image_s_size_is_refused() {
     let Some((_mounted, pool)) = pool("a_restore_below_the_image_s_size_is_refused") else { return };
-    let volume = pool.create_volume("golden", exactly(50 * MIB), None).expect("created");
+    let volume = pool.create_volume("golden", exactly(50 * MIB), None, &Limits::default()).expect("created");
     let snapshot = pool.create_snapshot("snap", &volume.handle).expect("taken");
     let source = ContentSource::Snapshot(snapshot.id.to_string());
-    let small = pool.create_volume("small", at_least(49 * MIB), Some(&source));
+    let small = pool.create_volume("small", at_least(49 * MIB), Some(&source), &Limits::default());
     assert!(matches!(small, Err(CreateError::Size(SizeError::BelowSource { .. }))), "{small:?}");
-    let same = pool.create_volume("same", Range::default(), Some(&source)).expect("of the source's size");
+    let same =
+        pool.create_volume("same", Range::default(), Some(&source), &Limits::default()).expect("of the source's size");
     assert_eq!(same.record.size_bytes, 50 * MIB);
 }
 
@@ -115,17 +122,18 @@ fn a_restore_below_the_image_s_size_is_refused() {
 fn no_volume_is_larger_than_its_pool_but_together_they_may_be() {
     let Some((_mounted, pool)) = pool("no_volume_is_larger_than_its_pool_but_together_they_may_be") else { return };
     let total = pool.capacity().expect("capacity").total;
-    let large = pool.create_volume("large", at_least(total + MIB), None);
+    let large = pool.create_volume("large", at_least(total + MIB), None, &Limits::default());
     assert!(matches!(large, Err(CreateError::Size(SizeError::AbovePool { .. }))), "{large:?}");
     for name in ["a", "b", "c"] {
-        pool.create_volume(name, at_least(total - MIB), None).expect("thin");
+        pool.create_volume(name, at_least(total - MIB), None, &Limits::default()).expect("thin");
     }
 }
 
 #[test]
 fn snapshots_are_found_again_by_name_and_belong_to_one_volume() {
     let Some((_mounted, pool)) = pool("snapshots_are_found_again_by_name_and_belong_to_one_volume") else { return };
-    let [a, b] = ["a", "b"].map(|name| pool.create_volume(name, at_least(MIB), None).expect("created").handle);
+    let [a, b] = ["a", "b"]
+        .map(|name| pool.create_volume(name, at_least(MIB), None, &Limits::default()).expect("created").handle);
     let first = pool.create_snapshot("snap", &a).expect("taken");
     assert_eq!(pool.create_snapshot("snap", &a).expect("found"), first);
     assert!(matches!(pool.create_snapshot("snap", &b), Err(SnapshotError::Incompatible { .. })));
@@ -139,7 +147,7 @@ fn snapshots_are_found_again_by_name_and_belong_to_one_volume() {
 #[test]
 fn one_node_at_a_time_and_no_deletion_under_it() {
     let Some((_mounted, pool)) = pool("one_node_at_a_time_and_no_deletion_under_it") else { return };
-    let handle = pool.create_volume("pvc-1", at_least(MIB), None).expect("created").handle;
+    let handle = pool.create_volume("pvc-1", at_least(MIB), None, &Limits::default()).expect("created").handle;
     let stranger = pool.publish_volume(&handle, "node-1", false);
     assert!(matches!(stranger, Err(UseError::NoSuchNode { .. })), "{stranger:?}");
     for node in ["node-1", "node-2"] {
@@ -170,7 +178,7 @@ fn one_node_at_a_time_and_no_deletion_under_it() {
 #[test]
 fn a_staged_volume_is_in_use_without_an_attacher_too() {
     let Some((mounted, pool)) = pool("a_staged_volume_is_in_use_without_an_attacher_too") else { return };
-    let handle = pool.create_volume("pvc-1", at_least(MIB), None).expect("created").handle;
+    let handle = pool.create_volume("pvc-1", at_least(MIB), None, &Limits::default()).expect("created").handle;
     for node in ["node-1", "node-2"] {
         pool.register_node(node).expect("registered");
     }
@@ -193,9 +201,25 @@ fn a_staged_volume_is_in_use_without_an_attacher_too() {
 }
 
 #[test]
+fn a_disk_of_a_machine_goes_to_no_node() {
+    let Some((_mounted, pool)) = pool("a_disk_of_a_machine_goes_to_no_node") else { return };
+    let handle = pool.create_volume("pvc-1", at_least(MIB), None, &Limits::default()).expect("created").handle;
+    pool.register_node("node-1").expect("registered");
+    // As the agent's file connector writes it.
+    let record = pool.image(&handle).with_file_name("writer.json");
+    fs::write(&record, r#"{"uid": "1f", "epoch": 3, "identity": "metalplane-1f-3"}"#).expect("a writer");
+    for refused in [pool.publish_volume(&handle, "node-1", false), pool.stage_volume(&handle, "node-1", true)] {
+        let error = refused.expect_err("refused").to_string();
+        assert!(error.contains("metalplane-1f-3") && error.contains("writer.json"), "{error}");
+    }
+    fs::remove_file(&record).expect("the DPU lets go");
+    pool.publish_volume(&handle, "node-1", false).expect("free");
+}
+
+#[test]
 fn a_volume_grows_and_never_shrinks() {
     let Some((_mounted, pool)) = pool("a_volume_grows_and_never_shrinks") else { return };
-    let handle = pool.create_volume("pvc-1", exactly(10 * MIB), None).expect("created").handle;
+    let handle = pool.create_volume("pvc-1", exactly(10 * MIB), None, &Limits::default()).expect("created").handle;
     for _ in 0..2 {
         let grown = pool.expand_volume(&handle, at_least(20 * MIB - 5)).expect("grown");
         assert_eq!(grown.record.size_bytes, 20 * MIB);
@@ -208,13 +232,163 @@ fn a_volume_grows_and_never_shrinks() {
     assert!(matches!(none, Err(ExpandError::NoSuchVolume(_))), "{none:?}");
 }
 
+/// Writes all the time, each number to every image in turn, as a database does with its log and its tables.
+fn numbers(images: &[PathBuf], pause: Duration, stop: &AtomicBool) {
+    let open = |image: &PathBuf| fs::File::options().write(true).open(image).expect("an image");
+    let files: Vec<fs::File> = images.iter().map(open).collect();
+    for number in 1u64.. {
+        for file in &files {
+            file.write_all_at(&number.to_le_bytes(), 0).expect("written");
+        }
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        thread::sleep(pause);
+    }
+}
+
+/// Ends the writer, also when the test fails before it would have.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn number(image: &Path) -> u64 {
+    let mut bytes = [0; 8];
+    fs::File::open(image).and_then(|file| file.read_exact_at(&mut bytes, 0)).expect("a number");
+    u64::from_le_bytes(bytes)
+}
+
+#[test]
+fn a_group_is_cut_at_one_moment_under_a_writer() {
+    let Some((mounted, pool)) = pool("a_group_is_cut_at_one_moment_under_a_writer") else { return };
+    let make = |name: &str| pool.create_volume(name, at_least(MIB), None, &Limits::default()).expect("created").handle;
+    let volumes: BTreeSet<Handle> = ["log", "table", "index"].map(make).into();
+    let images: Vec<PathBuf> = volumes.iter().map(|handle| pool.image(handle)).collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| numbers(&images, Duration::from_millis(500), &stop));
+        for round in 0..8 {
+            let group = pool.create_group(&format!("group-{round}"), &volumes).expect("cut in a pause");
+            let folder = mounted.path().join("groups").join(group.id.as_str());
+            let of = |snapshot: &Snapshot| (snapshot.record.source_volume.clone(), snapshot.id.clone());
+            let cut: BTreeMap<String, Handle> = group.snapshots.iter().map(of).collect();
+            // In the order of writing: no later image is ahead of an earlier one, and the first at most one ahead.
+            let numbers: Vec<u64> = volumes
+                .iter()
+                .map(|volume| number(&folder.join(cut[volume.as_str()].as_str()).join("disk.img")))
+                .collect();
+            assert!(numbers.is_sorted_by(|a, b| a >= b) && numbers[0] - numbers[2] <= 1, "{numbers:?}");
+        }
+    });
+}
+
+#[test]
+fn volumes_that_are_written_without_a_pause_are_no_group() {
+    let Some((mounted, pool)) = pool("volumes_that_are_written_without_a_pause_are_no_group") else { return };
+    let make = |name: &str| pool.create_volume(name, at_least(MIB), None, &Limits::default()).expect("created").handle;
+    let volumes: BTreeSet<Handle> = ["a", "b"].map(make).into();
+    let images: Vec<PathBuf> = volumes.iter().map(|handle| pool.image(handle)).collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| numbers(&images, Duration::ZERO, &stop));
+        while number(&images[1]) == 0 {
+            thread::yield_now();
+        }
+        let refused = pool.create_group("group", &volumes);
+        let alone = pool.create_group("alone", &volumes.iter().take(1).cloned().collect());
+        assert!(matches!(refused, Err(GroupError::Busy { .. })), "{refused:?}");
+        assert_eq!(alone.expect("one volume is always at one moment").snapshots.len(), 1);
+    });
+    assert_eq!(names(&mounted.path().join("groups")).len(), 1, "nothing half is left");
+    pool.create_group("group", &volumes).expect("cut once it is quiet");
+}
+
+#[test]
+fn a_group_is_found_again_restored_from_and_deleted_as_a_whole() {
+    let Some((_mounted, pool)) = pool("a_group_is_found_again_restored_from_and_deleted_as_a_whole") else { return };
+    let make = |name: &str| pool.create_volume(name, at_least(MIB), None, &Limits::default()).expect("created").handle;
+    let [a, b, c] = ["a", "b", "c"].map(make);
+    fs::write(pool.image(&a), vec![5; MIB as usize]).expect("content");
+    let volumes = BTreeSet::from([a.clone(), b.clone()]);
+    let group = pool.create_group("group", &volumes).expect("cut");
+    assert_eq!(pool.create_group("group", &volumes).expect("found"), group);
+    let other = pool.create_group("group", &BTreeSet::from([a.clone(), c]));
+    assert!(matches!(other, Err(GroupError::Incompatible { .. })), "{other:?}");
+    let none = pool.create_group("none", &BTreeSet::from([a.clone(), Handle::of_volume("none")]));
+    assert!(matches!(none, Err(GroupError::NoSuchVolume(_))), "{none:?}");
+
+    let alone = pool.create_snapshot("alone", &a).expect("taken");
+    let listed = pool.snapshots().expect("listed");
+    assert!(listed.is_sorted_by_key(|snapshot| snapshot.id.clone()) && listed.len() == 3 && listed.contains(&alone));
+    let of_a = group.snapshots.iter().find(|snapshot| snapshot.record.source_volume == a.as_str()).expect("of a");
+    assert_eq!(pool.snapshot(&of_a.id).expect("read").as_ref(), Some(of_a));
+    pool.delete_volume(&a).expect("deleted while its snapshot stays");
+    let source = ContentSource::Snapshot(of_a.id.to_string());
+    let restored = pool.create_volume("restored", Range::default(), Some(&source), &Limits::default()).expect("made");
+    assert_eq!(fs::read(pool.image(&restored.handle)).expect("the image"), vec![5; MIB as usize]);
+
+    let single = pool.delete_snapshot(&of_a.id);
+    assert!(matches!(single, Err(DeleteSnapshotError::InGroup { .. })), "{single:?}");
+    let mismatch = pool.delete_group(&group.id, &[alone.id.to_string()]);
+    assert!(matches!(mismatch, Err(GroupError::Members { .. })), "{mismatch:?}");
+    let members: Vec<String> = group.snapshots.iter().map(|snapshot| snapshot.id.to_string()).collect();
+    for _ in 0..2 {
+        pool.delete_group(&group.id, &members).expect("deleted");
+    }
+    assert_eq!(pool.snapshots().expect("listed"), [alone]);
+}
+
+#[test]
+fn limits_are_kept_and_changed_by_name() {
+    let Some((_mounted, pool)) = pool("limits_are_kept_and_changed_by_name") else { return };
+    let limits = |parameters: &[(&str, &str)]| Limits::parse(parameters.iter().copied()).expect("understood");
+    let gold = limits(&[("iops", "20000"), ("bandwidthMiBps", "500")]);
+    let volume = pool.create_volume("pvc-1", at_least(MIB), None, &gold).expect("created");
+    assert_eq!(volume.record.limits, gold);
+    assert_eq!(pool.create_volume("pvc-1", at_least(MIB), None, &gold).expect("found"), volume);
+    let other = pool.create_volume("pvc-1", at_least(MIB), None, &limits(&[("iops", "1000")]));
+    assert!(matches!(other, Err(CreateError::Incompatible { .. })), "{other:?}");
+    for _ in 0..2 {
+        pool.modify_volume(&volume.handle, &limits(&[("iops", "0")])).expect("changed");
+    }
+    let now = pool.volume(&volume.handle).expect("read").expect("there").record.limits;
+    assert_eq!(now, limits(&[("bandwidthMiBps", "500")]));
+    let none = pool.modify_volume(&Handle::of_volume("none"), &gold);
+    assert!(matches!(none, Err(ModifyError::NoSuchVolume(_))), "{none:?}");
+}
+
+#[test]
+fn what_is_wrong_with_a_volume_is_said() {
+    let Some((mounted, pool)) = pool("what_is_wrong_with_a_volume_is_said") else { return };
+    let volume = pool.create_volume("pvc-1", at_least(8 * MIB), None, &Limits::default()).expect("created");
+    let reasons = || pool.ailments(&volume).iter().map(|it| (it.gravity, it.reason)).collect::<Vec<_>>();
+    assert_eq!(reasons(), []);
+    let image = pool.image(&volume.handle);
+    fs::File::options().write(true).open(&image).and_then(|file| file.set_len(MIB)).expect("cut off");
+    assert_eq!(reasons(), [(Gravity::DataLoss, "ImageTruncated")]);
+    fs::remove_file(&image).expect("removed");
+    assert_eq!(reasons(), [(Gravity::DataLoss, "ImageMissing")]);
+    let ballast = fs::File::create(mounted.path().join("ballast")).expect("a file");
+    let free = pool.capacity().expect("capacity").available;
+    rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, free - 4 * MIB).expect("space is taken");
+    assert_eq!(reasons(), [(Gravity::DataLoss, "ImageMissing"), (Gravity::Degraded, "PoolNearlyFull")]);
+    assert_eq!(pool.ailment().map(|it| it.reason), Some("PoolNearlyFull"));
+}
+
 #[test]
 fn what_a_crash_left_is_removed_and_the_retry_succeeds() {
     let Some((mounted, pool)) = pool("what_a_crash_left_is_removed_and_the_retry_succeeds") else { return };
-    let kept = pool.create_volume("kept", at_least(MIB), None).expect("created");
+    let kept = pool.create_volume("kept", at_least(MIB), None, &Limits::default()).expect("created");
     let halves = [
         mounted.path().join("volumes").join(format!(".tmp-{}", Handle::of_volume("half"))),
         mounted.path().join("snapshots").join(format!(".tmp-{}", Handle::of_snapshot("half"))),
+        mounted.path().join("groups").join(format!(".tmp-{}", Handle::of_group("half"))),
     ];
     for half in &halves {
         fs::create_dir(half).expect("half a volume");
@@ -222,7 +396,7 @@ fn what_a_crash_left_is_removed_and_the_retry_succeeds() {
     }
     // The same process, without a restart: the leftover is in the way of nobody, and of no list.
     assert_eq!(pool.volumes().expect("listed"), vec![kept.clone()]);
-    pool.create_volume("half", at_least(MIB), None).expect("created over the leftover");
+    pool.create_volume("half", at_least(MIB), None, &Limits::default()).expect("created over the leftover");
     fs::create_dir(&halves[0]).expect("half a volume again");
     // A restart.
     let pool = Pool::open("fast", &mounted.path()).expect("opened again");
@@ -240,7 +414,7 @@ fn what_a_crash_left_is_removed_and_the_retry_succeeds() {
 fn many_callers_of_one_name_make_one_volume() {
     let Some((_mounted, pool)) = pool("many_callers_of_one_name_make_one_volume") else { return };
     thread::scope(|scope| {
-        let make = || pool.create_volume("pvc-1", at_least(MIB), None).expect("created").handle;
+        let make = || pool.create_volume("pvc-1", at_least(MIB), None, &Limits::default()).expect("created").handle;
         let callers: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
         for caller in callers {
             assert_eq!(caller.join().expect("a caller"), Handle::of_volume("pvc-1"));
@@ -275,7 +449,7 @@ fn a_pool_works_on_btrfs() {
     let test = "a_pool_works_on_btrfs";
     let Some(mounted) = Mounted::new(test, "1G", "mkfs.btrfs", &["-q"]) else { return };
     let pool = Pool::open("fast", &mounted.path()).expect("opened");
-    let volume = pool.create_volume("a", at_least(16 * MIB), None).expect("created");
+    let volume = pool.create_volume("a", at_least(16 * MIB), None, &Limits::default()).expect("created");
     let source = ContentSource::Volume(volume.handle.to_string());
-    pool.create_volume("b", at_least(32 * MIB), Some(&source)).expect("cloned");
+    pool.create_volume("b", at_least(32 * MIB), Some(&source), &Limits::default()).expect("cloned");
 }

@@ -11,7 +11,7 @@
 //!
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
 
-/// Container Storage Interface 1.12.
+/// Container Storage Interface 1.13.
 pub mod csi {
     #[allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
     pub mod v1 {

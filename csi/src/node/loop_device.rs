@@ -1,6 +1,9 @@
 //! Loop devices, found by what they are on: nothing has to be remembered between two calls or two processes.
 
-use super::command::{CommandError, run};
+use super::{
+    command::{CommandError, run},
+    device::Device,
+};
 use crate::pool::UNFINISHED;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,11 +13,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LoopDevice {
-    pub path: PathBuf,
-    pub read_only: bool,
-}
+/// Which image has which device.
+pub(super) struct LoopDevice;
 
 #[derive(Deserialize)]
 struct Listing {
@@ -35,7 +35,7 @@ struct Entry {
 
 impl LoopDevice {
     /// The device on this image. An image that is deleted already is known by its path.
-    pub(super) fn find(image: &Path) -> Result<Option<LoopDevice>, CommandError> {
+    pub(super) fn find(image: &Path) -> Result<Option<Device>, CommandError> {
         let columns = "NAME,BACK-FILE,BACK-INO,BACK-MAJ:MIN,RO";
         let answer = run("losetup", &["--list", "--json", "--output", columns].map(OsStr::new))?;
         if answer.is_empty() {
@@ -55,32 +55,27 @@ impl LoopDevice {
             None => entry.file.as_ref().is_some_and(|file| gone.contains(file)),
         };
         let found = listing.loopdevices.into_iter().find(ours);
-        Ok(found.map(|it| LoopDevice { read_only: ["true", "1"].contains(&plain(&it.ro).as_str()), path: it.name }))
+        Ok(found.map(|it| Device { read_only: ["true", "1"].contains(&plain(&it.ro).as_str()), path: it.name }))
     }
 
     /// The device on this image, made if there is none.
-    pub(super) fn attach(image: &Path, read_only: bool) -> Result<LoopDevice, CommandError> {
+    pub(super) fn attach(image: &Path, read_only: bool) -> Result<Device, CommandError> {
         if let Some(present) = LoopDevice::find(image)? {
             return Ok(present);
         }
         let mut arguments: Vec<&OsStr> = vec!["--find".as_ref(), "--show".as_ref(), "--nooverlap".as_ref()];
         arguments.extend(read_only.then_some(OsStr::new("--read-only")));
         arguments.push(image.as_ref());
-        Ok(LoopDevice { path: run("losetup", &arguments)?.into(), read_only })
+        Ok(Device { path: run("losetup", &arguments)?.into(), read_only })
     }
 
-    pub(super) fn detach(&self) -> Result<(), CommandError> {
-        run("losetup", &["--detach".as_ref(), self.path.as_ref()]).map(drop)
+    pub(super) fn detach(device: &Device) -> Result<(), CommandError> {
+        run("losetup", &["--detach".as_ref(), device.path.as_ref()]).map(drop)
     }
 
     /// The image has grown: so does the device.
-    pub(super) fn take_new_size(&self) -> Result<(), CommandError> {
-        run("losetup", &["--set-capacity".as_ref(), self.path.as_ref()]).map(drop)
-    }
-
-    /// `loop7`: what mounts of it are called.
-    pub(super) fn name(&self) -> &str {
-        self.path.file_name().and_then(OsStr::to_str).unwrap_or_default()
+    pub(super) fn take_new_size(device: &Device) -> Result<(), CommandError> {
+        run("losetup", &["--set-capacity".as_ref(), device.path.as_ref()]).map(drop)
     }
 }
 

@@ -2,12 +2,14 @@
 //! that, mounts of either. The programs that do it are the system's own (util-linux, e2fsprogs, xfsprogs).
 
 mod command;
+mod device;
 mod filesystem;
+mod image;
 mod loop_device;
 mod mounts;
-mod volume;
 
 pub use command::CommandError;
+pub use device::unpublish;
+pub use device::{Device, ExpandError, PublishError, StageError, Stats, StatsError, TakeDownError, Target, Usage};
+pub use image::{ailment, expand, publish, stage, stats, unstage};
 pub use mounts::MountError;
-pub use volume::{ExpandError, PublishError, StageError, Stats, StatsError, TakeDownError, Target, Usage};
-pub use volume::{expand, publish, stage, stats, unpublish, unstage};

@@ -18,8 +18,8 @@ pub struct MountError {
 pub(super) struct Mount {
     pub point: PathBuf,
     pub read_only: bool,
-    /// The loop device that is mounted there, or bound there as a device node: `loop7`.
-    pub loop_device: Option<String>,
+    /// The device that is mounted there, or bound there as a device node: `loop7`.
+    pub device: Option<String>,
 }
 
 fn at<T>(step: &'static str, path: &Path, result: Result<T, impl Into<io::Error>>) -> Result<T, MountError> {
@@ -48,8 +48,8 @@ fn parse(line: &str) -> Option<Mount> {
     // A device node that is bound somewhere is a file of the filesystem that holds /dev.
     let device =
         if kind == "devtmpfs" || kind == "tmpfs" { root.strip_prefix('/') } else { source.strip_prefix("/dev/") };
-    let loop_device = device.filter(|name| name.starts_with("loop") && !name.contains('/')).map(str::to_owned);
-    Some(Mount { point: point.into(), read_only: options.split(',').any(|it| it == "ro"), loop_device })
+    let device = device.filter(|name| !name.is_empty() && !name.contains('/')).map(str::to_owned);
+    Some(Mount { point: point.into(), read_only: options.split(',').any(|it| it == "ro"), device })
 }
 
 /// The kernel writes space, tab, newline and backslash in octal.
@@ -107,17 +107,17 @@ mod tests {
     #[test]
     fn a_mounted_device_and_a_bound_device_node_are_the_same_device() {
         let mounted = "41 28 7:3 / /var/lib/a\\040b rw,relatime shared:1 - ext4 /dev/loop3 rw";
-        let expected = Mount { point: "/var/lib/a b".into(), read_only: false, loop_device: Some("loop3".into()) };
+        let expected = Mount { point: "/var/lib/a b".into(), read_only: false, device: Some("loop3".into()) };
         assert_eq!(parse(mounted), Some(expected));
         let bound = "42 28 0:5 /loop3 /target ro,nosuid - devtmpfs udev rw,size=1k";
-        let expected = Mount { point: "/target".into(), read_only: true, loop_device: Some("loop3".into()) };
+        let expected = Mount { point: "/target".into(), read_only: true, device: Some("loop3".into()) };
         assert_eq!(parse(bound), Some(expected));
     }
 
     #[test]
-    fn other_mounts_have_no_loop_device() {
-        for line in ["22 1 254:0 / / rw - ext4 /dev/vda rw", "30 22 0:30 /sub /run/sub rw - tmpfs tmpfs rw"] {
-            assert_eq!(parse(line).map(|mount| mount.loop_device), Some(None), "{line}");
+    fn other_mounts_have_no_device() {
+        for line in ["22 1 0:25 / /proc rw - proc proc rw", "30 22 0:30 / /run/sub rw - tmpfs tmpfs rw"] {
+            assert_eq!(parse(line).map(|mount| mount.device), Some(None), "{line}");
         }
         assert_eq!(parse("nonsense"), None);
     }

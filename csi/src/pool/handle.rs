@@ -16,6 +16,15 @@ impl Handle {
         Handle::hashed("snap-", name)
     }
 
+    pub fn of_group(name: &str) -> Handle {
+        Handle::hashed("group-", name)
+    }
+
+    /// The snapshot of one volume in a group. A handle has no zero byte, so no two pairs are the same text.
+    pub fn of_member(group: &str, volume: &Handle) -> Handle {
+        Handle::hashed("snap-", &format!("{volume}\0{group}"))
+    }
+
     /// `None` for what cannot be a handle of ours, so that no request names a path outside the pool.
     pub fn parse(text: &str) -> Option<Handle> {
         let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -53,6 +62,9 @@ mod tests {
             assert_eq!(handle, Handle::of_volume(name));
             assert_eq!(Handle::parse(handle.as_str()), Some(handle.clone()));
             assert_ne!(handle, Handle::of_snapshot(name));
+            let group = Handle::of_group(name);
+            assert_eq!(Handle::parse(group.as_str()), Some(group));
+            assert_ne!(Handle::of_member(name, &handle), Handle::of_member("other", &handle));
         }
         assert_ne!(Handle::of_volume("pvc-1"), Handle::of_volume("pvc-2"));
     }

@@ -4,7 +4,10 @@
 //! lock, which also makes it safe to remove a `.tmp-` folder: no living process is building it.
 
 mod files;
+mod groups;
 mod handle;
+mod health;
+mod limits;
 mod nodes;
 mod record;
 mod size;
@@ -12,20 +15,26 @@ mod snapshots;
 mod volumes;
 
 pub use files::Fault;
+pub use groups::GroupError;
 pub use handle::Handle;
+pub use health::{Ailment, Gravity};
+pub use limits::{LimitError, Limits};
 pub use nodes::is_node_id;
-pub use record::{ContentSource, Publication, Snapshot, Volume, VolumeRecord};
+pub use record::{ContentSource, Group, Publication, Snapshot, Volume, VolumeRecord};
 pub use size::{Range, SizeError};
-pub use snapshots::SnapshotError;
-pub use volumes::{CreateError, DeleteError, ExpandError, UseError};
+pub use snapshots::{DeleteSnapshotError, SnapshotError};
+pub use volumes::{CreateError, DeleteError, ExpandError, ModifyError, UseError};
 
 use files::{Filesystem, Lock, Reflink};
 use std::path::{Path, PathBuf};
 
-/// What every image is called, and the two records.
+/// What every image is called, and the records.
 const IMAGE: &str = "disk.img";
 const VOLUME_RECORD: &str = "volume.json";
 const SNAPSHOT_RECORD: &str = "snapshot.json";
+const GROUP_RECORD: &str = "group.json";
+/// Beside the image while a DPU has it as a machine's disk; the agent's file connector writes it.
+const WRITER_RECORD: &str = "writer.json";
 /// What a folder is called while it is being made or removed.
 pub(crate) const UNFINISHED: &str = ".tmp-";
 
@@ -71,7 +80,7 @@ impl Pool {
                 return Err(OpenError::NoReflink { name: name.into(), dir: dir.into(), filesystem });
             }
         }
-        for folder in [pool.volumes_dir(), pool.snapshots_dir(), pool.nodes_dir()] {
+        for folder in [pool.volumes_dir(), pool.snapshots_dir(), pool.groups_dir(), pool.nodes_dir()] {
             files::make_folder(&folder).map_err(io)?;
             for left in files::names(&folder).map_err(io)?.iter().filter(|name| name.starts_with(UNFINISHED)) {
                 let path = folder.join(left);
@@ -106,6 +115,10 @@ impl Pool {
 
     fn snapshots_dir(&self) -> PathBuf {
         self.dir.join("snapshots")
+    }
+
+    fn groups_dir(&self) -> PathBuf {
+        self.dir.join("groups")
     }
 
     fn nodes_dir(&self) -> PathBuf {

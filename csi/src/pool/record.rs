@@ -1,6 +1,6 @@
 //! What stands beside an image.
 
-use super::Handle;
+use super::{Handle, Limits};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 pub struct Volume {
     pub handle: Handle,
     pub record: VolumeRecord,
+}
+
+/// `group.json`, with the id, which is the folder's name, and the snapshots below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub id: Handle,
+    pub record: GroupRecord,
+    pub snapshots: Vec<Snapshot>,
 }
 
 /// `snapshot.json`, with the id, which is the folder's name.
@@ -27,6 +35,9 @@ pub struct VolumeRecord {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source: Option<ContentSource>,
     pub created: Timestamp,
+    /// By a VolumeAttributesClass.
+    #[serde(skip_serializing_if = "Limits::is_empty", default)]
+    pub limits: Limits,
     /// By ControllerPublishVolume.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub published: Vec<Publication>,
@@ -42,6 +53,18 @@ pub struct SnapshotRecord {
     /// The image's size: what a restore has to ask for at least.
     pub size_bytes: u64,
     pub source_volume: String,
+    pub created: Timestamp,
+    /// The group that it was taken with and goes with.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub group: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GroupRecord {
+    pub name: String,
+    /// In order.
+    pub source_volumes: Vec<String>,
     pub created: Timestamp,
 }
 

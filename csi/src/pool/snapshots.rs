@@ -5,6 +5,7 @@ use super::{
     record::VolumeRecord,
 };
 use jiff::Timestamp;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
@@ -12,6 +13,14 @@ pub enum SnapshotError {
     NoSuchVolume(String),
     #[error("snapshot {id} of that name exists, of volume {of}: choose another name")]
     Incompatible { id: Handle, of: String },
+    #[error(transparent)]
+    Io(#[from] Fault),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteSnapshotError {
+    #[error("snapshot {id} is part of group snapshot {group}: delete the group")]
+    InGroup { id: Handle, group: String },
     #[error(transparent)]
     Io(#[from] Fault),
 }
@@ -37,6 +46,7 @@ impl Pool {
             size_bytes: source.size_bytes,
             source_volume: volume.to_string(),
             created: Timestamp::now(),
+            group: None,
         };
         files::build(&self.snapshots_dir(), id.as_str(), |unfinished| {
             let image = unfinished.join(IMAGE);
@@ -50,19 +60,42 @@ impl Pool {
     }
 
     /// Deleting what is not there is success. Volumes made from it do not depend on it.
-    pub fn delete_snapshot(&self, id: &Handle) -> Result<(), Fault> {
+    pub fn delete_snapshot(&self, id: &Handle) -> Result<(), DeleteSnapshotError> {
         let _lock = self.lock()?;
-        files::discard(&self.snapshots_dir(), id.as_str())
+        if let Some(group) = self.snapshot(id)?.and_then(|snapshot| snapshot.record.group) {
+            return Err(DeleteSnapshotError::InGroup { id: id.clone(), group });
+        }
+        Ok(files::discard(&self.snapshots_dir(), id.as_str())?)
     }
 
     pub fn snapshot(&self, id: &Handle) -> Result<Option<Snapshot>, Fault> {
-        let path = self.snapshots_dir().join(id.as_str()).join(SNAPSHOT_RECORD);
+        self.snapshot_in(&self.home(id)?, id)
+    }
+
+    /// All snapshots, those of groups too, ordered by id.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>, Fault> {
+        let alone = self.handles(&self.snapshots_dir())?;
+        let alone = alone.iter().filter_map(|id| self.snapshot_in(&self.snapshots_dir(), id).transpose());
+        let mut all = alone.collect::<Result<Vec<_>, _>>()?;
+        all.extend(self.groups()?.into_iter().flat_map(|group| group.snapshots));
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(all)
+    }
+
+    pub(super) fn snapshot_in(&self, folder: &Path, id: &Handle) -> Result<Option<Snapshot>, Fault> {
+        let path = folder.join(id.as_str()).join(SNAPSHOT_RECORD);
         Ok(files::read_record(&path)?.map(|record| Snapshot { id: id.clone(), record }))
     }
 
-    /// All snapshots, ordered by id.
-    pub fn snapshots(&self) -> Result<Vec<Snapshot>, Fault> {
-        let ids = self.handles(&self.snapshots_dir())?;
-        ids.iter().filter_map(|id| self.snapshot(id).transpose()).collect()
+    /// The image of a snapshot that exists.
+    pub(super) fn snapshot_image(&self, id: &Handle) -> Result<PathBuf, Fault> {
+        Ok(self.home(id)?.join(id.as_str()).join(IMAGE))
+    }
+
+    /// The folder that holds the snapshot's own: its group's, if it has one.
+    fn home(&self, id: &Handle) -> Result<PathBuf, Fault> {
+        let groups = self.handles(&self.groups_dir())?;
+        let mut groups = groups.into_iter().map(|group| self.groups_dir().join(group.as_str()));
+        Ok(groups.find(|group| group.join(id.as_str()).is_dir()).unwrap_or_else(|| self.snapshots_dir()))
     }
 }

@@ -1,11 +1,13 @@
 //! Volumes: create, clone, publish, expand, delete. Each may be called again with the same words and the same end.
 
 use super::{
-    ContentSource, Fault, Handle, IMAGE, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
+    ContentSource, Fault, Handle, IMAGE, Limits, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
+    WRITER_RECORD,
     files::{self, Filesystem},
     record::VolumeRecord,
 };
 use jiff::Timestamp;
+use serde::Deserialize;
 use std::{fs::File, path::PathBuf};
 
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +46,12 @@ pub enum UseError {
          if that node is certainly down for good, remove {registration}"
     )]
     Elsewhere { handle: Handle, node: String, registration: String },
+    #[error(
+        "volume {handle} is a disk of a bare-metal machine ({writer}): detach it there first; \
+         if the VolumeHold of the volume is certainly empty, remove {}",
+        record.display()
+    )]
+    Machine { handle: Handle, writer: String, record: PathBuf },
     #[error(transparent)]
     Io(#[from] Fault),
 }
@@ -58,6 +66,14 @@ pub enum ExpandError {
     Io(#[from] Fault),
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum ModifyError {
+    #[error("volume {0} does not exist")]
+    NoSuchVolume(String),
+    #[error(transparent)]
+    Io(#[from] Fault),
+}
+
 impl Pool {
     /// Makes a volume, blank or as a copy; or finds the one that an earlier try made.
     pub fn create_volume(
@@ -65,11 +81,12 @@ impl Pool {
         name: &str,
         range: Range,
         source: Option<&ContentSource>,
+        limits: &Limits,
     ) -> Result<Volume, CreateError> {
         let handle = Handle::of_volume(name);
         let _lock = self.lock()?;
         if let Some(volume) = self.volume(&handle)? {
-            return match difference(&volume.record, name, range, source) {
+            return match difference(&volume.record, name, range, source, limits) {
                 None => Ok(volume),
                 Some(why) => Err(CreateError::Incompatible { handle, why }),
             };
@@ -82,6 +99,7 @@ impl Pool {
             size_bytes,
             source: source.cloned(),
             created: Timestamp::now(),
+            limits: Limits::default().with(limits),
             published: Vec::new(),
             staged: Vec::new(),
         };
@@ -156,6 +174,10 @@ impl Pool {
         if !self.knows_node(node) {
             return Err(UseError::NoSuchNode { node: node.into(), pool: self.name.clone() });
         }
+        if let Some(writer) = self.writer(handle)? {
+            let record = self.writer_record(handle);
+            return Err(UseError::Machine { handle: handle.clone(), writer, record });
+        }
         if let Some(other) = self.user(&record, Some(node)) {
             let registration = self.nodes_dir().join(other).display().to_string();
             return Err(UseError::Elsewhere { handle: handle.clone(), node: other.into(), registration });
@@ -173,6 +195,19 @@ impl Pool {
         }
         *taken = vec![Publication { node: node.into(), read_only }];
         Ok(self.write_volume(handle, &record)?)
+    }
+
+    /// The DPU's connection that writes the volume, if there is one: its agent keeps this record while it has the volume.
+    fn writer(&self, handle: &Handle) -> Result<Option<String>, Fault> {
+        #[derive(Deserialize)]
+        struct Writer {
+            identity: String,
+        }
+        Ok(files::read_record::<Writer>(&self.writer_record(handle))?.map(|writer| writer.identity))
+    }
+
+    fn writer_record(&self, handle: &Handle) -> PathBuf {
+        self.volumes_dir().join(handle.as_str()).join(WRITER_RECORD)
     }
 
     fn update(&self, handle: &Handle, change: impl FnOnce(&mut VolumeRecord)) -> Result<(), Fault> {
@@ -204,6 +239,20 @@ impl Pool {
         Ok(Volume { handle: handle.clone(), record })
     }
 
+    /// Changes the limits that are named; what is published already learns of it when it is published anew.
+    pub fn modify_volume(&self, handle: &Handle, change: &Limits) -> Result<(), ModifyError> {
+        let _lock = self.lock()?;
+        let Some(Volume { mut record, .. }) = self.volume(handle)? else {
+            return Err(ModifyError::NoSuchVolume(handle.to_string()));
+        };
+        let limits = record.limits.with(change);
+        if limits != record.limits {
+            record.limits = limits;
+            self.write_volume(handle, &record)?;
+        }
+        Ok(())
+    }
+
     pub fn volume(&self, handle: &Handle) -> Result<Option<Volume>, Fault> {
         let path = self.volumes_dir().join(handle.as_str()).join(VOLUME_RECORD);
         Ok(files::read_record(&path)?.map(|record| Volume { handle: handle.clone(), record }))
@@ -229,7 +278,7 @@ impl Pool {
             ContentSource::Snapshot(id) => match Handle::parse(id) {
                 None => None,
                 Some(id) => {
-                    let image = self.snapshots_dir().join(id.as_str()).join(IMAGE);
+                    let image = self.snapshot_image(&id)?;
                     self.snapshot(&id)?.map(|snapshot| (image, snapshot.record.size_bytes))
                 }
             },
@@ -288,12 +337,21 @@ impl From<Room> for ExpandError {
 }
 
 /// What an existing volume of that name lacks to be the one that is asked for now.
-fn difference(present: &VolumeRecord, name: &str, range: Range, source: Option<&ContentSource>) -> Option<String> {
+fn difference(
+    present: &VolumeRecord,
+    name: &str,
+    range: Range,
+    source: Option<&ContentSource>,
+    limits: &Limits,
+) -> Option<String> {
     if present.name != name {
         return Some(format!("it is named {}", present.name));
     }
     if !range.admits(present.size_bytes) {
         return Some(format!("it has {} bytes", present.size_bytes));
+    }
+    if present.limits.with(limits) != present.limits {
+        return Some("it has other mutable parameters".into());
     }
     if present.source.as_ref() != source {
         return Some(match &present.source {

@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
     SeccompProfile, SecurityContext, Toleration, Volume, VolumeDevice,
 };
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -28,6 +29,15 @@ const DISK: &str = "disk";
 
 pub(super) fn is_needed(attachment: &DiskAttachment) -> bool {
     attachment.spec.volume.as_ref().is_some_and(|volume| volume.connector == Connector::Kubelet)
+}
+
+/// Whether this is what Kubernetes makes for the attachment's holder pod: the volume, on the node of its DPU. The pod's own name
+/// is not in it.
+pub(super) fn attaches(attachment: &DiskAttachment, made: &VolumeAttachment) -> bool {
+    let volume = attachment.spec.volume.as_ref().map(|volume| volume.persistent_volume_name.as_str());
+    is_needed(attachment)
+        && made.spec.node_name == attachment.spec.dpu_name
+        && made.spec.source.persistent_volume_name.as_deref() == volume
 }
 
 /// The hold's record of it: `namespace/name`.

@@ -12,17 +12,21 @@ use api::dpu::PowerDomain;
 use api::hold::{FenceProof, FenceRecord, Holder};
 use api::{DiskAttachment, VolumeHold, labels};
 use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-/// Step 3: a pod or a VolumeAttachment of somebody else, by name.
+/// Step 3: a pod or a VolumeAttachment of somebody else, by name. Where the volume's driver has an attacher, Kubernetes makes
+/// a VolumeAttachment for a holder pod as for any other: that one is known by its node and is this machine's own.
 pub(super) fn other_user(o: &Observed, bound: Bound<'_>) -> Option<String> {
     if let Some(pod) = bound.claim.pods.first() {
         return Some(format!("pod '{pod}'"));
     }
-    let foreign = |va: &&std::sync::Arc<k8s_openapi::api::storage::v1::VolumeAttachment>| {
+    let foreign = |va: &&Arc<VolumeAttachment>| {
         va.spec.source.persistent_volume_name.as_deref() == Some(&bound.volume.name)
             && va.spec.attacher != labels::NATIVE_ATTACHER
+            && !o.disk_attachments.iter().any(|a| holder_pod::attaches(a, va))
     };
     let other = o.volume_attachments.iter().find(foreign)?;
     Some(format!("VolumeAttachment '{}' on node '{}'", name(&other.metadata), other.spec.node_name))

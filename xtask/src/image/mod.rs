@@ -53,11 +53,12 @@ struct Image {
 /// What `csi` starts on a node.
 const NODE_PROGRAMS: &[&str] = &["blkid", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
-const IMAGES: [Image; 7] = [
+const IMAGES: [Image; 8] = [
     Image { name: "controller", source: Source::Cargo, value: "controller", system: &[] },
     Image { name: "dpu-agent", source: Source::Cargo, value: "agent", system: &[] },
     Image { name: "csi", source: Source::Cargo, value: "csi", system: NODE_PROGRAMS },
     Image { name: "csi-provisioner", source: Source::Go("provisioner"), value: "provisioner", system: &[] },
+    Image { name: "csi-attacher", source: Source::Go("kubernetes"), value: "attacher", system: &[] },
     Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer", system: &[] },
     Image { name: "csi-snapshotter", source: Source::Go("kubernetes"), value: "snapshotter", system: &[] },
     Image { name: "snapshot-controller", source: Source::Go("kubernetes"), value: "snapshotController", system: &[] },

@@ -1,0 +1,138 @@
+//! Each error of the pools as a gRPC code, here and nowhere else.
+
+use crate::{
+    pool::{
+        CreateError, DeleteError, DeleteSnapshotError, ExpandError, Fault, GroupError, LimitError, ModifyError,
+        SizeError, SnapshotError, UseError,
+    },
+    pools::ChooseError,
+};
+use tonic::Status;
+
+impl From<Fault> for Status {
+    fn from(fault: Fault) -> Status {
+        if fault.is_full() {
+            Status::resource_exhausted(fault.to_string())
+        } else {
+            Status::internal(fault.to_string())
+        }
+    }
+}
+
+impl From<SizeError> for Status {
+    fn from(error: SizeError) -> Status {
+        let message = error.to_string();
+        match error {
+            SizeError::AbovePool { .. } => Status::resource_exhausted(message),
+            _ => Status::out_of_range(message),
+        }
+    }
+}
+
+impl From<ChooseError> for Status {
+    fn from(error: ChooseError) -> Status {
+        let message = error.to_string();
+        match error {
+            ChooseError::NoSource(_) => Status::not_found(message),
+            ChooseError::NotThere { .. } => Status::resource_exhausted(message),
+            ChooseError::Io(fault) => fault.into(),
+            _ => Status::invalid_argument(message),
+        }
+    }
+}
+
+impl From<CreateError> for Status {
+    fn from(error: CreateError) -> Status {
+        let message = error.to_string();
+        match error {
+            CreateError::Incompatible { .. } => Status::already_exists(message),
+            CreateError::NoSource(..) => Status::not_found(message),
+            CreateError::Size(error) => error.into(),
+            CreateError::NoReflink(_) => Status::failed_precondition(message),
+            CreateError::Io(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<DeleteError> for Status {
+    fn from(error: DeleteError) -> Status {
+        let message = error.to_string();
+        match error {
+            DeleteError::InUse { .. } => Status::failed_precondition(message),
+            DeleteError::Io(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<UseError> for Status {
+    fn from(error: UseError) -> Status {
+        let message = error.to_string();
+        match error {
+            UseError::NoSuchVolume(_) | UseError::NoSuchNode { .. } => Status::not_found(message),
+            UseError::Incompatible { .. } => Status::already_exists(message),
+            UseError::Elsewhere { .. } | UseError::Machine { .. } => Status::failed_precondition(message),
+            UseError::Io(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<ExpandError> for Status {
+    fn from(error: ExpandError) -> Status {
+        let message = error.to_string();
+        match error {
+            ExpandError::NoSuchVolume(_) => Status::not_found(message),
+            ExpandError::Size(error) => error.into(),
+            ExpandError::Io(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<SnapshotError> for Status {
+    fn from(error: SnapshotError) -> Status {
+        let message = error.to_string();
+        match error {
+            SnapshotError::NoSuchVolume(_) => Status::not_found(message),
+            SnapshotError::Incompatible { .. } => Status::already_exists(message),
+            SnapshotError::Io(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<DeleteSnapshotError> for Status {
+    fn from(error: DeleteSnapshotError) -> Status {
+        let message = error.to_string();
+        match error {
+            DeleteSnapshotError::InGroup { .. } => Status::invalid_argument(message),
+            DeleteSnapshotError::Io(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<GroupError> for Status {
+    fn from(error: GroupError) -> Status {
+        let message = error.to_string();
+        match error {
+            GroupError::NoSuchVolume(_) | GroupError::NoSuchGroup(_) => Status::not_found(message),
+            GroupError::Incompatible { .. } => Status::already_exists(message),
+            GroupError::Members { .. } => Status::invalid_argument(message),
+            GroupError::Busy { .. } => Status::aborted(message),
+            GroupError::Io(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<LimitError> for Status {
+    fn from(error: LimitError) -> Status {
+        Status::invalid_argument(error.to_string())
+    }
+}
+
+impl From<ModifyError> for Status {
+    fn from(error: ModifyError) -> Status {
+        let message = error.to_string();
+        match error {
+            ModifyError::NoSuchVolume(_) => Status::not_found(message),
+            ModifyError::Io(fault) => fault.into(),
+        }
+    }
+}
