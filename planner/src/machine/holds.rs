@@ -41,12 +41,12 @@ fn is_for_a_holder_pod(o: &Observed, va: &VolumeAttachment) -> bool {
             && annotation(&hold.metadata, labels::HOLDER_POD).is_some()
             && hold.spec.holder.as_ref().is_some_and(|holder| holder.dpu_name == va.spec.node_name)
     });
-    let made = |attachment: &&Arc<DiskAttachment>| {
+    let made = |attachment: &Arc<DiskAttachment>| {
         attachment.spec.dpu_name == va.spec.node_name
             && attachment.spec.volume.as_ref().map(|of| of.persistent_volume_name.as_str()) == volume
             && holder_pod::is_made(o, attachment)
     };
-    held || o.disk_attachments.iter().any(|attachment| made(&attachment))
+    held || o.disk_attachments.iter().any(made)
 }
 
 /// Step 5. The epoch, once the hold is this attachment's.

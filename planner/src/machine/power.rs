@@ -165,10 +165,10 @@ pub(super) fn reading(o: &Observed) -> Reading {
     if sent.is_some() && o.bmc.read_at <= sent {
         return Reading::None;
     }
+    if let Some(settled) = rises(o) {
+        return Reading::Rising(settled);
+    }
     match (o.bmc.host.fresh(), o.bmc.host.last()) {
-        (_, Some(host)) if host.power == PowerState::Off && rises(o).is_some() => {
-            rises(o).map_or(Reading::None, Reading::Rising)
-        }
         (Some(host), _) => Reading::Fresh(host.power),
         (None, Some(host)) if o.bmc.problem.is_none() => Reading::Old(host.power),
         _ => Reading::None,
@@ -180,7 +180,8 @@ pub(super) fn reading(o: &Observed) -> Reading {
 fn rises(o: &Observed) -> Option<Timestamp> {
     let record = record(o);
     let settled = record.at? + SETTLE;
-    let pending = record.asked_on() && !record.went_off();
+    let is_off = o.bmc.problem.is_none() && o.bmc.host.last().is_some_and(|host| host.power == PowerState::Off);
+    let pending = is_off && record.asked_on() && !record.went_off();
     (pending && o.bmc.read_at? < settled).then_some(settled)
 }
 

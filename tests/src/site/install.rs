@@ -43,8 +43,8 @@ impl Site {
     }
 
     async fn snapshot_definitions(&self) -> Result<()> {
-        let tools = self.sandbox.ready().programs.iter().map(|folder| folder.join("snapshot-crds"));
-        let mut found = tools.filter(|folder| folder.is_dir());
+        let given = self.sandbox.ready().programs.iter().map(|folder| folder.join("snapshot-crds"));
+        let mut found = given.filter(|folder| folder.is_dir());
         let folder = match found.next() {
             Some(folder) => folder,
             // The programs were given, not built: the definitions come from our own build all the same.

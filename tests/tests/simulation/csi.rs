@@ -14,8 +14,8 @@ fn a_csi_driver_misbehaves() {
     let cases = [
         (Manners::Good, None),
         (Manners::Slow(Duration::from_secs(90)), Some("kubelet has not said why")),
-        (Manners::Crashes(4), Some("error reading from server: EOF")),
-        (Manners::WrongErrors(6), Some("no such thing")),
+        (Manners::Crashes(12), Some("error reading from server: EOF")),
+        (Manners::WrongErrors(12), Some("no such thing")),
         (Manners::Twice, None),
     ];
     each(cases.into_iter(), |(manners, said)| {

@@ -57,21 +57,24 @@ fn a_machine_that_waits_runs_on_and_is_not_started_again() {
 }
 
 #[test]
-fn out_of_service_stops_every_machine_and_takes_no_new_one() {
+fn out_of_service_stops_every_machine() {
     let mut world = running(MaintenancePolicy::Wait);
-    world.machine("b", false);
     maintain(&mut world, Maintenance::OutOfService);
     is_stopped_for_it(&world);
-    let said = ready(&world, "b").unwrap_or_default();
-    assert!(
-        world.hardware.values().all(|h| !format!("{:?}", h.metadata.annotations).contains(&uid(&world, "b"))),
-        "{said}"
-    );
     runs_again(world);
 }
 
-fn uid(world: &World, machine: &str) -> String {
-    world.machines[machine].metadata.uid.clone().unwrap_or_default()
+#[test]
+fn nothing_new_is_put_on_a_dpu_in_maintenance() {
+    for maintenance in [Maintenance::Drain, Maintenance::OutOfService] {
+        let mut world = World::new();
+        world.hardware.remove("hw-2");
+        world.machine("a", false);
+        maintain(&mut world, maintenance);
+        let said = ready(&world, "a").unwrap_or_default();
+        assert!(said.contains("NoHardwareFits") && said.contains("DpuInMaintenance"), "{said}");
+        runs_again(world);
+    }
 }
 
 /// A machine whose owner stopped it is stopped, and stays so.

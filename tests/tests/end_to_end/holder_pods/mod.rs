@@ -115,9 +115,9 @@ async fn holder_pod(machine: &Machine<'_>, attachment_uid: &str) -> Result<Strin
 
 /// The loop devices by which the driver's node plug-in shows that volume on the machine's DPU.
 async fn loops(machine: &Machine<'_>, handle: &str) -> Result<Vec<String>> {
-    let all =
-        machine.site.enter(&machine.on().dpu(), &["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"]);
-    Ok(all.await?.lines().filter(|line| line.contains(handle)).map(str::to_owned).collect())
+    let list = ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"];
+    let all = machine.site.enter(&machine.on().dpu(), &list).await?;
+    Ok(all.lines().filter(|line| line.contains(handle)).map(str::to_owned).collect())
 }
 
 fn image(machine: &Machine<'_>, handle: &str) -> PathBuf {
@@ -144,11 +144,11 @@ async fn nobody_takes_it_away(machine: &Machine<'_>, held: &Held) -> Result<()> 
     let deleted = machine.kubectl(&["delete", "pod", &held.pod, "--wait=false"]).await;
     let refused = deleted.err().context("anybody may delete a holder pod")?.to_string();
     ensure!(refused.contains("connects a disk of a machine"), "the refusal is {refused}");
-    let drain =
-        ["drain", &machine.on().dpu(), "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=5s"];
-    let drained =
-        machine.site.kubectl(&[drain.as_slice(), &["--pod-selector=metalplane.io/holder-pod=true"]].concat()).await;
-    machine.site.kubectl(&["uncordon", &machine.on().dpu()]).await?;
+    let dpu = machine.on().dpu();
+    let drain = ["drain", &dpu, "--ignore-daemonsets", "--force", "--timeout=5s"];
+    let only = ["--pod-selector=metalplane.io/holder-pod=true"];
+    let drained = machine.site.kubectl(&[drain.as_slice(), only.as_slice()].concat()).await;
+    machine.site.kubectl(&["uncordon", &dpu]).await?;
     let refused = drained.err().context("a drain takes a holder pod away")?.to_string();
     ensure!(refused.contains("connects a disk of a machine"), "the refusal is {refused}");
     Ok(())
@@ -172,7 +172,8 @@ async fn used_all_the_time(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     let kubelet = format!("{dpu}/kubelet");
     site.sandbox.kill_process(&kubelet).await?;
     site.sandbox.start_process(&kubelet).await?;
-    let selected = ["-l", "app.kubernetes.io/component=csi-node", &format!("--field-selector=spec.nodeName={dpu}")];
+    let node = format!("--field-selector=spec.nodeName={dpu}");
+    let selected = ["-l", "app.kubernetes.io/component=csi-node", node.as_str()];
     let delete = ["delete", "pod", "-n", SYSTEM_NAMESPACE, "--timeout=120s"];
     site.kubectl(&[delete.as_slice(), selected.as_slice()].concat()).await.context("replace the driver's plug-in")?;
     site.wait_for_workloads().await?;
