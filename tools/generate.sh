@@ -49,6 +49,8 @@ write kubernetes "$kubernetes" \
      $csi/external-snapshotter/v8@v8.7.0 $csi/external-snapshotter/client/v8@v8.7.0 $cni/cni@v1.3.1 $cni/plugins@v1.9.1"
 write provisioner "$kubernetes_of_provisioner" \
     "$csi/external-provisioner/v6/cmd/csi-provisioner" "$csi/external-provisioner/v6@v6.3.0"
+# The mock CSI driver of Kubernetes' storage tests; main.go makes a program of it.
+write mock-driver "$kubernetes" metalplane.io/tools/mock-driver ""
 c=github.com/containerd/containerd/v2
 write containerd - "$c/cmd/containerd $c/cmd/containerd-shim-runc-v2 $c/cmd/ctr" "$c@v2.2.9"
 write helm - "helm.sh/helm/v4/cmd/helm" "helm.sh/helm/v4@v4.3.1"

@@ -30,7 +30,10 @@ pub const APPROVED: &str = "Approved";
 pub const PARKED: &str = "Parked";
 /// The host's BMC reports the serial number that is expected of the server that the DPU sits in.
 pub const HOST_VERIFIED: &str = "HostVerified";
+/// The host can do nothing to its DPU.
 pub const HOST_RESTRICTED: &str = "HostRestricted";
+/// What the DPU has to reach the storage reaches the volumes of other DPUs, too: true is what to know before the DPU's root is
+/// given to anybody.
 pub const SHARED_STORAGE_CREDENTIAL: &str = "SharedStorageCredential";
 
 /// Of a MachineRestore: the machine has its old content. Of a MachineMigration: it is on the other server.

@@ -42,7 +42,8 @@ pub struct DpuSpec {
     /// Only an approved DPU gets a namespace, an identity and attachments.
     #[serde(default)]
     pub approved: bool,
-    /// None: in service. Drain and OutOfService: no new machine is put here.
+    /// None: in service. Drain: no machine is put or started here, and those with maintenancePolicy: Stop are stopped.
+    /// OutOfService: all are.
     #[serde(default)]
     pub maintenance: Maintenance,
     /// An administrator's word that this boot of the DPU is down and stays down (bmctl dpu confirm-down). Void once the

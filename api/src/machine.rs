@@ -96,7 +96,8 @@ pub struct BareMetalMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_probe: Option<ReadinessProbe>,
 
-    /// What happens when the machine's DPU is drained. ColdMigrate comes with migration; until then Stop or Wait.
+    /// What happens when the machine's DPU is drained. Stop: it is stopped, and starts again afterwards. Wait: it runs
+    /// until somebody stops or moves it. ColdMigrate comes later.
     #[serde(default)]
     pub maintenance_policy: MaintenancePolicy,
 

@@ -40,6 +40,7 @@ pub fn seen(pod: &Pod, event: Option<String>) -> HolderPodSeen {
     HolderPodSeen {
         target: target(&pod.metadata),
         attachment_uid: label(&pod.metadata, labels::ATTACHMENT_UID).unwrap_or_default().to_owned(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
         running: phase == "Running",
         ended: is_ended(pod),
         deleting: pod.metadata.deletion_timestamp.is_some(),
@@ -73,7 +74,8 @@ pub async fn create(c: &Controller, pod: &Pod) -> Result<(), Error> {
 }
 
 /// One that ended before it was granted, or that no attachment needs: that is read from quorum.
-pub async fn delete(c: &Controller, target: &Target) -> Result<(), Error> {
+/// `node_is_down` is proven: nobody is there to say that it has ended.
+pub async fn delete(c: &Controller, target: &Target, node_is_down: bool) -> Result<(), Error> {
     let api = c.objects.namespaced::<Pod>(&target.namespace);
     let what = format!("get Pod '{}'", target.name);
     let Some(pod) = found(call(&what, api.get(&target.name)).await)?.filter(|pod| uid(&pod.metadata) == target.uid)
@@ -86,7 +88,7 @@ pub async fn delete(c: &Controller, target: &Target) -> Result<(), Error> {
         let attachment = label(&pod.metadata, labels::ATTACHMENT_UID).unwrap_or_default();
         disks::confirm_gone(c, machine, attachment).await?;
     }
-    end(c, &api, &pod, false).await
+    end(c, &api, &pod, node_is_down).await
 }
 
 /// Step 10: gone, as read from quorum. `recorded` is `namespace/name`; `node_is_down` is proven and on record: nobody is
@@ -141,7 +143,7 @@ pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
     if !c.world.machines.by(machine).is_empty() {
         return Next::After(LOOK);
     }
-    match delete(&c, &target(&pod.metadata)).await {
+    match delete(&c, &target(&pod.metadata), false).await {
         Ok(()) => Next::BackOff,
         Err(error) => {
             tracing::warn!(pod = %key.1, namespace = %key.0, "{error}");

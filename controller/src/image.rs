@@ -131,9 +131,9 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own_labels(o), create).await,
         Action::Grant { target, epoch } => disks::grant(c, target, *epoch, None, None).await,
         Action::Release(target) => disks::release(c, target).await,
-        Action::Abandon(target) => disks::abandon(c, target, None, None).await,
+        Action::Abandon { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
         Action::FreeVolume { hold, holder, volume_attachment } => {
-            disks::free(c, hold, holder, volume_attachment, None).await
+            disks::free(c, hold, holder, volume_attachment, None, None).await
         }
         Action::CreateSnapshot { name, claim } => create_snapshot(c, o, name, claim).await,
         Action::DeleteSnapshots => delete_snapshots(c, o).await,

@@ -75,27 +75,47 @@ fn part(dpu: &Dpu, seen: Seen<'_>) -> AgentPart {
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
         connectors: ports.connectors.iter().map(connector).collect(),
-        conditions: vec![ready(dpu, observed)],
+        conditions: own_conditions(dpu, ports, observed),
     }
 }
 
-fn ready(dpu: &Dpu, observed: &Observed) -> Condition {
-    let (good, reason, message) = if observed.exposures.fresh().is_none() {
+/// The agent's own conditions of its Dpu, in this order.
+const OWN: [&str; 3] = [conditions::READY, conditions::HOST_RESTRICTED, conditions::SHARED_STORAGE_CREDENTIAL];
+
+fn own_conditions(dpu: &Dpu, ports: &Ports, observed: &Observed) -> Vec<Condition> {
+    let (generation, mut own) = (dpu.metadata.generation, told(dpu));
+    let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
+        conditions::set(&mut own, type_, status, reason, message, generation, observed.now);
+    };
+    let (good, reason, message) = ready(observed);
+    set(conditions::READY, good.into(), reason, message);
+    // What a host may do to its DPU is a setting of the hardware, and none of the emulations can read it.
+    let unread = "nothing on this DPU tells what its host may do to it: see docs/security.md";
+    set(conditions::HOST_RESTRICTED, ConditionStatus::Unknown, "NotReported", unread);
+    let shared = ports.connectors.iter().find_map(|connector| connector.shared_credential());
+    match shared {
+        Some(why) => set(conditions::SHARED_STORAGE_CREDENTIAL, ConditionStatus::True, "Shared", why),
+        None => set(conditions::SHARED_STORAGE_CREDENTIAL, ConditionStatus::False, "NotShared", ""),
+    }
+    own.sort_by_key(|condition| OWN.iter().position(|type_| *type_ == condition.type_));
+    own
+}
+
+/// What is said, why, and what there is to know about it.
+fn ready(observed: &Observed) -> (bool, &'static str, &'static str) {
+    if observed.exposures.fresh().is_none() {
         (false, "EmulationUnreachable", "what the host sees cannot be read: see the agent's log")
     } else if observed.ports.fresh().is_none() {
         (false, "SwitchUnreachable", "the virtual switch cannot be read: see the agent's log")
     } else {
         (true, "AgentRunning", "")
-    };
-    let mut mine: Vec<_> = theirs(dpu).cloned().into_iter().collect();
-    let generation = dpu.metadata.generation;
-    let status = ConditionStatus::from(good);
-    conditions::set(&mut mine, conditions::READY, status, reason, message, generation, observed.now);
-    mine.remove(0)
+    }
 }
 
-fn theirs(dpu: &Dpu) -> Option<&Condition> {
-    conditions::get(&dpu.status.as_ref()?.conditions, conditions::READY)
+/// Of those conditions, what the API server has.
+fn told(dpu: &Dpu) -> Vec<Condition> {
+    let all = dpu.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    OWN.iter().filter_map(|type_| conditions::get(all, type_).cloned()).collect()
 }
 
 fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
@@ -109,7 +129,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.buses == part.buses
         && status.online_resize_buses == part.online_resize_buses
         && status.connectors == part.connectors
-        && theirs(dpu) == part.conditions.first()
+        && told(dpu) == part.conditions
 }
 
 fn allocatable(capacity: &DpuCapacity, observed: &Observed) -> DpuCapacity {

@@ -4,6 +4,8 @@
 //! disk's (docs/design/fencing.md).
 
 mod importer;
+#[cfg(test)]
+mod tests;
 
 use crate::machine::observed::{ClaimSeen, DpuSeen, SnapshotSeen, has_finalizer, in_use_by, label, name, uid};
 use crate::machine::plan::{CreateVolumeAttachment, SelectNode, TakeHold, Target};
@@ -12,7 +14,7 @@ use api::attachment::{
     ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskSlot, ImportSource, OwnerReference, VolumeSource,
 };
 use api::conditions::{self, ConditionStatus};
-use api::hold::Holder;
+use api::hold::{FenceProof, FenceRecord, Holder};
 use api::image::{ImageImport, MachineImageStatus};
 use api::machine::{AttachPhase, DiskBus};
 use api::quantity::{bytes, quantity};
@@ -21,7 +23,7 @@ use importer::{importer, late, no_importer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -61,11 +63,26 @@ pub enum Action {
     CreateAttachment(Box<DiskAttachment>),
     TakeHold(TakeHold),
     CreateVolumeAttachment(CreateVolumeAttachment),
-    Grant { target: Target, epoch: u64 },
+    Grant {
+        target: Target,
+        epoch: u64,
+    },
     Release(Target),
-    Abandon(Target),
-    FreeVolume { hold: String, holder: Holder, volume_attachment: String },
-    CreateSnapshot { name: String, claim: String },
+    /// Step 14, with the proof for the hold's record; without one it was never granted.
+    Abandon {
+        target: Target,
+        hold: Option<String>,
+        fence: Option<FenceRecord>,
+    },
+    FreeVolume {
+        hold: String,
+        holder: Holder,
+        volume_attachment: String,
+    },
+    CreateSnapshot {
+        name: String,
+        claim: String,
+    },
     DeleteSnapshots,
 }
 
@@ -114,7 +131,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let mut wake_at = None;
     let result = match (o.meta.deletion_timestamp.is_some(), has_finalizer(&o.meta, labels::FINALIZER_IMAGE)) {
         (true, false) => Err(None),
-        (true, true) => Err(delete(o, &mut actions)),
+        (true, true) => Err(delete(o, now, &mut actions)),
         (false, false) => {
             actions.push(Action::AddFinalizer);
             Err(Some(Waiting::Creating { what: "the image's finalizer".to_owned() }.into()))
@@ -164,7 +181,7 @@ fn bring(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Result<(), 
     let name = snapshot_name(o.kind, name(&o.meta), &o.import);
     if let Some(snapshot) = &o.snapshot {
         // What was lent for the import is given back in any case.
-        let pending = give_back(o, actions);
+        let pending = give_back(o, now, actions);
         return match (&snapshot.error, snapshot.ready) {
             (_, true) => pending.map_or(Ok(()), Err),
             (Some(message), false) => Err(Failed::SnapshotFailed { snapshot: name, message: message.clone() }.into()),
@@ -176,7 +193,7 @@ fn bring(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Result<(), 
     }
     let claim = bound_claim(o, now, actions)?;
     if o.is_import() {
-        filled(o, claim, actions)?;
+        filled(o, claim, now, actions)?;
     }
     let claim_name = crate::machine::observed::name(&claim.claim.metadata).to_owned();
     actions.push(Action::CreateSnapshot { name: name.clone(), claim: claim_name });
@@ -237,22 +254,26 @@ fn new_claim(o: &Observed, claim_name: &str) -> PersistentVolumeClaim {
 }
 
 /// The volume holds the image, verified and synced, and nobody can write to it any more.
-fn filled(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Result<(), Reason> {
+fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, actions: &mut Vec<Action>) -> Result<(), Reason> {
     let done = |a: &Arc<DiskAttachment>| a.status.as_ref().and_then(|s| s.import.as_ref()).is_some_and(|i| i.done);
     let recorded = o.status.checksum.is_some();
     if recorded || o.attachments.iter().any(done) {
         // Recorded in status before the attachment goes: the next round would not know otherwise.
         return match recorded {
-            true => give_back(o, actions).map_or(Ok(()), Err),
+            true => give_back(o, now, actions).map_or(Ok(()), Err),
             false => Err(Waiting::Creating { what: "the record of the verified image".to_owned() }.into()),
         };
     }
     let Some(attachment) = o.attachments.first() else {
-        return Err(attach(o, claim, actions));
+        // What an import before this one had is given back first.
+        return Err(free(o, actions).unwrap_or_else(|| attach(o, claim, actions)));
     };
     let dpu = attachment.spec.dpu_name.clone();
-    if attachment.metadata.deletion_timestamp.is_some() {
-        return Err(Waiting::Detaching { what: "the import".to_owned(), dpu }.into());
+    let down = o.dpus.iter().any(|seen| seen.name() == dpu && seen.is_confirmed_down());
+    if attachment.metadata.deletion_timestamp.is_some() || down {
+        // It begins anew, on another DPU.
+        let detaching = Waiting::Detaching { what: "the import".to_owned(), dpu };
+        return Err(detach(o, attachment, now, actions).unwrap_or_else(|| detaching.into()));
     }
     if attachment.spec.grant.is_none() {
         return Err(grant(o, claim, attachment, actions));
@@ -381,17 +402,52 @@ fn grant(o: &Observed, claim: &ClaimSeen, attachment: &DiskAttachment, actions: 
 }
 
 /// Steps 8 to 10 for the import; `None`: nothing is lent any more.
-fn give_back(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
+fn give_back(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
     if let Some(attachment) = o.attachments.first() {
-        let meta = &attachment.metadata;
-        if meta.deletion_timestamp.is_none() || !attachment.spec.release {
-            actions.push(Action::Release(target(meta)));
-        } else if attachment.spec.grant.is_none() {
-            actions.push(Action::Abandon(target(meta)));
-        }
         let dpu = attachment.spec.dpu_name.clone();
-        return Some(Waiting::Detaching { what: "the import".to_owned(), dpu }.into());
+        let detaching = Waiting::Detaching { what: "the import".to_owned(), dpu };
+        return Some(detach(o, attachment, now, actions).unwrap_or_else(|| detaching.into()));
     }
+    if let Some(reason) = free(o, actions) {
+        return Some(reason);
+    }
+    let claim = o.claim.as_ref().filter(|claim| in_use_by(&claim.claim.metadata, uid(&o.meta)))?;
+    actions.push(Action::UnprotectClaim(target(&claim.claim.metadata)));
+    Some(Waiting::VolumeReleasing { volume: name(&claim.claim.metadata).to_owned() }.into())
+}
+
+/// The attachment goes: its agent takes it back, or, where an administrator vouches that the DPU is down, nobody (step 13). A
+/// silent agent is said, and waited for.
+fn detach(o: &Observed, attachment: &DiskAttachment, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
+    let meta = &attachment.metadata;
+    if meta.deletion_timestamp.is_none() || !attachment.spec.release {
+        actions.push(Action::Release(target(meta)));
+        return None;
+    }
+    let Some(grant) = attachment.spec.grant else {
+        actions.push(Action::Abandon { target: target(meta), hold: None, fence: None });
+        return None;
+    };
+    let dpu = o.dpus.iter().find(|dpu| dpu.name() == attachment.spec.dpu_name).filter(|dpu| dpu.silent)?;
+    if !dpu.is_confirmed_down() {
+        return Some(Waiting::DpuSilent { dpu: dpu.name().to_owned() }.into());
+    }
+    let written = attachment.status.as_ref().and_then(|status| status.fence.as_ref());
+    let fence = FenceRecord {
+        attachment_uid: uid(meta).to_owned(),
+        epoch: grant.epoch,
+        dpu_uid: dpu.uid().to_owned(),
+        boot_id: written.map(|fence| fence.boot_id.clone()).or_else(|| dpu.boot_id().map(str::to_owned)),
+        proof: FenceProof::ConfirmedDown,
+        at: Time(now),
+    };
+    let hold = attachment.spec.volume.as_ref().map(|volume| names::hold(&volume.driver, &volume.volume_handle));
+    actions.push(Action::Abandon { target: target(meta), hold, fence: Some(fence) });
+    None
+}
+
+/// A hold of this image that no attachment needs any more; `None`: there is none.
+fn free(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
     let ours = |hold: &&Arc<VolumeHold>| label(&hold.metadata, labels::IMAGE_UID) == Some(uid(&o.meta));
     if let Some((hold, holder)) = o.hold.as_ref().filter(ours).and_then(|h| Some((h, h.spec.holder.clone()?))) {
         let volume_attachment =
@@ -403,13 +459,11 @@ fn give_back(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
         });
         return Some(Waiting::VolumeReleasing { volume: hold.spec.volume_handle.clone() }.into());
     }
-    let claim = o.claim.as_ref().filter(|claim| in_use_by(&claim.claim.metadata, uid(&o.meta)))?;
-    actions.push(Action::UnprotectClaim(target(&claim.claim.metadata)));
-    Some(Waiting::VolumeReleasing { volume: name(&claim.claim.metadata).to_owned() }.into())
+    None
 }
 
-fn delete(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
-    if let Some(reason) = give_back(o, actions) {
+fn delete(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
+    if let Some(reason) = give_back(o, now, actions) {
         return Some(reason);
     }
     let own_snapshot = o.snapshot.is_some() && o.import.source.snapshot.is_none();

@@ -96,6 +96,7 @@ reasons! {
         HardwareMismatch { dpu: String, message: String } "Dpu '{dpu}' does not sit in the server that its spec.hardwareRef names: {message}", next "kubectl edit dpu {dpu}, so that hardwareRef names the right server; or correct the bmcRef of that Hardware";
         DpuNotApproved { dpu: String } "Dpu '{dpu}' is not approved", next "kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"approved\":true}}}}'";
         DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance and takes no new machine";
+        HostInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance: nothing is started there until that is over; the machine may be moved", next "bmctl migrate NAME";
         DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' cannot present this machine: {message}";
         ImageMissing { image: String } "there is no {image}", next "kubectl get mi,cmi";
         SnapshotMissing { snapshot: String } "there is no VolumeSnapshot '{snapshot}' in this namespace", next "kubectl get volumesnapshots";
@@ -117,7 +118,7 @@ reasons! {
         BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}";
         BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; update the Secret that its bmc.tinkerbell.org Machine names, it is read again at once";
         NoBootOption { hardware: String } "the BMC of '{hardware}' names no boot option for the DPU's boot slot and takes no continuous override", next "annotate the Hardware with metalplane.io/boot-option: NAME-OR-REFERENCE";
-        ExpandNeedsStop { claim: String, message: String } "PersistentVolumeClaim '{claim}' grows only while nobody has its volume: {message}", next "bmctl stop NAME, and start it once the claim has grown";
+        ExpandNeedsStop { claim: String, message: String } "PersistentVolumeClaim '{claim}' grows only while nobody has its volume: stop the machine, which gives it back until it has grown, and start it again; its driver says: {message}", next "bmctl stop NAME, and start it once the claim has grown";
         ResizeNeedsPowerCycle { disk: String } "disk '{disk}' has its new size after the next power cycle", next "bmctl stop NAME && bmctl start NAME";
         MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
         SeveralDisksRun { machine: String, disks: String } "machine '{machine}' runs with several disks ({disks}), and its storage cannot cut them at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";

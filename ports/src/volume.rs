@@ -43,6 +43,11 @@ pub trait VolumeConnector: Send + Sync {
 
     fn fence(&self) -> Fence;
 
+    /// Why what this DPU has to reach the storage reaches the volumes of other DPUs, too; `None`: it does not.
+    fn shared_credential(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The identity under which the storage will see this attachment (a hostnqn, a client name); from UID and epoch.
     fn identity(&self, id: &ExposureId) -> String;
 

@@ -83,6 +83,7 @@ async fn checks(sandbox: &Sandbox) -> Result<()> {
     image_is_imported_once(sandbox).await.context("load-image")?;
     pods_run_everywhere(sandbox).await.context("pods")?;
     what_a_pod_mounts_reaches_its_node(sandbox).await.context("mounts")?;
+    a_dpu_sees_little_of_its_server(sandbox).await.context("a server's folder")?;
     pods_reach_the_control_plane(sandbox).await.context("network of pods")?;
     guests_share_one_network(sandbox).await.context("VXLAN")?;
     processes_can_be_killed_and_started(sandbox).await.context("process control")?;
@@ -160,6 +161,16 @@ async fn what_a_pod_mounts_reaches_its_node(sandbox: &Sandbox) -> Result<()> {
     ensure!(elsewhere.is_err(), "a mount on dpu-1 is seen on dpu-2");
     let here = std::fs::read_to_string("/proc/self/mountinfo")?;
     ensure!(!here.contains(&at), "a mount on dpu-1 is seen on this machine");
+    Ok(())
+}
+
+/// A pod on a DPU mounts what the DPU has of its server: the password of the server's BMC is not there.
+async fn a_dpu_sees_little_of_its_server(sandbox: &Sandbox) -> Result<()> {
+    let folder = sandbox.layout().server_dir("server-1");
+    std::fs::write(folder.join("secret"), "of the server").context("write beside the server's state")?;
+    let seen = output(sandbox.enter("dpu-1").args(["ls", "-A", "/run/metalplane-host"])).await?;
+    let meant = ["serial-number", "slots.sock", "vfio-user"];
+    ensure!(seen.lines().all(|file| meant.contains(&file)), "the DPU sees {seen}");
     Ok(())
 }
 

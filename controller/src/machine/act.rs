@@ -59,7 +59,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::TakeHold(take) => disks::take_hold(c, own(), take).await,
         Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own(), create).await,
         Action::CreateHolderPod(pod) => holder_pods::create(c, pod).await,
-        Action::DeleteHolderPod { target } => holder_pods::delete(c, target).await,
+        Action::DeleteHolderPod { target, node_is_down } => holder_pods::delete(c, target, *node_is_down).await,
         Action::GrantDisk { target, epoch, seed, holder_pod_uid } => {
             disks::grant(c, target, *epoch, seed.as_ref(), holder_pod_uid.as_deref()).await
         }
@@ -70,8 +70,8 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         }
         Action::AbandonDisk { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
         Action::FenceDisk { target, hold, order } => fences::fence(c, target, hold, order).await,
-        Action::FreeVolume { hold, holder, volume_attachment, holder_pod } => {
-            disks::free(c, hold, holder, volume_attachment, holder_pod.as_deref()).await
+        Action::FreeVolume { hold, holder, volume_attachment, holder_pod, fence } => {
+            disks::free(c, hold, holder, volume_attachment, holder_pod.as_deref(), fence.as_ref()).await
         }
         Action::DeleteVolumeAttachment { name } => disks::drop_volume_attachment(c, name, o.uid()).await,
         Action::CreateVNic(vnic) => nics::create_vnic(c, vnic).await,

@@ -198,12 +198,10 @@ pub(crate) async fn abandon(
 ) -> Result<(), Error> {
     let attachment = seen(c, target)?;
     if let (Some(hold), Some(fence)) = (hold, fence)
-        && let Some(mut there) = refresh(c, hold).await?
+        && let Some(there) = refresh(c, hold).await?
         && there.spec.holder.as_ref().is_some_and(|holder| holder.attachment_uid == target.uid)
-        && !there.spec.fences.iter().any(|old| old.attachment_uid == fence.attachment_uid && old.epoch == fence.epoch)
     {
-        there.spec.fences.push(fence.clone());
-        objects::replace(&c.objects.cluster(), &c.world.holds, &there).await?;
+        record(c, there, fence).await?;
     }
     let finalizers = objects::finalizers(&attachment.metadata, labels::FINALIZER_EXPOSED, false);
     match patch(c, &attachment, json!({"metadata": {"finalizers": finalizers}})).await {
@@ -221,14 +219,25 @@ pub(crate) async fn abandon(
     }
 }
 
+/// The proof into the hold's record, once.
+async fn record(c: &Controller, mut hold: VolumeHold, fence: &FenceRecord) -> Result<VolumeHold, Error> {
+    let same = |old: &FenceRecord| old.attachment_uid == fence.attachment_uid && old.epoch == fence.epoch;
+    if hold.spec.fences.iter().any(same) {
+        return Ok(hold);
+    }
+    hold.spec.fences.push(fence.clone());
+    objects::replace(&c.objects.cluster(), &c.world.holds, &hold).await
+}
+
 /// Step 10: the attachment is gone (read from quorum), the connector's own claim goes and is seen gone, then the hold is
-/// emptied. Only then may another attachment take it.
+/// emptied. Only then may another attachment take it. `fence`: the holder pod's node is proven down.
 pub(crate) async fn free(
     c: &Controller,
     hold: &str,
     holder: &Holder,
     volume_attachment: &str,
     holder_pod: Option<&str>,
+    fence: Option<&FenceRecord>,
 ) -> Result<(), Error> {
     let Some(mut there) = refresh(c, hold).await? else { return Ok(()) };
     if there.spec.holder.as_ref() != Some(holder) {
@@ -244,6 +253,9 @@ pub(crate) async fn free(
     }
     if !volume_attachment.is_empty() {
         delete_volume_attachment(c, volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
+    }
+    if let Some(fence) = fence {
+        there = record(c, there, fence).await?;
     }
     if let Some(pod) = holder_pod {
         let proven = there.spec.fences.iter().any(|fence| is_down(fence, holder));

@@ -69,6 +69,10 @@ impl VolumeConnector for FileConnector {
         Fence::OwnDriver
     }
 
+    fn shared_credential(&self) -> Option<&'static str> {
+        Some("the file pool is one filesystem: whoever mounts it reaches every volume in it")
+    }
+
     fn identity(&self, id: &ExposureId) -> String {
         identity(id)
     }

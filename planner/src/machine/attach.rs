@@ -88,6 +88,10 @@ pub(super) fn plan(
         },
         false => None,
     };
+    // Somebody may have come while the hold was taken and the volume connected.
+    if let Some(by) = holds::other_user(o, bound) {
+        return Some(Waiting::VolumeInUse { claim: bound.claim_name().to_owned(), by }.into());
+    }
     draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch, seed: None, holder_pod_uid });
     Some(Waiting::Creating { what: format!("the grant of disk '{}'", disk.name) }.into())
 }

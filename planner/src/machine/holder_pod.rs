@@ -8,7 +8,7 @@ use super::attach;
 use super::claim::Host;
 use super::draft::Draft;
 use super::observed::{HolderPodSeen, Observed, uid};
-use super::plan::{Action, Target};
+use super::plan::Action;
 use super::power::{self, Reading};
 use super::volumes::{self, Bound};
 use crate::host::PowerState;
@@ -29,15 +29,6 @@ const DISK: &str = "disk";
 
 pub(super) fn is_needed(attachment: &DiskAttachment) -> bool {
     attachment.spec.volume.as_ref().is_some_and(|volume| volume.connector == Connector::Kubelet)
-}
-
-/// Whether this is what Kubernetes makes for the attachment's holder pod: the volume, on the node of its DPU. The pod's own name
-/// is not in it.
-pub(super) fn attaches(attachment: &DiskAttachment, made: &VolumeAttachment) -> bool {
-    let volume = attachment.spec.volume.as_ref().map(|volume| volume.persistent_volume_name.as_str());
-    is_needed(attachment)
-        && made.spec.node_name == attachment.spec.dpu_name
-        && made.spec.source.persistent_volume_name.as_deref() == volume
 }
 
 /// The hold's record of it: `namespace/name`.
@@ -71,7 +62,7 @@ pub(super) fn running(
     };
     if pod.ended && !pod.deleting {
         // Refused by its node, or ended before it was of any use: another one is made.
-        draft.act(Action::DeleteHolderPod { target: pod.target.clone() });
+        draft.act(Action::DeleteHolderPod { target: pod.target.clone(), node_is_down: false });
     }
     if pod.running && !pod.ended && !pod.deleting {
         return Ok(pod.target.uid.clone());
@@ -101,14 +92,14 @@ pub(super) fn lost(o: &Observed, host: Host<'_>, attachment: &DiskAttachment, dr
 }
 
 /// Those of this machine that no attachment needs any more.
-pub(super) fn strays(o: &Observed) -> impl Iterator<Item = &Target> {
+pub(super) fn strays(o: &Observed) -> impl Iterator<Item = &HolderPodSeen> {
     let needed = |pod: &&HolderPodSeen| o.disk_attachments.iter().any(|a| uid(&a.metadata) == pod.attachment_uid);
     let held = |pod: &&HolderPodSeen| {
         let holders = o.holds.values().filter_map(|hold| hold.spec.holder.as_ref());
         holders.into_iter().any(|holder| holder.attachment_uid == pod.attachment_uid)
     };
     // One that is held goes when its hold is emptied, in that order.
-    o.holder_pods.iter().filter(move |pod| !needed(pod) && !held(pod)).map(|pod| &pod.target)
+    o.holder_pods.iter().filter(move |pod| !needed(pod) && !held(pod))
 }
 
 fn manifest(o: &Observed, host: Host<'_>, attachment: &DiskAttachment, bound: Bound<'_>, name: &str) -> Pod {

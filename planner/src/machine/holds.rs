@@ -3,7 +3,8 @@
 use super::claim::Host;
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
-use super::plan::{Action, TakeHold};
+use super::plan::{Action, BmcNeed, TakeHold};
+use super::power::{self, Reading};
 use super::volumes::Bound;
 use super::{attach, fencing, holder_pod};
 use crate::host::PowerState;
@@ -17,8 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Step 3: a pod or a VolumeAttachment of somebody else, by name. Where the volume's driver has an attacher, Kubernetes makes
-/// a VolumeAttachment for a holder pod as for any other: that one is known by its node and is this machine's own.
+/// Steps 3 and 6: a pod or a VolumeAttachment of somebody else, by name.
 pub(super) fn other_user(o: &Observed, bound: Bound<'_>) -> Option<String> {
     if let Some(pod) = bound.claim.pods.first() {
         return Some(format!("pod '{pod}'"));
@@ -26,10 +26,27 @@ pub(super) fn other_user(o: &Observed, bound: Bound<'_>) -> Option<String> {
     let foreign = |va: &&Arc<VolumeAttachment>| {
         va.spec.source.persistent_volume_name.as_deref() == Some(&bound.volume.name)
             && va.spec.attacher != labels::NATIVE_ATTACHER
-            && !o.disk_attachments.iter().any(|a| holder_pod::attaches(a, va))
+            && !is_for_a_holder_pod(o, va)
     };
     let other = o.volume_attachments.iter().find(foreign)?;
     Some(format!("VolumeAttachment '{}' on node '{}'", name(&other.metadata), other.spec.node_name))
+}
+
+/// Kubernetes attaches the volume of a holder pod as that of any pod, in the name of its driver: for whom is told by the hold
+/// or, of a disk that is only read, by the attachment.
+fn is_for_a_holder_pod(o: &Observed, va: &VolumeAttachment) -> bool {
+    let volume = va.spec.source.persistent_volume_name.as_deref();
+    let held = o.holds.values().any(|hold| {
+        hold.spec.persistent_volume_name.as_deref() == volume
+            && annotation(&hold.metadata, labels::HOLDER_POD).is_some()
+            && hold.spec.holder.as_ref().is_some_and(|holder| holder.dpu_name == va.spec.node_name)
+    });
+    let made = |attachment: &Arc<DiskAttachment>| {
+        attachment.spec.dpu_name == va.spec.node_name
+            && attachment.spec.volume.as_ref().map(|of| of.persistent_volume_name.as_str()) == volume
+            && holder_pod::is_made(o, attachment)
+    };
+    held || o.disk_attachments.iter().any(made)
 }
 
 /// Step 5. The epoch, once the hold is this attachment's.
@@ -107,12 +124,11 @@ pub(super) fn proof_of_down(o: &Observed, dpu: &DpuSeen) -> Option<FenceProof> {
         return None;
     }
     let own_host = super::claim::current(o).is_some_and(|hw| dpu.hardware_name() == Some(name(&hw.metadata)));
-    let host_off = own_host && o.bmc.host.fresh().is_some_and(|host| host.power == PowerState::Off);
+    let host_off = own_host && power::reading(o) == Reading::Fresh(PowerState::Off);
     if dpu.dpu.spec.power_domain == PowerDomain::Host && host_off {
         return Some(FenceProof::HostPoweredOff);
     }
-    let confirmed = dpu.dpu.spec.confirmed_down.as_ref().map(|down| down.boot_id.as_str());
-    (dpu.out_of_service && confirmed.is_some() && confirmed == dpu.boot_id()).then_some(FenceProof::ConfirmedDown)
+    dpu.is_confirmed_down().then_some(FenceProof::ConfirmedDown)
 }
 
 /// Why an attachment that is being taken away cannot be in use any more: never granted, or its DPU is proven down. A holder
@@ -137,6 +153,28 @@ pub(super) fn proof_of_end(o: &Observed, attachment: &DiskAttachment, now: Times
     }))
 }
 
+/// An agent has let go of a disk, and its DPU went down before kubelet ended the holder pod: what proves that.
+fn proof_for_pod(
+    o: &Observed,
+    hold: &VolumeHold,
+    holder: &Holder,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<FenceRecord> {
+    annotation(&hold.metadata, labels::HOLDER_POD)?;
+    let dpu = dpu(o, &holder.dpu_name).filter(|dpu| dpu.uid() == holder.dpu_uid && dpu.silent)?;
+    // Whether its host is off decides.
+    draft.need_bmc(BmcNeed::Now);
+    Some(FenceRecord {
+        attachment_uid: holder.attachment_uid.clone(),
+        epoch: hold.spec.epoch,
+        dpu_uid: dpu.uid().to_owned(),
+        boot_id: dpu.boot_id().map(str::to_owned),
+        proof: proof_of_down(o, dpu)?,
+        at: Time(now),
+    })
+}
+
 /// Of the hold on its volume. A disk that is only read has none, and epoch 1.
 fn epoch_of(o: &Observed, attachment: &DiskAttachment) -> Option<u64> {
     if attachment.spec.read_only {
@@ -149,7 +187,12 @@ fn epoch_of(o: &Observed, attachment: &DiskAttachment) -> Option<u64> {
 
 /// Step 10 and what follows: gives back every hold, VolumeAttachment and protection of a claim that no attachment needs
 /// any more. What is still to be given back, if anything.
-pub(super) fn sweep(o: &Observed, wanted_claims: &BTreeSet<String>, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn sweep(
+    o: &Observed,
+    wanted_claims: &BTreeSet<String>,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
     let mut pending = None;
     let present: BTreeSet<&str> = o.disk_attachments.iter().map(|a| uid(&a.metadata)).collect();
     let volumes_in_use: BTreeSet<&str> = o
@@ -164,11 +207,13 @@ pub(super) fn sweep(o: &Observed, wanted_claims: &BTreeSet<String>, draft: &mut 
         held.extend(hold.spec.persistent_volume_name.as_deref());
         if !present.contains(holder.attachment_uid.as_str()) {
             let volume_attachment = annotation(&hold.metadata, labels::VOLUME_ATTACHMENT).unwrap_or_default();
+            let fence = proof_for_pod(o, hold, holder, now, draft);
             draft.act(Action::FreeVolume {
                 hold: name(&hold.metadata).to_owned(),
                 holder: holder.clone(),
                 volume_attachment: volume_attachment.to_owned(),
                 holder_pod: annotation(&hold.metadata, labels::HOLDER_POD).map(str::to_owned),
+                fence,
             });
             let volume = hold.spec.volume_handle.clone();
             pending.get_or_insert(Waiting::VolumeReleasing { volume }.into());
@@ -182,9 +227,14 @@ pub(super) fn sweep(o: &Observed, wanted_claims: &BTreeSet<String>, draft: &mut 
             pending.get_or_insert(Waiting::VolumeReleasing { volume: volume.to_owned() }.into());
         }
     }
-    for target in holder_pod::strays(o) {
-        draft.act(Action::DeleteHolderPod { target: target.clone() });
-        pending.get_or_insert(detaching_pod(&target.name));
+    for pod in holder_pod::strays(o) {
+        let silent = dpu(o, &pod.node).filter(|dpu| dpu.silent);
+        if silent.is_some() {
+            draft.need_bmc(BmcNeed::Now);
+        }
+        let node_is_down = silent.is_some_and(|dpu| proof_of_down(o, dpu).is_some());
+        draft.act(Action::DeleteHolderPod { target: pod.target.clone(), node_is_down });
+        pending.get_or_insert(detaching_pod(&pod.target.name));
     }
     for (claim_name, seen) in &o.claims {
         let meta = &seen.claim.metadata;

@@ -11,6 +11,7 @@ mod fencing;
 mod growth;
 mod holder_pod;
 mod holds;
+mod maintenance;
 mod nics;
 pub mod observed;
 pub mod plan;
@@ -174,8 +175,8 @@ fn start(
         false => Some(Waiting::AttachmentsFirst {}.into()),
     };
     let start = if host.shares_power() { granted } else { presented.clone() };
-    let locked = crate::verbs::forbids_start(&o.machine.metadata);
-    power::Gates { start: leaving.clone().or(start).or(boot.clone()).or(locked), reset: leaving.or(presented).or(boot) }
+    let held = crate::verbs::forbids_start(&o.machine.metadata).or_else(|| maintenance::forbids_start(host));
+    power::Gates { start: leaving.clone().or(start).or(boot.clone()).or(held), reset: leaving.or(presented).or(boot) }
 }
 
 /// The machine moves: all is given back here, then this Hardware itself.

@@ -81,6 +81,12 @@ impl DpuSeen {
         self.dpu.status.as_ref()?.boot_id.as_deref()
     }
 
+    /// Way out 13 of docs/design/fencing.md: an administrator's word, both halves of it, about the boot that was last seen.
+    pub fn is_confirmed_down(&self) -> bool {
+        let confirmed = self.dpu.spec.confirmed_down.as_ref().map(|down| down.boot_id.as_str());
+        self.silent && self.out_of_service && confirmed.is_some() && confirmed == self.boot_id()
+    }
+
     pub fn hardware_name(&self) -> Option<&str> {
         self.dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str())
     }
@@ -157,6 +163,7 @@ impl VolumeSeen {
 pub struct HolderPodSeen {
     pub target: Target,
     pub attachment_uid: String,
+    pub node: String,
     /// kubelet has connected its volume and started it.
     pub running: bool,
     /// It failed, or was refused by its node: kubelet gives up its volume.

@@ -186,6 +186,8 @@ pub enum Action {
     CreateHolderPod(Box<Pod>),
     DeleteHolderPod {
         target: Target,
+        /// Proven: nobody is there to end it.
+        node_is_down: bool,
     },
     /// Step 6, the grant. A seed's data are written to its Secret first.
     GrantDisk {
@@ -223,6 +225,8 @@ pub enum Action {
         /// The connector's claim: one of these two.
         volume_attachment: String,
         holder_pod: Option<String>,
+        /// The holder pod's node went down after the agent had let go: the proof goes on record, for by that the pod ends.
+        fence: Option<FenceRecord>,
     },
     DeleteVolumeAttachment {
         name: String,

@@ -5,6 +5,7 @@
 
 use super::claim::Host;
 use super::draft::Draft;
+use super::maintenance;
 use super::observed::{BmcProblem, Observed, annotation, name};
 use super::plan::{Action, BmcNeed, Disruptive, PowerOrder};
 use super::steps::{Outcome, Step};
@@ -32,8 +33,9 @@ pub(super) fn want(o: &Observed) -> Want {
         return Want::Off;
     }
     match o.run_strategy() {
-        RunStrategy::Always => Want::On,
         RunStrategy::Halted => Want::Off,
+        _ if maintenance::stops(o).is_some() => Want::Off,
+        RunStrategy::Always => Want::On,
         RunStrategy::Manual => match annotation(&o.machine.metadata, labels::POWER_REQUESTED) {
             Some("On") => Want::On,
             Some("Off") => Want::Off,
@@ -149,6 +151,8 @@ pub(super) fn unread(o: &Observed, hardware: String) -> Reason {
 /// How well the power state is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
+    /// Off, so soon after a power-on was sent that it may still come: until then it is neither on nor off.
+    Rising(Timestamp),
     /// Read in this round, after the last action: what an action may rest on.
     Fresh(PowerState),
     /// Read after the last action, a while ago, and nothing has gone wrong since.
@@ -161,11 +165,24 @@ pub(super) fn reading(o: &Observed) -> Reading {
     if sent.is_some() && o.bmc.read_at <= sent {
         return Reading::None;
     }
+    if let Some(settled) = rises(o) {
+        return Reading::Rising(settled);
+    }
     match (o.bmc.host.fresh(), o.bmc.host.last()) {
         (Some(host), _) => Reading::Fresh(host.power),
         (None, Some(host)) if o.bmc.problem.is_none() => Reading::Old(host.power),
         _ => Reading::None,
     }
+}
+
+/// Until when a host that is read off may still come on: its power-on was sent, and no reading since then was of a later
+/// moment, or showed it on.
+fn rises(o: &Observed) -> Option<Timestamp> {
+    let record = record(o);
+    let settled = record.at? + SETTLE;
+    let is_off = o.bmc.problem.is_none() && o.bmc.host.last().is_some_and(|host| host.power == PowerState::Off);
+    let pending = is_off && record.asked_on() && !record.went_off();
+    (pending && o.bmc.read_at? < settled).then_some(settled)
 }
 
 /// Why nothing may be granted yet. A disk must not appear in a system that somebody else started: a host on standby power
@@ -186,7 +203,7 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> 
             send(PowerOrder::plain(PowerAction::ForceOff), draft);
             Some(Waiting::HostStillOn { hardware }.into())
         }
-        Reading::Fresh(_) => {
+        Reading::Fresh(_) | Reading::Rising(_) => {
             draft.need_bmc(BmcNeed::Awaiting);
             Some(Waiting::HostStillOn { hardware }.into())
         }
@@ -223,7 +240,10 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, 
     let wanted = want(o);
     let outcome = match wanted {
         Want::On => on(o, host, gates, now, draft),
-        Want::Off => off(o, host.name(), now, draft).map_or(Outcome::Off, Outcome::Not),
+        Want::Off => match off(o, host.name(), now, draft).or_else(|| stopped_for_maintenance(o)) {
+            Some(reason) => Outcome::Not(reason),
+            None => Outcome::Off,
+        },
         Want::Keep => match reading(o) {
             Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off) => Outcome::Off,
             _ => on(o, host, gates, now, draft),
@@ -238,6 +258,11 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, 
     draft.set(Step::PoweredOn, outcome);
 }
 
+/// It is off, and not because its spec says so.
+fn stopped_for_maintenance(o: &Observed) -> Option<Reason> {
+    maintenance::stops(o).filter(|_| o.run_strategy() != RunStrategy::Halted)
+}
+
 fn on(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
     match reading(o) {
         Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),
@@ -246,6 +271,7 @@ fn on(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut D
             draft.need_bmc(BmcNeed::Awaiting);
             Outcome::Not(Waiting::PoweringOn { hardware: host.name().to_owned() }.into())
         }
+        Reading::Rising(settled) => Outcome::Not(rising(host.name(), settled, draft)),
         // Nothing can be started yet: the reading can wait as well.
         Reading::Old(_) if gates.start.is_some() => gates.start.clone().map_or(Outcome::Later, Outcome::Not),
         Reading::Old(_) | Reading::None => {
@@ -302,18 +328,18 @@ fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &
     Outcome::Not(Waiting::Resetting { hardware }.into())
 }
 
+/// It is waited for, whatever comes next.
+fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
+    draft.need_bmc(BmcNeed::Awaiting);
+    draft.wake(settled);
+    Waiting::PoweringOn { hardware: hardware.to_owned() }.into()
+}
+
 fn start(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
     let record = record(o);
     let hardware = host.name().to_owned();
     let went_off = record.asked_on() && record.went_off();
     let not_taken = record.asked_on() && !went_off;
-    if let (true, Some(at)) = (not_taken, record.at)
-        && now < at + SETTLE
-    {
-        draft.need_bmc(BmcNeed::Awaiting);
-        draft.wake(at + SETTLE);
-        return Outcome::Not(Waiting::PoweringOn { hardware }.into());
-    }
     if let Some(reason) = &gates.start {
         return Outcome::Not(reason.clone());
     }
@@ -352,6 +378,8 @@ pub(super) fn off(o: &Observed, hardware: &str, now: Timestamp, draft: &mut Draf
     match reading(o) {
         Reading::Fresh(PowerState::Off) => None,
         Reading::Old(PowerState::Off) if !o.gives_back() => None,
+        // Nothing is sent meanwhile: a power-off to a host that is off yet would be the last that is on record.
+        Reading::Rising(settled) => Some(rising(&hardware, settled, draft)),
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) => Some(stop(o, hardware, now, draft)),
         Reading::Fresh(PowerState::PoweringOff) => {
             draft.need_bmc(BmcNeed::Awaiting);

@@ -44,16 +44,16 @@ pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<
             pending.get_or_insert(nics::detach(o, attachment, draft));
         }
     }
-    let swept = sweep(o, draft);
+    let swept = sweep(o, now, draft);
     pending.or(swept)
 }
 
 /// Gives back what no attachment needs any more, but keeps the spec's claims and VNics for this machine.
-fn sweep(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+fn sweep(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let spec = &o.machine.spec;
     let claims: BTreeSet<String> = spec.disks.iter().map(|disk| claim_name(&o.machine, disk)).collect();
     let vnics: BTreeSet<String> = spec.interfaces.iter().map(|interface| nics::vnic_name(o, interface)).collect();
-    let swept = holds::sweep(o, &claims, draft);
+    let swept = holds::sweep(o, &claims, now, draft);
     swept.or(nics::sweep(o, &vnics, draft))
 }
 
@@ -71,7 +71,7 @@ pub(super) fn leave(
     }
     let pending = detach_all(o, now, draft);
     // What is gone already is given back meanwhile.
-    let swept = sweep(o, draft);
+    let swept = sweep(o, now, draft);
     if pending.is_some() || swept.is_some() {
         return pending.or(swept);
     }
@@ -150,7 +150,7 @@ fn take_back(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> 
     if pending.is_some() {
         return pending;
     }
-    let swept = holds::sweep(o, &BTreeSet::new(), draft);
+    let swept = holds::sweep(o, &BTreeSet::new(), now, draft);
     swept.or(nics::sweep(o, &BTreeSet::new(), draft))
 }
 

@@ -6,7 +6,7 @@ use super::observed::{Observed, name};
 use super::plan::{Disruptive, Plan, PowerOrder, Told};
 use super::power::{self, Reading, Want};
 use super::steps::{Outcome, Step, Steps};
-use super::{nics, timeline};
+use super::{maintenance, nics, timeline};
 use crate::host::{PowerAction, PowerState};
 use crate::reason::{Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
@@ -150,6 +150,7 @@ fn state(o: &Observed, draft: &Draft) -> MachineState {
             ReasonKind::Waiting => MachineState::Starting,
             _ => MachineState::Unknown,
         },
+        outcome if maintenance::is_why(outcome.reason()) => MachineState::Waiting,
         _ if off_meant => MachineState::Stopping,
         outcome => {
             let earlier = [Step::HardwareClaimed, Step::VolumesReady, Step::DisksAttached, Step::NicsAttached];
@@ -269,6 +270,7 @@ fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, no
     };
     let state = match (power::reading(o), &before) {
         (Reading::Fresh(state) | Reading::Old(state), _) => power::state_name(state).to_owned(),
+        (Reading::Rising(_), _) => power::state_name(PowerState::Off).to_owned(),
         (Reading::None, Some(old)) => old.state.clone(),
         (Reading::None, None) => "Unknown".to_owned(),
     };

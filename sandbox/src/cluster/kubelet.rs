@@ -116,11 +116,10 @@ fn kubelet_config(site: &Site, node: &NodeId) -> Value {
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "podLogsDir": "/var/log/pods",
         // A node that is off is seen to be off after seconds: see the controllers' grace period.
-        // A volume that has grown is looked at with the pod that has it: once a minute would be long in a test.
-        "syncFrequency": "10s",
         "nodeLeaseDurationSeconds": 20,
         "nodeStatusUpdateFrequency": "4s",
-        // How often pods are looked at again: what a DPU that was off should run is not waited for longer than that.
+        // How often pods are looked at again: what a DPU that was off should run, and whether a volume has grown, is not
+        // waited for longer than that.
         "syncFrequency": "10s",
     });
     if node.is_dpu() {

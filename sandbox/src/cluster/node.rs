@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::cluster::holder::HolderConfig;
-use crate::cluster::{Site, images, kubelet, openvswitch};
+use crate::cluster::{Site, images, kubelet, openvswitch, pool, servers};
 use crate::layout::NodeId;
 use crate::server::faults::tell_dpu_lost;
 use crate::supervisor::process::ProcessSpec;
@@ -69,6 +69,7 @@ pub async fn join(site: &Site, node: &NodeId, boot_id: &str) -> Result<()> {
 /// Ends every process of the node at once.
 pub async fn power_off(site: &Site, node: &NodeId) -> Result<()> {
     let group = site.layout.node_cgroup(&node.name);
+    let kernels = pool::loop_devices_of_kubelet(&site.layout, &node.name).await?;
     site.cgroups.kill(&group).await.with_context(|| format!("cannot switch {} off", node.name))?;
     for process in site.table.group(&node.name) {
         // Dead already; this waits until the supervisor has seen it.
@@ -79,6 +80,9 @@ pub async fn power_off(site: &Site, node: &NodeId) -> Result<()> {
     if let Some(server) = node.server() {
         // What the DPU presented goes with it, and a running host does not survive that.
         tell_dpu_lost(&site.layout.server_dir(&server)).await?;
+    }
+    for device in kernels {
+        pool::detach(&device).await.with_context(|| format!("the kernel of {} does not forget {device}", node.name))?;
     }
     site.progress.step(format!("{}: off", node.name));
     Ok(())
@@ -95,7 +99,7 @@ fn holder_config(site: &Site, node: &NodeId, dir: &Path) -> Result<HolderConfig>
         fs::create_dir_all(dir.join(inner))?;
     }
     if let Some(server) = node.server() {
-        let from = site.layout.server_dir(&server);
+        let from = site.layout.server_dir(&server).join(servers::DPU_SIDE);
         fs::create_dir_all(&from)?;
         fs::create_dir_all(run.join("metalplane-host"))?;
         binds.push((from, PathBuf::from("/run/metalplane-host")));

@@ -50,29 +50,72 @@ pub fn unmount(at: &Path) -> Result<()> {
         .with_context(|| format!("cannot unmount {}", at.display()))
 }
 
-/// Loop devices with a file of this sandbox behind them: the pool's, and those that a CSI driver made on the pool. The
-/// latter are known by the file system they are on, as the path they were made with may have gone with a container.
-pub async fn loop_devices(layout: &Layout) -> Result<Vec<String>> {
-    let columns = ["--list", "--noheadings", "--raw", "--output", "NAME,BACK-MAJ:MIN,BACK-FILE"];
-    let listed = outside::run("losetup", columns).await?;
-    let pool = if mounts(layout)?.contains(&layout.pool()) { Some(fs::metadata(layout.pool())?.dev()) } else { None };
-    let pool = pool.map(|device| format!("{}:{}", major(device), minor(device)));
-    let ours = |line: &&str| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let on_pool = words.next().is_some_and(|device| Some(device) == pool.as_deref());
-        on_pool || words.next().is_some_and(|file| Path::new(file).starts_with(&layout.dir))
+/// One line of `losetup --list`.
+struct Loop {
+    name: String,
+    /// The filesystem and the inode of what is behind it, and by which path that was given.
+    device: String,
+    inode: String,
+    file: String,
+}
+
+async fn listed() -> Result<Vec<Loop>> {
+    let columns = ["--list", "--noheadings", "--raw", "--output", "NAME,BACK-MAJ:MIN,BACK-INO,BACK-FILE"];
+    let printed = outside::run("losetup", columns).await?;
+    let read = |line: &str| {
+        let mut words = line.split_ascii_whitespace().map(str::to_owned);
+        let (name, device, inode) = (words.next()?, words.next()?, words.next()?);
+        Some(Loop { name, device, inode, file: words.next().unwrap_or_default() })
     };
-    Ok(listed.lines().filter(ours).filter_map(|line| line.split_ascii_whitespace().next()).map(str::to_owned).collect())
+    Ok(printed.lines().filter_map(read).collect())
+}
+
+fn number(device: u64) -> String {
+    format!("{}:{}", major(device), minor(device))
+}
+
+/// Whether `loops` has another one with this device behind it, as kubelet makes one on each block device of a pod.
+fn is_on(upper: &Loop, lower: &Loop) -> bool {
+    fs::metadata(&lower.name)
+        .is_ok_and(|meta| upper.device == number(meta.dev()) && upper.inode == meta.ino().to_string())
+}
+
+/// Loop devices with a file of this sandbox behind them: the pool's, and those that a CSI driver made on the pool. The
+/// latter are known by the file system they are on, as the path they were made with may have gone with a container. Those
+/// on such devices come first.
+async fn ours(layout: &Layout) -> Result<Vec<Loop>> {
+    let pool = if mounts(layout)?.contains(&layout.pool()) { Some(fs::metadata(layout.pool())?.dev()) } else { None };
+    let pool = pool.map(number);
+    let ours = |it: &Loop| pool.as_ref() == Some(&it.device) || Path::new(&it.file).starts_with(&layout.dir);
+    let (lower, other): (Vec<Loop>, Vec<Loop>) = listed().await?.into_iter().partition(ours);
+    let upper = other.into_iter().filter(|upper| lower.iter().any(|lower| is_on(upper, lower)));
+    Ok(upper.collect::<Vec<_>>().into_iter().chain(lower).collect())
+}
+
+pub async fn loop_devices(layout: &Layout) -> Result<Vec<String>> {
+    Ok(ours(layout).await?.into_iter().map(|it| it.name).collect())
+}
+
+/// Those that the kubelet of a node made below its own folder: nobody ends them for it once the node has lost its power, and
+/// a machine's kernel would not survive it. To be asked while the node's mounts are there.
+pub async fn loop_devices_of_kubelet(layout: &Layout, node: &str) -> Result<Vec<String>> {
+    let lib = layout.node_dir(node).join("lib");
+    let is_its = |it: &Loop| Path::new(&it.file).strip_prefix("/var/lib").is_ok_and(|rest| lib.join(rest).exists());
+    Ok(ours(layout).await?.into_iter().filter(is_its).map(|it| it.name).collect())
 }
 
 /// A device in use goes by itself when its user does.
 pub async fn detach_loop_devices(layout: &Layout) -> Result<()> {
     for device in loop_devices(layout).await? {
-        if let Err(error) = outside::run("losetup", ["--detach", &device]).await
+        if let Err(error) = detach(&device).await
             && loop_devices(layout).await?.contains(&device)
         {
             return Err(error);
         }
     }
     Ok(())
+}
+
+pub async fn detach(device: &str) -> Result<()> {
+    outside::run("losetup", ["--detach", device]).await.map(drop)
 }

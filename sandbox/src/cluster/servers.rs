@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -20,8 +20,11 @@ pub const BMC_USER: &str = "admin";
 const CONFIG: &str = "config.json";
 pub const LOCAL_DISK: &str = "local-disk.raw";
 
-/// Folder below a server's in which its DPU's target offers the NVMe controller: `/run/metalplane-host/vfio-user` there.
-pub const VFIO_USER: &str = "vfio-user";
+/// Folder below a server's that its DPU sees as `/run/metalplane-host`: the slots socket and the serial number, and nothing
+/// else of the server, whose folder has the BMC's password too.
+pub const DPU_SIDE: &str = "dpu";
+/// In that folder: where the DPU's target offers the NVMe controller.
+const VFIO_USER: &str = "vfio-user";
 
 /// Writes the description of every server, and what a server of its kind has besides.
 pub async fn write_configs(site: &Site, args: &args::Run) -> Result<()> {
@@ -34,14 +37,14 @@ pub async fn write_configs(site: &Site, args: &args::Run) -> Result<()> {
     };
     for server in &site.servers {
         let dir = site.layout.server_dir(server);
-        fs::create_dir_all(&dir)?;
+        fs::create_dir_all(dir.join(DPU_SIDE))?;
         let password = fs::read_to_string("/proc/sys/kernel/random/uuid").context("no random password")?;
         let password_file = dir.join("bmc-password");
         fs::write(&password_file, password.trim())?;
         fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600))?;
         let config = config(site, server, args, &qemu)?;
         // What whoever builds a DPU into a server writes down for its agent.
-        fs::write(dir.join("serial-number"), &config.serial_number)?;
+        fs::write(dir.join(DPU_SIDE).join("serial-number"), &config.serial_number)?;
         write_config(&config).await?;
     }
     Ok(())
@@ -72,6 +75,11 @@ pub async fn change_kind(layout: &Layout, server: &str, kind: &str) -> Result<()
     write_config(&config).await
 }
 
+/// Of the server with this folder.
+pub fn slots_socket(server_dir: &Path) -> PathBuf {
+    server_dir.join(DPU_SIDE).join("slots.sock")
+}
+
 fn config(site: &Site, server: &str, args: &args::Run, qemu: &Path) -> Result<Config> {
     let dir = site.layout.server_dir(server);
     let dpu = site.nodes.iter().find(|node| node.server().as_deref() == Some(server));
@@ -84,7 +92,7 @@ fn config(site: &Site, server: &str, args: &args::Run, qemu: &Path) -> Result<Co
             username: BMC_USER.to_owned(),
             password_file: dir.join("bmc-password"),
         },
-        slots_socket: dir.join("slots.sock"),
+        slots_socket: slots_socket(&dir),
         enter: dpu.map(|dpu| site.layout.enter(&dpu.name)),
         dpu: dpu.map(|dpu| DpuControl { supervisor_socket: site.layout.control_socket(), name: dpu.name.clone() }),
         state_folder: dir.clone(),
@@ -93,7 +101,7 @@ fn config(site: &Site, server: &str, args: &args::Run, qemu: &Path) -> Result<Co
         memory_mib: args.server_memory_mib,
         vcpus: args.server_vcpus,
         accelerator: Accelerator::Auto,
-        vfio_user: args.vfio_user.then(|| dir.join(VFIO_USER)),
+        vfio_user: args.vfio_user.then(|| dir.join(DPU_SIDE).join(VFIO_USER)),
         local_disk: None,
     };
     if let Some((_, kind)) = args.personality.iter().find(|(name, _)| name == server) {

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::args;
 use crate::cluster::cgroup::Cgroups;
-use crate::cluster::{Progress, Site, control_plane, leftover, pool};
+use crate::cluster::{Progress, Site, control_plane, leftover, pool, servers};
 use crate::layout::{Layout, bmc_address};
 use crate::preflight;
 use crate::programs::Programs;
@@ -196,9 +196,9 @@ fn ready(site: &Site) -> Result<Ready> {
         anyhow::Ok(ReadyServer {
             name: server.clone(),
             bmc: format!("https://{}", bmc_address(server)?),
-            bmc_user: crate::cluster::servers::BMC_USER.into(),
+            bmc_user: servers::BMC_USER.into(),
             bmc_password_file: dir.join("bmc-password"),
-            slots_socket: dir.join("slots.sock"),
+            slots_socket: servers::slots_socket(&dir),
         })
     };
     Ok(Ready {

@@ -41,6 +41,8 @@ pub enum Manners {
     Slow(Duration),
     /// Accepts everything and does nothing.
     Lies,
+    /// Switches the host on so long after it has accepted that.
+    LateOn(Duration),
 }
 
 /// What a reboot of the DPU forgets.
@@ -339,7 +341,7 @@ impl Host {
                 tokio::time::sleep(by).await;
                 Ok(manners)
             }
-            Manners::Good | Manners::Lies => Ok(manners),
+            Manners::Good | Manners::Lies | Manners::LateOn(_) => Ok(manners),
         }
     }
 }
@@ -369,6 +371,15 @@ impl Bmc for HostBmc {
     async fn power(&self, action: PowerAction) -> Result<(), PortError> {
         match self.0.answers().await? {
             Manners::Lies => Ok(()),
+            Manners::LateOn(by) if action == PowerAction::On => {
+                let host = self.0.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(by).await;
+                    // Of a host that is on by then nothing is changed.
+                    let _ = host.act(action);
+                });
+                Ok(())
+            }
             _ => self.0.act(action),
         }
     }

@@ -2,7 +2,8 @@
 
 use super::api::path::Id;
 use super::api::store::Part;
-use super::host::Host;
+use super::csi::{Answer, Call, Manners};
+use super::host::{FOREIGN, Host};
 use super::process::Process;
 use super::scene::Scene;
 use super::storage;
@@ -16,7 +17,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
+const ATTACHMENTS: &str = "storage.k8s.io/volumeattachments";
 const TAKES: Duration = Duration::from_millis(400);
+/// How soon a driver is asked again that has not answered, or refused.
+const AGAIN: Duration = Duration::from_secs(2);
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -27,19 +31,22 @@ pub async fn run(scene: Arc<Scene>) {
     let mut changed = scene.server.changed.subscribe();
     loop {
         changed.borrow_and_update();
-        for pod in scene.server.list("pods") {
-            work(&scene, &pod);
+        let pods = scene.server.list("pods");
+        let pending = pods.iter().filter(|pod| !work(&scene, pod)).count();
+        detach(&scene);
+        let again = if pending > 0 { AGAIN } else { Duration::MAX };
+        match tokio::time::timeout(again, changed.changed()).await {
+            Ok(Err(_)) => return,
+            Ok(Ok(())) => tokio::time::sleep(TAKES).await,
+            Err(_) => {}
         }
-        if changed.changed().await.is_err() {
-            return;
-        }
-        tokio::time::sleep(TAKES).await;
     }
 }
 
-fn work(scene: &Scene, pod: &Value) {
+/// `false`: it is to be looked at again.
+fn work(scene: &Arc<Scene>, pod: &Value) -> bool {
     let id = Id::new("pods", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
-    let node = text(pod, "/spec/nodeName");
+    let (node, uid) = (text(pod, "/spec/nodeName"), text(pod, "/metadata/uid"));
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
         let volume = volume_of(scene, pod);
         let shown = |host: &Arc<Host>| {
@@ -49,13 +56,86 @@ fn work(scene: &Scene, pod: &Value) {
         if scene.hosts.iter().any(shown) {
             scene.violated(format!("{id} is ended while {node} shows its volume"));
         }
-        let now = json!({"gracePeriodSeconds": 0});
+        if !answered(scene, pod, Call::Unmap) {
+            return false;
+        }
+        let now = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
         scene.server.write(|store| store.delete(&id, &now).map(drop)).unwrap_or_default();
     } else if text(pod, "/status/phase").is_empty() {
+        if !attached(scene, pod) || !answered(scene, pod, Call::Map) {
+            return false;
+        }
         let mut running = pod.clone();
         running["status"] = json!({"phase": "Running"});
-        // Deleted meanwhile: then there is nothing to say.
-        let _ = scene.server.write(|store| store.update(&id, Part::Status, running));
+        running["metadata"].as_object_mut().expect("it has one").remove("resourceVersion");
+        let tell = move |scene: &Scene| {
+            // Deleted meanwhile: then there is nothing to say.
+            let _ = scene.server.write(|store| store.update(&id, Part::Status, running.clone()));
+        };
+        tell(scene);
+        if scene.driver.manners() == Manners::Twice {
+            let scene = scene.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(AGAIN).await;
+                tell(&scene);
+            });
+        }
+    }
+    true
+}
+
+/// Asks the driver's plug-in; what it refuses with is told.
+fn answered(scene: &Scene, pod: &Value, call: Call) -> bool {
+    match scene.driver.ask(text(pod, "/metadata/uid"), call) {
+        Answer::Done => true,
+        Answer::None => false,
+        Answer::Failed(message) => {
+            let (namespace, count) = (text(pod, "/metadata/namespace"), scene.server.list("events").len());
+            let id = Id::new("events", namespace, &format!("{}.{count}", text(pod, "/metadata/name")));
+            let event = json!({
+                "apiVersion": "v1", "kind": "Event", "metadata": {"name": id.name},
+                "involvedObject": {"uid": text(pod, "/metadata/uid")},
+                "message": format!("MapVolume failed: {message}"),
+                "lastTimestamp": controller::clock::now().to_string(),
+            });
+            scene.server.write(|store| store.create(&id, event)).expect("its name is new");
+            false
+        }
+    }
+}
+
+/// kube-controller-manager's part: one node at a time has a volume, by a VolumeAttachment in its driver's name.
+fn attached(scene: &Scene, pod: &Value) -> bool {
+    let (volume, node) = (volume_of(scene, pod), text(pod, "/spec/nodeName"));
+    let all = scene.server.list(ATTACHMENTS);
+    let of_it = |va: &&Arc<Value>| {
+        text(va, "/spec/source/persistentVolumeName") == volume && text(va, "/spec/attacher") == FOREIGN
+    };
+    let nodes: Vec<&str> = all.iter().filter(of_it).map(|va| text(va, "/spec/nodeName")).collect();
+    if !nodes.is_empty() {
+        return nodes.contains(&node);
+    }
+    let id = Id::new(ATTACHMENTS, "", &format!("csi-{volume}"));
+    let va = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": id.name},
+        "spec": {"attacher": FOREIGN, "nodeName": node, "source": {"persistentVolumeName": volume}},
+        "status": {"attached": true},
+    });
+    scene.server.write(|store| store.create(&id, va)).expect("its name is new");
+    true
+}
+
+/// Of the nodes that are DPUs: what no pod needs any more.
+fn detach(scene: &Scene) {
+    let pods = scene.server.list("pods");
+    for va in scene.server.list(ATTACHMENTS) {
+        let (volume, node) = (text(&va, "/spec/source/persistentVolumeName"), text(&va, "/spec/nodeName"));
+        let ours = text(&va, "/spec/attacher") == FOREIGN && scene.hosts.iter().any(|host| host.dpu_name == node);
+        let needed = pods.iter().any(|pod| text(pod, "/spec/nodeName") == node && volume_of(scene, pod) == volume);
+        if ours && !needed {
+            let id = Id::new(ATTACHMENTS, "", text(&va, "/metadata/name"));
+            scene.server.write(|store| store.delete(&id, &Value::Null)).expect("it was listed");
+        }
     }
 }
 

@@ -1,10 +1,15 @@
 //! What others than one machine go through: an image, a Dpu, two machines with one disk.
 
-use super::host::serial_number;
-use super::life::{MACHINES, Record, condition, create, delete, is_clean, machine, plug, runs, settled};
+use super::csi::Manners;
+use super::host::{FOREIGN, serial_number};
+use super::life::{
+    MACHINES, Record, condition, create, delete, expand, is_clean, machine, plug, plug_blank, runs, settled, start,
+    stop, unplug,
+};
 use super::simulation::{Simulation, USER};
 use super::web::golden;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::time::Duration;
 
 const IMAGES: &str = "metalplane.io/machineimages";
 const DPUS: &str = "metalplane.io/dpus";
@@ -61,6 +66,109 @@ pub async fn delete_dpu(s: &Simulation) -> Result<(), String> {
     });
     create(s, "bm-02", 8).await?;
     delete(s, "bm-02").await
+}
+
+/// A machine whose disks are all of storage that only kubelet can connect, while its driver behaves like this; `said`: a
+/// word of kubelet's that has to be told while the machine is made.
+pub async fn on_foreign_storage(s: &Simulation, manners: Manners, said: Option<&str>) -> Result<(), String> {
+    s.scene.driver.behave(manners);
+    let mut machine = machine("bm-01", 7);
+    machine["spec"]["disks"][0]["storageClassName"] = json!("foreign");
+    s.create(MACHINES, USER, machine);
+    if let Some(said) = said {
+        s.until("what kubelet says is told", |s| {
+            let machine = s.machine("bm-01").unwrap_or_default();
+            let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let told = |c: &Value| c["message"].as_str().is_some_and(|message| message.contains(said));
+            all.iter().any(|c| c["reason"] == "HolderPodStarting" && told(c))
+        })
+        .await?;
+    }
+    s.until("the machine runs", |s| runs(s, "bm-01")).await?;
+    s.change(MACHINES, USER, "bm-01", |machine| {
+        plug_blank(machine);
+        machine["spec"]["disks"][1]["storageClassName"] = json!("foreign");
+    });
+    s.until("the disk is plugged", |s| {
+        let machine = s.machine("bm-01").unwrap_or_default();
+        let rows = machine["status"]["disks"].as_array().cloned().unwrap_or_default();
+        runs(s, "bm-01") && rows.iter().any(|row| row["name"] == "data" && row["phase"] == "Attached")
+    })
+    .await?;
+    if s.scene.server.list("pods").len() != 2 {
+        return Err(format!("{} holder pods", s.scene.server.list("pods").len()));
+    }
+    let actions = s.scene.hosts[0].actions().len();
+    expand(s, "bm-01").await?;
+    unplug(s, "bm-01").await?;
+    if s.scene.hosts[0].actions().len() != actions {
+        return Err(format!("power actions for a disk: {:?}", s.scene.hosts[0].actions()));
+    }
+    stop(s, "bm-01").await?;
+    start(s, "bm-01").await?;
+    delete(s, "bm-01").await
+}
+
+/// A claim on foreign storage, bound.
+async fn foreign_claim(s: &Simulation) -> Result<String, String> {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "storageClassName": "foreign",
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    s.create("persistentvolumeclaims", USER, claim);
+    let volume = |s: &Simulation| {
+        let claim = s.scene.server.get("persistentvolumeclaims", USER, "shared")?;
+        Some(claim["spec"]["volumeName"].as_str()?.to_owned())
+    };
+    s.until("the claim is bound", |s| volume(s).is_some()).await?;
+    Ok(volume(s).unwrap_or_default())
+}
+
+/// A volume is attached to a node that is none of ours: before a machine wants it, or once its hold is taken and kubelet is
+/// still connecting it. It is waited for by name, for as long as it takes, and nothing is forced.
+pub async fn attached_elsewhere(s: &Simulation, after_the_hold: bool) -> Result<(), String> {
+    const ATTACHMENTS: &str = "storage.k8s.io/volumeattachments";
+    let volume = foreign_claim(s).await?;
+    let elsewhere = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "csi-elsewhere"},
+        "spec": {"attacher": FOREIGN, "nodeName": "node-9", "source": {"persistentVolumeName": volume}},
+    });
+    if after_the_hold {
+        s.scene.driver.behave(Manners::Slow(Duration::from_secs(60)));
+    } else {
+        s.create(ATTACHMENTS, "", elsewhere.clone());
+    }
+    create(s, "bm-01", 7).await?;
+    let shared = json!({"name": "shared", "source": {"persistentVolumeClaim": {"claimName": "shared"}}});
+    s.change(MACHINES, USER, "bm-01", |machine| machine["spec"]["disks"].as_array_mut().expect("a list").push(shared));
+    if after_the_hold {
+        s.until("kubelet connects it", |s| !s.scene.server.list("pods").is_empty()).await?;
+        s.create(ATTACHMENTS, "", elsewhere);
+    }
+    s.until("who has it is told", |s| {
+        let machine = s.machine("bm-01").unwrap_or_default();
+        let all = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let named = |c: &Value| {
+            c["message"].as_str().is_some_and(|text| text.contains("csi-elsewhere") && text.contains("node-9"))
+        };
+        all.iter().any(|c| c["reason"] == "VolumeInUse" && named(c))
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let granted = s
+        .scene
+        .server
+        .list("metalplane.io/diskattachments")
+        .into_iter()
+        .any(|attachment| attachment["spec"]["diskName"] == "shared" && attachment["spec"].get("grant").is_some());
+    if granted || s.scene.server.get(ATTACHMENTS, "", "csi-elsewhere").is_none() {
+        return Err(format!("it was taken\n{}", s.story()));
+    }
+    s.delete(ATTACHMENTS, "", "csi-elsewhere");
+    s.until("the machine has it", |s| runs(s, "bm-01") && s.scene.hosts[0].dpu().disks().len() == 3).await?;
+    s.delete(MACHINES, USER, "bm-01");
+    s.until("the machine is gone", |s| s.machine("bm-01").is_none()).await?;
+    s.delete("persistentvolumeclaims", USER, "shared");
+    s.until("nothing is left", is_clean).await
 }
 
 /// Two machines want one claim. What the second waits for is said; it gets it when the first lets go.

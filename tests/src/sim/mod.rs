@@ -12,6 +12,7 @@
 //! | `web.rs` | a web server with a golden image |
 //! | `passing.rs` | a volume that passes from one DPU to another, and what may happen meanwhile |
 //! | `simulation.rs` | starts processes, changes objects, waits, compares |
+//! | `csi.rs` | the node plug-in of other people's CSI driver, which misbehaves |
 //! | `kubelet.rs` | the kubelets that run holder pods |
 //! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
@@ -21,6 +22,7 @@
 //! comparing with a run without one: same objects, same hosts, no more power actions.
 
 pub mod api;
+pub mod csi;
 pub mod faults;
 pub mod host;
 pub mod kubelet;

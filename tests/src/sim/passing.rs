@@ -80,8 +80,8 @@ pub async fn end(s: &Simulation) -> Result<(), String> {
     s.until("nothing is left", life::is_clean).await
 }
 
-/// One schedule: the volume passes back and forth while agents are cut off, die and come back, DPUs reboot and watches
-/// stand still, each at a moment of the dice.
+/// One schedule: the volume passes back and forth while agents are cut off, die and come back, DPUs reboot, watches stand
+/// still and the CSI driver misbehaves, each at a moment of the dice.
 pub async fn schedule(s: &mut Simulation, dice: &Random, class: &str) -> Result<(), String> {
     start(s, class).await?;
     for (from, to) in [("bm-01", "bm-02"), ("bm-02", "bm-01")] {
@@ -97,9 +97,10 @@ pub async fn schedule(s: &mut Simulation, dice: &Random, class: &str) -> Result<
 }
 
 async fn befalls(s: &mut Simulation, dice: &Random) {
+    use super::csi::Manners::{Crashes, Good, Slow, Twice, WrongErrors};
     let host = s.scene.hosts[dice.below(2) as usize].clone();
     let lasts = Duration::from_secs(2 + dice.below(80));
-    match dice.below(5) {
+    match dice.below(6) {
         0 => {
             s.scene.cut(&host.dpu_name, true);
             tokio::time::sleep(lasts).await;
@@ -115,6 +116,12 @@ async fn befalls(s: &mut Simulation, dice: &Random) {
             s.scene.watches(Who::Controller, Manners::Frozen(Instant::now() + lasts));
             tokio::time::sleep(lasts).await;
             s.scene.watches(Who::Controller, Manners::Prompt);
+        }
+        4 => {
+            let manners = [Slow(lasts / 2), Crashes(3), WrongErrors(3), Twice][dice.below(4) as usize];
+            s.scene.driver.behave(manners);
+            tokio::time::sleep(lasts).await;
+            s.scene.driver.behave(Good);
         }
         _ => s.scene.watches(Who::Agent, Manners::Late(lasts / 8)),
     }

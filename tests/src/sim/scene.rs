@@ -2,6 +2,7 @@
 
 use super::api::Server;
 use super::api::watch::Manners;
+use super::csi::Driver;
 use super::faults::{Effect, Faults, Plan, Who};
 use super::host::Host;
 use super::random::Random;
@@ -22,6 +23,8 @@ pub struct Scene {
     pub storage: MemoryStorage,
     pub faults: Faults,
     pub hosts: Vec<Arc<Host>>,
+    /// Of the storage whose volumes only kubelet can connect.
+    pub driver: Driver,
     pub random: Random,
     manners: BTreeMap<Who, Arc<Mutex<Manners>>>,
     /// By the name of a DPU: its agent is cut off from the API server.
@@ -44,6 +47,7 @@ impl Scene {
             faults: Faults::new(plan, random.clone()),
             cuts: hosts.iter().map(|host| (host.dpu_name.clone(), watch::Sender::new(false))).collect(),
             hosts,
+            driver: Driver::default(),
             random,
             manners: [Who::Controller, Who::Agent].map(|who| (who, Arc::default())).into(),
             storage,

@@ -3,6 +3,7 @@
 
 use super::api::path::Id;
 use super::api::store::Part;
+use super::csi::Manners;
 use super::host::{DRIVER, FOREIGN};
 use super::scene::Scene;
 use api::quantity::{bytes, quantity};
@@ -15,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TAKES: Duration = Duration::from_millis(150);
+/// Between two answers to one question.
+const TWICE: Duration = Duration::from_secs(3);
 
 /// For ever.
 pub async fn run(scene: Arc<Scene>) {
@@ -41,7 +44,7 @@ fn id(resource: &str, object: &Value) -> Id {
     Id::new(resource, text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
-fn work(scene: &Scene) {
+fn work(scene: &Arc<Scene>) {
     let claims = scene.server.list("persistentvolumeclaims");
     for claim in &claims {
         if text(claim, "/spec/volumeName").is_empty() {
@@ -49,7 +52,7 @@ fn work(scene: &Scene) {
             if wanted && has_its_node(scene, claim) {
                 bind(scene, claim);
             }
-        } else if size(claim, "/spec/resources/requests/storage") > size(claim, "/status/capacity/storage") {
+        } else if size(claim, "/spec/resources/requests/storage") > stored(scene, claim) {
             expand(scene, claim);
         }
     }
@@ -64,6 +67,12 @@ fn work(scene: &Scene) {
             ready(scene, &snapshot);
         }
     }
+}
+
+/// What the storage has, whatever the claim says.
+fn stored(scene: &Scene, claim: &Value) -> u64 {
+    let blocks = scene.blocks(&path(text(claim, "/spec/volumeName")));
+    std::fs::metadata(blocks).map(|meta| meta.len()).unwrap_or_default()
 }
 
 fn source_is_ready(scene: &Scene, claim: &Value) -> bool {
@@ -138,17 +147,31 @@ fn bind(scene: &Scene, claim: &Value) {
     });
 }
 
-fn expand(scene: &Scene, claim: &Value) {
+fn expand(scene: &Arc<Scene>, claim: &Value) {
     let volume = text(claim, "/spec/volumeName");
     let asked = size(claim, "/spec/resources/requests/storage");
     resize(scene, &path(volume), asked);
+    let mut grown = Value::clone(claim);
+    grown["metadata"]["resourceVersion"] = json!("");
+    grown["status"]["capacity"]["storage"] = json!(quantity(asked));
     let claim_id = id("persistentvolumeclaims", claim);
-    scene.server.write(|store| {
-        let mut grown = Value::clone(claim);
-        grown["metadata"]["resourceVersion"] = json!("");
-        grown["status"]["capacity"]["storage"] = json!(quantity(asked));
-        store.update(&claim_id, Part::Status, grown).expect("it was listed");
-    });
+    let tell = |scene: &Scene, claim_id: &Id, said: Value| {
+        // Deleted meanwhile: then there is nothing to say.
+        let _ = scene.server.write(|store| store.update(claim_id, Part::Status, said));
+    };
+    tell(scene, &claim_id, grown.clone());
+    if scene.driver.manners() == Manners::Twice {
+        // An answer from before comes late, and then the right one once more.
+        let mut before = Value::clone(claim);
+        before["metadata"]["resourceVersion"] = json!("");
+        let scene = scene.clone();
+        tokio::spawn(async move {
+            for said in [before, grown] {
+                tokio::time::sleep(TWICE).await;
+                tell(&scene, &claim_id, said);
+            }
+        });
+    }
 }
 
 fn delete(scene: &Scene, volume: &Value) {

@@ -1,8 +1,9 @@
 //! What an administrator does to the server and the DPU under a machine, or gets wrong.
 
-use super::host::{DRIVER, serial_number};
+use super::host::{DRIVER, Manners, serial_number};
 use super::life::{self, runs};
 use super::simulation::{Simulation, USER};
+use planner::host::PowerState;
 use serde_json::json;
 use std::time::Duration;
 
@@ -43,6 +44,25 @@ pub async fn wrong_server(s: &Simulation) -> Result<(), String> {
     })
     .await?;
     life::delete(s, "bm-01").await
+}
+
+/// The BMC has accepted a power-on and takes its time; the machine is deleted while the host still reads off.
+pub async fn deleted_before_it_is_on(s: &Simulation, late: Duration) -> Result<(), String> {
+    let host = s.scene.hosts[0].clone();
+    host.behave(Manners::LateOn(late));
+    s.create(MACHINES, USER, life::machine("bm-01", 7));
+    s.until("power-on is accepted", |s| {
+        let machine = s.machine("bm-01").unwrap_or_default();
+        machine["status"]["power"]["lastActionAcceptedAt"].is_string()
+    })
+    .await?;
+    s.delete(MACHINES, USER, "bm-01");
+    s.until("nothing is left", life::is_clean).await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    match host.power() {
+        PowerState::Off => Ok(()),
+        power => Err(format!("nobody's host is {power:?}\n{}", s.story())),
+    }
 }
 
 /// Disks of a StorageClass that waits for its consumer: one that is made, and a claim of the user's own.

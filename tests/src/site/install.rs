@@ -11,10 +11,14 @@ pub(super) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// helm, built once from its pinned module.
+/// The folder with the programs of a pinned module below tools/, built once.
+pub async fn tools(module: &str) -> Result<PathBuf> {
+    let folder = run(Command::new(root().join("tools/build.sh")), &[module], None).await?;
+    Ok(PathBuf::from(folder.trim()))
+}
+
 pub(super) async fn helm() -> Result<PathBuf> {
-    let folder = run(Command::new(root().join("tools/build.sh")), &["helm"], None).await?;
-    Ok(PathBuf::from(folder.trim()).join("helm"))
+    Ok(tools("helm").await?.join("helm"))
 }
 
 impl Site {
@@ -39,15 +43,12 @@ impl Site {
     }
 
     async fn snapshot_definitions(&self) -> Result<()> {
-        let tools = self.sandbox.ready().programs.iter().map(|folder| folder.join("snapshot-crds"));
-        let mut found = tools.filter(|folder| folder.is_dir());
+        let given = self.sandbox.ready().programs.iter().map(|folder| folder.join("snapshot-crds"));
+        let mut found = given.filter(|folder| folder.is_dir());
         let folder = match found.next() {
             Some(folder) => folder,
             // The programs were given, not built: the definitions come from our own build all the same.
-            None => {
-                let built = run(Command::new(root().join("tools/build.sh")), &["kubernetes"], None).await?;
-                PathBuf::from(built.trim()).join("snapshot-crds")
-            }
+            None => tools("kubernetes").await?.join("snapshot-crds"),
         };
         let folder = folder.to_string_lossy().into_owned();
         self.kubectl(&["apply", "--server-side", "-k", &folder]).await.map(drop)

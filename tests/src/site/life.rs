@@ -7,6 +7,8 @@ use nix::unistd::Pid;
 use sandbox::cluster::cgroup::Cgroups;
 use std::time::Duration;
 
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
 /// A process that does nothing until this is dropped.
 pub struct Frozen(Vec<Pid>);
 
@@ -66,6 +68,25 @@ impl Site {
             kill(*pid, Signal::SIGSTOP).context("stop the agent")?;
         }
         Ok(frozen)
+    }
+
+    /// An administrator's word that a DPU is down and stays so: both halves of it.
+    pub async fn confirm_down(&self, dpu: &str) -> Result<()> {
+        let taint = format!("{OUT_OF_SERVICE}=nodeshutdown:NoExecute");
+        self.kubectl(&["taint", "node", dpu, &taint, "--overwrite"]).await?;
+        let uid = self.kubectl(&["get", "dpu", dpu, "-o", "jsonpath={.metadata.uid}"]).await?;
+        self.bmctl(&["dpu", "confirm-down", &uid, "--yes"]).await.map(drop)
+    }
+
+    /// A DPU that was lost, or given up, is as it was before.
+    pub async fn back_in_service(&self, dpu: &str) -> Result<()> {
+        let taints = self.kubectl(&["get", "node", dpu, "-o", "jsonpath={.spec.taints[*].key}"]).await?;
+        if taints.contains(OUT_OF_SERVICE) {
+            self.kubectl(&["taint", "node", dpu, &format!("{OUT_OF_SERVICE}-")]).await?;
+        }
+        self.sandbox.power(dpu, "on").await?;
+        self.wait_for_workloads().await?;
+        self.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await.map(drop)
     }
 
     async fn replace_pods(&self, component: &str) -> Result<()> {

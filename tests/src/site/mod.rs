@@ -22,7 +22,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-pub use life::Frozen;
+pub use install::tools;
+pub use life::{Frozen, OUT_OF_SERVICE};
 pub use sandbox::guest::Kind as GuestKind;
 pub use server::{Action, Server};
 

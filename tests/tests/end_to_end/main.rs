@@ -8,6 +8,7 @@
 mod alone;
 mod bmc;
 mod guest_power;
+mod holder_pods;
 mod life;
 mod machine;
 mod pods;

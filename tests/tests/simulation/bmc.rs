@@ -1,7 +1,7 @@
 //! The simulated BMC keeps its port's promises.
 
 use super::kinds::seed;
-use super::simulate;
+use super::{each, simulate};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
 use ports::conformance::Sleep;
@@ -9,8 +9,11 @@ use ports::conformance::bmc::{Abilities, Bench, run};
 use ports::{Bmc, conformance::memory::MemoryStorage};
 use std::sync::Arc;
 use std::time::Duration;
+use tests::sim::Simulation;
+use tests::sim::faults::Plan;
 use tests::sim::host::{Host, HostBmc, Manners};
 use tests::sim::random::Random;
+use tests::sim::upkeep;
 
 struct Rack(Arc<Host>, tempfile::TempDir);
 
@@ -56,5 +59,15 @@ fn keeps_the_ports_promises() {
         let dir = tempfile::tempdir().expect("a folder");
         let host = Host::new(1, PowerDomain::Standby, dir.path(), &MemoryStorage::default(), Random::new(seed()));
         run(&Rack(host, dir)).await;
+    });
+}
+
+#[test]
+fn a_host_that_comes_on_late_is_not_left_on_by_a_deletion() {
+    each([3, 12, 25].into_iter(), |late| {
+        simulate(async {
+            let s = Simulation::start(1, seed(), Plan::None);
+            upkeep::deleted_before_it_is_on(&s, Duration::from_secs(*late)).await
+        })
     });
 }

@@ -1,9 +1,10 @@
 //! One writer per volume, when an agent falls silent with everything still presented.
 //!
-//! `SIM_SCHEDULES=<n>`: how many random schedules are run.
+//! `SIM_SCHEDULES=<n>`: how many random schedules are run, `SIM_FIRST=<k>` from which on, `SIM_MINUTES=<m>` for how long at
+//! most. How many it were is printed.
 
 use super::{each, seed, simulate};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tests::sim::Simulation;
 use tests::sim::faults::{Fault, Plan};
 use tests::sim::passing;
@@ -61,11 +62,27 @@ fn a_silent_agents_holder_pod_keeps_the_volume() {
     });
 }
 
+fn asked(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: write a number")))
+}
+
+/// The numbers of the schedules; the next one only while there is time.
+fn schedules() -> impl Iterator<Item = u64> {
+    let (first, count) = (asked("SIM_FIRST").unwrap_or(0), asked("SIM_SCHEDULES").unwrap_or(9));
+    let ends = asked("SIM_MINUTES").map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    (first..first + count).take_while(move |_| ends.is_none_or(|ends| Instant::now() < ends)).inspect(move |number| {
+        let run = number - first + 1;
+        if run.is_multiple_of(1000) || run == count {
+            eprintln!("random schedules from {first} on: {run}");
+        }
+    })
+}
+
 /// Everything at once, by the dice; two leaders in every third.
 #[test]
 fn random_schedules() {
-    let count = std::env::var("SIM_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(9u64);
-    each(0..count, |number| {
+    each(schedules(), |number| {
         let dice = Random::new(seed() + 1_000 + number);
         let until = controller::clock::now() + jiff::SignedDuration::from_secs(240);
         let faults = vec![Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer, Fault::Refuse, Fault::Late];

@@ -4,6 +4,7 @@
 //! `SIM_LOG=debug` shows what the programs log. A failure names the seed and the fault.
 
 mod bmc;
+mod csi;
 mod fences;
 mod kinds;
 mod verbs;
@@ -158,6 +159,21 @@ fn everything_goes_wrong_with_a_dpu_that_shares_its_hosts_power() {
 #[test]
 fn everything_goes_wrong_with_an_import() {
     everything(Kind::Import, 7);
+}
+
+/// Of every kind: what it knows, and what it cannot know.
+#[test]
+fn a_dpu_says_what_its_host_and_its_storage_may_do() {
+    simulate(async {
+        let s = Simulation::start(1, seed(), Plan::None);
+        let said = |s: &Simulation, type_: &str| {
+            let dpu = s.scene.server.get("metalplane.io/dpus", "", "dpu-1").unwrap_or_default();
+            life::condition(&dpu, type_).to_owned()
+        };
+        let all = [("Ready", "True"), ("HostRestricted", "Unknown"), ("SharedStorageCredential", "False")];
+        let told = |s: &Simulation| all.iter().all(|(type_, status)| said(s, type_) == *status);
+        s.until("the agent has told", told).await.unwrap_or_else(|error| panic!("{error}"));
+    });
 }
 
 /// Nothing happens to its machine, and it is registered again.

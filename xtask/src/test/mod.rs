@@ -81,19 +81,30 @@ pub(crate) fn needs(root: &Path) -> Result<()> {
 
 /// Builds and runs one test binary of one package, with all that it needs.
 pub(crate) fn binary(root: &Path, package: &str, target: &str) -> Result<Vec<Case>> {
+    some_of_binary(root, package, target, None)
+}
+
+/// Those tests of it whose name contains `filter`.
+pub(crate) fn some_of_binary(root: &Path, package: &str, target: &str, filter: Option<&str>) -> Result<Vec<Case>> {
     prepare::programs(root)?;
-    build_and_run(root, package, target, &packages()?)
+    build_and_run(root, package, target, &packages()?, filter)
 }
 
 /// The same for one that needs neither Go-built programs nor packages.
 pub(crate) fn plain_binary(root: &Path, package: &str, target: &str) -> Result<Vec<Case>> {
-    build_and_run(root, package, target, &Environment::new())
+    build_and_run(root, package, target, &Environment::new(), None)
 }
 
-fn build_and_run(root: &Path, package: &str, target: &str, environment: &Environment) -> Result<Vec<Case>> {
+fn build_and_run(
+    root: &Path,
+    package: &str,
+    target: &str,
+    environment: &Environment,
+    filter: Option<&str>,
+) -> Result<Vec<Case>> {
     let options = Options { package: vec![package.to_owned()], no_checks: true, filter: None };
     let binaries = binaries::build(root, &options)?;
     let found = binaries.iter().find(|binary| binary.target == target);
     let binary = found.with_context(|| format!("the package {package} has no test {target}"))?;
-    Ok(running::run(binary, environment, None))
+    Ok(running::run(binary, environment, filter))
 }

@@ -19,7 +19,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(super) fn new(binary: &str, name: &str, outcome: Outcome, time: Duration) -> Self {
+    pub(crate) fn new(binary: &str, name: &str, outcome: Outcome, time: Duration) -> Self {
         Self { binary: binary.to_owned(), name: name.to_owned(), outcome, time, output: String::new() }
     }
 }

@@ -92,6 +92,7 @@ pub(super) fn kept() -> Vec<(&'static str, String)> {
         "RUST_BACKTRACE",
         "SPDK_DIR",
         "SPDK_SCHEMA",
+        "CSI_HOSTPATH_PLUGIN",
     ];
     names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()
 }

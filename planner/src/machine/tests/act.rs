@@ -264,7 +264,7 @@ impl World {
                 Ok(())
             }
             Action::CreateHolderPod(pod) => self.create_holder_pod(pod),
-            Action::DeleteHolderPod { target } => self.delete_holder_pod(target),
+            Action::DeleteHolderPod { target, node_is_down } => self.delete_holder_pod(target, *node_is_down),
             Action::GrantDisk { target, epoch, holder_pod_uid, .. } => self.disk(target, |disk| {
                 if disk.metadata.deletion_timestamp.is_none() {
                     disk.spec.grant.get_or_insert(Grant { epoch: *epoch });
@@ -294,7 +294,7 @@ impl World {
                 self.disks.remove(&(target.namespace.clone(), target.name.clone()));
                 Ok(())
             }
-            Action::FreeVolume { hold, holder, volume_attachment, holder_pod } => {
+            Action::FreeVolume { hold, holder, volume_attachment, holder_pod, fence } => {
                 let mut there = self.holds.get(hold).cloned().ok_or(Conflict)?;
                 let key = (holder.attachment_namespace.clone(), holder.attachment_name.clone());
                 let still = self.disks.get(&key).is_some_and(|d| uid(&d.metadata) == holder.attachment_uid);
@@ -302,6 +302,10 @@ impl World {
                     return Err(Conflict);
                 }
                 self.volume_attachments.remove(volume_attachment);
+                if let (Some(fence), Some(hold)) = (fence, self.holds.get_mut(hold)) {
+                    hold.spec.fences.push(fence.clone());
+                    there = hold.clone();
+                }
                 if let Some(pod) = holder_pod {
                     let fenced = there.spec.fences.iter().any(|f| f.attachment_uid == holder.attachment_uid);
                     self.end_holder_pod(pod, fenced)?;

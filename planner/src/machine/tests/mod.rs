@@ -4,6 +4,8 @@ mod act;
 mod examples;
 mod exchange;
 mod growth;
+mod lost;
+mod maintenance;
 pub(crate) mod outside;
 mod pods;
 pub(crate) mod properties;

@@ -31,6 +31,7 @@ impl World {
         let seen = |pod: &HolderPod| HolderPodSeen {
             target: pod.target.clone(),
             attachment_uid: pod.attachment_uid.clone(),
+            node: pod.node.clone(),
             // A pod has one phase.
             running: pod.running && !pod.ended,
             ended: pod.ended,
@@ -65,9 +66,12 @@ impl World {
         Ok(())
     }
 
-    pub fn delete_holder_pod(&mut self, target: &Target) -> Result<(), Conflict> {
+    pub fn delete_holder_pod(&mut self, target: &Target, node_is_down: bool) -> Result<(), Conflict> {
         let pod = self.holder_pods.get_mut(&target.name).filter(|pod| pod.target.uid == target.uid);
         pod.ok_or(Conflict)?.deleting = true;
+        if node_is_down {
+            self.holder_pods.remove(&target.name);
+        }
         Ok(())
     }
 

@@ -4,9 +4,8 @@
 use crate::machine::{Machine, SOON};
 use crate::on_site;
 use anyhow::{Context, Result, ensure};
-use tests::site::{STORAGE_CLASS, Site, until};
+use tests::site::{OUT_OF_SERVICE, STORAGE_CLASS, Site, until};
 
-const TAINT: &str = "node.kubernetes.io/out-of-service";
 const DISK: &str = "\n  - {name: data, bus: VirtioBlk, source: {persistentVolumeClaim: {claimName: mine}}}";
 
 #[test]
@@ -20,13 +19,7 @@ fn a_lost_dpus_disk_moves_only_when_an_administrator_says_that_it_is_down() {
             // Its agent takes back what the test's end deletes.
             site.sandbox.power(&dpu, "on").await?;
         }
-        let taints = site.kubectl(&["get", "node", &dpu, "-o", "jsonpath={.spec.taints[*].key}"]).await?;
-        if taints.contains(TAINT) {
-            site.kubectl(&["taint", "node", &dpu, &format!("{TAINT}-")]).await?;
-        }
-        site.sandbox.power(&dpu, "on").await?;
-        site.wait_for_workloads().await?;
-        site.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await?;
+        site.back_in_service(&dpu).await?;
         result
     });
 }
@@ -54,11 +47,10 @@ async fn life(site: &Site, first: &Machine<'_>, second: &Machine<'_>) -> Result<
     let explained = first.says("DpuSilent").await;
     ensure!(explained?.contains(&lost), "the silent DPU is not named");
     // Half of an administrator's word is none.
-    site.kubectl(&["taint", "node", &lost, &format!("{TAINT}=nodeshutdown:NoExecute")]).await?;
+    site.kubectl(&["taint", "node", &lost, &format!("{OUT_OF_SERVICE}=nodeshutdown:NoExecute")]).await?;
     second.says("VolumeHeld").await?;
     ensure!(hold(site, first).await?["spec"]["holder"]["dpuName"] == lost.as_str(), "the volume has moved");
-    let uid = site.kubectl(&["get", "dpu", &lost, "-o", "jsonpath={.metadata.uid}"]).await?;
-    site.bmctl(&["dpu", "confirm-down", &uid, "--yes"]).await?;
+    site.confirm_down(&lost).await?;
     site.kubectl(&["wait", "--for=delete", &format!("bmm/{}", first.name), "-n", namespace, "--timeout=240s"]).await?;
     second.wait_ready().await?;
     let hold = hold(site, first).await?;

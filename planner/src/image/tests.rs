@@ -1,0 +1,156 @@
+//! An import whose DPU dies, step by step.
+
+use super::*;
+use crate::machine::observed::VolumeSeen;
+use api::Dpu;
+use api::attachment::Grant;
+use api::dpu::{ConfirmedDown, ConnectorStatus, DpuSpec, DpuStatus};
+use api::image::{HttpSource, ImageFormat, ImageSource};
+use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
+
+const DRIVER: &str = "csi.metalplane.io";
+
+fn meta(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), uid: Some(format!("uid-of-{name}")), ..ObjectMeta::default() }
+}
+
+fn dpu(name: &str) -> DpuSeen {
+    let mut dpu = Dpu::new(name, DpuSpec { approved: true, ..DpuSpec::default() });
+    dpu.metadata = meta(name);
+    let connectors = vec![ConnectorStatus { driver: DRIVER.to_owned(), fence: "None".to_owned() }];
+    let mut status = DpuStatus { connectors, namespace: Some(format!("metalplane-{name}")), ..DpuStatus::default() };
+    status.boot_id = Some("boot-1".to_owned());
+    conditions::set(
+        &mut status.conditions,
+        conditions::READY,
+        ConditionStatus::True,
+        "x",
+        "",
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
+    dpu.status = Some(status);
+    DpuSeen { dpu: Arc::new(dpu), silent: false, out_of_service: false }
+}
+
+/// An image with a bound claim in use by it, and two DPUs that could import.
+fn observed() -> Observed {
+    let http = HttpSource { url: "http://x/disk".into(), checksum: "sha256:0".into(), format: ImageFormat::Raw };
+    let import = ImageImport {
+        source: ImageSource { http: Some(http), ..ImageSource::default() },
+        size: Some(quantity(1 << 20)),
+        storage_class_name: None,
+        volume_snapshot_class_name: None,
+    };
+    let mut image = ObjectMeta { namespace: Some("team".into()), ..meta("image") };
+    image.finalizers = Some(vec![labels::FINALIZER_IMAGE.to_owned()]);
+    let mut claim = PersistentVolumeClaim { metadata: meta("image-import"), ..PersistentVolumeClaim::default() };
+    claim.metadata.labels = Some([(labels::IMAGE_UID.to_owned(), uid(&image).to_owned())].into());
+    claim.metadata.annotations = Some([(format!("{}{}", labels::IN_USE_BY, uid(&image)), String::new())].into());
+    claim.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
+    claim.spec = Some(PersistentVolumeClaimSpec { volume_mode: Some("Block".into()), ..Default::default() });
+    claim.status = Some(PersistentVolumeClaimStatus { phase: Some("Bound".into()), ..Default::default() });
+    let volume = VolumeSeen { name: "pv".into(), driver: DRIVER.into(), handle: "h".into(), ..VolumeSeen::default() };
+    Observed {
+        meta: image,
+        kind: "MachineImage",
+        import,
+        status: MachineImageStatus::default(),
+        namespace: "team".into(),
+        claim: Some(ClaimSeen { claim: Arc::new(claim), volume: Some(volume), ..ClaimSeen::default() }),
+        snapshot: None,
+        dpus: vec![dpu("dpu-1"), dpu("dpu-2")],
+        attachments: Vec::new(),
+        hold: None,
+        volume_attachments: Vec::new(),
+        imported_elsewhere: false,
+    }
+}
+
+fn planned(o: &Observed) -> (Vec<Action>, String) {
+    let plan = plan(o, Timestamp::UNIX_EPOCH);
+    let ready = conditions::get(&plan.status.conditions, conditions::READY).map(|c| c.reason.clone());
+    (plan.actions, ready.unwrap_or_default())
+}
+
+/// The import runs: attachment, hold and grant as the controller makes them from the plans.
+fn importing() -> Observed {
+    let mut o = observed();
+    let (actions, _) = planned(&o);
+    let Some(Action::CreateAttachment(attachment)) = actions.into_iter().next() else { panic!("no attachment") };
+    let mut attachment = *attachment;
+    attachment.metadata.uid = Some("uid-of-attachment".to_owned());
+    o.attachments = vec![Arc::new(attachment.clone())];
+    let (actions, _) = planned(&o);
+    let Some(Action::TakeHold(take)) = actions.into_iter().next() else { panic!("no hold") };
+    let spec = api::hold::VolumeHoldSpec {
+        driver: take.driver.clone(),
+        volume_handle: take.volume_handle.clone(),
+        persistent_volume_name: Some(take.persistent_volume_name.clone()),
+        holder: Some(take.holder.clone()),
+        epoch: take.epoch,
+        fences: Vec::new(),
+    };
+    let mut hold = VolumeHold::new(&take.name, spec);
+    hold.metadata.labels = Some(o.own_labels());
+    o.hold = Some(Arc::new(hold));
+    attachment.spec.grant = Some(Grant { epoch: take.epoch });
+    o.attachments = vec![Arc::new(attachment)];
+    o
+}
+
+/// The agent of the DPU that imports falls silent; `word`: an administrator says that it is down.
+fn silent(o: &mut Observed, word: bool) {
+    let name = o.attachments[0].spec.dpu_name.clone();
+    let seen = o.dpus.iter_mut().find(|dpu| dpu.name() == name).expect("it imports");
+    (seen.silent, seen.out_of_service) = (true, word);
+    let mut dpu = Dpu::clone(&seen.dpu);
+    dpu.spec.confirmed_down = word.then(|| ConfirmedDown { boot_id: "boot-1".to_owned() });
+    seen.dpu = Arc::new(dpu);
+}
+
+fn released(o: &mut Observed) {
+    let mut attachment = DiskAttachment::clone(&o.attachments[0]);
+    attachment.spec.release = true;
+    attachment.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    o.attachments = vec![Arc::new(attachment)];
+}
+
+#[test]
+fn a_silent_dpu_is_said_and_waited_for() {
+    let mut o = importing();
+    assert_eq!(planned(&o), (Vec::new(), "Attaching".to_owned()));
+    silent(&mut o, false);
+    assert_eq!(planned(&o), (Vec::new(), "DpuSilent".to_owned()));
+    // Deleting the image is no proof either.
+    o.meta.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    released(&mut o);
+    assert_eq!(planned(&o), (Vec::new(), "DpuSilent".to_owned()));
+}
+
+#[test]
+fn an_import_on_a_dpu_that_is_confirmed_down_begins_anew_on_another() {
+    let mut o = importing();
+    let first = o.attachments[0].spec.dpu_name.clone();
+    silent(&mut o, true);
+    assert!(matches!(planned(&o).0.as_slice(), [Action::Release(_)]));
+    released(&mut o);
+    let (actions, _) = planned(&o);
+    let [Action::Abandon { fence: Some(fence), hold: Some(hold), .. }] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(
+        (fence.proof, fence.epoch, fence.attachment_uid.as_str()),
+        (FenceProof::ConfirmedDown, 1, "uid-of-attachment")
+    );
+    assert_eq!(*hold, names::hold(DRIVER, "h"));
+    // The hold is emptied before another attachment is made.
+    o.attachments.clear();
+    assert!(matches!(planned(&o).0.as_slice(), [Action::FreeVolume { .. }]));
+    let mut hold = VolumeHold::clone(o.hold.as_ref().expect("it was taken"));
+    hold.spec.holder = None;
+    o.hold = Some(Arc::new(hold));
+    let (actions, _) = planned(&o);
+    let [Action::CreateAttachment(second)] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_ne!(second.spec.dpu_name, first);
+}

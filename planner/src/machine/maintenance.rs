@@ -1,0 +1,34 @@
+//! A DPU that its administrator takes out of service (`Dpu.spec.maintenance`): nothing is started there, so that it empties.
+//!
+//! `Drain` leaves a running machine to its own `maintenancePolicy`: `Stop` is stopped, `Wait` runs until somebody stops or moves
+//! it, or its guest powers itself off. `OutOfService` stops every machine. Disks and NICs stay attached; a machine that was
+//! stopped for maintenance alone starts again when that is over, or on the server that it is moved to.
+
+use super::claim::{self, Host};
+use super::observed::Observed;
+use crate::reason::{Blocked, Reason};
+use api::dpu::Maintenance;
+use api::machine::MaintenancePolicy;
+
+fn reason(host: Host<'_>) -> Reason {
+    Blocked::HostInMaintenance { dpu: host.dpu.name().to_owned() }.into()
+}
+
+/// Why the machine shall be off although its spec asks for something else.
+pub(super) fn stops(o: &Observed) -> Option<Reason> {
+    let host = claim::host(o, claim::current(o)?).ok()?;
+    let stops = match host.dpu.dpu.spec.maintenance {
+        Maintenance::None => false,
+        Maintenance::Drain => o.machine.spec.maintenance_policy == MaintenancePolicy::Stop,
+        Maintenance::OutOfService => true,
+    };
+    stops.then(|| reason(host))
+}
+
+pub(super) fn forbids_start(host: Host<'_>) -> Option<Reason> {
+    (host.dpu.dpu.spec.maintenance != Maintenance::None).then(|| reason(host))
+}
+
+pub(super) fn is_why(reason: Option<&Reason>) -> bool {
+    matches!(reason, Some(Reason::Blocked(Blocked::HostInMaintenance { .. })))
+}

@@ -1,0 +1,138 @@
+//! What happens when a host or a DPU goes, or comes, at the worst moment.
+
+use super::outside::Fault;
+use super::properties::{nothing_is_left, ready, round, settle_with_claims, state};
+use super::world::{SHARED, World};
+use crate::host::PowerState;
+use api::hold::FenceProof;
+use api::machine::MachineState;
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+fn delete(world: &mut World, machine: &str) {
+    let now = world.now;
+    world.machines.get_mut(machine).expect("there").metadata.deletion_timestamp = Some(Time(now));
+}
+
+fn rounds(world: &mut World, machine: &str) {
+    for _ in 0..20 {
+        if round(world, machine, usize::MAX).is_none_or(|plan| plan.is_empty()) {
+            return;
+        }
+    }
+}
+
+/// A world with one of the servers only, on which the machine runs, with the claim that kubelet connects.
+fn runs_on(without: &str) -> World {
+    let mut world = World::new();
+    world.hardware.remove(without);
+    world.machine("a", true);
+    settle_with_claims(&mut world);
+    assert_eq!(state(&world, "a"), Some(MachineState::Running), "{:?}", ready(&world, "a"));
+    world
+}
+
+/// A BMC that takes its time has accepted a power-on; the machine is deleted while the host still reads off.
+#[test]
+fn a_host_that_is_about_to_come_on_is_not_taken_for_off() {
+    let mut world = World::new();
+    world.hardware.remove("hw-2");
+    world.machine("a", false);
+    for _ in 0..40 {
+        rounds(&mut world, "a");
+        if world.servers["dpu-1"].power_ons > 0 {
+            break;
+        }
+        world.step();
+        world.bind_claims();
+    }
+    assert_eq!(world.server("dpu-1").pending.take(), Some(PowerState::On), "a power-on was sent");
+    delete(&mut world, "a");
+    for _ in 0..10 {
+        world.step();
+        rounds(&mut world, "a");
+    }
+    assert!(world.disks.values().all(|disk| !disk.spec.release), "a disk is taken from a host that comes on");
+    assert!(world.server("dpu-1").pending.is_none(), "a power-off is sent to a host that is off yet");
+    world.powered("dpu-1", PowerState::On);
+    settle_with_claims(&mut world);
+    assert!(world.machines.is_empty(), "{:?}", ready(&world, "a"));
+    nothing_is_left(&world);
+    assert_eq!(world.servers["dpu-1"].power, PowerState::Off);
+}
+
+/// The same, and the power-on never comes: after a while off is off.
+#[test]
+fn a_power_on_that_never_comes_does_not_hold_a_deletion_up() {
+    let mut world = World::new();
+    world.hardware.remove("hw-2");
+    world.machine("a", false);
+    while world.servers["dpu-1"].power_ons == 0 {
+        rounds(&mut world, "a");
+        world.step();
+        world.bind_claims();
+        world.server("dpu-1").pending = None;
+        if world.servers["dpu-1"].power == PowerState::On {
+            world.powered("dpu-1", PowerState::Off);
+        }
+    }
+    delete(&mut world, "a");
+    settle_with_claims(&mut world);
+    assert!(world.machines.is_empty(), "{:?}", ready(&world, "a"));
+    nothing_is_left(&world);
+}
+
+/// The agent gives a disk back that kubelet connects, and the DPU goes down with its host before kubelet has ended the pod.
+#[test]
+fn a_holder_pod_ends_although_its_node_goes_down_after_the_agent_let_go() {
+    let mut world = runs_on("hw-1");
+    let (key, own) = world
+        .disks
+        .iter()
+        .find(|(_, disk)| disk.spec.disk_name == "data")
+        .map(|(key, disk)| (key.clone(), disk.metadata.uid.clone().unwrap_or_default()))
+        .expect("the disk is attached");
+    assert!(world.disks[&key].spec.holder_pod_uid.is_some(), "kubelet connects it");
+    world.machines.get_mut("a").expect("there").spec.disks.retain(|disk| disk.name != "data");
+    rounds(&mut world, "a");
+    // The agent lets go, and says so; then the host goes off.
+    assert!(world.disks[&key].spec.release);
+    world.server("dpu-2").exposed.remove(&own);
+    world.disks.remove(&key);
+    rounds(&mut world, "a");
+    assert_eq!(world.holder_pods.len(), 1, "kubelet has not ended it yet");
+    world.powered("dpu-2", PowerState::Off);
+    delete(&mut world, "a");
+    settle_with_claims(&mut world);
+    assert!(world.machines.is_empty(), "{:?}", ready(&world, "a"));
+    nothing_is_left(&world);
+    let hold = world.holds.values().find(|hold| hold.spec.persistent_volume_name == Some(format!("pv-{SHARED}")));
+    let fences = hold.map(|hold| hold.spec.fences.clone()).unwrap_or_default();
+    assert!(fences.iter().any(|f| f.attachment_uid == own && f.proof == FenceProof::HostPoweredOff), "{fences:?}");
+}
+
+/// The same on standby power: silence proves nothing, an administrator's word does.
+#[test]
+fn a_holder_pod_of_a_silent_node_waits_for_an_administrators_word() {
+    let mut world = runs_on("hw-2");
+    let key = world.disks.iter().find(|(_, disk)| disk.spec.disk_name == "data").map(|(key, _)| key.clone());
+    let key = key.expect("the disk is attached");
+    world.machines.get_mut("a").expect("there").spec.disks.retain(|disk| disk.name != "data");
+    rounds(&mut world, "a");
+    let own = world.disks.remove(&key).and_then(|disk| disk.metadata.uid).expect("it was there");
+    world.server("dpu-1").exposed.remove(&own);
+    rounds(&mut world, "a");
+    world.suffer(Fault::AgentDies(0));
+    world.now += SignedDuration::from_hours(1);
+    for _ in 0..5 {
+        world.step();
+        rounds(&mut world, "a");
+    }
+    let held =
+        |world: &World| world.holds.values().any(|h| h.spec.holder.as_ref().is_some_and(|h| h.attachment_uid == own));
+    assert!(held(&world) && world.holder_pods.len() == 1, "the volume is free although nobody knows of the node");
+    world.suffer(Fault::AdministratorConfirmsDown(0));
+    world.report_dpus();
+    rounds(&mut world, "a");
+    assert!(!held(&world) && world.holder_pods.is_empty(), "an administrator's word counts for nothing");
+}
