@@ -36,6 +36,17 @@ pub struct Args {
         value_parser = file_pool
     )]
     pub file_pools: Vec<(String, PathBuf)>,
+    /// A storage node that serves volumes by NVMe over fabrics with SPDK, and the socket on which its target takes JSON-RPC. With
+    /// it only who is granted a volume reaches it there, and the controller can make it refuse a DPU whose agent is silent. May
+    /// be repeated.
+    #[arg(
+        long = "nvmeof-target",
+        env = "METALPLANE_NVMEOF_TARGETS",
+        value_name = "ADDRESS:PORT=SOCKET",
+        value_delimiter = ',',
+        value_parser = nvmeof_target
+    )]
+    pub nvmeof_targets: Vec<(String, PathBuf)>,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,
@@ -59,5 +70,14 @@ fn file_pool(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, dir)) if !name.is_empty() && dir.starts_with('/') => Ok((name.into(), dir.into())),
         _ => Err("write NAME=/absolute/path".into()),
+    }
+}
+
+fn nvmeof_target(text: &str) -> Result<(String, PathBuf), String> {
+    match text.rsplit_once('=') {
+        Some((place, socket)) if place.parse::<SocketAddr>().is_ok() && socket.starts_with('/') => {
+            Ok((place.into(), socket.into()))
+        }
+        _ => Err("write ADDRESS:PORT=/path/of/the/socket, the address as the volumes have it".into()),
     }
 }

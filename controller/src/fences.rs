@@ -3,6 +3,9 @@
 use crate::Controller;
 use crate::error::Error;
 use crate::machine::disks;
+use api::DiskAttachment;
+use api::attachment::{Connector, VolumeSource};
+use planner::exposure::ExposureId;
 use planner::machine::plan::{FenceOrder, Target};
 use ports::volume::Volume;
 use ports::{ErrorClass, PortError, StorageFence};
@@ -32,6 +35,24 @@ impl Fences {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Step 6 of docs/design/fencing.md: the storage lets in who is about to be granted the volume. Nothing to do where
+    /// nobody here can tell it.
+    pub(crate) async fn admit(&self, attachment: &DiskAttachment, epoch: u64) -> Result<(), PortError> {
+        let spec = &attachment.spec;
+        let native = |volume: &&VolumeSource| volume.connector == Connector::Native && !spec.read_only;
+        let Some(volume) = spec.volume.as_ref().filter(native) else { return Ok(()) };
+        let Some(fence) = self.all.iter().find(|fence| fence.driver() == volume.driver) else { return Ok(()) };
+        let uid = attachment.metadata.uid.clone().unwrap_or_default();
+        let identity = fence.fence_identity(&ExposureId { uid, epoch });
+        let volume = Volume {
+            driver: volume.driver.clone(),
+            handle: volume.volume_handle.clone(),
+            attributes: volume.attributes.clone(),
+            ..Volume::default()
+        };
+        fence.admit(&volume, &identity).await
     }
 
     /// Fenced, as the storage shows it. A fence that is verified already is not sent again.

@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use file::FileFence;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use ports::{Bmc, PortError};
+use ports::{Bmc, PortError, StorageFence};
 use redfish::{RedfishBmc, RedfishConfig, Secret, Verify};
-use std::collections::BTreeMap;
+use spdk::fence::NvmeFence;
 use std::sync::Arc;
 
 /// A client that never repeats a request by itself: a write that succeeded behind a lost answer would come back as a
@@ -31,11 +31,14 @@ pub async fn client(args: &Args) -> Result<Client> {
 
 /// The storage that this process can reach.
 pub fn fences(args: &Args) -> Fences {
-    let pools: BTreeMap<_, _> = args.file_pools.iter().cloned().collect();
-    if pools.is_empty() {
-        return Fences::default();
+    let mut all: Vec<Arc<dyn StorageFence>> = Vec::new();
+    if !args.file_pools.is_empty() {
+        all.push(Arc::new(FileFence::new(args.file_pools.iter().cloned().collect())));
     }
-    Fences::new(vec![Arc::new(FileFence::new(pools))])
+    if !args.nvmeof_targets.is_empty() {
+        all.push(Arc::new(NvmeFence::new(args.nvmeof_targets.iter().cloned().collect())));
+    }
+    Fences::new(all)
 }
 
 pub struct Redfish;

@@ -61,6 +61,27 @@ pub struct Args {
     )]
     pub vfio_user_folder: PathBuf,
 
+    /// With --disks-by=spdk: volumes that the target connects, so that no node plugin is needed for them. May be repeated.
+    #[arg(
+        long = "spdk-volumes",
+        env = "METALPLANE_SPDK_VOLUMES",
+        value_name = "KIND",
+        value_enum,
+        value_delimiter = ','
+    )]
+    pub spdk_volumes: Vec<SpdkVolumes>,
+
+    /// With --spdk-volumes=rbd: a Ceph cluster by its clusterID, and the user and the configuration file by which the target
+    /// reaches it. May be repeated.
+    #[arg(
+        long = "ceph-cluster",
+        env = "METALPLANE_CEPH_CLUSTERS",
+        value_name = "ID=USER@FILE",
+        value_delimiter = ',',
+        value_parser = ceph_cluster
+    )]
+    pub ceph_clusters: Vec<CephCluster>,
+
     /// Open vSwitch's database.
     #[arg(long, env = "METALPLANE_OVSDB", value_name = "ADDRESS", default_value = "unix:/run/openvswitch/db.sock")]
     pub ovsdb: String,
@@ -108,6 +129,25 @@ pub enum DisksBy {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SpdkVolumes {
+    /// NVMe over TCP and RDMA (nvmf.csi.k8s.io)
+    Nvmeof,
+    /// iSCSI (iscsi.csi.k8s.io)
+    Iscsi,
+    /// Ceph RBD (rbd.csi.ceph.com)
+    Rbd,
+    /// Files, block devices and bdevs that the DPU has itself (bdev.metalplane.io)
+    Local,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CephCluster {
+    pub id: String,
+    pub user: String,
+    pub config_file: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
     Json,
@@ -118,4 +158,14 @@ fn file_pool(text: &str) -> Result<(String, PathBuf), String> {
         Some((name, dir)) if !name.is_empty() && dir.starts_with('/') => Ok((name.into(), dir.into())),
         _ => Err("write NAME=/absolute/path".into()),
     }
+}
+
+fn ceph_cluster(text: &str) -> Result<CephCluster, String> {
+    let cluster = || {
+        let (id, rest) = text.split_once('=')?;
+        let (user, file) = rest.split_once('@')?;
+        let whole = !id.is_empty() && !user.is_empty() && file.starts_with('/');
+        whole.then(|| CephCluster { id: id.into(), user: user.into(), config_file: file.into() })
+    };
+    cluster().ok_or_else(|| "write ID=USER@/path/of/ceph.conf, the user without `client.`".into())
 }

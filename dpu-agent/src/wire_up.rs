@@ -1,14 +1,17 @@
 //! The only place that names concrete drivers.
 
 use crate::Ports;
-use crate::args::{Args, DisksBy};
+use crate::args::{Args, CephCluster, DisksBy, SpdkVolumes};
 use anyhow::Context;
 use file::FileConnector;
 use kubelet::KubeletConnector;
 use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client::Limits, switch};
 use ports::{Emulation, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
+use spdk::volumes::rbd::Cluster;
+use spdk::volumes::{SpdkConnector, iscsi::Iscsi, local::Local, nvmeof::NvmeOf, rbd::Rbd};
 use spdk::{SpdkEmulation, host::Host};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Connects to nothing yet: each driver does so in the background or when it is asked.
@@ -27,7 +30,31 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
     if let Some(kubelet) = &args.kubelet_dir {
         connectors.push(Arc::new(KubeletConnector::new(kubelet.clone(), args.run_dir.join("kubelet-connections"))));
     }
+    connectors.extend(spdk_volumes(args)?);
     Ok(Ports { emulation: emulation(args)?, connectors, switch: Arc::new(OpenVSwitch::new(config, &args.bridge)) })
+}
+
+/// A bdev is presented by the target that has it, and by nobody else.
+fn spdk_volumes(args: &Args) -> anyhow::Result<Vec<Arc<dyn VolumeConnector>>> {
+    let by_spdk = args.disks_by == DisksBy::Spdk;
+    anyhow::ensure!(args.spdk_volumes.is_empty() || by_spdk, "--spdk-volumes needs --disks-by=spdk");
+    let socket = &args.spdk_socket;
+    let connector = |kind: &SpdkVolumes| -> Arc<dyn VolumeConnector> {
+        match kind {
+            SpdkVolumes::Nvmeof => Arc::new(SpdkConnector::new(socket, NvmeOf)),
+            SpdkVolumes::Iscsi => Arc::new(SpdkConnector::new(socket, Iscsi)),
+            SpdkVolumes::Rbd => Arc::new(SpdkConnector::new(socket, Rbd::new(clusters(args)))),
+            SpdkVolumes::Local => Arc::new(SpdkConnector::new(socket, Local)),
+        }
+    };
+    Ok(args.spdk_volumes.iter().map(connector).collect())
+}
+
+fn clusters(args: &Args) -> BTreeMap<String, Cluster> {
+    let cluster = |known: &CephCluster| {
+        (known.id.clone(), Cluster { user: known.user.clone(), config_file: known.config_file.clone() })
+    };
+    args.ceph_clusters.iter().map(cluster).collect()
 }
 
 /// Disks on the host at a time, besides those of the fixed slots: what fits into one controller that any firmware lists.

@@ -18,6 +18,14 @@ pub trait StorageFence: Send + Sync {
     /// What the connector of that driver calls this grant: [`crate::VolumeConnector::identity`].
     fn fence_identity(&self, id: &ExposureId) -> String;
 
+    /// Before a grant, by whoever gives it: the storage lets this identity in, and no other. Admitted already: success. A
+    /// later identity has been admitted, or this one was fenced and another has the volume since: `Conflict`. Storage that
+    /// lets in whom it does not refuse has nothing to do.
+    async fn admit(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
+        let _ = (volume, identity);
+        Ok(())
+    }
+
     /// From now on the storage accepts nothing under this identity: no connection, and no write through one that is there.
     /// Fenced already, or never seen: success. A later identity of the same volume is not touched.
     async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError>;

@@ -96,7 +96,7 @@ async fn ready(site: &Site) -> Result<()> {
 /// What the target answers; asked from inside the DPU, where its socket is.
 async fn target(site: &Site, method: &str) -> Result<Value> {
     let socket = site.sandbox.layout().node_dir("dpu-1").join("run/metalplane/spdk.sock");
-    let said = real::ask(&socket, method).await.with_context(|| format!("ask the target for {method}"))?;
+    let said = real::ask(&socket, method, Value::Null).await.with_context(|| format!("ask the target for {method}"))?;
     Ok(said)
 }
 

@@ -128,6 +128,7 @@ pub(crate) async fn grant(
     if let Some(seed) = seed {
         write_seed(c, &attachment, seed).await?;
     }
+    c.fences.admit(&attachment, epoch).await?;
     let mut spec = json!({"grant": {"epoch": epoch}});
     if let Some(uid) = holder_pod_uid {
         spec["holderPodUID"] = json!(uid);

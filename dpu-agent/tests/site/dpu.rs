@@ -78,6 +78,8 @@ impl<'a> TestDpu<'a> {
             disks_by: dpu_agent::args::DisksBy::Qemu,
             spdk_socket: PathBuf::new(),
             vfio_user_folder: PathBuf::new(),
+            spdk_volumes: Vec::new(),
+            ceph_clusters: Vec::new(),
             ovsdb: String::new(),
             bridge: String::new(),
             file_pools: Vec::new(),

@@ -10,6 +10,8 @@
 //! | [`host`] | the host's controller, a subsystem with a fixed place |
 //! | [`backing`] | the bdev under a disk |
 //! | [`explain`] | why the target refused, from what it has |
+//! | [`volumes`] | the other port of this crate: volumes that the target connects |
+//! | [`fence`] | how an NVMe over fabrics target is made to refuse a holder |
 //! | [`attendance`] | whether the host lost its disks with the target |
 //!
 //! - *expose*: the bdev, named after the attachment; the subsystem; the namespace; then the socket that the host
@@ -25,10 +27,12 @@
 mod attendance;
 mod backing;
 mod explain;
+pub mod fence;
 pub mod host;
 pub mod names;
 mod observed;
 pub mod rpc;
+pub mod volumes;
 
 use async_trait::async_trait;
 use attendance::Attendance;
@@ -180,7 +184,7 @@ impl Inner {
 
     async fn add_namespace(&self, disk: &DiskFunction, nsid: u32, bdev: &str) -> Result<(), PortError> {
         let eui64 = names::eui64(&self.host.nqn, disk.slot);
-        let namespace = NewNamespace { nsid, bdev_name: bdev, uuid: &disk.uuid, eui64 };
+        let namespace = NewNamespace { nsid, bdev_name: bdev, uuid: &disk.uuid, eui64, no_auto_visible: false };
         let Err(error) = self.rpc.call(&AddNamespace { nqn: &self.host.nqn, namespace }).await else { return Ok(()) };
         let refused = error.at(bdev);
         if refused.class != ErrorClass::Invalid {

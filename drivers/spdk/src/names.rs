@@ -16,10 +16,22 @@ pub fn bdev(id: &ExposureId) -> String {
 
 /// The inverse of [`bdev`]; `None` for what is not ours.
 pub fn parse_bdev(name: &str) -> Option<ExposureId> {
-    let (uid, epoch) = name.strip_prefix("mp-")?.rsplit_once('-')?;
-    if uid.is_empty() {
-        return None;
-    }
+    parse(name.strip_prefix("mp-")?)
+}
+
+/// `mpc-<uid>-<epoch>`: what a connection is called in the target, under which the disk's bdev stands.
+pub fn connection(id: &ExposureId) -> String {
+    format!("mpc-{}-{}", id.uid, id.epoch)
+}
+
+/// The inverse of [`connection`]; `None` for what is not ours.
+pub fn parse_connection(name: &str) -> Option<ExposureId> {
+    parse(name.strip_prefix("mpc-")?)
+}
+
+fn parse(rest: &str) -> Option<ExposureId> {
+    let (uid, epoch) = rest.rsplit_once('-')?;
+    is_valid_uid(uid).then_some(())?;
     Some(ExposureId { uid: uid.to_owned(), epoch: epoch.parse().ok()? })
 }
 
@@ -48,10 +60,12 @@ mod tests {
     #[test]
     fn bdev_names_are_read_back() {
         let id = ExposureId { uid: "0b5c9a4e-9f0e-4f8e-8a53-6a1c6f0f8b11".to_owned(), epoch: 12 };
-        assert_eq!(parse_bdev(&bdev(&id)), Some(id));
+        assert_eq!(parse_bdev(&bdev(&id)), Some(id.clone()));
         for foreign in ["Malloc0", "mp--1", "mp-a-b", "lvs/mp", "mp-1"] {
             assert_eq!(parse_bdev(foreign), None, "{foreign}");
         }
+        assert_eq!(parse_connection(&connection(&id)), Some(id.clone()));
+        assert_eq!((parse_bdev(&connection(&id)), parse_connection(&bdev(&id))), (None, None), "never one for the other");
     }
 
     #[test]

@@ -6,11 +6,13 @@
 
 mod file;
 mod iscsi;
+mod local;
 mod nvmeof;
 mod rbd;
 
 pub use file::FileVolume;
 pub use iscsi::IscsiLun;
+pub use local::{LocalVolume, Module};
 pub use nvmeof::{NvmeNamespace, Transport};
 pub use rbd::RbdImage;
 
@@ -34,6 +36,7 @@ pub enum Target {
     Rbd(RbdImage),
     NvmeOf(NvmeNamespace),
     Iscsi(IscsiLun),
+    Local(LocalVolume),
 }
 
 /// Why an adapter leaves a volume alone.
@@ -63,7 +66,7 @@ struct Adapter {
     read: fn(&Given<'_>) -> Result<Target, Refusal>,
 }
 
-const ADAPTERS: [Adapter; 4] = [file::ADAPTER, rbd::ADAPTER, nvmeof::ADAPTER, iscsi::ADAPTER];
+const ADAPTERS: [Adapter; 5] = [file::ADAPTER, rbd::ADAPTER, nvmeof::ADAPTER, iscsi::ADAPTER, local::ADAPTER];
 
 /// What a PersistentVolume says.
 struct Given<'a> {
@@ -117,7 +120,7 @@ mod tests {
     }
 
     /// Volumes as their drivers make them.
-    fn usual() -> [(&'static str, Vec<(&'static str, &'static str)>); 4] {
+    fn usual() -> [(&'static str, Vec<(&'static str, &'static str)>); 5] {
         [
             ("csi.metalplane.io", vec![("pool", "fast"), ("format", "raw"), ("csi.storage.k8s.io/pv/name", "pvc-1")]),
             (
@@ -141,12 +144,13 @@ mod tests {
                 ],
             ),
             ("iscsi.csi.k8s.io", vec![("targetPortal", "198.51.100.1"), ("iqn", "iqn.2026-01.test:x"), ("lun", "1")]),
+            ("bdev.metalplane.io", vec![("module", "bdev")]),
         ]
     }
 
     #[test]
     fn volumes_are_read_as_their_drivers_make_them() {
-        let [file, rbd, nvme, iscsi] = usual().map(|(driver, pairs)| read(driver, &pairs).expect(driver));
+        let [file, rbd, nvme, iscsi, local] = usual().map(|(driver, pairs)| read(driver, &pairs).expect(driver));
         assert_eq!(file, Target::File(FileVolume { pool: Some("fast".into()), handle: "handle".into() }));
         let Target::Rbd(rbd) = rbd else { panic!("{rbd:?}") };
         assert_eq!((rbd.pool.as_str(), rbd.image.as_str()), ("rbd", "csi-vol-1"));
@@ -154,6 +158,25 @@ mod tests {
         assert_eq!((nvme.nqn.as_str(), nvme.port, nvme.transport), ("handle", 4420, Transport::Tcp));
         let Target::Iscsi(iscsi) = iscsi else { panic!("{iscsi:?}") };
         assert_eq!((iscsi.portals, iscsi.lun), (vec!["198.51.100.1:3260".to_owned()], 1));
+        assert_eq!(local, Target::Local(LocalVolume { module: Module::Bdev, name: "handle".into() }));
+    }
+
+    #[test]
+    fn one_subsystem_may_have_several_ways() {
+        let [.., (driver, usual), _, _] = usual();
+        let ways = |addresses: &str| {
+            let mut all = attributes(&usual);
+            all.insert("targetTrAddr".to_owned(), addresses.to_owned());
+            match of(driver, "handle", &all).expect("an adapter") {
+                Ok(Target::NvmeOf(nvme)) => Some(nvme.addresses),
+                _ => None,
+            }
+        };
+        let two = vec!["198.51.100.1".to_owned(), "2001:db8::1".to_owned()];
+        assert_eq!(ways("198.51.100.1, 2001:db8::1"), Some(two));
+        for wrong in ["storage.example.com", "198.51.100.1,", ","] {
+            assert_eq!(ways(wrong), None, "{wrong}");
+        }
     }
 
     /// Never raw: one key more than what is understood, and the volume is left alone, whatever the key says.
@@ -177,6 +200,9 @@ mod tests {
             ("nvmf.csi.k8s.io", "targetTrPort", "many"),
             ("iscsi.csi.k8s.io", "sessionCHAPAuth", "true"),
             ("iscsi.csi.k8s.io", "portals", "[1]"),
+            ("bdev.metalplane.io", "module", "ftl"),
+            // A file's name has to be a whole path.
+            ("bdev.metalplane.io", "module", "uring"),
         ] {
             let (_, usual) = usual().into_iter().find(|(known, _)| *known == driver).expect("a usual volume");
             let mut all = attributes(&usual);

@@ -1,6 +1,8 @@
-//! NVMe over fabrics, as csi-driver-nvmf describes a namespace.
+//! NVMe over fabrics, as csi-driver-nvmf describes a namespace. Several addresses, separated by commas, are ways to the
+//! same subsystem (multipath): that is ours, no driver writes it.
 
 use super::{Adapter, Given, Refusal, Target};
+use std::net::IpAddr;
 
 pub(super) const ADAPTER: Adapter = Adapter {
     driver: "nvmf.csi.k8s.io",
@@ -18,7 +20,8 @@ pub enum Transport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvmeNamespace {
     pub transport: Transport,
-    pub address: String,
+    /// Ways to the same subsystem; one at least.
+    pub addresses: Vec<String>,
     pub port: u16,
     /// The subsystem.
     pub nqn: String,
@@ -32,9 +35,14 @@ fn read(given: &Given<'_>) -> Result<Target, Refusal> {
         "rdma" => Transport::Rdma,
         _ => return Err(Refusal::Value { attribute: "targetTrType", value: kind }),
     };
+    let addresses = given.need("targetTrAddr")?;
+    let ways: Vec<String> = addresses.split(',').map(|way| way.trim().to_owned()).collect();
+    if ways.iter().any(|way| way.parse::<IpAddr>().is_err()) {
+        return Err(Refusal::Value { attribute: "targetTrAddr", value: addresses });
+    }
     Ok(Target::NvmeOf(NvmeNamespace {
         transport,
-        address: given.need("targetTrAddr")?,
+        addresses: ways,
         port: given.number("targetTrPort")?,
         // The driver takes the handle where no name is given.
         nqn: given.get("nqn").unwrap_or(given.handle).to_owned(),

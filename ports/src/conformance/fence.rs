@@ -33,10 +33,24 @@ pub trait Bench: Send + Sync {
 pub trait Session: Send + Sync {
     /// Writes the first byte; what the storage says of it does not matter, what arrives does.
     async fn write(&self, byte: u8);
+
+    /// Closed, as before every disconnect.
+    async fn close(self)
+    where
+        Self: Sized,
+    {
+    }
 }
 
 fn id(uid: &str, epoch: u64) -> ExposureId {
     ExposureId { uid: uid.to_owned(), epoch }
+}
+
+/// What comes before each grant.
+async fn admit(fence: &impl StorageFence, volume: &Volume, id: &ExposureId) {
+    for when in ["admit", "again: success"] {
+        fence.admit(volume, &fence.fence_identity(id)).await.expect(when);
+    }
 }
 
 pub async fn suite(bench: &impl Bench) {
@@ -60,6 +74,7 @@ async fn late_writes_do_not_arrive(bench: &impl Bench) {
     let (old, new, fence) = (bench.connector(1).await, bench.connector(2).await, bench.fence().await);
     let (volume, first, second) = (bench.volume(0).await, id("a", 3), id("b", 4));
     let identity = fence.fence_identity(&first);
+    admit(&fence, &volume, &first).await;
     let connection = old.connect(&first, &volume).await.expect("connect");
     let session = bench.open(&first, &connection.backend).await.expect("what was granted can be opened");
     session.write(b'1').await;
@@ -76,14 +91,19 @@ async fn late_writes_do_not_arrive(bench: &impl Bench) {
     let again = old.connect(&first, &volume).await.expect_err("never again under that identity");
     assert_eq!(again.class, ErrorClass::Unauthorized, "{again}");
 
+    admit(&fence, &volume, &second).await;
     let connection = new.connect(&second, &volume).await.expect("the next epoch connects");
     let next = bench.open(&second, &connection.backend).await.expect("and is opened");
     next.write(b'3').await;
+    // Of a leader that slept. Refused or not: it lets nobody in.
+    let _ = fence.admit(&volume, &identity).await;
     session.write(b'4').await;
     assert_eq!(bench.first_byte(&volume).await, b'3', "only the new holder's writes arrive");
+    session.close().await;
     old.disconnect(&first).await.expect("the silent one wakes up and lets go");
     next.write(b'5').await;
     assert_eq!(bench.first_byte(&volume).await, b'5');
+    next.close().await;
     new.disconnect(&second).await.expect("disconnect");
 }
 
@@ -91,10 +111,12 @@ async fn late_writes_do_not_arrive(bench: &impl Bench) {
 async fn what_is_not_open_yet_cannot_be_opened(bench: &impl Bench) {
     let (old, fence) = (bench.connector(1).await, bench.fence().await);
     let (volume, first) = (bench.volume(1).await, id("a", 1));
+    admit(&fence, &volume, &first).await;
     let connection = old.connect(&first, &volume).await.expect("connect");
     fence.fence(&volume, &fence.fence_identity(&first)).await.expect("fence");
     if let Some(session) = bench.open(&first, &connection.backend).await {
         session.write(b'1').await;
+        session.close().await;
     }
     assert_eq!(bench.first_byte(&volume).await, 0, "a late open does not reach the volume");
     let listed = old.list().await.expect("list");
@@ -105,8 +127,10 @@ async fn what_is_not_open_yet_cannot_be_opened(bench: &impl Bench) {
 async fn a_late_fence_hits_nobody(bench: &impl Bench) {
     let (old, new, fence) = (bench.connector(1).await, bench.connector(2).await, bench.fence().await);
     let (volume, first, second) = (bench.volume(2).await, id("a", 1), id("b", 2));
+    admit(&fence, &volume, &first).await;
     old.connect(&first, &volume).await.expect("connect");
     old.disconnect(&first).await.expect("disconnect");
+    admit(&fence, &volume, &second).await;
     let connection = new.connect(&second, &volume).await.expect("the next epoch");
     let session = bench.open(&second, &connection.backend).await.expect("opened");
     fence.fence(&volume, &fence.fence_identity(&first)).await.expect("a request that was under way");
@@ -115,6 +139,7 @@ async fn a_late_fence_hits_nobody(bench: &impl Bench) {
     assert_eq!(new.connect(&second, &volume).await.expect("still connected"), connection);
     assert!(fence.verify_fenced(&volume, &fence.fence_identity(&first)).await.expect("verify"));
     assert!(!fence.verify_fenced(&volume, &fence.fence_identity(&second)).await.expect("verify"));
+    session.close().await;
     new.disconnect(&second).await.expect("disconnect");
 }
 

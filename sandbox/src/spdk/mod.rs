@@ -18,7 +18,7 @@ pub mod world;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use faults::{Fault, Faults};
 use schema::Schema;
@@ -47,6 +47,40 @@ struct Shared {
     socket: PathBuf,
     schema: Option<Schema>,
     state: Mutex<State>,
+}
+
+/// Another target, as the one at `of` reaches it.
+#[derive(Clone)]
+pub struct Peer {
+    state: Weak<Shared>,
+    of: String,
+}
+
+impl Peer {
+    /// Who looks.
+    pub(crate) fn of(&self) -> &str {
+        &self.of
+    }
+
+    /// `None`: it has ended.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> Option<T> {
+        let shared = self.state.upgrade()?;
+        let state = &mut *lock(&shared.state);
+        Some(look(&mut state.world))
+    }
+}
+
+/// A bdev that is open. Its data are in files, wherever the way there leads.
+pub struct Disk {
+    shared: Arc<Shared>,
+    bdev: String,
+}
+
+impl Disk {
+    /// Writes the first byte. Whether it arrived.
+    pub fn write(&self, byte: u8) -> io::Result<bool> {
+        lock(&self.shared.state).world.write(&self.bdev, byte)
+    }
 }
 
 #[derive(Default)]
@@ -85,7 +119,7 @@ impl Fake {
         if let Some(serving) = lock(&self.serving).take() {
             serving.abort();
         }
-        lock(&self.shared.state).world = World::default();
+        lock(&self.shared.state).world.die();
     }
 
     /// A new target on the same socket, empty.
@@ -118,6 +152,17 @@ impl Fake {
     /// What was asked that must never be asked.
     pub fn violations(&self) -> Vec<String> {
         lock(&self.shared.state).violations.clone()
+    }
+
+    /// From now on this target's initiators reach that one, which must never reach this one.
+    pub fn reaches(&self, storage: &Fake) {
+        let peer = Peer { state: Arc::downgrade(&storage.shared), of: self.shared.socket.display().to_string() };
+        lock(&self.shared.state).world.outside.peers.push(peer);
+    }
+
+    /// What an emulator has open.
+    pub fn open(&self, bdev: &str) -> Disk {
+        Disk { shared: Arc::clone(&self.shared), bdev: bdev.to_owned() }
     }
 
     /// Looks at, or changes, what the target has: what a test does behind the driver's back.
@@ -220,7 +265,7 @@ impl Shared {
         let fault = state.faults.next(method);
         match fault {
             Some(Fault::KilledBefore) => {
-                state.world = World::default();
+                state.world.die();
                 return Taken::Dead;
             }
             Some(Fault::LostBefore) => return Taken::Lost,
@@ -237,7 +282,7 @@ impl Shared {
         state.violations.append(&mut state.world.violations);
         match fault {
             Some(Fault::KilledAfter) => {
-                state.world = World::default();
+                state.world.die();
                 Taken::Dead
             }
             Some(Fault::LostAfter) => Taken::Lost,

@@ -104,11 +104,16 @@ pub fn arguments(socket: &str) -> Vec<String> {
 /// What `spdk_tgt` needs without huge pages.
 const MEMORY_MIB: &str = "1024";
 
-/// One question without parameters, for a test that looks at what a target has.
-pub async fn ask(socket: &Path, method: &str) -> Result<Value> {
+/// One request, for a test that looks at what a target has, or does what an administrator does.
+pub async fn ask(socket: &Path, method: &str, params: Value) -> Result<Value> {
     let asked = async {
         let mut stream = UnixStream::connect(socket).await?;
-        stream.write_all(json!({"jsonrpc": "2.0", "id": 1, "method": method}).to_string().as_bytes()).await?;
+        let mut request = json!({"jsonrpc": "2.0", "id": 1, "method": method});
+        // Some methods refuse empty ones.
+        if !params.is_null() {
+            request["params"] = params;
+        }
+        stream.write_all(request.to_string().as_bytes()).await?;
         let (mut said, mut piece) = (Vec::new(), vec![0; 64 << 10]);
         loop {
             let length = stream.read(&mut piece).await?;

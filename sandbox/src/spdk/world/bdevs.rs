@@ -9,7 +9,7 @@ use super::{Outcome, World, errno, text};
 use crate::spdk::INTERNAL_ERROR;
 
 /// What the host can address, when nothing else is said.
-const BLOCK_SIZE: u64 = 512;
+pub(super) const BLOCK_SIZE: u64 = 512;
 
 #[derive(Debug, Clone)]
 pub struct Bdev {
@@ -26,7 +26,13 @@ pub struct Bdev {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Aio { file: PathBuf, readonly: bool },
+    Uring { file: PathBuf },
     Malloc,
+    Lvol,
+    /// A namespace of a controller that the target connected to.
+    Nvme { controller: String },
+    Iscsi { initiator: String, url: String },
+    Rbd { pool: String, image: String, cluster: String },
     Raid { bases: Vec<String> },
 }
 
@@ -48,7 +54,14 @@ impl Bdev {
             Kind::Aio { file, readonly } => {
                 ("AIO disk", json!({"aio": {"filename": file, "readonly": readonly, "fallocate": false}}))
             }
+            Kind::Uring { file } => ("URING bdev", json!({"uring": {"filename": file}})),
             Kind::Malloc => ("Malloc disk", json!({})),
+            Kind::Lvol => ("Logical Volume", json!({"lvol": {"thin_provision": true, "snapshot": false, "clone": false}})),
+            Kind::Nvme { .. } => ("NVMe disk", json!({"nvme": [{"ns_data": {"id": 1}}]})),
+            Kind::Iscsi { initiator, url } => {
+                ("iSCSI LUN", json!({"iscsi": {"initiator_name": initiator, "url": url}}))
+            }
+            Kind::Rbd { pool, image, .. } => ("Ceph Rbd Disk", json!({"rbd": {"pool_name": pool, "rbd_name": image}})),
             Kind::Raid { bases } => {
                 let bases: Vec<_> = bases.iter().map(|name| json!({"name": name, "is_configured": true})).collect();
                 ("Raid Volume", json!({"raid": {"state": "online", "raid_level": "raid0", "base_bdevs_list": bases}}))
@@ -71,8 +84,9 @@ impl World {
         self.bdevs.insert(bdev.name.clone(), bdev);
     }
 
-    fn register(&mut self, bdev: Bdev) -> Outcome {
-        if self.bdev(&bdev.name).is_some() {
+    /// A bdev's UUID is a name of it, too.
+    pub(super) fn register(&mut self, bdev: Bdev) -> Outcome {
+        if self.bdev(&bdev.name).is_some() || self.bdevs.values().any(|there| there.uuid == bdev.uuid) {
             return errno(-17);
         }
         let name = json!(bdev.name);
@@ -93,17 +107,30 @@ impl World {
     }
 
     pub(super) fn unregister(&mut self, name: &str) -> Outcome {
-        if self.bdevs.remove(name).is_none() {
+        if self.bdevs.get(name).is_none() {
             return errno(-19);
         }
+        let above = self.vanish(name);
+        if !above.is_empty() {
+            self.harmful(format!("bdev {name} was deleted under {}", above.join(", ")));
+        }
+        Ok(json!(true))
+    }
+
+    /// It is no longer there, and with it what stands on it. Who had it.
+    pub(super) fn vanish(&mut self, name: &str) -> Vec<String> {
+        self.bdevs.remove(name);
         for claimed in self.bdevs.values_mut().filter(|bdev| bdev.claimed.as_deref() == Some(name)) {
             claimed.claimed = None;
         }
-        let shown = self.nvmf.lose(name);
-        if !shown.is_empty() {
-            self.harmful(format!("bdev {name} was deleted under {}", shown.join(", ")));
+        let mut had = self.nvmf.lose(name);
+        let stands = |bdev: &Bdev| matches!(&bdev.kind, Kind::Raid { bases } if bases.iter().any(|base| base == name));
+        let above: Vec<_> = self.bdevs.values().filter(|bdev| stands(bdev)).map(|bdev| bdev.name.clone()).collect();
+        for raid in above {
+            had.extend(self.vanish(&raid));
+            had.push(raid);
         }
-        Ok(json!(true))
+        had
     }
 }
 
@@ -113,7 +140,12 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
         "bdev_get_bdevs" if name.is_empty() => Ok(world.bdevs.values().map(Bdev::dump).collect()),
         "bdev_get_bdevs" => world.bdev(name).map(|bdev| json!([bdev.dump()])).map_or_else(|| errno(-19), Ok),
         "bdev_aio_create" => aio_create(world, params),
-        "bdev_aio_rescan" => aio_rescan(world, name),
+        "bdev_aio_rescan" | "bdev_uring_rescan" => rescan(world, name),
+        "bdev_uring_create" => uring_create(world, params),
+        "bdev_uring_delete" => match world.bdev(name).map(|bdev| &bdev.kind) {
+            Some(Kind::Uring { .. }) => world.unregister(name),
+            _ => errno(-19),
+        },
         "bdev_aio_delete" => match world.bdev(name).map(|bdev| &bdev.kind) {
             Some(Kind::Aio { .. }) => world.unregister(name),
             _ => errno(-19),
@@ -127,19 +159,29 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
     })
 }
 
-fn aio_create(world: &mut World, params: &Value) -> Outcome {
+fn over_file(world: &mut World, params: &Value, kind: impl FnOnce(PathBuf) -> Kind) -> Outcome {
     let file = PathBuf::from(text(params, "filename"));
     let Ok(meta) = std::fs::metadata(&file) else { return errno(-2) };
     let block_size = params["block_size"].as_u64().unwrap_or(BLOCK_SIZE);
     if meta.len() % block_size != 0 {
         return errno(-22);
     }
-    let readonly = params["readonly"] == true;
-    world.register(Bdev::new(text(params, "name"), block_size, meta.len(), Kind::Aio { file, readonly }))
+    world.register(Bdev::new(text(params, "name"), block_size, meta.len(), kind(file)))
 }
 
-fn aio_rescan(world: &mut World, name: &str) -> Outcome {
-    let Some(Bdev { kind: Kind::Aio { file, .. }, block_size, .. }) = world.bdev(name) else { return errno(-19) };
+fn aio_create(world: &mut World, params: &Value) -> Outcome {
+    let readonly = params["readonly"] == true;
+    over_file(world, params, |file| Kind::Aio { file, readonly })
+}
+
+fn uring_create(world: &mut World, params: &Value) -> Outcome {
+    over_file(world, params, |file| Kind::Uring { file })
+}
+
+fn rescan(world: &mut World, name: &str) -> Outcome {
+    let Some(Bdev { kind: Kind::Aio { file, .. } | Kind::Uring { file }, block_size, .. }) = world.bdev(name) else {
+        return errno(-19);
+    };
     let Ok(meta) = std::fs::metadata(file) else { return errno(-2) };
     let num_blocks = meta.len() / block_size;
     world.resize_bdev(name, num_blocks);

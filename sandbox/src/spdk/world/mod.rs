@@ -1,14 +1,20 @@
 //! What a fake target has, and what it answers. One file per part of SPDK.
 
 mod bdevs;
+mod initiator;
 mod nvmf;
+mod outside;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 
 use serde_json::{Value, json};
 
 use super::{INVALID_PARAMS, METHOD_NOT_FOUND, Refusal};
 pub use bdevs::{Bdev, Kind};
+pub use initiator::Way;
 pub use nvmf::Subsystem;
 
 type Outcome = Result<Value, Refusal>;
@@ -16,12 +22,14 @@ type Outcome = Result<Value, Refusal>;
 /// The answer to a method of this part, or `None` where it is another's.
 type Part = fn(&mut World, &str, &Value) -> Option<Outcome>;
 
-const PARTS: &[Part] = &[bdevs::call, nvmf::call];
+const PARTS: &[Part] = &[bdevs::call, initiator::call, outside::call, nvmf::call];
 
 #[derive(Default)]
 pub struct World {
     pub bdevs: BTreeMap<String, Bdev>,
     pub nvmf: nvmf::Target,
+    pub initiator: initiator::Initiator,
+    pub outside: outside::Outside,
     pub(super) violations: Vec<String>,
 }
 
@@ -30,8 +38,36 @@ impl World {
         if method == "spdk_get_version" {
             return Ok(json!({"version": "SPDK v26.05 (fake)"}));
         }
+        self.look_outside();
         let outcome = PARTS.iter().find_map(|part| part(self, method, params));
         outcome.unwrap_or_else(|| Err((METHOD_NOT_FOUND, "Method not found".to_owned())))
+    }
+
+    /// The process has ended: all is forgotten but what is outside of it.
+    pub(super) fn die(&mut self) {
+        initiator::leave_all(self);
+        let mut outside = std::mem::take(&mut self.outside);
+        outside.forget();
+        *self = World { outside, ..World::default() };
+    }
+
+    /// The first byte of a bdev, where it is kept.
+    pub(super) fn write(&mut self, bdev: &str, byte: u8) -> io::Result<bool> {
+        self.look_outside();
+        match self.bdev(bdev).map(|bdev| bdev.kind.clone()) {
+            Some(Kind::Aio { file, readonly: false }) => {
+                File::options().write(true).open(file)?.write_all_at(&[byte], 0).map(|()| true)
+            }
+            Some(Kind::Raid { bases }) => bases.first().map_or(Ok(false), |base| self.write(base, byte)),
+            Some(Kind::Nvme { controller }) => initiator::write(self, &controller, bdev, byte),
+            _ => Ok(false),
+        }
+    }
+
+    /// What came, went and grew outside since the last call.
+    fn look_outside(&mut self) {
+        initiator::look(self);
+        outside::look(self);
     }
 
     /// SPDK takes it and harm is done.
@@ -53,6 +89,7 @@ fn invalid() -> Outcome {
 fn errno(code: i64) -> Outcome {
     let message = match code {
         -1 => "Operation not permitted",
+        -5 => "Input/output error",
         -2 => "No such file or directory",
         -16 => "Device or resource busy",
         -17 => "File exists",

@@ -14,6 +14,11 @@ methods! {
     /// Takes over the file's present size.
     "bdev_aio_rescan" => Done, AioRescan<'a> { name: &'a str }
     "bdev_aio_delete" => Done, AioDelete<'a> { name: &'a str }
+    "bdev_uring_create" => Done, UringCreate<'a> { name: &'a str, filename: &'a Path, block_size: u32 }
+    "bdev_uring_rescan" => Done, UringRescan<'a> { name: &'a str }
+    "bdev_uring_delete" => Done, UringDelete<'a> { name: &'a str }
+    "bdev_iscsi_create" => Done, IscsiCreate<'a> { name: &'a str, initiator_iqn: &'a str, url: &'a str }
+    "bdev_iscsi_delete" => Done, IscsiDelete<'a> { name: &'a str }
     "bdev_raid_create" => Done, RaidCreate<'a> {
         name: &'a str,
         raid_level: RaidLevel,
@@ -35,6 +40,8 @@ pub struct Bdev {
     #[serde(default)]
     pub aliases: Vec<String>,
     pub product_name: String,
+    #[serde(default)]
+    pub uuid: String,
     pub block_size: u64,
     pub num_blocks: u64,
     #[serde(default)]
@@ -55,5 +62,18 @@ impl Bdev {
     /// The file behind it, if it is one of the `aio` module.
     pub fn file(&self) -> Option<&str> {
         self.driver_specific["aio"]["filename"].as_str()
+    }
+
+    /// Of the `uring` module.
+    pub fn ring(&self) -> Option<&str> {
+        self.driver_specific["uring"]["filename"].as_str()
+    }
+
+    /// What a RAID of one stands on.
+    pub fn base(&self) -> Option<&str> {
+        match self.driver_specific["raid"]["base_bdevs_list"].as_array()?.as_slice() {
+            [base] => base["name"].as_str(),
+            _ => None,
+        }
     }
 }

@@ -6,7 +6,9 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 pub mod bdev;
+pub mod nvme;
 pub mod nvmf;
+pub mod rbd;
 
 pub trait Method: Serialize + Sync {
     const NAME: &'static str;

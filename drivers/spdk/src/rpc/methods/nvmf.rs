@@ -18,6 +18,12 @@ methods! {
     "nvmf_subsystem_add_listener" => Done, AddListener<'a> { nqn: &'a str, listen_address: Address }
     "nvmf_subsystem_add_ns" => u32, AddNamespace<'a> { nqn: &'a str, namespace: NewNamespace<'a> }
     "nvmf_subsystem_remove_ns" => Done, RemoveNamespace<'a> { nqn: &'a str, nsid: u32 }
+    "nvmf_subsystem_allow_any_host" => Done, AllowAnyHost<'a> { nqn: &'a str, allow_any_host: bool }
+    /// Refused for one that is in the list.
+    "nvmf_subsystem_add_host" => Done, AddHost<'a> { nqn: &'a str, host: &'a str }
+    /// Answers when its connections are gone.
+    "nvmf_subsystem_remove_host" => Done, RemoveHost<'a> { nqn: &'a str, host: &'a str, timeout_ms: u64 }
+    "nvmf_ns_add_host" => Done, ShowNamespace<'a> { nqn: &'a str, nsid: u32, host: &'a str }
     "nvmf_subsystem_get_controllers" => Vec<Controller>, GetControllers<'a> { nqn: &'a str }
 }
 
@@ -57,6 +63,9 @@ pub struct NewNamespace<'a> {
     /// 16 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eui64: Option<String>,
+    /// Seen only by hosts that it is shown to, by [`ShowNamespace`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_auto_visible: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -68,6 +77,17 @@ pub struct Subsystem {
     pub namespaces: Vec<Namespace>,
     #[serde(default)]
     pub serial_number: String,
+    #[serde(default)]
+    pub allow_any_host: bool,
+    #[serde(default)]
+    pub hosts: Vec<Host>,
+    #[serde(default)]
+    pub max_namespaces: u32,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Host {
+    pub nqn: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -94,4 +114,6 @@ pub struct Namespace {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Controller {
     pub cntlid: u32,
+    #[serde(default)]
+    pub hostnqn: String,
 }

@@ -1,0 +1,227 @@
+//! [`VolumeConnector`]s by the target's own bdev modules: the agent reads a volume's attributes, the target connects.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`nvmeof`] | NVMe over TCP and RDMA, by one way or several |
+//! | [`iscsi`] | iSCSI |
+//! | [`rbd`] | Ceph RBD |
+//! | [`local`] | files, block devices and bdevs that this DPU has |
+//!
+//! What is connected is read from the target each time: a connection has the attachment's name
+//! ([`names::connection`]). A restarted agent finds its own by it, and a new target has none, so that all is connected
+//! again under the same identities. The agent's own record says what was granted.
+//!
+//! Each connection is a writer's. SPDK cannot present a bdev read-only, so no reader is connected.
+
+pub mod iscsi;
+mod knock;
+pub mod local;
+pub mod nvmeof;
+pub mod rbd;
+
+use crate::names;
+use crate::rpc::methods::bdev::{Bdev, GetBdevs};
+use crate::rpc::{self, Rpc, RpcError};
+use async_trait::async_trait;
+use planner::exposure::ExposureId;
+use planner::target::{self, Target};
+use ports::emulation::Backend;
+use ports::volume::{Connection, Fence, Volume};
+use ports::{ErrorClass, PortError, VolumeConnector};
+use std::path::PathBuf;
+use tokio::sync::Mutex;
+
+/// What every host can boot from.
+const BLOCK_SIZE: u32 = 512;
+
+/// One kind of storage.
+#[async_trait]
+pub trait Storage: Send + Sync {
+    /// Where a volume of this kind is.
+    type Place: Send + Sync;
+
+    fn driver(&self) -> &'static str;
+
+    fn fence(&self) -> Fence {
+        Fence::None
+    }
+
+    fn identity(&self, id: &ExposureId) -> String;
+
+    /// `None`: it is of another kind.
+    fn place(&self, target: Target) -> Option<Result<Self::Place, PortError>>;
+
+    /// Tells volumes apart, however they are connected.
+    fn key(&self, place: &Self::Place, bdevs: &[Bdev]) -> String;
+
+    /// The connections of this kind, also half made ones.
+    async fn held(&self, rpc: &Rpc, bdevs: &[Bdev]) -> Result<Vec<Held>, RpcError>;
+
+    /// Makes the connection; what is left of a failed one is for [`Storage::detach`].
+    async fn attach(&self, rpc: &Rpc, claim: &Claim<'_>, place: &Self::Place, bdevs: &[Bdev]) -> Result<(), PortError>;
+
+    async fn detach(&self, rpc: &Rpc, held: &Held) -> Result<(), RpcError>;
+
+    /// Why nothing is behind a connection that is there.
+    async fn why_silent(&self, place: &Self::Place) -> PortError {
+        let _ = place;
+        PortError::new(ErrorClass::Unreachable, "the storage does not answer")
+    }
+}
+
+/// Who connects.
+pub struct Claim<'a> {
+    /// [`names::connection`].
+    pub name: &'a str,
+    pub identity: &'a str,
+}
+
+/// A connection as the target has it.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub id: ExposureId,
+    /// [`Storage::key`]; `None`: it is half made, and what was to be connected cannot be told.
+    pub key: Option<String>,
+    /// What a disk stands on, if it is there.
+    pub bdev: Option<Bdev>,
+    /// The storage answers.
+    pub up: bool,
+}
+
+impl Held {
+    fn connection(&self) -> Connection {
+        let name = self.bdev.as_ref().map_or_else(|| names::connection(&self.id), |bdev| bdev.name.clone());
+        let size_bytes = self.bdev.as_ref().filter(|_| self.up).map_or(0, Bdev::size_bytes);
+        Connection { id: self.id.clone(), backend: Backend::Bdev(name), size_bytes }
+    }
+}
+
+pub struct SpdkConnector<S> {
+    rpc: Rpc,
+    storage: S,
+    /// Verbs run one after the other.
+    turn: Mutex<()>,
+}
+
+impl<S: Storage> SpdkConnector<S> {
+    /// `socket`: the target's, for JSON-RPC.
+    pub fn new(socket: impl Into<PathBuf>, storage: S) -> Self {
+        Self { rpc: Rpc::new(socket, rpc::LIMIT), storage, turn: Mutex::new(()) }
+    }
+
+    /// The attributes are read by the planner's adapters, which refuse what they do not understand.
+    fn place(&self, volume: &Volume, what: &str) -> Result<S::Place, PortError> {
+        let invalid = |cause: String| PortError::new(ErrorClass::Invalid, format!("{what}: {cause}"));
+        if volume.driver != self.storage.driver() {
+            let cause = format!("it belongs to the CSI driver {}, not to {}", volume.driver, self.storage.driver());
+            return Err(invalid(cause));
+        }
+        let target = target::of(&volume.driver, &volume.handle, &volume.attributes);
+        let target = target.ok_or_else(|| invalid("no adapter reads such volumes".to_owned()))?;
+        let target = target.map_err(|refusal| invalid(refusal.to_string()))?;
+        let place = self.storage.place(target).ok_or_else(|| invalid("it is of another kind".to_owned()))?;
+        place.map_err(|error| PortError::new(error.class, format!("{what}: {}", error.message)))
+    }
+
+    async fn bdevs(&self, what: &str) -> Result<Vec<Bdev>, PortError> {
+        self.rpc.call(&GetBdevs { name: None }).await.map_err(|error| error.at(what))
+    }
+
+    async fn held(&self, what: &str) -> Result<(Vec<Held>, Vec<Bdev>), PortError> {
+        let bdevs = self.bdevs(what).await?;
+        let held = self.storage.held(&self.rpc, &bdevs).await.map_err(|error| error.at(what))?;
+        Ok((held, bdevs))
+    }
+
+    async fn detach(&self, held: &Held, what: &str) -> Result<(), PortError> {
+        if held.bdev.as_ref().is_some_and(|bdev| bdev.claimed) {
+            return Err(PortError::new(ErrorClass::Busy, format!("{what}: the host still has a disk on it")));
+        }
+        match self.storage.detach(&self.rpc, held).await {
+            Err(error) if !error.is_gone() => Err(error.at(what)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl<S: Storage> VolumeConnector for SpdkConnector<S> {
+    fn driver(&self) -> &str {
+        self.storage.driver()
+    }
+
+    fn fence(&self) -> Fence {
+        self.storage.fence()
+    }
+
+    fn identity(&self, id: &ExposureId) -> String {
+        self.storage.identity(id)
+    }
+
+    async fn connect(&self, id: &ExposureId, volume: &Volume) -> Result<Connection, PortError> {
+        let what = format!("connecting volume {} for {} epoch {}", volume.handle, id.uid, id.epoch);
+        let refused = |class, cause: String| Err(PortError::new(class, format!("{what}: {cause}")));
+        if !names::is_valid_uid(&id.uid) {
+            return refused(ErrorClass::Invalid, "the UID may hold letters, digits, - and _ only".to_owned());
+        }
+        let place = self.place(volume, &what)?;
+        if volume.read_only {
+            let cause = "SPDK cannot present a bdev read-only, and it is never shown writable";
+            return refused(ErrorClass::Unsupported, cause.to_owned());
+        }
+        let _turn = self.turn.lock().await;
+        let (held, bdevs) = self.held(&what).await?;
+        let key = self.storage.key(&place, &bdevs);
+        if let Some(own) = held.iter().find(|held| held.id == *id) {
+            match &own.key {
+                Some(there) if *there != key => {
+                    return refused(ErrorClass::Conflict, format!("connected already, to {there}"));
+                }
+                Some(_) if own.up && own.bdev.is_some() => return Ok(own.connection()),
+                Some(_) => {
+                    let why = self.storage.why_silent(&place).await;
+                    return refused(why.class, why.message);
+                }
+                // Begun by a call that was interrupted.
+                None => self.detach(own, &what).await?,
+            }
+        }
+        if let Some(other) = held.iter().find(|held| held.id != *id && held.key.as_ref() == Some(&key)) {
+            let cause = format!("{} epoch {} has it connected on this DPU", other.id.uid, other.id.epoch);
+            return refused(ErrorClass::Conflict, cause);
+        }
+        let (name, identity) = (names::connection(id), self.storage.identity(id));
+        let attached =
+            self.storage.attach(&self.rpc, &Claim { name: &name, identity: &identity }, &place, &bdevs).await;
+        let (held, _) = self.held(&what).await?;
+        let own = held.into_iter().find(|held| held.id == *id);
+        match (attached, own) {
+            (Ok(()), Some(own)) if own.up && own.bdev.is_some() => Ok(own.connection()),
+            (attached, own) => {
+                if let Some(own) = own {
+                    self.detach(&own, &what).await?;
+                }
+                let cause = PortError::new(ErrorClass::NotFound, "the storage does not show such a volume");
+                let error = attached.err().unwrap_or(cause);
+                refused(error.class, error.message)
+            }
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<Connection>, PortError> {
+        let what = format!("listing the connected volumes of {}", self.storage.driver());
+        let _turn = self.turn.lock().await;
+        let (held, _) = self.held(&what).await?;
+        Ok(held.iter().filter(|held| held.key.is_some()).map(Held::connection).collect())
+    }
+
+    async fn disconnect(&self, id: &ExposureId) -> Result<(), PortError> {
+        let what = format!("disconnecting the volume of {} epoch {}", id.uid, id.epoch);
+        let _turn = self.turn.lock().await;
+        let (held, _) = self.held(&what).await?;
+        match held.iter().find(|held| held.id == *id) {
+            Some(own) => self.detach(own, &what).await,
+            None => Ok(()),
+        }
+    }
+}
