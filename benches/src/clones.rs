@@ -5,7 +5,7 @@
 use crate::Figures;
 use crate::figure::{Figure, Unit};
 use anyhow::{Context, Result, ensure};
-use csi::pool::{ContentSource, Pool, Range};
+use csi::pool::{ContentSource, Limits, Pool, Range};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::ffi::OsStr;
@@ -39,7 +39,7 @@ fn run() -> Result<Figures> {
 
 fn clones(pool: &Pool, gib: u64) -> Result<Vec<f64>> {
     let range = Range { required: Some(gib * GIB), limit: None };
-    let golden = pool.create_volume(&format!("golden-{gib}"), range, None)?;
+    let golden = pool.create_volume(&format!("golden-{gib}"), range, None, &Limits::default())?;
     let image = File::options().write(true).open(pool.image(&golden.handle))?;
     let block = vec![1; 1 << 20];
     (0..CONTENT_MIB).try_for_each(|at| image.write_all_at(&block, at << 20))?;
@@ -49,7 +49,7 @@ fn clones(pool: &Pool, gib: u64) -> Result<Vec<f64>> {
     let mut times = Vec::with_capacity(CLONES);
     for turn in 0..CLONES {
         let began = Instant::now();
-        pool.create_volume(&format!("clone-{gib}-{turn}"), range, Some(&source))?;
+        pool.create_volume(&format!("clone-{gib}-{turn}"), range, Some(&source), &Limits::default())?;
         times.push(began.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(times)
