@@ -81,9 +81,7 @@ pub async fn power_off(site: &Site, node: &NodeId) -> Result<()> {
         // What the DPU presented goes with it, and a running host does not survive that.
         tell_dpu_lost(&site.layout.server_dir(&server)).await?;
     }
-    for device in kernels {
-        pool::detach(&device).await.with_context(|| format!("the kernel of {} does not forget {device}", node.name))?;
-    }
+    pool::detach(&site.layout, &kernels).await?;
     site.progress.step(format!("{}: off", node.name));
     Ok(())
 }

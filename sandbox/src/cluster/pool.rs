@@ -74,7 +74,7 @@ fn number(device: u64) -> String {
     format!("{}:{}", major(device), minor(device))
 }
 
-/// Whether `loops` has another one with this device behind it, as kubelet makes one on each block device of a pod.
+/// One is made with the other behind it, as kubelet makes one on each block device of a pod.
 fn is_on(upper: &Loop, lower: &Loop) -> bool {
     fs::metadata(&lower.name)
         .is_ok_and(|meta| upper.device == number(meta.dev()) && upper.inode == meta.ino().to_string())
@@ -104,18 +104,18 @@ pub async fn loop_devices_of_kubelet(layout: &Layout, node: &str) -> Result<Vec<
     Ok(ours(layout).await?.into_iter().filter(is_its).map(|it| it.name).collect())
 }
 
-/// A device in use goes by itself when its user does.
 pub async fn detach_loop_devices(layout: &Layout) -> Result<()> {
-    for device in loop_devices(layout).await? {
-        if let Err(error) = detach(&device).await
-            && loop_devices(layout).await?.contains(&device)
+    detach(layout, &loop_devices(layout).await?).await
+}
+
+/// Those of this sandbox's that are named. A device in use goes by itself when its user does.
+pub async fn detach(layout: &Layout, devices: &[String]) -> Result<()> {
+    for device in devices {
+        if let Err(error) = outside::run("losetup", ["--detach", device.as_str()]).await
+            && loop_devices(layout).await?.contains(device)
         {
             return Err(error);
         }
     }
     Ok(())
-}
-
-pub async fn detach(device: &str) -> Result<()> {
-    outside::run("losetup", ["--detach", device]).await.map(drop)
 }
