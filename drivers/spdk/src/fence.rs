@@ -88,7 +88,9 @@ impl Order<'_> {
     async fn subsystem(&self) -> Result<Subsystem, PortError> {
         let all = self.call(&GetSubsystems {}).await?;
         let found = all.into_iter().find(|subsystem| subsystem.nqn == self.place.nqn);
-        found.ok_or_else(|| self.refused(ErrorClass::NotFound, format!("the target has no subsystem {}", self.place.nqn)))
+        found.ok_or_else(|| {
+            self.refused(ErrorClass::NotFound, format!("the target has no subsystem {}", self.place.nqn))
+        })
     }
 
     /// The volume's namespace. Another one beside it would be shown and hidden with it.
@@ -149,8 +151,13 @@ impl Order<'_> {
             if let Some(earlier) = there {
                 self.call(&RemoveNamespace { nqn, nsid: earlier.nsid }).await?;
             }
-            let namespace =
-                NewNamespace { nsid, bdev_name: &bdev.name, uuid: &self.place.uuid, eui64: None, no_auto_visible: true };
+            let namespace = NewNamespace {
+                nsid,
+                bdev_name: &bdev.name,
+                uuid: &self.place.uuid,
+                eui64: None,
+                no_auto_visible: true,
+            };
             self.call(&AddNamespace { nqn, namespace }).await?;
         }
         self.call(&ShowNamespace { nqn, nsid, host: self.identity }).await?;

@@ -25,15 +25,31 @@ pub struct Bdev {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    Aio { file: PathBuf, readonly: bool },
-    Uring { file: PathBuf },
+    Aio {
+        file: PathBuf,
+        readonly: bool,
+    },
+    Uring {
+        file: PathBuf,
+    },
     Malloc,
     Lvol,
     /// A namespace of a controller that the target connected to.
-    Nvme { controller: String },
-    Iscsi { initiator: String, url: String },
-    Rbd { pool: String, image: String, cluster: String },
-    Raid { bases: Vec<String> },
+    Nvme {
+        controller: String,
+    },
+    Iscsi {
+        initiator: String,
+        url: String,
+    },
+    Rbd {
+        pool: String,
+        image: String,
+        cluster: String,
+    },
+    Raid {
+        bases: Vec<String>,
+    },
 }
 
 impl Bdev {
@@ -56,7 +72,9 @@ impl Bdev {
             }
             Kind::Uring { file } => ("URING bdev", json!({"uring": {"filename": file}})),
             Kind::Malloc => ("Malloc disk", json!({})),
-            Kind::Lvol => ("Logical Volume", json!({"lvol": {"thin_provision": true, "snapshot": false, "clone": false}})),
+            Kind::Lvol => {
+                ("Logical Volume", json!({"lvol": {"thin_provision": true, "snapshot": false, "clone": false}}))
+            }
             Kind::Nvme { .. } => ("NVMe disk", json!({"nvme": [{"ns_data": {"id": 1}}]})),
             Kind::Iscsi { initiator, url } => {
                 ("iSCSI LUN", json!({"iscsi": {"initiator_name": initiator, "url": url}}))
