@@ -37,7 +37,7 @@ pub enum MachineError {
     Leaving(String),
     #[error("{what} not yet: {why}; it is tried again")]
     NotYet { what: String, why: String },
-    #[error("{0} was changed by others {ATTEMPTS} times in a row: it is tried again")]
+    #[error("{0} was changed by others {attempts} times in a row: it is tried again", attempts = ATTEMPTS)]
     Conflicts(String),
     #[error("{step}: {cause}")]
     Api { step: String, cause: String },
