@@ -1,6 +1,6 @@
 //! The only reader of flags and environment.
 
-use crate::{DRIVER, pool::is_node_id};
+use crate::{DRIVER, pool::is_node_id, proxy::PROXY_DRIVER};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
@@ -16,13 +16,30 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Mode::All)]
     pub mode: Mode,
 
-    /// This node's name; needed by the node service.
-    #[arg(long, env = "NODE_NAME", required_if_eq_any = [("mode", "node"), ("mode", "all")], value_parser = node_id)]
+    /// Proxy mode: serve one half of proxy.csi.metalplane.io instead, whose volumes are disks of bare-metal machines.
+    #[arg(long, value_enum, conflicts_with_all = ["mode", "pools"])]
+    pub proxy: Option<Half>,
+
+    /// The namespace of the machines that are the workers, and of the claims that are their volumes.
+    #[arg(long, value_name = "NAMESPACE", required_if_eq("proxy", "controller"), requires = "proxy")]
+    pub machine_namespace: Option<String>,
+
+    /// A kubeconfig of the cluster with the machines; without it the cluster that the driver itself runs in.
+    #[arg(long, value_name = "FILE", requires = "proxy")]
+    pub machine_kubeconfig: Option<PathBuf>,
+
+    /// This node's name; needed by the node service. In proxy mode it has to be the name of the node's machine.
+    #[arg(
+        long,
+        env = "NODE_NAME",
+        required_if_eq_any = [("mode", "node"), ("mode", "all"), ("proxy", "node")],
+        value_parser = node_id
+    )]
     pub node_id: Option<String>,
 
     /// A pool: the name that a StorageClass gives in parameters.pool, and its folder. May be repeated. The folder has
     /// to be the same path wherever the pool is used.
-    #[arg(long = "pool", value_name = "NAME=DIR", required = true, value_parser = pool)]
+    #[arg(long = "pool", value_name = "NAME=DIR", required_unless_present = "proxy", value_parser = pool)]
     pub pools: Vec<(String, PathBuf)>,
 
     /// The driver's socket as kubelet sees it, for example /var/lib/kubelet/plugins/csi.metalplane.io/csi.sock. With it
@@ -50,23 +67,36 @@ pub enum Mode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Half {
+    /// Claims and machines, through the Kubernetes API.
+    Controller,
+    /// Disks, filesystems and mounts of this node.
+    Node,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
     Json,
 }
 
 impl Args {
+    pub fn driver(&self) -> &'static str {
+        if self.proxy.is_some() { PROXY_DRIVER } else { DRIVER }
+    }
+
     /// The node id where the node service is to be served.
     pub fn node(&self) -> Option<&str> {
-        self.node_id.as_deref().filter(|_| self.mode != Mode::Controller)
+        let serves = self.proxy.map_or(self.mode != Mode::Controller, |half| half == Half::Node);
+        self.node_id.as_deref().filter(|_| serves)
     }
 
     pub fn serves_controller(&self) -> bool {
-        self.mode != Mode::Node
+        self.proxy.map_or(self.mode != Mode::Node, |half| half == Half::Controller)
     }
 
     pub fn registration_socket(&self) -> PathBuf {
-        self.plugin_registration_dir.join(format!("{DRIVER}-reg.sock"))
+        self.plugin_registration_dir.join(format!("{}-reg.sock", self.driver()))
     }
 }
 
@@ -118,6 +148,24 @@ mod tests {
         assert!(args.node().is_none() && args.serves_controller());
         assert!(parse(&["--mode", "node", "--pool", "fast=/p"]).is_err());
         assert!(parse(&["--mode", "controller"]).is_err());
+    }
+
+    #[test]
+    fn proxy_mode_has_machines_in_place_of_pools() {
+        let controller = parse(&["--proxy", "controller", "--machine-namespace", "workers"]).expect("valid flags");
+        assert!(controller.serves_controller() && controller.node().is_none());
+        assert_eq!(controller.driver(), "proxy.csi.metalplane.io");
+        let node = parse(&["--proxy", "node", "--node-id", "bm-01"]).expect("valid flags");
+        assert_eq!((node.node(), node.serves_controller()), (Some("bm-01"), false));
+        assert!(node.registration_socket().ends_with("proxy.csi.metalplane.io-reg.sock"));
+        for flags in [
+            &["--proxy", "controller"][..],
+            &["--proxy", "node"],
+            &["--proxy", "node", "--node-id", "bm-01", "--pool", "fast=/p"],
+            &["--mode", "controller", "--pool", "fast=/p", "--machine-namespace", "workers"],
+        ] {
+            assert!(parse(flags).is_err(), "{flags:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Each error of the pools as a gRPC code, here and nowhere else.
+//! Each error of the pools and of the node as a gRPC code, here and nowhere else.
 
 use crate::{
+    node::{ExpandError as NodeExpandError, MountError, PublishError, StageError, StatsError, TakeDownError},
     pool::{
         CreateError, DeleteError, DeleteSnapshotError, ExpandError, Fault, GroupError, LimitError, ModifyError,
         SizeError, SnapshotError, UseError,
@@ -134,5 +135,65 @@ impl From<ModifyError> for Status {
             ModifyError::NoSuchVolume(_) => Status::not_found(message),
             ModifyError::Io(fault) => fault.into(),
         }
+    }
+}
+
+impl From<StageError> for Status {
+    fn from(error: StageError) -> Status {
+        let message = error.to_string();
+        match error {
+            StageError::Taken { .. } | StageError::Attached(_) => Status::already_exists(message),
+            StageError::Content { .. } | StageError::BlankReadOnly => Status::failed_precondition(message),
+            StageError::Command(_) | StageError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<PublishError> for Status {
+    fn from(error: PublishError) -> Status {
+        let message = error.to_string();
+        match error {
+            PublishError::Incompatible { .. } => Status::already_exists(message),
+            PublishError::NotStaged(_) | PublishError::SecondTarget(_) | PublishError::WritableDevice => {
+                Status::failed_precondition(message)
+            }
+            PublishError::Command(_) | PublishError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<TakeDownError> for Status {
+    fn from(error: TakeDownError) -> Status {
+        let message = error.to_string();
+        match error {
+            TakeDownError::InUse(_) => Status::failed_precondition(message),
+            TakeDownError::Command(_) | TakeDownError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<NodeExpandError> for Status {
+    fn from(error: NodeExpandError) -> Status {
+        let message = error.to_string();
+        match error {
+            NodeExpandError::NotAttached => Status::failed_precondition(message),
+            NodeExpandError::Command(_) | NodeExpandError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<StatsError> for Status {
+    fn from(error: StatsError) -> Status {
+        let message = error.to_string();
+        match error {
+            StatsError::NotThere(_) => Status::not_found(message),
+            StatsError::Io { .. } | StatsError::Command(_) | StatsError::Mount(_) => Status::internal(message),
+        }
+    }
+}
+
+impl From<MountError> for Status {
+    fn from(error: MountError) -> Status {
+        Status::internal(error.to_string())
     }
 }

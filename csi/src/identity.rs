@@ -1,6 +1,5 @@
 //! Who this driver is.
 
-use crate::DRIVER;
 use proto::csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     PluginCapability, ProbeRequest, ProbeResponse,
@@ -11,7 +10,9 @@ use tonic::{Request, Response, Status};
 
 #[derive(Debug, Clone)]
 pub struct IdentityService {
-    pub serves_controller: bool,
+    pub driver: &'static str,
+    /// What the driver has besides its node service and online expansion.
+    pub services: Vec<service::Type>,
 }
 
 #[tonic::async_trait]
@@ -21,22 +22,19 @@ impl Identity for IdentityService {
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
         Ok(Response::new(GetPluginInfoResponse {
-            name: DRIVER.into(),
+            name: self.driver.into(),
             vendor_version: env!("CARGO_PKG_VERSION").into(),
             ..Default::default()
         }))
     }
 
-    /// The same from every process of the driver, but that a node's has no controller services to offer.
     async fn get_plugin_capabilities(
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
-        let controllers = [service::Type::ControllerService, service::Type::GroupControllerService];
-        let controllers = controllers.into_iter().filter(|_| self.serves_controller).map(service);
+        let services = self.services.iter().map(|kind| Type::Service(Service { r#type: (*kind).into() }));
         let online = Type::VolumeExpansion(VolumeExpansion { r#type: volume_expansion::Type::Online.into() });
-        let types = controllers.chain([service(service::Type::VolumeAccessibilityConstraints), online]);
+        let types = services.chain([online]);
         let capabilities = types.map(|r#type| PluginCapability { r#type: Some(r#type) }).collect();
         Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }

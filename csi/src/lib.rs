@@ -32,9 +32,12 @@
 //! * **Expansion** is online. The file grows here. Who has it open learns of it in its own way: a DPU agent by itself,
 //!   an ordinary node by `NodeExpandVolume`, which is why `node_expansion_required` is true exactly while a node has the
 //!   volume. Otherwise `NodeStageVolume` takes the new size and grows the filesystem.
+//!
+//! In proxy mode ([`proxy`]) the same program is another driver, without pools.
 
 pub mod args;
 mod authority;
+mod busy;
 mod codes;
 pub mod controller;
 pub mod identity;
@@ -42,6 +45,7 @@ pub mod node;
 pub mod node_service;
 pub mod pool;
 pub mod pools;
+pub mod proxy;
 pub mod registration;
 pub mod server;
 mod topology;

@@ -1,7 +1,8 @@
 //! CSI's Node service, for pods on ordinary nodes: reads the request, calls [`crate::node`], words the answer.
 
 use crate::{
-    node::{self, ExpandError, PublishError, StageError, Stats, StatsError, TakeDownError, Target, Usage},
+    busy::Busy,
+    node,
     pool::{Handle, Pool},
     pools::Pools,
     topology, wire,
@@ -12,16 +13,14 @@ use proto::csi::v1::{
     NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
     NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse, VolumeCapability, VolumeUsage,
+    NodeUnstageVolumeResponse,
     node_server::Node,
     node_service_capability::{Rpc, Type, rpc},
-    volume_capability::{AccessType, access_mode::Mode},
-    volume_usage::Unit,
+    volume_capability::access_mode::Mode,
 };
 use std::{
-    collections::HashSet,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 use tonic::{Request, Response, Status};
@@ -30,7 +29,7 @@ use tonic::{Request, Response, Status};
 pub struct NodeService {
     pools: Arc<Pools>,
     node_id: String,
-    busy: Arc<Mutex<HashSet<String>>>,
+    busy: Busy,
 }
 
 const CAPABILITIES: [rpc::Type; 7] = [
@@ -43,21 +42,9 @@ const CAPABILITIES: [rpc::Type; 7] = [
     rpc::Type::GetStorageHealth,
 ];
 
-/// One operation per volume at a time: what each finds on the node is then its own doing.
-struct Busy {
-    all: Arc<Mutex<HashSet<String>>>,
-    volume: String,
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.volume);
-    }
-}
-
 impl NodeService {
     pub fn new(pools: Arc<Pools>, node_id: &str) -> NodeService {
-        NodeService { pools, node_id: node_id.into(), busy: Arc::default() }
+        NodeService { pools, node_id: node_id.into(), busy: Busy::default() }
     }
 
     /// Runs one operation on a thread of its own, since programs are waited for, and logs what came of it.
@@ -67,15 +54,11 @@ impl NodeService {
         volume: &str,
         act: impl FnOnce(&Pools) -> Result<T, Status> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let new = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.into());
-        if !new {
-            return Err(Status::aborted(format!("volume {volume} has an operation under way: try again")));
-        }
-        let busy = Busy { all: self.busy.clone(), volume: volume.into() };
+        let guard = self.busy.enter(volume)?;
         let (pools, started) = (self.pools.clone(), Instant::now());
         // The guard goes along: a caller that gives up does not end the operation.
         let result = tokio::task::spawn_blocking(move || {
-            let _busy = busy;
+            let _guard = guard;
             act(&pools)
         });
         let result = result.await.unwrap_or_else(|error| Err(Status::internal(format!("{operation}: {error}"))));
@@ -97,7 +80,7 @@ impl Node for NodeService {
         let request = request.into_inner();
         let id = wire::required("volume_id", &request.volume_id)?.to_owned();
         wire::required("staging_target_path", &request.staging_target_path)?;
-        let (target, mode) = target(request.volume_capability.as_ref())?;
+        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
         let published = request.publish_context.get(wire::READ_ONLY).is_some_and(|value| value == "true");
         let read_only = published || mode == Mode::SingleNodeReaderOnly;
         let node_id = self.node_id.clone();
@@ -139,7 +122,7 @@ impl Node for NodeService {
         let request = request.into_inner();
         let id = wire::required("volume_id", &request.volume_id)?.to_owned();
         wire::required("target_path", &request.target_path)?;
-        let (target, mode) = target(request.volume_capability.as_ref())?;
+        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
         if request.staging_target_path.is_empty() {
             return Err(Status::failed_precondition("staging_target_path is missing"));
         }
@@ -178,14 +161,8 @@ impl Node for NodeService {
         self.run("NodeGetVolumeStats", &volume_id.clone(), move |pools| {
             let handle = wire::existing(&volume_id)?;
             let (pool, volume) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
-            let usage = match node::stats(&pool.image(&handle), Path::new(&volume_path))? {
-                Stats::Block => vec![VolumeUsage {
-                    total: wire::bytes(volume.record.size_bytes),
-                    unit: Unit::Bytes.into(),
-                    ..Default::default()
-                }],
-                Stats::Filesystem { bytes, inodes } => vec![usage(bytes, Unit::Bytes), usage(inodes, Unit::Inodes)],
-            };
+            let stats = node::stats(&pool.image(&handle), Path::new(&volume_path))?;
+            let usage = wire::usage(stats, volume.record.size_bytes);
             let mut ailments = pool.ailments(&volume);
             ailments.extend(node::ailment(&pool.image(&handle), Some(Path::new(&volume_path)))?);
             Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(wire::condition(&ailments)) })
@@ -259,85 +236,8 @@ impl Node for NodeService {
     }
 }
 
-fn target(capability: Option<&VolumeCapability>) -> Result<(Target, Mode), Status> {
-    let capability = capability.ok_or_else(|| Status::invalid_argument("volume_capability is missing"))?;
-    if let Some(why) = wire::unsupported(std::slice::from_ref(capability)) {
-        return Err(Status::failed_precondition(why));
-    }
-    let target = match &capability.access_type {
-        Some(AccessType::Mount(mount)) => {
-            Target::Filesystem { kind: mount.fs_type.clone(), options: mount.mount_flags.clone() }
-        }
-        _ => Target::Block,
-    };
-    Ok((target, wire::mode(capability)))
-}
-
 fn image(pools: &Pools, volume_id: &str) -> Result<PathBuf, Status> {
     let handle = wire::existing(volume_id)?;
     let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(volume_id))?;
     Ok(pool.image(&handle))
-}
-
-fn usage(usage: Usage, unit: Unit) -> VolumeUsage {
-    VolumeUsage {
-        available: wire::bytes(usage.available),
-        total: wire::bytes(usage.total),
-        used: wire::bytes(usage.used),
-        unit: unit.into(),
-    }
-}
-
-impl From<StageError> for Status {
-    fn from(error: StageError) -> Status {
-        let message = error.to_string();
-        match error {
-            StageError::Taken { .. } | StageError::Attached(_) => Status::already_exists(message),
-            StageError::Content { .. } | StageError::BlankReadOnly => Status::failed_precondition(message),
-            StageError::Command(_) | StageError::Mount(_) => Status::internal(message),
-        }
-    }
-}
-
-impl From<PublishError> for Status {
-    fn from(error: PublishError) -> Status {
-        let message = error.to_string();
-        match error {
-            PublishError::Incompatible { .. } => Status::already_exists(message),
-            PublishError::NotStaged(_) | PublishError::SecondTarget(_) | PublishError::WritableDevice => {
-                Status::failed_precondition(message)
-            }
-            PublishError::Command(_) | PublishError::Mount(_) => Status::internal(message),
-        }
-    }
-}
-
-impl From<TakeDownError> for Status {
-    fn from(error: TakeDownError) -> Status {
-        let message = error.to_string();
-        match error {
-            TakeDownError::InUse(_) => Status::failed_precondition(message),
-            TakeDownError::Command(_) | TakeDownError::Mount(_) => Status::internal(message),
-        }
-    }
-}
-
-impl From<ExpandError> for Status {
-    fn from(error: ExpandError) -> Status {
-        let message = error.to_string();
-        match error {
-            ExpandError::NotAttached => Status::failed_precondition(message),
-            ExpandError::Command(_) | ExpandError::Mount(_) => Status::internal(message),
-        }
-    }
-}
-
-impl From<StatsError> for Status {
-    fn from(error: StatsError) -> Status {
-        let message = error.to_string();
-        match error {
-            StatsError::NotThere(_) => Status::not_found(message),
-            StatsError::Io { .. } | StatsError::Command(_) | StatsError::Mount(_) => Status::internal(message),
-        }
-    }
 }

@@ -1,52 +1,52 @@
 //! Sockets and services.
 
 use crate::{
-    args::Args,
+    args::{Args, Half},
     authority,
     controller::{ControllerService, GroupControllerService},
     identity::IdentityService,
     node_service::NodeService,
     pools::Pools,
+    proxy::{Disks, Machines, ProxyControllerService, ProxyNodeService},
     registration::RegistrationService,
 };
 use anyhow::{Context, bail};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use proto::{
     csi::v1::{
         controller_server::ControllerServer, group_controller_server::GroupControllerServer,
-        identity_server::IdentityServer, node_server::NodeServer,
+        identity_server::IdentityServer, node_server::NodeServer, plugin_capability::service::Type as Kind,
     },
     pluginregistration::registration_server::RegistrationServer,
 };
-use std::{future::Future, io::ErrorKind, path::Path, sync::Arc};
+use std::{future::Future, io::ErrorKind, path::Path, sync::Arc, time::Duration};
 use tokio::{net::UnixListener, sync::mpsc};
 use tokio_stream::{StreamExt, wrappers::UnixListenerStream};
-use tonic::transport::Server;
+use tonic::transport::{Server, server::Router};
+
+/// For one request to the API server.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Opens the pools, serves until `shutdown` ends, and takes the sockets away again.
 pub async fn serve(args: &Args, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-    let dirs = args.pools.iter().map(|(name, dir)| (name.as_str(), dir));
-    let pools = Arc::new(Pools::open(dirs)?);
-    if let Some(node) = args.node() {
-        pools.iter().try_for_each(|pool| pool.register_node(node))?;
-    }
-    let driver = Server::builder()
-        .add_service(IdentityServer::new(IdentityService { serves_controller: args.serves_controller() }))
-        .add_optional_service(
-            args.serves_controller().then(|| ControllerServer::new(ControllerService::new(pools.clone()))),
-        )
-        .add_optional_service(
-            args.serves_controller().then(|| GroupControllerServer::new(GroupControllerService::new(pools.clone()))),
-        )
-        .add_optional_service(args.node().map(|node| NodeServer::new(NodeService::new(pools.clone(), node))))
-        .serve_with_incoming(listen(&args.csi_address)?);
-    tracing::info!(socket = %args.csi_address.display(), mode = ?args.mode, "serving");
+    let mut server = Server::builder();
+    let router = match args.proxy {
+        None => of_pools(&mut server, args)?,
+        Some(half) => of_machines(&mut server, args, half).await?,
+    };
+    let driver = router.serve_with_incoming(listen(&args.csi_address)?);
+    tracing::info!(socket = %args.csi_address.display(), driver = args.driver(), "serving");
 
     let (refused, mut refusal) = mpsc::channel(1);
     let mut sockets = vec![args.csi_address.clone()];
     let mut registration = None;
     if let Some(endpoint) = args.kubelet_registration_path.clone().filter(|_| args.node().is_some()) {
         let socket = args.registration_socket();
-        let service = RegistrationServer::new(RegistrationService { endpoint, refused: refused.clone() });
+        let service =
+            RegistrationServer::new(RegistrationService { driver: args.driver(), endpoint, refused: refused.clone() });
         let kubelet = listen(&socket)?.map(|connection| connection.map(authority::corrected));
         registration = Some(Server::builder().add_service(service).serve_with_incoming(kubelet));
         sockets.push(socket);
@@ -67,6 +67,61 @@ pub async fn serve(args: &Args, shutdown: impl Future<Output = ()>) -> anyhow::R
     // A call that was cut off is made again, and finds what it began; its blocking half ends before the process does.
     sockets.iter().try_for_each(|path| remove_socket(path))?;
     end
+}
+
+/// The file pools' driver.
+fn of_pools(server: &mut Server, args: &Args) -> anyhow::Result<Router> {
+    let dirs = args.pools.iter().map(|(name, dir)| (name.as_str(), dir));
+    let pools = Arc::new(Pools::open(dirs)?);
+    if let Some(node) = args.node() {
+        pools.iter().try_for_each(|pool| pool.register_node(node))?;
+    }
+    // The same from every process of the driver, but that a node's has no controller services to offer.
+    let mut services = vec![Kind::VolumeAccessibilityConstraints];
+    if args.serves_controller() {
+        services.extend([Kind::ControllerService, Kind::GroupControllerService]);
+    }
+    let controller = args.serves_controller().then(|| ControllerServer::new(ControllerService::new(pools.clone())));
+    let groups =
+        args.serves_controller().then(|| GroupControllerServer::new(GroupControllerService::new(pools.clone())));
+    Ok(server
+        .add_service(IdentityServer::new(IdentityService { driver: args.driver(), services }))
+        .add_optional_service(controller)
+        .add_optional_service(groups)
+        .add_optional_service(args.node().map(|node| NodeServer::new(NodeService::new(pools, node)))))
+}
+
+/// Proxy mode.
+async fn of_machines(server: &mut Server, args: &Args, half: Half) -> anyhow::Result<Router> {
+    let services = if half == Half::Controller { vec![Kind::ControllerService] } else { Vec::new() };
+    let controller = match (half, &args.machine_namespace) {
+        (Half::Controller, Some(namespace)) => {
+            let machines = Machines::new(client(args.machine_kubeconfig.as_deref()).await?, namespace);
+            Some(ControllerServer::new(ProxyControllerService::new(machines)))
+        }
+        _ => None,
+    };
+    Ok(server
+        .add_service(IdentityServer::new(IdentityService { driver: args.driver(), services }))
+        .add_optional_service(controller)
+        .add_optional_service(args.node().map(|node| NodeServer::new(ProxyNodeService::new(node, Disks::default())))))
+}
+
+/// The API server of the cluster with the machines. A call's own time limit is the sidecars'.
+async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+    // Of several providers that may be compiled in, the one that everything else uses.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut config = match kubeconfig {
+        None => Config::incluster().context("not in a cluster: give --machine-kubeconfig")?,
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.context("use the kubeconfig")?
+        }
+    };
+    config.connect_timeout = Some(TIME_LIMIT);
+    config.read_timeout = Some(TIME_LIMIT);
+    Client::try_from(config).context("make a client")
 }
 
 /// A socket that an earlier process left is replaced; anything else in its place is not ours to remove. Its folder is made:

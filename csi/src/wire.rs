@@ -1,17 +1,19 @@
 //! The pool's words in CSI's, both ways.
 
 use crate::{
+    node::{Stats, Target, Usage},
     pool::{Ailment, ContentSource, Gravity, Group, Handle, Limits, Pool, Range, Snapshot, Volume},
     topology,
 };
 use jiff::Timestamp;
 use proto::csi::v1::{
     self, CapacityRange, StorageHealthErrorType, VolumeCapability, VolumeCondition, VolumeContentSource, VolumeHealth,
-    VolumeHealthErrorType,
+    VolumeHealthErrorType, VolumeUsage,
     node_get_storage_health_response::StorageBackendHealth,
     volume_capability::{AccessType, access_mode::Mode},
     volume_content_source::{SnapshotSource, Type, VolumeSource},
     volume_health::VolumeHealthEntry,
+    volume_usage::Unit,
 };
 use std::collections::HashMap;
 use tonic::Status;
@@ -25,7 +27,7 @@ const CONNECTOR: &str = "connector";
 /// The key of the publish context.
 pub(crate) const READ_ONLY: &str = "readonly";
 /// What `--extra-create-metadata` adds to parameters.
-const RESERVED: &str = "csi.storage.k8s.io/";
+pub(crate) const RESERVED: &str = "csi.storage.k8s.io/";
 /// What external-provisioner adds to a volume's context on its way to the PersistentVolume.
 const PROVISIONER: &str = "storage.kubernetes.io/";
 /// What the node service can make on a volume; the first unless one is named.
@@ -222,6 +224,37 @@ pub(crate) fn limits(parameters: &HashMap<String, String>) -> Result<Limits, Sta
 pub(crate) fn publish_context(volume: &Volume, read_only: bool) -> HashMap<String, String> {
     let limits = volume.record.limits.iter().map(|(key, limit)| (key.to_owned(), limit.to_string()));
     limits.chain([(READ_ONLY.into(), read_only.to_string())]).collect()
+}
+
+/// What a node is to show a volume as.
+pub(crate) fn target(capability: Option<&VolumeCapability>) -> Result<(Target, Mode), Status> {
+    let capability = capability.ok_or_else(|| Status::invalid_argument("volume_capability is missing"))?;
+    if let Some(why) = unsupported(std::slice::from_ref(capability)) {
+        return Err(Status::failed_precondition(why));
+    }
+    let target = match &capability.access_type {
+        Some(AccessType::Mount(mount)) => {
+            Target::Filesystem { kind: mount.fs_type.clone(), options: mount.mount_flags.clone() }
+        }
+        _ => Target::Block,
+    };
+    Ok((target, mode(capability)))
+}
+
+/// How full a volume is; of a block device only its size is known.
+pub(crate) fn usage(stats: Stats, size_bytes: u64) -> Vec<VolumeUsage> {
+    let of = |usage: Usage, unit: Unit| VolumeUsage {
+        available: bytes(usage.available),
+        total: bytes(usage.total),
+        used: bytes(usage.used),
+        unit: unit.into(),
+    };
+    match stats {
+        Stats::Block => {
+            vec![VolumeUsage { total: bytes(size_bytes), unit: Unit::Bytes.into(), ..Default::default() }]
+        }
+        Stats::Filesystem { bytes, inodes } => vec![of(bytes, Unit::Bytes), of(inodes, Unit::Inodes)],
+    }
 }
 
 /// CSI counts in signed numbers.

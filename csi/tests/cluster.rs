@@ -3,7 +3,7 @@
 
 mod fixture;
 
-use csi::pool::{Handle, Pool};
+use csi::pool::{Handle, Pool, VolumeRecord};
 use fixture::tool;
 use sandbox::{Sandbox, handle::Options, supervisor::process::ProcessSpec};
 use std::{
@@ -36,6 +36,25 @@ kind: VolumeSnapshotClass
 metadata: {name: fast}
 driver: csi.metalplane.io
 deletionPolicy: Delete
+---
+apiVersion: groupsnapshot.storage.k8s.io/v1
+kind: VolumeGroupSnapshotClass
+metadata: {name: fast}
+driver: csi.metalplane.io
+deletionPolicy: Delete
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: gold}
+driverName: csi.metalplane.io
+parameters: {iops: \"20000\"}
+";
+
+const GROUP: &str = "
+apiVersion: groupsnapshot.storage.k8s.io/v1
+kind: VolumeGroupSnapshot
+metadata: {name: both}
+spec: {volumeGroupSnapshotClassName: fast, source: {selector: {matchLabels: {group: both}}}}
 ";
 
 const SNAPSHOT: &str = "
@@ -137,17 +156,29 @@ impl Cluster {
         self.spawn(ProcessSpec::new("csi/controller", [driver, &address, "--mode=controller", &pool])).await;
         self.until("the driver's socket", || async { layout.dir.join("csi.sock").exists() }).await;
         let kubeconfig = format!("--kubeconfig={}", self.sandbox.admin_kubeconfig().display());
+        // As the chart has them.
+        let provisioner = [
+            &*address,
+            "--extra-create-metadata",
+            "--feature-gates=Topology=true",
+            "--immediate-topology=false",
+            "--enable-capacity",
+            "--capacity-for-immediate-binding",
+            "--capacity-ownerref-level=-1",
+            "--capacity-poll-interval=5s",
+        ];
         let sidecars: [(&str, &[&str]); 5] = [
-            ("csi-provisioner", &[&address, "--extra-create-metadata", "--feature-gates=Topology=false"]),
+            ("csi-provisioner", &provisioner),
             ("csi-attacher", &[&address, "--reconcile-sync=5s"]),
             ("csi-resizer", &[&address, "--handle-volume-inuse-error=false"]),
             ("csi-snapshotter", &[&address, "--extra-create-metadata"]),
-            ("snapshot-controller", &["--feature-gates=CSIVolumeGroupSnapshot=false"]),
+            ("snapshot-controller", &[]),
         ];
         for (name, flags) in sidecars {
             let program = Cluster::program(name);
             let argv = [&[&program, &*kubeconfig, "--leader-election=false"], flags].concat();
-            self.spawn(ProcessSpec::new(format!("csi/{name}"), argv).enter("cp")).await;
+            let process = ProcessSpec::new(format!("csi/{name}"), argv).enter("cp").env("NAMESPACE", "default");
+            self.spawn(process).await;
         }
         let mut mkdir = self.sandbox.enter("node-1");
         let folder = PathBuf::from(KUBELET_SOCKET);
@@ -196,10 +227,14 @@ impl Cluster {
 
     /// The nodes that the pool has on record for a PersistentVolume.
     async fn publications(&self, volume: &str) -> Vec<String> {
+        self.record(volume).await.published.into_iter().map(|publication| publication.node).collect()
+    }
+
+    /// What the pool has on record for a PersistentVolume.
+    async fn record(&self, volume: &str) -> VolumeRecord {
         let handle = self.get(&format!("pv/{volume}"), "{.spec.csi.volumeHandle}").await;
         let pool = Pool::open("default", &self.sandbox.layout().pool()).expect("the sandbox's pool");
-        let volume = pool.volume(&Handle::parse(&handle).expect("our handle")).expect("read").expect("it exists");
-        volume.record.published.into_iter().map(|publication| publication.node).collect()
+        pool.volume(&Handle::parse(&handle).expect("our handle")).expect("read").expect("it exists").record
     }
 
     /// How many volumes and snapshots the pool holds.
@@ -216,6 +251,9 @@ async fn clones_restores_grows_and_serves_pods_in_a_real_cluster() {
     cluster.install().await;
     golden_image_and_clone(&cluster).await;
     pod_with_both_kinds(&cluster).await;
+    topology_and_capacity(&cluster).await;
+    limits(&cluster).await;
+    group(&cluster).await;
     deletion(&cluster).await;
     let dir = cluster.sandbox.layout().dir.clone();
     cluster.sandbox.down().await.expect("the sandbox ends");
@@ -265,6 +303,39 @@ async fn pod_with_both_kinds(cluster: &Cluster) {
     let mut words = answer.lines().last().expect("an answer").split_whitespace();
     let (kind, mebibytes) = (words.next(), words.next().and_then(|it| it.parse::<u64>().ok()));
     assert!(kind == Some("xfs") && mebibytes > Some(1900), "{answer}");
+}
+
+/// The volume asks for its pool, and Kubernetes knows what is free in it.
+async fn topology_and_capacity(cluster: &Cluster) {
+    let key = "pool.csi.metalplane.io/default";
+    let volume = cluster.get("pvc/clone", "{.spec.volumeName}").await;
+    let affinity = "{.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].key}";
+    assert_eq!(cluster.get(&format!("pv/{volume}"), affinity).await, key);
+    let capacity = "{.items[?(@.storageClassName==\"fast\")].nodeTopology} \
+                    {.items[?(@.storageClassName==\"fast\")].maximumVolumeSize}";
+    cluster.reaches("csistoragecapacities", capacity, key).await;
+}
+
+async fn limits(cluster: &Cluster) {
+    let patch = r#"{"spec":{"volumeAttributesClassName":"gold"}}"#;
+    cluster.kubectl(&["patch", "pvc", "files", "--type=merge", "-p", patch], "").await;
+    cluster.reaches("pvc/files", "{.status.currentVolumeAttributesClassName}", "gold").await;
+    let volume = cluster.get("pvc/files", "{.spec.volumeName}").await;
+    let limits = cluster.record(&volume).await.limits;
+    assert_eq!(limits.iter().collect::<Vec<_>>(), [("iops", 20_000)]);
+}
+
+/// Two volumes that a pod has at that moment.
+async fn group(cluster: &Cluster) {
+    cluster.kubectl(&["label", "pvc", "clone", "files", "group=both"], "").await;
+    cluster.apply(GROUP).await;
+    cluster.reaches("volumegroupsnapshot/both", "{.status.readyToUse}", "true").await;
+    let pool = cluster.sandbox.layout().pool();
+    let groups = || Pool::open("default", &pool).expect("the sandbox's pool").groups().expect("listed");
+    let sizes: Vec<usize> = groups().iter().map(|group| group.snapshots.len()).collect();
+    assert_eq!(sizes, [2]);
+    cluster.kubectl(&["delete", "volumegroupsnapshot", "both", "--timeout=180s"], "").await;
+    cluster.until("the group is gone", || async { groups().is_empty() }).await;
 }
 
 /// Kubernetes and the pool agree on where a claim's volume is; the pool refuses to lose it, and the object comes back.

@@ -2,7 +2,7 @@
 //! its node bound to each. Each step looks at what is there first: calling it again changes nothing.
 
 use super::{
-    command::CommandError,
+    command::{CommandError, run},
     filesystem::{self, Content},
     mounts::{self, Mount, MountError},
 };
@@ -110,10 +110,21 @@ pub struct Usage {
     pub used: u64,
 }
 
+/// The device that is seen at a path.
+pub fn mounted_at(path: &Path) -> Result<Option<Device>, MountError> {
+    let mount = mounts::top(path)?;
+    Ok(mount.and_then(|mount| Some(Device { path: Path::new("/dev").join(mount.device?), read_only: mount.read_only })))
+}
+
 impl Device {
     /// `loop7`: what mounts of it are called.
     pub(super) fn name(&self) -> &str {
         self.path.file_name().and_then(OsStr::to_str).unwrap_or_default()
+    }
+
+    pub fn size(&self) -> Result<u64, CommandError> {
+        let answer = run("blockdev", &["--getsize64".as_ref(), self.path.as_ref()])?;
+        answer.parse().map_err(|_| CommandError::Answer { program: "blockdev", answer })
     }
 
     /// Makes a filesystem on a device that is blank, and mounts it at the staging path. A block volume needs nothing.

@@ -1,0 +1,31 @@
+//! One operation per volume at a time: what each finds on the node is then its own doing.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tonic::Status;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Busy(Arc<Mutex<HashSet<String>>>);
+
+/// The volume is free again when this is dropped.
+pub(crate) struct Guard {
+    all: Busy,
+    volume: String,
+}
+
+impl Busy {
+    pub(crate) fn enter(&self, volume: &str) -> Result<Guard, Status> {
+        if !self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.into()) {
+            return Err(Status::aborted(format!("volume {volume} has an operation under way: try again")));
+        }
+        Ok(Guard { all: self.clone(), volume: volume.into() })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.volume);
+    }
+}

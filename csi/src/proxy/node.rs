@@ -1,0 +1,250 @@
+//! The node's half: finds the disk, formats and mounts it. It talks to the kernel alone.
+
+use super::{
+    SERIAL, WWID,
+    disks::{DiskIdentity, Disks, FindError},
+};
+use crate::{
+    busy::Busy,
+    node::{self, Device, ExpandError, StatsError},
+    wire,
+};
+use proto::csi::v1::{
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
+    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetStorageHealthRequest, NodeGetStorageHealthResponse,
+    NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse,
+    node_server::Node,
+    node_service_capability::{Rpc, Type, rpc},
+    volume_capability::access_mode::Mode,
+};
+use std::{
+    collections::HashMap,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+use tonic::{Request, Response, Status};
+
+/// How long the kernel may take to show a disk that the DPU says it has plugged in.
+const SHOWN_WITHIN: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Clone)]
+pub struct ProxyNodeService {
+    machine: String,
+    disks: Disks,
+    busy: Busy,
+}
+
+const CAPABILITIES: [rpc::Type; 4] = [
+    rpc::Type::StageUnstageVolume,
+    rpc::Type::GetVolumeStats,
+    rpc::Type::ExpandVolume,
+    rpc::Type::SingleNodeMultiWriter,
+];
+
+impl ProxyNodeService {
+    /// `machine`: the name of the BareMetalMachine that this node is.
+    pub fn new(machine: &str, disks: Disks) -> ProxyNodeService {
+        ProxyNodeService { machine: machine.into(), disks, busy: Busy::default() }
+    }
+
+    /// Runs one operation on a thread of its own, since programs are waited for.
+    async fn run<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        volume: &str,
+        act: impl FnOnce(&Disks) -> Result<T, Status> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let guard = self.busy.enter(volume)?;
+        let disks = self.disks.clone();
+        let result = tokio::task::spawn_blocking(move || {
+            let _guard = guard;
+            act(&disks)
+        });
+        let result = result.await.unwrap_or_else(|error| Err(Status::internal(format!("{operation}: {error}"))));
+        if let Err(status) = &result {
+            tracing::warn!(operation, volume, code = ?status.code(), "{}", status.message());
+        }
+        result.map(Response::new)
+    }
+}
+
+#[tonic::async_trait]
+impl Node for ProxyNodeService {
+    async fn node_stage_volume(
+        &self,
+        request: Request<NodeStageVolumeRequest>,
+    ) -> Result<Response<NodeStageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
+        wire::required("staging_target_path", &request.staging_target_path)?;
+        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
+        let identity = identity(&request.publish_context)?;
+        let read_only = is_read_only(&request.publish_context) || mode == Mode::SingleNodeReaderOnly;
+        self.run("NodeStageVolume", &id, move |disks| {
+            let device = shown(disks, &identity)?;
+            device.stage(&target, read_only, Path::new(&request.staging_target_path))?;
+            Ok(NodeStageVolumeResponse {})
+        })
+        .await
+    }
+
+    /// What is mounted there is this volume's, whatever disk it was: kubelet has one staging path per volume.
+    async fn node_unstage_volume(
+        &self,
+        request: Request<NodeUnstageVolumeRequest>,
+    ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
+        let NodeUnstageVolumeRequest { volume_id, staging_target_path } = request.into_inner();
+        wire::required("staging_target_path", &staging_target_path)?;
+        wire::required("volume_id", &volume_id)?;
+        self.run("NodeUnstageVolume", &volume_id, move |_| {
+            let staging = Path::new(&staging_target_path);
+            if let Some(device) = node::mounted_at(staging)? {
+                device.unstage(staging)?;
+            }
+            Ok(NodeUnstageVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
+        wire::required("target_path", &request.target_path)?;
+        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
+        if request.staging_target_path.is_empty() {
+            return Err(Status::failed_precondition("staging_target_path is missing"));
+        }
+        let identity = identity(&request.publish_context)?;
+        let read_only = request.readonly || mode == Mode::SingleNodeReaderOnly;
+        self.run("NodePublishVolume", &id, move |disks| {
+            let device = shown(disks, &identity)?;
+            let single = mode == Mode::SingleNodeSingleWriter;
+            let (staging, path) = (Path::new(&request.staging_target_path), Path::new(&request.target_path));
+            device.publish(&target, read_only, single, staging, path)?;
+            Ok(NodePublishVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
+        let NodeUnpublishVolumeRequest { volume_id, target_path } = request.into_inner();
+        wire::required("volume_id", &volume_id)?;
+        wire::required("target_path", &target_path)?;
+        self.run("NodeUnpublishVolume", &volume_id, move |_| {
+            node::unpublish(Path::new(&target_path))?;
+            Ok(NodeUnpublishVolumeResponse {})
+        })
+        .await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        let NodeGetVolumeStatsRequest { volume_id, volume_path, .. } = request.into_inner();
+        wire::required("volume_id", &volume_id)?;
+        wire::required("volume_path", &volume_path)?;
+        self.run("NodeGetVolumeStats", &volume_id, move |_| {
+            let path = Path::new(&volume_path);
+            let device = node::mounted_at(path)?.ok_or_else(|| StatsError::NotThere(volume_path.clone()))?;
+            let size = device.size().map_err(StatsError::from)?;
+            Ok(NodeGetVolumeStatsResponse { usage: wire::usage(device.stats(path)?, size), volume_condition: None })
+        })
+        .await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        let NodeExpandVolumeRequest { volume_id, volume_path, .. } = request.into_inner();
+        wire::required("volume_id", &volume_id)?;
+        wire::required("volume_path", &volume_path)?;
+        self.run("NodeExpandVolume", &volume_id, move |_| {
+            let path = Path::new(&volume_path);
+            let device = node::mounted_at(path)?.ok_or(ExpandError::NotAttached)?;
+            device.expand(path)?;
+            Ok(NodeExpandVolumeResponse { capacity_bytes: wire::bytes(device.size().map_err(ExpandError::from)?) })
+        })
+        .await
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        let capability =
+            |kind: rpc::Type| NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })) };
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities: CAPABILITIES.map(capability).into() }))
+    }
+
+    async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
+        Ok(Response::new(NodeGetInfoResponse { node_id: self.machine.clone(), ..Default::default() }))
+    }
+
+    async fn node_get_volume_health(
+        &self,
+        _: Request<NodeGetVolumeHealthRequest>,
+    ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
+        Err(Status::unimplemented("the health of a proxy volume is its machine's to report"))
+    }
+
+    async fn node_get_storage_health(
+        &self,
+        _: Request<NodeGetStorageHealthRequest>,
+    ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
+        Err(Status::unimplemented("a node knows nothing of the storage behind its machine's disks"))
+    }
+}
+
+fn identity(publish_context: &HashMap<String, String>) -> Result<DiskIdentity, Status> {
+    let identity =
+        DiskIdentity { wwid: publish_context.get(WWID).cloned(), serial: publish_context.get(SERIAL).cloned() };
+    if identity == DiskIdentity::default() {
+        let message = format!("publish_context has neither {WWID} nor {SERIAL}: is the driver's attacher running?");
+        return Err(Status::invalid_argument(message));
+    }
+    Ok(identity)
+}
+
+fn is_read_only(publish_context: &HashMap<String, String>) -> bool {
+    publish_context.get(wire::READ_ONLY).is_some_and(|value| value == "true")
+}
+
+/// Waits until the kernel shows the disk.
+fn shown(disks: &Disks, identity: &DiskIdentity) -> Result<Device, Status> {
+    let deadline = Instant::now() + SHOWN_WITHIN;
+    loop {
+        if let Some(device) = disks.find(identity)? {
+            return Ok(device);
+        }
+        if Instant::now() > deadline {
+            let [wwid, serial] = [&identity.wwid, &identity.serial].map(|it| it.as_deref().unwrap_or("unknown"));
+            return Err(Status::unavailable(format!(
+                "the DPU has plugged the disk in, but after {} s this node shows none with wwid {wwid} or serial number \
+                 {serial}: does its kernel do PCIe hot-plug (dmesg)?",
+                SHOWN_WITHIN.as_secs()
+            )));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+impl From<FindError> for Status {
+    fn from(error: FindError) -> Status {
+        match error {
+            FindError::Ambiguous { .. } => Status::failed_precondition(error.to_string()),
+            FindError::Io { .. } => Status::internal(error.to_string()),
+        }
+    }
+}
