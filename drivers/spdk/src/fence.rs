@@ -15,8 +15,8 @@
 
 use crate::rpc::methods::bdev::{Bdev, GetBdevs};
 use crate::rpc::methods::nvmf::{
-    AddHost, AddNamespace, AllowAnyHost, GetControllers, GetSubsystems, Namespace, NewNamespace, RemoveHost,
-    RemoveNamespace, ShowNamespace, Subsystem,
+    AddHost, AddNamespace, AllowAnyHost, DISCONNECT_MS, GetControllers, GetSubsystems, Namespace, NewNamespace,
+    RemoveHost, RemoveNamespace, ShowNamespace, Subsystem,
 };
 use crate::rpc::{self, Method, Rpc};
 use crate::volumes::nvmeof::{DRIVER, host_nqn, parse_host_nqn};
@@ -30,8 +30,6 @@ use std::path::PathBuf;
 
 /// Epochs start at 1. What an administrator numbers by hand is below.
 const FIRST_NSID: u32 = 1000;
-/// For the connections of a host that is taken off the list. Less than the limit of a call.
-const DISCONNECT_MS: u64 = 5000;
 
 pub struct NvmeFence {
     /// By `address:port`, as the volumes name it.
@@ -88,7 +86,9 @@ impl Order<'_> {
     async fn subsystem(&self) -> Result<Subsystem, PortError> {
         let all = self.call(&GetSubsystems {}).await?;
         let found = all.into_iter().find(|subsystem| subsystem.nqn == self.place.nqn);
-        found.ok_or_else(|| self.refused(ErrorClass::NotFound, format!("the target has no subsystem {}", self.place.nqn)))
+        found.ok_or_else(|| {
+            self.refused(ErrorClass::NotFound, format!("the target has no subsystem {}", self.place.nqn))
+        })
     }
 
     /// The volume's namespace. Another one beside it would be shown and hidden with it.
@@ -149,8 +149,13 @@ impl Order<'_> {
             if let Some(earlier) = there {
                 self.call(&RemoveNamespace { nqn, nsid: earlier.nsid }).await?;
             }
-            let namespace =
-                NewNamespace { nsid, bdev_name: &bdev.name, uuid: &self.place.uuid, eui64: None, no_auto_visible: true };
+            let namespace = NewNamespace {
+                nsid,
+                bdev_name: &bdev.name,
+                uuid: &self.place.uuid,
+                eui64: None,
+                no_auto_visible: true,
+            };
             self.call(&AddNamespace { nqn, namespace }).await?;
         }
         self.call(&ShowNamespace { nqn, nsid, host: self.identity }).await?;

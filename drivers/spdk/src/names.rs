@@ -65,7 +65,11 @@ mod tests {
             assert_eq!(parse_bdev(foreign), None, "{foreign}");
         }
         assert_eq!(parse_connection(&connection(&id)), Some(id.clone()));
-        assert_eq!((parse_bdev(&connection(&id)), parse_connection(&bdev(&id))), (None, None), "never one for the other");
+        assert_eq!(
+            (parse_bdev(&connection(&id)), parse_connection(&bdev(&id))),
+            (None, None),
+            "never one for the other"
+        );
     }
 
     #[test]

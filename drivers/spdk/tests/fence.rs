@@ -99,7 +99,12 @@ impl Host {
         let mut command = tokio::process::Command::new(&self.program);
         command.arg(format!("--if={}", content.display())).arg(format!("--json={}", self.config.display()));
         command.args(["--ob=Hn1", "--bs=512", "--count=1", "-m", "0x1", "--no-huge", "-s", "256", "--no-pci"]);
-        command.arg("--disable-cpumask-locks").arg("--no-rpc-server").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .arg("--disable-cpumask-locks")
+            .arg("--no-rpc-server")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut process = command.kill_on_drop(true).spawn().expect("it starts");
         // What became of it shows at the storage.
         let _ = tokio::time::timeout(WRITE, process.wait()).await;

@@ -127,13 +127,7 @@ impl Storage for Local {
         Ok(held)
     }
 
-    async fn attach(
-        &self,
-        rpc: &Rpc,
-        claim: &Claim<'_>,
-        place: &LocalVolume,
-        bdevs: &[Bdev],
-    ) -> Result<(), PortError> {
+    async fn attach(&self, rpc: &Rpc, claim: &Claim<'_>, place: &LocalVolume, bdevs: &[Bdev]) -> Result<(), PortError> {
         let (name, filename) = (claim.name, Path::new(&place.name));
         let made = match place.module {
             Module::Bdev => return over_bdev(rpc, name, own_name(&place.name, bdevs), bdevs).await,

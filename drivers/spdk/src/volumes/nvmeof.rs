@@ -7,9 +7,7 @@
 use super::{Claim, Held, Storage, knock};
 use crate::names;
 use crate::rpc::methods::bdev::{Bdev, GetBdevs};
-use crate::rpc::methods::nvme::{
-    AttachController, Controller, DetachController, Family, GetControllers, Multipath,
-};
+use crate::rpc::methods::nvme::{AttachController, Controller, DetachController, Family, GetControllers, Multipath};
 use crate::rpc::{Rpc, RpcError};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;

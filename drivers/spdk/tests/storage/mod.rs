@@ -159,7 +159,8 @@ impl Lab {
         let create = json!({"nqn": nqn, "serial_number": "S1", "allow_any_host": true, "max_namespaces": NAMESPACES});
         self.storage.call("nvmf_create_subsystem", create).await;
         self.storage.call("nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": {"bdev_name": name}})).await;
-        let address = json!({"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": self.port.to_string()});
+        let address =
+            json!({"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": self.port.to_string()});
         self.storage.call("nvmf_subsystem_add_listener", json!({"nqn": nqn, "listen_address": address})).await;
         self.nvme(&nqn, &uuid)
     }

@@ -132,7 +132,8 @@ fn attach(world: &mut World, name: String, params: &Value) -> Outcome {
     }
     world.initiator.controllers.entry(name.clone()).or_default().push(way);
     look(world);
-    let came = world.bdevs.values().filter(|bdev| matches!(&bdev.kind, Kind::Nvme { controller } if *controller == name));
+    let came =
+        world.bdevs.values().filter(|bdev| matches!(&bdev.kind, Kind::Nvme { controller } if *controller == name));
     Ok(came.map(|bdev| json!(bdev.name)).collect())
 }
 
