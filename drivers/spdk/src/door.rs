@@ -35,6 +35,14 @@ const SOCKET_PATH_BYTES: usize = 107;
 /// NVM Express Base Specification 2.0, section 4.5.
 const NQN_BYTES: usize = 223;
 
+/// What most initiators call themselves.
+const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+fn is_nqn(name: &str) -> bool {
+    let uuid = name.strip_prefix(UUID_NQN).is_none_or(|uuid| uuid::Uuid::try_parse(uuid).is_ok());
+    name.starts_with("nqn.") && name.len() <= NQN_BYTES && uuid
+}
+
 fn socket(folder: &Path) -> PathBuf {
     folder.join("cntrl")
 }
@@ -46,9 +54,9 @@ impl Door {
             Self::VfioUser { folder } if socket(folder).as_os_str().len() > SOCKET_PATH_BYTES => {
                 invalid(format!("{} is too long for the path of a socket", socket(folder).display()))
             }
-            Self::Fabric { host_nqn, .. } if !host_nqn.starts_with("nqn.") || host_nqn.len() > NQN_BYTES => invalid(
-                format!("the host's NQN {host_nqn:?} does not start with nqn. or has more than {NQN_BYTES} bytes"),
-            ),
+            Self::Fabric { host_nqn, .. } if !is_nqn(host_nqn) => invalid(format!(
+                "the host's NQN {host_nqn:?} is none: nqn., year and month, a domain, or {UUID_NQN} and a UUID; at most {NQN_BYTES} bytes"
+            )),
             _ => Ok(()),
         }
     }
@@ -107,6 +115,27 @@ impl Door {
         match tokio::fs::remove_file(socket(folder)).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_target_would_refuse_are_refused() {
+        let door = |host_nqn: &str| Door::Fabric {
+            fabric: Fabric::Tcp,
+            listen: ([127, 0, 0, 1], 4420).into(),
+            host_nqn: host_nqn.to_owned(),
+        };
+        for good in ["nqn.2014-08.org.nvmexpress:uuid:5f0c1c9e-58a4-4b1c-9a63-0123456789ab", "nqn.2026-01.test:host"] {
+            assert_eq!(door(good).check(), Ok(()), "{good}");
+        }
+        let long = format!("nqn.2026-01.test:{}", "x".repeat(NQN_BYTES));
+        for bad in ["", "host", "nqn.2014-08.org.nvmexpress:uuid:host", &long] {
+            assert_eq!(door(bad).check().map_err(|error| error.class), Err(ErrorClass::Invalid), "{bad}");
         }
     }
 }

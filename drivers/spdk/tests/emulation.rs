@@ -33,11 +33,13 @@ async fn the_fake_conforms() {
     }
 }
 
+const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5f0c1c9e-58a4-4b1c-9a63-0123456789ab";
+
 /// For a host that boots over NVMe/TCP.
 fn over_tcp() -> Door {
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a socket");
     let listen = socket.local_addr().expect("its address");
-    Door::Fabric { fabric: Fabric::Tcp, listen, host_nqn: "nqn.2014-08.org.nvmexpress:uuid:host".to_owned() }
+    Door::Fabric { fabric: Fabric::Tcp, listen, host_nqn: HOST_NQN.to_owned() }
 }
 
 #[tokio::test]
@@ -66,12 +68,12 @@ async fn over_a_fabric_one_host_is_let_in_and_finds_back_by_itself() {
     let boot = disk(1, 1, Slot::Boot, lab.new_backend(MIB).await);
     emulation.expose_disk(&boot).await.expect("expose");
     let hosts = || lab.target.with(|world| world.nvmf.subsystems[&lab.host().nqn].hosts.clone());
-    let own = std::collections::BTreeSet::from(["nqn.2014-08.org.nvmexpress:uuid:host".to_owned()]);
+    let own = std::collections::BTreeSet::from([HOST_NQN.to_owned()]);
     let any = lab.target.with(|world| world.nvmf.subsystems[&lab.host().nqn].allow_any_host);
     assert!(!any && hosts() == own, "{:?}", hosts());
     lab.target.with(|world| {
         let subsystem = world.nvmf.subsystems.get_mut(&lab.host().nqn).expect("the subsystem");
-        subsystem.hosts.insert("nqn.2014-08.org.nvmexpress:uuid:another".to_owned());
+        subsystem.hosts.insert("nqn.2026-01.test:another".to_owned());
     });
     emulation.expose_disk(&boot).await.expect("again");
     assert_eq!(hosts(), own, "nobody else stays");
