@@ -39,7 +39,7 @@ impl Fences {
 
     /// Step 6 of docs/design/fencing.md: the storage lets in who is about to be granted the volume. Nothing to do where
     /// nobody here can tell it.
-    pub(crate) async fn admit(&self, attachment: &DiskAttachment, epoch: u64) -> Result<(), PortError> {
+    async fn admit(&self, attachment: &DiskAttachment, epoch: u64) -> Result<(), PortError> {
         let spec = &attachment.spec;
         let native = |volume: &&VolumeSource| volume.connector == Connector::Native && !spec.read_only;
         let Some(volume) = spec.volume.as_ref().filter(native) else { return Ok(()) };
@@ -79,6 +79,17 @@ impl Fences {
             }
         }
     }
+}
+
+/// What goes wrong stands in the machine's condition.
+pub(crate) async fn admit(c: &Controller, attachment: &DiskAttachment, epoch: u64) -> Result<(), Error> {
+    let uid = attachment.metadata.uid.clone().unwrap_or_default();
+    let admitted = c.fences.admit(attachment, epoch).await;
+    match &admitted {
+        Ok(()) => c.fences.lock().remove(&uid),
+        Err(error) => c.fences.lock().insert(uid, error.to_string()),
+    };
+    Ok(admitted?)
 }
 
 /// Only once the storage shows the fence, the proof is written and the attachment let go of.

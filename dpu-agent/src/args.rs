@@ -61,7 +61,33 @@ pub struct Args {
     )]
     pub vfio_user_folder: PathBuf,
 
-    /// With --disks-by=spdk: volumes that the target connects, so that no node plugin is needed for them. May be repeated.
+    /// With --disks-by=spdk, for a host that boots over NVMe/TCP: where the target offers the controller, instead of by
+    /// vfio-user.
+    #[arg(long, env = "METALPLANE_HOST_LISTEN", value_name = "ADDRESS:PORT")]
+    pub host_listen: Option<SocketAddr>,
+
+    /// With --host-listen: a file with the NQN of the host's initiator; no other may connect. Whoever installs the DPU writes it.
+    #[arg(
+        long,
+        env = "METALPLANE_HOST_NQN_FILE",
+        value_name = "FILE",
+        default_value = "/run/metalplane-host/host-nqn"
+    )]
+    pub host_nqn_file: PathBuf,
+
+    /// With --host-listen: by RDMA instead of TCP.
+    #[arg(long, env = "METALPLANE_HOST_RDMA", requires = "host_listen")]
+    pub host_rdma: bool,
+
+    /// With --disks-by=spdk, vhost or snap: no disk does more operations in a second, a multiple of 1000. 0: as many as it can.
+    #[arg(long, env = "METALPLANE_DISK_IOPS", value_name = "NUMBER", default_value_t = 0)]
+    pub disk_iops: u64,
+
+    /// With --disks-by=spdk, vhost or snap: no disk moves more MiB in a second. 0: as many as it can.
+    #[arg(long, env = "METALPLANE_DISK_MIB_PER_SECOND", value_name = "MIB", default_value_t = 0)]
+    pub disk_mib_per_second: u64,
+
+    /// With --disks-by=spdk, vhost or snap: volumes that the target connects, so that no node plugin is needed for them. May be repeated.
     #[arg(
         long = "spdk-volumes",
         env = "METALPLANE_SPDK_VOLUMES",
@@ -126,6 +152,10 @@ pub enum DisksBy {
     Qemu,
     /// An SPDK target, as namespaces of one NVMe controller
     Spdk,
+    /// An SPDK target, as vhost-user-blk disks of a virtual machine
+    Vhost,
+    /// NVIDIA SNAP 4 on a BlueField, as namespaces of the DPU's first static NVMe function
+    Snap,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -14,7 +14,7 @@
 //! | `placement.rs` | what it is told of the server around it |
 //! | `status.rs`, `dpu_status.rs` | what the user is told |
 //! | `serve.rs` | the same, to programs on this DPU |
-//! | `metrics.rs` | numbers for Prometheus |
+//! | `metrics/` | numbers for Prometheus |
 //!
 //! The agent is never in the data path. It ends without touching anything, and when it comes back it adopts what is
 //! there by (UID, epoch). Without the API server it keeps what the record names; see `planner::agent`.
@@ -96,7 +96,7 @@ pub async fn run_with(
     let metrics = Arc::new(metrics::Metrics::default());
     let session = session::run(args, access, &cluster, desired.clone(), &metrics);
     let server = serve::serve(args.run_dir.join("agent.sock"), view.clone());
-    let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone());
+    let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone(), actor.ports.emulation.clone());
     let reconciler = Reconciler::new(actor, joined, desired, view, metrics.clone(), args.into());
     tokio::select! {
         result = session => result.context("the session with the API server ended"),

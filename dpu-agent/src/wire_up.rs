@@ -8,9 +8,13 @@ use kubelet::KubeletConnector;
 use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client::Limits, switch};
 use ports::{Emulation, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
+use spdk::SpdkEmulation;
+use spdk::door::{Door, Fabric};
+use spdk::host::{Host, Limits};
+use spdk::snap::SnapEmulation;
+use spdk::vhost::VhostEmulation;
 use spdk::volumes::rbd::Cluster;
 use spdk::volumes::{SpdkConnector, iscsi::Iscsi, local::Local, nvmeof::NvmeOf, rbd::Rbd};
-use spdk::{SpdkEmulation, host::Host};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,10 +38,21 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
     Ok(Ports { emulation: emulation(args)?, connectors, switch: Arc::new(OpenVSwitch::new(config, &args.bridge)) })
 }
 
+fn door(args: &Args) -> anyhow::Result<Door> {
+    let Some(listen) = args.host_listen else {
+        return Ok(Door::VfioUser { folder: args.vfio_user_folder.clone() });
+    };
+    let fabric = if args.host_rdma { Fabric::Rdma } else { Fabric::Tcp };
+    let file = &args.host_nqn_file;
+    let host_nqn =
+        std::fs::read_to_string(file).with_context(|| format!("read the host's NQN from {}", file.display()))?;
+    Ok(Door::Fabric { fabric, listen, host_nqn: host_nqn.trim().to_owned() })
+}
+
 /// A bdev is presented by the target that has it, and by nobody else.
 fn spdk_volumes(args: &Args) -> anyhow::Result<Vec<Arc<dyn VolumeConnector>>> {
-    let by_spdk = args.disks_by == DisksBy::Spdk;
-    anyhow::ensure!(args.spdk_volumes.is_empty() || by_spdk, "--spdk-volumes needs --disks-by=spdk");
+    let by_spdk = args.disks_by != DisksBy::Qemu;
+    anyhow::ensure!(args.spdk_volumes.is_empty() || by_spdk, "--spdk-volumes needs --disks-by=spdk, vhost or snap");
     let socket = &args.spdk_socket;
     let connector = |kind: &SpdkVolumes| -> Arc<dyn VolumeConnector> {
         match kind {
@@ -62,14 +77,25 @@ const HOT_PLUG_DISKS: u32 = 62;
 
 fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
     let slots = QemuEmulation::new(&args.slots_socket);
+    let limits = Limits { operations_per_second: args.disk_iops, mib_per_second: args.disk_mib_per_second };
+    let nqn = format!("nqn.2026-01.io.metalplane:dpu:{}", args.node_name);
     Ok(match args.disks_by {
         DisksBy::Qemu => Arc::new(slots),
+        DisksBy::Vhost => {
+            let disks = VhostEmulation::new(&args.spdk_socket, HOT_PLUG_DISKS, limits)?;
+            Arc::new(Split { disks, nics: slots })
+        }
+        DisksBy::Snap => {
+            let disks = SnapEmulation::new(&args.spdk_socket, nqn, HOT_PLUG_DISKS, limits, args.run_dir.join("spdk"))?;
+            Arc::new(Split { disks, nics: slots })
+        }
         DisksBy::Spdk => {
             let host = Host {
-                nqn: format!("nqn.2026-01.io.metalplane:dpu:{}", args.node_name),
+                nqn,
                 serial: api::names::serial(&args.node_name),
-                folder: args.vfio_user_folder.clone(),
+                door: door(args)?,
                 hot_plug: HOT_PLUG_DISKS,
+                limits,
             };
             let disks = SpdkEmulation::new(&args.spdk_socket, host, args.run_dir.join("spdk"))?;
             Arc::new(Split { disks, nics: slots })

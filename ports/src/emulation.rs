@@ -4,6 +4,7 @@ use crate::PortError;
 use async_trait::async_trait;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Slot};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFunction {
@@ -57,6 +58,44 @@ pub struct EmulationCapabilities {
     pub online_resize: Vec<Bus>,
 }
 
+/// Upper bounds of the classes in which latencies are counted; one class more is for what took longer.
+pub const LATENCY_BOUNDS: [Duration; 12] = [
+    Duration::from_micros(25),
+    Duration::from_micros(50),
+    Duration::from_micros(100),
+    Duration::from_micros(250),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_micros(2500),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+];
+
+/// Operations by class of [`LATENCY_BOUNDS`], not added up.
+pub type Latencies = [u64; LATENCY_BOUNDS.len() + 1];
+
+/// In one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub operations: u64,
+    pub bytes: u64,
+    /// The latencies of all operations, added up.
+    pub busy: Duration,
+}
+
+/// What a disk did. Counters, which start anew with what presents it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskStatistics {
+    pub id: ExposureId,
+    pub read: Traffic,
+    pub written: Traffic,
+    /// Where they are counted.
+    pub latencies: Option<Latencies>,
+}
+
 #[async_trait]
 pub trait Emulation: Send + Sync {
     async fn capabilities(&self) -> Result<EmulationCapabilities, PortError>;
@@ -77,6 +116,11 @@ pub trait Emulation: Send + Sync {
 
     /// Tells the host the backend's present size. `Unsupported` where only a power cycle shows it.
     async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError>;
+
+    /// What the disks did; nothing where nobody counts.
+    async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {
+        Ok(Vec::new())
+    }
 
     /// Returns when [`Emulation::list`] may say something else than before although no verb was called. Where nothing
     /// tells, it never returns.

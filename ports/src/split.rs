@@ -2,7 +2,7 @@
 
 use crate::{
     Emulation, PortError,
-    emulation::{DiskFunction, EmulationCapabilities, NicFunction},
+    emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
 };
 use async_trait::async_trait;
 use planner::exposure::{Exposure, ExposureId, FunctionKind};
@@ -48,6 +48,10 @@ impl<D: Emulation, N: Emulation> Emulation for Split<D, N> {
 
     async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError> {
         self.disks.resize_disk(id, size_bytes).await
+    }
+
+    async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {
+        self.disks.statistics().await
     }
 
     async fn changed(&self) {

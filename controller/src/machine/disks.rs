@@ -2,8 +2,8 @@
 
 use crate::Controller;
 use crate::error::{Error, call, found};
-use crate::holder_pods;
 use crate::objects;
+use crate::{fences, holder_pods};
 use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
 use api::{BareMetalMachine, DiskAttachment, VolumeHold, labels};
 use k8s_openapi::api::core::v1::Secret;
@@ -128,7 +128,7 @@ pub(crate) async fn grant(
     if let Some(seed) = seed {
         write_seed(c, &attachment, seed).await?;
     }
-    c.fences.admit(&attachment, epoch).await?;
+    fences::admit(c, &attachment, epoch).await?;
     let mut spec = json!({"grant": {"epoch": epoch}});
     if let Some(uid) = holder_pod_uid {
         spec["holderPodUID"] = json!(uid);

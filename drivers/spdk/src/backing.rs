@@ -6,10 +6,13 @@
 //! SPDK's passthru refuses.
 
 use crate::{
-    observed::Observed,
+    host::Limits,
     rpc::{
         Rpc, RpcError,
-        methods::bdev::{AioCreate, AioDelete, AioRescan, Bdev, GetBdevs, RaidCreate, RaidDelete, RaidLevel},
+        methods::bdev::{
+            AioCreate, AioDelete, AioRescan, Bdev, EnableHistogram, GetBdevs, RaidCreate, RaidDelete, RaidLevel,
+            RateLimits, SetQosLimit,
+        },
     },
 };
 use ports::{
@@ -24,18 +27,22 @@ const BLOCK_SIZE: u32 = 512;
 const STRIP_KIB: u32 = 4;
 const RAID: &str = "Raid Volume";
 
+fn find<'a>(bdevs: &'a [Bdev], name: &str) -> Option<&'a Bdev> {
+    bdevs.iter().find(|bdev| bdev.is_called(name))
+}
+
 /// Makes the bdev `name`. One that an interrupted call left is taken over if it is the same, and replaced if not: no
 /// namespace shows it.
-pub(crate) async fn make(rpc: &Rpc, observed: &Observed, disk: &DiskFunction, name: &str) -> Result<(), PortError> {
-    if let Some(left) = observed.bdev(name) {
+pub(crate) async fn make(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &str) -> Result<(), PortError> {
+    if let Some(left) = find(bdevs, name) {
         if is_over(left, &disk.backend, disk.read_only) {
             return Ok(());
         }
         delete(rpc, left).await.map_err(|e| e.at(&format!("{name}: deleting what was left of it")))?;
     }
     match &disk.backend {
-        Backend::Path(path) => over_file(rpc, observed, disk, name, path).await,
-        Backend::Bdev(base) => over_bdev(rpc, observed, disk, name, base).await,
+        Backend::Path(path) => over_file(rpc, bdevs, disk, name, path).await,
+        Backend::Bdev(base) => over_bdev(rpc, bdevs, disk, name, base).await,
     }
 }
 
@@ -52,14 +59,8 @@ fn is_over(bdev: &Bdev, backend: &Backend, read_only: bool) -> bool {
     }
 }
 
-async fn over_file(
-    rpc: &Rpc,
-    observed: &Observed,
-    disk: &DiskFunction,
-    name: &str,
-    path: &Path,
-) -> Result<(), PortError> {
-    if let Some(user) = observed.bdevs.iter().find(|b| b.file().is_some_and(|file| Path::new(file) == path)) {
+async fn over_file(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &str, path: &Path) -> Result<(), PortError> {
+    if let Some(user) = bdevs.iter().find(|b| b.file().is_some_and(|file| Path::new(file) == path)) {
         let message = format!("{name}: {} is in use by {}", path.display(), user.name);
         return Err(PortError::new(ErrorClass::Busy, message));
     }
@@ -76,19 +77,13 @@ async fn over_file(
     rpc.call(&create).await.map(drop).map_err(|e| e.at(&format!("{name} over {}", path.display())))
 }
 
-async fn over_bdev(
-    rpc: &Rpc,
-    observed: &Observed,
-    disk: &DiskFunction,
-    name: &str,
-    base: &str,
-) -> Result<(), PortError> {
+async fn over_bdev(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &str, base: &str) -> Result<(), PortError> {
     let error = |class, what: String| Err(PortError::new(class, format!("{name}: {what}")));
     if disk.read_only {
         let what = format!("SPDK cannot present bdev {base} read-only, and it is never shown writable");
         return error(ErrorClass::Unsupported, what);
     }
-    let Some(bdev) = observed.bdev(base) else {
+    let Some(bdev) = find(bdevs, base) else {
         return error(ErrorClass::NotFound, format!("the target has no bdev {base}"));
     };
     if bdev.claimed {
@@ -96,6 +91,15 @@ async fn over_bdev(
     }
     let create = RaidCreate { name, raid_level: RaidLevel::Raid0, strip_size_kb: STRIP_KIB, base_bdevs: vec![base] };
     rpc.call(&create).await.map(drop).map_err(|e| e.at(&format!("{name} over bdev {base}")))
+}
+
+/// Its I/O is limited, and the time that it takes is counted.
+pub(crate) async fn measure(rpc: &Rpc, name: &str, limits: Limits) -> Result<(), PortError> {
+    let RateLimits { rw_ios_per_sec, rw_mbytes_per_sec } = limits.into();
+    let limit = SetQosLimit { name, rw_ios_per_sec, rw_mbytes_per_sec };
+    rpc.call(&limit).await.map_err(|e| e.at(&format!("{name}: limiting it")))?;
+    let counted = rpc.call(&EnableHistogram { name, enable: true }).await;
+    counted.map(drop).map_err(|e| e.at(&format!("{name}: counting latencies")))
 }
 
 /// Never called for a bdev that a namespace shows: SPDK would take the disk from under the host. Not there: success.

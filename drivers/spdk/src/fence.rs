@@ -15,8 +15,8 @@
 
 use crate::rpc::methods::bdev::{Bdev, GetBdevs};
 use crate::rpc::methods::nvmf::{
-    AddHost, AddNamespace, AllowAnyHost, GetControllers, GetSubsystems, Namespace, NewNamespace, RemoveHost,
-    RemoveNamespace, ShowNamespace, Subsystem,
+    AddHost, AddNamespace, AllowAnyHost, DISCONNECT_MS, GetControllers, GetSubsystems, Namespace, NewNamespace,
+    RemoveHost, RemoveNamespace, ShowNamespace, Subsystem,
 };
 use crate::rpc::{self, Method, Rpc};
 use crate::volumes::nvmeof::{DRIVER, host_nqn, parse_host_nqn};
@@ -30,8 +30,6 @@ use std::path::PathBuf;
 
 /// Epochs start at 1. What an administrator numbers by hand is below.
 const FIRST_NSID: u32 = 1000;
-/// For the connections of a host that is taken off the list. Less than the limit of a call.
-const DISCONNECT_MS: u64 = 5000;
 
 pub struct NvmeFence {
     /// By `address:port`, as the volumes name it.

@@ -3,12 +3,16 @@
 //! A controller that stays is what makes hot-plug safe: the host sees a namespace come, grow and go by itself, while a
 //! function that is taken away needs the host's consent, and QEMU 11.1 does not survive the removal of a vfio-user one.
 
+use crate::door::Door;
 use crate::rpc::{
     Rpc, RpcError,
-    methods::nvmf::{AddListener, Address, CreateSubsystem, CreateTransport, GetTransports, Subsystem, TransportType},
+    methods::bdev::RateLimits,
+    methods::nvmf::{
+        AddHost, AddListener, AllowAnyHost, CreateSubsystem, CreateTransport, DISCONNECT_MS, GetTransports, RemoveHost,
+        Subsystem,
+    },
 };
 use ports::{ErrorClass, PortError};
-use std::path::{Path, PathBuf};
 
 /// What [`crate::SpdkEmulation`] shows to its host, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,14 +21,37 @@ pub struct Host {
     pub nqn: String,
     /// The controller's, at most 20 bytes. Disks are told apart by their UUID.
     pub serial: String,
-    /// Folder that vfio-user puts its socket `cntrl` into, the same path for the agent and the target.
-    pub folder: PathBuf,
+    pub door: Door,
     /// Hot-plugged disks at a time.
     pub hot_plug: u32,
+    pub limits: Limits,
 }
 
-/// `sun_path` of a Unix address, without the final zero.
-const SOCKET_PATH_BYTES: usize = 107;
+/// What one disk may do, reading and writing together; 0: as much as it can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// A multiple of 1000.
+    pub operations_per_second: u64,
+    pub mib_per_second: u64,
+}
+
+impl Limits {
+    pub(crate) fn check(self) -> Result<(), PortError> {
+        let given = self.operations_per_second;
+        if given.is_multiple_of(1000) {
+            return Ok(());
+        }
+        let what = format!("a limit of {given} operations per second is no multiple of 1000");
+        Err(PortError::new(ErrorClass::Invalid, what))
+    }
+}
+
+impl From<Limits> for RateLimits {
+    fn from(limits: Limits) -> Self {
+        Self { rw_ios_per_sec: limits.operations_per_second, rw_mbytes_per_sec: limits.mib_per_second }
+    }
+}
+
 /// What the guest reads as the disk's model.
 const MODEL: &str = "Metalplane disk";
 
@@ -34,23 +61,13 @@ impl Host {
         crate::names::FIRST_HOT_PLUG_NSID - 1 + self.hot_plug
     }
 
-    pub(crate) fn address(&self) -> Address {
-        Address { trtype: TransportType::VfioUser, traddr: self.folder.display().to_string() }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.join("cntrl")
-    }
-
     pub fn check(&self) -> Result<(), PortError> {
         let invalid = |what: String| Err(PortError::new(ErrorClass::Invalid, what));
-        if self.socket().as_os_str().len() > SOCKET_PATH_BYTES {
-            return invalid(format!("{} is too long for the path of a socket", self.socket().display()));
-        }
         if self.serial.is_empty() || self.serial.len() > crate::SERIAL_BYTES || !self.serial.is_ascii() {
             return invalid(format!("the controller's serial {:?} is not 1 to 20 ASCII bytes", self.serial));
         }
-        Ok(())
+        self.limits.check()?;
+        self.door.check()
     }
 
     /// Makes the subsystem, if it is not there.
@@ -62,49 +79,55 @@ impl Host {
             nqn: &self.nqn,
             serial_number: &self.serial,
             model_number: MODEL,
-            // The socket's folder says who may connect.
-            allow_any_host: true,
+            allow_any_host: self.door.only_host().is_none(),
             max_namespaces: self.namespaces(),
         };
         rpc.call(&create).await.map(drop).map_err(|e| e.at(&format!("subsystem {}", self.nqn)))
     }
 
-    /// Lets the host connect. Another subsystem on the same folder would be accepted by SPDK, and the host would get
-    /// either: it is refused here.
+    /// Lets the host connect.
     pub(crate) async fn listen(&self, rpc: &Rpc, subsystems: &[Subsystem]) -> Result<(), PortError> {
-        let step = format!("subsystem {} on {}", self.nqn, self.folder.display());
-        let address = self.address();
-        let here = subsystems.iter().filter(|s| s.listen_addresses.iter().any(|l| l.is(&address)));
-        let nqns: Vec<_> = here.map(|s| s.nqn.as_str()).collect();
-        match nqns.as_slice() {
-            [] => {}
-            [nqn] if *nqn == self.nqn => return Ok(()),
-            others => {
-                let message = format!("{step}: {} listens there", others.join(", "));
-                return Err(PortError::new(ErrorClass::Conflict, message));
-            }
+        let address = self.door.address();
+        let step = format!("subsystem {} on {}", self.nqn, address.traddr);
+        let intruders = self.door.intruders(subsystems, &self.nqn);
+        if !intruders.is_empty() {
+            let message = format!("{step}: {} listens there", intruders.join(", "));
+            return Err(PortError::new(ErrorClass::Conflict, message));
+        }
+        let own = subsystems.iter().find(|s| s.nqn == self.nqn);
+        if let Some(host) = self.door.only_host() {
+            self.admit(rpc, own, host).await.map_err(|e| e.at(&format!("{step}: letting in {host} alone")))?;
+        }
+        if own.is_some_and(|own| own.listen_addresses.iter().any(|l| l.is(&address))) {
+            return Ok(());
         }
         self.transport(rpc).await.map_err(|e| e.at(&step))?;
-        prepare(&self.folder, &self.socket())
-            .await
-            .map_err(|e| PortError::new(ErrorClass::Busy, format!("{step}: making room for the socket: {e}")))?;
+        let room = self.door.prepare().await;
+        room.map_err(|e| PortError::new(ErrorClass::Busy, format!("{step}: making room for the socket: {e}")))?;
         rpc.call(&AddListener { nqn: &self.nqn, listen_address: address }).await.map(drop).map_err(|e| e.at(&step))
     }
 
+    /// A host of another name is thrown out: the DPU has one server.
+    async fn admit(&self, rpc: &Rpc, own: Option<&Subsystem>, host: &str) -> Result<(), RpcError> {
+        let nqn = self.nqn.as_str();
+        if own.is_some_and(|own| own.allow_any_host) {
+            rpc.call(&AllowAnyHost { nqn, allow_any_host: false }).await?;
+        }
+        let listed = || own.into_iter().flat_map(|own| &own.hosts).map(|host| host.nqn.as_str());
+        for other in listed().filter(|other| *other != host) {
+            rpc.call(&RemoveHost { nqn, host: other, timeout_ms: DISCONNECT_MS }).await?;
+        }
+        if !listed().any(|there| there == host) {
+            rpc.call(&AddHost { nqn, host }).await?;
+        }
+        Ok(())
+    }
+
     async fn transport(&self, rpc: &Rpc) -> Result<(), RpcError> {
-        let trtype = TransportType::VfioUser;
+        let trtype = self.door.transport();
         if rpc.call(&GetTransports {}).await?.iter().any(|t| trtype.is(&t.trtype)) {
             return Ok(());
         }
         rpc.call(&CreateTransport { trtype }).await.map(drop)
-    }
-}
-
-/// A target that was killed leaves its socket behind, and a new one then refuses the folder.
-async fn prepare(folder: &Path, socket: &Path) -> std::io::Result<()> {
-    tokio::fs::create_dir_all(folder).await?;
-    match tokio::fs::remove_file(socket).await {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }

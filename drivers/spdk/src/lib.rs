@@ -1,4 +1,4 @@
-//! [`Emulation`] by SPDK: NVMe over vfio-user, for virtual servers.
+//! [`Emulation`] by SPDK: NVMe over vfio-user, for virtual servers, or over fabrics, for those that boot so.
 //!
 //! The target is a process of its own. This driver adopts what is there and keeps nothing that a restart would lose:
 //! what is presented, where, and for whom is read from the target each time ([`observed`], [`names`]). All verbs of one
@@ -7,11 +7,16 @@
 //! | file | what |
 //! |---|---|
 //! | [`rpc`] | the JSON-RPC client and the methods that are used |
+//! | [`door`] | how the host reaches it: vfio-user, or NVMe over fabrics |
 //! | [`host`] | the host's controller, a subsystem with a fixed place |
 //! | [`backing`] | the bdev under a disk |
 //! | [`explain`] | why the target refused, from what it has |
+//! | [`snap`] | disks of a BlueField's host by NVIDIA SNAP, beside it |
+//! | [`vhost`] | disks of virtual machines by vhost-user-blk, beside the controller |
 //! | [`volumes`] | the other port of this crate: volumes that the target connects |
 //! | [`fence`] | how an NVMe over fabrics target is made to refuse a holder |
+//! | [`statistics`] | what the disks did |
+//! | [`places`] | which namespace a disk has |
 //! | [`attendance`] | whether the host lost its disks with the target |
 //!
 //! - *expose*: the bdev, named after the attachment; the subsystem; the namespace; then the socket that the host
@@ -26,25 +31,32 @@
 
 mod attendance;
 mod backing;
+pub mod door;
 mod explain;
 pub mod fence;
 pub mod host;
 pub mod names;
 mod observed;
+mod places;
 pub mod rpc;
+pub mod snap;
+mod statistics;
+pub mod vhost;
 pub mod volumes;
 
 use async_trait::async_trait;
 use attendance::Attendance;
 use host::Host;
 use observed::Observed;
+use places::Places;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
 use ports::{
     Emulation, ErrorClass, PortError,
-    emulation::{DiskFunction, EmulationCapabilities, NicFunction},
+    emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
 };
 use rpc::{
     Rpc,
+    methods::bdev::Bdev,
     methods::nvmf::{AddNamespace, GetControllers, NewNamespace, RemoveNamespace},
 };
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
@@ -72,7 +84,9 @@ struct Inner {
 }
 
 struct State {
-    attendance: Attendance,
+    /// `None`: the host finds back to a new target by itself.
+    attendance: Option<Attendance>,
+    places: Places,
     /// Asked to leave by this process, and the target has not finished: it waits for the host's last I/O.
     leaving: BTreeSet<ExposureId>,
 }
@@ -82,11 +96,16 @@ impl SpdkEmulation {
     /// tokio runtime.
     pub fn new(socket: impl Into<PathBuf>, host: Host, state_folder: PathBuf) -> Result<Self, PortError> {
         host.check()?;
-        let attendance = Attendance::open(state_folder.join("host"));
+        let watched = !host.door.is_found_again();
+        let attendance = watched.then(|| Attendance::open(state_folder.join("host")));
         let inner = Arc::new(Inner {
             rpc: Rpc::new(socket, rpc::LIMIT),
             host,
-            state: Mutex::new(State { attendance, leaving: BTreeSet::new() }),
+            state: Mutex::new(State {
+                attendance,
+                places: Places::open(state_folder.join("places")),
+                leaving: BTreeSet::new(),
+            }),
             changed: Notify::new(),
         });
         let watching = tokio::spawn(watch(Arc::clone(&inner))).abort_handle();
@@ -132,7 +151,8 @@ async fn watch(inner: Arc<Inner>) {
 
 impl State {
     fn saw(&mut self, subsystem: bool, connected: bool) {
-        if let Err(error) = self.attendance.saw(subsystem, connected) {
+        let Some(attendance) = &mut self.attendance else { return };
+        if let Err(error) = attendance.saw(subsystem, connected) {
             tracing::warn!(%error, "whether the host is connected cannot be written down");
         }
     }
@@ -161,19 +181,35 @@ impl Inner {
             observed.bdev(&name).is_some() || observed.disks().any(|(shown, _)| shown == *id)
         };
         state.leaving.retain(still);
+        self.limit(&observed).await?;
         Ok(observed)
     }
 
-    fn free_nsid(&self, observed: &Observed, slot: Slot, object: &str) -> Result<u32, PortError> {
+    /// Disks that an agent with other limits presented.
+    async fn limit(&self, observed: &Observed) -> Result<(), PortError> {
+        for (_, ns) in observed.disks() {
+            let other = |bdev: &&Bdev| bdev.assigned_rate_limits != self.host.limits.into();
+            if let Some(bdev) = observed.bdev(&ns.bdev_name).filter(other) {
+                backing::measure(&self.rpc, &bdev.name, self.host.limits).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn free_nsid(&self, observed: &Observed, places: &Places, disk: &DiskFunction) -> Result<u32, PortError> {
+        let object = names::bdev(&disk.id);
         let occupant = |nsid: u32| observed.namespaces().iter().find(|ns| ns.nsid == nsid);
         let busy = |what: String| PortError::new(ErrorClass::Busy, format!("{object}: {what}"));
-        let fixed = match slot {
+        let fixed = match disk.slot {
             Slot::Boot => names::BOOT_NSID,
             Slot::Seed => names::SEED_NSID,
             Slot::HotPlug => {
-                let mut all = names::FIRST_HOT_PLUG_NSID..=self.host.namespaces();
-                let free = all.find(|nsid| occupant(*nsid).is_none());
-                return free.ok_or_else(|| busy(format!("all {} hot-plug places are taken", self.host.hot_plug)));
+                let all = names::FIRST_HOT_PLUG_NSID..=self.host.namespaces();
+                let mut free = all.filter(|nsid| occupant(*nsid).is_none()).collect::<Vec<_>>();
+                // Its own, else one that no other will come back to.
+                free.sort_by_key(|nsid| (places.of(&disk.id) != Some(*nsid), places.is_kept(*nsid), *nsid));
+                let taken = || busy(format!("all {} hot-plug places are taken", self.host.hot_plug));
+                return free.first().copied().ok_or_else(taken);
             }
         };
         match occupant(fixed) {
@@ -196,7 +232,8 @@ impl Inner {
     }
 }
 
-fn check(disk: &DiskFunction, object: &str) -> Result<(), PortError> {
+/// What the port promises to refuse.
+pub(crate) fn check_disk(disk: &DiskFunction, bus: Bus, object: &str) -> Result<(), PortError> {
     let invalid = |what: &str| Err(PortError::new(ErrorClass::Invalid, format!("{object}: {what}")));
     if !names::is_valid_uid(&disk.id.uid) {
         return invalid("its UID may hold letters, digits, - and _ only");
@@ -207,8 +244,8 @@ fn check(disk: &DiskFunction, object: &str) -> Result<(), PortError> {
     if uuid::Uuid::try_parse(&disk.uuid).is_err() {
         return invalid(&format!("{:?} is no UUID", disk.uuid));
     }
-    if disk.bus != Bus::NVMe {
-        let what = format!("{object}: this DPU presents disks as NVMe, not as {:?}", disk.bus);
+    if disk.bus != bus {
+        let what = format!("{object}: this DPU presents disks as {bus:?}, not as {:?}", disk.bus);
         return Err(PortError::new(ErrorClass::Unsupported, what));
     }
     Ok(())
@@ -230,7 +267,7 @@ impl Emulation for SpdkEmulation {
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {
         let mut state = self.inner.state.lock().await;
         let observed = self.inner.settle(&mut state).await?;
-        let stranded = state.attendance.is_stranded();
+        let stranded = state.attendance.as_ref().is_some_and(Attendance::is_stranded);
         let exposure = |id: ExposureId, size_bytes: Option<u64>| {
             let presence = match (state.leaving.contains(&id), stranded) {
                 (true, _) => Presence::Leaving,
@@ -239,7 +276,7 @@ impl Emulation for SpdkEmulation {
             };
             Exposure { id, kind: FunctionKind::Disk, presence, size_bytes, representor: None }
         };
-        let size = |name: &str| observed.bdev(name).map(rpc::methods::bdev::Bdev::size_bytes);
+        let size = |name: &str| observed.bdev(name).map(Bdev::size_bytes);
         let mut listed: Vec<_> = observed.disks().map(|(id, ns)| exposure(id, size(&ns.bdev_name))).collect();
         // Gone from the host, and the storage under them is still in use.
         let lingering = state.leaving.iter().filter(|id| !observed.disks().any(|(shown, _)| shown == **id));
@@ -249,7 +286,7 @@ impl Emulation for SpdkEmulation {
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
         let object = names::bdev(&disk.id);
-        check(disk, &object)?;
+        check_disk(disk, Bus::NVMe, &object)?;
         let mut state = self.inner.state.lock().await;
         let observed = self.inner.observe(&mut state, &object).await?;
         if let Some((present, ns)) = observed.disks().find(|(id, _)| id.uid == disk.id.uid) {
@@ -268,8 +305,13 @@ impl Emulation for SpdkEmulation {
             let what = format!("{object}: the host has UUID {} already, as {}", ns.uuid, ns.bdev_name);
             return Err(PortError::new(ErrorClass::Conflict, what));
         }
-        let nsid = self.inner.free_nsid(&observed, disk.slot, &object)?;
-        backing::make(&self.inner.rpc, &observed, disk, &object).await?;
+        let nsid = self.inner.free_nsid(&observed, &state.places, disk)?;
+        if disk.slot == Slot::HotPlug {
+            let kept = state.places.keep(&disk.id, nsid);
+            kept.map_err(|e| PortError::new(ErrorClass::Busy, format!("{object}: writing down its place: {e}")))?;
+        }
+        backing::make(&self.inner.rpc, &observed.bdevs, disk, &object).await?;
+        backing::measure(&self.inner.rpc, &object, self.inner.host.limits).await?;
         self.inner.host.create(&self.inner.rpc, &observed.subsystems).await?;
         self.inner.add_namespace(disk, nsid, &object).await?;
         self.inner.host.listen(&self.inner.rpc, &observed.subsystems).await
@@ -290,6 +332,9 @@ impl Emulation for SpdkEmulation {
         if let Some((_, ns)) = observed.disks().find(|(shown, _)| shown == id) {
             // From now on it must not count as present, even if no answer comes.
             state.leaving.insert(id.clone());
+            if let Err(error) = state.places.forget(id) {
+                tracing::warn!(%error, "{object}: its place stays written down");
+            }
             let removed = self.inner.rpc.call(&RemoveNamespace { nqn: &self.inner.host.nqn, nsid: ns.nsid }).await;
             if let Err(error) = removed {
                 let now = Observed::read(&self.inner.rpc, &self.inner.host).await.map_err(|e| e.at(&object))?;
@@ -320,6 +365,10 @@ impl Emulation for SpdkEmulation {
             return Ok(());
         }
         backing::grow(&self.inner.rpc, bdev, size_bytes).await
+    }
+
+    async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {
+        statistics::read(&self.inner.rpc).await.map_err(|error| error.at("statistics of the disks"))
     }
 
     async fn changed(&self) {

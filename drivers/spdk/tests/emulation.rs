@@ -9,7 +9,13 @@ use ports::{
     emulation::DiskFunction,
 };
 use sandbox::spdk::{Fake, faults::Fault};
-use spdk::{SpdkEmulation, names, rpc::methods::nvmf::GetSubsystems};
+use spdk::{
+    SpdkEmulation,
+    door::{Door, Fabric},
+    host::Limits,
+    names,
+    rpc::methods::nvmf::GetSubsystems,
+};
 use std::time::Duration;
 use target::{Lab, Over, disk, fake, real};
 
@@ -27,10 +33,74 @@ async fn the_fake_conforms() {
     }
 }
 
+const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5f0c1c9e-58a4-4b1c-9a63-0123456789ab";
+
+/// For a host that boots over NVMe/TCP.
+fn over_tcp() -> Door {
+    let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a socket");
+    let listen = socket.local_addr().expect("its address");
+    Door::Fabric { fabric: Fabric::Tcp, listen, host_nqn: HOST_NQN.to_owned() }
+}
+
+#[tokio::test]
+async fn the_fake_conforms_over_tcp() {
+    let lab = Lab { door: over_tcp(), ..fake(Over::File) };
+    emulation::run(&lab).await;
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_real_target_conforms() {
     let Some(lab) = real("a_real_target_conforms", "nvmf_tgt").await else { return };
     emulation::run(&lab).await;
+}
+
+#[tokio::test]
+async fn a_real_target_conforms_over_tcp() {
+    let Some(lab) = real("a_real_target_conforms_over_tcp", "nvmf_tgt").await else { return };
+    emulation::run(&Lab { door: over_tcp(), ..lab }).await;
+}
+
+#[tokio::test]
+async fn over_a_fabric_one_host_is_let_in_and_finds_back_by_itself() {
+    let lab = Lab { door: over_tcp(), ..fake(Over::File) };
+    let emulation = lab.emulation();
+    let boot = disk(1, 1, Slot::Boot, lab.new_backend(MIB).await);
+    emulation.expose_disk(&boot).await.expect("expose");
+    let hosts = || lab.target.with(|world| world.nvmf.subsystems[&lab.host().nqn].hosts.clone());
+    let own = std::collections::BTreeSet::from([HOST_NQN.to_owned()]);
+    let any = lab.target.with(|world| world.nvmf.subsystems[&lab.host().nqn].allow_any_host);
+    assert!(!any && hosts() == own, "{:?}", hosts());
+    lab.target.with(|world| {
+        let subsystem = world.nvmf.subsystems.get_mut(&lab.host().nqn).expect("the subsystem");
+        subsystem.hosts.insert("nqn.2026-01.test:another".to_owned());
+    });
+    emulation.expose_disk(&boot).await.expect("again");
+    assert_eq!(hosts(), own, "nobody else stays");
+    let second = disk(2, 1, Slot::HotPlug, lab.new_backend(MIB).await);
+    let third = disk(3, 1, Slot::HotPlug, lab.new_backend(MIB).await);
+    for disk in [&second, &third] {
+        emulation.expose_disk(disk).await.expect("expose");
+    }
+    let places = || {
+        lab.target.with(|world| {
+            let shown = &world.nvmf.subsystems[&lab.host().nqn].namespaces;
+            shown.iter().map(|(nsid, ns)| (*nsid, ns.uuid.clone())).collect::<Vec<_>>()
+        })
+    };
+    let before = places();
+    lab.target.kill();
+    lab.target.revive().expect("a new target");
+    until("the new target answers", async || emulation.list().await.is_ok_and(|all| all.is_empty())).await;
+    // In the other order, and by a restarted agent: the host finds each where it was.
+    drop(emulation);
+    let restarted = lab.emulation();
+    for disk in [&third, &second, &boot] {
+        restarted.expose_disk(disk).await.expect("expose in the new target");
+    }
+    assert_eq!(places(), before);
+    assert_eq!(presence(&restarted).await, Some(Presence::Present), "no host is stranded");
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -85,6 +155,36 @@ async fn a_read_only_bdev_is_never_shown_writable() {
     assert_eq!(refused.class, ErrorClass::Unsupported, "{refused}");
 }
 
+#[tokio::test]
+async fn disks_are_limited_and_what_they_do_is_counted() {
+    let lab = fake(Over::File);
+    let disk = disk(1, 1, Slot::Boot, lab.new_backend(MIB).await);
+    lab.emulation().expose_disk(&disk).await.expect("expose");
+    let name = names::bdev(&disk.id);
+    let limits = || lab.target.with(|world| world.bdevs[&name].limits);
+    assert_eq!(limits(), (0, 0));
+    // The next agent of this DPU has limits: they hold for what is presented already.
+    let mut host = lab.host();
+    host.limits = Limits { operations_per_second: 20_000, mib_per_second: 100 };
+    let restarted = SpdkEmulation::new(lab.target.socket(), host.clone(), lab.folder.path().join("state"));
+    let restarted = restarted.expect("a driver");
+    restarted.list().await.expect("list");
+    assert_eq!(limits(), (20_000, 100));
+    let calls = lab.target.calls().len();
+    restarted.list().await.expect("list");
+    let again = lab.target.calls().split_off(calls);
+    assert!(!again.iter().any(|call| call == "bdev_set_qos_limit"), "it is so already: {again:?}");
+
+    lab.target.with(|world| world.bdevs.get_mut(&name).expect("the bdev").writes = 3);
+    let [only] = restarted.statistics().await.expect("statistics").try_into().expect("one disk");
+    assert_eq!((only.id, only.written.operations, only.written.bytes), (disk.id, 3, 3 * 512));
+    assert_eq!(only.latencies.expect("counted").iter().sum::<u64>(), 3);
+    host.limits.operations_per_second = 1500;
+    let refused = SpdkEmulation::new(lab.target.socket(), host, lab.folder.path().join("state")).err();
+    assert!(refused.is_some_and(|error| error.message.contains("1500")), "a limit that SPDK refuses");
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
+}
+
 /// Waits for the driver's own look at the target.
 async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
     let met = tokio::time::timeout(LIMIT, async {
@@ -104,7 +204,7 @@ async fn a_host_that_loses_its_target_has_to_be_powered_off() {
     let lab = fake(Over::File);
     let emulation = lab.emulation();
     let boot = disk(1, 1, Slot::Boot, lab.new_backend(MIB).await);
-    let folder = lab.host().folder.display().to_string();
+    let folder = lab.folder.path().join("vfio-user").display().to_string();
     let connect = |on: bool| {
         lab.target.with(|world| match on {
             true => world.nvmf.connected.insert(folder.clone()),

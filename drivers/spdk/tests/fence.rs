@@ -98,7 +98,7 @@ impl Host {
         std::fs::write(&content, [byte; BLOCK]).expect("written");
         let mut command = tokio::process::Command::new(&self.program);
         command.arg(format!("--if={}", content.display())).arg(format!("--json={}", self.config.display()));
-        command.args(["--ob=Hn1", "--bs=512", "--count=1", "-m", "0x1", "--no-huge", "-s", "256", "--no-pci"]);
+        command.args(["--ob=Hn1", "--bs=512", "--count=1", "-m", "0x1", "--no-huge", "-s", "512", "--no-pci"]);
         command
             .arg("--disable-cpumask-locks")
             .arg("--no-rpc-server")

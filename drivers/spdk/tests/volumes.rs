@@ -41,7 +41,7 @@ impl<S: Storage> Kind<S> {
             Of::Uring => self.lab.file_volume("uring", name, size_bytes),
             Of::Malloc => self.lab.malloc_volume(name, size_bytes).await,
             Of::Lvol => self.lab.lvol_volume(name, size_bytes).await,
-            Of::Iscsi => self.lab.iscsi_volume(number.into(), size_bytes),
+            Of::Iscsi => self.lab.iscsi_volume(number.into(), size_bytes).await,
             Of::Rbd => self.lab.rbd_volume(name, size_bytes),
         }
     }
@@ -140,6 +140,12 @@ async fn rbd_conforms() {
 async fn real_nvme_over_tcp_conforms() {
     let Some(lab) = Lab::real("real_nvme_over_tcp_conforms", 1).await else { return };
     suite(&Kind { lab, of: Of::Nvme, storage: NvmeOf::default }).await;
+}
+
+#[tokio::test]
+async fn real_iscsi_conforms() {
+    let Some(lab) = Lab::real_with("real_iscsi_conforms", 1, "iscsi_tgt").await else { return };
+    suite(&Kind { lab, of: Of::Iscsi, storage: Iscsi::default }).await;
 }
 
 #[tokio::test]

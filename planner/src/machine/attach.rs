@@ -93,7 +93,9 @@ pub(super) fn plan(
         return Some(Waiting::VolumeInUse { claim: bound.claim_name().to_owned(), by }.into());
     }
     draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch, seed: None, holder_pod_uid });
-    Some(Waiting::Creating { what: format!("the grant of disk '{}'", disk.name) }.into())
+    let problem = o.fence_problems.get(uid(&attachment.metadata));
+    let problem = problem.map(|problem| format!("; its storage does not let it in yet: {problem}")).unwrap_or_default();
+    Some(Waiting::Creating { what: format!("the grant of disk '{}'{problem}", disk.name) }.into())
 }
 
 /// Step 6: our own VolumeAttachment keeps the PersistentVolume, for as long as the disk is attached; `None`: it is there. Where

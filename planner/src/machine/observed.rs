@@ -43,7 +43,7 @@ pub struct Observed {
     pub holder_pods: Vec<HolderPodSeen>,
     /// By CSI driver: storage that can be told to refuse a silent holder.
     pub fences: BTreeSet<String>,
-    /// By the UID of an attachment: why the last try to fence it failed.
+    /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.
     pub fence_problems: BTreeMap<String, String>,
     /// The image of a holder pod's only container.
     pub holder_image: String,

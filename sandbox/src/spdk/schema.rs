@@ -1,5 +1,8 @@
 //! SPDK's own description of its JSON-RPC requests (`schema/schema.json`), and whether a request is as it says.
 //!
+//! NVIDIA SNAP adds methods, of which there is no such description: `snap.json` beside this file is what is known of those that
+//! are used, in the same format.
+//!
 //! It is SPDK's own format: `{enums, objects, arrays, methods}`, each a list of named things; a method has `params`, an
 //! object `fields`, each with a name, a type, and whether it is required. Answers and error codes are not in it.
 
@@ -11,6 +14,7 @@ use serde_json::Value;
 
 /// Names the file itself.
 const SCHEMA: &str = "SPDK_SCHEMA";
+const SNAP: &str = include_str!("snap.json");
 
 #[derive(Debug, Deserialize)]
 pub struct Schema {
@@ -75,6 +79,15 @@ impl Schema {
 
     pub fn parse(text: &str) -> Result<Schema> {
         Ok(serde_json::from_str(text)?)
+    }
+
+    /// What SNAP adds.
+    pub fn snap() -> Result<Schema> {
+        Schema::parse(SNAP).context("understand snap.json")
+    }
+
+    pub fn knows(&self, method: &str) -> bool {
+        find_named(&self.methods, method).is_some()
     }
 
     /// All that is wrong with a request.

@@ -51,7 +51,8 @@ struct Image {
 }
 
 /// What `csi` starts on a node.
-const NODE_PROGRAMS: &[&str] = &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
+const NODE_PROGRAMS: &[&str] =
+    &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
 const IMAGES: [Image; 8] = [
     Image { name: "controller", source: Source::Cargo, value: "controller", system: &[] },

@@ -1,4 +1,5 @@
-//! A real SPDK target: the port's conformance suite on it, and a whole site whose server boots from it over vfio-user,
+//! A real SPDK target: the ports' conformance suites on it (controllers, vhost-user-blk, connectors, the fence), and a whole
+//! site whose server boots from it over vfio-user,
 //! is hot-plugged, grows under load, and outlives the agent and, with a power cycle, the target.
 
 use super::{Bench, Judge, Verdict, Word};
@@ -11,7 +12,8 @@ use std::fs;
 pub(super) const JUDGE: Judge = Judge { name: "spdk", run };
 
 /// Package and test program; of the first only what runs on the real target.
-const PROGRAMS: [(&str, &str); 2] = [("spdk", "emulation"), ("tests", "spdk")];
+const PROGRAMS: [(&str, &str); 5] =
+    [("spdk", "emulation"), ("spdk", "vhost"), ("spdk", "volumes"), ("spdk", "fence"), ("tests", "spdk")];
 
 fn run(bench: &Bench) -> Result<Verdict> {
     let program = match sandbox::spdk::real::program("nvmf_tgt") {

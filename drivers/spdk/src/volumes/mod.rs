@@ -212,6 +212,10 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
         let what = format!("listing the connected volumes of {}", self.storage.driver());
         let _turn = self.turn.lock().await;
         let (held, _) = self.held(&what).await?;
+        for half in held.iter().filter(|held| held.key.is_none()) {
+            // Of a call that was interrupted, and that nobody may repeat.
+            self.detach(half, &what).await?;
+        }
         Ok(held.iter().filter(|held| held.key.is_some()).map(Held::connection).collect())
     }
 

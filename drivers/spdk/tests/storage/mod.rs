@@ -105,19 +105,20 @@ impl Lab {
 
     /// `None`, with the reason on stderr, where no SPDK is installed.
     pub async fn real(test: &str, dpus: usize) -> Option<Lab> {
-        let program = match real::program("nvmf_tgt") {
-            Ok(program) => program,
-            Err(missing) => {
-                eprintln!("SKIP {test}: {missing}");
-                return None;
-            }
-        };
+        Self::real_with(test, dpus, "nvmf_tgt").await
+    }
+
+    /// With that program on the storage node.
+    pub async fn real_with(test: &str, dpus: usize, storage: &str) -> Option<Lab> {
+        let find = |name| real::program(name).inspect_err(|missing| eprintln!("SKIP {test}: {missing}")).ok();
+        let (own, others) = (find(storage)?, find("nvmf_tgt")?);
         let folder = tempfile::tempdir().expect("a folder");
         let mut all = Vec::new();
         for name in ["storage".to_owned()].into_iter().chain((0..dpus).map(|number| format!("dpu-{number}"))) {
             let folder = folder.path().join(name);
             std::fs::create_dir(&folder).expect("a folder");
-            all.push(Target::Real(Box::new(real::Target::start(&program, &folder).await.expect("the target starts"))));
+            let program = if all.is_empty() { &own } else { &others };
+            all.push(Target::Real(Box::new(real::Target::start(program, &folder).await.expect("the target starts"))));
         }
         let dpus = all.split_off(1);
         let storage = all.pop().expect("the storage node's");
@@ -246,19 +247,41 @@ impl Lab {
         }
     }
 
-    pub fn iscsi_volume(&self, lun: u32, size_bytes: u64) -> Volume {
-        let url = format!("iscsi://{}/iqn.2026-01.test:x/{lun}", self.portal());
-        self.dpu().fake().with(|world| world.outside.luns.insert(url, size_bytes));
+    /// Memory at the storage node, as a logical unit of a target of its own.
+    pub async fn iscsi_volume(&self, lun: u32, size_bytes: u64) -> Volume {
+        let target = format!("iqn.2026-01.test:x{lun}");
+        if let Target::Fake(fake) = self.dpu() {
+            let url = format!("iscsi://{}/{target}/{lun}", self.portal());
+            fake.with(|world| world.outside.luns.insert(url, size_bytes));
+            return self.lun(lun);
+        }
+        if self.storage.call("iscsi_get_portal_groups", Value::Null).await == json!([]) {
+            let portal = json!({"host": "127.0.0.1", "port": self.port.to_string()});
+            self.storage.call("iscsi_create_portal_group", json!({"tag": 1, "portals": [portal]})).await;
+            let any = json!({"tag": 1, "initiators": ["ANY"], "netmasks": ["ANY"]});
+            self.storage.call("iscsi_create_initiator_group", any).await;
+        }
+        let bdev = format!("lun-{lun}");
+        let create = json!({"name": bdev, "block_size": 512, "num_blocks": size_bytes / 512});
+        self.storage.call("bdev_malloc_create", create).await;
+        let node = json!({
+            "name": target, "alias_name": bdev, "luns": [{"bdev_name": bdev, "lun_id": lun}],
+            "pg_ig_maps": [{"pg_tag": 1, "ig_tag": 1}], "queue_depth": 64, "disable_chap": true,
+        });
+        self.storage.call("iscsi_create_target_node", node).await;
         self.lun(lun)
     }
 
     fn portal(&self) -> String {
-        self.portal.local_addr().expect("its address").to_string()
+        match &self.storage {
+            Target::Fake(_) => self.portal.local_addr().expect("its address").to_string(),
+            Target::Real(_) => format!("127.0.0.1:{}", self.port),
+        }
     }
 
     pub fn lun(&self, lun: u32) -> Volume {
-        let (lun, portal) = (lun.to_string(), self.portal());
-        let place = [("targetPortal", portal.as_str()), ("iqn", "iqn.2026-01.test:x"), ("lun", lun.as_str())];
+        let (target, lun, portal) = (format!("iqn.2026-01.test:x{lun}"), lun.to_string(), self.portal());
+        let place = [("targetPortal", portal.as_str()), ("iqn", target.as_str()), ("lun", lun.as_str())];
         volume(iscsi::DRIVER, "a-handle", &place)
     }
 

@@ -8,7 +8,12 @@ use ports::{
     emulation::{Backend, DiskFunction},
 };
 use sandbox::spdk::{Fake, real, world};
-use spdk::{SpdkEmulation, host::Host, rpc::Rpc};
+use spdk::{
+    SpdkEmulation,
+    door::Door,
+    host::{Host, Limits},
+    rpc::Rpc,
+};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
@@ -30,7 +35,12 @@ pub struct Lab<T> {
     pub target: T,
     pub folder: TempDir,
     pub over: Over,
-    made: AtomicU32,
+    pub door: Door,
+    pub made: AtomicU32,
+}
+
+fn vfio_user(folder: &TempDir) -> Door {
+    Door::VfioUser { folder: folder.path().join("vfio-user") }
 }
 
 /// What a bench needs of a target.
@@ -68,13 +78,13 @@ pub async fn real(test: &str, program: &str) -> Option<Lab<real::Target>> {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let target = real::Target::start(&program, folder.path()).await.expect("the target starts");
-    Some(Lab { target, folder, over: Over::File, made: AtomicU32::new(0) })
+    Some(Lab { target, door: vfio_user(&folder), folder, over: Over::File, made: AtomicU32::new(0) })
 }
 
 pub fn fake(over: Over) -> Lab<Fake> {
     let folder = tempfile::tempdir().expect("a folder");
     let target = Fake::start(folder.path()).expect("a fake target");
-    Lab { target, folder, over, made: AtomicU32::new(0) }
+    Lab { target, door: vfio_user(&folder), folder, over, made: AtomicU32::new(0) }
 }
 
 /// Says once that the fake's requests are not held against SPDK's schema.
@@ -89,8 +99,9 @@ impl<T: Target> Lab<T> {
         Host {
             nqn: "nqn.2026-01.io.metalplane:host".to_owned(),
             serial: "MPHOST1".to_owned(),
-            folder: self.folder.path().join("vfio-user"),
+            door: self.door.clone(),
             hot_plug: HOT_PLUG,
+            limits: Limits::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use base64::Engine;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -10,6 +11,8 @@ use crate::spdk::INTERNAL_ERROR;
 
 /// What the host can address, when nothing else is said.
 pub(super) const BLOCK_SIZE: u64 = 512;
+/// In a second.
+const TICKS: u64 = 1_000_000_000;
 
 #[derive(Debug, Clone)]
 pub struct Bdev {
@@ -20,6 +23,11 @@ pub struct Bdev {
     pub num_blocks: u64,
     /// Who has it for himself.
     pub claimed: Option<String>,
+    /// Operations and MiB per second; 0: none.
+    pub limits: (u64, u64),
+    /// Writes of one block so far.
+    pub writes: u64,
+    pub has_histogram: bool,
     pub kind: Kind,
 }
 
@@ -61,8 +69,19 @@ impl Bdev {
             block_size,
             num_blocks: size_bytes / block_size,
             claimed: None,
+            limits: (0, 0),
+            writes: 0,
+            has_histogram: false,
             kind,
         }
+    }
+
+    fn traffic(&self) -> Value {
+        json!({
+            "name": self.name, "bytes_read": 0, "num_read_ops": 0, "read_latency_ticks": 0,
+            "bytes_written": self.writes * self.block_size, "num_write_ops": self.writes,
+            "write_latency_ticks": self.writes * TICKS / 1000,
+        })
     }
 
     fn dump(&self) -> Value {
@@ -88,6 +107,10 @@ impl Bdev {
         json!({
             "name": self.name, "aliases": self.aliases, "product_name": product, "uuid": self.uuid,
             "block_size": self.block_size, "num_blocks": self.num_blocks, "claimed": self.claimed.is_some(),
+            "assigned_rate_limits": {
+                "rw_ios_per_sec": self.limits.0, "rw_mbytes_per_sec": self.limits.1, "r_mbytes_per_sec": 0,
+                "w_mbytes_per_sec": 0,
+            },
             "driver_specific": specific,
         })
     }
@@ -125,7 +148,7 @@ impl World {
     }
 
     pub(super) fn unregister(&mut self, name: &str) -> Outcome {
-        if self.bdevs.get(name).is_none() {
+        if !self.bdevs.contains_key(name) {
             return errno(-19);
         }
         let above = self.vanish(name);
@@ -142,6 +165,8 @@ impl World {
             claimed.claimed = None;
         }
         let mut had = self.nvmf.lose(name);
+        had.extend(self.lose_behind_vhost(name));
+        had.extend(self.snap.lose(name));
         let stands = |bdev: &Bdev| matches!(&bdev.kind, Kind::Raid { bases } if bases.iter().any(|base| base == name));
         let above: Vec<_> = self.bdevs.values().filter(|bdev| stands(bdev)).map(|bdev| bdev.name.clone()).collect();
         for raid in above {
@@ -168,12 +193,49 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
             Some(Kind::Aio { .. }) => world.unregister(name),
             _ => errno(-19),
         },
+        "bdev_set_qos_limit" => match world.bdevs.get_mut(name) {
+            Some(_) if !params["rw_ios_per_sec"].as_u64().unwrap_or_default().is_multiple_of(1000) => errno(-22),
+            Some(bdev) => {
+                let limit = |name: &str| params[name].as_u64().unwrap_or_default();
+                bdev.limits = (limit("rw_ios_per_sec"), limit("rw_mbytes_per_sec"));
+                Ok(json!(true))
+            }
+            None => errno(-19),
+        },
+        "bdev_enable_histogram" => match world.bdevs.get_mut(name) {
+            Some(bdev) => {
+                bdev.has_histogram = params["enable"] == true;
+                Ok(json!(true))
+            }
+            None => errno(-19),
+        },
+        "bdev_get_histogram" => match world.bdev(name) {
+            Some(bdev) if bdev.has_histogram => Ok(histogram(bdev.writes)),
+            Some(_) => errno(-14),
+            None => errno(-19),
+        },
+        "bdev_get_iostat" => {
+            let bdevs: Vec<_> = world.bdevs.values().map(Bdev::traffic).collect();
+            Ok(json!({"tick_rate": TICKS, "ticks": TICKS, "bdevs": bdevs}))
+        }
         "bdev_raid_create" => raid_create(world, params),
         "bdev_raid_delete" => match world.bdev(name).map(|bdev| &bdev.kind) {
             Some(Kind::Raid { .. }) => world.unregister(name),
             _ => errno(-19),
         },
         _ => return None,
+    })
+}
+
+/// All took the same time.
+fn histogram(writes: u64) -> Value {
+    let (granularity, min_range, max_range) = (7, 5, 27);
+    let mut buckets = vec![0; (max_range - min_range + 1) << granularity];
+    buckets[0] = writes;
+    let bytes: Vec<u8> = buckets.iter().flat_map(|count| count.to_le_bytes()).collect();
+    let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+    json!({
+        "histogram": text, "granularity": granularity, "min_range": min_range, "max_range": max_range, "tsc_rate": TICKS,
     })
 }
 

@@ -4,6 +4,8 @@ mod bdevs;
 mod initiator;
 mod nvmf;
 mod outside;
+mod snap;
+mod vhost;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,19 +18,22 @@ use super::{INVALID_PARAMS, METHOD_NOT_FOUND, Refusal};
 pub use bdevs::{Bdev, Kind};
 pub use initiator::Way;
 pub use nvmf::Subsystem;
+pub use vhost::Controller;
 
 type Outcome = Result<Value, Refusal>;
 
 /// The answer to a method of this part, or `None` where it is another's.
 type Part = fn(&mut World, &str, &Value) -> Option<Outcome>;
 
-const PARTS: &[Part] = &[bdevs::call, initiator::call, outside::call, nvmf::call];
+const PARTS: &[Part] = &[bdevs::call, initiator::call, outside::call, vhost::call, snap::call, nvmf::call];
 
 #[derive(Default)]
 pub struct World {
     pub bdevs: BTreeMap<String, Bdev>,
     pub nvmf: nvmf::Target,
     pub initiator: initiator::Initiator,
+    pub vhost: BTreeMap<String, Controller>,
+    pub snap: snap::Snap,
     pub outside: outside::Outside,
     pub(super) violations: Vec<String>,
 }

@@ -12,6 +12,8 @@ pub struct Outside {
     pub luns: BTreeMap<String, u64>,
     /// Sizes in bytes, by `pool/image`.
     pub images: BTreeMap<String, u64>,
+    /// Static NVMe functions of a BlueField, by VUID; without any the target is plain SPDK.
+    pub functions: Vec<String>,
     /// Registered Ceph clusters. They end with the target.
     clusters: BTreeSet<String>,
 }

@@ -26,6 +26,47 @@ methods! {
         base_bdevs: Vec<&'a str>,
     }
     "bdev_raid_delete" => Done, RaidDelete<'a> { name: &'a str }
+    /// 0: no limit.
+    "bdev_set_qos_limit" => Done, SetQosLimit<'a> { name: &'a str, rw_ios_per_sec: u64, rw_mbytes_per_sec: u64 }
+    /// Of all bdevs.
+    "bdev_get_iostat" => Iostat, GetIostat {}
+    "bdev_enable_histogram" => Done, EnableHistogram<'a> { name: &'a str, enable: bool }
+    "bdev_get_histogram" => Histogram, GetHistogram<'a> { name: &'a str }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Iostat {
+    /// Ticks in a second.
+    pub tick_rate: u64,
+    pub bdevs: Vec<BdevTraffic>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct BdevTraffic {
+    pub name: String,
+    pub num_read_ops: u64,
+    pub bytes_read: u64,
+    pub read_latency_ticks: u64,
+    pub num_write_ops: u64,
+    pub bytes_written: u64,
+    pub write_latency_ticks: u64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Histogram {
+    /// Numbers of 64 bits, in base 64.
+    pub histogram: String,
+    pub granularity: u32,
+    pub min_range: u32,
+    pub max_range: u32,
+    pub tsc_rate: u64,
+}
+
+/// As a bdev has them; 0: none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct RateLimits {
+    pub rw_ios_per_sec: u64,
+    pub rw_mbytes_per_sec: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -46,6 +87,8 @@ pub struct Bdev {
     pub num_blocks: u64,
     #[serde(default)]
     pub claimed: bool,
+    #[serde(default)]
+    pub assigned_rate_limits: RateLimits,
     #[serde(default)]
     pub driver_specific: Value,
 }

@@ -9,6 +9,8 @@ pub mod bdev;
 pub mod nvme;
 pub mod nvmf;
 pub mod rbd;
+pub mod snap;
+pub mod vhost;
 
 pub trait Method: Serialize + Sync {
     const NAME: &'static str;

@@ -1,5 +1,6 @@
 //! NVMe subsystems and how they are reached.
 
+use super::nvme::Family;
 use super::{Done, methods};
 use serde::{Deserialize, Serialize};
 
@@ -27,10 +28,15 @@ methods! {
     "nvmf_subsystem_get_controllers" => Vec<Controller>, GetControllers<'a> { nqn: &'a str }
 }
 
+/// For the connections of a host that is taken off a list. Less than the limit of a call.
+pub const DISCONNECT_MS: u64 = 5000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum TransportType {
-    #[serde(rename = "VFIOUSER")]
     VfioUser,
+    Tcp,
+    Rdma,
 }
 
 impl TransportType {
@@ -38,6 +44,8 @@ impl TransportType {
     pub fn is(self, said: &str) -> bool {
         let name = match self {
             Self::VfioUser => "VFIOUSER",
+            Self::Tcp => "TCP",
+            Self::Rdma => "RDMA",
         };
         said.eq_ignore_ascii_case(name)
     }
@@ -53,6 +61,11 @@ pub struct Transport {
 pub struct Address {
     pub trtype: TransportType,
     pub traddr: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adrfam: Option<Family>,
+    /// The port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trsvcid: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -94,11 +107,14 @@ pub struct Host {
 pub struct Listening {
     pub trtype: String,
     pub traddr: String,
+    #[serde(default)]
+    pub trsvcid: String,
 }
 
 impl Listening {
     pub fn is(&self, address: &Address) -> bool {
-        address.trtype.is(&self.trtype) && self.traddr == address.traddr
+        let port = address.trsvcid.as_deref().is_none_or(|port| port == self.trsvcid);
+        address.trtype.is(&self.trtype) && self.traddr == address.traddr && port
     }
 }
 

@@ -1,13 +1,17 @@
 //! Numbers for Prometheus, in OpenMetrics, on the address that `--metrics` names; docs/operator/monitoring.md explains
 //! each. Without the flag nothing is served: an agent has its DPU's network, where anybody may listen in.
 
+mod disks;
+
 use crate::serve::View;
 use anyhow::Context;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
+use disks::Disks;
 use planner::agent::{Observed, Step};
-use ports::PortError;
+use ports::emulation::DiskStatistics;
+use ports::{Emulation, PortError};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -21,6 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Prometheus waits 10 s by default.
+const STATISTICS: Duration = Duration::from_secs(5);
 const SUCCESS: &str = "success";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,13 +109,14 @@ impl Metrics {
         }
     }
 
-    fn text(&self, view: &View) -> Result<String, fmt::Error> {
+    fn text(&self, view: &View, disks: Vec<DiskStatistics>) -> Result<String, fmt::Error> {
         let attached = Family::<Attached, Gauge>::default();
         for (kind, phase) in view.phases() {
             attached.get_or_create(&Attached { kind, phase }).inc();
         }
         let mut now = Registry::default();
         now.register("metalplane_agent_attachments", "Attachments of this DPU by phase", attached);
+        now.register_collector(Box::new(Disks(disks)));
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)?;
         encode_registry(&mut text, &now)?;
@@ -119,14 +126,24 @@ impl Metrics {
 }
 
 /// For ever; without an address nothing is served.
-pub(crate) async fn serve(address: Option<SocketAddr>, metrics: Arc<Metrics>, view: Arc<View>) -> anyhow::Result<()> {
+pub(crate) async fn serve(
+    address: Option<SocketAddr>,
+    metrics: Arc<Metrics>,
+    view: Arc<View>,
+    emulation: Arc<dyn Emulation>,
+) -> anyhow::Result<()> {
     let Some(address) = address else { return std::future::pending().await };
     let listener =
         tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let answer = move || {
-        // Writing to a text cannot fail.
-        let text = metrics.text(&view).unwrap_or_default();
-        async move { ([(CONTENT_TYPE, OPEN_METRICS)], text) }
+        let (metrics, view, emulation) = (metrics.clone(), view.clone(), emulation.clone());
+        async move {
+            // A scrape tells the rest while the disks' numbers cannot be had.
+            let disks = tokio::time::timeout(STATISTICS, emulation.statistics()).await;
+            let disks = disks.ok().and_then(Result::ok).unwrap_or_default();
+            // Writing to a text cannot fail.
+            ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text(&view, disks).unwrap_or_default())
+        }
     };
     axum::serve(listener, Router::new().route("/metrics", get(answer))).await.context("the server ended")
 }
@@ -137,6 +154,7 @@ mod tests {
     use planner::exposure::ExposureId;
     use planner::seen::Seen;
     use ports::ErrorClass;
+    use ports::emulation::Traffic;
 
     #[test]
     fn a_scrape_has_what_was_counted() {
@@ -147,7 +165,13 @@ mod tests {
         metrics.renewed(&Ok(()));
         let observed = Observed { exposures: Seen::Fresh(Vec::new()), ..Observed::default() };
         metrics.round(Duration::from_millis(2), &observed);
-        let text = metrics.text(&View::new("dpu-1", "boot-1")).expect("text");
+        let disk = DiskStatistics {
+            id: ExposureId { uid: "d".to_owned(), epoch: 2 },
+            read: Traffic { operations: 5, bytes: 2560, busy: Duration::from_millis(4) },
+            written: Traffic { operations: 3, bytes: 1536, busy: Duration::from_millis(1) },
+            latencies: Some([4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3]),
+        };
+        let text = metrics.text(&View::new("dpu-1", "boot-1"), vec![disk]).expect("text");
         for line in [
             "metalplane_agent_steps_total{step=\"Unplug\",result=\"success\"} 1",
             "metalplane_agent_steps_total{step=\"Unplug\",result=\"Busy\"} 1",
@@ -155,6 +179,12 @@ mod tests {
             "metalplane_agent_part_readable{part=\"emulation\"} 1",
             "metalplane_agent_part_readable{part=\"switch\"} 0",
             "metalplane_agent_round_seconds_count 1",
+            "metalplane_agent_disk_operations_total{attachment=\"d\",direction=\"read\"} 5",
+            "metalplane_agent_disk_bytes_total{attachment=\"d\",direction=\"write\"} 1536",
+            "metalplane_agent_disk_latency_seconds_sum{attachment=\"d\"} 0.005",
+            "metalplane_agent_disk_latency_seconds_count{attachment=\"d\"} 8",
+            "metalplane_agent_disk_latency_seconds_bucket{le=\"0.001\",attachment=\"d\"} 5",
+            "metalplane_agent_disk_latency_seconds_bucket{le=\"+Inf\",attachment=\"d\"} 8",
         ] {
             assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");
         }

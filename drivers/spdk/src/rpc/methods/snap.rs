@@ -1,0 +1,81 @@
+//! NVIDIA SNAP 4, which adds these methods to its SPDK's. Names, parameters and answers are those that the node driver of
+//! NVIDIA's DOCA Platform Framework uses; SNAP describes them nowhere in a form that a program reads.
+
+use super::{Done, methods};
+use serde::Deserialize;
+
+methods! {
+    "emulation_function_list" => Vec<Function>, ListFunctions { all: bool }
+    "nvme_subsystem_list" => Vec<Subsystem>, ListSubsystems {}
+    "nvme_subsystem_create" => Done, CreateSubsystem<'a> { nqn: &'a str }
+    "nvme_namespace_create" => Done, CreateNamespace<'a> {
+        bdev_type: &'a str,
+        bdev_name: &'a str,
+        nqn: &'a str,
+        nsid: u32,
+        uuid: &'a str,
+    }
+    "nvme_namespace_destroy" => Done, DestroyNamespace<'a> { nqn: &'a str, nsid: u32 }
+    /// Suspended, the host does not see it until it is resumed.
+    "nvme_controller_create" => Created, CreateController<'a> { nqn: &'a str, suspended: bool, vuid: &'a str }
+    "nvme_controller_attach_ns" => Done, AttachNamespace<'a> { ctrl_id: &'a str, nsid: u32 }
+    "nvme_controller_detach_ns" => Done, DetachNamespace<'a> { ctrl_id: &'a str, nsid: u32 }
+    "nvme_controller_resume" => Done, ResumeController<'a> { ctrl_id: &'a str }
+}
+
+/// A PCIe function that the DPU emulates.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Function {
+    #[serde(default)]
+    pub hotplugged: bool,
+    pub emulation_type: String,
+    #[serde(default)]
+    pub pf_index: u32,
+    pub vuid: String,
+    /// Its controller's; empty: none.
+    #[serde(default)]
+    pub ctrl_id: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Subsystem {
+    pub nqn: String,
+    #[serde(default)]
+    pub controllers: Vec<Controller>,
+    #[serde(default)]
+    pub namespaces: Vec<Namespace>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Controller {
+    pub ctrl_id: String,
+    #[serde(default)]
+    pub state: String,
+}
+
+impl Controller {
+    pub fn is_started(&self) -> bool {
+        self.state == "STARTED"
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Namespace {
+    pub nsid: u32,
+    pub bdev: String,
+    #[serde(default)]
+    pub uuid: String,
+    /// Those that show it to a host.
+    #[serde(default)]
+    pub controllers: Vec<Showing>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Showing {
+    pub ctrl_id: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Created {
+    pub ctrl_id: String,
+}
