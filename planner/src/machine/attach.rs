@@ -81,6 +81,10 @@ pub(super) fn plan(
     if let Some(reason) = keep(o, host, disk, bound, attachment, draft) {
         return Some(reason);
     }
+    // Somebody may have come while the hold was taken, or kubelet was connecting the volume.
+    if let Some(by) = holds::other_user(o, bound) {
+        return Some(Waiting::VolumeInUse { claim: bound.claim_name().to_owned(), by }.into());
+    }
     let holder_pod_uid = match holder_pod::is_needed(attachment) {
         true => match holder_pod::running(o, host, attachment, bound, draft) {
             Ok(uid) => Some(uid),
@@ -88,10 +92,6 @@ pub(super) fn plan(
         },
         false => None,
     };
-    // Somebody may have come while the hold was taken and the volume connected.
-    if let Some(by) = holds::other_user(o, bound) {
-        return Some(Waiting::VolumeInUse { claim: bound.claim_name().to_owned(), by }.into());
-    }
     draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch, seed: None, holder_pod_uid });
     let problem = o.fence_problems.get(uid(&attachment.metadata));
     let problem = problem.map(|problem| format!("; its storage does not let it in yet: {problem}")).unwrap_or_default();
