@@ -10,7 +10,7 @@ use ports::{Emulation, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
 use spdk::SpdkEmulation;
 use spdk::door::{Door, Fabric};
-use spdk::host::{Host, Limits};
+use spdk::host::{self, Host};
 use spdk::snap::SnapEmulation;
 use spdk::vhost::VhostEmulation;
 use spdk::volumes::rbd::Cluster;
@@ -77,7 +77,7 @@ const HOT_PLUG_DISKS: u32 = 62;
 
 fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
     let slots = QemuEmulation::new(&args.slots_socket);
-    let limits = Limits { operations_per_second: args.disk_iops, mib_per_second: args.disk_mib_per_second };
+    let limits = host::Limits { operations_per_second: args.disk_iops, mib_per_second: args.disk_mib_per_second };
     let nqn = format!("nqn.2026-01.io.metalplane:dpu:{}", args.node_name);
     Ok(match args.disks_by {
         DisksBy::Qemu => Arc::new(slots),

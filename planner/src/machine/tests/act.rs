@@ -4,7 +4,7 @@
 use super::world::{World, server_of};
 use crate::host::{BootChange, PowerAction, PowerState};
 use crate::machine::observed::{Observed, annotation, name, uid};
-use crate::machine::plan::{Action, PowerOrder, Target};
+use crate::machine::plan::{Action, CreateVolumeAttachment, PowerOrder, Target};
 use crate::machine::{Disruptive, Plan};
 use api::attachment::Grant;
 use api::hold::VolumeHoldSpec;
@@ -246,23 +246,7 @@ impl World {
                 Ok(())
             }
             Action::TakeHold(take) => self.take_hold(seen, take),
-            Action::CreateVolumeAttachment(create) => {
-                let metadata = ObjectMeta {
-                    labels: Some([(labels::MACHINE_UID.to_owned(), seen.uid().to_owned())].into()),
-                    ..self.meta("", &create.name)
-                };
-                let source = VolumeAttachmentSource {
-                    persistent_volume_name: Some(create.persistent_volume_name.clone()),
-                    ..VolumeAttachmentSource::default()
-                };
-                let spec = VolumeAttachmentSpec {
-                    attacher: labels::NATIVE_ATTACHER.into(),
-                    node_name: create.node.clone(),
-                    source,
-                };
-                self.volume_attachments.insert(create.name.clone(), VolumeAttachment { metadata, spec, status: None });
-                Ok(())
-            }
+            Action::CreateVolumeAttachment(create) => self.create_volume_attachment(seen, create),
             Action::CreateHolderPod(pod) => self.create_holder_pod(pod),
             Action::DeleteHolderPod { target, node_is_down } => self.delete_holder_pod(target, *node_is_down),
             Action::GrantDisk { target, epoch, holder_pod_uid, .. } => self.disk(target, |disk| {
@@ -321,6 +305,21 @@ impl World {
             }
             other => self.act_on_nics(seen, other),
         }
+    }
+
+    fn create_volume_attachment(&mut self, seen: &Observed, create: &CreateVolumeAttachment) -> Done {
+        let metadata = ObjectMeta {
+            labels: Some([(labels::MACHINE_UID.to_owned(), seen.uid().to_owned())].into()),
+            ..self.meta("", &create.name)
+        };
+        let source = VolumeAttachmentSource {
+            persistent_volume_name: Some(create.persistent_volume_name.clone()),
+            ..VolumeAttachmentSource::default()
+        };
+        let spec =
+            VolumeAttachmentSpec { attacher: labels::NATIVE_ATTACHER.into(), node_name: create.node.clone(), source };
+        self.volume_attachments.insert(create.name.clone(), VolumeAttachment { metadata, spec, status: None });
+        Ok(())
     }
 
     fn act_on_nics(&mut self, seen: &Observed, action: &Action) -> Done {
