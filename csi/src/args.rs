@@ -68,9 +68,9 @@ pub enum Mode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Half {
-    /// Claims and machines, through the Kubernetes API.
+    // Claims and machines, through the Kubernetes API.
     Controller,
-    /// Disks, filesystems and mounts of this node.
+    // Disks, filesystems and mounts of this node.
     Node,
 }
 
