@@ -21,11 +21,11 @@ pub struct Args {
     pub proxy: Option<Half>,
 
     /// The namespace of the machines that are the workers, and of the claims that are their volumes.
-    #[arg(long, value_name = "NAMESPACE", required_if_eq("proxy", "controller"), requires = "proxy")]
+    #[arg(long, value_name = "NAMESPACE", required_if_eq("proxy", "controller"), conflicts_with_all = ["mode", "pools"])]
     pub machine_namespace: Option<String>,
 
     /// A kubeconfig of the cluster with the machines; without it the cluster that the driver itself runs in.
-    #[arg(long, value_name = "FILE", requires = "proxy")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "pools"])]
     pub machine_kubeconfig: Option<PathBuf>,
 
     /// This node's name; needed by the node service. In proxy mode it has to be the name of the node's machine.
@@ -68,9 +68,9 @@ pub enum Mode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Half {
-    /// Claims and machines, through the Kubernetes API.
+    // Claims and machines, through the Kubernetes API.
     Controller,
-    /// Disks, filesystems and mounts of this node.
+    // Disks, filesystems and mounts of this node.
     Node,
 }
 
@@ -163,6 +163,7 @@ mod tests {
             &["--proxy", "node"],
             &["--proxy", "node", "--node-id", "bm-01", "--pool", "fast=/p"],
             &["--mode", "controller", "--pool", "fast=/p", "--machine-namespace", "workers"],
+            &["--node-id", "dpu-1", "--pool", "fast=/p", "--machine-kubeconfig", "/x"],
         ] {
             assert!(parse(flags).is_err(), "{flags:?}");
         }
