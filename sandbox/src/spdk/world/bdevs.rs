@@ -148,7 +148,7 @@ impl World {
     }
 
     pub(super) fn unregister(&mut self, name: &str) -> Outcome {
-        if self.bdevs.get(name).is_none() {
+        if !self.bdevs.contains_key(name) {
             return errno(-19);
         }
         let above = self.vanish(name);
