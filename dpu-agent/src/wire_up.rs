@@ -5,7 +5,7 @@ use crate::args::{Args, CephCluster, DisksBy, SpdkVolumes};
 use anyhow::Context;
 use file::FileConnector;
 use kubelet::KubeletConnector;
-use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client::Limits, switch};
+use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client, switch};
 use ports::{Emulation, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
 use spdk::SpdkEmulation;
@@ -25,7 +25,7 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         address,
         database: switch::DATABASE.to_owned(),
         monitored: switch::monitored(),
-        limits: Limits::default(),
+        limits: client::Limits::default(),
         schedule: Schedule::default(),
     };
     let pools = args.file_pools.iter().cloned().collect();

@@ -100,8 +100,8 @@ impl SnapEmulation {
             let create = CreateController { nqn: &self.nqn, suspended: true, vuid: &function.vuid };
             return Ok((self.call(&create, object).await?.ctrl_id, true));
         }
-        let own = self.subsystem(seen).into_iter().flat_map(|subsystem| &subsystem.controllers);
-        match own.into_iter().find(|controller| controller.ctrl_id == function.ctrl_id) {
+        let mut own = self.subsystem(seen).into_iter().flat_map(|subsystem| &subsystem.controllers);
+        match own.find(|controller| controller.ctrl_id == function.ctrl_id) {
             Some(controller) => Ok((controller.ctrl_id.clone(), false)),
             None => error(ErrorClass::Conflict, format!("{} is another subsystem's", function.ctrl_id)),
         }

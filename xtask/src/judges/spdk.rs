@@ -1,6 +1,6 @@
 //! A real SPDK target: the ports' conformance suites on it (controllers, vhost-user-blk, connectors, the fence), and a whole
-//! site whose server boots from it over vfio-user,
-//! is hot-plugged, grows under load, and outlives the agent and, with a power cycle, the target.
+//! site whose server boots from it over vfio-user, is hot-plugged, grows under load, and outlives the agent and, with a
+//! power cycle, the target.
 
 use super::{Bench, Judge, Verdict, Word};
 use crate::image;

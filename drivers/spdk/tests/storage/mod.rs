@@ -251,7 +251,7 @@ impl Lab {
     pub async fn iscsi_volume(&self, lun: u32, size_bytes: u64) -> Volume {
         let target = format!("iqn.2026-01.test:x{lun}");
         if let Target::Fake(fake) = self.dpu() {
-            let url = format!("iscsi://{}/{target}/{lun}", self.portal());
+            let url = format!("iscsi://{}/{target}/0", self.portal());
             fake.with(|world| world.outside.luns.insert(url, size_bytes));
             return self.lun(lun);
         }
@@ -265,7 +265,7 @@ impl Lab {
         let create = json!({"name": bdev, "block_size": 512, "num_blocks": size_bytes / 512});
         self.storage.call("bdev_malloc_create", create).await;
         let node = json!({
-            "name": target, "alias_name": bdev, "luns": [{"bdev_name": bdev, "lun_id": lun}],
+            "name": target, "alias_name": bdev, "luns": [{"bdev_name": bdev, "lun_id": 0}],
             "pg_ig_maps": [{"pg_tag": 1, "ig_tag": 1}], "queue_depth": 64, "disable_chap": true,
         });
         self.storage.call("iscsi_create_target_node", node).await;
@@ -280,8 +280,9 @@ impl Lab {
     }
 
     pub fn lun(&self, lun: u32) -> Volume {
-        let (target, lun, portal) = (format!("iqn.2026-01.test:x{lun}"), lun.to_string(), self.portal());
-        let place = [("targetPortal", portal.as_str()), ("iqn", target.as_str()), ("lun", lun.as_str())];
+        let (target, portal) = (format!("iqn.2026-01.test:x{lun}"), self.portal());
+        // A target of SPDK's has to have it.
+        let place = [("targetPortal", portal.as_str()), ("iqn", target.as_str()), ("lun", "0")];
         volume(iscsi::DRIVER, "a-handle", &place)
     }
 

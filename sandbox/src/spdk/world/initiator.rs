@@ -58,6 +58,7 @@ pub(super) fn write(world: &World, controller: &str, bdev: &str, byte: u8) -> io
 pub(super) fn look(world: &mut World) {
     let controllers = world.initiator.controllers.clone();
     for (name, ways) in controllers {
+        // Each way that leads there is connected; all show the same.
         let views: Vec<_> = ways.iter().filter_map(|way| reach(&world.outside.peers, way)).collect();
         let Some(shown) = views.into_iter().next() else { continue };
         let bdev = |nsid: u64| format!("{name}n{nsid}");
