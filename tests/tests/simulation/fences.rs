@@ -67,15 +67,17 @@ fn asked(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: write a number")))
 }
 
-/// The numbers of the schedules; the next one only while there is time.
+/// The numbers of the schedules; the next one only while there is time. How many it were is printed.
 fn schedules() -> impl Iterator<Item = u64> {
     let (first, count) = (asked("SIM_FIRST").unwrap_or(0), asked("SIM_SCHEDULES").unwrap_or(9));
     let ends = asked("SIM_MINUTES").map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
-    (first..first + count).take_while(move |_| ends.is_none_or(|ends| Instant::now() < ends)).inspect(move |number| {
-        let run = number - first + 1;
-        if run.is_multiple_of(1000) || run == count {
+    (first..=first + count).take_while(move |number| {
+        let run = number - first;
+        let over = run == count || ends.is_some_and(|ends| Instant::now() >= ends);
+        if over || run.is_multiple_of(1000) {
             eprintln!("random schedules from {first} on: {run}");
         }
+        !over
     })
 }
 
