@@ -127,6 +127,18 @@ impl Parts {
         }
     }
 
+    /// A volume's backend is the name of its connection, and goes with it: a request that arrives later opens nothing.
+    async fn opens(&self, disk: &DiskFunction) -> Result<(), PortError> {
+        let lists = [self.dpu.volumes.list().await?, self.dpu.kubelet.list().await?];
+        let connected = lists.iter().flatten().any(|connection| connection.id == disk.id);
+        match disk.backend.path() {
+            Some(path) if !connected && self.process.scene.is_volume(path) => {
+                Err(PortError::new(ErrorClass::NotFound, format!("{}: no such file", path.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn kubelet(&self) -> KubeletPart {
         KubeletPart { process: self.process.clone(), host: self.host.clone(), dpu: self.dpu.clone() }
     }
@@ -149,8 +161,9 @@ impl Emulation for Parts {
     }
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
-        let (dpu, wanted) = (self.dpu.clone(), disk.clone());
+        let (parts, dpu, wanted) = (self.clone(), self.dpu.clone(), disk.clone());
         let act = async move {
+            parts.opens(&wanted).await?;
             dpu.emulation.expose_disk(&wanted).await?;
             dpu.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted.id.clone(), wanted);
             Ok(())

@@ -62,6 +62,11 @@ impl Scene {
         self.volumes.join(handle.file_name().unwrap_or_default())
     }
 
+    /// Whether a backend is a volume, and not a file of an agent's own.
+    pub fn is_volume(&self, backend: &Path) -> bool {
+        backend.starts_with(&self.volumes) || backend.starts_with(storage::path(""))
+    }
+
     /// How watches of these processes behave from now on.
     pub fn watches(&self, who: Who, manners: Manners) {
         *self.manners[&who].lock().unwrap_or_else(PoisonError::into_inner) = manners;
