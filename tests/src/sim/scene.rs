@@ -6,6 +6,7 @@ use super::csi::Driver;
 use super::faults::{Effect, Faults, Plan, Who};
 use super::host::Host;
 use super::random::Random;
+use super::storage;
 use api::dpu::PowerDomain;
 use planner::exposure::{ExposureId, Slot};
 use planner::host::{PowerAction, PowerState};
