@@ -43,6 +43,7 @@ pub mod controller;
 pub mod identity;
 pub mod node;
 pub mod node_service;
+mod operation;
 pub mod pool;
 pub mod pools;
 pub mod proxy;

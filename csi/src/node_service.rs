@@ -21,7 +21,6 @@ use proto::csi::v1::{
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
 };
 use tonic::{Request, Response, Status};
 
@@ -47,27 +46,14 @@ impl NodeService {
         NodeService { pools, node_id: node_id.into(), busy: Busy::default() }
     }
 
-    /// Runs one operation on a thread of its own, since programs are waited for, and logs what came of it.
     async fn run<T: Send + 'static>(
         &self,
         operation: &'static str,
         volume: &str,
         act: impl FnOnce(&Pools) -> Result<T, Status> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let guard = self.busy.enter(volume)?;
-        let (pools, started) = (self.pools.clone(), Instant::now());
-        // The guard goes along: a caller that gives up does not end the operation.
-        let result = tokio::task::spawn_blocking(move || {
-            let _guard = guard;
-            act(&pools)
-        });
-        let result = result.await.unwrap_or_else(|error| Err(Status::internal(format!("{operation}: {error}"))));
-        let ms = started.elapsed().as_millis();
-        match &result {
-            Ok(_) => tracing::debug!(operation, volume, ms, "done"),
-            Err(status) => tracing::warn!(operation, volume, ms, code = ?status.code(), "{}", status.message()),
-        }
-        result.map(Response::new)
+        let pools = self.pools.clone();
+        self.busy.run(operation, volume, move || act(&pools)).await
     }
 }
 

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 impl Operation for MachineMigration {
     const VERB: Verb = Verb::Migration;
-    type Status = MachineMigrationStatus;
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
         &world.verbs.migrations
@@ -24,14 +23,6 @@ impl Operation for MachineMigration {
 
     fn phase(&self) -> OperationPhase {
         self.status.as_ref().map(|status| status.phase).unwrap_or_default()
-    }
-
-    fn status(&self) -> Option<&Self::Status> {
-        self.status.as_ref()
-    }
-
-    fn set_status(&mut self, status: Self::Status) {
-        self.status = Some(status);
     }
 }
 

@@ -17,6 +17,7 @@ use api::{BareMetalMachine, labels};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use kube::core::object::HasStatus;
 use planner::machine::observed::label;
 use planner::machine::plan::Target;
 use planner::verbs::operation::{MachineVersion, NewSnapshot};
@@ -29,14 +30,13 @@ use std::time::Duration;
 const ROUNDS: usize = 16;
 
 /// A kind whose objects are operations.
-pub(crate) trait Operation: Object + Serialize + Resource<Scope = NamespaceResourceScope> {
+pub(crate) trait Operation:
+    Object + Serialize + Resource<Scope = NamespaceResourceScope> + HasStatus<Status: PartialEq + Clone>
+{
     const VERB: Verb;
-    type Status: PartialEq + Clone;
 
     fn cache(world: &World) -> &Arc<Cache<Self>>;
     fn phase(&self) -> OperationPhase;
-    fn status(&self) -> Option<&Self::Status>;
-    fn set_status(&mut self, status: Self::Status);
 }
 
 /// Plans on what is so now; `None`: there is no such object.
@@ -91,7 +91,7 @@ async fn write<K: Operation>(c: &Controller, object: &Arc<K>, plan: &Plan<K::Sta
         return Ok(false);
     }
     let mut updated = K::clone(object);
-    updated.set_status(plan.status.clone());
+    *updated.status_mut() = Some(plan.status.clone());
     let namespace = object.meta().namespace.as_deref().unwrap_or_default();
     objects::replace_status(&c.objects.namespaced(namespace), K::cache(&c.world), &updated).await?;
     if let Some((reason, note)) = &plan.tell {

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 impl Operation for MachineRestore {
     const VERB: Verb = Verb::Restore;
-    type Status = MachineRestoreStatus;
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
         &world.verbs.restores
@@ -27,14 +26,6 @@ impl Operation for MachineRestore {
 
     fn phase(&self) -> OperationPhase {
         self.status.as_ref().map(|status| status.phase).unwrap_or_default()
-    }
-
-    fn status(&self) -> Option<&Self::Status> {
-        self.status.as_ref()
-    }
-
-    fn set_status(&mut self, status: Self::Status) {
-        self.status = Some(status);
     }
 }
 

@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 impl Operation for MachineSnapshot {
     const VERB: Verb = Verb::Snapshot;
-    type Status = MachineSnapshotStatus;
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
         &world.verbs.snapshots
@@ -28,14 +27,6 @@ impl Operation for MachineSnapshot {
 
     fn phase(&self) -> OperationPhase {
         self.status.as_ref().map(|status| status.phase).unwrap_or_default()
-    }
-
-    fn status(&self) -> Option<&Self::Status> {
-        self.status.as_ref()
-    }
-
-    fn set_status(&mut self, status: Self::Status) {
-        self.status = Some(status);
     }
 }
 

@@ -51,24 +51,14 @@ impl ProxyNodeService {
         ProxyNodeService { machine: machine.into(), disks, busy: Busy::default() }
     }
 
-    /// Runs one operation on a thread of its own, since programs are waited for.
     async fn run<T: Send + 'static>(
         &self,
         operation: &'static str,
         volume: &str,
         act: impl FnOnce(&Disks) -> Result<T, Status> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let guard = self.busy.enter(volume)?;
         let disks = self.disks.clone();
-        let result = tokio::task::spawn_blocking(move || {
-            let _guard = guard;
-            act(&disks)
-        });
-        let result = result.await.unwrap_or_else(|error| Err(Status::internal(format!("{operation}: {error}"))));
-        if let Err(status) = &result {
-            tracing::warn!(operation, volume, code = ?status.code(), "{}", status.message());
-        }
-        result.map(Response::new)
+        self.busy.run(operation, volume, move || act(&disks)).await
     }
 }
 

@@ -34,15 +34,14 @@ fn run(bench: &Bench) -> Result<Verdict> {
     Ok(verdict(&cases, rbd()))
 }
 
-/// Of the native connector for `rbd.csi.ceph.com` there is the adapter that reads its attributes; what would map an image is
-/// not there yet.
+/// Images of `rbd.csi.ceph.com` are connected by an SPDK target, and nothing here sets up a Ceph for one.
 fn rbd() -> String {
     let ceph = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path)
             .any(|folder| folder.join("ceph-mon").is_file() && folder.join("ceph-osd").is_file())
     });
     let reason = match ceph {
-        true => "a Ceph is installed, but no agent connects RBD images natively yet",
+        true => "a Ceph is installed, but this judge does not start one, nor an SPDK target that connects its images",
         false => "no Ceph is installed (ceph-mon and ceph-osd on PATH)",
     };
     format!("RBD (boot from a clone, grow, detach) not run: {reason}")
