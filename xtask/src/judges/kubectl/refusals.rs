@@ -235,8 +235,8 @@ const FIXED: &[(&str, &str, &str, &str)] = &[
 
 /// Of what only the controller writes: spec changes that nobody may make.
 const TOLD: &[(&str, &str, &str, &str)] = &[
-    ("da", "replace", r#"{"path":"/spec/uuid","value":"x"}"#, "spec is immutable but for size, grant and release"),
-    ("da", "replace", r#"{"path":"/spec/diskName","value":"x"}"#, "spec is immutable but for size, grant and release"),
+    ("da", "replace", r#"{"path":"/spec/uuid","value":"x"}"#, "spec is immutable but for size"),
+    ("da", "replace", r#"{"path":"/spec/diskName","value":"x"}"#, "spec is immutable but for size"),
     ("da", "replace", r#"{"path":"/spec/grant/epoch","value":9}"#, "grant is set once"),
     ("da", "replace", r#"{"path":"/spec/size","value":"1Gi"}"#, "size only grows"),
     (
