@@ -1,6 +1,5 @@
 //! Builds every test binary and tells where they are.
 
-use super::Options;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -33,11 +32,12 @@ impl Binary {
     }
 }
 
-pub(super) fn build(root: &Path, options: &Options) -> Result<Vec<Binary>> {
+/// Those that cargo understands by `which`.
+pub(super) fn build(root: &Path, which: &[&str]) -> Result<Vec<Binary>> {
     eprintln!("building the tests");
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
-    let mut child = cargo.args(options.packages()).stdout(Stdio::piped()).spawn().context("start cargo test")?;
+    let mut child = cargo.args(which).stdout(Stdio::piped()).spawn().context("start cargo test")?;
     let output = child.stdout.take().context("cargo's output is a pipe")?;
     let messages =
         BufReader::new(output).lines().map(|line| Ok(serde_json::from_str(&line?)?)).collect::<Result<Vec<_>>>();

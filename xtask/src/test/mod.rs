@@ -53,7 +53,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     }
     let environment = checks::needs(root, &mut report);
     checks::space(root, &mut report, "before", checks::SPACE_BEFORE_GB);
-    match binaries::build(root, options) {
+    match binaries::build(root, &options.packages()) {
         Ok(binaries) => {
             if options.package.is_empty() || options.package.iter().any(|package| package == "tests") {
                 checks::images(root, &mut report);
@@ -102,9 +102,9 @@ fn build_and_run(
     environment: &Environment,
     filter: Option<&str>,
 ) -> Result<Vec<Case>> {
-    let options = Options { package: vec![package.to_owned()], no_checks: true, filter: None };
-    let binaries = binaries::build(root, &options)?;
-    let found = binaries.iter().find(|binary| binary.target == target);
+    // Of the whole workspace: a package of its own has other features, and builds the dependencies once more.
+    let binaries = binaries::build(root, &["--workspace", "--test", target])?;
+    let found = binaries.iter().find(|binary| binary.package == package && binary.target == target);
     let binary = found.with_context(|| format!("the package {package} has no test {target}"))?;
     Ok(running::run(binary, environment, filter))
 }
