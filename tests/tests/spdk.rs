@@ -60,12 +60,12 @@ async fn whole_life(site: &Site, say: &dyn Fn(&str)) -> Result<()> {
     say("hot-plug, growth and a new agent under load");
     let disk = hot_plug(site, &guest).await?;
     let writes = guest.printed().len();
-    guest.shell(&format!("mp-write /dev/{disk} &"), LIMIT).await?;
+    guest.order(&format!("mp-write /dev/{disk} &"), LIMIT).await?;
     guest.line("the guest writes", writes, LIMIT, |line| line.contains("MP-WRITE ")).await?;
     grow(site, &guest, "128Mi", 262_144).await?;
     agent_is_replaced(site).await?;
     grow(site, &guest, "192Mi", 393_216).await?;
-    guest.shell("touch /run/mp-write.stop", LIMIT).await?;
+    guest.order("touch /run/mp-write.stop", LIMIT).await?;
     let end = guest.line("the guest stops to write", writes, LIMIT, |line| line.contains("MP-WRITE-END")).await?;
     ensure!(end.contains("errors=0"), "I/O failed or came back different: {end}");
     let from = guest.printed().len();
