@@ -4,7 +4,7 @@
 
 use super::{AT_ONCE, Size};
 use anyhow::{Context, Result};
-use api::{DiskAttachment, Dpu, NicAttachment, labels, names};
+use api::{DiskAttachment, Dpu, NicAttachment, conditions, labels, names};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
@@ -54,6 +54,8 @@ impl Agents {
         let (disks, nics) = (agents.clone(), agents.clone());
         tasks.spawn(async move { disks.watch::<DiskAttachment>(of_disk).await });
         tasks.spawn(async move { nics.watch::<NicAttachment>(of_nic).await });
+        let dpus = agents.clone();
+        tasks.spawn(async move { dpus.speak_up().await });
         agents
     }
 
@@ -79,6 +81,21 @@ impl Agents {
                 self.missed.fetch_add(1, Ordering::Relaxed);
             } else if !told {
                 told = report("status of the Dpu", self.tell_dpu(&dpu).await);
+            }
+        }
+    }
+
+    /// An agent that is called silent says that it is not, as a real one does.
+    async fn speak_up(self) {
+        let dpus: Api<Dpu> = Api::all(self.client.clone());
+        let mut dpus = watcher(dpus, watcher::Config::default()).default_backoff().applied_objects().boxed();
+        while let Some(dpu) = dpus.next().await {
+            let Ok(dpu) = dpu else { continue };
+            let status = dpu.status.clone().unwrap_or_default();
+            let ready = conditions::get(&status.conditions, conditions::READY);
+            if ready.is_some_and(|ready| ready.reason == "AgentSilent") {
+                let _permit = self.permits.acquire().await;
+                report("status of the Dpu", self.tell_dpu(&dpu.name_any()).await);
             }
         }
     }
