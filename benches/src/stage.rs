@@ -49,8 +49,14 @@ pub struct Stage {
 
 /// As administrator, from this machine.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    client_as(kubeconfig, None).await
+}
+
+/// In the name of another user, whose requests the API server queues: an administrator's never wait.
+pub async fn client_as(kubeconfig: &Path, user: Option<&str>) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.auth_info.impersonate = user.map(str::to_owned);
     Client::try_from(config).context("make a client for the API server")
 }
 

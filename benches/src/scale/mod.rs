@@ -22,7 +22,7 @@ pub use process::controller;
 
 use crate::Figures;
 use crate::args::Scale;
-use crate::stage::{Story, client};
+use crate::stage::{Story, client, client_as};
 use agents::Agents;
 use anyhow::Result;
 use inventory::Inventory;
@@ -33,6 +33,8 @@ use tokio::task::JoinSet;
 
 /// Requests of one kind of simulated parts that are under way at the same time.
 const AT_ONCE: usize = 32;
+/// Who the agents are to the API server, which has them wait for each other as it would real ones.
+const AGENTS: &str = "bench-agents";
 
 /// As many simulated things, by number: server-1, server-2, …
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +64,9 @@ async fn on(site: &Site, story: &Story, size: Size) -> Result<Figures> {
     story.say(&format!("{} servers, BMCs and DPUs", size.machines));
     inventory.create(site).await?;
     let mut parts = JoinSet::new();
-    let agents = Agents::start(&client, size, &mut parts);
+    let role = format!("--user={AGENTS}");
+    site.kubectl(&["create", "clusterrolebinding", AGENTS, "--clusterrole=cluster-admin", &role]).await?;
+    let agents = Agents::start(&client_as(&site.sandbox.kubeconfig(), Some(AGENTS)).await?, size, &mut parts);
     parts.spawn(storage::run(client.clone()));
     story.say("starting the controller");
     let mut controller = Controller::start(site, size, agents.clone(), &mut parts)?;
