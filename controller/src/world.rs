@@ -19,6 +19,7 @@ use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::runtime::watcher;
+use planner::machine::claim_name;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -213,14 +214,10 @@ impl World {
             self.image_by_uid(&image);
         }
         self.verbs.part_changed(meta);
-        // A claim of the user's own is named by the spec only.
+        // By its name too: a claim of the user's own, and one whose successor waits until it is gone, have no user.
         let name = meta.name.as_deref().unwrap_or_default();
         for machine in self.machines.by(&namespace_of(meta)) {
-            let named =
-                machine.spec.disks.iter().any(|disk| {
-                    disk.source.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name)
-                });
-            if named {
+            if machine.spec.disks.iter().any(|disk| claim_name(&machine, disk) == name) {
                 self.queues.machines.add(key(&machine.metadata));
             }
         }

@@ -92,3 +92,29 @@ pub async fn late_binding(s: &Simulation) -> Result<(), String> {
     s.delete("persistentvolumeclaims", USER, "mine");
     s.until("nothing is left", life::is_clean).await
 }
+
+/// A disk is taken out, its claim is deleted and takes its time to go, and a disk of the same name comes: its claim is made
+/// when the old one, which nobody uses any more, is gone.
+pub async fn same_name_again(s: &Simulation) -> Result<(), String> {
+    let claims = "persistentvolumeclaims";
+    life::create(s, "bm-01", 7).await?;
+    life::plug(s, "bm-01").await?;
+    s.change(claims, USER, "bm-01-data", |claim| {
+        claim["metadata"]["finalizers"].as_array_mut().expect("a list").push(json!("example.com/backup"));
+    });
+    s.change(MACHINES, USER, "bm-01", |machine| {
+        machine["spec"]["disks"].as_array_mut().expect("a list").truncate(1);
+    });
+    s.until("the claim is let go", |s| {
+        let claim = s.scene.server.get(claims, USER, "bm-01-data").unwrap_or_default();
+        claim["metadata"]["finalizers"] == json!(["example.com/backup"]) && runs(s, "bm-01")
+    })
+    .await?;
+    s.delete(claims, USER, "bm-01-data");
+    s.change(MACHINES, USER, "bm-01", life::plug_blank);
+    s.until("the claim is waited for", |s| says(s, "bm-01", "ClaimBeingDeleted")).await?;
+    // Longer than whatever else wakes the controller.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    s.change(claims, USER, "bm-01-data", |claim| claim["metadata"]["finalizers"] = json!([]));
+    s.until("the new disk is there", |s| runs(s, "bm-01")).await
+}

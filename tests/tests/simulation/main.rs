@@ -362,6 +362,12 @@ fn volumes_wait_to_be_told_a_node() {
     each(cases, |plan| simulate(async { upkeep::late_binding(&Simulation::start(1, seed(), plan.clone())).await }));
 }
 
+#[test]
+fn a_disk_comes_back_by_the_name_of_one_that_is_going() {
+    simulate(async { upkeep::same_name_again(&Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
 /// Many things at once, for two minutes.
 #[test]
 fn a_storm_of_faults() {
