@@ -27,6 +27,8 @@ struct State<K> {
     index: HashMap<String, BTreeSet<Key>>,
     /// UIDs that we saw the end of; an event about them that comes later is older.
     ended: HashSet<String>,
+    /// How far the watch has told, in the order of resource versions.
+    told: u64,
     /// A listing under way.
     listing: Option<BTreeMap<Key, Arc<K>>>,
 }
@@ -40,7 +42,8 @@ pub struct Cache<K> {
 impl<K: Object> Cache<K> {
     /// `index_of`: under which words an object can be found with [`Cache::by`].
     pub fn new(index_of: fn(&K) -> Vec<String>) -> Arc<Self> {
-        let state = State { objects: BTreeMap::new(), index: HashMap::new(), ended: HashSet::new(), listing: None };
+        let state =
+            State { objects: BTreeMap::new(), index: HashMap::new(), ended: HashSet::new(), told: 0, listing: None };
         Arc::new(Self { state: RwLock::new(state), index_of, ready: watch::Sender::new(false) })
     }
 
@@ -75,10 +78,17 @@ impl<K: Object> Cache<K> {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// What a write of ours was answered with.
+    /// What a write of ours was answered with. Of an object that is not here although the watch has told of later ones, the
+    /// watch has told the end: the write that takes the last finalizer away is answered with what it has ended.
     pub fn put(&self, mut object: K) {
         object.meta_mut().managed_fields = None;
-        self.apply(&mut self.write(), Arc::new(object));
+        let mut state = self.write();
+        let meta = object.meta();
+        let here = state.objects.get(&key(meta)).is_some_and(|here| here.meta().uid == meta.uid);
+        let version = version(meta);
+        if here || version == 0 || version > state.told {
+            self.apply(&mut state, Arc::new(object));
+        }
     }
 
     /// A deletion of ours that ended the object.
@@ -137,13 +147,18 @@ impl<K: Object> Cache<K> {
             watcher::Event::Apply(mut object) => {
                 object.meta_mut().managed_fields = None;
                 let object = Arc::new(object);
-                self.apply(&mut self.write(), object.clone());
+                {
+                    let mut state = self.write();
+                    state.told = state.told.max(version(object.meta()));
+                    self.apply(&mut state, object.clone());
+                }
                 changed(&object);
             }
             watcher::Event::Delete(object) => {
                 let meta = object.meta();
                 {
                     let mut state = self.write();
+                    state.told = state.told.max(version(meta));
                     if let Some(uid) = &meta.uid {
                         state.ended.remove(uid);
                     }
@@ -252,6 +267,18 @@ mod tests {
         assert_eq!(seen(&cache, "a"), Some(8), "the successor stays");
         assert_eq!(cache.by("2").len(), 1);
         assert!(cache.by("1").is_empty());
+    }
+
+    /// Our write took the last finalizer away; the watch is quicker than the answer.
+    #[test]
+    fn an_answer_does_not_bring_back_what_the_watch_saw_the_end_of() {
+        let cache = cache();
+        cache.event(Event::Apply(object("a", "1", 5)), &|_| {});
+        cache.event(Event::Delete(object("a", "1", 7)), &|_| {});
+        cache.put(object("a", "1", 7));
+        assert_eq!(seen(&cache, "a"), None);
+        cache.put(object("a", "2", 8));
+        assert_eq!(seen(&cache, "a"), Some(8), "one that the watch has not told of yet");
     }
 
     #[test]
