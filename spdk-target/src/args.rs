@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Parser)]
 #[command(name = "spdk-target", version)]
-/// An SPDK target, which presents bdevs as disks by vfio-user, vhost-user-blk, NVMe over fabrics and iSCSI
+/// An SPDK target, which presents bdevs as disks by vfio-user, vhost-user-blk and NVMe over fabrics
 pub struct Cli {
     #[command(flatten)]
     pub spdk: Spdk,
@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn it_is_started_as_the_targets_of_spdk_are() {
-        let words = "spdk-target -r /run/rpc.sock -m 0x1 --no-huge -s 1024 --no-pci --disable-cpumask-locks -S /run/vhost";
+        let words =
+            "spdk-target -r /run/rpc.sock -m 0x1 --no-huge -s 1024 --no-pci --disable-cpumask-locks -S /run/vhost";
         let cli = Cli::try_parse_from(words.split(' ')).expect("they are taken");
         assert!(cli.what.is_none() && cli.spdk.no_huge && cli.spdk.no_pci && cli.spdk.disable_cpumask_locks);
         assert_eq!((cli.spdk.mem_size, cli.spdk.rpc_socket), (Some(1024), Some("/run/rpc.sock".into())));

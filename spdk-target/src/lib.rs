@@ -2,8 +2,7 @@
 //!
 //! It polls on the cores that it is given, does what its configuration says, serves SPDK's JSON-RPC, and the statistics of all
 //! bdevs to Prometheus without anybody asking by RPC. An agent starts or adopts it by its socket, as it does SPDK's own
-//! `nvmf_tgt`, `vhost` and `iscsi_tgt`, whose flags it takes; it is never part of an agent (docs/design/architecture.md, rule
-//! 11).
+//! `nvmf_tgt` and `vhost`, whose flags it takes; it is never part of an agent (docs/design/architecture.md, rule 11).
 //!
 //! With `io` it does reads and writes on one bdev, then ends: figures (`cargo xtask bench spdk`), and what proves that data
 //! written at one end of a connection is what the other end holds.

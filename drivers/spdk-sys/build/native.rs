@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a target is made of. What registers itself (transports, bdev modules, RPC methods) is in no other's list of needs.
-const MODULES: [&str; 13] = [
+const MODULES: [&str; 12] = [
     "spdk_event",
     "spdk_event_bdev",
     "spdk_event_nvmf",
     "spdk_event_vhost_blk",
-    "spdk_event_iscsi",
     "spdk_bdev_modules",
     "spdk_sock_modules",
     "spdk_accel_modules",
