@@ -65,7 +65,8 @@ fn thread() -> MutexGuard<'static, Option<Address>> {
 
 /// Whether the caller is on the app thread of an SPDK that runs.
 pub(crate) fn is_here() -> bool {
-    // SAFETY: both look at the calling thread's own variables, which are there before SPDK starts and after it ended.
+    // SAFETY: they compare a variable of the calling thread with one of SPDK's, both of which are there before SPDK starts
+    // and after it has ended.
     unsafe {
         let own = sys::spdk_get_thread();
         !own.is_null() && sys::spdk_thread_is_app_thread(own)
