@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 const FILE_BYTES: u64 = 1024 * MIB;
-const MEMORY_BYTES: u64 = 128 * MIB;
+const MEMORY_BYTES: u64 = 64 * MIB;
 const NQN: &str = "nqn.2026-01.io.metalplane:bench";
 /// The second core; targets of the sandbox have the first.
 const HOST_CORE: &str = "0x2";

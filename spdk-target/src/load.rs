@@ -26,7 +26,7 @@ pub(crate) fn run(spdk: Spdk, asked: Asked) -> Result<()> {
     let outcome = Outcome::default();
     let told = Rc::clone(&outcome);
     let options = serve::options(spdk, "spdk-target-io");
-    spdk_sys::run(&options, move |app| {
+    serve::start(&options, move |app| {
         if let Err(error) = Load::start(app, asked, &told) {
             *told.borrow_mut() = Some(Err(error));
             app.end();

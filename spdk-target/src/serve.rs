@@ -3,7 +3,7 @@
 use crate::args::Spdk;
 use crate::{http, metrics};
 use anyhow::{Context, Result};
-use spdk_sys::{Memory, Options};
+use spdk_sys::{App, Memory, Options};
 use std::net::SocketAddr;
 
 const SOCKET: &str = "/var/tmp/spdk.sock";
@@ -17,7 +17,11 @@ pub(crate) fn run(spdk: Spdk, metrics_listen: Option<SocketAddr>) -> Result<()> 
     let rpc_socket = spdk.rpc_socket.clone().unwrap_or_else(|| SOCKET.into());
     eprintln!("spdk-target: JSON-RPC at {}", rpc_socket.display());
     let options = Options { rpc_socket: Some(rpc_socket), ..options(spdk, "spdk-target") };
-    spdk_sys::run(&options, |_| eprintln!("spdk-target: started")).context("its log says more")
+    start(&options, |_| eprintln!("spdk-target: started"))
+}
+
+pub(crate) fn start(options: &Options, started: impl FnOnce(App) + 'static) -> Result<()> {
+    spdk_sys::run(options, started).context("SPDK's log above says more")
 }
 
 pub(crate) fn options(spdk: Spdk, name: &str) -> Options {
