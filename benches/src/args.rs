@@ -25,6 +25,8 @@ pub enum What {
     Load(Load),
     /// The controller with many simulated servers, against a real API server
     Scale(Scale),
+    /// Disks by SPDK: vfio-user against the same bdev used directly
+    Spdk(Spdk),
     /// The controller of `scale`, in a process of its own
     #[command(hide = true)]
     ScaleController(ScaleController),
@@ -70,6 +72,16 @@ pub struct Scale {
     /// Milliseconds between two renewals of one agent's Lease
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..4000))]
     pub beat_ms: u32,
+}
+
+#[derive(Args)]
+pub struct Spdk {
+    /// Pairs of runs per kind of operation, one run of each right behind the other
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub pairs: u16,
+    /// How long each run is measured
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=600))]
+    pub seconds: u16,
 }
 
 #[derive(Args)]

@@ -16,6 +16,7 @@
 //! | [`footprint`] | memory and idle processor time of agent and controller |
 //! | [`load`] | false alarms under load |
 //! | [`scale`] | the controller with many simulated servers |
+//! | [`spdk`] | disks by SPDK: vfio-user against the same bdev used directly |
 //! | [`processes`] | processes of a sandbox, read from /proc |
 //!
 //! What is measured runs on one machine, with everything else on it: a run tells the truth about that machine only.
@@ -29,6 +30,7 @@ pub mod load;
 pub mod lost;
 pub mod processes;
 pub mod scale;
+pub mod spdk;
 pub mod stage;
 pub mod starts;
 pub mod tables;

@@ -74,6 +74,24 @@ const TABLES: &[(&str, &[Row])] = &[
             ("dpusCalledSilent", "DPUs called silent", "none"),
         ],
     ),
+    (
+        "spdk",
+        &[
+            ("aioRandomRead32", "file, read, queue depth 32: ratio", "0.9"),
+            ("aioRandomRead32Direct", "of that, direct, per second", ""),
+            ("aioRandomRead128", "file, read, queue depth 128: ratio", "0.9"),
+            ("aioRandomRead128Direct", "of that, direct, per second", ""),
+            ("aioRandomWrite32", "file, write, queue depth 32: ratio", "0.9"),
+            ("aioRandomWrite32Direct", "of that, direct, per second", ""),
+            ("aioRandomWrite128", "file, write, queue depth 128: ratio", "0.9"),
+            ("aioRandomWrite128Direct", "of that, direct, per second", ""),
+            ("mallocRandomRead32", "memory, read, queue depth 32: ratio", ""),
+            ("mallocRandomRead128", "memory, read, queue depth 128: ratio", ""),
+            ("mallocRandomWrite32", "memory, write, queue depth 32: ratio", ""),
+            ("mallocRandomWrite128", "memory, write, queue depth 128: ratio", ""),
+            ("mallocRandomRead128Direct", "memory, read, queue depth 128, direct, per second", ""),
+        ],
+    ),
 ];
 
 const END: &str = "<!-- /bench -->";

@@ -38,6 +38,8 @@ pub(crate) enum Task {
         /// Only this one
         name: Option<String>,
     },
+    /// Build spdk-target with the SPDK of this machine (SPDK_DIR, or pkg-config) and print where it is
+    SpdkTarget,
     /// Get the packages that tests need, as root, and print where their programs are
     #[command(hide = true)]
     Prepare,

@@ -1,12 +1,13 @@
 //! `cargo xtask bench`: builds everything, then runs the program `bench` of `benches` as root.
 
-use crate::{image, programs, test};
+use crate::{image, native, programs, test};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
 
 /// What is measured when nothing is named. Hours of load are asked for by name.
-const ALL: [&str; 5] = ["clone", "starts", "lost", "footprint", "scale"];
+const ALL: [&str; 6] = ["clone", "starts", "lost", "footprint", "scale", SPDK];
+const SPDK: &str = "spdk";
 /// What runs on a site with pods.
 const ON_A_SITE: [&str; 4] = ["starts", "lost", "footprint", "load"];
 
@@ -28,6 +29,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 }
 
 fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
+    if words[0] == SPDK {
+        return match native::build(root)? {
+            Ok(target) => start(test::as_root_with(program, &[(native::VARIABLE, &target)]).args(words)),
+            Err(missing) => {
+                eprintln!("SKIP {SPDK}: {missing}");
+                Ok(())
+            }
+        };
+    }
     test::needs(root)?;
     if ON_A_SITE.contains(&words[0].as_str()) {
         image::run(root, &image::Options::default())?;

@@ -9,6 +9,7 @@
 //! | [`judges`] | programs of others that say whether we keep to their specification |
 //! | [`layers`] | which folder may depend on which |
 //! | [`image`] | container images of our programs and the sidecars |
+//! | [`native`] | `spdk-target`, built with SPDK |
 //! | [`programs`] | programs of the workspace, built |
 //! | [`test`] | the whole test run and its report |
 //!
@@ -22,6 +23,7 @@ mod generated;
 mod image;
 mod judges;
 mod layers;
+mod native;
 mod programs;
 mod test;
 
@@ -49,6 +51,7 @@ fn run() -> Result<ExitCode> {
         Task::Image(options) => image::run(&root, &options),
         Task::Bench(options) => bench::run(&root, &options),
         Task::Judges { name } => return judges::run(&root, name.as_deref()),
+        Task::SpdkTarget => native::run(&root),
         Task::Prepare => test::prepare(),
         Task::Test(options) => return test::run(&root, &options),
     }

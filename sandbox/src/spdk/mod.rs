@@ -8,10 +8,12 @@
 //! |---|---|
 //! | [`schema`] | SPDK's description of its requests |
 //! | [`real`] | finds a real SPDK |
+//! | [`operations`] | reads and writes of a bdev by a real SPDK |
 //! | [`faults`] | what goes wrong, and at which call |
 //! | [`world`] | what the target has; one file per part of SPDK |
 
 pub mod faults;
+pub mod operations;
 pub mod real;
 pub mod schema;
 pub mod world;

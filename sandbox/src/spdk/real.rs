@@ -1,5 +1,5 @@
 //! A real SPDK, where one is installed: `SPDK_DIR` (a source folder with its build, or where it was installed to), or
-//! PATH.
+//! PATH. `SPDK_TARGET` names a target of our own (`cargo xtask spdk-target`), which is then taken in place of SPDK's.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,6 +13,9 @@ use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 const FOLDER: &str = "SPDK_DIR";
+const OWN_TARGET: &str = "SPDK_TARGET";
+/// The programs of SPDK whose work it does.
+const STANDS_FOR: [&str; 2] = ["nvmf_tgt", "vhost"];
 /// It takes less than a second on a machine that has nothing else to do.
 const START: Duration = Duration::from_secs(120);
 
@@ -24,8 +27,18 @@ pub fn folder() -> Result<PathBuf, String> {
     }
 }
 
+/// Our own target; else what is missing.
+pub fn own_target() -> Result<PathBuf, String> {
+    let program = std::env::var_os(OWN_TARGET).map(PathBuf::from);
+    let program = program.ok_or_else(|| format!("{OWN_TARGET} is not set (`cargo xtask spdk-target` builds one)"))?;
+    if program.exists() { Ok(program) } else { Err(format!("there is no {OWN_TARGET}={}", program.display())) }
+}
+
 /// A program of SPDK, as `nvmf_tgt`; else what is missing.
 pub fn program(name: &str) -> Result<PathBuf, String> {
+    if STANDS_FOR.contains(&name) && std::env::var_os(OWN_TARGET).is_some() {
+        return own_target();
+    }
     if let Ok(folder) = folder() {
         let found = ["build/bin", "build/examples", "bin"].map(|sub| folder.join(sub).join(name));
         let missing = || format!("there is no {name} in {FOLDER}={}", folder.display());

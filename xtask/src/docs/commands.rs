@@ -9,11 +9,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("bmctl", "machines by hand: list, explain, power, hot-plug, DPUs"),
     ("controller", "the control plane's side"),
     ("dpu-agent", "the DPU's side"),
     ("csi", "the CSI driver of the file pool"),
+    ("spdk-target", "an SPDK target, where SPDK is installed"),
 ];
 
 pub(super) fn pages(root: &Path) -> Result<Vec<Page>> {

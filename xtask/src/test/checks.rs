@@ -4,7 +4,7 @@ use super::Options;
 use super::prepare;
 use super::report::Report;
 use super::running::Environment;
-use crate::{crds, docs, image, layers};
+use crate::{crds, docs, image, layers, native};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -82,6 +82,26 @@ pub(super) fn needs(root: &Path, report: &mut Report) -> Environment {
             Environment::new()
         }
     }
+}
+
+/// What is compiled with SPDK only, and the target that tests run on: only where SPDK is.
+pub(super) fn spdk_target(root: &Path, report: &mut Report) -> Environment {
+    let start = Instant::now();
+    let mut environment = Environment::new();
+    if let Err(missing) = native::installed() {
+        report.skipped("check", "spdk-target", &missing);
+        return environment;
+    }
+    eprintln!("check: spdk-target");
+    match native::check(root).and_then(|()| native::build(root)) {
+        Ok(Ok(program)) => {
+            environment.insert(native::VARIABLE.to_owned(), program.display().to_string());
+            report.check("spdk-target", Ok(()), start.elapsed());
+        }
+        Ok(Err(missing)) => report.skipped("check", "spdk-target", &missing),
+        Err(error) => report.check("spdk-target", Err(format!("{error:#}")), start.elapsed()),
+    }
+    environment
 }
 
 /// The end-to-end tests install what this writes.

@@ -19,7 +19,7 @@ pub(crate) use prepare::{packages, print as prepare};
 use report::Report;
 pub(crate) use report::{Case, Outcome};
 use running::Environment;
-pub(crate) use running::{as_root, needs_sudo};
+pub(crate) use running::{as_root, as_root_with, needs_sudo};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -51,7 +51,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     if !options.no_checks {
         checks::run(root, options, &mut report);
     }
-    let environment = checks::needs(root, &mut report);
+    let mut environment = checks::needs(root, &mut report);
+    if options.package.is_empty() {
+        environment.extend(checks::spdk_target(root, &mut report));
+    }
     checks::space(root, &mut report, "before", checks::SPACE_BEFORE_GB);
     match binaries::build(root, &options.packages()) {
         Ok(binaries) => {

@@ -92,6 +92,7 @@ pub(super) fn kept() -> Vec<(&'static str, String)> {
         "RUST_BACKTRACE",
         "SPDK_DIR",
         "SPDK_SCHEMA",
+        "SPDK_TARGET",
         "CSI_HOSTPATH_PLUGIN",
     ];
     names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()
@@ -99,12 +100,20 @@ pub(super) fn kept() -> Vec<(&'static str, String)> {
 
 /// A program of ours that is root's to run.
 pub(crate) fn as_root(program: &Path) -> Command {
+    as_root_with(program, &[])
+}
+
+/// With these variables.
+pub(crate) fn as_root_with(program: &Path, variables: &[(&str, &Path)]) -> Command {
     if !needs_sudo() {
-        return Command::new(program);
+        let mut command = Command::new(program);
+        command.envs(variables.iter().copied());
+        return command;
     }
     let mut sudo = Command::new("sudo");
     // sudo clears the environment.
-    sudo.arg("env").args(kept().into_iter().map(|(name, value)| format!("{name}={value}"))).arg(program);
+    sudo.arg("env").args(kept().into_iter().map(|(name, value)| format!("{name}={value}")));
+    sudo.args(variables.iter().map(|(name, value)| format!("{name}={}", value.display()))).arg(program);
     sudo
 }
 
