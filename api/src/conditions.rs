@@ -30,6 +30,8 @@ pub const APPROVED: &str = "Approved";
 pub const PARKED: &str = "Parked";
 /// The host's BMC reports the serial number that is expected of the server that the DPU sits in.
 pub const HOST_VERIFIED: &str = "HostVerified";
+/// The BMC that `spec.bmcRef` names was read on while the DPU's agent answered, with the serial number that is expected.
+pub const BMC_VERIFIED: &str = "BmcVerified";
 /// The host can do nothing to its DPU.
 pub const HOST_RESTRICTED: &str = "HostRestricted";
 /// What the DPU has to reach the storage reaches the volumes of other DPUs, too: true is what to know before the DPU's root is

@@ -39,6 +39,10 @@ pub struct DpuSpec {
     /// Standby: the DPU keeps its power while the host is off. Host: it goes down and comes up with the host.
     #[serde(default)]
     pub power_domain: PowerDomain,
+    /// The DPU's own BMC. A DPU that has fallen silent and is read off there gives up what it held. It is read only, never
+    /// told anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc_ref: Option<BmcReference>,
     /// Only an approved DPU gets a namespace, an identity and attachments.
     #[serde(default)]
     pub approved: bool,
@@ -61,6 +65,19 @@ pub struct HardwareReference {
     /// The serial number of the server that this DPU sits in, as its BMC reports it. Where the BMC reports another one,
     /// nothing is claimed, granted or powered through this Dpu. Left out: what the DPU's agent reports is expected
     /// (status.hostSerialNumber), if it knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub serial_number: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BmcReference {
+    /// A bmc.tinkerbell.org Machine in the inventory namespace. What is read is the power state of its system, or of the one
+    /// that providerOptions.redfish.systemName names (Bluefield).
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The serial number of the DPU, as this BMC reports it. Where it reports another one, or none, its readings prove nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub serial_number: Option<String>,
@@ -124,7 +141,7 @@ pub struct DpuStatus {
     /// CSI drivers whose volumes the agent connects natively, and "*" where kubelet connects those of any other.
     #[serde(default)]
     pub connectors: Vec<ConnectorStatus>,
-    /// Ready, Approved, Parked, HostVerified, HostRestricted, SharedStorageCredential.
+    /// Ready, Approved, Parked, HostVerified, BmcVerified, HostRestricted, SharedStorageCredential.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -55,9 +55,7 @@ fn new_machine(hardware: usize) -> machine::Observed {
         machine: Arc::new(machine),
         hardware: (1..=hardware).map(|number| Arc::new(server(number))).collect(),
         policies: vec![Arc::new(policy)],
-        dpus: (1..=hardware)
-            .map(|number| DpuSeen { dpu: Arc::new(dpu(number)), silent: false, out_of_service: false })
-            .collect(),
+        dpus: (1..=hardware).map(|number| DpuSeen { dpu: Arc::new(dpu(number)), ..DpuSeen::default() }).collect(),
         ..machine::Observed::default()
     }
 }

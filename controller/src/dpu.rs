@@ -1,7 +1,7 @@
 //! One DPU: its namespace and identity, and the word about an agent that has fallen silent.
 
 use crate::Controller;
-use crate::bmc::Owner;
+use crate::bmc::{Owner, Which};
 use crate::clock;
 use crate::error::{Error, call, found};
 use crate::liveness;
@@ -61,7 +61,7 @@ async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
     let owner = Owner::Dpu((String::new(), dpu_name.to_owned()));
     for _ in 0..4 {
         let Some(dpu) = c.world.dpus.get("", dpu_name) else {
-            c.hosts.only(&owner, None);
+            c.hosts.needs(&owner, &[]);
             return collect(c, dpu_name).await;
         };
         let o = gather(c, dpu);
@@ -94,8 +94,8 @@ async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
 fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
     let namespace = dpu.status.as_ref().and_then(|status| status.namespace.as_deref());
     let silent = namespace.is_none_or(|namespace| c.world.liveness.is_silent(namespace));
-    let hardware = dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str());
-    let seen = hardware.map(|hardware| c.hosts.seen(hardware)).unwrap_or_default();
+    let seen = server(&dpu).map(|server| c.hosts.seen(&server)).unwrap_or_default();
+    let own_bmc = own_bmc(&dpu).map(|bmc| c.hosts.seen(&bmc)).unwrap_or_default();
     let own = names::dpu_namespace(name(&dpu.metadata));
     let namespace = c.world.namespaces.get("", &own).filter(|n| n.metadata.deletion_timestamp.is_none());
     let uid = dpu.metadata.uid.clone().unwrap_or_default();
@@ -104,18 +104,25 @@ fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
         silent,
         host: if seen.problem.is_some() { Seen::Unknown } else { seen.host },
         problem: seen.problem,
+        own_bmc,
         prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.approved),
         used: dpu.metadata.deletion_timestamp.is_some() && is_used(c, &own),
         dpu,
     }
 }
 
+fn server(dpu: &Dpu) -> Option<Which> {
+    dpu.spec.hardware_ref.as_ref().map(|reference| Which::Server(reference.name.clone()))
+}
+
+fn own_bmc(dpu: &Dpu) -> Option<Which> {
+    planner::own_bmc::name(dpu).map(|name| Which::Dpu(name.to_owned()))
+}
+
 fn want_bmc(c: &Controller, owner: &Owner, o: &Observed, plan: &Plan) {
-    let hardware = o.dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str());
-    c.hosts.only(owner, hardware);
-    if let Some(hardware) = hardware {
-        c.hosts.need(hardware, owner.clone(), plan.bmc.min(BmcNeed::Slow));
-    }
+    let server = server(&o.dpu).map(|server| (server, plan.bmc.min(BmcNeed::Slow)));
+    let own = own_bmc(&o.dpu).map(|own| (own, plan.own_bmc));
+    c.hosts.needs(owner, &server.into_iter().chain(own).collect::<Vec<_>>());
 }
 
 async fn write(c: &Controller, dpu: &Dpu, status: &Status) -> Result<(), Error> {

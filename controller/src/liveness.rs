@@ -5,7 +5,9 @@
 //! is spoken the Lease is read from quorum ([`Liveness::quiet`], then [`Liveness::confirm`]).
 
 use crate::cache::key;
+use crate::clock;
 use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -93,6 +95,12 @@ impl Liveness {
     /// Silent, and confirmed; an agent that never had a Lease is silent.
     pub fn is_silent(&self, namespace: &str) -> bool {
         self.beats().get(namespace).is_none_or(|beat| beat.confirmed)
+    }
+
+    /// When its Lease was last seen to change.
+    pub fn heard_at(&self, namespace: &str) -> Option<Timestamp> {
+        let since = self.beats().get(namespace)?.since;
+        clock::now().checked_sub(SignedDuration::try_from(since.elapsed()).ok()?).ok()
     }
 
     /// Namespaces that have been quiet for too long and are not confirmed.

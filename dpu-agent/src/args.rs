@@ -44,6 +44,16 @@ pub struct Args {
     )]
     pub host_serial_file: PathBuf,
 
+    /// File with what `mlxprivhost -d DEVICE query` printed on this DPU, written by whoever installs it, anew when that changes.
+    /// The condition HostRestricted is read from it; it may be missing.
+    #[arg(
+        long,
+        env = "METALPLANE_HOST_PRIVILEGE_FILE",
+        value_name = "FILE",
+        default_value = "/run/metalplane-host/host-privilege"
+    )]
+    pub host_privilege_file: PathBuf,
+
     /// What presents disks to the host. NICs come from the emulator behind --slots-socket in any case.
     #[arg(long, env = "METALPLANE_DISKS_BY", value_enum, default_value_t = DisksBy::Qemu)]
     pub disks_by: DisksBy,

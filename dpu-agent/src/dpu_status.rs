@@ -3,6 +3,7 @@
 
 use crate::Ports;
 use crate::cluster::{Cluster, apply_status};
+use crate::host_privilege;
 use crate::placement::Placement;
 use crate::watch::Desired;
 use api::conditions::{self, ConditionStatus};
@@ -75,23 +76,23 @@ fn part(dpu: &Dpu, seen: Seen<'_>) -> AgentPart {
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
         connectors: ports.connectors.iter().map(connector).collect(),
-        conditions: own_conditions(dpu, ports, observed),
+        conditions: own_conditions(dpu, seen),
     }
 }
 
 /// The agent's own conditions of its Dpu, in this order.
 const OWN: [&str; 3] = [conditions::READY, conditions::HOST_RESTRICTED, conditions::SHARED_STORAGE_CREDENTIAL];
 
-fn own_conditions(dpu: &Dpu, ports: &Ports, observed: &Observed) -> Vec<Condition> {
+fn own_conditions(dpu: &Dpu, seen: Seen<'_>) -> Vec<Condition> {
+    let Seen { ports, placement, observed, .. } = seen;
     let (generation, mut own) = (dpu.metadata.generation, told(dpu));
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
         conditions::set(&mut own, type_, status, reason, message, generation, observed.now);
     };
     let (good, reason, message) = ready(observed);
     set(conditions::READY, good.into(), reason, message);
-    // What a host may do to its DPU is a setting of the hardware, and none of the emulations can read it.
-    let unread = "nothing on this DPU tells what its host may do to it: see docs/security.md";
-    set(conditions::HOST_RESTRICTED, ConditionStatus::Unknown, "NotReported", unread);
+    let (restricted, reason, message) = host_privilege::condition(placement.host_privilege().as_deref());
+    set(conditions::HOST_RESTRICTED, restricted, reason, &message);
     let shared = ports.connectors.iter().find_map(|connector| connector.shared_credential());
     match shared {
         Some(why) => set(conditions::SHARED_STORAGE_CREDENTIAL, ConditionStatus::True, "Shared", why),

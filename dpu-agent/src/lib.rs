@@ -30,6 +30,7 @@ mod dpu_status;
 mod finish;
 mod guest;
 mod heartbeat;
+mod host_privilege;
 pub mod import;
 mod metrics;
 mod observed;

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 #[derive(Debug, Clone)]
 pub struct Placement {
     host_serial_file: PathBuf,
+    host_privilege_file: PathBuf,
 }
 
 impl From<&Args> for Placement {
     fn from(args: &Args) -> Self {
-        Self { host_serial_file: args.host_serial_file.clone() }
+        Self { host_serial_file: args.host_serial_file.clone(), host_privilege_file: args.host_privilege_file.clone() }
     }
 }
 
@@ -21,5 +22,10 @@ impl Placement {
         // As long as the field may be; the first line, for an editor may have added another.
         let serial: String = text.lines().next()?.trim().chars().take(128).collect();
         (!serial.is_empty()).then_some(serial)
+    }
+
+    /// What the host may do to the DPU, as it was printed into the file; read each time, too.
+    pub fn host_privilege(&self) -> Option<String> {
+        std::fs::read_to_string(&self.host_privilege_file).ok()
     }
 }

@@ -50,7 +50,26 @@ async fn the_agent_and_a_real_api_server() {
         Box::pin(restarts_and_boots(&site)),
         Box::pin(strays_leave_and_fenced_stays_fenced(&site)),
         Box::pin(a_nic_and_a_seed(&site)),
+        Box::pin(what_the_host_may_do_is_told(&site)),
     );
+}
+
+/// What mlxprivhost prints is written after the agent was started, and again when somebody has restricted the host.
+async fn what_the_host_may_do_is_told(site: &ApiServer) {
+    let mut dpu = TestDpu::joined(site, "restricted").await;
+    dpu.until_condition(conditions::HOST_RESTRICTED, "Unknown NotReported").await;
+    let write = |level: &str, disabled: &str| {
+        let keys = ["disable_rshim", "disable_tracer", "disable_port_owner", "disable_counter_rd"];
+        let lines: String = keys.iter().map(|key| format!("{key:<30}: {disabled}\n")).collect();
+        let text =
+            format!("Host configurations\n-------------------\nlevel                         : {level}\n\n{lines}");
+        std::fs::write(dpu.dir.path().join("host-privilege"), text).expect("write");
+    };
+    write("PRIVILEGED", "FALSE");
+    dpu.until_condition(conditions::HOST_RESTRICTED, "False HostPrivileged").await;
+    write("RESTRICTED", "TRUE");
+    dpu.until_condition(conditions::HOST_RESTRICTED, "True Restricted").await;
+    dpu.stop().await;
 }
 
 async fn a_disk_from_grant_to_release(site: &ApiServer) {

@@ -55,7 +55,7 @@ mod tests {
         let connector = |driver: &&str| ConnectorStatus { driver: (*driver).to_owned(), fence: "None".to_owned() };
         let mut dpu = Dpu::new("dpu-1", DpuSpec::default());
         dpu.status = Some(DpuStatus { connectors: drivers.iter().map(connector).collect(), ..DpuStatus::default() });
-        DpuSeen { dpu: Arc::new(dpu), silent: false, out_of_service: false }
+        DpuSeen { dpu: Arc::new(dpu), ..DpuSeen::default() }
     }
 
     fn volume(driver: &str, attribute: &str) -> VolumeSeen {

@@ -3,7 +3,8 @@
 use crate::host::{HostObserved, PowerState};
 use crate::identity::{self, Identity};
 use crate::machine::BmcNeed;
-use crate::machine::observed::{BmcProblem, has_finalizer};
+use crate::machine::observed::{BmcProblem, BmcSeen, has_finalizer};
+use crate::own_bmc;
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
 use api::dpu::PowerDomain;
@@ -30,6 +31,8 @@ pub struct Observed {
     pub host: Seen<HostObserved>,
     /// Why that could not be read.
     pub problem: Option<BmcProblem>,
+    /// Its own BMC, if one is named.
+    pub own_bmc: BmcSeen,
     /// Namespace, account and roles were made by this process, for this generation.
     pub prepared: bool,
     /// It is being deleted, and attachments are in its namespace.
@@ -60,7 +63,10 @@ pub struct Plan {
     pub action: Option<Action>,
     /// None: it is so already.
     pub status: Option<Status>,
+    /// Of its host.
     pub bmc: BmcNeed,
+    /// Of its own BMC.
+    pub own_bmc: BmcNeed,
 }
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
@@ -90,6 +96,10 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     }
     let (verified, reason, message) = verified(o);
     set(conditions::HOST_VERIFIED, verified, reason, &message);
+    if let Some((verified, reason, message)) = own_bmc::verify(dpu, o.silent, &o.own_bmc) {
+        set(conditions::BMC_VERIFIED, verified, reason, &message);
+        ours.push(conditions::BMC_VERIFIED);
+    }
     let ready = conditions::get(&before.conditions, conditions::READY);
     if o.silent && before.boot_id.is_some() {
         let (reason, message) = match parked {
@@ -122,6 +132,10 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
             BmcNeed::Slow
         } else {
             BmcNeed::None
+        },
+        own_bmc: match own_bmc::name(dpu).is_some() && !own_bmc::is_verified(dpu) && !o.silent {
+            true => BmcNeed::Slow,
+            false => BmcNeed::None,
         },
     }
 }
@@ -179,7 +193,15 @@ mod tests {
             manufacturer: None,
         };
         let host = power.map_or(Seen::Unknown, |power| Seen::Fresh(host(power)));
-        Observed { dpu: Arc::new(dpu), silent, host, problem: None, prepared: true, used: false }
+        Observed {
+            dpu: Arc::new(dpu),
+            silent,
+            host,
+            problem: None,
+            own_bmc: BmcSeen::default(),
+            prepared: true,
+            used: false,
+        }
     }
 
     fn word(plan: &Plan, type_: &str) -> String {

@@ -13,6 +13,7 @@ pub mod identity;
 pub mod image;
 pub mod late;
 pub mod machine;
+pub mod own_bmc;
 pub mod reason;
 pub mod seen;
 pub mod selector;

@@ -48,6 +48,7 @@ reasons! {
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
         DpuNotVerified { dpu: String, message: String } "it is not yet known whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";
         DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu get, then bmctl dpu confirm-down UID";
+        DpuNotOff { dpu: String, bmc: String, message: String } "the agent of Dpu '{dpu}' does not renew its lease, and BMC '{bmc}' does not show that it is off: {message}", next "if the DPU is dead, switch it off by its BMC; or: bmctl dpu get, then bmctl dpu confirm-down UID";
         DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host";
         ImageNotReady { image: String, message: String } "image '{image}' is not ready: {message}", next "kubectl get mi,cmi";
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";

@@ -177,6 +177,9 @@ impl NodeId {
     }
 }
 
+/// Of the BMC of the DPU in it, at the same address and with the same account.
+pub const DPU_BMC_PORT: u16 = 444;
+
 /// Address of the BMC of `server-N`.
 pub fn bmc_address(server: &str) -> Result<Ipv4Addr> {
     match server.strip_prefix("server-").map(str::parse) {

@@ -1,6 +1,7 @@
-//! Where a host's BMC is and how to log in: Hardware → bmc.tinkerbell.org Machine → Secret. Read anew whenever a session
+//! Where a BMC is and how to log in: Hardware, or Dpu → bmc.tinkerbell.org Machine → Secret. Read anew whenever a session
 //! is opened, so a changed Secret is used at once.
 
+use super::Which;
 use crate::error::{call, found};
 use crate::objects::Objects;
 use api::tinkerbell::{Hardware, Machine};
@@ -41,27 +42,26 @@ pub trait BmcFactory: Send + Sync {
 pub(super) async fn resolve(
     objects: &Objects,
     inventory: &str,
-    hardware: &str,
+    which: &Which,
     fencing_token: u64,
 ) -> Result<Endpoint, BmcProblem> {
-    let unavailable = |error: crate::error::Error| BmcProblem::Failed(error.to_string());
-    let api = objects.namespaced::<Hardware>(inventory);
-    let hardware = found(call(&format!("get Hardware '{hardware}'"), api.get(hardware)).await).map_err(unavailable)?;
-    let reference = hardware.and_then(|hardware| hardware.spec.bmc_ref);
-    let reference = reference.ok_or_else(|| BmcProblem::Missing("the Hardware has no spec.bmcRef".to_owned()))?;
-    let what = format!("get bmc.tinkerbell.org Machine '{}'", reference.name);
-    let machine = found(call(&what, objects.namespaced::<Machine>(inventory).get(&reference.name)).await);
+    let reference = match which {
+        Which::Server(hardware) => of_server(objects, inventory, hardware).await?,
+        Which::Dpu(machine) => machine.clone(),
+    };
+    let what = format!("get bmc.tinkerbell.org Machine '{reference}'");
+    let machine = found(call(&what, objects.namespaced::<Machine>(inventory).get(&reference)).await);
     let machine = machine.map_err(unavailable)?.ok_or_else(|| {
-        BmcProblem::Missing(format!("there is no bmc.tinkerbell.org Machine '{}' in '{inventory}'", reference.name))
+        BmcProblem::Missing(format!("there is no bmc.tinkerbell.org Machine '{reference}' in '{inventory}'"))
     })?;
     let connection = machine.spec.connection;
     if connection.host.is_empty() {
-        let message = format!("bmc.tinkerbell.org Machine '{}' has no connection.host", reference.name);
+        let message = format!("bmc.tinkerbell.org Machine '{reference}' has no connection.host");
         return Err(BmcProblem::Missing(message));
     }
     let secret = connection.auth_secret_ref.clone().and_then(|secret| secret.name);
     let secret = secret.ok_or_else(|| {
-        BmcProblem::Missing(format!("bmc.tinkerbell.org Machine '{}' has no connection.authSecretRef", reference.name))
+        BmcProblem::Missing(format!("bmc.tinkerbell.org Machine '{reference}' has no connection.authSecretRef"))
     })?;
     let (username, password) = login(objects, inventory, &secret).await?;
     let options = connection.provider_options.and_then(|options| options.redfish).unwrap_or_default();
@@ -78,11 +78,24 @@ pub(super) async fn resolve(
     })
 }
 
+fn unavailable(error: crate::error::Error) -> BmcProblem {
+    BmcProblem::Failed(error.to_string())
+}
+
+/// The name of the bmc.tinkerbell.org Machine of a server.
+async fn of_server(objects: &Objects, inventory: &str, hardware: &str) -> Result<String, BmcProblem> {
+    let api = objects.namespaced::<Hardware>(inventory);
+    let hardware = found(call(&format!("get Hardware '{hardware}'"), api.get(hardware)).await).map_err(unavailable)?;
+    let reference = hardware.and_then(|hardware| hardware.spec.bmc_ref);
+    let reference = reference.ok_or_else(|| BmcProblem::Missing("the Hardware has no spec.bmcRef".to_owned()))?;
+    Ok(reference.name)
+}
+
 /// Only Secrets of the inventory namespace are read, whatever namespace a reference names.
 async fn login(objects: &Objects, inventory: &str, name: &str) -> Result<(String, Password), BmcProblem> {
     let what = format!("get Secret '{name}'");
     let secret = found(call(&what, objects.namespaced::<Secret>(inventory).get(name)).await)
-        .map_err(|error| BmcProblem::Failed(error.to_string()))?
+        .map_err(unavailable)?
         .ok_or_else(|| BmcProblem::Missing(format!("there is no Secret '{name}' in '{inventory}'")))?;
     let value = |key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));

@@ -1,7 +1,7 @@
-//! One host: the task that reads its BMC, and the commands to it.
+//! One BMC: the task that reads it, and the commands to it.
 
 use super::endpoint::{self, BmcFactory, Endpoint};
-use super::{Owner, enqueue};
+use super::{Owner, Which, enqueue};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
@@ -56,7 +56,7 @@ struct State {
 }
 
 pub struct Host {
-    hardware: String,
+    which: Which,
     context: Arc<Context>,
     state: Mutex<State>,
     wake: Notify,
@@ -75,9 +75,9 @@ struct Refused {
 }
 
 impl Host {
-    pub(super) fn new(hardware: &str, context: Arc<Context>) -> Arc<Self> {
+    pub(super) fn new(which: Which, context: Arc<Context>) -> Arc<Self> {
         Arc::new(Self {
-            hardware: hardware.to_owned(),
+            which,
             context,
             state: Mutex::default(),
             wake: Notify::new(),
@@ -217,7 +217,7 @@ impl Host {
         }
         let context = &self.context;
         let token = context.token.load(Ordering::SeqCst);
-        let endpoint = endpoint::resolve(&context.objects, &context.inventory, &self.hardware, token).await?;
+        let endpoint = endpoint::resolve(&context.objects, &context.inventory, &self.which, token).await?;
         if let Some(refused) = self.refused().as_ref().filter(|r| r.endpoint == endpoint && r.at.elapsed() < REFUSED) {
             return Err(BmcProblem::Unauthorized(refused.message.clone()));
         }

@@ -1,4 +1,5 @@
-//! The hosts' BMCs: read in the background, one task per host, and commanded one request at a time.
+//! BMCs, of hosts and of DPUs: read in the background, one task per BMC. A host's is commanded, one request at a time; a
+//! DPU's own is only read.
 //!
 //! A reconcile never waits for a reading. It says how urgently it needs one ([`Hosts::need`]) and is called again when
 //! there is news. Readings are fast only while an action is awaited; a BMC that fails is asked with a back-off.
@@ -25,8 +26,17 @@ pub enum Owner {
     Dpu(Key),
 }
 
+/// Which BMC.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Which {
+    /// A server's, by the name of its Hardware.
+    Server(String),
+    /// A DPU's own, by the name of its bmc.tinkerbell.org Machine.
+    Dpu(String),
+}
+
 pub struct Hosts {
-    hosts: Mutex<HashMap<String, Arc<Host>>>,
+    hosts: Mutex<HashMap<Which, Arc<Host>>>,
     context: Arc<host::Context>,
 }
 
@@ -56,48 +66,53 @@ impl Hosts {
         self.context.token.store(token, std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn hosts(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Host>>> {
+    fn hosts(&self) -> std::sync::MutexGuard<'_, HashMap<Which, Arc<Host>>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How urgently `owner` needs a reading of this host. The task that reads it lives as long as somebody needs it.
-    pub fn need(&self, hardware: &str, owner: Owner, need: BmcNeed) {
+    /// How urgently `owner` needs a reading of this BMC. The task that reads it lives as long as somebody needs it.
+    fn need(&self, which: &Which, owner: Owner, need: BmcNeed) {
         let mut hosts = self.hosts();
-        match hosts.get(hardware) {
+        match hosts.get(which) {
             Some(host) => {
                 host.need(owner, need);
                 if !host.is_needed() {
-                    hosts.remove(hardware);
+                    hosts.remove(which);
                 }
             }
             None if need == BmcNeed::None => {}
             None => {
-                let host = Host::new(hardware, self.context.clone());
+                let host = Host::new(which.clone(), self.context.clone());
                 host.need(owner, need);
                 host.clone().start();
-                hosts.insert(hardware.to_owned(), host);
+                hosts.insert(which.clone(), host);
             }
         }
     }
 
-    /// `owner` needs none of the others any more.
-    pub fn only(&self, owner: &Owner, hardware: Option<&str>) {
-        let others: Vec<String> = {
+    /// `owner` needs these, and none of the others any more.
+    pub fn needs(&self, owner: &Owner, needs: &[(Which, BmcNeed)]) {
+        let others: Vec<Which> = {
             let hosts = self.hosts();
-            let owned = hosts.iter().filter(|(name, host)| Some(name.as_str()) != hardware && host.is_owned_by(owner));
-            owned.map(|(name, _)| name.clone()).collect()
+            let needed = |which: &Which| needs.iter().any(|(needed, _)| needed == which);
+            let owned = hosts.iter().filter(|(which, host)| !needed(which) && host.is_owned_by(owner));
+            owned.map(|(which, _)| which.clone()).collect()
         };
         for other in others {
             self.need(&other, owner.clone(), BmcNeed::None);
         }
+        for (which, need) in needs {
+            self.need(which, owner.clone(), *need);
+        }
     }
 
-    pub fn seen(&self, hardware: &str) -> BmcSeen {
-        self.hosts().get(hardware).map(|host| host.seen()).unwrap_or_default()
+    pub fn seen(&self, which: &Which) -> BmcSeen {
+        self.hosts().get(which).map(|host| host.seen()).unwrap_or_default()
     }
 
-    pub fn get(&self, hardware: &str) -> Option<Arc<Host>> {
-        self.hosts().get(hardware).cloned()
+    /// To command it.
+    pub fn server(&self, hardware: &str) -> Option<Arc<Host>> {
+        self.hosts().get(&Which::Server(hardware.to_owned())).cloned()
     }
 
     pub fn count(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Everything that a plan for one machine rests on: from the caches, and by a read where a cache would be too much.
 
 use crate::Controller;
+use crate::bmc::Which;
 use crate::error::{Error, call, found};
 use crate::queue::Key;
 use crate::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
@@ -106,7 +107,9 @@ pub(crate) async fn dpus(c: &Controller, dpus: Vec<Arc<api::Dpu>>) -> Result<Vec
         let silent = namespace.is_none_or(|namespace| c.world.liveness.is_silent(namespace));
         let asked = silent && dpu.spec.confirmed_down.is_some();
         let out_of_service = asked && is_out_of_service(c, name(&dpu.metadata)).await?;
-        all.push(DpuSeen { dpu, silent, out_of_service });
+        let bmc = planner::own_bmc::name(&dpu).map(|bmc| c.hosts.seen(&Which::Dpu(bmc.to_owned()))).unwrap_or_default();
+        let heard_at = namespace.and_then(|namespace| c.world.liveness.heard_at(namespace));
+        all.push(DpuSeen { dpu, silent, heard_at, out_of_service, bmc });
     }
     Ok(all)
 }
@@ -121,7 +124,9 @@ async fn is_out_of_service(c: &Controller, node: &str) -> Result<bool, Error> {
 }
 
 fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
-    planner::machine::claim::current(o).map(|hardware| c.hosts.seen(name(&hardware.metadata))).unwrap_or_default()
+    planner::machine::claim::current(o)
+        .map(|hardware| c.hosts.seen(&Which::Server(name(&hardware.metadata).to_owned())))
+        .unwrap_or_default()
 }
 
 async fn claims(c: &Controller, uid: &str, namespace: &str, o: &mut Observed, memo: &mut Memo) -> Result<(), Error> {

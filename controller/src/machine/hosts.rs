@@ -28,7 +28,7 @@ async fn confirm_claim(c: &Controller, machine: &BareMetalMachine, hardware: &st
 
 fn host(c: &Controller, hardware: &str) -> Result<Arc<crate::bmc::Host>, Error> {
     let message = format!("the BMC of '{hardware}' has not been read yet");
-    c.hosts.get(hardware).ok_or_else(|| PortError::new(ErrorClass::Busy, message).into())
+    c.hosts.server(hardware).ok_or_else(|| PortError::new(ErrorClass::Busy, message).into())
 }
 
 /// Sends a power action whose record has been written. What the BMC refused for certain is taken out of the record.

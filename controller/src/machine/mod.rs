@@ -12,6 +12,7 @@ pub(crate) mod hosts;
 mod nics;
 
 use crate::Controller;
+use crate::bmc::Which;
 use crate::cache::key;
 use crate::clock;
 use crate::error::Error;
@@ -47,7 +48,7 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
     let mut memo = Memo::default();
     for _ in 0..ROUNDS {
         let Some(machine) = c.world.machines.get(&key.0, &key.1) else {
-            c.hosts.only(&gather::owner(key), None);
+            c.hosts.needs(&gather::owner(key), &[]);
             return Ok(Next::Wait);
         };
         let o = gather::gather(c, machine.clone(), &mut memo).await?;
@@ -77,11 +78,9 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
 }
 
 fn want_bmc(c: &Controller, key: &Key, hardware: Option<&str>, plan: &Plan) {
-    let owner = gather::owner(key);
-    c.hosts.only(&owner, hardware);
-    if let Some(hardware) = hardware {
-        c.hosts.need(hardware, owner, plan.bmc.max(BmcNeed::Slow));
-    }
+    let server = hardware.map(|hardware| (Which::Server(hardware.to_owned()), plan.bmc.max(BmcNeed::Slow)));
+    let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
+    c.hosts.needs(&gather::owner(key), &server.into_iter().chain(dpus).collect::<Vec<_>>());
 }
 
 fn next(plan: &Plan) -> Next {

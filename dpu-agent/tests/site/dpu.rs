@@ -75,6 +75,7 @@ impl<'a> TestDpu<'a> {
             boot_id_file: self.dir.path().join("boot-id"),
             slots_socket: PathBuf::new(),
             host_serial_file: self.dir.path().join("serial-number"),
+            host_privilege_file: self.dir.path().join("host-privilege"),
             disks_by: dpu_agent::args::DisksBy::Qemu,
             spdk_socket: PathBuf::new(),
             vfio_user_folder: PathBuf::new(),
@@ -125,6 +126,18 @@ impl<'a> TestDpu<'a> {
             let ready = api::conditions::is_true(&status.conditions, api::conditions::READY);
             let is_now = ready && status.boot_id.as_deref() == Some(boot.trim());
             is_now.then_some(()).ok_or_else(|| format!("{status:?}"))
+        })
+        .await;
+    }
+
+    /// Status and reason of a condition of the Dpu.
+    pub async fn until_condition(&self, type_: &str, wanted: &str) {
+        let dpus: Api<Dpu> = Api::all(self.site.admin.clone());
+        until(&format!("{type_} is {wanted}"), async || {
+            let status = dpus.get(&self.name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+            let condition = api::conditions::get(&status.conditions, type_);
+            let seen = condition.map(|it| format!("{} {}", it.status, it.reason)).unwrap_or_default();
+            if seen == wanted { Ok(()) } else { Err(seen) }
         })
         .await;
     }

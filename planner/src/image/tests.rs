@@ -30,7 +30,7 @@ fn dpu(name: &str) -> DpuSeen {
         Timestamp::UNIX_EPOCH,
     );
     dpu.status = Some(status);
-    DpuSeen { dpu: Arc::new(dpu), silent: false, out_of_service: false }
+    DpuSeen { dpu: Arc::new(dpu), ..DpuSeen::default() }
 }
 
 /// An image with a bound claim in use by it, and two DPUs that could import.

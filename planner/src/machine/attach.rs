@@ -6,7 +6,7 @@ use super::observed::{Observed, in_use_by, name, uid};
 use super::plan::{Action, CreateVolumeAttachment, Target};
 use super::power::{self, Reading};
 use super::volumes::{self, Bound, own_labels, target};
-use super::{fencing, growth, holder_pod, holds};
+use super::{down, fencing, growth, holder_pod, holds};
 use crate::connector;
 use crate::host::PowerState;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -292,14 +292,18 @@ pub(super) fn detach(o: &Observed, attachment: &DiskAttachment, now: jiff::Times
     } else if let Some(fence) = holds::proof_of_end(o, attachment, now) {
         let hold = attachment.spec.volume.as_ref().map(|v| names::hold(&v.driver, &v.volume_handle));
         draft.act(Action::AbandonDisk { target, hold, fence });
-    } else if let Some(reason) = fencing::plan(o, attachment, now, draft) {
-        return reason;
-    } else if let Some(reason) = holds::silent(o, &attachment.spec.dpu_name) {
-        if holder_pod::is_made(o, attachment) {
-            // Whether its host is off decides.
-            draft.need_bmc(super::plan::BmcNeed::Now);
+    } else {
+        down::watch(o, &attachment.spec.dpu_name, now, draft);
+        if let Some(reason) = fencing::plan(o, attachment, now, draft) {
+            return reason;
         }
-        return reason;
+        if let Some(reason) = down::silent(o, &attachment.spec.dpu_name) {
+            if holder_pod::is_made(o, attachment) {
+                // Whether its host is off decides.
+                draft.need_bmc(super::plan::BmcNeed::Now);
+            }
+            return reason;
+        }
     }
     detaching(&what, &attachment.spec.dpu_name)
 }

@@ -5,6 +5,7 @@ use super::steps::{Outcome, Step, Steps};
 use crate::reason::Reason;
 use api::machine::{DiskStatus, InterfaceStatus};
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -13,6 +14,8 @@ pub(super) struct Draft {
     pub steps: Steps,
     pub wake_at: Option<Timestamp>,
     pub bmc: BmcNeed,
+    /// By the name of a DPU's own BMC.
+    pub dpu_bmcs: BTreeMap<String, BmcNeed>,
     pub disks: Vec<DiskStatus>,
     pub interfaces: Vec<InterfaceStatus>,
     /// Why the running host does not have what the spec says before it is started again.
@@ -41,5 +44,10 @@ impl Draft {
 
     pub fn need_bmc(&mut self, need: BmcNeed) {
         self.bmc = self.bmc.max(need);
+    }
+
+    pub fn need_dpu_bmc(&mut self, bmc: &str, need: BmcNeed) {
+        let there = self.dpu_bmcs.entry(bmc.to_owned()).or_default();
+        *there = need.max(*there);
     }
 }

@@ -4,8 +4,8 @@
 //! disk leaves in good order. The identity is the one that the agent wrote into `status.fence` for this very grant before its
 //! first write; without it nobody knows what to refuse, and 12 or 13 is what remains.
 
+use super::down;
 use super::draft::Draft;
-use super::holds;
 use super::observed::{DpuSeen, Observed, VolumeSeen, uid};
 use super::plan::{Action, FenceOrder};
 use super::volumes::target;
@@ -22,7 +22,7 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
 /// `None`: this way is not open.
 pub(super) fn plan(o: &Observed, attachment: &DiskAttachment, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let dpu = holds::dpu(o, &attachment.spec.dpu_name).filter(|dpu| dpu.silent)?;
+    let dpu = down::dpu(o, &attachment.spec.dpu_name).filter(|dpu| dpu.silent)?;
     let order = order(o, attachment, dpu, now)?;
     let asked = attachment.metadata.deletion_timestamp.as_ref()?.0;
     if now < asked + PATIENCE {

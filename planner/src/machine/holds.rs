@@ -1,16 +1,13 @@
-//! Who may write a volume: steps 3, 5, 10 and 11 to 14 of docs/design/fencing.md.
+//! Who may write a volume: steps 3, 5, 10 and 14 of docs/design/fencing.md.
 
 use super::claim::Host;
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
 use super::plan::{Action, BmcNeed, TakeHold};
-use super::power::{self, Reading};
 use super::volumes::Bound;
-use super::{attach, fencing, holder_pod};
-use crate::host::PowerState;
+use super::{attach, down, fencing, holder_pod};
 use crate::reason::{Reason, Waiting};
-use api::dpu::PowerDomain;
-use api::hold::{FenceProof, FenceRecord, Holder};
+use api::hold::{FenceRecord, Holder};
 use api::{DiskAttachment, VolumeHold, labels};
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -109,39 +106,17 @@ fn live_fences(o: &Observed, fences: &[FenceRecord]) -> Vec<FenceRecord> {
     live[live.len().saturating_sub(63)..].to_vec()
 }
 
-pub(super) fn dpu<'a>(o: &'a Observed, dpu: &str) -> Option<&'a DpuSeen> {
-    o.dpus.iter().find(|seen| seen.name() == dpu)
-}
-
-/// What a silent agent is waited for with.
-pub(super) fn silent(o: &Observed, name: &str) -> Option<Reason> {
-    dpu(o, name).filter(|dpu| dpu.silent).map(|_| Waiting::DpuSilent { dpu: name.to_owned() }.into())
-}
-
-/// Steps 12 and 13: why a silent DPU cannot be presenting anything any more.
-pub(super) fn proof_of_down(o: &Observed, dpu: &DpuSeen) -> Option<FenceProof> {
-    if !dpu.silent {
-        return None;
-    }
-    let own_host = super::claim::current(o).is_some_and(|hw| dpu.hardware_name() == Some(name(&hw.metadata)));
-    let host_off = own_host && power::reading(o) == Reading::Fresh(PowerState::Off);
-    if dpu.dpu.spec.power_domain == PowerDomain::Host && host_off {
-        return Some(FenceProof::HostPoweredOff);
-    }
-    dpu.is_confirmed_down().then_some(FenceProof::ConfirmedDown)
-}
-
 /// Why an attachment that is being taken away cannot be in use any more: never granted, or its DPU is proven down. A holder
 /// pod is a use: where nobody answers for it, the proof goes on record while the attachment is there, for by that it ends.
 pub(super) fn proof_of_end(o: &Observed, attachment: &DiskAttachment, now: Timestamp) -> Option<Option<FenceRecord>> {
-    let seen = dpu(o, &attachment.spec.dpu_name);
+    let seen = down::dpu(o, &attachment.spec.dpu_name);
     let epoch = match &attachment.spec.grant {
         Some(grant) => grant.epoch,
         None if seen.is_some_and(|dpu| dpu.silent) && holder_pod::is_made(o, attachment) => epoch_of(o, attachment)?,
         None => return Some(None),
     };
     let dpu = seen?;
-    let proof = proof_of_down(o, dpu)?;
+    let proof = down::proof(o, dpu)?;
     let fence = attachment.status.as_ref().and_then(|status| status.fence.as_ref());
     Some(Some(FenceRecord {
         attachment_uid: uid(&attachment.metadata).to_owned(),
@@ -162,15 +137,16 @@ fn proof_for_pod(
     draft: &mut Draft,
 ) -> Option<FenceRecord> {
     annotation(&hold.metadata, labels::HOLDER_POD)?;
-    let dpu = dpu(o, &holder.dpu_name).filter(|dpu| dpu.uid() == holder.dpu_uid && dpu.silent)?;
-    // Whether its host is off decides.
+    let dpu = down::dpu(o, &holder.dpu_name).filter(|dpu| dpu.uid() == holder.dpu_uid && dpu.silent)?;
+    // Whether its host is off decides, or it itself.
     draft.need_bmc(BmcNeed::Now);
+    down::watch(o, dpu.name(), now, draft);
     Some(FenceRecord {
         attachment_uid: holder.attachment_uid.clone(),
         epoch: hold.spec.epoch,
         dpu_uid: dpu.uid().to_owned(),
         boot_id: dpu.boot_id().map(str::to_owned),
-        proof: proof_of_down(o, dpu)?,
+        proof: down::proof(o, dpu)?,
         at: Time(now),
     })
 }
@@ -206,6 +182,10 @@ pub(super) fn sweep(
         let Some(holder) = hold.spec.holder.as_ref() else { continue };
         held.extend(hold.spec.persistent_volume_name.as_deref());
         if !present.contains(holder.attachment_uid.as_str()) {
+            if let Some(reason) = down::back_on(o, hold, holder, now, draft) {
+                pending.get_or_insert(reason);
+                continue;
+            }
             let volume_attachment = annotation(&hold.metadata, labels::VOLUME_ATTACHMENT).unwrap_or_default();
             let fence = proof_for_pod(o, hold, holder, now, draft);
             draft.act(Action::FreeVolume {
@@ -228,11 +208,12 @@ pub(super) fn sweep(
         }
     }
     for pod in holder_pod::strays(o) {
-        let silent = dpu(o, &pod.node).filter(|dpu| dpu.silent);
+        let silent = down::dpu(o, &pod.node).filter(|dpu| dpu.silent);
         if silent.is_some() {
             draft.need_bmc(BmcNeed::Now);
+            down::watch(o, &pod.node, now, draft);
         }
-        let node_is_down = silent.is_some_and(|dpu| proof_of_down(o, dpu).is_some());
+        let node_is_down = silent.is_some_and(|dpu| down::proof(o, dpu).is_some());
         draft.act(Action::DeleteHolderPod { target: pod.target.clone(), node_is_down });
         pending.get_or_insert(detaching_pod(&pod.target.name));
     }

@@ -6,6 +6,7 @@
 mod attach;
 mod boot;
 pub mod claim;
+mod down;
 mod draft;
 mod fencing;
 mod growth;
@@ -32,6 +33,7 @@ pub use power::{action_name, state_name};
 pub use seed::DISK as SEED_DISK;
 pub use volumes::{bound as bound_claim, claim_name, import_name, is_users_own, snapshot_claim, target};
 
+use crate::own_bmc;
 use crate::reason::{Reason, Waiting};
 use api::labels;
 use api::tinkerbell::Hardware;
@@ -46,6 +48,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let vetted = verify::vetted(o);
     let o = vetted.as_ref();
     let mut draft = Draft::default();
+    down::glance(o, &mut draft);
     if o.deleting() {
         delete(o, now, &mut draft);
     } else if has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
@@ -61,6 +64,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     if o.paused() {
         draft.actions.clear();
         draft.disruptive = None;
+        draft.dpu_bmcs.clear();
     }
     if o.paused() || verify::wrong_server(o).is_some() {
         // No reading would change anything now.
@@ -145,7 +149,11 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
 /// What a silent agent was last told cannot be seen; what was never there is not there.
 fn seen(host: Host<'_>, outcome: Outcome) -> Outcome {
     match outcome {
-        Outcome::Not(reason @ Reason::Waiting(Waiting::DpuSilent { .. })) if host.dpu.silent => Outcome::Unseen(reason),
+        Outcome::Not(reason @ Reason::Waiting(Waiting::DpuSilent { .. } | Waiting::DpuNotOff { .. }))
+            if host.dpu.silent =>
+        {
+            Outcome::Unseen(reason)
+        }
         other => other,
     }
 }
@@ -198,7 +206,7 @@ fn leave(o: &Observed, hardware: &Hardware, target: &Hardware, now: Timestamp, d
 /// down whenever the host is.
 pub fn silent_dpu(o: &Observed) -> Option<String> {
     let host = claim::host(o, claim::current(o)?).ok()?;
-    let down = host.shares_power() || holds::proof_of_down(o, host.dpu).is_some();
+    let down = host.shares_power() || down::proof(o, host.dpu).is_some() || own_bmc::was_off(host.dpu);
     (host.dpu.silent && !down).then(|| host.dpu.name().to_owned())
 }
 

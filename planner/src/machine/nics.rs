@@ -2,8 +2,8 @@
 
 use super::attach::{self, Seen};
 use super::claim::Host;
+use super::down;
 use super::draft::Draft;
-use super::holds;
 use super::observed::{Observed, annotation, in_use_by, label, name, uid};
 use super::plan::{Action, Target};
 use super::volumes::{own_labels, target};
@@ -13,6 +13,7 @@ use api::hold::Holder;
 use api::machine::{Interface, InterfaceStatus};
 use api::network::VNicSpec;
 use api::{NicAttachment, VNic, labels, names};
+use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -178,18 +179,19 @@ pub(super) fn row(o: &Observed, interface: &Interface, reason: Option<&Reason>) 
     }
 }
 
-pub(super) fn detach(o: &Observed, attachment: &NicAttachment, draft: &mut Draft) -> Reason {
+pub(super) fn detach(o: &Observed, attachment: &NicAttachment, now: Timestamp, draft: &mut Draft) -> Reason {
     let what = format!("interface '{}'", attachment.spec.interface_name);
     let target: Target = target(&attachment.metadata);
     let dpu = &attachment.spec.dpu_name;
     if attachment.metadata.deletion_timestamp.is_none() || !attachment.spec.release {
         draft.act(Action::ReleaseNic { target });
-    } else if attachment.spec.grant.is_none()
-        || holds::dpu(o, dpu).is_some_and(|dpu| holds::proof_of_down(o, dpu).is_some())
-    {
+    } else if attachment.spec.grant.is_none() || down::dpu(o, dpu).is_some_and(|dpu| down::proof(o, dpu).is_some()) {
         draft.act(Action::AbandonNic { target });
-    } else if let Some(reason) = holds::silent(o, dpu) {
-        return reason;
+    } else {
+        down::watch(o, dpu, now, draft);
+        if let Some(reason) = down::silent(o, dpu) {
+            return reason;
+        }
     }
     attach::detaching(&what, dpu)
 }

@@ -55,13 +55,17 @@ pub struct Observed {
     pub lock_is_void: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct DpuSeen {
     pub dpu: Arc<Dpu>,
     /// Its agent's Lease has not changed for five seconds of the controller's monotonic clock.
     pub silent: bool,
+    /// When its agent was last heard.
+    pub heard_at: Option<Timestamp>,
     /// Its Node carries the out-of-service taint.
     pub out_of_service: bool,
+    /// Its own BMC, which `spec.bmcRef` names.
+    pub bmc: BmcSeen,
 }
 
 impl DpuSeen {
@@ -92,7 +96,7 @@ impl DpuSeen {
     }
 }
 
-/// The last reading of the claimed host's BMC, and what is wrong with it.
+/// The last reading of a BMC, the claimed host's or a DPU's own, and what is wrong with it.
 #[derive(Debug, Clone, Default)]
 pub struct BmcSeen {
     pub host: Seen<HostObserved>,

@@ -23,6 +23,8 @@ pub struct Plan {
     /// When to plan again if nothing happens before.
     pub wake_at: Option<Timestamp>,
     pub bmc: BmcNeed,
+    /// The same of DPUs' own BMCs, each by the name of its bmc.tinkerbell.org Machine.
+    pub dpu_bmcs: BTreeMap<String, BmcNeed>,
     /// What is told as an Event.
     pub tell: Vec<Told>,
 }
@@ -34,10 +36,10 @@ impl Plan {
     }
 }
 
-/// How often the claimed host's BMC is to be read.
+/// How often a BMC is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum BmcNeed {
-    /// No host is claimed.
+    /// Nobody asks.
     #[default]
     None,
     /// Now and then.

@@ -41,7 +41,7 @@ pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<
     for attachment in &o.nic_attachments {
         let wanted = spec.interfaces.iter().any(|interface| interface.name == attachment.spec.interface_name);
         if !wanted || attachment.metadata.deletion_timestamp.is_some() {
-            pending.get_or_insert(nics::detach(o, attachment, draft));
+            pending.get_or_insert(nics::detach(o, attachment, now, draft));
         }
     }
     let swept = sweep(o, now, draft);
@@ -140,7 +140,7 @@ fn detach_all(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason>
         pending.get_or_insert(attach::detach(o, attachment, now, draft));
     }
     for attachment in &o.nic_attachments {
-        pending.get_or_insert(nics::detach(o, attachment, draft));
+        pending.get_or_insert(nics::detach(o, attachment, now, draft));
     }
     pending
 }

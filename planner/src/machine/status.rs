@@ -92,6 +92,7 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
         status,
         wake_at,
         bmc: draft.bmc,
+        dpu_bmcs: draft.dpu_bmcs,
         tell,
     }
 }
@@ -182,6 +183,7 @@ fn is_passing(reason: &Reason) -> bool {
             | Waiting::DpuNotReady { .. }
             | Waiting::DpuNotVerified { .. }
             | Waiting::DpuSilent { .. }
+            | Waiting::DpuNotOff { .. }
             | Waiting::ImageNotReady { .. }
             | Waiting::SnapshotNotReady { .. }
             | Waiting::ClaimBeingDeleted { .. }

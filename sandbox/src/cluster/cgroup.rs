@@ -16,6 +16,8 @@ use nix::unistd::Pid;
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Version 2 forbids processes in a group that has children with controllers; ours are in a leaf.
 const LEAF: &str = "system";
+/// Version 2: those that kubelet uses.
+const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"];
 
 #[derive(Clone, Debug)]
 pub struct Cgroups {
@@ -142,7 +144,7 @@ fn make(folder: &Path) -> Result<()> {
 
 /// A controller that this kernel lacks cannot be enabled; kubelet says which ones it misses.
 fn enable_controllers(folder: &Path) {
-    for controller in ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"] {
+    for controller in CONTROLLERS {
         let _ = fs::write(folder.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }
@@ -184,6 +186,7 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     /// Both versions where this machine has both.
     fn kinds() -> Vec<Cgroups> {
@@ -215,5 +218,45 @@ mod tests {
             cgroups.remove(&group).await.expect("removed");
             assert!(!cgroups.exists(&group));
         }
+    }
+
+    /// Version 2: kubelet finds in its root every controller that there is, and makes groups for pods beside our own processes.
+    #[tokio::test]
+    async fn a_nodes_group_of_version_2_has_all_controllers_and_no_process() {
+        let name = "a_nodes_group_of_version_2_has_all_controllers_and_no_process";
+        let cgroups = kinds().into_iter().find(|cgroups| cgroups.version_2);
+        let Some(cgroups) = cgroups.filter(|_| nix::unistd::geteuid().is_root()) else {
+            eprintln!("SKIP {name}: needs root and control groups of version 2");
+            return;
+        };
+        let words = |file: PathBuf| -> BTreeSet<String> {
+            let text = fs::read_to_string(file).expect("a file of a control group");
+            text.split_ascii_whitespace().map(str::to_owned).collect()
+        };
+        let offered = words(cgroups.tracking.join("cgroup.controllers"));
+        let ours: BTreeSet<String> =
+            CONTROLLERS.iter().map(|it| (*it).to_owned()).filter(|it| offered.contains(it)).collect();
+        let group = format!("/metalplane-test2-{}", std::process::id());
+        cgroups.prepare(&format!("{group}/node")).expect("a group");
+        let node = cgroups.tracking.join(group.trim_matches('/')).join("node");
+        let leaf = cgroups.prepare_leaf(&format!("{group}/node")).expect("a leaf");
+        let pod = node.join("kubepods");
+        fs::create_dir(&pod).expect("as kubelet does");
+        let mut children = Vec::new();
+        for folder in [&leaf, &pod] {
+            let child = tokio::process::Command::new("sleep").arg("1000").spawn().expect("a process");
+            let joined = fs::write(folder.join("cgroup.procs"), child.id().expect("it runs").to_string());
+            joined.unwrap_or_else(|error| panic!("join {}: {error}", folder.display()));
+            children.push(child);
+        }
+        let (has, passes_on) = (words(node.join("cgroup.controllers")), words(node.join("cgroup.subtree_control")));
+        let pods = words(pod.join("cgroup.controllers"));
+        let killed = cgroups.kill(&group).await;
+        for mut child in children {
+            child.wait().await.expect("ended");
+        }
+        cgroups.remove(&group).await.expect("removed");
+        killed.expect("killed");
+        assert_eq!([&has, &passes_on, &pods], [&ours; 3], "of {offered:?}");
     }
 }

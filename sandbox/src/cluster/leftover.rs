@@ -21,10 +21,7 @@ pub async fn clean(layout: &Layout, cgroups: &Cgroups) -> Result<()> {
     cgroups.kill(&layout.cgroup()).await?;
     cgroups.remove(&layout.cgroup()).await?;
     network::remove(layout).await?;
-    pool::detach_loop_devices(layout).await?;
-    for at in pool::mounts(layout)?.into_iter().rev() {
-        pool::unmount(&at)?;
-    }
+    pool::remove(layout).await?;
     remove_files(layout)
 }
 

@@ -6,14 +6,18 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{major, minor};
 
 use crate::cluster::holder::mount_points;
 use crate::layout::Layout;
 use crate::outside;
+
+/// A device in use goes when its last user does, and that is a process that was killed just now.
+const GONE_WITHIN: Duration = Duration::from_secs(20);
 
 /// Makes the sandbox's folder a mount that passes on what is mounted and unmounted below it.
 pub fn share_folder(layout: &Layout) -> Result<()> {
@@ -51,45 +55,90 @@ pub fn unmount(at: &Path) -> Result<()> {
 }
 
 /// One line of `losetup --list`.
+#[derive(Debug, PartialEq, Eq)]
 struct Loop {
     name: String,
-    /// The filesystem and the inode of what is behind it, and by which path that was given.
+    /// The filesystem and the inode of what is behind it, and by which path that was given. The path is of use while the mount
+    /// that it leads through is there.
     device: String,
     inode: String,
     file: String,
 }
 
+impl Loop {
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace().map(unescaped);
+        let (name, device, inode) = (words.next()?, words.next()?, words.next()?);
+        let file = words.next().unwrap_or_default();
+        let file = file.strip_suffix(" (deleted)").unwrap_or(&file).to_owned();
+        Some(Loop { name, device, inode, file })
+    }
+
+    /// Its filesystem is on that device, or it has that device itself behind it, as kubelet makes one on each block device of
+    /// a pod.
+    fn is_on(&self, lower: &Loop) -> bool {
+        let node = fs::metadata(&lower.name);
+        node.is_ok_and(|node| self.device == number(node.rdev()) || self.is_behind(&node))
+    }
+
+    fn is_behind(&self, file: &fs::Metadata) -> bool {
+        self.device == number(file.dev()) && self.inode == file.ino().to_string()
+    }
+}
+
+/// `losetup --raw` writes blanks as `\x20`, those that it pads with too.
+fn unescaped(word: &str) -> String {
+    let mut parts = word.split("\\x");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_at_checked(2).map(|(code, rest)| (u8::from_str_radix(code, 16), rest)) {
+            Some((Ok(code), rest)) => {
+                text.push(code.into());
+                text.push_str(rest);
+            }
+            _ => text.push_str(part),
+        }
+    }
+    text.trim().to_owned()
+}
+
 async fn listed() -> Result<Vec<Loop>> {
     let columns = ["--list", "--noheadings", "--raw", "--output", "NAME,BACK-MAJ:MIN,BACK-INO,BACK-FILE"];
     let printed = outside::run("losetup", columns).await?;
-    let read = |line: &str| {
-        let mut words = line.split_ascii_whitespace().map(str::to_owned);
-        let (name, device, inode) = (words.next()?, words.next()?, words.next()?);
-        Some(Loop { name, device, inode, file: words.next().unwrap_or_default() })
-    };
-    Ok(printed.lines().filter_map(read).collect())
+    Ok(printed.lines().filter_map(Loop::read).collect())
 }
 
 fn number(device: u64) -> String {
     format!("{}:{}", major(device), minor(device))
 }
 
-/// One is made with the other behind it, as kubelet makes one on each block device of a pod.
-fn is_on(upper: &Loop, lower: &Loop) -> bool {
-    fs::metadata(&lower.name)
-        .is_ok_and(|meta| upper.device == number(meta.dev()) && upper.inode == meta.ino().to_string())
+/// Loop devices with a file of this sandbox behind them: the pool's, those that a CSI driver made on the pool, and those on
+/// such devices; what is on another comes first. They are known by numbers, for the paths they were made with may be those of
+/// a container, or of mounts that have gone.
+async fn ours(layout: &Layout) -> Result<Vec<Loop>> {
+    let image = fs::metadata(layout.pool_image());
+    let is_own = |it: &Loop| {
+        Path::new(&it.file).starts_with(&layout.dir) || image.as_ref().is_ok_and(|image| it.is_behind(image))
+    };
+    let (mut ours, mut others): (Vec<Loop>, Vec<Loop>) = listed().await?.into_iter().partition(is_own);
+    loop {
+        let (more, rest): (Vec<Loop>, Vec<Loop>) =
+            others.into_iter().partition(|it| ours.iter().any(|own| it.is_on(own)));
+        if more.is_empty() {
+            return Ok(topmost_first(ours));
+        }
+        ours.extend(more);
+        others = rest;
+    }
 }
 
-/// Loop devices with a file of this sandbox behind them: the pool's, and those that a CSI driver made on the pool. The
-/// latter are known by the file system they are on, as the path they were made with may have gone with a container. Those
-/// on such devices come first.
-async fn ours(layout: &Layout) -> Result<Vec<Loop>> {
-    let pool = if mounts(layout)?.contains(&layout.pool()) { Some(fs::metadata(layout.pool())?.dev()) } else { None };
-    let pool = pool.map(number);
-    let ours = |it: &Loop| pool.as_ref() == Some(&it.device) || Path::new(&it.file).starts_with(&layout.dir);
-    let (lower, other): (Vec<Loop>, Vec<Loop>) = listed().await?.into_iter().partition(ours);
-    let upper = other.into_iter().filter(|upper| lower.iter().any(|lower| is_on(upper, lower)));
-    Ok(upper.collect::<Vec<_>>().into_iter().chain(lower).collect())
+fn topmost_first(mut left: Vec<Loop>) -> Vec<Loop> {
+    let mut ordered = Vec::new();
+    // The kernel lets no circle be made.
+    while let Some(top) = left.iter().position(|it| !left.iter().any(|upper| upper.is_on(it))) {
+        ordered.push(left.remove(top));
+    }
+    ordered
 }
 
 pub async fn loop_devices(layout: &Layout) -> Result<Vec<String>> {
@@ -104,8 +153,29 @@ pub async fn loop_devices_of_kubelet(layout: &Layout, node: &str) -> Result<Vec<
     Ok(ours(layout).await?.into_iter().filter(is_its).map(|it| it.name).collect())
 }
 
-pub async fn detach_loop_devices(layout: &Layout) -> Result<()> {
-    detach(layout, &loop_devices(layout).await?).await
+/// Takes away the loop devices and the mounts of this sandbox, the pool among them. While its image is there they are known
+/// by it; so this ends when they have gone, or with an error that names them.
+pub async fn remove(layout: &Layout) -> Result<()> {
+    detach(layout, &loop_devices(layout).await?).await?;
+    for at in mounts(layout)?.into_iter().rev() {
+        unmount(&at)?;
+    }
+    let deadline = tokio::time::Instant::now() + GONE_WITHIN;
+    loop {
+        let left = loop_devices(layout).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > deadline {
+            bail!(
+                "loop devices {} of sandbox {} are still in use: find by what with fuser",
+                left.join(", "),
+                layout.name
+            );
+        }
+        detach(layout, &left).await?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Those of this sandbox's that are named. A device in use goes by itself when its user does.
@@ -118,4 +188,60 @@ pub async fn detach(layout: &Layout, devices: &[String]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_losetup_is_read_with_its_padding() {
+        let line = r"/dev/loop3 \x20\x20\x20\x20\x207:0\x20\x20 100663429 /volumes/a\x20b/disk.img\x20(deleted)";
+        let wanted = Loop {
+            name: "/dev/loop3".into(),
+            device: "7:0".into(),
+            inode: "100663429".into(),
+            file: "/volumes/a b/disk.img".into(),
+        };
+        assert_eq!(Loop::read(line), Some(wanted));
+    }
+
+    /// As a holder pod leaves it: kubelet's device on the CSI driver's, that on an image in the pool, and the image deleted.
+    #[tokio::test]
+    async fn no_loop_device_outlives_its_sandbox() {
+        let name = "no_loop_device_outlives_its_sandbox";
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let has = |program: &&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+        let missing = ["mkfs.xfs", "losetup"].into_iter().find(|program| !has(program));
+        if !nix::unistd::geteuid().is_root() || missing.is_some() {
+            eprintln!("SKIP {name}: needs root and {}", missing.unwrap_or("loop devices"));
+            return;
+        }
+        let layout = Layout::new(&format!("loops{}", std::process::id())).expect("a name");
+        fs::create_dir_all(&layout.dir).expect("a folder");
+        let before = listed().await.expect("losetup lists");
+        share_folder(&layout).expect("a mount of its own");
+        create(&layout, 1).await.expect("a pool");
+        let image = layout.pool().join("disk.img");
+        fs::File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("an image");
+        let attach = async |what: &Path| {
+            let made = outside::run("losetup", ["--find".as_ref(), "--show".as_ref(), what.as_os_str()]).await;
+            made.expect("a loop device").trim().to_owned()
+        };
+        let driver = attach(&image).await;
+        let kubelet = attach(Path::new(&driver)).await;
+        fs::remove_file(&image).expect("deleted");
+        let found = loop_devices(&layout).await.expect("found");
+        assert_eq!(found[..2], [kubelet, driver], "what is on another comes first");
+        assert_eq!(found.len(), 3, "and the pool's: {found:?}");
+        // What a lazy end leaves: the mounts are gone from sight, and no path leads to the pool.
+        for at in mounts(&layout).expect("mounts").into_iter().rev() {
+            umount2(&at, MntFlags::MNT_DETACH).expect("unmounted");
+        }
+        assert_eq!(loop_devices(&layout).await.expect("found"), found, "known without a path");
+        remove(&layout).await.expect("removed");
+        let left = listed().await.expect("losetup lists");
+        assert!(left.iter().all(|it| before.contains(it) || !found.contains(&it.name)), "{left:?}");
+        fs::remove_dir_all(&layout.dir).expect("the folder goes");
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::cluster::Site;
-use crate::layout::{CONTROL_PLANE, Layout, bmc_address};
+use crate::layout::{CONTROL_PLANE, DPU_BMC_PORT, Layout, bmc_address};
 use crate::server::config::{Accelerator, BmcConfig, Config, DpuControl, Firmware};
 use crate::server::vfio_user;
 use crate::supervisor::process::ProcessSpec;
@@ -94,7 +94,14 @@ fn config(site: &Site, server: &str, args: &args::Run, qemu: &Path) -> Result<Co
         },
         slots_socket: slots_socket(&dir),
         enter: dpu.map(|dpu| site.layout.enter(&dpu.name)),
-        dpu: dpu.map(|dpu| DpuControl { supervisor_socket: site.layout.control_socket(), name: dpu.name.clone() }),
+        dpu: match dpu {
+            Some(dpu) => Some(DpuControl {
+                supervisor_socket: site.layout.control_socket(),
+                name: dpu.name.clone(),
+                bmc: Some((bmc_address(server)?, DPU_BMC_PORT).into()),
+            }),
+            None => None,
+        },
         state_folder: dir.clone(),
         firmware: Firmware::default(),
         qemu: qemu.to_owned(),

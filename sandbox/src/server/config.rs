@@ -56,12 +56,14 @@ pub struct BmcConfig {
     pub password_file: PathBuf,
 }
 
-/// Where the supervisor takes requests, and what it calls this server's DPU.
+/// Where the supervisor takes requests, what it calls this server's DPU, and where the DPU's own BMC listens, if it has one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DpuControl {
     pub supervisor_socket: PathBuf,
     pub name: String,
+    #[serde(default)]
+    pub bmc: Option<SocketAddr>,
 }
 
 /// OVMF: the code is shared and read-only, the variables are copied once per server and then kept.

@@ -13,7 +13,7 @@
 //! | [`host`], [`qmp`], [`ports`] | one run of QEMU, its monitor, its PCIe ports |
 //! | [`slots`] | the slots socket |
 //! | [`boot`] | boot order and override, turned into `bootindex` |
-//! | [`bmc`] | Redfish |
+//! | [`bmc`] | Redfish: the host's BMC, and the DPU's own |
 //! | [`faults`], [`actions`] | faults to inject; the log of power actions |
 //! | [`vfio_user`] | a QEMU whose disks come from a target on the DPU |
 //! | [`accelerator`] | KVM, if a probe guest gets through with it |
@@ -74,6 +74,13 @@ pub async fn run(description: &Path) -> Result<()> {
     let slots = slots::listen(&machine.config.slots_socket)?;
     let address = machine.config.bmc.listen;
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address} for the BMC"))?;
+    let dpu_bmc = match machine.config.dpu.as_ref().and_then(|dpu| dpu.bmc) {
+        Some(at) => {
+            let listener = TcpListener::bind(at).await.with_context(|| format!("listen on {at} for the DPU's BMC"))?;
+            Some(bmc::serve(listener, bmc::Bmc::of_dpu(Arc::clone(&machine))?))
+        }
+        None => None,
+    };
     let faults_socket = machine.config.state(faults::SOCKET);
     let mut terminated = signal(SignalKind::terminate()).context("wait for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("wait for SIGINT")?;
@@ -87,6 +94,7 @@ pub async fn run(description: &Path) -> Result<()> {
     tracing::info!(server = machine.config.name, "ready: BMC on https://{bound}");
     let outcome = tokio::select! {
         ended = bmc::serve(listener, bmc) => ended,
+        Some(ended) = futures::future::OptionFuture::from(dpu_bmc) => ended,
         ended = slots::serve(slots, Arc::clone(&machine)) => ended,
         ended = faults::serve(&faults_socket, faults, Arc::clone(&machine)) => ended,
         _ = terminated.recv() => Ok(()),

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use crate::support::redfish::SYSTEM;
-use crate::support::{Server, skip};
+use crate::support::{Redfish, Server, skip};
 use serde_json::{Value, json};
 
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
@@ -41,6 +41,33 @@ fn a_session_lasts_until_its_log_out() {
     assert_eq!(with_token("GET", SYSTEM), 401);
     let wrong = json!({ "UserName": "admin", "Password": "guess" }).to_string();
     assert_eq!(server.redfish.send("POST", SESSIONS, &[], &wrong).expect("an answer").status, 401);
+}
+
+/// The one of the DPU in the server, which is there to be entered while it is on.
+#[test]
+fn the_dpus_own_bmc_tells_its_power_and_takes_no_orders() {
+    const BLUEFIELD: &str = "/redfish/v1/Systems/Bluefield";
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let address = free.expect("a free port").to_string();
+    let server = Server::start("standby", |folder| {
+        let (enter, flag) = (folder.join("enter"), folder.join("dpu-is-on"));
+        std::fs::write(&enter, format!("#!/bin/sh\n[ -e {} ] && exec \"$@\"\n", flag.display())).expect("write");
+        std::fs::set_permissions(&enter, std::fs::Permissions::from_mode(0o755)).expect("make it a program");
+        let dpu = json!({ "supervisorSocket": folder.join("none.sock"), "name": "dpu-t", "bmc": address });
+        json!({ "enter": enter, "dpu": dpu })
+    });
+    let dpu = Redfish::new(&format!("https://{address}"), &server.path("bmc-certificate.pem"));
+    assert_eq!(dpu.send("GET", BLUEFIELD, &[], "").expect("an answer").status, 401);
+    assert_eq!(dpu.get(BLUEFIELD)["PowerState"], "Off");
+    File::create(server.path("dpu-is-on")).expect("the DPU goes on");
+    assert_eq!(dpu.get(BLUEFIELD)["PowerState"], "On");
+    assert_eq!(dpu.get("/redfish/v1/Systems")["Members"], json!([{ "@odata.id": BLUEFIELD }]));
+    let on = json!({ "ResetType": "On" }).to_string();
+    for system in ["Bluefield", "1"] {
+        let path = format!("/redfish/v1/Systems/{system}/Actions/ComputerSystem.Reset");
+        assert_eq!(dpu.authorized("POST", &path, &on).expect("an answer").status, 404, "{path}");
+    }
+    assert_eq!(dpu.authorized("PATCH", SYSTEM, "{}").expect("an answer").status, 404);
 }
 
 #[test]

@@ -210,6 +210,16 @@ impl Host {
         self.running.send_replace(Some(state.boots));
     }
 
+    /// The DPU loses its power, or gets it back and starts anew. The host keeps its own.
+    pub fn power_dpu(&self, on: bool) {
+        let mut state = self.state();
+        if on {
+            self.running.send_replace(Some(state.boots));
+        } else {
+            self.lose_dpu(&mut state);
+        }
+    }
+
     /// Nothing is presented, connected or plugged any more, and `/run` is empty.
     fn lose_dpu(&self, state: &mut State) {
         state.boots += 1;
@@ -349,6 +359,32 @@ impl Host {
 /// What is engraved on it.
 pub fn serial_number(server: &str) -> String {
     server.to_uppercase()
+}
+
+/// The BMC of the DPU, on power of its own. Nobody has any business commanding it.
+pub struct DpuBmc(pub Arc<Host>);
+
+#[async_trait]
+impl Bmc for DpuBmc {
+    async fn observe(&self) -> Result<HostObserved, PortError> {
+        tokio::time::sleep(Duration::from_millis(20 + self.0.random.below(20))).await;
+        let on = self.0.running.borrow().is_some();
+        Ok(HostObserved {
+            power: if on { PowerState::On } else { PowerState::Off },
+            boot: BootConfiguration::default(),
+            serial_number: Some(serial_number(&self.0.dpu_name)),
+            model: Some("Simulated DPU".to_owned()),
+            manufacturer: Some("Metalplane".to_owned()),
+        })
+    }
+
+    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
+        panic!("{}: {action:?} sent to a DPU's own BMC", self.0.dpu_name)
+    }
+
+    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
+        panic!("{}: {change:?} sent to a DPU's own BMC", self.0.dpu_name)
+    }
 }
 
 /// The BMC's side of a host; an orphan rule keeps the port from `Arc<Host>` itself.

@@ -1,6 +1,6 @@
 //! The ports as one process reaches them: each changing call is an effect, and is looked at by the invariants.
 
-use super::host::{DRIVER, Dpu, Host, HostBmc};
+use super::host::{DRIVER, Dpu, DpuBmc, Host, HostBmc};
 use super::kubelet::KubeletPart;
 use super::process::Process;
 use async_trait::async_trait;
@@ -24,12 +24,16 @@ fn busy<T>() -> Result<T, PortError> {
     Err(PortError::new(ErrorClass::Busy, "not now"))
 }
 
-/// Opens the BMC whose address is the host's name.
+/// Opens the BMC whose address is the host's name, or that of the DPU in it.
 pub struct Bmcs(pub Arc<Process>);
 
 impl BmcFactory for Bmcs {
     fn open(&self, endpoint: &Endpoint) -> Result<Arc<dyn Bmc>, PortError> {
-        let host = self.0.scene.hosts.iter().find(|host| host.name == endpoint.host);
+        let hosts = &self.0.scene.hosts;
+        if let Some(host) = hosts.iter().find(|host| host.dpu_name == endpoint.host) {
+            return Ok(Arc::new(DistantBmc { process: self.0.clone(), bmc: DpuBmc(host.clone()) }));
+        }
+        let host = hosts.iter().find(|host| host.name == endpoint.host);
         let host = host.ok_or_else(|| PortError::new(ErrorClass::Unreachable, format!("no host {}", endpoint.host)))?;
         Ok(Arc::new(CountedBmc { process: self.0.clone(), host: host.clone() }))
     }
@@ -69,6 +73,30 @@ impl StorageFence for CountedFence {
     async fn verify_fenced(&self, volume: &Volume, identity: &str) -> Result<bool, PortError> {
         self.process.travel().await;
         self.fence.verify_fenced(volume, identity).await
+    }
+}
+
+/// A DPU's own BMC: read, and never commanded.
+struct DistantBmc {
+    process: Arc<Process>,
+    bmc: DpuBmc,
+}
+
+#[async_trait]
+impl Bmc for DistantBmc {
+    async fn observe(&self) -> Result<HostObserved, PortError> {
+        self.process.travel().await;
+        let seen = self.bmc.observe().await;
+        self.process.travel().await;
+        seen
+    }
+
+    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
+        self.bmc.power(action).await
+    }
+
+    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
+        self.bmc.configure_boot(change).await
     }
 }
 

@@ -80,9 +80,12 @@ pub async fn end(s: &Simulation) -> Result<(), String> {
     s.until("nothing is left", life::is_clean).await
 }
 
-/// One schedule: the volume passes back and forth while agents are cut off, die and come back, DPUs reboot, watches stand
-/// still and the CSI driver misbehaves, each at a moment of the dice.
+/// One schedule: the volume passes back and forth while agents are cut off, die and come back, DPUs reboot or lose their power,
+/// watches stand still and the CSI driver misbehaves, each at a moment of the dice. In half of them the DPUs' own BMCs are known.
 pub async fn schedule(s: &mut Simulation, dice: &Random, class: &str) -> Result<(), String> {
+    if dice.below(2) == 0 {
+        s.name_dpu_bmcs();
+    }
     start(s, class).await?;
     for (from, to) in [("bm-01", "bm-02"), ("bm-02", "bm-01")] {
         pass(s, from, to);
@@ -100,7 +103,7 @@ async fn befalls(s: &mut Simulation, dice: &Random) {
     use super::csi::Manners::{Crashes, Good, Slow, Twice, WrongErrors};
     let host = s.scene.hosts[dice.below(2) as usize].clone();
     let lasts = Duration::from_secs(2 + dice.below(80));
-    match dice.below(6) {
+    match dice.below(7) {
         0 => {
             s.scene.cut(&host.dpu_name, true);
             tokio::time::sleep(lasts).await;
@@ -112,6 +115,11 @@ async fn befalls(s: &mut Simulation, dice: &Random) {
             s.start_agent(&host);
         }
         2 => s.reboot_dpu(&host),
+        6 => {
+            host.power_dpu(false);
+            tokio::time::sleep(lasts).await;
+            host.power_dpu(true);
+        }
         3 => {
             s.scene.watches(Who::Controller, Manners::Frozen(Instant::now() + lasts));
             tokio::time::sleep(lasts).await;

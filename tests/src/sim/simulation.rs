@@ -122,15 +122,7 @@ impl Simulation {
             json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": name}, "data": {"username": secret, "password": secret}}),
         );
-        self.create(
-            "bmc.tinkerbell.org/machines",
-            INVENTORY,
-            json!({
-                "apiVersion": "bmc.tinkerbell.org/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-                "spec": {"connection": {"host": name, "port": 623, "insecureTLS": true,
-                    "authSecretRef": {"name": name, "namespace": INVENTORY}}},
-            }),
-        );
+        self.bmc(name, name);
         self.create(
             "tinkerbell.org/hardware",
             INVENTORY,
@@ -148,6 +140,28 @@ impl Simulation {
                     "powerDomain": host.power_domain, "approved": true},
             }),
         );
+    }
+
+    /// The object that says where the BMC of this name answers.
+    fn bmc(&self, name: &str, secret: &str) {
+        self.create(
+            "bmc.tinkerbell.org/machines",
+            INVENTORY,
+            json!({
+                "apiVersion": "bmc.tinkerbell.org/v1alpha1", "kind": "Machine", "metadata": {"name": name},
+                "spec": {"connection": {"host": name, "port": 623, "insecureTLS": true,
+                    "authSecretRef": {"name": secret, "namespace": INVENTORY}}},
+            }),
+        );
+    }
+
+    /// An administrator says where the DPUs' own BMCs are.
+    pub fn name_dpu_bmcs(&self) {
+        for host in &self.scene.hosts {
+            self.bmc(&host.dpu_name, &host.name);
+            let reference = json!({"name": host.dpu_name, "serialNumber": serial_number(&host.dpu_name)});
+            self.change("metalplane.io/dpus", "", &host.dpu_name, |dpu| dpu["spec"]["bmcRef"] = reference);
+        }
     }
 
     /// `namespace`: where its Lease is; two controllers with different ones both lead.

@@ -2,6 +2,7 @@
 
 use super::{INVENTORY_NAMESPACE, Site, until};
 use anyhow::{Context, Result};
+use sandbox::layout::DPU_BMC_PORT;
 use std::time::Duration;
 
 /// The Hardware that a virtual server is called by: `server-1` is `rack1-u01`.
@@ -37,6 +38,17 @@ spec:
     insecureTLS: true
     providerOptions: {{redfish: {{port: {port}}}}}
 ---
+apiVersion: bmc.tinkerbell.org/v1alpha1
+kind: Machine
+metadata: {{name: {name}-dpu, namespace: {INVENTORY_NAMESPACE}}}
+spec:
+  connection:
+    host: {host}
+    port: 623
+    authSecretRef: {{name: {name}-bmc, namespace: {INVENTORY_NAMESPACE}}}
+    insecureTLS: true
+    providerOptions: {{redfish: {{port: {DPU_BMC_PORT}, systemName: Bluefield}}}}
+---
 apiVersion: tinkerbell.org/v1alpha1
 kind: Hardware
 metadata:
@@ -53,6 +65,16 @@ spec:
             self.approve(&server.name.replace("server-", "dpu-"), &hardware_name(&server.name), "Standby").await?;
         }
         Ok(())
+    }
+
+    /// Says which BMC is the DPU's own (`None`: none any more), and waits until it is verified.
+    pub async fn name_dpu_bmc(&self, dpu: &str, hardware: Option<&str>) -> Result<()> {
+        let reference = hardware.map_or("null".to_owned(), |hardware| format!(r#"{{"name":"{hardware}-dpu"}}"#));
+        let patch = format!(r#"{{"spec":{{"bmcRef":{reference}}}}}"#);
+        self.kubectl(&["patch", "dpu", dpu, "--type=merge", "-p", &patch]).await?;
+        let wanted = if hardware.is_some() { "True" } else { "Unknown" };
+        let condition = format!("--for=condition=BmcVerified={wanted}");
+        self.kubectl(&["wait", &condition, &format!("dpu/{dpu}"), "--timeout=60s"]).await.map(drop)
     }
 
     /// What an administrator does once per DPU: says which server it sits in and lets it in.

@@ -7,6 +7,7 @@
 
 mod alone;
 mod bmc;
+mod dpu_power;
 mod guest_power;
 mod holder_pods;
 mod life;

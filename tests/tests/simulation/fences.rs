@@ -62,6 +62,42 @@ fn a_silent_agents_holder_pod_keeps_the_volume() {
     });
 }
 
+/// Where its own BMC is known, the DPU's power settles what silence cannot: on, nothing moves; off, the volume does, pod and
+/// all; and back with another boot it presents nothing of it.
+#[test]
+fn a_dpu_that_its_own_bmc_reads_off_gives_the_volume_up() {
+    each([true, false].into_iter(), |cut| {
+        simulate(async {
+            let mut s = Simulation::start(2, seed(), Plan::None);
+            s.name_dpu_bmcs();
+            passing::start(&s, "foreign").await?;
+            s.until("the BMCs are verified", |s| ["dpu-1", "dpu-2"].iter().all(|dpu| is_verified(s, dpu))).await?;
+            silence(&mut s, *cut, true);
+            passing::pass(&s, "bm-01", "bm-02");
+            s.until("its BMC is asked", |s| passing::says(s, "bm-01", "DpuNotOff")).await?;
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            if !passing::says(&s, "bm-02", "VolumeHeld") || !passing::proofs(&s).is_empty() {
+                return Err(format!("silent and on for ten minutes: {}", s.story()));
+            }
+            s.scene.hosts[0].power_dpu(false);
+            s.until("the other has it", |s| passing::has(s, "bm-02")).await?;
+            if passing::proofs(&s) != ["DpuPoweredOff"] {
+                return Err(format!("on record: {:?}", passing::proofs(&s)));
+            }
+            s.scene.hosts[0].power_dpu(true);
+            silence(&mut s, *cut, false);
+            s.until("the first is back, without it", |s| s.scene.hosts[0].dpu().disks().len() == 2).await?;
+            passing::end(&s).await
+        })
+    });
+}
+
+fn is_verified(s: &Simulation, dpu: &str) -> bool {
+    let dpu = s.scene.server.get("metalplane.io/dpus", "", dpu).unwrap_or_default();
+    let all = dpu["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.iter().any(|condition| condition["type"] == "BmcVerified" && condition["status"] == "True")
+}
+
 fn asked(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: write a number")))

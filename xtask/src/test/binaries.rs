@@ -10,6 +10,10 @@ use std::process::{Command, Stdio};
 /// The package with the end-to-end tests: its tests share machines, clusters and two cores, so they run one at a time.
 const END_TO_END: &str = "tests";
 
+/// Tests that only compute: no process, socket or clock of this machine is part of them (the simulation's time is paused). They
+/// run beside all others, on what processor time those leave.
+const COMPUTE: [(&str, &str); 2] = [("planner", "unit"), (END_TO_END, "simulation")];
+
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Binary {
     pub(super) package: String,
@@ -29,6 +33,10 @@ impl Binary {
 
     pub(super) fn is_end_to_end(&self) -> bool {
         self.package == END_TO_END
+    }
+
+    pub(super) fn only_computes(&self) -> bool {
+        COMPUTE.contains(&(self.package.as_str(), self.target.as_str()))
     }
 }
 

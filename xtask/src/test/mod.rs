@@ -1,7 +1,8 @@
 //! `cargo xtask test`: everything that can fail, in one command; `make test` calls it.
 //!
 //! First the checks of the text (format, clippy, layers, generated files), then every test binary, one after the
-//! other: quick ones first, end-to-end last. libtest does not tell times or skipped tests on a stable compiler, so
+//! other: quick ones first, end-to-end last. Those that only compute run beside them, on what processor time the others leave:
+//! tests of real parts wait for most of theirs. libtest does not tell times or skipped tests on a stable compiler, so
 //! [`libtest`] reads its output: a test that prints `SKIP <name>: <reason>` counts as skipped, one that prints
 //! `TIME <name> <ms>` has that time, any other has the time from its start to its result line.
 //!
@@ -61,12 +62,24 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
             if options.package.is_empty() || options.package.iter().any(|package| package == "tests") {
                 checks::images(root, &mut report);
             }
-            for binary in &binaries {
-                let cases = running::run(binary, &environment, options.filter.as_deref());
-                // At once too: whoever follows the run, or gets only a part of its output, sees the cause.
-                eprint!("{}", report::failures(&cases));
-                report.extend(cases);
-            }
+            let (beside, others): (Vec<_>, Vec<_>) = binaries.iter().partition(|binary| binary.only_computes());
+            let lane = |binaries: Vec<&binaries::Binary>| -> Vec<Case> {
+                let run = |binary| {
+                    let cases = running::run(binary, &environment, options.filter.as_deref());
+                    // At once too: whoever follows the run, or gets only a part of its output, sees the cause.
+                    eprint!("{}", report::failures(&cases));
+                    cases
+                };
+                binaries.into_iter().flat_map(run).collect()
+            };
+            std::thread::scope(|scope| {
+                let beside = scope.spawn(|| lane(beside));
+                report.extend(lane(others));
+                match beside.join() {
+                    Ok(cases) => report.extend(cases),
+                    Err(_) => report.failed("run", "tests that only compute", "their runner panicked"),
+                }
+            });
             report.extend(running::doc_tests(root, options));
         }
         Err(error) => report.failed("build", "the tests", &format!("{error:#}")),

@@ -62,13 +62,17 @@ pub(super) fn doc_tests(root: &Path, options: &Options) -> Vec<Case> {
 /// A test binary as cargo would start it; as root if that can be had, because clusters, switches and virtual servers
 /// need it. What cannot be had is skipped by the tests themselves, with the reason.
 fn command(binary: &Binary, environment: &Environment) -> Command {
-    let mut command = if needs_sudo() { Command::new("sudo") } else { Command::new(&binary.program) };
+    let mut command = match (needs_sudo(), binary.only_computes()) {
+        (true, false) => Command::new("sudo"),
+        (false, false) => Command::new(&binary.program),
+        (_, true) => idle(&binary.program),
+    };
     let folder = binary.folder.to_string_lossy().into_owned();
     let mut variables = environment.clone();
     variables.insert("CARGO_MANIFEST_DIR".to_owned(), folder);
     variables.insert("CARGO_PKG_NAME".to_owned(), binary.package.clone());
     variables.extend(binary.programs.iter().map(|(name, path)| (name.clone(), path.to_string_lossy().into_owned())));
-    if needs_sudo() {
+    if needs_sudo() && !binary.only_computes() {
         // sudo clears the environment.
         command.arg("env").args(kept().into_iter().map(|(name, value)| format!("{name}={value}")));
         command.args(variables.iter().map(|(name, value)| format!("{name}={value}"))).arg(&binary.program);
@@ -76,6 +80,13 @@ fn command(binary: &Binary, environment: &Environment) -> Command {
         command.envs(variables);
     }
     command.current_dir(&binary.folder).stdin(Stdio::null());
+    command
+}
+
+/// A program that gets only the processor time that nobody else wants.
+fn idle(program: &Path) -> Command {
+    let mut command = Command::new("chrt");
+    command.args(["--idle", "0"]).arg(program);
     command
 }
 

@@ -136,3 +136,80 @@ fn a_holder_pod_of_a_silent_node_waits_for_an_administrators_word() {
     rounds(&mut world, "a");
     assert!(!held(&world) && world.holder_pods.is_empty(), "an administrator's word counts for nothing");
 }
+
+/// Machine `a`, whose second disk, which kubelet connects, was taken from its spec; the UID of that disk's attachment.
+fn gives_a_disk_up() -> (World, String) {
+    let mut world = runs_on("hw-2");
+    let data = world.disks.values().find(|disk| disk.spec.disk_name == "data").expect("the disk is attached");
+    let own = data.metadata.uid.clone().unwrap_or_default();
+    world.machines.get_mut("a").expect("there").spec.disks.retain(|disk| disk.name != "data");
+    world.suffer(Fault::AgentDies(0));
+    (world, own)
+}
+
+fn has(world: &World, own: &str) -> bool {
+    world.disks.values().any(|disk| disk.metadata.uid.as_deref() == Some(own))
+}
+
+fn is_held(world: &World, own: &str) -> bool {
+    world.holds.values().any(|hold| hold.spec.holder.as_ref().is_some_and(|holder| holder.attachment_uid == own))
+}
+
+/// The agent alone is gone: what it presented is still presented. Then somebody switches the DPU off.
+#[test]
+fn a_dpu_that_its_own_bmc_reads_off_gives_up_what_it_held() {
+    let (mut world, own) = gives_a_disk_up();
+    world.now += SignedDuration::from_hours(1);
+    rounds(&mut world, "a");
+    assert!(is_held(&world, &own) && has(&world, &own), "an hour of silence moves a volume");
+    world.suffer(Fault::DpuPoweredOff(0));
+    rounds(&mut world, "a");
+    assert!(!is_held(&world, &own) && !has(&world, &own), "the DPU is off, and nobody takes its word for it");
+    let fences: Vec<_> = world.holds.values().flat_map(|hold| hold.spec.fences.clone()).collect();
+    let own_fences: Vec<_> = fences.iter().filter(|fence| fence.attachment_uid == own).collect();
+    assert!(!own_fences.is_empty() && own_fences.iter().all(|f| f.proof == FenceProof::DpuPoweredOff), "{fences:?}");
+}
+
+/// What a BMC says right after the agent was heard may be of the time before.
+#[test]
+fn a_dpus_own_bmc_is_believed_only_after_a_while() {
+    let (mut world, own) = gives_a_disk_up();
+    let heard = world.now;
+    world.suffer(Fault::DpuPoweredOff(0));
+    rounds(&mut world, "a");
+    while world.now < heard + crate::own_bmc::LAG {
+        assert!(is_held(&world, &own), "believed {} after the agent was heard", world.now.duration_since(heard));
+        world.step();
+        rounds(&mut world, "a");
+    }
+    assert!(!is_held(&world, &own));
+}
+
+/// It read off when the attachment was given up, and reads on before the hold is: then it may never have been off. What ends
+/// the wait is another boot.
+#[test]
+fn a_dpu_that_reads_on_again_keeps_its_hold_until_it_has_lost_everything() {
+    let (mut world, own) = gives_a_disk_up();
+    world.now += SignedDuration::from_mins(1);
+    world.suffer(Fault::DpuPoweredOff(0));
+    while has(&world, &own) {
+        round(&mut world, "a", usize::MAX).expect("the machine is there");
+    }
+    assert!(is_held(&world, &own), "given up in one round");
+    world.server("dpu-1").dpu_off = false;
+    for _ in 0..60 {
+        world.step();
+        rounds(&mut world, "a");
+        assert!(is_held(&world, &own), "the hold of a DPU that may never have been off is free");
+    }
+    let o = world.observe("a").expect("there");
+    let plan = crate::machine::plan(&o, world.now);
+    let awaited: Vec<&str> = plan.steps.iter().filter_map(|(_, outcome)| outcome.reason()).map(|r| r.name()).collect();
+    assert!(awaited.contains(&"DpuNotOff"), "{awaited:?}");
+    assert!(plan.dpu_bmcs.contains_key("dpu-1-bmc"), "nobody looks whether it is off by now");
+    world.server("dpu-1").dpu_off = true;
+    world.suffer(Fault::DpuPoweredOn(0));
+    world.step();
+    rounds(&mut world, "a");
+    assert!(!is_held(&world, &own), "another boot, and the hold stays");
+}

@@ -20,6 +20,9 @@ pub enum Fault {
     /// Somebody changes the order, as a guest's installer does.
     BootOrderChanged(usize),
     AdministratorConfirmsDown(usize),
+    /// A DPU on standby power loses it, whatever its agent was doing.
+    DpuPoweredOff(usize),
+    DpuPoweredOn(usize),
     ClaimUnbound,
     HolderPodLost(usize),
 }
@@ -69,6 +72,22 @@ impl World {
                     server.exposed.clear();
                 }
             }
+            Fault::DpuPoweredOff(n) => {
+                let name = self.nth(n);
+                if self.dpus[&name].spec.power_domain == PowerDomain::Standby {
+                    let server = self.server(&name);
+                    (server.dpu_off, server.agent_lives) = (true, false);
+                    server.exposed.clear();
+                }
+            }
+            Fault::DpuPoweredOn(n) => {
+                let name = self.nth(n);
+                let server = self.server(&name);
+                if std::mem::take(&mut server.dpu_off) {
+                    server.boots += 1;
+                    server.agent_lives = true;
+                }
+            }
             Fault::HolderPodLost(n) => self.lose_holder_pod(n),
             Fault::ClaimUnbound => {
                 if let Some(claim) = self.claims.values_mut().next_back() {
@@ -86,8 +105,8 @@ impl World {
             let shares = self.dpus[&name].spec.power_domain == PowerDomain::Host;
             let server = self.server(&name);
             server.bmc_answers = true;
-            if server.confirmed_down {
-                server.confirmed_down = false;
+            if server.confirmed_down || server.dpu_off {
+                (server.confirmed_down, server.dpu_off) = (false, false);
                 server.boots += 1;
             }
             server.agent_lives = !shares || server.power == PowerState::On;
@@ -122,6 +141,9 @@ impl World {
     /// One second in which everything outside goes on.
     pub fn step(&mut self) {
         self.now += SignedDuration::from_secs(1);
+        for server in self.servers.values_mut().filter(|server| server.agent_lives) {
+            server.heard_at = self.now;
+        }
         let names: Vec<String> = self.servers.keys().cloned().collect();
         for name in &names {
             if let Some(state) = self.server(name).pending.take() {

@@ -42,6 +42,8 @@ fn fault() -> impl Strategy<Value = Fault> {
         (0..2usize).prop_map(Fault::PressedOn),
         (0..2usize).prop_map(Fault::BootOrderChanged),
         (0..2usize).prop_map(Fault::AdministratorConfirmsDown),
+        (0..2usize).prop_map(Fault::DpuPoweredOff),
+        (0..2usize).prop_map(Fault::DpuPoweredOn),
         Just(Fault::ClaimUnbound),
         (0..4usize).prop_map(Fault::HolderPodLost),
     ]

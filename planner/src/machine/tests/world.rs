@@ -4,7 +4,9 @@ use crate::host::{BootConfiguration, BootOption, HostObserved, PowerState};
 use crate::machine::observed::{BmcProblem, BmcSeen, ClaimSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, name, uid};
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwarePolicySpec, HardwareReference, PowerDomain};
+use api::dpu::{
+    BmcReference, ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwarePolicySpec, HardwareReference, PowerDomain,
+};
 use api::machine::{
     BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, ImageKind, ImageReference, Interface, RunStrategy,
 };
@@ -35,6 +37,9 @@ pub struct Server {
     pub agent_lives: bool,
     pub boots: u32,
     pub confirmed_down: bool,
+    /// Its DPU has no power.
+    pub dpu_off: bool,
+    pub heard_at: Timestamp,
     /// UIDs of the disks that this DPU presents, with their volumes. Lost with a boot.
     pub exposed: BTreeMap<String, Option<String>>,
     /// Of the guest: it has been running since.
@@ -65,6 +70,13 @@ pub struct World {
 
 pub fn server_of(hardware: &str) -> String {
     hardware.replace("hw-", "dpu-")
+}
+
+/// What a DPU's own BMC shows.
+fn own_bmc(power: PowerState, now: Timestamp) -> BmcSeen {
+    let boot = BootConfiguration::default();
+    let host = HostObserved { power, boot, serial_number: None, model: None, manufacturer: None };
+    BmcSeen { host: Seen::Fresh(host), read_at: Some(now), ..BmcSeen::default() }
 }
 
 /// The claim that is the user's own is on storage that only kubelet can connect.
@@ -109,6 +121,7 @@ impl World {
             hardware_ref: Some(HardwareReference { name: hardware_name, serial_number: None }),
             power_domain,
             approved: true,
+            bmc_ref: Some(BmcReference { name: format!("{dpu_name}-bmc"), serial_number: None }),
             ..DpuSpec::default()
         };
         let mut dpu = Dpu::new(&dpu_name, spec);
@@ -131,6 +144,8 @@ impl World {
             agent_lives: power_domain == PowerDomain::Standby,
             boots: 0,
             confirmed_down: false,
+            dpu_off: false,
+            heard_at: self.now,
             exposed: BTreeMap::new(),
             guest_since: None,
             accepted_at: None,
@@ -248,6 +263,11 @@ impl World {
             conditions::set(&mut status.conditions, conditions::READY, ready, "Model", "", None, self.now);
             conditions::set(&mut status.conditions, conditions::PARKED, parked.into(), "Model", "", None, self.now);
             let boot_id = status.boot_id.clone();
+            let verified = crate::own_bmc::verify(dpu, false, &own_bmc(PowerState::On, self.now));
+            if let (Some((verified, reason, message)), Some(status)) = (verified, &mut dpu.status) {
+                let all = &mut status.conditions;
+                conditions::set(all, conditions::BMC_VERIFIED, verified, reason, &message, None, self.now);
+            }
             dpu.spec.confirmed_down =
                 server.confirmed_down.then(|| api::dpu::ConfirmedDown { boot_id: boot_id.unwrap_or_default() });
         }
@@ -335,6 +355,12 @@ impl World {
 
     fn dpu(&self, name: &str, dpu: &Dpu) -> DpuSeen {
         let server = &self.servers[name];
-        DpuSeen { dpu: Arc::new(dpu.clone()), silent: !server.agent_lives, out_of_service: server.confirmed_down }
+        DpuSeen {
+            dpu: Arc::new(dpu.clone()),
+            silent: !server.agent_lives,
+            heard_at: Some(server.heard_at),
+            out_of_service: server.confirmed_down,
+            bmc: own_bmc(if server.dpu_off { PowerState::Off } else { PowerState::On }, self.now),
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! JSON ([`resources`], [`system`]); changing is one function per resource that can be changed.
 
 mod auth;
+mod dpu;
 mod message;
 mod reset;
 mod resources;
@@ -12,6 +13,7 @@ mod system;
 mod tls;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -33,8 +35,16 @@ use message::Problem;
 const LARGEST_BODY: usize = 1 << 16;
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
+/// Whose BMC it is.
+enum Of {
+    Host,
+    /// The DPU's: it was on when the last request came in.
+    Dpu(AtomicBool),
+}
+
 /// The service's state.
 pub struct Bmc {
+    of: Of,
     machine: Arc<Machine>,
     faults: Injected,
     log: Log,
@@ -43,8 +53,21 @@ pub struct Bmc {
 
 impl Bmc {
     pub fn new(machine: Arc<Machine>, faults: Injected) -> Result<Arc<Bmc>> {
+        Self::of(Of::Host, machine, faults)
+    }
+
+    /// That of the DPU in the server. The faults are the host's BMC's.
+    pub fn of_dpu(machine: Arc<Machine>) -> Result<Arc<Bmc>> {
+        Self::of(Of::Dpu(AtomicBool::new(false)), machine, Injected::default())
+    }
+
+    fn of(of: Of, machine: Arc<Machine>, faults: Injected) -> Result<Arc<Bmc>> {
         let log = Log::open(&machine.config.state("actions.jsonl"))?;
-        Ok(Arc::new(Bmc { machine, faults, log, sessions: Sessions::default() }))
+        Ok(Arc::new(Bmc { of, machine, faults, log, sessions: Sessions::default() }))
+    }
+
+    fn is_of_host(&self) -> bool {
+        matches!(self.of, Of::Host)
     }
 }
 
@@ -102,11 +125,14 @@ impl Bmc {
         if parts.headers.get("odata-version").is_some_and(|version| version != "4.0") {
             return Ok(Problem::precondition_failed().into());
         }
+        self.look().await;
         let body = axum::body::to_bytes(body, LARGEST_BODY).await.map_err(std::io::Error::other)?;
         let answer = match parts.method {
             Method::GET | Method::HEAD => self.read(path),
-            Method::PATCH if path == system::PATH => self.change_system(&parts.headers, &body).await,
-            Method::POST if path == system::RESET => Ok(self.reset(&parts.headers, &body).await),
+            Method::PATCH if self.is_of_host() && path == system::PATH => {
+                self.change_system(&parts.headers, &body).await
+            }
+            Method::POST if self.is_of_host() && path == system::RESET => Ok(self.reset(&parts.headers, &body).await),
             Method::POST if path == auth::SESSIONS => self.log_in(&body).await,
             Method::DELETE if path.starts_with(auth::SESSIONS) => self.log_out(path),
             _ => Err(self.no_such_method(path)),
@@ -132,8 +158,8 @@ impl Bmc {
     /// The methods of a resource; none if there is no such resource.
     fn allowed(&self, path: &str) -> Option<&'static str> {
         Some(match path {
-            system::PATH => "GET, HEAD, PATCH",
-            system::RESET => "POST",
+            system::PATH if self.is_of_host() => "GET, HEAD, PATCH",
+            system::RESET if self.is_of_host() => "POST",
             auth::SESSIONS => "GET, HEAD, POST",
             resources::METADATA => "GET, HEAD",
             _ if self.resource(path).is_none() => return None,

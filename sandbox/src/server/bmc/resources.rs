@@ -1,15 +1,17 @@
 //! The resources that only tell: everything but the system itself.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
 
-use super::Bmc;
 use super::auth::{SESSIONS, session_resource};
 use super::system::{BOOT_OPTIONS, PATH as SYSTEM, boot_option, boot_options};
+use super::{Bmc, Of};
 use crate::server::system_uuid;
 
 const ROOT: &str = "/redfish/v1";
 pub const METADATA: &str = "/redfish/v1/$metadata";
-const VERSION: &str = "1.17.0";
+pub const VERSION: &str = "1.17.0";
 
 /// Schemas whose namespaces `$metadata` names: collections and resources without version, then the versions in use.
 const SCHEMAS: [(&str, &[&str]); 17] = [
@@ -42,6 +44,13 @@ const ROLES: [(&str, &[&str]); 3] = [
 impl Bmc {
     /// The resource at a path, if there is one.
     pub(super) fn resource(&self, path: &str) -> Option<Value> {
+        match &self.of {
+            Of::Host => self.host_resource(path),
+            Of::Dpu(on) => self.dpu_resource(path, on.load(Ordering::Relaxed)),
+        }
+    }
+
+    pub(super) fn host_resource(&self, path: &str) -> Option<Value> {
         let below = path.strip_prefix(ROOT);
         let below = match (path, below) {
             ("/redfish", _) => return Some(json!({ "v1": "/redfish/v1/" })),
@@ -178,7 +187,7 @@ impl Bmc {
     }
 }
 
-fn collection(path: &str, kind: &str, name: &str, members: &[&str]) -> Value {
+pub fn collection(path: &str, kind: &str, name: &str, members: &[&str]) -> Value {
     let members: Vec<Value> = members.iter().map(|id| json!({ "@odata.id": format!("{path}/{id}") })).collect();
     json!({
         "@odata.id": path,

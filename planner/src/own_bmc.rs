@@ -1,0 +1,211 @@
+//! A DPU's own BMC, which `spec.bmcRef` names: when its reading proves that the DPU is down (docs/design/fencing.md, step 12).
+//!
+//! The BMC of another DPU would prove what is not so. So a reference counts only once that BMC was read on while this DPU's
+//! agent answered (the condition BmcVerified), and where a serial number is given, with that. And a BMC looks at its DPU only
+//! now and then itself: what it says counts from a while after the agent was last heard.
+
+use crate::host::{HostObserved, PowerState};
+use crate::machine::observed::{BmcSeen, DpuSeen};
+use api::Dpu;
+use api::conditions::{self, BMC_VERIFIED, ConditionStatus};
+use api::dpu::BmcReference;
+use jiff::SignedDuration;
+
+/// BlueField's BMC asks its DPU every 30 seconds: what it says sooner may be of the time before the agent fell silent.
+pub const LAG: SignedDuration = SignedDuration::from_secs(30);
+
+const READ_ON: &str = "ReadOn";
+const READ_OFF: &str = "ReadOff";
+const MISMATCH: &str = "SerialNumberMismatch";
+const NOT_READ: &str = "BmcNotRead";
+const NOT_NAMED: &str = "NotNamed";
+
+/// Status, reason and message of the condition BmcVerified.
+pub type Finding = (ConditionStatus, &'static str, String);
+
+pub fn name(dpu: &Dpu) -> Option<&str> {
+    dpu.spec.bmc_ref.as_ref().map(|reference| reference.name.as_str())
+}
+
+/// Names all that it rests on: of another reference it is void.
+fn verified(reference: &BmcReference) -> Finding {
+    let serial = reference.serial_number.as_ref().map(|serial| format!(" '{serial}'")).unwrap_or_default();
+    let message = format!("BMC '{}' showed the DPU{serial} on while its agent answered", reference.name);
+    (ConditionStatus::True, READ_ON, message)
+}
+
+fn stands(dpu: &Dpu, (status, reason, message): &Finding) -> bool {
+    let said = dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, BMC_VERIFIED));
+    said.is_some_and(|said| said.status == status.as_str() && said.reason == *reason && said.message == *message)
+}
+
+pub fn is_verified(dpu: &Dpu) -> bool {
+    dpu.spec.bmc_ref.as_ref().is_some_and(|reference| stands(dpu, &verified(reference)))
+}
+
+/// Why the reading is not of this DPU.
+fn other_serial(reference: &BmcReference, read: &HostObserved) -> Option<String> {
+    let wanted = reference.serial_number.as_deref()?.trim();
+    let reported = read.serial_number.as_deref().map(str::trim).unwrap_or_default();
+    let same = reported.eq_ignore_ascii_case(wanted);
+    (!same).then(|| format!("serial number '{wanted}' is expected, BMC '{}' reports '{reported}'", reference.name))
+}
+
+/// The condition BmcVerified; `None`: no BMC is named, nor was one before. Once found true it stands until the reference changes.
+pub fn verify(dpu: &Dpu, silent: bool, seen: &BmcSeen) -> Option<Finding> {
+    let before = dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, BMC_VERIFIED));
+    let Some(reference) = &dpu.spec.bmc_ref else {
+        return before.map(|_| (ConditionStatus::Unknown, NOT_NAMED, "spec.bmcRef is not set".to_owned()));
+    };
+    let (name, good) = (&reference.name, verified(reference));
+    if stands(dpu, &good) {
+        return Some(good);
+    }
+    let unknown = |message: String| (ConditionStatus::Unknown, NOT_READ, message);
+    Some(match (&seen.problem, seen.host.last()) {
+        // Then it says nothing about whose BMC it is.
+        _ if silent => unknown(format!("BMC '{name}' has not shown the DPU on while its agent answered")),
+        (Some(problem), _) => unknown(format!("BMC '{name}' cannot be read: {}", problem.message())),
+        (None, Some(read)) => match (other_serial(reference, read), read.power) {
+            (Some(message), _) => (ConditionStatus::False, MISMATCH, message),
+            (None, PowerState::On) => good,
+            (None, _) => {
+                let message = format!("BMC '{name}' shows a DPU that is not on, while this DPU's agent answers");
+                (ConditionStatus::False, READ_OFF, message)
+            }
+        },
+        (None, None) => unknown(format!("BMC '{name}' is being read")),
+    })
+}
+
+/// Why this silent DPU is not proven down by a reading of this moment; `None`: it is.
+pub fn not_off(dpu: &DpuSeen) -> Option<String> {
+    judge(dpu, dpu.bmc.host.fresh())
+}
+
+/// It was read off since its agent fell silent, be it a while ago: what may be planned on, and not what moves a volume.
+pub fn was_off(dpu: &DpuSeen) -> bool {
+    dpu.silent && judge(dpu, dpu.bmc.host.last()).is_none()
+}
+
+fn judge(dpu: &DpuSeen, read: Option<&HostObserved>) -> Option<String> {
+    let Some(reference) = &dpu.dpu.spec.bmc_ref else { return Some("spec.bmcRef is not set".to_owned()) };
+    if !is_verified(&dpu.dpu) {
+        let said = dpu.dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, BMC_VERIFIED));
+        return Some(said.map_or_else(|| "it has not been read yet".to_owned(), |said| said.message.clone()));
+    }
+    if let Some(problem) = &dpu.bmc.problem {
+        return Some(problem.message());
+    }
+    let Some(last) = dpu.bmc.host.last() else { return Some("it is being read".to_owned()) };
+    if let Some(message) = other_serial(reference, last) {
+        return Some(message);
+    }
+    if last.power != PowerState::Off {
+        return Some("the DPU is not off".to_owned());
+    }
+    let counts = dpu.heard_at.is_some_and(|heard| dpu.bmc.read_at >= Some(heard + LAG));
+    (!counts || read.is_none())
+        .then(|| format!("it says off, which counts from {} s after the agent was last heard", LAG.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::observed::BmcProblem;
+    use crate::seen::Seen;
+    use api::dpu::{DpuSpec, DpuStatus};
+    use jiff::Timestamp;
+    use std::sync::Arc;
+
+    fn read(power: PowerState, serial: Option<&str>) -> HostObserved {
+        HostObserved {
+            power,
+            boot: crate::host::BootConfiguration::default(),
+            serial_number: serial.map(str::to_owned),
+            model: None,
+            manufacturer: None,
+        }
+    }
+
+    fn seen(power: PowerState, serial: Option<&str>) -> BmcSeen {
+        BmcSeen { host: Seen::Fresh(read(power, serial)), ..BmcSeen::default() }
+    }
+
+    fn dpu(serial: Option<&str>) -> Dpu {
+        let reference = BmcReference { name: "dpu-1-bmc".into(), serial_number: serial.map(str::to_owned) };
+        Dpu::new("dpu-1", DpuSpec { bmc_ref: Some(reference), ..DpuSpec::default() })
+    }
+
+    fn told(mut dpu: Dpu, (status, reason, message): Finding) -> Dpu {
+        let mut said = DpuStatus::default();
+        conditions::set(&mut said.conditions, BMC_VERIFIED, status, reason, &message, None, Timestamp::UNIX_EPOCH);
+        dpu.status = Some(said);
+        dpu
+    }
+
+    fn word(finding: Option<Finding>) -> String {
+        finding.map_or_else(|| "none".to_owned(), |(status, reason, _)| format!("{} {reason}", status.as_str()))
+    }
+
+    #[test]
+    fn a_bmc_is_verified_only_by_an_agent_that_answers_and_a_reading_that_fits() {
+        let (on, off) = (seen(PowerState::On, Some("MT1")), seen(PowerState::Off, Some("MT1")));
+        let down = BmcSeen { problem: Some(BmcProblem::Unreachable("no answer".into())), ..BmcSeen::default() };
+        for (dpu, silent, seen, wanted) in [
+            (dpu(None), false, &on, "True ReadOn"),
+            (dpu(None), true, &on, "Unknown BmcNotRead"),
+            (dpu(None), false, &off, "False ReadOff"),
+            (dpu(Some("mt1")), false, &on, "True ReadOn"),
+            (dpu(Some("MT2")), false, &on, "False SerialNumberMismatch"),
+            (dpu(None), false, &down, "Unknown BmcNotRead"),
+            (dpu(None), false, &BmcSeen::default(), "Unknown BmcNotRead"),
+            (Dpu::default(), false, &on, "none"),
+        ] {
+            assert_eq!(word(verify(&dpu, silent, seen)), wanted);
+        }
+    }
+
+    #[test]
+    fn the_finding_stands_until_the_reference_changes() {
+        let good = verify(&dpu(None), false, &seen(PowerState::On, None)).expect("one is named");
+        let mut dpu = told(dpu(None), good);
+        assert_eq!(word(verify(&dpu, true, &seen(PowerState::Off, None))), "True ReadOn");
+        dpu.spec.bmc_ref.as_mut().expect("set").name = "another".into();
+        assert!(!is_verified(&dpu), "what was found of one BMC is said of another");
+        dpu.spec.bmc_ref = None;
+        assert_eq!(word(verify(&dpu, false, &BmcSeen::default())), "Unknown NotNamed");
+    }
+
+    #[test]
+    fn off_counts_when_it_is_verified_fresh_and_read_late_enough() {
+        let good = verify(&dpu(None), false, &seen(PowerState::On, None)).expect("one is named");
+        let heard = Timestamp::UNIX_EPOCH;
+        let proven = DpuSeen {
+            dpu: Arc::new(told(dpu(None), good)),
+            silent: true,
+            heard_at: Some(heard),
+            bmc: BmcSeen { read_at: Some(heard + LAG), ..seen(PowerState::Off, None) },
+            ..DpuSeen::default()
+        };
+        assert_eq!(not_off(&proven), None);
+        type Change = fn(&mut DpuSeen);
+        let changes: [(&str, Change); 6] = [
+            ("not verified", |it| it.dpu = Arc::new(dpu(None))),
+            ("on", |it| it.bmc.host = Seen::Fresh(read(PowerState::On, None))),
+            ("going off", |it| it.bmc.host = Seen::Fresh(read(PowerState::PoweringOff, None))),
+            ("too early", |it| it.bmc.read_at = it.heard_at.map(|heard| heard + LAG / 2)),
+            ("never heard", |it| it.heard_at = None),
+            ("not readable", |it| it.bmc.problem = Some(BmcProblem::Unreachable("no answer".into()))),
+        ];
+        for (what, change) in changes {
+            let mut dpu = proven.clone();
+            change(&mut dpu);
+            assert!(not_off(&dpu).is_some(), "{what}");
+            assert!(!was_off(&dpu), "{what}");
+        }
+        let mut old = proven.clone();
+        old.bmc.host = Seen::Stale { value: read(PowerState::Off, None), since: heard + LAG };
+        assert!(not_off(&old).is_some() && was_off(&old), "an old reading moves nothing");
+    }
+}

@@ -1,0 +1,55 @@
+//! A DPU with a BMC of its own, on which it reads off: what it held is free, without anybody's word.
+
+use super::machine::{Machine, SOON};
+use super::on_servers;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::site::{STORAGE_CLASS, Site, until};
+
+const DISK: &str =
+    "\n  - {name: data, bus: VirtioBlk, source: {persistentVolumeClaim: {claimName: mine}}}\n  interfaces:";
+
+/// The host stays off: what is asked is who may write.
+#[test]
+fn a_dpu_that_its_own_bmc_reads_off_gives_its_volumes_up() {
+    on_servers(&[2], "a_dpu_read_off", async |site, namespace| {
+        let machine = Machine::on_second(site, namespace);
+        let dpu = machine.on().dpu();
+        site.name_dpu_bmc(&dpu, Some(&machine.hardware())).await?;
+        let result = machine.told(life(site, &machine).await).await;
+        site.sandbox.power(&dpu, "on").await?;
+        site.wait_for_workloads().await?;
+        site.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await?;
+        site.name_dpu_bmc(&dpu, None).await?;
+        result
+    });
+}
+
+async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
+    site.apply(&format!(
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mine, namespace: {}}}\nspec: {{accessModes: \
+         [ReadWriteOnce], volumeMode: Block, storageClassName: {STORAGE_CLASS}, resources: {{requests: {{storage: 64Mi}}}}}}\n",
+        machine.namespace
+    ))
+    .await?;
+    let halted = machine
+        .manifest()
+        .replace("\n  interfaces:", DISK)
+        .replace("spec:\n  hardware", "spec:\n  runStrategy: Halted\n  hardware");
+    site.apply(&halted).await?;
+    until("the disk is presented", SOON, async || {
+        let disks = machine.object().await?["status"]["disks"].as_array().cloned().unwrap_or_default();
+        let attached = disks.iter().any(|disk| disk["name"] == "data" && disk["phase"] == "Attached");
+        Ok(if attached { Ok(()) } else { Err(Value::from(disks).to_string()) })
+    })
+    .await?;
+    site.sandbox.power(&machine.on().dpu(), "off").await?;
+    machine.delete().await?;
+    let volume = machine.kubectl(&["get", "pvc", "mine", "-o", "jsonpath={.spec.volumeName}"]).await?;
+    let holds = site.get(&["volumeholds"]).await?.unwrap_or_default();
+    let mut holds = holds["items"].as_array().cloned().unwrap_or_default().into_iter();
+    let hold = holds.find(|hold| hold["spec"]["persistentVolumeName"] == volume.as_str()).context("no hold is left")?;
+    ensure!(hold["spec"]["holder"].is_null(), "the volume is held: {hold}");
+    ensure!(hold["spec"]["fences"][0]["proof"] == "DpuPoweredOff", "how it was fenced: {hold}");
+    Ok(())
+}
