@@ -9,12 +9,14 @@ use driver::Driver;
 use storage_node::Lab;
 
 /// What needs a volume on a node: volumes of an lvol pool go to DPUs.
-const NOT_OF_LVOLS: [&str; 6] = [
+const NOT_OF_LVOLS: [&str; 8] = [
     "Node Service should (work|be idempotent)",
     "NodePublishVolume with single node",
     "NodeUnpublishVolume should remove target path",
     "NodeGetVolumeStats should fail when volume does not exist",
     "NodeExpandVolume should work",
+    "NodeGetVolumeHealth should return health",
+    "volume lifecycle should (work|be idempotent)",
     "ControllerPublishVolume should fail when (the node|the volume is already)",
 ];
 

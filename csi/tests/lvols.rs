@@ -222,6 +222,11 @@ fn limits_are_kept_at_the_storage_node(lab: &Lab) {
     let now = lab.lvol(volume.handle.as_str()).limits;
     assert_eq!((now.operations, now.mib, now.read_mib), (20000, 0, 300));
     pool.modify_volume(&volume.handle, &limits(&[("iops", "0"), ("bandwidthMiBps", "500")])).expect("changed");
+    // SPDK changes them only while somebody has the volume open.
+    let fence = fence(lab);
+    let host = fence.fence_identity(&id("gold", 1));
+    lab.runtime.block_on(fence.admit(&lab.persistent(&pool, &volume), &host)).expect("admitted");
+    pool.tend(false).expect("set");
     let now = lab.lvol(volume.handle.as_str()).limits;
     assert_eq!((now.operations, now.mib, now.read_mib), (0, 500, 300));
 }

@@ -87,6 +87,7 @@ pub trait LogicalVolumes: Send + Sync {
     /// only clone: `Conflict`.
     async fn delete(&self, name: &str) -> Result<(), PortError>;
 
+    /// Other limits of a volume that has some and that nobody has open may have to wait until somebody has: `Busy`.
     async fn limit(&self, name: &str, limits: Limits) -> Result<(), PortError>;
 
     /// From now on hosts can be admitted to it, and none is.

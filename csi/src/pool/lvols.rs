@@ -200,6 +200,17 @@ impl Lvols {
         self.ask(self.node().rename(&draft, new.id.as_str()))
     }
 
+    /// What cannot be set while nobody has the volume open is set by [`Blocks::tend`] when somebody has.
+    fn set_limits(&self, volume: &str, limits: &Limits) -> Result<(), Fault> {
+        match self.runtime.block_on(self.node().limit(volume, words(limits))) {
+            Err(error) if error.class == ErrorClass::Busy => {
+                tracing::debug!("{error}");
+                Ok(())
+            }
+            other => other.map_err(|error| self.fault(&error)),
+        }
+    }
+
     fn gone(&self) -> Result<BTreeSet<String>, Fault> {
         Ok(files::names(&Lvols::gone_dir(&self.dir))?.into_iter().collect())
     }
@@ -260,7 +271,7 @@ impl Blocks for Lvols {
     }
 
     fn limit(&self, volume: &Handle, limits: &Limits) -> Result<(), Fault> {
-        self.ask(self.node().limit(volume.as_str(), words(limits)))
+        self.set_limits(volume.as_str(), limits)
     }
 
     fn user(&self, volume: &Handle) -> Result<Option<String>, Fault> {
@@ -329,7 +340,7 @@ impl Blocks for Lvols {
             self.ask(self.node().export(&lvol.name))?;
         }
         if lvol.limits != words(&volume.record.limits) {
-            self.ask(self.node().limit(&lvol.name, words(&volume.record.limits)))?;
+            self.set_limits(&lvol.name, &volume.record.limits)?;
         }
         Ok(())
     }

@@ -33,6 +33,9 @@ use std::path::PathBuf;
 const MIB: u64 = 1 << 20;
 /// Room for the epochs of a volume: an admission has number 1000 + epoch.
 const NAMESPACES: u32 = 4096;
+/// What SPDK says of other limits for a bdev that has some and that nobody has open: opening it, to set them, begins to keep
+/// the old ones, and that has not ended when the new ones are looked at.
+const AGAIN: &str = "Resource temporarily unavailable";
 const MODEL: &str = "Metalplane volume";
 
 pub struct SpdkLvols {
@@ -330,7 +333,12 @@ impl LogicalVolumes for SpdkLvols {
             r_mbytes_per_sec: limits.read_mib,
             w_mbytes_per_sec: limits.write_mib,
         };
-        self.unless(&set, &what, |all| all.iter().any(|it| it.name == name && it.limits == limits)).await
+        match self.unless(&set, &what, |all| all.iter().any(|it| it.name == name && it.limits == limits)).await {
+            Err(error) if error.message.contains(AGAIN) => {
+                Err(PortError::new(ErrorClass::Busy, format!("{}: they are set when a host is let in", error.message)))
+            }
+            other => other,
+        }
     }
 
     async fn export(&self, name: &str) -> Result<(), PortError> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Outcome, World, errno, text};
-use crate::spdk::INTERNAL_ERROR;
+use crate::spdk::{INTERNAL_ERROR, INVALID_PARAMS};
 
 /// What the host can address, when nothing else is said.
 pub(super) const BLOCK_SIZE: u64 = 512;
@@ -238,6 +238,11 @@ fn set_limits(world: &mut World, name: &str, params: &Value) -> Outcome {
         return errno(-22);
     }
     if let Some(bdev) = world.bdevs.get_mut(&own) {
+        // Opening it, to set them, begins to keep those that it has.
+        if bdev.claimed.is_none() && (bdev.limits, bdev.one_way_limits) != ((0, 0), (0, 0)) {
+            let message = "Failed to configure rate limit: Resource temporarily unavailable";
+            return Err((INVALID_PARAMS, message.to_owned()));
+        }
         let ((all, mib), (read, write)) = (bdev.limits, bdev.one_way_limits);
         bdev.limits = (limit("rw_ios_per_sec").unwrap_or(all), limit("rw_mbytes_per_sec").unwrap_or(mib));
         bdev.one_way_limits = (limit("r_mbytes_per_sec").unwrap_or(read), limit("w_mbytes_per_sec").unwrap_or(write));
