@@ -1,13 +1,16 @@
 //! Steps 11 and 14 of docs/design/fencing.md: the storage is told to refuse a silent holder, and looked at.
 
 use crate::Controller;
-use crate::error::Error;
+use crate::error::{Error, call, found};
 use crate::machine::disks;
-use api::DiskAttachment;
 use api::attachment::{Connector, VolumeSource};
+use api::hold::Holder;
+use api::{DiskAttachment, VolumeHold};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use planner::exposure::ExposureId;
 use planner::machine::plan::{FenceOrder, Target};
-use ports::volume::Volume;
+use planner::target::{self, Attributes};
+use ports::volume::{Fence, Volume};
 use ports::{ErrorClass, PortError, StorageFence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,13 +40,23 @@ impl Fences {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn of(&self, driver: &str, attributes: &Attributes) -> Option<&Arc<dyn StorageFence>> {
+        let driver = target::connector(driver, attributes);
+        self.all.iter().find(|fence| fence.driver() == driver)
+    }
+
+    /// Whether any of them has a list of who may come.
+    fn admits(&self) -> bool {
+        self.all.iter().any(|fence| fence.kind() == Fence::TargetAcl)
+    }
+
     /// Step 6 of docs/design/fencing.md: the storage lets in who is about to be granted the volume. Nothing to do where
     /// nobody here can tell it.
     async fn admit(&self, attachment: &DiskAttachment, epoch: u64) -> Result<(), PortError> {
         let spec = &attachment.spec;
         let native = |volume: &&VolumeSource| volume.connector == Connector::Native && !spec.read_only;
         let Some(volume) = spec.volume.as_ref().filter(native) else { return Ok(()) };
-        let Some(fence) = self.all.iter().find(|fence| fence.driver() == volume.driver) else { return Ok(()) };
+        let Some(fence) = self.of(&volume.driver, &volume.attributes) else { return Ok(()) };
         let uid = attachment.metadata.uid.clone().unwrap_or_default();
         let identity = fence.fence_identity(&ExposureId { uid, epoch });
         let volume = Volume {
@@ -55,11 +68,17 @@ impl Fences {
         fence.admit(&volume, &identity).await
     }
 
+    /// Step 10: nobody is let in any more where the storage lets in only who is admitted.
+    async fn dismiss(&self, volume: &Volume, id: &ExposureId) -> Result<(), PortError> {
+        let Some(fence) = self.of(&volume.driver, &volume.attributes) else { return Ok(()) };
+        fence.dismiss(volume, &fence.fence_identity(id)).await
+    }
+
     /// Fenced, as the storage shows it. A fence that is verified already is not sent again.
     async fn settle(&self, order: &FenceOrder) -> Result<(), PortError> {
         let FenceOrder { volume, id, identity, .. } = order;
         let refused = |cause: String| PortError::new(ErrorClass::Invalid, format!("fencing {identity}: {cause}"));
-        let fence = self.all.iter().find(|fence| fence.driver() == volume.driver);
+        let fence = self.of(&volume.driver, &volume.attributes);
         let fence = fence.ok_or_else(|| refused(format!("no fence for volumes of {}", volume.driver)))?;
         let own = fence.fence_identity(id);
         if own != *identity {
@@ -90,6 +109,32 @@ pub(crate) async fn admit(c: &Controller, attachment: &DiskAttachment, epoch: u6
         Err(error) => c.fences.lock().insert(uid, error.to_string()),
     };
     Ok(admitted?)
+}
+
+/// The holder of a hold that is about to be emptied. It never keeps the hold from that: what is admitted under a used identity
+/// harms nobody.
+pub(crate) async fn dismiss(c: &Controller, hold: &VolumeHold, holder: &Holder) {
+    let Some(name) = hold.spec.persistent_volume_name.as_deref().filter(|_| c.fences.admits()) else { return };
+    let api = c.objects.cluster::<PersistentVolume>();
+    let volume = found(call(&format!("get PersistentVolume '{name}'"), api.get(name)).await);
+    let csi = volume.map(|volume| volume.and_then(|volume| volume.spec?.csi));
+    let dismissed = match csi {
+        Ok(Some(csi)) if csi.driver == hold.spec.driver && csi.volume_handle == hold.spec.volume_handle => {
+            let volume = Volume {
+                driver: csi.driver,
+                handle: csi.volume_handle,
+                attributes: csi.volume_attributes.unwrap_or_default(),
+                ..Volume::default()
+            };
+            let id = ExposureId { uid: holder.attachment_uid.clone(), epoch: hold.spec.epoch };
+            c.fences.dismiss(&volume, &id).await.map_err(|error| error.to_string())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(problem) = dismissed {
+        tracing::warn!(hold = hold.spec.volume_handle, "its last holder stays on the storage's list: {problem}");
+    }
 }
 
 /// Only once the storage shows the fence, the proof is written and the attachment let go of.

@@ -2,7 +2,7 @@
 
 use crate::{DRIVER, pool::is_node_id, proxy::PROXY_DRIVER};
 use clap::{Parser, ValueEnum};
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 /// The CSI driver csi.metalplane.io: volumes, clones and snapshots as reflinked image files.
 #[derive(Debug, Clone, Parser)]
@@ -17,7 +17,7 @@ pub struct Args {
     pub mode: Mode,
 
     /// Proxy mode: serve one half of proxy.csi.metalplane.io instead, whose volumes are disks of bare-metal machines.
-    #[arg(long, value_enum, conflicts_with_all = ["mode", "pools"])]
+    #[arg(long, value_enum, conflicts_with_all = ["mode", "pools", "lvol_pools"])]
     pub proxy: Option<Half>,
 
     /// The namespace of the machines that are the workers, and of the claims that are their volumes.
@@ -39,8 +39,23 @@ pub struct Args {
 
     /// A pool: the name that a StorageClass gives in parameters.pool, and its folder. May be repeated. The folder has
     /// to be the same path wherever the pool is used.
-    #[arg(long = "pool", value_name = "NAME=DIR", required_unless_present = "proxy", value_parser = pool)]
+    #[arg(long = "pool", value_name = "NAME=DIR", required_unless_present_any = ["proxy", "lvol_pools"], value_parser = pool)]
     pub pools: Vec<(String, PathBuf)>,
+
+    /// A pool of logical volumes on a storage node that runs SPDK: its name, the target's JSON-RPC socket, the lvstore, and
+    /// where DPUs reach the target by NVMe/TCP. May be repeated. LARGEST: how large a clone of any snapshot may become
+    /// without a copy, in GiB.
+    #[arg(
+        long = "lvol-pool",
+        value_name = "NAME=SOCKET,LVSTORE,ADDRESS:PORT[,LARGEST]",
+        conflicts_with = "machine_namespace",
+        value_parser = lvol_pool
+    )]
+    pub lvol_pools: Vec<LvolPool>,
+
+    /// Where the records of lvol pools are, a folder each. It has to outlive the driver: what is not in the lvstore is there.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/metalplane-csi")]
+    pub lvol_records: PathBuf,
 
     /// The driver's socket as kubelet sees it, for example /var/lib/kubelet/plugins/csi.metalplane.io/csi.sock. With it
     /// the driver registers itself with kubelet.
@@ -57,6 +72,16 @@ pub struct Args {
     /// What to log: a level, or directives such as csi=debug,tonic=warn.
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log_filter: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LvolPool {
+    pub name: String,
+    pub socket: PathBuf,
+    pub lvstore: String,
+    pub address: SocketAddr,
+    /// Bytes.
+    pub largest: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -115,12 +140,40 @@ fn node_id(text: &str) -> Result<String, String> {
 
 fn pool(text: &str) -> Result<(String, PathBuf), String> {
     let (name, dir) = text.split_once('=').ok_or("write NAME=DIR")?;
+    let name = pool_name(name)?;
+    if dir.starts_with('/') { Ok((name, dir.into())) } else { Err("DIR is an absolute path".into()) }
+}
+
+/// In GiB, where nobody says.
+const LARGEST: u64 = 1024;
+
+fn lvol_pool(text: &str) -> Result<LvolPool, String> {
+    let wrong = || "write NAME=/path/of/the/socket,LVSTORE,ADDRESS:PORT, and ,GIB for the largest clone".to_owned();
+    let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
+    let parts: Vec<&str> = rest.split(',').collect();
+    let (socket, lvstore, address, largest) = match parts.as_slice() {
+        [socket, lvstore, address] => (*socket, *lvstore, *address, LARGEST),
+        [socket, lvstore, address, gib] => (*socket, *lvstore, *address, gib.parse().map_err(|_| wrong())?),
+        _ => return Err(wrong()),
+    };
+    let address: SocketAddr = address.parse().map_err(|_| wrong())?;
+    if !socket.starts_with('/') || lvstore.is_empty() || lvstore.contains('/') || !(1..=1 << 20).contains(&largest) {
+        return Err(wrong());
+    }
+    if address.ip().is_unspecified() || address.port() == 0 {
+        return Err("ADDRESS:PORT is what DPUs connect to: the storage node's own".into());
+    }
+    let (name, lvstore) = (pool_name(name)?, lvstore.to_owned());
+    Ok(LvolPool { name, socket: socket.into(), lvstore, address, largest: largest << 30 })
+}
+
+fn pool_name(name: &str) -> Result<String, String> {
     let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     // Also what a label of a Node may end with.
     if !(1..=63).contains(&name.len()) || !name.bytes().all(known) || name.starts_with('-') || name.ends_with('-') {
         return Err("a pool's name is 1 to 63 lower-case letters, digits and '-', the last not at either end".into());
     }
-    if dir.starts_with('/') { Ok((name.into(), dir.into())) } else { Err("DIR is an absolute path".into()) }
+    Ok(name.into())
 }
 
 #[cfg(test)]
@@ -148,6 +201,27 @@ mod tests {
         assert!(args.node().is_none() && args.serves_controller());
         assert!(parse(&["--mode", "node", "--pool", "fast=/p"]).is_err());
         assert!(parse(&["--mode", "controller"]).is_err());
+    }
+
+    #[test]
+    fn an_lvol_pool_says_where_its_volumes_are() {
+        let flags = ["--mode", "controller", "--lvol-pool", "fast=/run/spdk/rpc.sock,lvs0,192.0.2.1:4420"];
+        let args = parse(&flags).expect("a pool of either kind is enough");
+        let [pool] = args.lvol_pools.as_slice() else { panic!("{args:?}") };
+        assert_eq!((pool.name.as_str(), pool.lvstore.as_str(), pool.largest), ("fast", "lvs0", 1 << 40));
+        assert_eq!(pool.address.to_string(), "192.0.2.1:4420");
+        for wrong in [
+            "fast=/s,lvs0",
+            "fast=s,lvs0,192.0.2.1:4420",
+            "fast=/s,a/b,192.0.2.1:4420",
+            "fast=/s,lvs0,storage:4420",
+            "fast=/s,lvs0,0.0.0.0:4420",
+            "fast=/s,lvs0,192.0.2.1:4420,much",
+            "fast=/s,lvs0,192.0.2.1:4420,0",
+            "Fast=/s,lvs0,192.0.2.1:4420",
+        ] {
+            assert!(parse(&["--mode", "controller", "--lvol-pool", wrong]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

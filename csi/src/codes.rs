@@ -8,14 +8,18 @@ use crate::{
     },
     pools::ChooseError,
 };
+use std::io::ErrorKind;
 use tonic::Status;
 
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Status {
-        if fault.is_full() {
-            Status::resource_exhausted(fault.to_string())
-        } else {
-            Status::internal(fault.to_string())
+        let message = fault.to_string();
+        match fault.cause.kind() {
+            _ if fault.is_full() => Status::resource_exhausted(message),
+            // Of a storage node: it is called again.
+            ErrorKind::TimedOut => Status::unavailable(message),
+            ErrorKind::ResourceBusy => Status::aborted(message),
+            _ => Status::internal(message),
         }
     }
 }
@@ -59,7 +63,7 @@ impl From<DeleteError> for Status {
     fn from(error: DeleteError) -> Status {
         let message = error.to_string();
         match error {
-            DeleteError::InUse { .. } => Status::failed_precondition(message),
+            DeleteError::InUse { .. } | DeleteError::Connected { .. } => Status::failed_precondition(message),
             DeleteError::Io(fault) => fault.into(),
         }
     }
@@ -71,7 +75,9 @@ impl From<UseError> for Status {
         match error {
             UseError::NoSuchVolume(_) | UseError::NoSuchNode { .. } => Status::not_found(message),
             UseError::Incompatible { .. } => Status::already_exists(message),
-            UseError::Elsewhere { .. } | UseError::Machine { .. } => Status::failed_precondition(message),
+            UseError::Elsewhere { .. } | UseError::Machine { .. } | UseError::NoNodes { .. } => {
+                Status::failed_precondition(message)
+            }
             UseError::Io(fault) => fault.into(),
         }
     }
@@ -116,6 +122,7 @@ impl From<GroupError> for Status {
             GroupError::NoSuchVolume(_) | GroupError::NoSuchGroup(_) => Status::not_found(message),
             GroupError::Incompatible { .. } => Status::already_exists(message),
             GroupError::Members { .. } => Status::invalid_argument(message),
+            GroupError::OneByOne { .. } => Status::failed_precondition(message),
             GroupError::Busy { .. } => Status::aborted(message),
             GroupError::Io(fault) => fault.into(),
         }

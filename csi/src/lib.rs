@@ -33,6 +33,10 @@
 //!   an ordinary node by `NodeExpandVolume`, which is why `node_expansion_required` is true exactly while a node has the
 //!   volume. Otherwise `NodeStageVolume` takes the new size and grows the filesystem.
 //!
+//! An **lvol pool** has the same records, and logical volumes of an SPDK storage node in place of images (`pool/lvols.rs`). Its
+//! volumes are exported by NVMe over fabrics, and DPUs connect them; nodes do not. Who may is for the controller to say
+//! (docs/design/fencing.md, TargetAcl).
+//!
 //! In proxy mode ([`proxy`]) the same program is another driver, without pools.
 
 pub mod args;
@@ -49,8 +53,10 @@ pub mod pools;
 pub mod proxy;
 pub mod registration;
 pub mod server;
+mod tend;
 mod topology;
 mod wire;
+mod wire_up;
 
 /// The driver's name: the CSIDriver object, `spec.csi.driver` of a PersistentVolume, folders below kubelet's.
 pub const DRIVER: &str = "csi.metalplane.io";

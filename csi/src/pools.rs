@@ -37,6 +37,10 @@ impl Pools {
         Ok(Pools(dirs.into_iter().map(open).collect::<Result<_, OpenError>>()?))
     }
 
+    pub fn add(&mut self, pool: Pool) {
+        self.0.insert(pool.name().to_owned(), pool);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Pool> {
         self.0.values()
     }

@@ -9,6 +9,7 @@ use crate::{
     pools::Pools,
     proxy::{Disks, Machines, ProxyControllerService, ProxyNodeService},
     registration::RegistrationService,
+    tend, wire_up,
 };
 use anyhow::{Context, bail};
 use kube::{
@@ -33,8 +34,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Opens the pools, serves until `shutdown` ends, and takes the sockets away again.
 pub async fn serve(args: &Args, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
     let mut server = Server::builder();
+    let mut tending = None;
     let router = match args.proxy {
-        None => of_pools(&mut server, args)?,
+        None => {
+            let pools = Arc::new(wire_up::pools(args)?);
+            let serves_lvols = args.serves_controller() && !args.lvol_pools.is_empty();
+            tending = serves_lvols.then(|| tokio::spawn(tend::tend(pools.clone())));
+            of_pools(&mut server, args, pools)?
+        }
         Some(half) => of_machines(&mut server, args, half).await?,
     };
     let driver = router.serve_with_incoming(listen(&args.csi_address)?);
@@ -64,17 +71,18 @@ pub async fn serve(args: &Args, shutdown: impl Future<Output = ()>) -> anyhow::R
         Some(error) = refusal.recv() => Err(anyhow::anyhow!("kubelet refused the driver: {error}")),
         () = shutdown => Ok(()),
     };
+    if let Some(tending) = tending {
+        tending.abort();
+    }
     // A call that was cut off is made again, and finds what it began; its blocking half ends before the process does.
     sockets.iter().try_for_each(|path| remove_socket(path))?;
     end
 }
 
-/// The file pools' driver.
-fn of_pools(server: &mut Server, args: &Args) -> anyhow::Result<Router> {
-    let dirs = args.pools.iter().map(|(name, dir)| (name.as_str(), dir));
-    let pools = Arc::new(Pools::open(dirs)?);
+/// The pools' driver.
+fn of_pools(server: &mut Server, args: &Args, pools: Arc<Pools>) -> anyhow::Result<Router> {
     if let Some(node) = args.node() {
-        pools.iter().try_for_each(|pool| pool.register_node(node))?;
+        pools.iter().filter(|pool| pool.are_files()).try_for_each(|pool| pool.register_node(node))?;
     }
     // The same from every process of the driver, but that a node's has no controller services to offer.
     let mut services = vec![Kind::VolumeAccessibilityConstraints];

@@ -18,9 +18,8 @@ use proto::csi::v1::{
 use std::collections::HashMap;
 use tonic::Status;
 
-/// The keys of a volume's context; all that whoever opens it needs besides the handle.
+/// A key of a volume's context. The others are its pool's; together they are all that whoever opens it needs besides the handle.
 pub(crate) const POOL: &str = "pool";
-const FORMAT: &str = "format";
 /// A parameter of a StorageClass and a key of its volumes' context: `kubelet` makes kubelet connect them on a DPU, with this
 /// driver's node service, where the DPU's agent would open the image itself. The agent refuses a key that it does not know.
 const CONNECTOR: &str = "connector";
@@ -119,13 +118,14 @@ pub(crate) fn mode(capability: &VolumeCapability) -> Mode {
     capability.access_mode.as_ref().map_or(Mode::Unknown, v1::volume_capability::AccessMode::mode)
 }
 
-pub(crate) fn volume_context(pool: &Pool) -> HashMap<String, String> {
-    HashMap::from([(POOL.into(), pool.name().into()), (FORMAT.into(), "raw".into())])
+pub(crate) fn volume_context(pool: &Pool, volume: &Volume) -> HashMap<String, String> {
+    let own = pool.context(volume).into_iter().map(|(key, value)| (key.to_owned(), value));
+    own.chain([(POOL.to_owned(), pool.name().to_owned())]).collect()
 }
 
 /// Whether a context that comes back is this volume's.
-pub(crate) fn is_context(pool: &Pool, context: &HashMap<String, String>) -> bool {
-    let ours = volume_context(pool);
+pub(crate) fn is_context(pool: &Pool, volume: &Volume, context: &HashMap<String, String>) -> bool {
+    let ours = volume_context(pool, volume);
     let mut own = context.iter().filter(|(key, _)| *key != CONNECTOR && !key.starts_with(PROVISIONER));
     own.all(|(key, value)| ours.get(key) == Some(value))
 }
@@ -138,9 +138,9 @@ pub(crate) fn volume(pool: &Pool, volume: &Volume) -> v1::Volume {
     v1::Volume {
         capacity_bytes: bytes(volume.record.size_bytes),
         volume_id: volume.handle.to_string(),
-        volume_context: volume_context(pool),
+        volume_context: volume_context(pool, volume),
         content_source: source.map(|r#type| VolumeContentSource { r#type: Some(r#type) }),
-        accessible_topology: vec![topology::of_pool(pool)],
+        accessible_topology: topology::of_pool(pool),
     }
 }
 

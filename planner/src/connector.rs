@@ -29,7 +29,7 @@ pub fn offers(dpu: &DpuSeen, driver: &str) -> bool {
 
 /// The connector of this volume on this DPU, or why there is none. `claim` is for people.
 pub fn choose(claim: &str, volume: &VolumeSeen, dpu: &DpuSeen) -> Result<Connector, Reason> {
-    let native = match offers(dpu, &volume.driver) {
+    let native = match offers(dpu, target::connector(&volume.driver, &volume.attributes)) {
         true => target::of(&volume.driver, &volume.handle, &volume.attributes),
         false => None,
     };
@@ -81,6 +81,15 @@ mod tests {
         assert_eq!(chosen(&foreign, &[]), Err("NoConnector"));
         // A DPU that says more than we have an adapter for is not believed.
         assert_eq!(chosen(&foreign, &["other.example.com"]), Err("NoConnector"));
+        // A namespace of our own driver takes the connector for NVMe over fabrics.
+        let mut namespace = volume(own, "pool");
+        let place = [("targetTrType", "tcp"), ("targetTrAddr", "198.51.100.1"), ("targetTrPort", "4420")];
+        let names = [("deviceUUID", "58668891-c3e4-45d0-b90e-824525c16080"), ("nqn", "nqn.2026-01.test:a")];
+        namespace
+            .attributes
+            .extend(place.into_iter().chain(names).map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert_eq!(chosen(&namespace, &[own, "nvmf.csi.k8s.io"]), Ok(Connector::Native));
+        assert_eq!(chosen(&namespace, &[own]), Err("NoConnector"));
         let reason = choose("claim", &strange, &dpu(&[own])).expect_err("refused");
         assert!(reason.message().contains("cipher"), "{reason}");
     }

@@ -26,6 +26,13 @@ pub trait StorageFence: Send + Sync {
         Ok(())
     }
 
+    /// The holder has let go, and is gone: the storage need not let it in any more. Nothing rests on it: who fails here is not let
+    /// in again either, for an identity is used once.
+    async fn dismiss(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
+        let _ = (volume, identity);
+        Ok(())
+    }
+
     /// From now on the storage accepts nothing under this identity: no connection, and no write through one that is there.
     /// Fenced already, or never seen: success. A later identity of the same volume is not touched.
     async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError>;

@@ -1,4 +1,5 @@
-//! The seams to the outside: [`Bmc`], [`Emulation`], [`VolumeConnector`], [`StorageFence`] and [`Switch`].
+//! The seams to the outside: [`Bmc`], [`Emulation`], [`VolumeConnector`], [`StorageFence`], [`LogicalVolumes`] and
+//! [`Switch`].
 //!
 //! Every verb may be called again with the same arguments and ends in the same state (idempotent); long work is
 //! started and then observed through the `list`/`observe` verbs. Each port has a conformance suite in
@@ -11,6 +12,7 @@ pub mod conformance;
 pub mod emulation;
 mod error;
 pub mod fence;
+pub mod lvol;
 pub mod split;
 pub mod switch;
 pub mod volume;
@@ -19,5 +21,6 @@ pub use bmc::Bmc;
 pub use emulation::Emulation;
 pub use error::{ErrorClass, PortError};
 pub use fence::StorageFence;
+pub use lvol::LogicalVolumes;
 pub use switch::Switch;
 pub use volume::VolumeConnector;

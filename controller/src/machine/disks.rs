@@ -262,6 +262,7 @@ pub(crate) async fn free(
         let proven = there.spec.fences.iter().any(|fence| is_down(fence, holder));
         holder_pods::see_gone(c, pod, &holder.attachment_uid, proven).await?;
     }
+    fences::dismiss(c, &there, holder).await;
     there.spec.holder = None;
     objects::replace(&c.objects.cluster(), &c.world.holds, &there).await.map(drop)
 }

@@ -66,9 +66,11 @@ pub(super) fn validate(
     if request.volume_capabilities.is_empty() {
         return Err(Status::invalid_argument("volume_capabilities is missing"));
     }
-    let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&request.volume_id))?;
+    let (pool, volume) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&request.volume_id))?;
     let problem = match wire::unsupported(&request.volume_capabilities) {
-        None if !wire::is_context(pool, &request.volume_context) => Some("volume_context is not this volume's".into()),
+        None if !wire::is_context(pool, &volume, &request.volume_context) => {
+            Some("volume_context is not this volume's".into())
+        }
         None => wire::limits(&request.mutable_parameters).err().map(|status| status.message().to_owned()),
         other => other,
     };
@@ -150,10 +152,15 @@ pub(super) fn expand(
 
 pub(super) fn delete(pools: &Pools, id: &str) -> Result<DeleteVolumeResponse, Status> {
     // What cannot be a handle of ours is not there, and what is not there is deleted.
-    if let Some(handle) = Handle::parse(wire::required("volume_id", id)?)
-        && let Some((pool, _)) = pools.volume(&handle)?
-    {
-        pool.delete_volume(&handle)?;
+    let Some(handle) = Handle::parse(wire::required("volume_id", id)?) else { return Ok(DeleteVolumeResponse {}) };
+    match pools.volume(&handle)? {
+        Some((pool, _)) => pool.delete_volume(&handle)?,
+        // One whose record was lost is in its lvstore all the same.
+        None => {
+            for pool in pools.iter().filter(|pool| !pool.are_files()) {
+                pool.delete_volume(&handle)?;
+            }
+        }
     }
     Ok(DeleteVolumeResponse {})
 }

@@ -41,6 +41,10 @@ pub enum GroupError {
     #[error("snapshot_ids are not those of group snapshot {id}, which are: {of}")]
     Members { id: Handle, of: String },
     #[error(
+        "pool {pool} is made of logical volumes, which cannot be cut at one moment: take a snapshot of each volume"
+    )]
+    OneByOne { pool: String },
+    #[error(
         "the volumes were written without a pause for {} s, so they cannot be cut at one moment ({fault}): \
          freeze their filesystems, or stop who writes them, and try again",
         PATIENCE.as_secs()
@@ -70,6 +74,9 @@ impl Pool {
                 return Err(GroupError::Incompatible { id, of: group.record.source_volumes.join(", ") });
             }
             return Ok(group);
+        }
+        if !self.blocks.are_files() {
+            return Err(GroupError::OneByOne { pool: self.name.clone() });
         }
         let mut members = Vec::new();
         for handle in volumes {

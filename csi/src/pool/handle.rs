@@ -45,6 +45,11 @@ impl Handle {
     }
 }
 
+/// 8 digits that tell the names of one thing apart.
+pub(super) fn short(name: &str) -> String {
+    Sha256::digest(name.as_bytes())[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

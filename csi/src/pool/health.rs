@@ -1,7 +1,6 @@
 //! What is wrong with a volume, as far as its pool can tell.
 
 use super::{Fault, Pool, Volume};
-use std::io::ErrorKind;
 
 /// Below this share of the pool its volumes, which are thin, may soon fail to be written.
 const NEARLY_FULL_PERCENT: u64 = 1;
@@ -25,22 +24,7 @@ pub enum Gravity {
 impl Pool {
     /// Of one volume; nothing is good.
     pub fn ailments(&self, volume: &Volume) -> Vec<Ailment> {
-        let image = self.image(&volume.handle);
-        let (expected, name) = (volume.record.size_bytes, image.display());
-        let own = match image.metadata() {
-            Ok(meta) if meta.len() < expected => Some(Ailment {
-                gravity: Gravity::DataLoss,
-                reason: "ImageTruncated",
-                message: format!("{name} has {} bytes of {expected}: restore a snapshot", meta.len()),
-            }),
-            Ok(_) => None,
-            Err(error) if error.kind() == ErrorKind::NotFound => Some(Ailment {
-                gravity: Gravity::DataLoss,
-                reason: "ImageMissing",
-                message: format!("{name} is not there: restore a snapshot"),
-            }),
-            Err(error) => Some(unreadable(&format!("cannot look at {name}: {error}"))),
-        };
+        let own = self.blocks.ailment(&self.as_origin(volume));
         own.into_iter().chain(self.ailment()).collect()
     }
 
@@ -55,7 +39,7 @@ impl Pool {
             gravity: Gravity::Degraded,
             reason: "PoolNearlyFull",
             message: format!(
-                "pool {} has {} MiB free of {}: writes may fail; delete volumes or snapshots, or grow its filesystem",
+                "pool {} has {} MiB free of {}: writes may fail; delete volumes or snapshots, or grow it",
                 self.name,
                 capacity.available >> 20,
                 capacity.total >> 20
@@ -64,12 +48,14 @@ impl Pool {
     }
 }
 
-fn unreadable(message: &str) -> Ailment {
-    Ailment { gravity: Gravity::Inaccessible, reason: "PoolUnreadable", message: message.into() }
+impl Ailment {
+    pub(super) fn unreadable(message: &str) -> Ailment {
+        Ailment { gravity: Gravity::Inaccessible, reason: "PoolUnreadable", message: message.into() }
+    }
 }
 
 impl From<Fault> for Ailment {
     fn from(fault: Fault) -> Ailment {
-        unreadable(&fault.to_string())
+        Ailment::unreadable(&fault.to_string())
     }
 }

@@ -1,13 +1,17 @@
-//! One pool: a folder of raw images and their records. Synchronous, knows nothing of gRPC.
+//! One pool: a folder of records, and the blocks that they are about ([`blocks`]): raw images beside them, or logical volumes on a
+//! storage node. Synchronous, knows nothing of gRPC.
 //!
 //! Readers take no lock: every record and every folder appears by a rename. Whoever changes something holds the pool's
 //! lock, which also makes it safe to remove a `.tmp-` folder: no living process is building it.
 
+mod blocks;
 mod files;
 mod groups;
 mod handle;
 mod health;
+mod images;
 mod limits;
+mod lvols;
 mod nodes;
 mod record;
 mod size;
@@ -19,14 +23,21 @@ pub use groups::GroupError;
 pub use handle::Handle;
 pub use health::{Ailment, Gravity};
 pub use limits::{LimitError, Limits};
+pub use lvols::LvolPlace;
 pub use nodes::is_node_id;
 pub use record::{ContentSource, Group, Publication, Snapshot, Volume, VolumeRecord};
 pub use size::{Range, SizeError};
 pub use snapshots::{DeleteSnapshotError, SnapshotError};
 pub use volumes::{CreateError, DeleteError, ExpandError, ModifyError, UseError};
 
+use blocks::{Blocks, Origin};
 use files::{Filesystem, Lock, Reflink};
-use std::path::{Path, PathBuf};
+use images::Images;
+use lvols::Lvols;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// What every image is called, and the records.
 const IMAGE: &str = "disk.img";
@@ -42,6 +53,7 @@ pub(crate) const UNFINISHED: &str = ".tmp-";
 pub struct Pool {
     name: String,
     dir: PathBuf,
+    blocks: Arc<dyn Blocks>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +69,7 @@ pub enum OpenError {
     Io { name: String, fault: Fault },
 }
 
-/// Bytes, as the filesystem reports them.
+/// Bytes, as the storage reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     pub total: u64,
@@ -65,14 +77,14 @@ pub struct Capacity {
 }
 
 impl Pool {
-    /// Refuses a filesystem without reflinks, makes the pool's folders and removes what a crash left unfinished.
+    /// A file pool. Refuses a filesystem without reflinks, makes the pool's folders and removes what a crash left unfinished.
     pub fn open(name: &str, dir: &Path) -> Result<Pool, OpenError> {
         if !dir.is_dir() {
             return Err(OpenError::Absent { name: name.into(), dir: dir.into() });
         }
-        let pool = Pool { name: name.into(), dir: dir.into() };
+        let pool = Pool { name: name.into(), dir: dir.into(), blocks: Arc::new(Images { dir: dir.into() }) };
         let io = |fault| OpenError::Io { name: name.into(), fault };
-        let _lock = pool.lock().map_err(io)?;
+        let lock = pool.lock().map_err(io)?;
         match files::probe_reflink(dir).map_err(io)? {
             Reflink::Works => {}
             Reflink::Refused => {
@@ -80,16 +92,48 @@ impl Pool {
                 return Err(OpenError::NoReflink { name: name.into(), dir: dir.into(), filesystem });
             }
         }
-        for folder in [pool.volumes_dir(), pool.snapshots_dir(), pool.groups_dir(), pool.nodes_dir()] {
-            files::make_folder(&folder).map_err(io)?;
-            for left in files::names(&folder).map_err(io)?.iter().filter(|name| name.starts_with(UNFINISHED)) {
+        pool.make_folders().map_err(io)?;
+        drop(lock);
+        Ok(pool)
+    }
+
+    /// An lvol pool, its records in `dir`. The storage node is not asked yet. Must be called inside a tokio runtime, and the pool
+    /// is used outside of one.
+    pub fn open_lvols(name: &str, dir: &Path, place: LvolPlace) -> Result<Pool, OpenError> {
+        let io = |fault| OpenError::Io { name: name.into(), fault };
+        files::make_folder(dir).map_err(io)?;
+        let pool = Pool { name: name.into(), dir: dir.into(), blocks: Arc::new(Lvols::new(place, dir)) };
+        let lock = pool.lock().map_err(io)?;
+        pool.make_folders().and_then(|()| files::make_folder(&Lvols::gone_dir(dir))).map_err(io)?;
+        drop(lock);
+        Ok(pool)
+    }
+
+    fn make_folders(&self) -> Result<(), Fault> {
+        for folder in [self.volumes_dir(), self.snapshots_dir(), self.groups_dir(), self.nodes_dir()] {
+            files::make_folder(&folder)?;
+            for left in files::names(&folder)?.iter().filter(|name| name.starts_with(UNFINISHED)) {
                 let path = folder.join(left);
                 tracing::info!(path = %path.display(), "removing what a crash left unfinished");
-                files::remove(&path).map_err(io)?;
+                files::remove(&path)?;
             }
         }
-        files::sync_folder(dir).map_err(io)?;
-        Ok(pool)
+        files::sync_folder(&self.dir)
+    }
+
+    /// Volumes are files, which nodes open.
+    pub fn are_files(&self) -> bool {
+        self.blocks.are_files()
+    }
+
+    /// Puts right what a restart of the storage left otherwise than it is on record, and removes what nothing needs any more.
+    /// `anew`: this process has just started.
+    pub fn tend(&self, anew: bool) -> Result<(), Fault> {
+        let _lock = self.lock()?;
+        for volume in self.volumes()? {
+            self.blocks.tend(&volume, self.volume_dir(&volume.handle))?;
+        }
+        self.blocks.sweep(anew)
     }
 
     pub fn name(&self) -> &str {
@@ -101,12 +145,26 @@ impl Pool {
     }
 
     pub fn capacity(&self) -> Result<Capacity, Fault> {
-        files::capacity(&self.dir)
+        self.blocks.capacity()
     }
 
-    /// Where the image of a volume is, whether it exists or not.
+    /// What whoever opens a volume needs besides pool and handle.
+    pub fn context(&self, volume: &Volume) -> Vec<(&'static str, String)> {
+        self.blocks.context(volume)
+    }
+
+    /// Where the image of a volume of a file pool is, whether it exists or not.
     pub fn image(&self, handle: &Handle) -> PathBuf {
-        self.volumes_dir().join(handle.as_str()).join(IMAGE)
+        self.volume_dir(handle).join(IMAGE)
+    }
+
+    fn volume_dir(&self, handle: &Handle) -> PathBuf {
+        self.volumes_dir().join(handle.as_str())
+    }
+
+    fn as_origin(&self, volume: &Volume) -> Origin {
+        let (id, folder) = (volume.handle.clone(), self.volume_dir(&volume.handle));
+        Origin { id, is_snapshot: false, folder, size_bytes: volume.record.size_bytes }
     }
 
     fn volumes_dir(&self) -> PathBuf {

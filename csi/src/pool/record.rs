@@ -35,6 +35,9 @@ pub struct VolumeRecord {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub source: Option<ContentSource>,
     pub created: Timestamp,
+    /// Of the blocks, where they have one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub uuid: Option<String>,
     /// By a VolumeAttributesClass.
     #[serde(skip_serializing_if = "Limits::is_empty", default)]
     pub limits: Limits,

@@ -1,7 +1,7 @@
 //! How large a volume becomes. Pure.
 
-/// Sizes are multiples of this.
-const STEP: u64 = 1 << 20;
+/// Sizes are multiples of this, or of what the storage has larger.
+pub(super) const STEP: u64 = 1 << 20;
 /// When nobody says.
 const DEFAULT: u64 = 1 << 30;
 
@@ -18,8 +18,8 @@ pub enum SizeError {
     Contradiction { required: u64, limit: u64 },
     #[error("{required} bytes required is less than the {source_bytes} bytes of the source: ask for at least as much")]
     BelowSource { required: u64, source_bytes: u64 },
-    #[error("sizes are multiples of 1 MiB: the next one is {size} bytes, above the limit of {limit}")]
-    AboveLimit { size: u64, limit: u64 },
+    #[error("sizes are multiples of {} MiB: the next one is {size} bytes, above the limit of {limit}", .step >> 20)]
+    AboveLimit { size: u64, limit: u64, step: u64 },
     #[error("{0} bytes is more than a file can hold")]
     Absurd(u64),
     #[error("{size} bytes is larger than the whole pool {pool} ({total} bytes): it could never be filled")]
@@ -29,6 +29,11 @@ pub enum SizeError {
 impl Range {
     /// The size of a new volume; with a source at least the source's.
     pub fn choose(&self, source_bytes: Option<u64>) -> Result<u64, SizeError> {
+        self.choose_by(STEP, source_bytes)
+    }
+
+    /// A multiple of `step`.
+    pub(super) fn choose_by(&self, step: u64, source_bytes: Option<u64>) -> Result<u64, SizeError> {
         if let (Some(required), Some(limit)) = (self.required, self.limit)
             && limit < required
         {
@@ -40,15 +45,15 @@ impl Range {
             return Err(SizeError::BelowSource { required, source_bytes });
         }
         let size = match (self.required, source_bytes, self.limit) {
-            (Some(required), _, _) => round_up(required)?,
-            (None, Some(source_bytes), _) => round_up(source_bytes)?,
-            (None, None, Some(limit)) => DEFAULT.min(limit / STEP * STEP),
-            (None, None, None) => DEFAULT,
+            (Some(required), _, _) => round_up(required, step)?,
+            (None, Some(source_bytes), _) => round_up(source_bytes, step)?,
+            (None, None, Some(limit)) => DEFAULT.min(limit / step * step),
+            (None, None, None) => round_up(DEFAULT, step)?,
         };
         // A limit below one step leaves nothing.
-        let size = size.max(STEP);
+        let size = size.max(step);
         match self.limit {
-            Some(limit) if size > limit => Err(SizeError::AboveLimit { size, limit }),
+            Some(limit) if size > limit => Err(SizeError::AboveLimit { size, limit, step }),
             _ => Ok(size),
         }
     }
@@ -59,8 +64,8 @@ impl Range {
     }
 }
 
-fn round_up(bytes: u64) -> Result<u64, SizeError> {
-    match bytes.checked_next_multiple_of(STEP) {
+fn round_up(bytes: u64, step: u64) -> Result<u64, SizeError> {
+    match bytes.checked_next_multiple_of(step) {
         Some(size) if i64::try_from(size).is_ok() => Ok(size),
         _ => Err(SizeError::Absurd(bytes)),
     }
@@ -81,13 +86,15 @@ mod tests {
         assert_eq!(range(STEP + 1, None).choose(None), Ok(2 * STEP));
         assert_eq!(range(None, None).choose(None), Ok(DEFAULT));
         assert_eq!(range(None, 10 * STEP + 5).choose(None), Ok(10 * STEP));
+        assert_eq!(range(1, None).choose_by(4 * STEP, None), Ok(4 * STEP));
+        assert_eq!(range(None, 10 * STEP).choose_by(4 * STEP, None), Ok(8 * STEP));
     }
 
     #[test]
     fn what_cannot_be_met_is_refused() {
-        let above = SizeError::AboveLimit { size: 2 * STEP, limit: STEP + 2 };
+        let above = SizeError::AboveLimit { size: 2 * STEP, limit: STEP + 2, step: STEP };
         assert_eq!(range(STEP + 1, STEP + 2).choose(None), Err(above));
-        assert_eq!(range(None, 5).choose(None), Err(SizeError::AboveLimit { size: STEP, limit: 5 }));
+        assert_eq!(range(None, 5).choose(None), Err(SizeError::AboveLimit { size: STEP, limit: 5, step: STEP }));
         assert!(matches!(range(5, 4).choose(None), Err(SizeError::Contradiction { .. })));
         assert!(matches!(range(u64::MAX, None).choose(None), Err(SizeError::Absurd(_))));
         assert!(matches!(range(i64::MAX as u64, None).choose(None), Err(SizeError::Absurd(_))));

@@ -1,9 +1,6 @@
-//! Snapshots: reflinks of a volume's image that nobody writes.
+//! Snapshots: what a volume was at a moment, that nobody writes.
 
-use super::{
-    Fault, Handle, IMAGE, Pool, SNAPSHOT_RECORD, Snapshot, VOLUME_RECORD, files, record::SnapshotRecord,
-    record::VolumeRecord,
-};
+use super::{Fault, Handle, Pool, SNAPSHOT_RECORD, Snapshot, blocks::New, files, record::SnapshotRecord};
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 
@@ -37,23 +34,19 @@ impl Pool {
             }
             return Ok(snapshot);
         }
-        let folder = self.volumes_dir().join(volume.as_str());
-        let Some(source) = files::read_record::<VolumeRecord>(&folder.join(VOLUME_RECORD))? else {
+        let Some(source) = self.volume(volume)? else {
             return Err(SnapshotError::NoSuchVolume(volume.to_string()));
         };
         let record = SnapshotRecord {
             name: name.into(),
-            size_bytes: source.size_bytes,
+            size_bytes: source.record.size_bytes,
             source_volume: volume.to_string(),
             created: Timestamp::now(),
             group: None,
         };
         files::build(&self.snapshots_dir(), id.as_str(), |unfinished| {
-            let image = unfinished.join(IMAGE);
-            let copy = files::reflink(&folder.join(IMAGE), &image)?;
-            // An expansion that crashed after growing the file has not happened yet.
-            files::at("set the size of", &image, copy.set_len(record.size_bytes))?;
-            files::at("sync", &image, copy.sync_all())?;
+            let new = New { id: &id, folder: unfinished.into(), size_bytes: record.size_bytes };
+            self.blocks.snapshot(&new, &self.as_origin(&source))?;
             files::write_record(unfinished, SNAPSHOT_RECORD, &record)
         })?;
         Ok(Snapshot { id, record })
@@ -65,7 +58,10 @@ impl Pool {
         if let Some(group) = self.snapshot(id)?.and_then(|snapshot| snapshot.record.group) {
             return Err(DeleteSnapshotError::InGroup { id: id.clone(), group });
         }
-        Ok(files::discard(&self.snapshots_dir(), id.as_str())?)
+        self.blocks.remove_snapshot(id)?;
+        files::discard(&self.snapshots_dir(), id.as_str())?;
+        self.swept();
+        Ok(())
     }
 
     pub fn snapshot(&self, id: &Handle) -> Result<Option<Snapshot>, Fault> {
@@ -87,9 +83,9 @@ impl Pool {
         Ok(files::read_record(&path)?.map(|record| Snapshot { id: id.clone(), record }))
     }
 
-    /// The image of a snapshot that exists.
-    pub(super) fn snapshot_image(&self, id: &Handle) -> Result<PathBuf, Fault> {
-        Ok(self.home(id)?.join(id.as_str()).join(IMAGE))
+    /// The folder of a snapshot that exists.
+    pub(super) fn snapshot_dir(&self, id: &Handle) -> Result<PathBuf, Fault> {
+        Ok(self.home(id)?.join(id.as_str()))
     }
 
     /// The folder that holds the snapshot's own: its group's, if it has one.

@@ -1,14 +1,15 @@
 //! Volumes: create, clone, publish, expand, delete. Each may be called again with the same words and the same end.
 
 use super::{
-    ContentSource, Fault, Handle, IMAGE, Limits, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
+    ContentSource, Fault, Handle, Limits, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
     WRITER_RECORD,
+    blocks::{New, Origin},
     files::{self, Filesystem},
     record::VolumeRecord,
 };
 use jiff::Timestamp;
 use serde::Deserialize;
-use std::{fs::File, path::PathBuf};
+use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
@@ -28,6 +29,8 @@ pub enum CreateError {
 pub enum DeleteError {
     #[error("volume {handle} is in use on node {node}: take it away there first")]
     InUse { handle: Handle, node: String },
+    #[error("volume {handle} is in use: {host} is connected to it; detach it there first")]
+    Connected { handle: Handle, host: String },
     #[error(transparent)]
     Io(#[from] Fault),
 }
@@ -39,6 +42,8 @@ pub enum UseError {
     NoSuchVolume(String),
     #[error("node {node} has not registered with pool {pool}: is the node plugin running there, with that --pool?")]
     NoSuchNode { node: String, pool: String },
+    #[error("volume {handle} is a logical volume of pool {pool}: the DPUs of machines connect it, and no node does")]
+    NoNodes { handle: Handle, pool: String },
     #[error("volume {handle} is on node {node} already, read-only: {read_only}")]
     Incompatible { handle: Handle, node: String, read_only: bool },
     #[error(
@@ -92,25 +97,24 @@ impl Pool {
             };
         }
         let origin = source.map(|source| self.origin(source)).transpose()?;
-        let size_bytes = range.choose(origin.as_ref().map(|(_, bytes)| *bytes))?;
+        let size_bytes = range.choose_by(self.blocks.step()?, origin.as_ref().map(|origin| origin.size_bytes))?;
         self.fits(size_bytes)?;
-        let record = VolumeRecord {
+        let mut record = VolumeRecord {
             name: name.into(),
             size_bytes,
             source: source.cloned(),
             created: Timestamp::now(),
+            uuid: None,
             limits: Limits::default().with(limits),
             published: Vec::new(),
             staged: Vec::new(),
         };
         files::build(&self.volumes_dir(), handle.as_str(), |unfinished| {
-            let image = unfinished.join(IMAGE);
-            let file = match &origin {
-                Some((path, _)) => files::reflink(path, &image)?,
-                None => files::at("create", &image, File::create_new(&image))?,
-            };
-            files::at("set the size of", &image, file.set_len(size_bytes))?;
-            files::at("sync", &image, file.sync_all())?;
+            let new = New { id: &handle, folder: unfinished.into(), size_bytes };
+            record.uuid = self.blocks.make(&new, origin.as_ref())?;
+            if !record.limits.is_empty() {
+                self.blocks.limit(&handle, &record.limits)?;
+            }
             files::write_record(unfinished, VOLUME_RECORD, &record)
         })
         .map_err(|fault| self.explain(fault))?;
@@ -125,7 +129,13 @@ impl Pool {
         {
             return Err(DeleteError::InUse { handle: handle.clone(), node: node.into() });
         }
-        Ok(files::discard(&self.volumes_dir(), handle.as_str())?)
+        if let Some(host) = self.blocks.user(handle)? {
+            return Err(DeleteError::Connected { handle: handle.clone(), host });
+        }
+        self.blocks.remove(handle)?;
+        files::discard(&self.volumes_dir(), handle.as_str())?;
+        self.swept();
+        Ok(())
     }
 
     /// Records that a node was given the volume.
@@ -171,6 +181,9 @@ impl Pool {
         let Some(Volume { mut record, .. }) = self.volume(handle)? else {
             return Err(UseError::NoSuchVolume(handle.to_string()));
         };
+        if !self.blocks.are_files() {
+            return Err(UseError::NoNodes { handle: handle.clone(), pool: self.name.clone() });
+        }
         if !self.knows_node(node) {
             return Err(UseError::NoSuchNode { node: node.into(), pool: self.name.clone() });
         }
@@ -207,7 +220,7 @@ impl Pool {
     }
 
     fn writer_record(&self, handle: &Handle) -> PathBuf {
-        self.volumes_dir().join(handle.as_str()).join(WRITER_RECORD)
+        self.volume_dir(handle).join(WRITER_RECORD)
     }
 
     fn update(&self, handle: &Handle, change: impl FnOnce(&mut VolumeRecord)) -> Result<(), Fault> {
@@ -218,21 +231,18 @@ impl Pool {
         if record == before { Ok(()) } else { self.write_volume(handle, &record) }
     }
 
-    /// Grows a volume; never shrinks one. The file first: a crash in between leaves the size that is on record.
+    /// Grows a volume; never shrinks one. The blocks first: a crash in between leaves the size that is on record.
     pub fn expand_volume(&self, handle: &Handle, range: Range) -> Result<Volume, ExpandError> {
         let _lock = self.lock()?;
         let Some(Volume { mut record, .. }) = self.volume(handle)? else {
             return Err(ExpandError::NoSuchVolume(handle.to_string()));
         };
         if !range.admits(record.size_bytes) {
-            let size_bytes = Range { required: range.required.max(Some(record.size_bytes)), ..range }.choose(None)?;
+            let range = Range { required: range.required.max(Some(record.size_bytes)), ..range };
+            let size_bytes = range.choose_by(self.blocks.step()?, None)?;
             self.fits(size_bytes)?;
-            let image = self.image(handle);
-            let grown = File::options().write(true).open(&image).and_then(|file| {
-                file.set_len(size_bytes)?;
-                file.sync_all()
-            });
-            files::at("grow", &image, grown)?;
+            let present = Volume { handle: handle.clone(), record: record.clone() };
+            self.blocks.grow(&self.as_origin(&present), size_bytes)?;
             record.size_bytes = size_bytes;
             self.write_volume(handle, &record)?;
         }
@@ -247,6 +257,7 @@ impl Pool {
         };
         let limits = record.limits.with(change);
         if limits != record.limits {
+            self.blocks.limit(handle, &limits)?;
             record.limits = limits;
             self.write_volume(handle, &record)?;
         }
@@ -254,7 +265,7 @@ impl Pool {
     }
 
     pub fn volume(&self, handle: &Handle) -> Result<Option<Volume>, Fault> {
-        let path = self.volumes_dir().join(handle.as_str()).join(VOLUME_RECORD);
+        let path = self.volume_dir(handle).join(VOLUME_RECORD);
         Ok(files::read_record(&path)?.map(|record| Volume { handle: handle.clone(), record }))
     }
 
@@ -265,25 +276,33 @@ impl Pool {
     }
 
     fn write_volume(&self, handle: &Handle, record: &VolumeRecord) -> Result<(), Fault> {
-        files::write_record(&self.volumes_dir().join(handle.as_str()), VOLUME_RECORD, record)
+        files::write_record(&self.volume_dir(handle), VOLUME_RECORD, record)
     }
 
-    /// The image to copy, and its size.
-    fn origin(&self, source: &ContentSource) -> Result<(PathBuf, u64), CreateError> {
+    /// What to copy.
+    fn origin(&self, source: &ContentSource) -> Result<Origin, CreateError> {
         let found = match source {
             ContentSource::Volume(handle) => match Handle::parse(handle) {
                 None => None,
-                Some(handle) => self.volume(&handle)?.map(|volume| (self.image(&handle), volume.record.size_bytes)),
+                Some(handle) => self.volume(&handle)?.map(|volume| self.as_origin(&volume)),
             },
             ContentSource::Snapshot(id) => match Handle::parse(id) {
                 None => None,
                 Some(id) => {
-                    let image = self.snapshot_image(&id)?;
-                    self.snapshot(&id)?.map(|snapshot| (image, snapshot.record.size_bytes))
+                    let folder = self.snapshot_dir(&id)?;
+                    let size_bytes = self.snapshot(&id)?.map(|snapshot| snapshot.record.size_bytes);
+                    size_bytes.map(|size_bytes| Origin { id, is_snapshot: true, folder, size_bytes })
                 }
             },
         };
         found.ok_or_else(|| CreateError::NoSource(source.clone(), self.name.clone()))
+    }
+
+    /// What is left over is no reason to fail: the next time removes it.
+    pub(super) fn swept(&self) {
+        if let Err(fault) = self.blocks.sweep(false) {
+            tracing::warn!(pool = self.name, "{fault}");
+        }
     }
 
     /// A pool may promise more than it has, but no volume may be larger than the pool.

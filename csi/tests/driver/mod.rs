@@ -4,7 +4,7 @@
 use crate::fixture::Mounted;
 use std::{
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command},
     thread,
     time::{Duration, Instant},
@@ -16,12 +16,17 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts the driver and waits until it answers on its socket.
+    /// With a file pool.
     pub fn start(mounted: &Mounted, flags: &[&str]) -> Driver {
-        let socket = mounted.beside().join("csi.sock");
+        let pool = format!("--pool=fast={}", mounted.path().display());
+        Driver::start_with(mounted.beside(), &[&[pool.as_str()], flags].concat())
+    }
+
+    /// Starts the driver with these pools and waits until it answers on its socket, which is in the folder.
+    pub fn start_with(folder: &Path, flags: &[&str]) -> Driver {
+        let socket = folder.join("csi.sock");
         let child = Command::new(env!("CARGO_BIN_EXE_csi"))
             .arg(format!("--csi-address=unix://{}", socket.display()))
-            .arg(format!("--pool=fast={}", mounted.path().display()))
             .args(["--node-id=node-1", "--log-filter=error"])
             .args(flags)
             .spawn()

@@ -222,6 +222,16 @@ impl StorageFence for NvmeFence {
         }
     }
 
+    /// Whoever makes snapshots at the storage node sees that nobody can have the volume open.
+    async fn dismiss(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
+        let dismissed = async { self.order(volume, identity, "dismissing")?.fence().await };
+        match dismissed.await {
+            // A storage node that nobody named, or a volume that is exported no more.
+            Err(error) if error.class == ErrorClass::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
     async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
         self.order(volume, identity, "fencing")?.fence().await
     }

@@ -35,6 +35,7 @@ pub mod door;
 mod explain;
 pub mod fence;
 pub mod host;
+pub mod lvols;
 pub mod names;
 mod observed;
 mod places;

@@ -261,6 +261,28 @@ async fn a_late_request_of_an_admission_lets_nobody_in() {
 }
 
 #[tokio::test]
+async fn who_has_let_go_is_taken_off_the_list() {
+    let site = Site::new(Lab::fake(1));
+    let (volume, first, second) = (site.volume(0).await, id("a", 1), id("b", 2));
+    let (connector, fence) = (site.connector(1), site.fence());
+    let (whom, next) = (fence.fence_identity(&first), fence.fence_identity(&second));
+    fence.admit(&volume, &whom).await.expect("admit");
+    connector.connect(&first, &volume).await.expect("connect");
+    connector.disconnect(&first).await.expect("disconnect");
+    for _ in 0..2 {
+        fence.dismiss(&volume, &whom).await.expect("dismiss");
+        assert!(fence.verify_fenced(&volume, &whom).await.expect("looked at"));
+    }
+    fence.admit(&volume, &next).await.expect("admit");
+    fence.dismiss(&volume, &whom).await.expect("late");
+    connector.connect(&second, &volume).await.expect("the next one is not touched");
+    let mut elsewhere = volume.clone();
+    elsewhere.attributes.insert("targetTrAddr".to_owned(), "198.51.100.7".to_owned());
+    fence.dismiss(&elsewhere, &whom).await.expect("a storage node that nobody named has no list");
+    site.lab.assert_harmless();
+}
+
+#[tokio::test]
 async fn what_cannot_be_fenced_is_said_before_anybody_is_let_in() {
     let site = Site::new(Lab::fake(1));
     let (volume, fence) = (site.volume(0).await, site.fence());

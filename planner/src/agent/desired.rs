@@ -2,6 +2,7 @@
 
 use crate::connector::{HolderPod, KUBELET};
 use crate::exposure::{Bus, ExposureId, Slot};
+use crate::target;
 use api::attachment::{
     Connector, Consumer, DiskAttachmentSpec, DiskSlot, FenceIdentity, NicAttachmentSpec, VolumeSource,
 };
@@ -73,7 +74,7 @@ pub struct Volume {
 impl Volume {
     /// The name of the connector that serves it.
     pub fn connector(&self) -> &str {
-        if self.holder.is_some() { KUBELET } else { &self.driver }
+        if self.holder.is_some() { KUBELET } else { target::connector(&self.driver, &self.attributes) }
     }
 }
 

@@ -41,7 +41,7 @@ fn order(o: &Observed, attachment: &DiskAttachment, dpu: &DpuSeen, now: Timestam
     let (grant, volume) = (attachment.spec.grant.as_ref()?, attachment.spec.volume.as_ref()?);
     // A reader holds nothing; a holder pod's identity is its driver's.
     let native = volume.connector == Connector::Native && !attachment.spec.read_only;
-    if !native || !o.fences.contains(&volume.driver) {
+    if !native || !o.fences.contains(crate::target::connector(&volume.driver, &volume.attributes)) {
         return None;
     }
     let written = attachment.status.as_ref()?.fence.as_ref().filter(|fence| fence.epoch == grant.epoch)?;

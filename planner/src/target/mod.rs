@@ -4,16 +4,16 @@
 //! shown raw is data lost), so it is a refusal, and the volume takes another way to the DPU or none
 //! ([`crate::connector`]).
 
-mod file;
 mod iscsi;
 mod local;
 mod nvmeof;
+mod own;
 mod rbd;
 
-pub use file::FileVolume;
 pub use iscsi::IscsiLun;
 pub use local::{LocalVolume, Module};
 pub use nvmeof::{NvmeNamespace, Transport};
+pub use own::FileVolume;
 pub use rbd::RbdImage;
 
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ struct Adapter {
     read: fn(&Given<'_>) -> Result<Target, Refusal>,
 }
 
-const ADAPTERS: [Adapter; 5] = [file::ADAPTER, rbd::ADAPTER, nvmeof::ADAPTER, iscsi::ADAPTER, local::ADAPTER];
+const ADAPTERS: [Adapter; 5] = [own::ADAPTER, rbd::ADAPTER, nvmeof::ADAPTER, iscsi::ADAPTER, local::ADAPTER];
 
 /// What a PersistentVolume says.
 struct Given<'a> {
@@ -95,6 +95,13 @@ impl Given<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The driver whose connector and fence serve the volume: its own, but that a volume of our driver may be a namespace of an NVMe
+/// subsystem, as those of `nvmf.csi.k8s.io` are.
+pub fn connector<'a>(driver: &'a str, attributes: &Attributes) -> &'a str {
+    let is_namespace = driver == own::ADAPTER.driver && attributes.contains_key(nvmeof::TYPE);
+    if is_namespace { nvmeof::ADAPTER.driver } else { driver }
 }
 
 /// What is behind the volume; `None`: no adapter knows this CSI driver.
@@ -159,6 +166,23 @@ mod tests {
         let Target::Iscsi(iscsi) = iscsi else { panic!("{iscsi:?}") };
         assert_eq!((iscsi.portals, iscsi.lun), (vec!["198.51.100.1:3260".to_owned()], 1));
         assert_eq!(local, Target::Local(LocalVolume { module: Module::Bdev, name: "handle".into() }));
+    }
+
+    #[test]
+    fn volumes_of_our_driver_are_images_or_namespaces() {
+        let own = "csi.metalplane.io";
+        let [(_, image), .., (_, nvme), _, _] = usual();
+        let nvme = [nvme.as_slice(), &[("pool", "fast"), ("nqn", "nqn.2026-01.test:a")]].concat();
+        let Ok(Target::NvmeOf(namespace)) = read(own, &nvme) else { panic!("{:?}", read(own, &nvme)) };
+        assert_eq!((namespace.nqn.as_str(), namespace.port), ("nqn.2026-01.test:a", 4420));
+        assert_eq!(connector(own, &attributes(&nvme)), "nvmf.csi.k8s.io");
+        assert_eq!(connector(own, &attributes(&image)), own);
+        assert_eq!(connector("other.example.com", &attributes(&nvme)), "other.example.com");
+        // Neither fish nor flesh, and the handle is no name of a subsystem.
+        let half = [image.as_slice(), &[("targetTrAddr", "198.51.100.1")]].concat();
+        assert_eq!(read(own, &half), Err(Refusal::Unknown { attribute: "targetTrAddr".into() }));
+        let nameless: Vec<_> = nvme.iter().filter(|(key, _)| *key != "nqn").copied().collect();
+        assert_eq!(read(own, &nameless), Err(Refusal::Missing { attribute: "nqn" }));
     }
 
     #[test]

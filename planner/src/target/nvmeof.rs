@@ -4,9 +4,12 @@
 use super::{Adapter, Given, Refusal, Target};
 use std::net::IpAddr;
 
+/// The attribute that every such volume has.
+pub(super) const TYPE: &str = "targetTrType";
+
 pub(super) const ADAPTER: Adapter = Adapter {
     driver: "nvmf.csi.k8s.io",
-    understood: &["targetTrAddr", "targetTrPort", "targetTrType", "deviceUUID", "nqn"],
+    understood: &["targetTrAddr", "targetTrPort", TYPE, "deviceUUID", "nqn"],
     read,
 };
 
@@ -28,12 +31,12 @@ pub struct NvmeNamespace {
     pub uuid: String,
 }
 
-fn read(given: &Given<'_>) -> Result<Target, Refusal> {
-    let kind = given.need("targetTrType")?;
+pub(super) fn read(given: &Given<'_>) -> Result<Target, Refusal> {
+    let kind = given.need(TYPE)?;
     let transport = match kind.to_ascii_lowercase().as_str() {
         "tcp" => Transport::Tcp,
         "rdma" => Transport::Rdma,
-        _ => return Err(Refusal::Value { attribute: "targetTrType", value: kind }),
+        _ => return Err(Refusal::Value { attribute: TYPE, value: kind }),
     };
     let addresses = given.need("targetTrAddr")?;
     let ways: Vec<String> = addresses.split(',').map(|way| way.trim().to_owned()).collect();

@@ -9,6 +9,7 @@ use std::time::Duration;
 pub mod bmc;
 pub mod emulation;
 pub mod fence;
+pub mod lvol;
 pub mod memory;
 pub mod switch;
 pub mod volume;

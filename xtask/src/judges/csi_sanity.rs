@@ -1,5 +1,5 @@
-//! csi-sanity of the CSI project on our CSI driver, with mounted and with block volumes. The test of crate `csi` starts
-//! driver and judge and keeps the reports; here they are counted.
+//! csi-sanity of the CSI project on our CSI driver: the file pool with mounted and with block volumes, and the lvol pool where an
+//! SPDK is. The tests of crate `csi` start driver and judge and keep the reports; here they are counted.
 
 use super::{Bench, Judge, Verdict, Word};
 use crate::test::{self, Outcome};
@@ -10,18 +10,27 @@ use std::fs;
 pub(super) const JUDGE: Judge = Judge { name: "csi-sanity", run };
 
 const ACCESS_TYPES: [&str; 2] = ["mount", "block"];
+const LVOL: &str = "lvol";
 
 fn run(bench: &Bench) -> Result<Verdict> {
-    let cases = test::binary(bench.root, "csi", "sanity")?;
+    let mut cases = test::binary(bench.root, "csi", "sanity")?;
     let count = cases.len();
     for case in &cases {
         if let Outcome::Skipped(reason) = &case.outcome {
             return Ok(Verdict { word: Word::Skip, done: 0, all: count, reason: reason.clone() });
         }
     }
+    let lvols = test::binary(bench.root, "csi", "lvol_sanity")?;
+    let missing = lvols.iter().find_map(|case| match &case.outcome {
+        Outcome::Skipped(reason) => Some(reason.clone()),
+        _ => None,
+    });
+    let mut reports = ACCESS_TYPES.to_vec();
+    reports.extend(missing.is_none().then_some(LVOL));
+    cases.extend(lvols);
     let mut total = Specs::default();
     let mut commands = String::new();
-    for access in ACCESS_TYPES {
+    for access in reports {
         let read = |kind: &str| {
             let path = bench.folder.join(format!("{access}.{kind}"));
             fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
@@ -32,7 +41,10 @@ fn run(bench: &Bench) -> Result<Verdict> {
     fs::write(bench.folder.join("command"), commands).context("write the command lines")?;
     let failed: Vec<&str> =
         cases.iter().filter(|case| case.outcome == Outcome::Failed).map(|case| case.name.as_str()).collect();
-    let reason = if failed.is_empty() { total.left_out() } else { format!("failed: {}", failed.join(", ")) };
+    let mut reason = if failed.is_empty() { total.left_out() } else { format!("failed: {}", failed.join(", ")) };
+    if let Some(missing) = missing {
+        reason = format!("{reason}; not run with an lvol pool: {missing}");
+    }
     let word = if failed.is_empty() { Word::Pass } else { Word::Fail };
     Ok(Verdict { word, done: total.passed, all: total.all, reason })
 }

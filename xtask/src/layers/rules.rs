@@ -32,7 +32,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     shell("dpu-agent"),
     folder("apiserver", &["api", "planner", "proto"]),
     folder("boot", &["planner", "proto"]),
-    folder("csi", &["api", "planner", "proto"]),
+    shell("csi"),
     folder("cni", &["proto"]),
     folder("bmctl", &["api", "planner", "proto"]),
     Folder { never: &["controller", "dpu-agent", "apiserver"], ..folder("sandbox", &["*"]) },

@@ -112,7 +112,7 @@ impl<S: Storage> SpdkConnector<S> {
     /// The attributes are read by the planner's adapters, which refuse what they do not understand.
     fn place(&self, volume: &Volume, what: &str) -> Result<S::Place, PortError> {
         let invalid = |cause: String| PortError::new(ErrorClass::Invalid, format!("{what}: {cause}"));
-        if volume.driver != self.storage.driver() {
+        if target::connector(&volume.driver, &volume.attributes) != self.storage.driver() {
             let cause = format!("it belongs to the CSI driver {}, not to {}", volume.driver, self.storage.driver());
             return Err(invalid(cause));
         }

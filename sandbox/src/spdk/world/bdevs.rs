@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Outcome, World, errno, text};
-use crate::spdk::INTERNAL_ERROR;
+use crate::spdk::{INTERNAL_ERROR, INVALID_PARAMS};
 
 /// What the host can address, when nothing else is said.
 pub(super) const BLOCK_SIZE: u64 = 512;
@@ -25,6 +25,8 @@ pub struct Bdev {
     pub claimed: Option<String>,
     /// Operations and MiB per second; 0: none.
     pub limits: (u64, u64),
+    /// MiB per second that are read, and that are written; 0: none.
+    pub one_way_limits: (u64, u64),
     /// Writes of one block so far.
     pub writes: u64,
     pub has_histogram: bool,
@@ -70,6 +72,7 @@ impl Bdev {
             num_blocks: size_bytes / block_size,
             claimed: None,
             limits: (0, 0),
+            one_way_limits: (0, 0),
             writes: 0,
             has_histogram: false,
             kind,
@@ -108,8 +111,8 @@ impl Bdev {
             "name": self.name, "aliases": self.aliases, "product_name": product, "uuid": self.uuid,
             "block_size": self.block_size, "num_blocks": self.num_blocks, "claimed": self.claimed.is_some(),
             "assigned_rate_limits": {
-                "rw_ios_per_sec": self.limits.0, "rw_mbytes_per_sec": self.limits.1, "r_mbytes_per_sec": 0,
-                "w_mbytes_per_sec": 0,
+                "rw_ios_per_sec": self.limits.0, "rw_mbytes_per_sec": self.limits.1,
+                "r_mbytes_per_sec": self.one_way_limits.0, "w_mbytes_per_sec": self.one_way_limits.1,
             },
             "driver_specific": specific,
         })
@@ -119,6 +122,14 @@ impl Bdev {
 impl World {
     pub(super) fn bdev(&self, name: &str) -> Option<&Bdev> {
         self.bdevs.values().find(|bdev| bdev.name == name || bdev.aliases.iter().any(|alias| alias == name))
+    }
+
+    fn dump(&self, bdev: &Bdev) -> Value {
+        let mut dump = bdev.dump();
+        if let Some(details) = self.lvol_details(&bdev.name) {
+            dump["driver_specific"] = details;
+        }
+        dump
     }
 
     pub fn add_bdev(&mut self, bdev: Bdev) {
@@ -180,8 +191,8 @@ impl World {
 pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Outcome> {
     let name = text(params, "name");
     Some(match method {
-        "bdev_get_bdevs" if name.is_empty() => Ok(world.bdevs.values().map(Bdev::dump).collect()),
-        "bdev_get_bdevs" => world.bdev(name).map(|bdev| json!([bdev.dump()])).map_or_else(|| errno(-19), Ok),
+        "bdev_get_bdevs" if name.is_empty() => Ok(world.bdevs.values().map(|bdev| world.dump(bdev)).collect()),
+        "bdev_get_bdevs" => world.bdev(name).map(|bdev| json!([world.dump(bdev)])).map_or_else(|| errno(-19), Ok),
         "bdev_aio_create" => aio_create(world, params),
         "bdev_aio_rescan" | "bdev_uring_rescan" => rescan(world, name),
         "bdev_uring_create" => uring_create(world, params),
@@ -193,15 +204,7 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
             Some(Kind::Aio { .. }) => world.unregister(name),
             _ => errno(-19),
         },
-        "bdev_set_qos_limit" => match world.bdevs.get_mut(name) {
-            Some(_) if !params["rw_ios_per_sec"].as_u64().unwrap_or_default().is_multiple_of(1000) => errno(-22),
-            Some(bdev) => {
-                let limit = |name: &str| params[name].as_u64().unwrap_or_default();
-                bdev.limits = (limit("rw_ios_per_sec"), limit("rw_mbytes_per_sec"));
-                Ok(json!(true))
-            }
-            None => errno(-19),
-        },
+        "bdev_set_qos_limit" => set_limits(world, name, params),
         "bdev_enable_histogram" => match world.bdevs.get_mut(name) {
             Some(bdev) => {
                 bdev.has_histogram = params["enable"] == true;
@@ -225,6 +228,26 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
         },
         _ => return None,
     })
+}
+
+/// What is not named stays.
+fn set_limits(world: &mut World, name: &str, params: &Value) -> Outcome {
+    let Some(own) = world.bdev(name).map(|bdev| bdev.name.clone()) else { return errno(-19) };
+    let limit = |name: &str| params[name].as_u64();
+    if !limit("rw_ios_per_sec").unwrap_or_default().is_multiple_of(1000) {
+        return errno(-22);
+    }
+    if let Some(bdev) = world.bdevs.get_mut(&own) {
+        // Opening it, to set them, begins to keep those that it has.
+        if bdev.claimed.is_none() && (bdev.limits, bdev.one_way_limits) != ((0, 0), (0, 0)) {
+            let message = "Failed to configure rate limit: Resource temporarily unavailable";
+            return Err((INVALID_PARAMS, message.to_owned()));
+        }
+        let ((all, mib), (read, write)) = (bdev.limits, bdev.one_way_limits);
+        bdev.limits = (limit("rw_ios_per_sec").unwrap_or(all), limit("rw_mbytes_per_sec").unwrap_or(mib));
+        bdev.one_way_limits = (limit("r_mbytes_per_sec").unwrap_or(read), limit("w_mbytes_per_sec").unwrap_or(write));
+    }
+    Ok(json!(true))
 }
 
 /// All took the same time.

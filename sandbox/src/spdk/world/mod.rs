@@ -2,6 +2,7 @@
 
 mod bdevs;
 mod initiator;
+mod lvols;
 mod nvmf;
 mod outside;
 mod snap;
@@ -25,11 +26,12 @@ type Outcome = Result<Value, Refusal>;
 /// The answer to a method of this part, or `None` where it is another's.
 type Part = fn(&mut World, &str, &Value) -> Option<Outcome>;
 
-const PARTS: &[Part] = &[bdevs::call, initiator::call, outside::call, vhost::call, snap::call, nvmf::call];
+const PARTS: &[Part] = &[bdevs::call, lvols::call, initiator::call, outside::call, vhost::call, snap::call, nvmf::call];
 
 #[derive(Default)]
 pub struct World {
     pub bdevs: BTreeMap<String, Bdev>,
+    pub lvols: lvols::Lvols,
     pub nvmf: nvmf::Target,
     pub initiator: initiator::Initiator,
     pub vhost: BTreeMap<String, Controller>,
@@ -53,7 +55,9 @@ impl World {
         initiator::leave_all(self);
         let mut outside = std::mem::take(&mut self.outside);
         outside.forget();
+        let lvols = std::mem::take(&mut self.lvols);
         *self = World { outside, ..World::default() };
+        self.load_lvols(lvols);
     }
 
     /// The first byte of a bdev, where it is kept.

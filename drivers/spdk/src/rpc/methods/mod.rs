@@ -6,6 +6,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 pub mod bdev;
+pub mod lvol;
 pub mod nvme;
 pub mod nvmf;
 pub mod rbd;
