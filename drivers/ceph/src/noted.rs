@@ -9,6 +9,7 @@ use crate::header::{Header, Place};
 use crate::notes::{self, Writer};
 use crate::records::Records;
 use async_trait::async_trait;
+use futures::StreamExt;
 use planner::exposure::ExposureId;
 use ports::volume::{Connection, Fence, Volume};
 use ports::{ErrorClass, PortError, VolumeConnector};
@@ -25,6 +26,8 @@ const ALONE_WITHIN: Duration = Duration::from_secs(40);
 const LOOK: Duration = Duration::from_millis(250);
 /// Nothing rests on it: the cluster refuses by itself, and here it is only told.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Each is a process, and a DPU has little memory.
+const LOOKS_AT_A_TIME: usize = 4;
 
 /// Written when the session has been noted at the image; removed before another is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,7 +207,7 @@ impl<C: VolumeConnector> VolumeConnector for Noted<C> {
             let known = before.get(&connection.id).copied();
             self.describe(connection, known)
         });
-        let described = futures::future::join_all(looks).await;
+        let described: Vec<_> = futures::stream::iter(looks).buffered(LOOKS_AT_A_TIME).collect().await;
         seen.extend(described.iter().map(|(connection, seen)| (connection.id.clone(), *seen)));
         Ok(described.into_iter().map(|(connection, _)| connection).collect())
     }
