@@ -203,10 +203,13 @@ impl<C: VolumeConnector> VolumeConnector for Noted<C> {
         let mut seen = self.seen.lock().await;
         let all = self.inner.list().await?;
         let before = std::mem::take(&mut *seen);
-        let looks = all.into_iter().map(|connection| {
-            let known = before.get(&connection.id).copied();
-            self.describe(connection, known)
-        });
+        let looks: Vec<_> = all
+            .into_iter()
+            .map(|connection| {
+                let known = before.get(&connection.id).copied();
+                self.describe(connection, known)
+            })
+            .collect();
         let described: Vec<_> = futures::stream::iter(looks).buffered(LOOKS_AT_A_TIME).collect().await;
         seen.extend(described.iter().map(|(connection, seen)| (connection.id.clone(), *seen)));
         Ok(described.into_iter().map(|(connection, _)| connection).collect())
