@@ -47,6 +47,20 @@ pub struct Args {
         value_parser = nvmeof_target
     )]
     pub nvmeof_targets: Vec<(String, PathBuf)>,
+    /// A Ceph cluster by its clusterID, and the user and the configuration file by which the controller reaches it. With it the
+    /// controller can make the cluster refuse a DPU whose agent is silent. May be repeated.
+    #[arg(
+        long = "ceph-cluster",
+        env = "METALPLANE_CEPH_CLUSTERS",
+        value_name = "ID=USER@FILE",
+        value_delimiter = ',',
+        value_parser = ceph_cluster,
+        requires = "ceph_programs"
+    )]
+    pub ceph_clusters: Vec<CephCluster>,
+    /// The folder of Ceph's programs rbd, rados and ceph.
+    #[arg(long, env = "METALPLANE_CEPH_PROGRAMS", value_name = "DIR")]
+    pub ceph_programs: Option<PathBuf>,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,
@@ -60,6 +74,13 @@ pub struct Args {
     pub log_format: LogFormat,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CephCluster {
+    pub id: String,
+    pub user: String,
+    pub config_file: PathBuf,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
@@ -71,6 +92,16 @@ fn file_pool(text: &str) -> Result<(String, PathBuf), String> {
         Some((name, dir)) if !name.is_empty() && dir.starts_with('/') => Ok((name.into(), dir.into())),
         _ => Err("write NAME=/absolute/path".into()),
     }
+}
+
+fn ceph_cluster(text: &str) -> Result<CephCluster, String> {
+    let cluster = || {
+        let (id, rest) = text.split_once('=')?;
+        let (user, file) = rest.split_once('@')?;
+        let whole = !id.is_empty() && !user.is_empty() && file.starts_with('/');
+        whole.then(|| CephCluster { id: id.into(), user: user.into(), config_file: file.into() })
+    };
+    cluster().ok_or_else(|| "write ID=USER@/path/of/ceph.conf, the user without `client.`".into())
 }
 
 fn nvmeof_target(text: &str) -> Result<(String, PathBuf), String> {

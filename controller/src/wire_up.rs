@@ -4,6 +4,7 @@ use crate::Fences;
 use crate::args::Args;
 use crate::bmc::{BmcFactory, Endpoint};
 use anyhow::{Context, Result};
+use ceph::{CephFence, Cluster, Clusters};
 use file::FileFence;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -37,6 +38,14 @@ pub fn fences(args: &Args) -> Fences {
     }
     if !args.nvmeof_targets.is_empty() {
         all.push(Arc::new(NvmeFence::new(args.nvmeof_targets.iter().cloned().collect())));
+    }
+    if let Some(programs) = args.ceph_programs.as_ref().filter(|_| !args.ceph_clusters.is_empty()) {
+        let path = ("PATH".to_owned(), programs.display().to_string());
+        let known = args.ceph_clusters.iter().map(|known| {
+            (known.id.clone(), Cluster { user: known.user.clone(), config_file: known.config_file.clone() })
+        });
+        let clusters = Clusters::new(known.collect()).with_environment([path].into());
+        all.push(Arc::new(CephFence::new(clusters)));
     }
     Fences::new(all)
 }

@@ -107,8 +107,8 @@ pub struct Args {
     )]
     pub spdk_volumes: Vec<SpdkVolumes>,
 
-    /// With --spdk-volumes=rbd: a Ceph cluster by its clusterID, and the user and the configuration file by which the target
-    /// reaches it. May be repeated.
+    /// With --spdk-volumes=rbd or --qemu-rbd: a Ceph cluster by its clusterID, and the user and the configuration file by which
+    /// the target, or QEMU, reaches it. May be repeated.
     #[arg(
         long = "ceph-cluster",
         env = "METALPLANE_CEPH_CLUSTERS",
@@ -117,6 +117,15 @@ pub struct Args {
         value_parser = ceph_cluster
     )]
     pub ceph_clusters: Vec<CephCluster>,
+
+    /// The folder of Ceph's programs rbd and rados; they and this agent see the files of --ceph-cluster under the same paths. With
+    /// it the sessions of --spdk-volumes=rbd are noted at their images, so that Ceph can be made to refuse them.
+    #[arg(long, env = "METALPLANE_CEPH_PROGRAMS", value_name = "DIR")]
+    pub ceph_programs: Option<PathBuf>,
+
+    /// With --disks-by=qemu: Ceph RBD images (rbd.csi.ceph.com) are opened by QEMU itself, which has to have its module for it.
+    #[arg(long, env = "METALPLANE_QEMU_RBD", requires = "ceph_programs")]
+    pub qemu_rbd: bool,
 
     /// Open vSwitch's database.
     #[arg(long, env = "METALPLANE_OVSDB", value_name = "ADDRESS", default_value = "unix:/run/openvswitch/db.sock")]

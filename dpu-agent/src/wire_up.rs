@@ -3,6 +3,7 @@
 use crate::Ports;
 use crate::args::{Args, CephCluster, DisksBy, SpdkVolumes};
 use anyhow::Context;
+use ceph::{Clusters, Direct, Noted};
 use file::FileConnector;
 use kubelet::KubeletConnector;
 use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client, switch};
@@ -35,6 +36,10 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         connectors.push(Arc::new(KubeletConnector::new(kubelet.clone(), args.run_dir.join("kubelet-connections"))));
     }
     connectors.extend(spdk_volumes(args)?);
+    if args.qemu_rbd {
+        anyhow::ensure!(args.disks_by == DisksBy::Qemu, "--qemu-rbd needs --disks-by=qemu");
+        connectors.push(Arc::new(Direct::new(noted_clusters(args), args.run_dir.join("ceph-images"))));
+    }
     Ok(Ports { emulation: emulation(args)?, connectors, switch: Arc::new(OpenVSwitch::new(config, &args.bridge)) })
 }
 
@@ -58,7 +63,13 @@ fn spdk_volumes(args: &Args) -> anyhow::Result<Vec<Arc<dyn VolumeConnector>>> {
         match kind {
             SpdkVolumes::Nvmeof => Arc::new(SpdkConnector::new(socket, NvmeOf)),
             SpdkVolumes::Iscsi => Arc::new(SpdkConnector::new(socket, Iscsi)),
-            SpdkVolumes::Rbd => Arc::new(SpdkConnector::new(socket, Rbd::new(clusters(args)))),
+            SpdkVolumes::Rbd => {
+                let images = SpdkConnector::new(socket, Rbd::new(clusters(args)));
+                match &args.ceph_programs {
+                    Some(_) => Arc::new(Noted::new(images, noted_clusters(args), args.run_dir.join("ceph-sessions"))),
+                    None => Arc::new(images),
+                }
+            }
             SpdkVolumes::Local => Arc::new(SpdkConnector::new(socket, Local)),
         }
     };
@@ -70,6 +81,15 @@ fn clusters(args: &Args) -> BTreeMap<String, Cluster> {
         (known.id.clone(), Cluster { user: known.user.clone(), config_file: known.config_file.clone() })
     };
     args.ceph_clusters.iter().map(cluster).collect()
+}
+
+/// The same, for Ceph's programs.
+fn noted_clusters(args: &Args) -> Clusters {
+    let cluster = |known: &CephCluster| {
+        (known.id.clone(), ceph::Cluster { user: known.user.clone(), config_file: known.config_file.clone() })
+    };
+    let path = args.ceph_programs.iter().map(|folder| ("PATH".to_owned(), folder.display().to_string()));
+    Clusters::new(args.ceph_clusters.iter().map(cluster).collect()).with_environment(path.collect())
 }
 
 /// Disks on the host at a time, besides those of the fixed slots: what fits into one controller that any firmware lists.

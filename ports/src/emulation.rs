@@ -26,13 +26,26 @@ pub enum Backend {
     Path(PathBuf),
     /// A bdev of the target that the emulation drives, by name.
     Bdev(String),
+    /// An image of a Ceph cluster, which the emulator opens itself.
+    Rbd(RbdSource),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RbdSource {
+    pub pool: String,
+    pub namespace: Option<String>,
+    pub image: String,
+    /// Without `client.`.
+    pub user: String,
+    /// Names the monitors and the key ring; the emulator sees it under the same path.
+    pub config_file: PathBuf,
 }
 
 impl Backend {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
-            Self::Bdev(_) => None,
+            Self::Bdev(_) | Self::Rbd(_) => None,
         }
     }
 }

@@ -12,10 +12,12 @@
 //! | [`guest`] | images that virtual servers boot |
 //! | [`file_server`] | hands golden images to the agents that import them |
 //! | [`handle`] | start and drive a sandbox from a test or the demo |
+//! | [`ceph`] | a Ceph of one node |
 //! | [`spdk`] | a fake SPDK, and where a real one is found |
 //! | [`oci`] | writes container images without a container engine |
 
 pub mod args;
+pub mod ceph;
 pub mod cluster;
 pub mod file_server;
 pub mod guest;

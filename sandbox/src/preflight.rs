@@ -15,14 +15,14 @@ use tokio::process::Command;
 use crate::{args, guest, outside, server};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+pub(crate) enum How {
     Install,
     /// The package has a service that installing it may start: only its files are wanted.
     Unpack,
 }
 
 /// Command or file, the Debian package that has it, and how to get that.
-type Row = (&'static str, &'static str, How);
+pub(crate) type Row = (&'static str, &'static str, How);
 
 /// What every sandbox needs.
 const NEEDED: &[Row] = &[
@@ -62,13 +62,18 @@ pub async fn run(with_servers: bool) -> Result<Preflight> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a sandbox needs root: it makes network namespaces, mounts and control groups");
     }
-    let mut preflight = Preflight::on(search_path(), &args::cache_folder());
     let mut needed = NEEDED.to_vec();
     if with_servers {
         needed
             .extend(NEEDED_BY_SERVERS.iter().copied().flatten().map(|(what, package)| (*what, *package, How::Install)));
     }
-    let missing = preflight.missing(&needed);
+    get(&needed).await
+}
+
+/// Gets what is missing of a table.
+pub(crate) async fn get(needed: &[Row]) -> Result<Preflight> {
+    let mut preflight = Preflight::on(search_path(), &args::cache_folder());
+    let missing = preflight.missing(needed);
     if missing.is_empty() {
         return Ok(preflight);
     }
@@ -88,7 +93,7 @@ pub async fn run(with_servers: bool) -> Result<Preflight> {
     if !install.is_empty() {
         install_packages(&install).await.with_context(|| explain(&missing))?;
     }
-    let still = preflight.missing(&needed);
+    let still = preflight.missing(needed);
     if !still.is_empty() {
         bail!("{}", explain(&still));
     }
@@ -110,8 +115,9 @@ impl Preflight {
     }
 
     pub fn find(&self, command: &str) -> Option<PathBuf> {
-        if command.starts_with('/') {
-            return Some(PathBuf::from(command)).filter(|file| file.exists());
+        if let Some(below) = command.strip_prefix('/') {
+            let unpacked = self.unpacked.as_ref().map(|root| root.join(below));
+            return [Some(PathBuf::from(command)), unpacked].into_iter().flatten().find(|file| file.exists());
         }
         self.path.iter().map(|folder| folder.join(command)).find(|file| file.is_file())
     }
@@ -138,6 +144,11 @@ impl Preflight {
         let roots = [Some(PathBuf::from("/usr/share")), self.unpacked.as_ref().map(|root| root.join("usr/share"))];
         let mut files = roots.into_iter().flatten().map(|root| root.join(name));
         files.find(|file| file.exists()).with_context(|| format!("no file {name} below /usr/share"))
+    }
+
+    /// The root of unpacked packages, if any were.
+    pub(crate) fn unpacked(&self) -> Option<&Path> {
+        self.unpacked.as_deref()
     }
 
     fn missing(&self, needed: &[Row]) -> Vec<Row> {

@@ -86,6 +86,8 @@ impl<'a> TestDpu<'a> {
             disk_mib_per_second: 0,
             spdk_volumes: Vec::new(),
             ceph_clusters: Vec::new(),
+            ceph_programs: None,
+            qemu_rbd: false,
             ovsdb: String::new(),
             bridge: String::new(),
             file_pools: Vec::new(),

@@ -2,7 +2,7 @@
 
 use crate::names;
 use planner::exposure::{Bus, FunctionKind};
-use ports::emulation::{DiskFunction, NicFunction};
+use ports::emulation::{DiskFunction, NicFunction, RbdSource};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -25,19 +25,39 @@ const OFFLOADS: [&str; 11] = [
     "host_ufo",
 ];
 
-pub fn block_node(disk: &DiskFunction, path: &Path, is_block_device: bool) -> Value {
+pub fn block_node(disk: &DiskFunction, layer: Value) -> Value {
     json!({
         "driver": "raw",
         "node-name": names::node(&disk.id.uid),
         "read-only": disk.read_only,
         "discard": "unmap",
-        "file": {
-            "driver": if is_block_device { "host_device" } else { "file" },
-            "filename": path,
-            "locking": "on",
-            "discard": "unmap",
-        },
+        "file": layer,
     })
+}
+
+pub fn file(path: &Path, is_block_device: bool) -> Value {
+    json!({
+        "driver": if is_block_device { "host_device" } else { "file" },
+        "filename": path,
+        "locking": "on",
+        "discard": "unmap",
+    })
+}
+
+/// QEMU's own client of Ceph: a module of Debian's `qemu-block-extra`.
+pub fn rbd(source: &RbdSource) -> Value {
+    let mut layer = json!({
+        "driver": "rbd",
+        "pool": source.pool,
+        "image": source.image,
+        "user": source.user,
+        "conf": source.config_file,
+        "discard": "unmap",
+    });
+    if let Some(namespace) = &source.namespace {
+        layer["namespace"] = namespace.as_str().into();
+    }
+    layer
 }
 
 pub fn disk_model(bus: Bus) -> &'static str {

@@ -298,15 +298,16 @@ impl Emulation for QemuEmulation {
             let (command, arguments) = drop_node();
             self.inner.command(command, arguments, &object).await?;
         }
-        let Backend::Path(path) = &disk.backend else {
-            let what = format!("{object}: QEMU presents files and block devices, not {:?}", disk.backend);
-            return Err(PortError::new(ErrorClass::Unsupported, what));
+        let layer = match &disk.backend {
+            Backend::Path(path) => arguments::file(path, is_block_device(path).await),
+            Backend::Rbd(source) => arguments::rbd(source),
+            Backend::Bdev(_) => {
+                let what = format!("{object}: QEMU presents files, block devices and images, not {:?}", disk.backend);
+                return Err(PortError::new(ErrorClass::Unsupported, what));
+            }
         };
-        let backend = Addition {
-            command: "blockdev-add",
-            arguments: arguments::block_node(disk, path, is_block_device(path).await),
-            undo: drop_node(),
-        };
+        let backend =
+            Addition { command: "blockdev-add", arguments: arguments::block_node(disk, layer), undo: drop_node() };
         self.inner.add(&object, backend, arguments::disk(disk, &port)).await
     }
 

@@ -43,6 +43,10 @@ pub(crate) async fn make(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &
     match &disk.backend {
         Backend::Path(path) => over_file(rpc, bdevs, disk, name, path).await,
         Backend::Bdev(base) => over_bdev(rpc, bdevs, disk, name, base).await,
+        Backend::Rbd(source) => {
+            let what = format!("{name}: the target connects images by a connector of its own, not {}", source.image);
+            Err(PortError::new(ErrorClass::Unsupported, what))
+        }
     }
 }
 
@@ -56,6 +60,7 @@ fn is_over(bdev: &Bdev, backend: &Backend, read_only: bool) -> bool {
             let bases = &bdev.driver_specific["raid"]["base_bdevs_list"];
             bases.as_array().is_some_and(|all| all.iter().any(|one| one["name"] == base.as_str()))
         }
+        Backend::Rbd(_) => false,
     }
 }
 

@@ -196,6 +196,9 @@ impl Machine {
     /// cut off is lost.
     async fn resize_file(&self, record: &Record, arguments: &Arguments) -> Answer {
         let name = text(arguments, "node-name")?;
+        if record.is_image(name) {
+            return Ok(json!({}));
+        }
         let file = record.file(name)?;
         let wanted = arguments.get("size").and_then(Value::as_u64);
         let wanted = wanted.ok_or_else(|| Refusal::generic("Parameter 'size' expects a >0 size"))?;

@@ -51,6 +51,12 @@ pub fn file_of(arguments: &Arguments) -> Option<&str> {
     layer.get("filename").or_else(|| arguments.get("filename")).and_then(Value::as_str)
 }
 
+/// An image of a Ceph cluster, which only QEMU opens, when the host starts.
+fn is_image(arguments: &Arguments) -> bool {
+    let driver = arguments.get("file").and_then(|layer| layer.get("driver"));
+    driver.and_then(Value::as_str) == Some("rbd")
+}
+
 fn find<'a>(entries: &'a [Entry], name: &str) -> Option<&'a Entry> {
     entries.iter().find(|entry| entry.name == name)
 }
@@ -193,8 +199,8 @@ impl Record {
         if find(&self.nodes, name).is_some() {
             return Err(Refusal::generic(format!("Duplicate nodes with node-name='{name}'")));
         }
-        let file = file_of(arguments);
-        file.map(drop).ok_or_else(|| Refusal::generic("A block device must be specified for \"file\""))
+        let is_there = is_image(arguments) || file_of(arguments).is_some();
+        if is_there { Ok(()) } else { Err(Refusal::generic("A block device must be specified for \"file\"")) }
     }
 
     fn check_backend(&self, arguments: &Arguments) -> Result<(), Refusal> {
@@ -286,6 +292,11 @@ impl Record {
     /// The file behind each block node.
     pub fn files(&self) -> Vec<&str> {
         self.nodes.iter().map(|node| file_of(&node.arguments).unwrap_or_default()).collect()
+    }
+
+    /// Whether the node is of an image, which has its size at its cluster.
+    pub fn is_image(&self, node: &str) -> bool {
+        find(&self.nodes, node).is_some_and(|node| is_image(&node.arguments))
     }
 
     /// The file behind one block node.

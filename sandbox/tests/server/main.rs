@@ -1,10 +1,12 @@
 //! The virtual server, run as the program it is.
 //!
 //! `manners`: Redfish, faults, and slots while the host is off. `conforms`: the ports' suites through the shipped
-//! drivers. `judged`: Redfish before its own validator. `boots`: what a guest sees, by real boots.
+//! drivers. `judged`: Redfish before its own validator. `boots`: what a guest sees, by real boots. `rbd`: the same
+//! on images of a real Ceph.
 
 mod boots;
 mod conforms;
 mod judged;
 mod manners;
+mod rbd;
 mod support;

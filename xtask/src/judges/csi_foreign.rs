@@ -1,6 +1,7 @@
 //! Other people's storage behind a machine: the kubelet connector with data (our own driver forced through holder pods: boot,
 //! hot-plug, growth, detach, a DPU that is lost), the protocol on the mock driver of Kubernetes' storage tests, and data on
-//! csi-driver-host-path where there is one. The end-to-end tests do it; here they are counted, and what nobody ran is named.
+//! csi-driver-host-path where there is one; and RBD images as ceph-csi describes them, on a Ceph of one node. The tests do it;
+//! here they are counted, and what nobody ran is named.
 
 use super::{Bench, Judge, Verdict, Word};
 use crate::image;
@@ -16,12 +17,31 @@ const FILTER: &str = "holder_pods";
 /// It has to run wherever anything does: only this one may be missing.
 const OPTIONAL: &str = "host_path";
 
+/// Package and test program of what runs on a Ceph of one node, and which of its tests: a server that boots from a clone by
+/// QEMU's own client; volumes and fences by an SPDK target; the same by processes that hold an image open.
+const RBD: [(&str, &str, Option<&str>); 3] =
+    [("sandbox", "server", Some("rbd::")), ("sandbox", "rbd", None), ("ceph", "blocklist", None)];
+
 fn run(bench: &Bench) -> Result<Verdict> {
     image::run(bench.root, &image::Options::default())?;
     let cases = test::some_of_binary(bench.root, "tests", "end_to_end", Some(FILTER))?;
     ensure!(!cases.is_empty(), "no end-to-end test has {FILTER} in its name");
     let mut report = format!("cargo xtask test --no-checks --package tests {FILTER}\n");
-    for case in &cases {
+    note(&mut report, &cases)?;
+    let mut rbd = Vec::new();
+    for (package, target, filter) in RBD {
+        let some = test::some_of_binary(bench.root, package, target, filter)?;
+        ensure!(!some.is_empty(), "the test {target} of {package} has nothing on RBD");
+        writeln!(report, "cargo xtask test --no-checks --package {package} {}", filter.unwrap_or_default())?;
+        note(&mut report, &some)?;
+        rbd.extend(some);
+    }
+    fs::write(bench.folder.join("report"), report).context("write the report")?;
+    Ok(verdict(&cases, &rbd))
+}
+
+fn note(report: &mut String, cases: &[Case]) -> Result<()> {
+    for case in cases {
         let outcome = match &case.outcome {
             Outcome::Passed => "passed".to_owned(),
             Outcome::Failed => "failed".to_owned(),
@@ -29,44 +49,29 @@ fn run(bench: &Bench) -> Result<Verdict> {
         };
         writeln!(report, "{}: {outcome}", case.name).context("note a case")?;
     }
-    writeln!(report, "{}", rbd()).context("note what was not run")?;
-    fs::write(bench.folder.join("report"), report).context("write the report")?;
-    Ok(verdict(&cases, rbd()))
+    Ok(())
 }
 
-/// Images of `rbd.csi.ceph.com` are connected by an SPDK target, and nothing here sets up a Ceph for one.
-fn rbd() -> String {
-    let ceph = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path)
-            .any(|folder| folder.join("ceph-mon").is_file() && folder.join("ceph-osd").is_file())
-    });
-    let reason = match ceph {
-        true => "a Ceph is installed, but this judge does not start one, nor an SPDK target that connects its images",
-        false => "no Ceph is installed (ceph-mon and ceph-osd on PATH)",
+/// `rbd`: each of them needs a part that may be missing.
+fn verdict(cases: &[Case], rbd: &[Case]) -> Verdict {
+    let all = || cases.iter().chain(rbd);
+    let passed = all().filter(|case| case.outcome == Outcome::Passed).count();
+    let failed: Vec<&str> = all().filter(|c| c.outcome == Outcome::Failed).map(|c| c.name.as_str()).collect();
+    let left_out = |case: &Case| match &case.outcome {
+        Outcome::Skipped(reason) => Some(format!("{} not run: {reason}", case.name)),
+        _ => None,
     };
-    format!("RBD (boot from a clone, grow, detach) not run: {reason}")
-}
-
-fn verdict(cases: &[Case], rbd: String) -> Verdict {
-    let passed = cases.iter().filter(|case| case.outcome == Outcome::Passed).count();
-    let failed: Vec<&str> = cases.iter().filter(|c| c.outcome == Outcome::Failed).map(|c| c.name.as_str()).collect();
-    let mut not_run = vec![rbd];
-    let mut needed = Vec::new();
-    for case in cases {
-        if let Outcome::Skipped(reason) = &case.outcome {
-            not_run.push(format!("{} not run: {reason}", case.name));
-            if !case.name.contains(OPTIONAL) {
-                needed.push(reason.clone());
-            }
-        }
-    }
-    let (word, reason) = match (failed.is_empty(), needed.first()) {
+    let not_run: Vec<String> = all().filter_map(left_out).collect();
+    let needed = cases.iter().filter(|case| !case.name.contains(OPTIONAL)).find_map(|case| match &case.outcome {
+        Outcome::Skipped(reason) => Some(reason.clone()),
+        _ => None,
+    });
+    let (word, reason) = match (failed.is_empty(), needed) {
         (false, _) => (Word::Fail, format!("failed: {}", failed.join(", "))),
-        (true, Some(reason)) => (Word::Skip, reason.clone()),
+        (true, Some(reason)) => (Word::Skip, reason),
         (true, None) => (Word::Pass, not_run.join("; ")),
     };
-    // RBD is one more case.
-    Verdict { word, done: passed, all: cases.len() + 1, reason }
+    Verdict { word, done: passed, all: all().count(), reason }
 }
 
 #[cfg(test)]
@@ -83,12 +88,15 @@ mod tests {
         let optional =
             || case("holder_pods::foreign::a_disk_of_csi_driver_host_path", Outcome::Skipped("no plugin".into()));
         let good = [case("holder_pods::a", Outcome::Passed), optional()];
-        let pass = verdict(&good, "RBD not run: no Ceph".to_owned());
-        assert_eq!((pass.word, pass.done, pass.all), (Word::Pass, 1, 3));
+        let rbd = [case("rbd::boots", Outcome::Passed), case("rbd::fences", Outcome::Skipped("no Ceph".into()))];
+        let pass = verdict(&good, &rbd);
+        assert_eq!((pass.word, pass.done, pass.all), (Word::Pass, 2, 4));
         assert!(pass.reason.contains("no Ceph") && pass.reason.contains("no plugin"), "{}", pass.reason);
         let without = [case("holder_pods::a", Outcome::Skipped("not root".into())), optional()];
-        assert_eq!(verdict(&without, String::new()).to_string(), "skip 0/3 not root");
+        assert_eq!(verdict(&without, &[]).to_string(), "skip 0/2 not root");
         let bad = [case("holder_pods::a", Outcome::Failed), optional()];
-        assert_eq!(verdict(&bad, String::new()).to_string(), "fail 0/3 failed: holder_pods::a");
+        assert_eq!(verdict(&bad, &[]).to_string(), "fail 0/2 failed: holder_pods::a");
+        let bad = [case("rbd::boots", Outcome::Failed)];
+        assert_eq!(verdict(&good, &bad).to_string(), "fail 1/3 failed: rbd::boots");
     }
 }

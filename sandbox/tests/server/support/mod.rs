@@ -3,6 +3,7 @@
 pub mod redfish;
 pub mod slots;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -78,6 +79,15 @@ pub struct Server {
 impl Server {
     /// Starts a server; `extra` adds to its description.
     pub fn start(personality: &str, extra: impl FnOnce(&Path) -> Value) -> Server {
+        Self::start_with(personality, &BTreeMap::new(), extra)
+    }
+
+    /// With these variables, for its QEMU.
+    pub fn start_with(
+        personality: &str,
+        environment: &BTreeMap<String, String>,
+        extra: impl FnOnce(&Path) -> Value,
+    ) -> Server {
         let folder = tempfile::Builder::new().prefix("mp-server-").tempdir().expect("temporary folder");
         let path = folder.path();
         fs::write(path.join("password"), "s3cret\n").expect("write the password");
@@ -98,6 +108,7 @@ impl Server {
             .arg("virtual-server")
             .arg("--config")
             .arg(path.join("config.json"))
+            .envs(environment)
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
