@@ -47,7 +47,7 @@ pub struct DpuSpec {
     #[serde(default)]
     pub approved: bool,
     /// None: in service. Drain: no machine is put or started here, and those with maintenancePolicy: Stop are stopped.
-    /// OutOfService: all are.
+    /// OutOfService: all are. In either case those with maintenancePolicy: ColdMigrate are moved.
     #[serde(default)]
     pub maintenance: Maintenance,
     /// An administrator's word that this boot of the DPU is down and stays down (bmctl dpu confirm-down). Void once the

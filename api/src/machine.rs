@@ -97,7 +97,8 @@ pub struct BareMetalMachineSpec {
     pub readiness_probe: Option<ReadinessProbe>,
 
     /// What happens when the machine's DPU is drained. Stop: it is stopped, and starts again afterwards. Wait: it runs
-    /// until somebody stops or moves it. ColdMigrate comes later.
+    /// until somebody stops or moves it. ColdMigrate: it is moved to another server that its spec.hardware selects, by a
+    /// MachineMigration that is made for it; while there is none it runs on.
     #[serde(default)]
     pub maintenance_policy: MaintenancePolicy,
 
@@ -406,4 +407,5 @@ pub enum MaintenancePolicy {
     Stop,
     #[default]
     Wait,
+    ColdMigrate,
 }

@@ -55,6 +55,11 @@ pub fn vnic(machine: &str, interface: &str) -> String {
     subdomain(&format!("{machine}-{interface}"))
 }
 
+/// The MachineMigration of a machine whose server is in maintenance: `occasion` is one of its kind.
+pub fn migration(machine: &str, occasion: &str) -> String {
+    subdomain(&format!("{machine}-{}", short(occasion, 10)))
+}
+
 /// An attachment's name: unique in the DPU's namespace over all machines of all namespaces.
 pub fn attachment(machine_uid: &str, machine: &str, part: &str) -> String {
     let readable: String = format!("{machine}-{part}").chars().take(40).collect();

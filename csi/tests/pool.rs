@@ -232,6 +232,46 @@ fn a_volume_grows_and_never_shrinks() {
     assert!(matches!(none, Err(ExpandError::NoSuchVolume(_))), "{none:?}");
 }
 
+#[test]
+fn what_was_cut_from_a_volume_stays_as_it_was_when_the_volume_grows() {
+    let Some((_mounted, pool)) = pool("what_was_cut_from_a_volume_stays_as_it_was_when_the_volume_grows") else {
+        return;
+    };
+    let create =
+        |name: &str, range, source: Option<&ContentSource>| pool.create_volume(name, range, source, &Limits::default());
+    let handle = create("pvc-1", exactly(10 * MIB), None).expect("created").handle;
+    let write = |handle: &Handle, byte: u8, at: u64| {
+        let image = fs::File::options().write(true).open(pool.image(handle)).expect("an image");
+        image.write_all_at(&[byte], at).expect("written");
+    };
+    let read = |handle: &Handle, at: u64| {
+        let mut byte = [0];
+        fs::File::open(pool.image(handle)).and_then(|image| image.read_exact_at(&mut byte, at)).expect("read");
+        byte[0]
+    };
+    write(&handle, 1, 0);
+    let before = pool.create_snapshot("before", &handle).expect("taken");
+    pool.expand_volume(&handle, exactly(20 * MIB)).expect("grown");
+    write(&handle, 2, 0);
+    write(&handle, 3, 15 * MIB);
+    let after = pool.create_snapshot("after", &handle).expect("taken");
+    let mut sizes: Vec<_> = pool.snapshots().expect("listed").iter().map(|it| it.record.size_bytes).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [10 * MIB, 20 * MIB]);
+    // A copy of the small one may be as large as the volume is now: what lies behind its end is nothing.
+    let [before, after] = [before, after].map(|it| ContentSource::Snapshot(it.id.to_string()));
+    let small = create("small", exactly(20 * MIB), Some(&before)).expect("restored").handle;
+    assert_eq!((read(&small, 0), read(&small, 15 * MIB)), (1, 0));
+    let large = create("large", exactly(20 * MIB), Some(&after)).expect("restored").handle;
+    assert_eq!((read(&large, 0), read(&large, 15 * MIB)), (2, 3));
+    let less = create("less", exactly(10 * MIB), Some(&after));
+    assert!(matches!(less, Err(CreateError::Size(_))), "{less:?}");
+    // And a copy that grows takes nothing from where it came from.
+    pool.expand_volume(&small, exactly(30 * MIB)).expect("grown");
+    write(&small, 4, 0);
+    assert_eq!((read(&handle, 0), read(&handle, 15 * MIB)), (2, 3));
+}
+
 /// Writes all the time, each number to every image in turn, as a database does with its log and its tables.
 fn numbers(images: &[PathBuf], pause: Duration, stop: &AtomicBool) {
     let open = |image: &PathBuf| fs::File::options().write(true).open(image).expect("an image");

@@ -154,6 +154,32 @@ async fn publishing_makes_it_a_disk_of_the_machine_and_waits_for_the_dpu() {
 }
 
 #[tokio::test]
+async fn the_class_says_what_the_machine_sees_a_volume_as() {
+    let proxy = Proxy::new();
+    let create = |bus: &str| CreateVolumeRequest {
+        name: format!("pvc-{bus}"),
+        volume_capabilities: vec![xfs()],
+        parameters: HashMap::from([("bus".to_owned(), bus.to_owned())]),
+        ..Default::default()
+    };
+    let refused = proxy.service.create_volume(Request::new(create("SCSI"))).await.expect_err("refused");
+    assert!(refused.code() == Code::InvalidArgument && refused.message().contains("VirtioBlk"), "{refused}");
+    assert!(proxy.fake.claims().is_empty());
+    let made = proxy.service.create_volume(Request::new(create("VirtioBlk"))).await.expect("made").into_inner();
+    let volume = made.volume.expect("a volume");
+    // Whoever attaches it gets the context back, and nothing else of the class.
+    let publish = ControllerPublishVolumeRequest {
+        volume_id: volume.volume_id,
+        node_id: "bm-01".into(),
+        volume_capability: Some(xfs()),
+        volume_context: volume.volume_context,
+        ..Default::default()
+    };
+    let waits = proxy.service.controller_publish_volume(Request::new(publish)).await.expect_err("not yet");
+    assert_eq!((waits.code(), &proxy.fake.disks("bm-01")[1]["bus"]), (Code::Aborted, &json!("VirtioBlk")));
+}
+
+#[tokio::test]
 async fn a_volume_grows_when_its_claim_has() {
     let proxy = Proxy::new();
     let volume = proxy.create("pvc-1", 100).await.expect("made").volume_id;
@@ -274,15 +300,21 @@ async fn the_disk_is_waited_for_formatted_mounted_and_grown() {
         answer.into_inner().usage.first().expect("bytes").total as u64 / MIB
     };
     let before = total().await;
+    let expand = || {
+        let request = NodeExpandVolumeRequest {
+            volume_id: "proxy-1".into(),
+            volume_path: worker.path("target"),
+            capacity_range: Some(CapacityRange { required_bytes: (800 * MIB) as i64, limit_bytes: 0 }),
+            ..Default::default()
+        };
+        worker.service.node_expand_volume(Request::new(request))
+    };
+    let early = expand().await.expect_err("the disk is not larger yet");
+    assert_eq!(early.code(), Code::Aborted, "{early}");
     // The DPU shows more, and the kernel has taken note.
     fs::File::options().write(true).open(&worker.file).and_then(|file| file.set_len(800 * MIB)).expect("grown");
     run("losetup", &["--set-capacity".as_ref(), worker.device.as_ref()]);
-    let expand = NodeExpandVolumeRequest {
-        volume_id: "proxy-1".into(),
-        volume_path: worker.path("target"),
-        ..Default::default()
-    };
-    let expanded = worker.service.node_expand_volume(Request::new(expand)).await.expect("grown").into_inner();
+    let expanded = expand().await.expect("grown").into_inner();
     assert_eq!(expanded.capacity_bytes as u64, 800 * MIB);
     let after = total().await;
     assert!(before < 400 && after > 650, "{before} MiB, then {after} MiB");

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::relay::Place;
+
 #[derive(Parser)]
 #[command(name = "sandbox", version, about = "A whole Metalplane site on one machine: cluster, DPUs, virtual servers")]
 pub struct Cli {
@@ -34,6 +36,9 @@ pub enum Command {
     /// Serve the files of a folder by HTTP (golden images, to the agents that import them)
     #[command(hide = true)]
     ServeFiles(ServeFiles),
+    /// Pass connections on from one socket to another, each of them tcp:ADDRESS:PORT or unix:/PATH
+    #[command(hide = true)]
+    Relay(Relay),
     /// Become a process of a sandbox: enter its namespaces and control group, then execute the command
     #[command(hide = true)]
     Launch(Launch),
@@ -155,6 +160,16 @@ pub struct ServeFiles {
     /// The folder; files in it are served by their names
     #[arg(long)]
     pub folder: PathBuf,
+}
+
+#[derive(Args)]
+pub struct Relay {
+    /// Where connections come in
+    #[arg(long)]
+    pub listen: Place,
+    /// Where they go to
+    #[arg(long)]
+    pub to: Place,
 }
 
 #[derive(Args)]

@@ -11,6 +11,7 @@
 //! | [`server`] | the virtual server: QEMU behind a BMC and a slots socket |
 //! | [`guest`] | images that virtual servers boot |
 //! | [`file_server`] | hands golden images to the agents that import them |
+//! | [`relay`] | joins two sockets: into a guest, which has the network of its DPU alone |
 //! | [`handle`] | start and drive a sandbox from a test or the demo |
 //! | [`ceph`] | a Ceph of one node |
 //! | [`spdk`] | a fake SPDK, and where a real one is found |
@@ -27,6 +28,7 @@ pub mod oci;
 pub mod outside;
 pub mod preflight;
 pub mod programs;
+pub mod relay;
 pub mod server;
 pub mod spdk;
 pub mod supervisor;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use sandbox::args::{Cli, Command};
-use sandbox::{cluster, file_server, guest, handle, server, supervisor};
+use sandbox::{cluster, file_server, guest, handle, relay, server, supervisor};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -45,6 +45,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::VirtualServer(args) => block_on(server::run(&args.config)),
         Command::GuestImage(args) => block_on(guest::run(&args)),
         Command::ServeFiles(args) => block_on(file_server::run(&args)),
+        Command::Relay(args) => block_on(relay::run(&args)),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::Controller;
 use crate::error::{Error, call};
 use crate::objects;
 use crate::{fences, holder_pods};
-use api::{BareMetalMachine, labels};
+use api::{BareMetalMachine, MachineMigration, labels};
 use futures::future::join_all;
 use planner::machine::{Action, Observed};
 use serde_json::{Value, json};
@@ -36,6 +36,20 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::AddMachineFinalizer => finalizer(c, machine, true).await,
         Action::RemoveMachineFinalizer => finalizer(c, machine, false).await,
         Action::ClearLock => patch(c, machine, json!({"metadata": {"annotations": {labels::OPERATION: null}}})).await,
+        Action::CreateMigration(migration) => {
+            let ours = |there: &MachineMigration| there.spec == migration.spec;
+            let api = c.objects.namespaced::<MachineMigration>(o.namespace());
+            objects::create(&api, &c.world.verbs.migrations, migration, ours).await.map(drop)
+        }
+        Action::DeleteMigration { target } => {
+            let migrations = &c.world.verbs.migrations;
+            let Some(there) = migrations.get(&target.namespace, &target.name) else { return Ok(()) };
+            if there.metadata.uid.as_deref() != Some(&target.uid) {
+                return Ok(());
+            }
+            let api = c.objects.namespaced::<MachineMigration>(&target.namespace);
+            objects::delete(&api, migrations, &there.metadata, false).await
+        }
         Action::ClearPowerRequest => {
             patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
         }

@@ -61,6 +61,7 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     claims(c, &uid, &namespace, &mut o, memo).await?;
     images(c, &namespace, &mut o).await?;
     cloud_init(c, &namespace, &mut o).await?;
+    o.migrations = world.verbs.migrations_of(&namespace, o.name());
     o.lock_is_void = crate::verbs::lock_is_void(c, &o.machine).await?;
     Ok(o)
 }

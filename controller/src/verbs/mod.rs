@@ -71,7 +71,13 @@ impl Verbs {
         });
         spawn(set, world, &self.migrations, Api::all(objects.client.clone()), all(), |w, m: &MachineMigration| {
             w.verbs.queue(Verb::Migration).add(key(&m.metadata));
+            // What is over makes room for the next.
+            w.queues.machines.add((key(&m.metadata).0, m.spec.machine_name.clone()));
         });
+    }
+
+    pub fn migrations_of(&self, namespace: &str, machine: &str) -> Vec<Arc<MachineMigration>> {
+        self.migrations.by(&format!("{namespace}/{machine}"))
     }
 
     /// What is under way with this machine is looked at again.

@@ -8,6 +8,7 @@ use super::{
     machines::{self, MachineError, Machines, NewClaim},
 };
 use crate::wire;
+use api::machine::DiskBus;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
@@ -28,8 +29,10 @@ use proto::csi::v1::{
 use std::collections::HashMap;
 use tonic::{Request, Response, Status};
 
-/// The one parameter of a StorageClass: the StorageClass in the machines' cluster. Without it that cluster's default.
+/// A parameter of a StorageClass: the StorageClass in the machines' cluster. Without it that cluster's default.
 const STORAGE_CLASS: &str = "storageClassName";
+/// The other: what the machine sees the disk as. It is in the volume's context from then on.
+const BUS: &str = "bus";
 
 const CAPABILITIES: [rpc::Type; 5] = [
     rpc::Type::CreateDeleteVolume,
@@ -60,11 +63,14 @@ impl ProxyControllerService {
         if let Some(key) = request.mutable_parameters.keys().next() {
             return Err(Status::invalid_argument(format!("mutable parameter {key} is unknown; this driver has none")));
         }
-        let unknown = |key: &&String| *key != STORAGE_CLASS && !key.starts_with(wire::RESERVED);
+        let unknown = |key: &&String| ![STORAGE_CLASS, BUS].contains(&key.as_str()) && !key.starts_with(wire::RESERVED);
         if let Some(key) = request.parameters.keys().find(unknown) {
-            let message = format!("parameter {key} is unknown; this driver knows: {STORAGE_CLASS}");
+            let message = format!("parameter {key} is unknown; this driver knows: {STORAGE_CLASS}, {BUS}");
             return Err(Status::invalid_argument(message));
         }
+        bus(&request.parameters)?;
+        let volume_context = request.parameters.iter().filter(|(key, _)| *key == BUS);
+        let volume_context = volume_context.map(|(key, value)| (key.clone(), value.clone())).collect();
         let range = wire::range(request.capacity_range.as_ref())?;
         let storage_class = request.parameters.get(STORAGE_CLASS).map(String::as_str);
         let new = NewClaim { volume_name, size_bytes: range.choose(None)?, storage_class };
@@ -74,7 +80,7 @@ impl ProxyControllerService {
             return Err(Status::already_exists(format!("volume {volume_name} exists with {size} bytes")));
         }
         let volume_id = claim.metadata.name.unwrap_or_default();
-        let volume = Volume { capacity_bytes: wire::bytes(size), volume_id, ..Default::default() };
+        let volume = Volume { capacity_bytes: wire::bytes(size), volume_id, volume_context, ..Default::default() };
         Ok(CreateVolumeResponse { volume: Some(volume) })
     }
 
@@ -87,7 +93,7 @@ impl ProxyControllerService {
         wire::supported(request.volume_capability.as_slice())?;
         let reader = request.volume_capability.as_ref().is_some_and(|it| wire::mode(it) == Mode::SingleNodeReaderOnly);
         let read_only = request.readonly || reader;
-        let disk = self.machines.plug(claim, machine, read_only).await?;
+        let disk = self.machines.plug(claim, machine, read_only, bus(&request.volume_context)?).await?;
         let mut publish_context = HashMap::from([(wire::READ_ONLY.to_owned(), read_only.to_string())]);
         publish_context.extend(disk.serial.map(|serial| (SERIAL.to_owned(), serial)));
         publish_context.extend(disk.wwid.map(|wwid| (WWID.to_owned(), wwid)));
@@ -143,6 +149,16 @@ impl ProxyControllerService {
 /// What it has, else what is asked for: a claim that binds late has nothing yet.
 fn size_of(claim: &PersistentVolumeClaim) -> u64 {
     machines::capacity(claim).max(machines::requested(claim)).unwrap_or_default()
+}
+
+/// Of the parameters, or of the volume's context.
+fn bus(of: &HashMap<String, String>) -> Result<DiskBus, Status> {
+    match of.get(BUS).map(String::as_str) {
+        None => Ok(DiskBus::default()),
+        Some("NVMe") => Ok(DiskBus::NVMe),
+        Some("VirtioBlk") => Ok(DiskBus::VirtioBlk),
+        Some(other) => Err(Status::invalid_argument(format!("{BUS}: {other:?} is none; write NVMe or VirtioBlk"))),
+    }
 }
 
 fn logged<T>(operation: &'static str, object: &str, result: Result<T, Status>) -> Result<Response<T>, Status> {

@@ -2,7 +2,7 @@
 //! (resourceVersion, UID), and touches only what this driver has made.
 
 use crate::pool::is_node_id;
-use api::machine::{AttachPhase, ClaimReference, Disk, DiskSource, DiskStatus};
+use api::machine::{AttachPhase, ClaimReference, Disk, DiskBus, DiskSource, DiskStatus};
 use api::{BareMetalMachine, conditions, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -200,7 +200,13 @@ impl Machines {
     }
 
     /// Makes the claim a disk of the machine; answers once the host can see it.
-    pub async fn plug(&self, claim: &str, machine: &str, read_only: bool) -> Result<DiskStatus, MachineError> {
+    pub async fn plug(
+        &self,
+        claim: &str,
+        machine: &str,
+        read_only: bool,
+        bus: DiskBus,
+    ) -> Result<DiskStatus, MachineError> {
         self.need_claim(claim).await?;
         let there = self.machine(machine).await?.ok_or_else(|| MachineError::NoSuchMachine(machine.to_owned()))?;
         if let Some(other) = self.machine_with(claim).await?.filter(|other| other != machine) {
@@ -216,6 +222,7 @@ impl Machines {
                     None => there.spec.disks.push(Disk {
                         name: name.clone(),
                         read_only,
+                        bus,
                         source: DiskSource {
                             persistent_volume_claim: Some(ClaimReference { claim_name: claim.to_owned() }),
                             ..DiskSource::default()

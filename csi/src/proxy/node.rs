@@ -157,14 +157,22 @@ impl Node for ProxyNodeService {
         &self,
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let NodeExpandVolumeRequest { volume_id, volume_path, .. } = request.into_inner();
+        let NodeExpandVolumeRequest { volume_id, volume_path, capacity_range, .. } = request.into_inner();
         wire::required("volume_id", &volume_id)?;
         wire::required("volume_path", &volume_path)?;
+        let required = wire::range(capacity_range.as_ref())?.required;
         self.run("NodeExpandVolume", &volume_id, move |_| {
             let path = Path::new(&volume_path);
             let device = node::mounted_at(path)?.ok_or(ExpandError::NotAttached)?;
+            let size = device.size().map_err(ExpandError::from)?;
+            // A filesystem that is grown too early stays as it is, and kubelet would take that for the end of it.
+            if let Some(required) = required.filter(|required| size < *required) {
+                return Err(Status::aborted(format!(
+                    "the volume has {required} bytes, and this node sees {size} of them yet; it is tried again"
+                )));
+            }
             device.expand(path)?;
-            Ok(NodeExpandVolumeResponse { capacity_bytes: wire::bytes(device.size().map_err(ExpandError::from)?) })
+            Ok(NodeExpandVolumeResponse { capacity_bytes: wire::bytes(size) })
         })
         .await
     }

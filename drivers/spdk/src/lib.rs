@@ -186,6 +186,15 @@ impl Inner {
         Ok(observed)
     }
 
+    /// The host can come in to its disks: the last step of an expose, which may have been interrupted before it.
+    async fn open(&self, observed: &Observed) -> bool {
+        if observed.namespaces().is_empty() {
+            return true;
+        }
+        let opened = self.host.listen(&self.rpc, &observed.subsystems).await;
+        opened.inspect_err(|error| tracing::warn!(%error, "the host cannot come in to its disks")).is_ok()
+    }
+
     /// Disks that an agent with other limits presented.
     async fn limit(&self, observed: &Observed) -> Result<(), PortError> {
         for (_, ns) in observed.disks() {
@@ -269,10 +278,12 @@ impl Emulation for SpdkEmulation {
         let mut state = self.inner.state.lock().await;
         let observed = self.inner.settle(&mut state).await?;
         let stranded = state.attendance.as_ref().is_some_and(Attendance::is_stranded);
+        let open = self.inner.open(&observed).await;
         let exposure = |id: ExposureId, size_bytes: Option<u64>| {
             let presence = match (state.leaving.contains(&id), stranded) {
                 (true, _) => Presence::Leaving,
                 (false, true) => Presence::Stranded,
+                (false, false) if !open => Presence::Appearing,
                 (false, false) => Presence::Present,
             };
             Exposure { id, kind: FunctionKind::Disk, presence, size_bytes, representor: None }

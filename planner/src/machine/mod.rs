@@ -53,6 +53,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         delete(o, now, &mut draft);
     } else if has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
         bring(o, now, &mut draft);
+        maintenance::migrate(o, &mut draft);
     } else {
         draft.act(Action::AddMachineFinalizer);
         let what = "the machine's finalizer".to_owned();

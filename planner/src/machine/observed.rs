@@ -6,7 +6,10 @@ use crate::reason::Blocked;
 use crate::seen::Seen;
 use api::machine::{ImageKind, RunStrategy};
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, NicAttachment, Subnet, VNic, VolumeHold, labels};
+use api::{
+    BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, MachineMigration, NicAttachment, Subnet, VNic, VolumeHold,
+    labels,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -51,6 +54,8 @@ pub struct Observed {
     /// All of the machine's namespace.
     pub vnics: BTreeMap<String, Arc<VNic>>,
     pub cloud_init: CloudInitSeen,
+    /// Of this machine, whoever asked for them.
+    pub migrations: Vec<Arc<MachineMigration>>,
     /// The operation that has the machine's lock is gone.
     pub lock_is_void: bool,
 }

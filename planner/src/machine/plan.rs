@@ -6,7 +6,7 @@ use crate::exposure::ExposureId;
 use crate::host::{BootChange, PowerAction};
 use api::hold::{FenceRecord, Holder};
 use api::machine::BareMetalMachineStatus;
-use api::{DiskAttachment, NicAttachment, VNic};
+use api::{DiskAttachment, MachineMigration, NicAttachment, VNic};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -83,6 +83,7 @@ pub enum Told {
     NicAttached { interface: String, dpu: String },
     Reachable { interface: String, address: String },
     GuestPoweredOff { message: String },
+    Migrating { hardware: String, migration: String },
     Waiting { reason: &'static str, message: String },
     Failed { reason: &'static str, message: String },
 }
@@ -97,6 +98,7 @@ impl Told {
             Self::NicAttached { .. } => "NicAttached",
             Self::Reachable { .. } => "Reachable",
             Self::GuestPoweredOff { .. } => "GuestPoweredOff",
+            Self::Migrating { .. } => "Migrating",
             Self::Waiting { .. } => "Waiting",
             Self::Failed { .. } => "Failed",
         }
@@ -110,6 +112,11 @@ impl Told {
             Self::NicAttached { interface, dpu } => format!("interface '{interface}' is presented by Dpu '{dpu}'"),
             Self::Reachable { interface, address } => format!("the guest answers on '{interface}' as {address}"),
             Self::GuestPoweredOff { message } => message.clone(),
+            Self::Migrating { hardware, migration } => {
+                format!(
+                    "the DPU of Hardware '{hardware}' is in maintenance: MachineMigration '{migration}' moves the machine"
+                )
+            }
             Self::Waiting { reason, message } | Self::Failed { reason, message } => format!("{reason}: {message}"),
         }
     }
@@ -130,6 +137,10 @@ pub enum Action {
     RemoveMachineFinalizer,
     /// The operation that had the machine is gone.
     ClearLock,
+    CreateMigration(Box<MachineMigration>),
+    DeleteMigration {
+        target: Target,
+    },
     /// The request of a Manual machine was carried out.
     ClearPowerRequest,
 

@@ -3,7 +3,7 @@
 use super::claim;
 use super::draft::Draft;
 use super::observed::{Observed, name};
-use super::plan::{Disruptive, Plan, PowerOrder, Told};
+use super::plan::{Action, Disruptive, Plan, PowerOrder, Told};
 use super::power::{self, Reading, Want};
 use super::steps::{Outcome, Step, Steps};
 use super::{maintenance, nics, timeline};
@@ -80,7 +80,13 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
     status.interfaces = draft.interfaces.clone();
     power_of(o, &draft, &mut status, now);
     status.timeline = timeline::advance(o, &draft, &before.timeline, now);
-    let tell = tell(o, &before, &status, &ready, now);
+    let mut tell = tell(o, &before, &status, &ready, now);
+    for action in &draft.actions {
+        if let Action::CreateMigration(migration) = action {
+            let hardware = status.hardware_name.clone().unwrap_or_default();
+            tell.push(Told::Migrating { hardware, migration: name(&migration.metadata).to_owned() });
+        }
+    }
     let mut wake_at = draft.wake_at;
     if let Some(earlier) = wake_at {
         wake_at = Some(earlier.max(now));

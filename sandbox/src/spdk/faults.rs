@@ -36,11 +36,13 @@ impl Fault {
     }
 }
 
-/// By the number of the call.
+/// By the number of the call, and what lasts.
 #[derive(Debug, Default)]
 pub struct Faults {
     calls: Vec<String>,
     at: BTreeMap<usize, Fault>,
+    /// By the method.
+    lasting: BTreeMap<String, Fault>,
 }
 
 impl Faults {
@@ -48,12 +50,18 @@ impl Faults {
         self.at.insert(self.calls.len() + call, fault);
     }
 
+    /// Every call of that method, until all is forgotten.
+    pub fn inject_for(&mut self, method: &str, fault: Fault) {
+        self.lasting.insert(method.to_owned(), fault);
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.at.is_empty()
+        self.at.is_empty() && self.lasting.is_empty()
     }
 
     pub fn clear(&mut self) {
         self.at.clear();
+        self.lasting.clear();
     }
 
     pub fn calls(&self) -> &[String] {
@@ -64,6 +72,6 @@ impl Faults {
     pub fn next(&mut self, method: &str) -> Option<Fault> {
         let number = self.calls.len();
         self.calls.push(method.to_owned());
-        self.at.remove(&number)
+        self.at.remove(&number).or_else(|| self.lasting.get(method).cloned())
     }
 }

@@ -139,6 +139,11 @@ impl Fake {
         lock(&self.shared.state).faults.inject(call, fault);
     }
 
+    /// What happens at every call of that method from now on.
+    pub fn inject_for(&self, method: &str, fault: Fault) {
+        lock(&self.shared.state).faults.inject_for(method, fault);
+    }
+
     /// Whether a fault still waits for its call.
     pub fn has_faults(&self) -> bool {
         !lock(&self.shared.state).faults.is_empty()

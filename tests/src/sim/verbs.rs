@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 const MACHINES: &str = "metalplane.io/baremetalmachines";
 const SNAPSHOTS: &str = "metalplane.io/machinesnapshots";
+const DPUS: &str = "metalplane.io/dpus";
 const MIGRATIONS: &str = "metalplane.io/machinemigrations";
 const RESTORES: &str = "metalplane.io/machinerestores";
 const VOLUME_SNAPSHOTS: &str = "snapshot.storage.k8s.io/volumesnapshots";
@@ -138,6 +139,53 @@ pub async fn migrate(s: &Simulation, machine: &str, name: &str) -> Result<(), St
         (Some(0), None) => Ok(()),
         (left, claim) => Err(format!("on {from} are left {left:?} functions and {claim:?}")),
     }
+}
+
+/// The DPU under the machine is drained: it moves by itself. Its server comes back, the other one is drained, and it comes
+/// back; then both are, and it runs on until it may stay.
+pub async fn drained(s: &Simulation, machine: &str) -> Result<(), String> {
+    s.change(MACHINES, USER, machine, |machine| machine["spec"]["maintenancePolicy"] = json!("ColdMigrate"));
+    for _ in 0..2 {
+        let (from, own) = identity(s, machine);
+        let dpu = maintain(s, &from, "Drain");
+        s.until("the machine has moved off the drained DPU and runs", |s| {
+            let (to, now) = identity(s, machine);
+            to != from && now == own && is_free(s, machine) && runs(s, machine) && open_migrations(s).is_empty()
+        })
+        .await?;
+        s.change(DPUS, "", &dpu, |dpu| dpu["spec"]["maintenance"] = json!("None"));
+    }
+    let (here, _) = identity(s, machine);
+    let other = s.scene.hosts.iter().find(|host| host.name != here).map(|host| host.name.clone()).unwrap_or_default();
+    maintain(s, &other, "Drain");
+    maintain(s, &here, "Drain");
+    s.until("the migration says that no server is free", |s| {
+        open_migrations(s).iter().any(|name| reason(s, MIGRATIONS, name) == "NoFreeHardware")
+    })
+    .await?;
+    if !runs(s, machine) {
+        return Err("it was stopped, and has nowhere to go".to_owned());
+    }
+    maintain(s, &here, "None");
+    s.until("nothing is to move it any more", |s| open_migrations(s).is_empty()).await?;
+    maintain(s, &other, "None");
+    match (identity(s, machine).0 == here, runs(s, machine) && is_free(s, machine)) {
+        (true, true) => Ok(()),
+        seen => Err(format!("where it was, and running: {seen:?}")),
+    }
+}
+
+/// The DPU in that server, told so.
+fn maintain(s: &Simulation, hardware: &str, maintenance: &str) -> String {
+    let host = s.scene.hosts.iter().find(|host| host.name == hardware).expect("racked");
+    s.change(DPUS, "", &host.dpu_name, |dpu| dpu["spec"]["maintenance"] = json!(maintenance));
+    host.dpu_name.clone()
+}
+
+fn open_migrations(s: &Simulation) -> Vec<String> {
+    let open = |m: &Value| !["Succeeded", "Failed"].contains(&m["status"]["phase"].as_str().unwrap_or_default());
+    let all = s.scene.server.list(MIGRATIONS);
+    all.iter().filter(|m| open(m)).map(|m| m["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 /// Asked for and taken back at once, whenever that is: the machine runs on one of the two.

@@ -1,6 +1,6 @@
 //! Installs Metalplane as a user would: the snapshot API, two charts, and images without a registry.
 
-use super::{Agents, INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, images, run, until};
+use super::{Agents, INVENTORY_NAMESPACE, STORAGE_CLASS, SYSTEM_NAMESPACE, Site, images, run, until};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,6 +64,32 @@ impl Site {
         command.env("KUBECONFIG", self.sandbox.kubeconfig());
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         run(command, &args, None).await.with_context(|| format!("install the chart {chart}")).map(drop)
+    }
+
+    /// The chart's objects of proxy mode, for workers that are the machines of one namespace. Its node plug-in runs on no
+    /// node of the site: the workers' own system runs it.
+    pub async fn proxy_mode(&self, machine_namespace: &str) -> Result<String> {
+        let (chart, images) = (root().join("charts/metalplane"), images::folder().join("values.yaml"));
+        let (chart, images) = (chart.display().to_string(), images.display().to_string());
+        let machines = format!("--set=csi.proxy.machineNamespace={machine_namespace}");
+        let args = [
+            "template",
+            "metalplane",
+            &chart,
+            "--namespace",
+            SYSTEM_NAMESPACE,
+            "--values",
+            &images,
+            "--show-only=templates/csi-proxy.yaml",
+            "--set=csi.proxy.enabled=true",
+            &machines,
+            &format!("--set=csi.proxy.storageClass.machineStorageClassName={STORAGE_CLASS}"),
+            // Of what QEMU emulates, these are the disks that grow while the guest runs.
+            "--set=csi.proxy.storageClass.bus=VirtioBlk",
+            "--set=csi.proxy.nodeSelector.worker=elsewhere",
+            "--set=images.pullPolicy=Never",
+        ];
+        run(Command::new(&self.helm), &args, None).await.context("write the chart's objects of proxy mode")
     }
 
     fn values(&self) -> Vec<String> {

@@ -80,6 +80,12 @@ impl Site {
         run(self.sandbox.kubectl(), &["apply", "-f", "-"], Some(yaml)).await
     }
 
+    /// Deletes the objects of a manifest that are there.
+    pub async fn delete(&self, yaml: &str) -> Result<String> {
+        let args = ["delete", "--ignore-not-found", "--timeout=120s", "-f", "-"];
+        run(self.sandbox.kubectl(), &args, Some(yaml)).await
+    }
+
     /// `kubectl get ARGS -o json`; `None` when the object does not exist.
     pub async fn get(&self, args: &[&str]) -> Result<Option<Value>> {
         let mut all = vec!["get", "--ignore-not-found", "-o", "json"];

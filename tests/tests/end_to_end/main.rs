@@ -17,6 +17,7 @@ mod refusals;
 mod shared_power;
 mod verbs;
 mod waiting;
+mod workers;
 
 use anyhow::Result;
 use sandbox::handle::Options;

@@ -33,7 +33,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "spec.terminationGracePeriodSeconds",
         "greater than or equal to 0",
     ),
-    ("  disks:\n", "  maintenancePolicy: ColdMigrate\n  disks:\n", "spec.maintenancePolicy", "Stop"),
+    ("  disks:\n", "  maintenancePolicy: LiveMigrate\n  disks:\n", "spec.maintenancePolicy", "Stop"),
     ("  disks:\n", "  readinessProbe: {tcpSocket: {port: 22}}\n  disks:\n", "spec.readinessProbe", "write icmp"),
     (
         "  disks:\n",

@@ -114,6 +114,31 @@ fn a_machine_moves_whenever_an_agent_dies() {
     each_of_a_migration(Who::Agent, 6, &[Fault::Crash, Fault::LoseAnswer, Fault::Late]);
 }
 
+async fn drains(s: &Simulation) -> Result<(), String> {
+    verbs::drained(s, "bm-01").await?;
+    verbs::delete_migrations(s).await?;
+    life::delete(s, "bm-01").await
+}
+
+#[test]
+fn a_machine_leaves_drained_dpus_whenever_the_controller_dies() {
+    let (first, last) = effects(
+        2,
+        Who::Controller,
+        async |s| verbs::two_disks(s, "bm-01").await.expect("it runs without a fault"),
+        async |s| drains(s).await.expect("it moves without a fault"),
+    );
+    let faults = [Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::CrashBefore];
+    let cases = sample(last - first, 12).map(|at| (first + at, faults[at / 12 % faults.len()]));
+    each(cases, |(at, fault)| {
+        simulate(async {
+            let s = Simulation::start(2, seed(), Plan::At { who: Who::Controller, at: *at, fault: *fault });
+            verbs::two_disks(&s, "bm-01").await?;
+            drains(&s).await
+        })
+    });
+}
+
 #[test]
 fn a_migration_is_asked_for_and_taken_back() {
     simulate(async {

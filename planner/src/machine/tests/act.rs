@@ -8,7 +8,7 @@ use crate::machine::plan::{Action, CreateVolumeAttachment, PowerOrder, Target};
 use crate::machine::{Disruptive, Plan};
 use api::attachment::Grant;
 use api::hold::VolumeHoldSpec;
-use api::{VolumeHold, labels};
+use api::{MachineMigration, VolumeHold, labels};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
@@ -359,6 +359,27 @@ impl World {
             }
             Action::DeleteVNic { target } => {
                 self.vnics.remove(&target.name);
+                Ok(())
+            }
+            Action::CreateMigration(migration) => {
+                let name = name(&migration.metadata).to_owned();
+                if !self.migrations.contains_key(&name) {
+                    let mut made = MachineMigration::clone(migration);
+                    let fresh = self.meta(seen.namespace(), &name);
+                    (made.metadata.uid, made.metadata.resource_version) = (fresh.uid, fresh.resource_version);
+                    self.migrations.insert(name, made);
+                }
+                Ok(())
+            }
+            Action::DeleteMigration { target } => {
+                let now = self.now;
+                let there = self.migrations.get_mut(&target.name).ok_or(Conflict)?;
+                same(&there.metadata, target)?;
+                if there.metadata.finalizers.is_none() {
+                    self.migrations.remove(&target.name);
+                } else {
+                    there.metadata.deletion_timestamp.get_or_insert(Time(now));
+                }
                 Ok(())
             }
             other => panic!("the model does not know {other:?}"),

@@ -13,7 +13,10 @@ use api::machine::{
 use api::network::SubnetSpec;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::TypedLocalObjectReference;
-use api::{BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, NicAttachment, Subnet, VNic, VolumeHold, labels};
+use api::{
+    BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, MachineMigration, NicAttachment, Subnet, VNic, VolumeHold,
+    labels,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -64,6 +67,7 @@ pub struct World {
     pub nics: BTreeMap<(String, String), NicAttachment>,
     pub vnics: BTreeMap<String, VNic>,
     pub holder_pods: BTreeMap<String, super::pods::HolderPod>,
+    pub migrations: BTreeMap<String, MachineMigration>,
     /// UIDs of attachments that the storage refuses.
     pub fenced: std::collections::BTreeSet<String>,
 }
@@ -102,6 +106,7 @@ impl World {
             nics: BTreeMap::new(),
             vnics: BTreeMap::new(),
             holder_pods: BTreeMap::new(),
+            migrations: BTreeMap::new(),
             fenced: Default::default(),
         };
         world.rack(1, PowerDomain::Standby);
@@ -349,6 +354,8 @@ impl World {
         let current = crate::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());
         o.bmc = current.map(|hardware| self.bmc(&hardware)).unwrap_or_default();
         o.fences.insert(DRIVER.into());
+        let migrations = self.migrations.values().filter(|m| m.spec.machine_name == machine_name);
+        o.migrations = migrations.map(|m| Arc::new(m.clone())).collect();
         o.holder_pods = self.holder_pods_of(own);
         Some(o)
     }

@@ -6,13 +6,13 @@ use crate::machine::tests::properties::{check, nothing_is_left, ready, round, se
 use crate::machine::tests::world::World;
 use crate::verbs::lock;
 use api::HardwarePolicy;
-use api::dpu::HardwarePolicySpec;
+use api::dpu::{HardwarePolicySpec, Maintenance};
 use api::labels;
-use api::machine::{HardwareChoice, MachineState, RunStrategy};
+use api::machine::{HardwareChoice, MachineState, MaintenancePolicy, RunStrategy};
 use api::verbs::migration::MachineMigrationSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 
-/// The model with a migration in it.
+/// The model with a migration in it: the one that is open, or was last.
 struct Move {
     world: World,
     object: Option<MachineMigration>,
@@ -33,6 +33,7 @@ impl Move {
         let spec = MachineMigrationSpec { machine_name: "a".into(), target };
         let mut object = MachineMigration::new("move", spec);
         object.metadata = self.world.meta("team", "move");
+        self.world.migrations = [("move".to_owned(), object.clone())].into();
         self.object = Some(object);
     }
 
@@ -47,8 +48,24 @@ impl Move {
         Some(Observed { object: Arc::new(self.object.clone()?), machine })
     }
 
-    /// One round of the migration's plan; what it was planned on must still be so.
+    /// One round of every migration's plan, with the one that is open, or was last, as `object`. The machine's own plan may
+    /// have asked for one, or have taken it back.
     fn plan(&mut self) -> Option<Plan<MachineMigrationStatus>> {
+        let mut plan = None;
+        for name in self.world.migrations.keys().cloned().collect::<Vec<_>>() {
+            self.object = self.world.migrations.get(&name).cloned();
+            plan = self.plan_one();
+            if let Some(object) = &self.object {
+                self.world.migrations.insert(name, object.clone());
+            }
+        }
+        let open = |m: &&MachineMigration| m.status.as_ref().is_none_or(|status| !status.phase.is_over());
+        let all = &self.world.migrations;
+        self.object = all.values().find(open).or_else(|| all.values().last()).cloned();
+        plan
+    }
+
+    fn plan_one(&mut self) -> Option<Plan<MachineMigrationStatus>> {
         let o = self.observe()?;
         let plan = plan(&o, self.world.now);
         self.object.as_mut()?.status = Some(plan.status.clone());
@@ -74,13 +91,16 @@ impl Move {
         let own = uid(&object.metadata).to_owned();
         match action {
             Action::AddFinalizer => object.metadata.finalizers = Some(vec![labels::FINALIZER_OPERATION.into()]),
-            Action::RemoveFinalizer => self.object = None,
+            Action::RemoveFinalizer => {
+                self.world.migrations.remove(name(&object.metadata));
+                self.object = None;
+            }
             Action::Lock(seen) | Action::Unlock(seen) => {
                 let Some(mut machine) = self.world.machines.get("a").cloned() else { return };
                 if machine.metadata.resource_version.as_ref() != Some(&seen.resource_version) {
                     return;
                 }
-                let text = format!("MachineMigration/move/{own}");
+                let text = format!("MachineMigration/{}/{own}", name(&object.metadata));
                 let annotations = machine.metadata.annotations.get_or_insert_default();
                 match action {
                     Action::Lock(_) => annotations.insert(labels::OPERATION.into(), text),
@@ -112,12 +132,7 @@ impl Move {
             if is_so(self) {
                 return;
             }
-            self.world.step();
-            check(&self.world);
-            for _ in 0..6 {
-                self.plan();
-                round(&mut self.world, "a", usize::MAX);
-            }
+            self.go_on(1);
         }
         panic!("never: {:?}, {:?}", self.said(), ready(&self.world, "a"));
     }
@@ -134,7 +149,32 @@ impl Move {
 
     fn delete(&mut self) {
         let now = self.world.now;
-        self.object.as_mut().expect("there").metadata.deletion_timestamp = Some(Time(now));
+        let object = self.object.as_mut().expect("there");
+        object.metadata.deletion_timestamp = Some(Time(now));
+        self.world.migrations.insert(name(&object.metadata).to_owned(), object.clone());
+    }
+
+    /// What the administrator says of a DPU.
+    fn maintain(&mut self, hardware: &str, maintenance: Maintenance) {
+        let dpu = self.world.dpus.get_mut(&hardware.replace("hw-", "dpu-")).expect("racked");
+        dpu.spec.maintenance = maintenance;
+        dpu.metadata.generation = Some(dpu.metadata.generation.unwrap_or_default() + 1);
+    }
+
+    fn policy(&mut self, policy: MaintenancePolicy) {
+        self.world.machines.get_mut("a").expect("there").spec.maintenance_policy = policy;
+    }
+
+    /// Some rounds of everything.
+    fn go_on(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.world.step();
+            check(&self.world);
+            for _ in 0..6 {
+                self.plan();
+                round(&mut self.world, "a", usize::MAX);
+            }
+        }
     }
 }
 
@@ -346,3 +386,5 @@ fn faults_on_the_way_delay_it_and_no_more() {
         }
     }
 }
+
+mod drained;

@@ -170,7 +170,7 @@ impl World {
     }
 
     /// It is no longer there, and with it what stands on it. Who had it.
-    pub(super) fn vanish(&mut self, name: &str) -> Vec<String> {
+    pub fn vanish(&mut self, name: &str) -> Vec<String> {
         self.bdevs.remove(name);
         for claimed in self.bdevs.values_mut().filter(|bdev| bdev.claimed.as_deref() == Some(name)) {
             claimed.claimed = None;

@@ -85,7 +85,13 @@ const CASES: &[Case] = &[
         "spec.terminationGracePeriodSeconds",
         "greater than or equal to 0",
     ),
-    (MACHINE, "  disks:", "  maintenancePolicy: ColdMigrate\n  disks:", "spec.maintenancePolicy", "\"Stop\", \"Wait\""),
+    (
+        MACHINE,
+        "  disks:",
+        "  maintenancePolicy: LiveMigrate\n  disks:",
+        "spec.maintenancePolicy",
+        "\"Stop\", \"Wait\", \"ColdMigrate\"",
+    ),
     (MACHINE, "  disks:", "  readinessProbe: {tcpSocket: {port: 22}}\n  disks:", "spec.readinessProbe", "write icmp"),
     (
         MACHINE,
