@@ -1,7 +1,7 @@
 //! BMCs, of hosts and of DPUs: read in the background, one task per BMC. A host's is commanded, one request at a time; a
 //! DPU's own is only read.
 //!
-//! A reconcile never waits for a reading. It says how urgently it needs one ([`Hosts::need`]) and is called again when
+//! A reconcile never waits for a reading. It says how urgently it needs one ([`Hosts::needs`]) and is called again when
 //! there is news. Readings are fast only while an action is awaited; a BMC that fails is asked with a back-off.
 
 mod endpoint;
