@@ -75,12 +75,13 @@ impl<'a> PlugIn<'a> {
             "PATH=/usr/bin:$PATH /csi --proxy node --node-id {name} --csi-address unix:///run/csi.sock >>/run/csi.log 2>&1 &"
         );
         self.machine.guest().order(&command, SOON).await?;
-        until("the node plug-in in the guest answers", SOON, async || {
+        let id = until("the node plug-in in the guest answers", SOON, async || {
             let answer = self.node.clone().node_get_info(NodeGetInfoRequest {}).await;
             Ok(answer.map(|info| info.into_inner().node_id).map_err(|status| status.to_string()))
         })
-        .await
-        .and_then(|id| Ok(ensure!(id == name, "the node calls itself {id}")))
+        .await?;
+        ensure!(id == name, "the node calls itself {id}");
+        Ok(())
     }
 
     pub async fn kill(&self) -> Result<()> {
@@ -94,7 +95,6 @@ impl<'a> PlugIn<'a> {
             staging_target_path: STAGING.into(),
             volume_capability: Some(ext4()),
             volume_context: volume.context.clone(),
-            ..Default::default()
         };
         told("NodeStageVolume", self.node.clone().node_stage_volume(request).await)
     }
@@ -120,7 +120,6 @@ impl<'a> PlugIn<'a> {
             staging_target_path: STAGING.into(),
             capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
             volume_capability: Some(ext4()),
-            ..Default::default()
         };
         let grown = until("NodeExpandVolume succeeds", SOON, async || {
             let answer = self.node.clone().node_expand_volume(request.clone()).await;
