@@ -236,7 +236,7 @@ async fn a_volume_of_a_storage_node_stays_the_grants_own() {
     each_fault(async |inject, when| {
         let chain = Chain::over_nvme().await;
         let connector = || -> Box<dyn VolumeConnector> {
-            Box::new(SpdkConnector::new(chain.lab.dpu().socket(), NvmeOf::default()))
+            Box::new(SpdkConnector::new(chain.lab.dpu().socket(), NvmeOf))
         };
         inject(chain.fake());
         chain.bring(&connector, Some(MIB), when).await;
