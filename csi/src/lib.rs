@@ -53,4 +53,4 @@ mod topology;
 mod wire;
 
 /// The driver's name: the CSIDriver object, `spec.csi.driver` of a PersistentVolume, folders below kubelet's.
-pub const DRIVER: &str = "csi.metalplane.io";
+pub const DRIVER: &str = api::labels::CSI_DRIVER;

@@ -5,16 +5,14 @@
 //! the storage answers to Identify. OVMF cannot boot from a passed-on Identify: its buffer spans two pages, which
 //! SPDK's passthru refuses.
 
-use crate::{
-    host::Limits,
-    rpc::{
-        Rpc, RpcError,
-        methods::bdev::{
-            AioCreate, AioDelete, AioRescan, Bdev, EnableHistogram, GetBdevs, RaidCreate, RaidDelete, RaidLevel,
-            RateLimits, SetQosLimit,
-        },
+use crate::rpc::{
+    Rpc, RpcError,
+    methods::bdev::{
+        AioCreate, AioDelete, AioRescan, Bdev, EnableHistogram, GetBdevs, RaidCreate, RaidDelete, RaidLevel,
+        SetQosLimit,
     },
 };
+use planner::exposure::Limits;
 use ports::{
     ErrorClass, PortError,
     emulation::{Backend, DiskFunction},
@@ -95,11 +93,15 @@ async fn over_bdev(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &str, b
 
 /// Its I/O is limited, and the time that it takes is counted.
 pub(crate) async fn measure(rpc: &Rpc, name: &str, limits: Limits) -> Result<(), PortError> {
-    let RateLimits { rw_ios_per_sec, rw_mbytes_per_sec } = limits.into();
-    let limit = SetQosLimit { name, rw_ios_per_sec, rw_mbytes_per_sec };
-    rpc.call(&limit).await.map_err(|e| e.at(&format!("{name}: limiting it")))?;
+    limit(rpc, name, limits).await?;
     let counted = rpc.call(&EnableHistogram { name, enable: true }).await;
     counted.map(drop).map_err(|e| e.at(&format!("{name}: counting latencies")))
+}
+
+/// To these limits and no other.
+pub(crate) async fn limit(rpc: &Rpc, name: &str, limits: Limits) -> Result<(), PortError> {
+    let limit = SetQosLimit { name, limits: limits.into() };
+    rpc.call(&limit).await.map(drop).map_err(|e| e.at(&format!("{name}: limiting it to {limits}")))
 }
 
 /// Never called for a bdev that a namespace shows: SPDK would take the disk from under the host. Not there: success.

@@ -1,5 +1,6 @@
 //! Block devices: files, and RAID over others.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use base64::Engine;
@@ -11,6 +12,8 @@ use crate::spdk::INTERNAL_ERROR;
 
 /// What the host can address, when nothing else is said.
 pub(super) const BLOCK_SIZE: u64 = 512;
+/// What `bdev_set_qos_limit` takes: operations, then MiB in a second.
+const RATES: [&str; 4] = ["rw_ios_per_sec", "rw_mbytes_per_sec", "r_mbytes_per_sec", "w_mbytes_per_sec"];
 /// In a second.
 const TICKS: u64 = 1_000_000_000;
 
@@ -23,8 +26,8 @@ pub struct Bdev {
     pub num_blocks: u64,
     /// Who has it for himself.
     pub claimed: Option<String>,
-    /// Operations and MiB per second; 0: none.
-    pub limits: (u64, u64),
+    /// In the order of [`RATES`]; 0: none.
+    pub limits: [u64; RATES.len()],
     /// Writes of one block so far.
     pub writes: u64,
     pub has_histogram: bool,
@@ -69,7 +72,7 @@ impl Bdev {
             block_size,
             num_blocks: size_bytes / block_size,
             claimed: None,
-            limits: (0, 0),
+            limits: Default::default(),
             writes: 0,
             has_histogram: false,
             kind,
@@ -107,10 +110,7 @@ impl Bdev {
         json!({
             "name": self.name, "aliases": self.aliases, "product_name": product, "uuid": self.uuid,
             "block_size": self.block_size, "num_blocks": self.num_blocks, "claimed": self.claimed.is_some(),
-            "assigned_rate_limits": {
-                "rw_ios_per_sec": self.limits.0, "rw_mbytes_per_sec": self.limits.1, "r_mbytes_per_sec": 0,
-                "w_mbytes_per_sec": 0,
-            },
+            "assigned_rate_limits": RATES.into_iter().zip(self.limits).collect::<BTreeMap<_, _>>(),
             "driver_specific": specific,
         })
     }
@@ -196,8 +196,10 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
         "bdev_set_qos_limit" => match world.bdevs.get_mut(name) {
             Some(_) if !params["rw_ios_per_sec"].as_u64().unwrap_or_default().is_multiple_of(1000) => errno(-22),
             Some(bdev) => {
-                let limit = |name: &str| params[name].as_u64().unwrap_or_default();
-                bdev.limits = (limit("rw_ios_per_sec"), limit("rw_mbytes_per_sec"));
+                for (name, limit) in RATES.into_iter().zip(&mut bdev.limits) {
+                    // What is not named stays as it is.
+                    *limit = params[name].as_u64().unwrap_or(*limit);
+                }
                 Ok(json!(true))
             }
             None => errno(-19),
