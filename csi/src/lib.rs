@@ -43,6 +43,7 @@ mod codes;
 pub mod controller;
 pub mod identity;
 pub mod node;
+mod node_request;
 pub mod node_service;
 mod operation;
 pub mod pool;
