@@ -18,11 +18,16 @@ use ports::{
     emulation::{Backend, DiskFunction},
 };
 use std::path::Path;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What every host can boot from.
 const BLOCK_SIZE: u32 = 512;
 /// Without a second disk no I/O is ever split at it.
 const STRIP_KIB: u32 = 4;
+/// How long a change of limits may keep the target from the next one, and how often to ask.
+const SETTLES_WITHIN: Duration = Duration::from_secs(2);
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 const RAID: &str = "Raid Volume";
 
 fn find<'a>(bdevs: &'a [Bdev], name: &str) -> Option<&'a Bdev> {
@@ -101,7 +106,14 @@ pub(crate) async fn measure(rpc: &Rpc, name: &str, limits: Limits) -> Result<(),
 /// To these limits and no other.
 pub(crate) async fn limit(rpc: &Rpc, name: &str, limits: Limits) -> Result<(), PortError> {
     let limit = SetQosLimit { name, limits: limits.into() };
-    rpc.call(&limit).await.map(drop).map_err(|e| e.at(&format!("{name}: limiting it to {limits}")))
+    let deadline = Instant::now() + SETTLES_WITHIN;
+    loop {
+        match rpc.call(&limit).await {
+            // Still at the change before this one.
+            Err(error) if error.is_again() && Instant::now() < deadline => tokio::time::sleep(ASK_AGAIN).await,
+            answered => return answered.map(drop).map_err(|e| e.at(&format!("{name}: limiting it to {limits}"))),
+        }
+    }
 }
 
 /// Never called for a bdev that a namespace shows: SPDK would take the disk from under the host. Not there: success.
