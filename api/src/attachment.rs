@@ -1,5 +1,6 @@
 //! `DiskAttachment` and `NicAttachment`: what one DPU is told. Written by the controller; the status by that DPU's agent.
 
+use crate::Limits;
 use crate::machine::{AttachPhase, DiskBus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
@@ -31,11 +32,12 @@ use std::collections::BTreeMap;
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.consumer == oldSelf.consumer && self.bus == oldSelf.bus && self.slot == oldSelf.slot && self.serial == oldSelf.serial && self.uuid == oldSelf.uuid && self.readOnly == oldSelf.readOnly && has(self.volume) == has(oldSelf.volume) && (!has(self.volume) || self.volume == oldSelf.volume) && self.diskName == oldSelf.diskName && has(self.seedSecretName) == has(oldSelf.seedSecretName) && (!has(self.seedSecretName) || self.seedSecretName == oldSelf.seedSecretName) && has(self.__import__) == has(oldSelf.__import__) && (!has(self.__import__) || self.__import__ == oldSelf.__import__)")
-        .message("spec is immutable but for size, grant, holderPodUID and release"),
+        .message("spec is immutable but for size, qos, grant, holderPodUID and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
     validation = Rule::new("!has(oldSelf.holderPodUID) || (has(self.holderPodUID) && self.holderPodUID == oldSelf.holderPodUID)").message("holderPodUID is set once"),
     validation = Rule::new("!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)").message("size only grows"),
+    validation = Rule::new("!has(self.qos) || (has(self.volume) && self.consumer == 'Host')").message("qos bounds a volume that a host sees: leave it out of a seed and of an import"),
     validation = Rule::new("[has(self.volume), has(self.seedSecretName)].filter(x, x).size() == 1").message("exactly one of volume and seedSecretName must be given")
 )]
 pub struct DiskAttachmentSpec {
@@ -73,6 +75,9 @@ pub struct DiskAttachmentSpec {
     /// What the host should see; only grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Quantity>,
+    /// What the claim's VolumeAttributesClass allows the disk to do. The Dpu's own limits bound it further.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<Limits>,
     /// Set once, by the holder of the leader lease, after the VolumeHold names this attachment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
@@ -182,6 +187,9 @@ pub struct DiskAttachmentStatus {
     /// What the storage has: more than the host sees, where only a power cycle shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_capacity: Option<Quantity>,
+    /// What the disk's I/O is held to: of spec.qos and the Dpu's own limits the smaller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<Limits>,
     /// The controller's serial number as the host sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
@@ -191,7 +199,7 @@ pub struct DiskAttachmentStatus {
     /// Imports: bytes written, and whether all is verified and synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportStatus>,
-    /// Connected, Exposed, Resized.
+    /// Connected, Exposed, Resized, Limited.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

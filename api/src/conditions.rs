@@ -14,12 +14,16 @@ pub const GUEST_REACHABLE: &str = "GuestReachable";
 pub const READY: &str = "Ready";
 pub const PAUSED: &str = "Paused";
 pub const RESTART_REQUIRED: &str = "RestartRequired";
+/// Every disk is held to what its VolumeAttributesClass says. Only of a machine with such a disk.
+pub const DISKS_LIMITED: &str = "DisksLimited";
 
 /// Conditions of a DiskAttachment or NicAttachment: the volume is connected / the port is plugged; the host can see it.
 pub const CONNECTED: &str = "Connected";
 pub const EXPOSED: &str = "Exposed";
 /// The host sees the size that was asked for.
 pub const RESIZED: &str = "Resized";
+/// The disk is held to the limits that were asked for. Only of a disk that has some.
+pub const LIMITED: &str = "Limited";
 /// All of the image is in the volume, verified and synced.
 pub const IMPORTED: &str = "Imported";
 /// The storage refuses the identity that was granted. The one condition of which true is bad.
@@ -89,6 +93,11 @@ pub fn set(
         }
         None => conditions.push(fresh),
     }
+}
+
+/// Takes away what no longer says anything.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) {
+    conditions.retain(|condition| condition.type_ != type_);
 }
 
 pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {

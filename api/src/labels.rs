@@ -33,6 +33,9 @@ pub const FINALIZER_IN_USE: &str = "metalplane.io/in-use";
 /// On a MachineImage: an import is under way or clones start from its snapshot.
 pub const FINALIZER_IMAGE: &str = "metalplane.io/image";
 
+/// Our own CSI driver, whose VolumeAttributesClasses are [`crate::Limits`].
+pub const CSI_DRIVER: &str = "csi.metalplane.io";
+
 /// Field managers of server-side apply.
 pub const CONTROLLER: &str = "metalplane-controller";
 pub const AGENT: &str = "metalplane-dpu-agent";

@@ -103,6 +103,7 @@ fn settled_agent(disks: usize) -> agent::Observed {
                 boot_id: "b".to_owned(),
                 identity: "i".to_owned(),
                 function: attachment.function.clone().expect("the spec is valid"),
+                limits: Default::default(),
                 import_done: None,
             },
         );
@@ -111,6 +112,7 @@ fn settled_agent(disks: usize) -> agent::Observed {
             kind: FunctionKind::Disk,
             presence: Presence::Present,
             size_bytes: Some(1 << 30),
+            limits: Default::default(),
             representor: None,
         });
         connected.push(agent::Connected { id, size_bytes: 1 << 30 });

@@ -15,7 +15,7 @@ use api::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment, VolumeAttributesClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::runtime::watcher;
@@ -54,6 +54,7 @@ pub struct World {
     pub claims: Arc<Cache<PersistentVolumeClaim>>,
     pub volume_attachments: Arc<Cache<VolumeAttachment>>,
     pub storage_classes: Arc<Cache<StorageClass>>,
+    pub attributes_classes: Arc<Cache<VolumeAttributesClass>>,
     pub holds: Arc<Cache<VolumeHold>>,
     pub disks: Arc<Cache<DiskAttachment>>,
     pub nics: Arc<Cache<NicAttachment>>,
@@ -124,6 +125,7 @@ impl World {
             claims: Cache::new(|c| users(&c.metadata)),
             volume_attachments: Cache::new(attachment_words),
             storage_classes: Cache::new(|_| Vec::new()),
+            attributes_classes: Cache::new(|_| Vec::new()),
             holds: Cache::new(|h| word(&h.metadata, labels::MACHINE_UID).into_iter().collect()),
             disks: Cache::new(|a| owner(&a.spec.owner)),
             nics: Cache::new(|a| owner(&a.spec.owner)),
@@ -277,6 +279,9 @@ impl World {
         });
         // Whoever waits for a claim looks again every few seconds.
         spawn(&mut set, self, &self.storage_classes, o.cluster(), all(), |_, _| {});
+        spawn(&mut set, self, &self.attributes_classes, o.cluster(), all(), |w, class: &VolumeAttributesClass| {
+            w.attributes_class_changed(class.metadata.name.as_deref().unwrap_or_default());
+        });
         spawn(&mut set, self, &self.holds, o.cluster(), all(), |w, hold: &VolumeHold| {
             w.queues.holds.add(key(&hold.metadata));
             w.waiting_for_volume(hold.spec.persistent_volume_name.as_deref().unwrap_or_default());
@@ -331,7 +336,18 @@ impl World {
         }
     }
 
-    /// The caches hold everything. (The snapshot API may not be installed: that one is not waited for.)
+    /// Machines with a volume of this class.
+    fn attributes_class_changed(&self, class: &str) {
+        for claim in self.claims.all() {
+            let status = claim.status.as_ref();
+            if status.and_then(|status| status.current_volume_attributes_class_name.as_deref()) == Some(class) {
+                self.claim_changed(&claim);
+            }
+        }
+    }
+
+    /// The caches hold everything. (The snapshot API may not be installed, and VolumeAttributesClasses came with Kubernetes
+    /// 1.34: these are not waited for.)
     pub fn is_ready(&self) -> bool {
         self.machines.is_ready()
             && self.hardware.is_ready()

@@ -3,8 +3,8 @@
 use crate::{
     node::{ExpandError as NodeExpandError, MountError, PublishError, StageError, StatsError, TakeDownError},
     pool::{
-        CreateError, DeleteError, DeleteSnapshotError, ExpandError, Fault, GroupError, LimitError, ModifyError,
-        SizeError, SnapshotError, UseError,
+        CreateError, DeleteError, DeleteSnapshotError, ExpandError, Fault, GroupError, ModifyError, SizeError,
+        SnapshotError, UseError,
     },
     pools::ChooseError,
 };
@@ -126,12 +126,6 @@ impl From<GroupError> for Status {
             GroupError::Busy { .. } => Status::aborted(message),
             GroupError::Io(fault) => fault.into(),
         }
-    }
-}
-
-impl From<LimitError> for Status {
-    fn from(error: LimitError) -> Status {
-        Status::invalid_argument(error.to_string())
     }
 }
 

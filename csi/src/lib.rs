@@ -28,7 +28,8 @@
 //!   `NodeStageVolume`: a cluster may do without an attacher. Such a volume is not deleted and goes to no second node. A
 //!   node counts as long as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded there; its
 //!   VolumeAttachment (attacher `native.metalplane.io`) and finalizers protect the volume, and the agent's own record
-//!   `writer.json` keeps nodes away from it.
+//!   `writer.json` keeps nodes away from it, as `volume.json` keeps agents away from what a node has: both sides look at both
+//!   records under the pool's lock.
 //! * **Expansion** is online. The file grows here. Who has it open learns of it in its own way: a DPU agent by itself,
 //!   an ordinary node by `NodeExpandVolume`, which is why `node_expansion_required` is true exactly while a node has the
 //!   volume. Otherwise `NodeStageVolume` takes the new size and grows the filesystem.
@@ -46,6 +47,7 @@ mod codes;
 pub mod controller;
 pub mod identity;
 pub mod node;
+mod node_request;
 pub mod node_service;
 mod operation;
 pub mod pool;
@@ -59,4 +61,4 @@ mod wire;
 mod wire_up;
 
 /// The driver's name: the CSIDriver object, `spec.csi.driver` of a PersistentVolume, folders below kubelet's.
-pub const DRIVER: &str = "csi.metalplane.io";
+pub const DRIVER: &str = api::labels::CSI_DRIVER;

@@ -3,6 +3,7 @@
 use crate::{
     busy::Busy,
     node,
+    node_request::{Publish, Stage, There},
     pool::{Handle, Pool},
     pools::Pools,
     topology, wire,
@@ -16,12 +17,8 @@ use proto::csi::v1::{
     NodeUnstageVolumeResponse,
     node_server::Node,
     node_service_capability::{Rpc, Type, rpc},
-    volume_capability::access_mode::Mode,
 };
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 use tonic::{Request, Response, Status};
 
 #[derive(Debug, Clone)]
@@ -63,18 +60,13 @@ impl Node for NodeService {
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
-        wire::required("staging_target_path", &request.staging_target_path)?;
-        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
-        let published = request.publish_context.get(wire::READ_ONLY).is_some_and(|value| value == "true");
-        let read_only = published || mode == Mode::SingleNodeReaderOnly;
+        let Stage { volume_id, staging, target, read_only, .. } = request.into_inner().try_into()?;
         let node_id = self.node_id.clone();
-        self.run("NodeStageVolume", &id, move |pools| {
-            let handle = wire::existing(&request.volume_id)?;
-            let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&request.volume_id))?;
+        self.run("NodeStageVolume", &volume_id.clone(), move |pools| {
+            let handle = wire::existing(&volume_id)?;
+            let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
             pool.stage_volume(&handle, &node_id, read_only)?;
-            node::stage(&pool.image(&handle), &target, read_only, Path::new(&request.staging_target_path))?;
+            node::stage(&pool.image(&handle), &target, read_only, &staging)?;
             Ok(NodeStageVolumeResponse {})
         })
         .await
@@ -84,15 +76,13 @@ impl Node for NodeService {
         &self,
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        let NodeUnstageVolumeRequest { volume_id, staging_target_path } = request.into_inner();
-        wire::required("staging_target_path", &staging_target_path)?;
-        wire::required("volume_id", &volume_id)?;
+        let There { volume_id, path } = request.into_inner().try_into()?;
         let node_id = self.node_id.clone();
         self.run("NodeUnstageVolume", &volume_id.clone(), move |pools| {
             // A volume that is gone may have left its device, in any of the pools.
             if let Some(handle) = Handle::parse(&volume_id) {
                 for pool in pools.iter() {
-                    node::unstage(&pool.image(&handle), Path::new(&staging_target_path))?;
+                    node::unstage(&pool.image(&handle), &path)?;
                     pool.unstage_volume(&handle, &node_id)?;
                 }
             }
@@ -105,19 +95,11 @@ impl Node for NodeService {
         &self,
         request: Request<NodePublishVolumeRequest>,
     ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
-        wire::required("target_path", &request.target_path)?;
-        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
-        if request.staging_target_path.is_empty() {
-            return Err(Status::failed_precondition("staging_target_path is missing"));
-        }
-        let read_only = request.readonly || mode == Mode::SingleNodeReaderOnly;
-        self.run("NodePublishVolume", &id, move |pools| {
-            let image = image(pools, &request.volume_id)?;
-            let single = mode == Mode::SingleNodeSingleWriter;
-            let (staging, path) = (Path::new(&request.staging_target_path), Path::new(&request.target_path));
-            node::publish(&image, &target, read_only, single, staging, path)?;
+        let Publish { volume_id, staging, path, target, read_only, single, .. } = request.into_inner().try_into()?;
+        self.run("NodePublishVolume", &volume_id.clone(), move |pools| {
+            let handle = wire::existing(&volume_id)?;
+            let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
+            node::publish(&pool.image(&handle), &target, read_only, single, &staging, &path)?;
             Ok(NodePublishVolumeResponse {})
         })
         .await
@@ -127,11 +109,9 @@ impl Node for NodeService {
         &self,
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        let NodeUnpublishVolumeRequest { volume_id, target_path } = request.into_inner();
-        wire::required("volume_id", &volume_id)?;
-        wire::required("target_path", &target_path)?;
+        let There { volume_id, path } = request.into_inner().try_into()?;
         self.run("NodeUnpublishVolume", &volume_id, move |_| {
-            node::unpublish(Path::new(&target_path))?;
+            node::unpublish(&path)?;
             Ok(NodeUnpublishVolumeResponse {})
         })
         .await
@@ -141,16 +121,14 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        let NodeGetVolumeStatsRequest { volume_id, volume_path, .. } = request.into_inner();
-        wire::required("volume_id", &volume_id)?;
-        wire::required("volume_path", &volume_path)?;
+        let There { volume_id, path } = request.into_inner().try_into()?;
         self.run("NodeGetVolumeStats", &volume_id.clone(), move |pools| {
             let handle = wire::existing(&volume_id)?;
             let (pool, volume) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
-            let stats = node::stats(&pool.image(&handle), Path::new(&volume_path))?;
+            let stats = node::stats(&pool.image(&handle), &path)?;
             let usage = wire::usage(stats, volume.record.size_bytes);
             let mut ailments = pool.ailments(&volume);
-            ailments.extend(node::ailment(&pool.image(&handle), Some(Path::new(&volume_path)))?);
+            ailments.extend(node::ailment(&pool.image(&handle), Some(&path))?);
             Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(wire::condition(&ailments)) })
         })
         .await
@@ -160,13 +138,11 @@ impl Node for NodeService {
         &self,
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let NodeExpandVolumeRequest { volume_id, volume_path, .. } = request.into_inner();
-        wire::required("volume_id", &volume_id)?;
-        wire::required("volume_path", &volume_path)?;
+        let There { volume_id, path } = request.into_inner().try_into()?;
         self.run("NodeExpandVolume", &volume_id.clone(), move |pools| {
             let handle = wire::existing(&volume_id)?;
             let (pool, volume) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(&volume_id))?;
-            node::expand(&pool.image(&handle), Path::new(&volume_path))?;
+            node::expand(&pool.image(&handle), &path)?;
             Ok(NodeExpandVolumeResponse { capacity_bytes: wire::bytes(volume.record.size_bytes) })
         })
         .await
@@ -220,10 +196,4 @@ impl Node for NodeService {
         let ailments = looked.await.map_err(|error| Status::internal(format!("NodeGetStorageHealth: {error}")))?;
         Ok(Response::new(NodeGetStorageHealthResponse { backend_health: wire::storage_health(&ailments) }))
     }
-}
-
-fn image(pools: &Pools, volume_id: &str) -> Result<PathBuf, Status> {
-    let handle = wire::existing(volume_id)?;
-    let (pool, _) = pools.volume(&handle)?.ok_or_else(|| wire::no_volume(volume_id))?;
-    Ok(pool.image(&handle))
 }

@@ -217,7 +217,8 @@ pub(crate) fn condition(ailments: &[Ailment]) -> VolumeCondition {
 
 /// What a VolumeAttributesClass says.
 pub(crate) fn limits(parameters: &HashMap<String, String>) -> Result<Limits, Status> {
-    Ok(Limits::parse(parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())))?)
+    let parameters = parameters.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    Limits::parse(parameters).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// What a node is told of a volume that is published to it.

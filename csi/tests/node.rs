@@ -411,13 +411,14 @@ async fn limits_are_told_to_the_node_and_others_refused() {
     let Some(mut cluster) = Cluster::start("limits_are_told_to_the_node_and_others_refused").await else { return };
     let rw = block(Mode::SingleNodeWriter);
     let volume = cluster.create("a", 10, None, &rw).await;
-    let modify = |key: &str, value: &str| ControllerModifyVolumeRequest {
+    let modify = |parameters: &[(&str, &str)]| ControllerModifyVolumeRequest {
         volume_id: volume.volume_id.clone(),
-        mutable_parameters: HashMap::from([(key.to_owned(), value.to_owned())]),
+        mutable_parameters: parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     };
-    cluster.controller.controller_modify_volume(modify("iops", "5000")).await.expect("changed");
-    cluster.controller.controller_modify_volume(modify("readMiBps", "100")).await.expect("changed");
-    let refused = cluster.controller.controller_modify_volume(modify("cache", "on")).await.expect_err("refused");
+    cluster.controller.controller_modify_volume(modify(&[("bandwidthMiBps", "7")])).await.expect("changed");
+    let both = modify(&[("iops", "5000"), ("readMiBps", "100")]);
+    cluster.controller.controller_modify_volume(both).await.expect("changed");
+    let refused = cluster.controller.controller_modify_volume(modify(&[("cache", "on")])).await.expect_err("refused");
     assert!(refused.code() == Code::InvalidArgument && refused.message().contains("cache"), "{refused}");
     let publish = ControllerPublishVolumeRequest {
         volume_id: volume.volume_id.clone(),

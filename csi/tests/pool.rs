@@ -401,8 +401,8 @@ fn a_group_is_found_again_restored_from_and_deleted_as_a_whole() {
 }
 
 #[test]
-fn limits_are_kept_and_changed_by_name() {
-    let Some((_mounted, pool)) = pool("limits_are_kept_and_changed_by_name") else { return };
+fn limits_are_kept_and_a_class_is_the_whole_of_them() {
+    let Some((_mounted, pool)) = pool("limits_are_kept_and_a_class_is_the_whole_of_them") else { return };
     let limits = |parameters: &[(&str, &str)]| Limits::parse(parameters.iter().copied()).expect("understood");
     let gold = limits(&[("iops", "20000"), ("bandwidthMiBps", "500")]);
     let volume = pool.create_volume("pvc-1", at_least(MIB), None, &gold).expect("created");
@@ -410,11 +410,13 @@ fn limits_are_kept_and_changed_by_name() {
     assert_eq!(pool.create_volume("pvc-1", at_least(MIB), None, &gold).expect("found"), volume);
     let other = pool.create_volume("pvc-1", at_least(MIB), None, &limits(&[("iops", "1000")]));
     assert!(matches!(other, Err(CreateError::Incompatible { .. })), "{other:?}");
+    let now = || pool.volume(&volume.handle).expect("read").expect("there").record.limits;
     for _ in 0..2 {
-        pool.modify_volume(&volume.handle, &limits(&[("iops", "0")])).expect("changed");
+        pool.modify_volume(&volume.handle, &limits(&[("iops", "5000"), ("readMiBps", "0")])).expect("changed");
+        assert_eq!(now(), limits(&[("iops", "5000")]), "what the class does not name is not limited");
     }
-    let now = pool.volume(&volume.handle).expect("read").expect("there").record.limits;
-    assert_eq!(now, limits(&[("bandwidthMiBps", "500")]));
+    pool.modify_volume(&volume.handle, &Limits::default()).expect("changed");
+    assert!(now().is_empty());
     let none = pool.modify_volume(&Handle::of_volume("none"), &gold);
     assert!(matches!(none, Err(ModifyError::NoSuchVolume(_))), "{none:?}");
 }

@@ -9,7 +9,7 @@ use crate::watch::Desired;
 use crate::{Ports, claim, finish};
 use anyhow::Context;
 use planner::agent::{Import, Nic, Presentation, Step, Volume};
-use planner::exposure::ExposureId;
+use planner::exposure::{ExposureId, Limits};
 use ports::emulation::{Backend, DiskFunction, NicFunction};
 use ports::switch::SwitchPort;
 use ports::volume::Connection;
@@ -23,6 +23,8 @@ use tokio::sync::Notify;
 pub struct Actor {
     pub dpu_name: String,
     pub boot_id: String,
+    /// What no disk of this DPU may exceed.
+    pub bounds: Limits,
     pub ports: Ports,
     pub record: Record,
     pub seeds: Seeds,
@@ -42,6 +44,7 @@ impl Actor {
     pub fn open(
         dpu_name: &str,
         boot_id: &str,
+        bounds: Limits,
         run_dir: &Path,
         ports: Ports,
         wake: Arc<Notify>,
@@ -49,6 +52,7 @@ impl Actor {
         Ok(Self {
             dpu_name: dpu_name.to_owned(),
             boot_id: boot_id.to_owned(),
+            bounds,
             ports,
             record: Record::open(run_dir.join("record"), boot_id).context("opening the record")?,
             seeds: Seeds::open(run_dir.join("seeds")).context("opening the seeds")?,
@@ -67,13 +71,21 @@ impl Actor {
             Step::Claim { key, id } => claim::claim(self, needs_server()?, key, id).await,
             Step::Connect { id, volume } => self.connect(id, volume).await,
             Step::WriteSeed { id, secret } => self.write_seed(needs_server()?.cluster, id, secret).await,
-            Step::ExposeDisk { id, presentation, driver } => self.expose(id, presentation, driver.as_deref()).await,
+            Step::ExposeDisk { id, presentation, driver, limits } => {
+                self.expose(id, presentation, driver.as_deref(), limits).await
+            }
             Step::ExposeNic { id, nic } => {
                 let (id, mac, representor) = (id.clone(), nic.mac.clone(), nic.representor.clone());
                 self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, representor }).await
             }
             Step::Plug { id, nic } => self.ports.switch.plug(&switch_port(id, nic)).await,
             Step::Resize { id, size_bytes } => self.ports.emulation.resize_disk(id, *size_bytes).await,
+            Step::Limit { id, asked, limits } => {
+                // First: what a crash leaves undone is seen by the emulation's own list.
+                let recorded = self.record.limits(&id.uid, *asked);
+                recorded.map_err(|error| file_error("recording the limits of", &id.uid, &error))?;
+                self.ports.emulation.limit_disk(id, limits).await
+            }
             Step::StartImport { id, import } => self.start_import(id, import).await,
             Step::StopImport { id } => {
                 self.imports.stop(&id.uid).await;
@@ -120,6 +132,7 @@ impl Actor {
         id: &ExposureId,
         presentation: &Presentation,
         driver: Option<&str>,
+        limits: &Limits,
     ) -> Result<(), PortError> {
         let backend = match driver {
             Some(driver) => self.connection(id, driver).await?.backend,
@@ -133,6 +146,7 @@ impl Actor {
             uuid: presentation.uuid.clone(),
             backend,
             read_only: presentation.read_only,
+            limits: *limits,
         };
         self.ports.emulation.expose_disk(&disk).await
     }

@@ -1,6 +1,7 @@
 //! The only reader of flags and environment.
 
 use clap::{Parser, ValueEnum};
+use planner::exposure::Limits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -89,11 +90,11 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_HOST_RDMA", requires = "host_listen")]
     pub host_rdma: bool,
 
-    /// With --disks-by=spdk, vhost or snap: no disk does more operations in a second, a multiple of 1000. 0: as many as it can.
-    #[arg(long, env = "METALPLANE_DISK_IOPS", value_name = "NUMBER", default_value_t = 0)]
+    /// No disk does more operations in a second, a multiple of 1000, whatever its class allows. 0: as many as that.
+    #[arg(long, env = "METALPLANE_DISK_IOPS", value_name = "NUMBER", default_value_t = 0, value_parser = thousands)]
     pub disk_iops: u64,
 
-    /// With --disks-by=spdk, vhost or snap: no disk moves more MiB in a second. 0: as many as it can.
+    /// No disk moves more MiB in a second, reading and writing together, whatever its class allows. 0: as many as that.
     #[arg(long, env = "METALPLANE_DISK_MIB_PER_SECOND", value_name = "MIB", default_value_t = 0)]
     pub disk_mib_per_second: u64,
 
@@ -200,6 +201,20 @@ pub struct CephCluster {
 pub enum LogFormat {
     Text,
     Json,
+}
+
+impl Args {
+    /// What no disk may exceed.
+    pub fn bounds(&self) -> Limits {
+        let limit = |number: u64| (number > 0).then_some(number);
+        Limits { iops: limit(self.disk_iops), bandwidth_mib: limit(self.disk_mib_per_second), ..Limits::default() }
+    }
+}
+
+/// SPDK counts so.
+fn thousands(text: &str) -> Result<u64, String> {
+    let number: u64 = text.parse().map_err(|_| "write a whole number".to_owned())?;
+    number.is_multiple_of(1000).then_some(number).ok_or_else(|| "write a multiple of 1000".to_owned())
 }
 
 fn file_pool(text: &str) -> Result<(String, PathBuf), String> {

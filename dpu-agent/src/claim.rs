@@ -9,19 +9,20 @@ use api::attachment::FenceIdentity;
 use api::machine::AttachPhase;
 use kube::ResourceExt;
 use planner::agent::{Attachment, Entry, Function, Import, Key, Kind};
-use planner::exposure::ExposureId;
+use planner::exposure::{ExposureId, Limits};
 use ports::{ErrorClass, PortError};
 
 pub(crate) async fn claim(actor: &Actor, server: Server<'_>, key: &Key, id: &ExposureId) -> Result<(), PortError> {
     let what = format!("claiming {}/{} epoch {}", key.namespace, key.name, id.epoch);
-    let function = match key.kind {
+    let Granted { function, limits } = match key.kind {
         Kind::Disk => claim_disk(actor, server, key, id, &what).await?,
         Kind::Nic => claim_nic(actor, server, key, id, &what).await?,
     };
     let identity = identity(actor, id, &function)?;
     tracing::info!(attachment = key.name, uid = id.uid, epoch = id.epoch, identity, "claimed");
     let boot_id = actor.boot_id.clone();
-    let entry = Entry { key: key.clone(), id: id.clone(), boot_id, identity, function, import_done: None };
+    let (key, id) = (key.clone(), id.clone());
+    let entry = Entry { key: key.clone(), id, boot_id, identity, function, limits, import_done: None };
     actor.record.insert(entry).map_err(|error| file_error("recording the claim of", &key.name, &error))
 }
 
@@ -31,17 +32,17 @@ async fn claim_disk(
     key: &Key,
     id: &ExposureId,
     what: &str,
-) -> Result<Function, PortError> {
+) -> Result<Granted, PortError> {
     let disks = server.cluster.disks();
     let object = bounded(what, disks.get(&key.name)).await?;
-    let function = granted(actor, &Attachment::from_disk(&object), id, what)?;
+    let granted = granted(actor, &Attachment::from_disk(&object), id, what)?;
     let mut status = object.status.clone().unwrap_or_default();
-    status.fence = Some(fence(actor, id, &function)?);
+    status.fence = Some(fence(actor, id, &granted.function)?);
     (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
     let version = object.resource_version();
     server.desired.disks.wrote(apply_status(&disks, what, (&key.name, &key.uid), version.as_deref(), &status).await?);
     actor.written.disk(&key.uid, status);
-    Ok(function)
+    Ok(granted)
 }
 
 async fn claim_nic(
@@ -50,21 +51,26 @@ async fn claim_nic(
     key: &Key,
     id: &ExposureId,
     what: &str,
-) -> Result<Function, PortError> {
+) -> Result<Granted, PortError> {
     let nics = server.cluster.nics();
     let object = bounded(what, nics.get(&key.name)).await?;
-    let function = granted(actor, &Attachment::from_nic(&object), id, what)?;
+    let granted = granted(actor, &Attachment::from_nic(&object), id, what)?;
     let mut status = object.status.clone().unwrap_or_default();
-    status.fence = Some(fence(actor, id, &function)?);
+    status.fence = Some(fence(actor, id, &granted.function)?);
     (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
     let version = object.resource_version();
     server.desired.nics.wrote(apply_status(&nics, what, (&key.name, &key.uid), version.as_deref(), &status).await?);
     actor.written.nic(&key.uid, status);
-    Ok(function)
+    Ok(granted)
+}
+
+struct Granted {
+    function: Function,
+    limits: Limits,
 }
 
 /// What is granted, if this very (UID, epoch) is, here and now.
-fn granted(actor: &Actor, read: &Attachment, id: &ExposureId, what: &str) -> Result<Function, PortError> {
+fn granted(actor: &Actor, read: &Attachment, id: &ExposureId, what: &str) -> Result<Granted, PortError> {
     let refused = |cause: String| Err(PortError::new(ErrorClass::Conflict, format!("{what}: {cause}")));
     if read.key.uid != id.uid {
         return refused(format!("the API server has UID {} under that name", read.key.uid));
@@ -78,7 +84,8 @@ fn granted(actor: &Actor, read: &Attachment, id: &ExposureId, what: &str) -> Res
     if read.deleting {
         return refused("it is being deleted".to_owned());
     }
-    read.function.clone().map_err(|cause| PortError::new(ErrorClass::Invalid, format!("{what}: {cause}")))
+    let invalid = |cause: String| PortError::new(ErrorClass::Invalid, format!("{what}: {cause}"));
+    Ok(Granted { function: read.function.clone().map_err(invalid)?, limits: read.limits })
 }
 
 fn fence(actor: &Actor, id: &ExposureId, function: &Function) -> Result<FenceIdentity, PortError> {

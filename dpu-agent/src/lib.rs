@@ -88,7 +88,7 @@ pub async fn run_with(
     std::fs::create_dir_all(&args.run_dir).with_context(|| format!("cannot make {}", args.run_dir.display()))?;
 
     let wake = Arc::new(Notify::new());
-    let actor = Actor::open(&args.node_name, &boot_id, &args.run_dir, ports, wake.clone())?;
+    let actor = Actor::open(&args.node_name, &boot_id, args.bounds(), &args.run_dir, ports, wake.clone())?;
     tracing::info!(dpu = args.node_name, boot_id, adopted = actor.record.all().len(), "starting");
 
     let (cluster, joined) = tokio::sync::watch::channel(None);

@@ -57,6 +57,7 @@ impl Last {
             now,
             dpu_name: actor.dpu_name.clone(),
             boot_id: actor.boot_id.clone(),
+            bounds: actor.bounds,
             attachments: desired.attachments(),
             record: actor.record.all(),
             exposures: self.exposures.clone(),

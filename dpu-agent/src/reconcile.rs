@@ -12,7 +12,7 @@ use crate::{dpu_status, status};
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::ListParams;
-use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, plan};
+use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, StepKind, plan};
 use planner::seen::Seen;
 use ports::emulation::EmulationCapabilities;
 use ports::{ErrorClass, PortError};
@@ -38,7 +38,7 @@ pub struct Reconciler {
     metrics: Arc<Metrics>,
     guests: Guests,
     last: Last,
-    failures: BTreeMap<String, Failure>,
+    failures: BTreeMap<(String, StepKind), Failure>,
     hidden_at: BTreeMap<String, Timestamp>,
     capabilities: Option<EmulationCapabilities>,
     /// A quorum list failed: not before this.
@@ -152,7 +152,7 @@ impl Reconciler {
                     .map_err(|error| crate::act::file_error("recording the import of", &uid, &error))
             });
             match (step, result) {
-                (Some(_), Ok(())) => drop(self.failures.remove(&uid)),
+                (Some(step), Ok(())) => drop(self.failures.remove(&(uid, step.kind()))),
                 (Some(step), failed) => self.note(&step, failed),
                 (None, _) => {}
             }
@@ -177,23 +177,24 @@ impl Reconciler {
                 || observed.record.contains_key(uid)
                 || plan.strays.iter().any(|step| step.uid() == uid)
         };
-        self.failures.retain(|uid, _| present(uid));
+        self.failures.retain(|(uid, _), _| present(uid));
         !steps.is_empty()
     }
 
     fn note(&mut self, step: &Step, result: Result<(), PortError>) {
+        let key = (step.uid().to_owned(), step.kind());
         let Err(error) = result else {
             if matches!(step, Step::Hide { .. }) {
                 self.hidden_at.insert(step.uid().to_owned(), crate::clock::now());
             }
             // That an import was started is no success yet.
             let is_start = matches!(step, Step::StartImport { .. });
-            if !is_start && self.failures.get(step.uid()).is_some_and(|failure| failure.step == *step) {
-                self.failures.remove(step.uid());
+            if !is_start && self.failures.get(&key).is_some_and(|failure| failure.step == *step) {
+                self.failures.remove(&key);
             }
             return;
         };
-        let earlier = self.failures.get(step.uid()).filter(|failure| failure.step == *step);
+        let earlier = self.failures.get(&key).filter(|failure| failure.step == *step);
         let count = earlier.map_or(1, |failure| failure.count.saturating_add(1));
         if count.is_power_of_two() {
             tracing::warn!(uid = step.uid(), step = ?step.kind(), count, %error, "failed");
@@ -205,7 +206,7 @@ impl Reconciler {
             count,
             at: crate::clock::now(),
         };
-        self.failures.insert(step.uid().to_owned(), failure);
+        self.failures.insert(key, failure);
     }
 
     /// Whether all was told.

@@ -4,6 +4,7 @@
 //! until it has been claimed. An entry of another boot, or one that cannot be read, is as good as none.
 
 use planner::agent::{Entry, ImportDone};
+use planner::exposure::Limits;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -56,6 +57,13 @@ impl Record {
         write_atomically(&path_of(&self.dir, &entry.id.uid), &serde_json::to_vec(&entry)?)?;
         self.lock().insert(entry.id.uid.clone(), entry);
         Ok(())
+    }
+
+    pub fn limits(&self, uid: &str, limits: Limits) -> io::Result<()> {
+        match self.get(uid) {
+            Some(entry) => self.insert(Entry { limits, ..entry }),
+            None => Ok(()),
+        }
     }
 
     pub fn import_done(&self, uid: &str, done: ImportDone) -> io::Result<()> {
@@ -112,6 +120,7 @@ mod tests {
                 representor: "mp0".into(),
                 addresses: vec!["10.0.0.1".parse().expect("an address")],
             }),
+            limits: Limits::default(),
             import_done: None,
         }
     }
@@ -124,12 +133,15 @@ mod tests {
         record.insert(entry("a", "boot-1")).expect("insert");
         record.insert(entry("b", "boot-1")).expect("insert");
         record.remove("b").expect("remove");
+        let limits = Limits { iops: Some(5000), ..Limits::default() };
+        record.limits("a", limits).expect("change");
+        record.limits("b", limits).expect("change what is not there");
         record.remove("never").expect("remove what is not there");
         fs::write(path.join("c.json"), b"{half").expect("write");
         fs::write(path.join("a.new"), b"{half").expect("write");
 
         let again = Record::open(path.clone(), "boot-1").expect("open again");
-        assert_eq!(again.all(), BTreeMap::from([("a".to_owned(), entry("a", "boot-1"))]));
+        assert_eq!(again.all(), BTreeMap::from([("a".to_owned(), Entry { limits, ..entry("a", "boot-1") })]));
         assert_eq!(fs::read_dir(&path).expect("read").count(), 1, "what cannot be read is removed");
 
         let rebooted = Record::open(path.clone(), "boot-2").expect("open on another boot");

@@ -11,7 +11,7 @@ use ports::{Emulation, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
 use spdk::SpdkEmulation;
 use spdk::door::{Door, Fabric};
-use spdk::host::{self, Host};
+use spdk::host::Host;
 use spdk::snap::SnapEmulation;
 use spdk::vhost::VhostEmulation;
 use spdk::volumes::rbd::Cluster;
@@ -97,26 +97,20 @@ const HOT_PLUG_DISKS: u32 = 62;
 
 fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
     let slots = QemuEmulation::new(&args.slots_socket);
-    let limits = host::Limits { operations_per_second: args.disk_iops, mib_per_second: args.disk_mib_per_second };
     let nqn = format!("nqn.2026-01.io.metalplane:dpu:{}", args.node_name);
     Ok(match args.disks_by {
         DisksBy::Qemu => Arc::new(slots),
         DisksBy::Vhost => {
-            let disks = VhostEmulation::new(&args.spdk_socket, HOT_PLUG_DISKS, limits)?;
+            let disks = VhostEmulation::new(&args.spdk_socket, HOT_PLUG_DISKS);
             Arc::new(Split { disks, nics: slots })
         }
         DisksBy::Snap => {
-            let disks = SnapEmulation::new(&args.spdk_socket, nqn, HOT_PLUG_DISKS, limits, args.run_dir.join("spdk"))?;
+            let disks = SnapEmulation::new(&args.spdk_socket, nqn, HOT_PLUG_DISKS, args.run_dir.join("spdk"));
             Arc::new(Split { disks, nics: slots })
         }
         DisksBy::Spdk => {
-            let host = Host {
-                nqn,
-                serial: api::names::serial(&args.node_name),
-                door: door(args)?,
-                hot_plug: HOT_PLUG_DISKS,
-                limits,
-            };
+            let host =
+                Host { nqn, serial: api::names::serial(&args.node_name), door: door(args)?, hot_plug: HOT_PLUG_DISKS };
             let disks = SpdkEmulation::new(&args.spdk_socket, host, args.run_dir.join("spdk"))?;
             Arc::new(Split { disks, nics: slots })
         }

@@ -98,6 +98,8 @@ pub fn tree(seen: &Explained) -> Node {
             node
         }));
     }
+    let limited = conditions::get(&status.conditions, conditions::DISKS_LIMITED).filter(|c| c.status == "False");
+    root.children.extend(limited.map(|condition| Node::of(condition, &name)));
     // Of these, true is the news.
     for type_ in [conditions::PAUSED, conditions::RESTART_REQUIRED] {
         if let Some(condition) = conditions::get(&status.conditions, type_).filter(|c| c.status == "True") {

@@ -1,5 +1,6 @@
 //! Words for what a DPU presents to its host.
 
+pub use api::Limits;
 use serde::{Deserialize, Serialize};
 
 /// Who an exposure belongs to: the attachment's UID and the epoch of its grant. Adoption after a restart compares both.
@@ -48,6 +49,9 @@ pub struct Exposure {
     pub presence: Presence,
     /// Disks: what the host can read, in bytes.
     pub size_bytes: Option<u64>,
+    /// Disks: what its I/O is held to.
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
     /// NICs: the network device on the DPU that stands for the host's function.
     pub representor: Option<String>,
 }

@@ -341,6 +341,7 @@ fn attach(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Reason 
         uuid: uid(claim_meta).to_owned(),
         read_only: false,
         size: claim.claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage").cloned()),
+        qos: None,
         grant: None,
         holder_pod_uid: None,
         release: false,

@@ -63,6 +63,7 @@ reasons! {
         HolderPodStarting { pod: String, node: String, message: String } "holder pod '{pod}' does not run on node '{node}' yet: {message}", next "kubectl describe pod {pod}";
         Creating { what: String } "{what} is being made";
         Attaching { what: String, dpu: String, message: String } "{what} is being presented by Dpu '{dpu}'{message}";
+        Limiting { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' is being held to {limits} by Dpu '{dpu}'{message}", next "kubectl describe dpu {dpu}";
         Detaching { what: String, dpu: String } "{what} is being taken away by Dpu '{dpu}'";
         Fencing { disk: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is silent, so its storage is told to refuse it for disk '{disk}'{message}", next "kubectl describe dpu {dpu}";
         HostStillOn { hardware: String } "host '{hardware}' was on when it was claimed; it is powered off before a disk is shown to it";
@@ -120,6 +121,9 @@ reasons! {
         BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; update the Secret that its bmc.tinkerbell.org Machine names, it is read again at once";
         NoBootOption { hardware: String } "the BMC of '{hardware}' names no boot option for the DPU's boot slot and takes no continuous override", next "annotate the Hardware with metalplane.io/boot-option: NAME-OR-REFERENCE";
         ExpandNeedsStop { claim: String, message: String } "PersistentVolumeClaim '{claim}' grows only while nobody has its volume: stop the machine, which gives it back until it has grown, and start it again; its driver says: {message}", next "bmctl stop NAME, and start it once the claim has grown";
+        ClassMissing { claim: String, class: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' is not there: its disk keeps the limits that it has", next "kubectl get volumeattributesclasses";
+        ClassNotUnderstood { claim: String, class: String, message: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' says no limits: {message}; its disk keeps the limits that it has", next "kubectl describe volumeattributesclass {class}";
+        LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' runs without the limits of its class ({limits}): Dpu '{dpu}' cannot keep them: {message}", next "give its claim another volumeAttributesClassName";
         ResizeNeedsPowerCycle { disk: String } "disk '{disk}' has its new size after the next power cycle", next "bmctl stop NAME && bmctl start NAME";
         MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
         SeveralDisksRun { machine: String, disks: String } "machine '{machine}' runs with several disks ({disks}), and its storage cannot cut them at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";

@@ -2,7 +2,7 @@
 
 use crate::PortError;
 use async_trait::async_trait;
-use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Slot};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Slot};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ pub struct DiskFunction {
     pub uuid: String,
     pub backend: Backend,
     pub read_only: bool,
+    /// What it is held to from the start. It is presented, too, where the emulation cannot keep them: [`Emulation::list`]
+    /// says what is kept, and [`Emulation::limit_disk`] says why not.
+    pub limits: Limits,
 }
 
 /// Where the blocks are, as a [`crate::VolumeConnector`] handed it out.
@@ -129,6 +132,10 @@ pub trait Emulation: Send + Sync {
 
     /// Tells the host the backend's present size. `Unsupported` where only a power cycle shows it.
     async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError>;
+
+    /// Holds a disk to these limits and no other from now on, without an error to what is under way. `Unsupported`, with
+    /// nothing changed, where they cannot be kept.
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError>;
 
     /// What the disks did; nothing where nobody counts.
     async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {

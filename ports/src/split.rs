@@ -5,7 +5,7 @@ use crate::{
     emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
 };
 use async_trait::async_trait;
-use planner::exposure::{Exposure, ExposureId, FunctionKind};
+use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits};
 
 /// Each has its own hot-plug places, so there are as many as both have.
 pub struct Split<D, N> {
@@ -48,6 +48,10 @@ impl<D: Emulation, N: Emulation> Emulation for Split<D, N> {
 
     async fn resize_disk(&self, id: &ExposureId, size_bytes: u64) -> Result<(), PortError> {
         self.disks.resize_disk(id, size_bytes).await
+    }
+
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
+        self.disks.limit_disk(id, limits).await
     }
 
     async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {

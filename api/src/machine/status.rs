@@ -1,6 +1,7 @@
 //! What is observed of a machine.
 
 use super::BootStrategy;
+use crate::Limits;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
@@ -14,7 +15,7 @@ pub struct BareMetalMachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// HardwareClaimed, VolumesReady, DisksAttached, NicsAttached, BootConfigured, PoweredOn, GuestReachable; Ready is
-    /// computed from them. Outside Ready: Paused, RestartRequired.
+    /// computed from them. Outside Ready: Paused, RestartRequired, DisksLimited.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -133,6 +134,9 @@ pub struct DiskStatus {
     /// What the host sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Quantity>,
+    /// What its I/O is held to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<Limits>,
     /// Pending, Waiting (for a grant), Attaching, Attached, Detaching or Failed.
     #[serde(default)]
     pub phase: AttachPhase,

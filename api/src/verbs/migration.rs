@@ -1,8 +1,8 @@
 //! `MachineMigration`: a machine to another server, without copying a byte.
 
-use super::OperationPhase;
+use super::OperationStatus;
 use crate::machine::HardwareChoice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,16 +54,8 @@ pub struct MachineMigrationSpec {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineMigrationStatus {
-    /// The generation of the spec that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Pending, Running, Succeeded or Failed.
-    #[serde(default)]
-    pub phase: OperationPhase,
-    /// Complete, once the machine is on the other server as it was asked to be: running, or off.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    #[serde(flatten)]
+    pub operation: OperationStatus,
     /// The Hardware that the machine leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_hardware_name: Option<String>,
@@ -88,4 +80,10 @@ pub struct MachineMigrationStatus {
     /// When the machine was there as it was asked to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
+}
+
+impl AsRef<OperationStatus> for MachineMigrationStatus {
+    fn as_ref(&self) -> &OperationStatus {
+        &self.operation
+    }
 }

@@ -11,6 +11,8 @@ pub use migration::MachineMigration;
 pub use restore::MachineRestore;
 pub use snapshot::MachineSnapshot;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::object::HasStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,5 +31,37 @@ pub enum OperationPhase {
 impl OperationPhase {
     pub fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// What every operation says of itself.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationStatus {
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Pending, Running, Succeeded or Failed.
+    #[serde(default)]
+    pub phase: OperationPhase,
+    /// Ready (of a MachineSnapshot) or Complete, true at the end; until then its reason is what is waited for, or why it failed.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// An object that is an operation. One of which nothing is said yet is pending.
+pub trait HasPhase {
+    fn phase(&self) -> OperationPhase;
+    fn conditions(&self) -> &[Condition];
+}
+
+impl<K: HasStatus<Status: AsRef<OperationStatus>>> HasPhase for K {
+    fn phase(&self) -> OperationPhase {
+        self.status().map(|status| status.as_ref().phase).unwrap_or_default()
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status().map(|status| status.as_ref().conditions.as_slice()).unwrap_or_default()
     }
 }

@@ -1,9 +1,9 @@
 //! `MachineRestore`: the disks of a machine back to a snapshot.
 
-use super::OperationPhase;
+use super::OperationStatus;
 use crate::machine::DeletionPolicy;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,16 +53,8 @@ pub struct MachineRestoreSpec {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineRestoreStatus {
-    /// The generation of the spec that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Pending, Running, Succeeded or Failed.
-    #[serde(default)]
-    pub phase: OperationPhase,
-    /// Complete, once the machine has its old content and may be started.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    #[serde(flatten)]
+    pub operation: OperationStatus,
     /// The UID of the machine.
     #[serde(rename = "machineUID", default, skip_serializing_if = "Option::is_none")]
     pub machine_uid: Option<String>,
@@ -79,6 +71,12 @@ pub struct MachineRestoreStatus {
     /// Disks of the machine, or of the snapshot, that the other one does not have: they are left as they are.
     #[serde(default)]
     pub left_out: Vec<String>,
+}
+
+impl AsRef<OperationStatus> for MachineRestoreStatus {
+    fn as_ref(&self) -> &OperationStatus {
+        &self.operation
+    }
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]

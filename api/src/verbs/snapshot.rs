@@ -1,9 +1,9 @@
 //! `MachineSnapshot`: the disks of a machine at one moment.
 
-use super::OperationPhase;
+use super::OperationStatus;
 use crate::machine::DeletionPolicy;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -66,16 +66,8 @@ pub enum Consistency {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSnapshotStatus {
-    /// The generation of the spec that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Pending, Running, Succeeded or Failed.
-    #[serde(default)]
-    pub phase: OperationPhase,
-    /// Ready, once every disk's snapshot can be restored.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    #[serde(flatten)]
+    pub operation: OperationStatus,
     /// The UID of the machine that it was taken of.
     #[serde(rename = "machineUID", default, skip_serializing_if = "Option::is_none")]
     pub machine_uid: Option<String>,
@@ -95,6 +87,12 @@ pub struct MachineSnapshotStatus {
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Vec<SnapshotDisk>,
+}
+
+impl AsRef<OperationStatus> for MachineSnapshotStatus {
+    fn as_ref(&self) -> &OperationStatus {
+        &self.operation
+    }
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]

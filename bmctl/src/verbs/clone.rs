@@ -125,7 +125,7 @@ fn machine(
         let cause = format!("MachineSnapshot '{name}' is of machine '{}'", snapshot.spec.machine_name);
         return Err(refused(args, cause, format!("{} snapshot list {}", cluster.program, args.source)));
     }
-    if !is_true(&status.conditions, READY) {
+    if !is_true(&status.operation.conditions, READY) {
         let cause = format!("MachineSnapshot '{name}' is not ready");
         return Err(refused(args, cause, format!("kubectl describe machinesnapshot {name}")));
     }

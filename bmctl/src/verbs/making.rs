@@ -6,9 +6,9 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::output::{name_of, structured};
 use api::conditions;
-use api::verbs::OperationPhase;
+use api::verbs::{HasPhase, OperationPhase};
+use api::{MachineMigration, MachineRestore, MachineSnapshot};
 use futures::TryStreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PostParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -26,12 +26,16 @@ pub trait Operation:
     + Debug
     + Serialize
     + DeserializeOwned
+    + HasPhase
     + Send
     + Sync
     + 'static
 {
-    fn progress(&self) -> (OperationPhase, &[Condition]);
 }
+
+impl Operation for MachineSnapshot {}
+impl Operation for MachineRestore {}
+impl Operation for MachineMigration {}
 
 pub fn api<K: Operation>(cluster: &Cluster) -> Api<K> {
     Api::namespaced(cluster.client.clone(), &cluster.namespace)
@@ -74,7 +78,7 @@ async fn follow<K: Operation>(cluster: &Cluster, making: &Making, name: &str) ->
             let now = match events.try_next().await {
                 Ok(Some(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
                     let why = why(&object, cluster.program);
-                    match object.progress().0 {
+                    match object.phase() {
                         OperationPhase::Succeeded => return Ok(()),
                         OperationPhase::Failed => return Err(why),
                         OperationPhase::Pending | OperationPhase::Running => why,
@@ -101,7 +105,7 @@ async fn follow<K: Operation>(cluster: &Cluster, making: &Making, name: &str) ->
 
 /// What its condition says, and what can be done about it.
 fn why<K: Operation>(object: &K, program: &str) -> String {
-    let all = object.progress().1;
+    let all = object.conditions();
     let Some(condition) =
         [conditions::READY, conditions::COMPLETE].iter().find_map(|type_| conditions::get(all, type_))
     else {

@@ -1,24 +1,17 @@
 //! `migrate MACHINE`, `migrate-cancel MACHINE`.
 
 use super::args::{Migrate, MigrateCancel};
-use super::making::{self, Operation};
+use super::making;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::output::name_of;
 use api::MachineMigration;
 use api::machine::HardwareChoice;
-use api::verbs::OperationPhase;
+use api::verbs::HasPhase;
 use api::verbs::migration::MachineMigrationSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-
-impl Operation for MachineMigration {
-    fn progress(&self) -> (OperationPhase, &[Condition]) {
-        let status = self.status.as_ref();
-        (status.map(|s| s.phase).unwrap_or_default(), status.map(|s| s.conditions.as_slice()).unwrap_or_default())
-    }
-}
 
 pub async fn run(cluster: &Cluster, args: &Migrate) -> Result<String, Failure> {
     cluster.machine(&args.machine).await?;
@@ -44,7 +37,7 @@ pub async fn cancel(cluster: &Cluster, args: &MigrateCancel) -> Result<String, F
     let params = ListParams::default().fields(&format!("spec.machineName={}", args.machine));
     let all = api.list(&params).await.map_err(|e| cluster.failure(e, &args.machine))?;
     let mut text = String::new();
-    for migration in all.iter().filter(|m| m.spec.machine_name == args.machine && !m.progress().0.is_over()) {
+    for migration in all.iter().filter(|m| m.spec.machine_name == args.machine && !m.phase().is_over()) {
         let params = DeleteParams { dry_run: args.dry_run, ..DeleteParams::default() };
         let object = making::object::<MachineMigration>(cluster, &migration.name_any());
         let deleted = api.delete(&migration.name_any(), &params).await;

@@ -1,7 +1,7 @@
 //! `snapshot create`, `snapshot list`, `snapshot delete`.
 
 use super::args::{CreateSnapshot, DeleteSnapshots, ListSnapshots};
-use super::making::{self, Operation};
+use super::making;
 use crate::args::Output;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -10,18 +10,9 @@ use crate::table::{Table, age};
 use api::MachineSnapshot;
 use api::conditions::{self, READY};
 use api::machine::DeletionPolicy;
-use api::verbs::OperationPhase;
 use api::verbs::snapshot::{Consistency, MachineSnapshotSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-
-impl Operation for MachineSnapshot {
-    fn progress(&self) -> (OperationPhase, &[Condition]) {
-        let status = self.status.as_ref();
-        (status.map(|s| s.phase).unwrap_or_default(), status.map(|s| s.conditions.as_slice()).unwrap_or_default())
-    }
-}
 
 /// `bm-01-20261121-093000`: shortened, so that a disk's name has room behind it.
 fn default_name(machine: &str) -> String {
@@ -75,7 +66,7 @@ fn table(snapshots: &[MachineSnapshot], namespaces: bool, wide: bool) -> String 
     let mut table = Table::new(&titles);
     for snapshot in snapshots {
         let status = snapshot.status.clone().unwrap_or_default();
-        let ready = conditions::get(&status.conditions, READY);
+        let ready = conditions::get(&status.operation.conditions, READY);
         let created = snapshot.creation_timestamp().map_or(0, |t| jiff::Timestamp::now().as_second() - t.0.as_second());
         let mut cells = vec![
             snapshot.name_any(),

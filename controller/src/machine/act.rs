@@ -78,6 +78,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
             disks::grant(c, target, *epoch, seed.as_ref(), holder_pod_uid.as_deref()).await
         }
         Action::ResizeDisk { target, size } => disks::resize(c, target, size).await,
+        Action::LimitDisk { target, limits } => disks::limit(c, target, limits).await,
         Action::ReleaseDisk { target } => {
             confirm_spec(c, machine).await?;
             disks::release(c, target).await

@@ -5,7 +5,7 @@ use crate::error::{Error, call, found};
 use crate::objects;
 use crate::{fences, holder_pods};
 use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
-use api::{BareMetalMachine, DiskAttachment, VolumeHold, labels};
+use api::{BareMetalMachine, DiskAttachment, Limits, VolumeHold, labels};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{label, name};
 use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -105,11 +105,7 @@ fn seen(c: &Controller, target: &Target) -> Result<Arc<DiskAttachment>, Error> {
     there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)).ok_or(Error::NotFound { what })
 }
 
-async fn patch(
-    c: &Controller,
-    attachment: &DiskAttachment,
-    change: serde_json::Value,
-) -> Result<DiskAttachment, Error> {
+async fn patch(c: &Controller, attachment: &DiskAttachment, change: Value) -> Result<DiskAttachment, Error> {
     let meta = &attachment.metadata;
     let api = c.objects.namespaced(meta.namespace.as_deref().unwrap_or_default());
     let (name, uid) = (name(meta), meta.uid.as_deref().unwrap_or_default());
@@ -175,6 +171,16 @@ async fn write_seed(c: &Controller, attachment: &DiskAttachment, seed: &Seed) ->
 pub(super) async fn resize(c: &Controller, target: &Target, size: &Quantity) -> Result<(), Error> {
     let attachment = seen(c, target)?;
     patch(c, &attachment, json!({"spec": {"size": size}})).await.map(drop)
+}
+
+/// The whole of it: a limit that is not named has to go.
+pub(super) async fn limit(c: &Controller, target: &Target, limits: &Limits) -> Result<(), Error> {
+    let attachment = seen(c, target)?;
+    let before = attachment.spec.qos.unwrap_or_default();
+    let gone = before.iter().map(|(name, _)| (name.to_owned(), Value::Null));
+    let kept = limits.iter().map(|(name, limit)| (name.to_owned(), json!(limit)));
+    let change = if limits.is_empty() { Value::Null } else { gone.chain(kept).collect() };
+    patch(c, &attachment, json!({"spec": {"qos": change}})).await.map(drop)
 }
 
 /// Step 8: `release`, then delete.

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Secret
 use kube::api::ListParams;
 use planner::machine::claim_name;
 use planner::machine::observed::{
-    BmcSeen, ClaimSeen, CloudInitSeen, ContentSeen, DpuSeen, ImageSeen, Observed, SnapshotSeen, name,
+    BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, ContentSeen, DpuSeen, ImageSeen, Observed, SnapshotSeen, name,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -181,6 +181,7 @@ pub(crate) async fn claim_seen(
             volumes::Source::Other => seen.not_csi = true,
             volumes::Source::Unknown => {}
         }
+        seen.class = class(c, &claim);
         let granted = attachments.iter().any(|attachment| {
             let volume = attachment.spec.volume.as_ref();
             attachment.spec.grant.is_some() && volume.map(|v| &v.claim.uid) == claim.metadata.uid.as_ref()
@@ -196,6 +197,14 @@ pub(crate) async fn claim_seen(
         seen.event = last_event(c, namespace, claim.metadata.uid.as_deref().unwrap_or_default(), memo).await?;
     }
     Ok(seen)
+}
+
+/// The class that the volume of a bound claim has now.
+fn class(c: &Controller, claim: &PersistentVolumeClaim) -> Option<ClassSeen> {
+    let name = claim.status.as_ref()?.current_volume_attributes_class_name.clone()?;
+    let found = c.world.attributes_classes.get("", &name);
+    let found = found.map(|class| (class.driver_name.clone(), class.parameters.clone().unwrap_or_default()));
+    Some(ClassSeen { name, found })
 }
 
 /// The provisioner of the claim's StorageClass, if that waits for a consumer.

@@ -8,7 +8,6 @@ use crate::machine::gather;
 use crate::queue::{Key, Next};
 use crate::world::World;
 use api::MachineMigration;
-use api::verbs::OperationPhase;
 use api::verbs::migration::MachineMigrationStatus;
 use planner::verbs::migration::Observed;
 use planner::verbs::{Plan, Verb};
@@ -19,10 +18,6 @@ impl Operation for MachineMigration {
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
         &world.verbs.migrations
-    }
-
-    fn phase(&self) -> OperationPhase {
-        self.status.as_ref().map(|status| status.phase).unwrap_or_default()
     }
 }
 

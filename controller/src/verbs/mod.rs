@@ -11,7 +11,7 @@ use crate::error::{Error, call, found};
 use crate::objects::Objects;
 use crate::queue::{self, Queue};
 use crate::world::{World, spawn};
-use api::verbs::OperationPhase;
+use api::verbs::{HasPhase, OperationPhase};
 use api::{BareMetalMachine, MachineMigration, MachineRestore, MachineSnapshot, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;

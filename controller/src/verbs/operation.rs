@@ -12,7 +12,7 @@ use crate::objects;
 use crate::queue::{Key, Next};
 use crate::snapshots::{SnapshotSource, VolumeSnapshot, VolumeSnapshotSpec};
 use crate::world::World;
-use api::verbs::OperationPhase;
+use api::verbs::HasPhase;
 use api::{BareMetalMachine, labels};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -31,12 +31,11 @@ const ROUNDS: usize = 16;
 
 /// A kind whose objects are operations.
 pub(crate) trait Operation:
-    Object + Serialize + Resource<Scope = NamespaceResourceScope> + HasStatus<Status: PartialEq + Clone>
+    Object + Serialize + Resource<Scope = NamespaceResourceScope> + HasPhase + HasStatus<Status: PartialEq + Clone>
 {
     const VERB: Verb;
 
     fn cache(world: &World) -> &Arc<Cache<Self>>;
-    fn phase(&self) -> OperationPhase;
 }
 
 /// Plans on what is so now; `None`: there is no such object.

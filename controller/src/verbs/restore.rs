@@ -8,7 +8,6 @@ use crate::error::Error;
 use crate::queue::{Key, Next};
 use crate::world::World;
 use api::MachineRestore;
-use api::verbs::OperationPhase;
 use api::verbs::restore::MachineRestoreStatus;
 use planner::machine::claim_name;
 use planner::machine::observed::uid;
@@ -22,10 +21,6 @@ impl Operation for MachineRestore {
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
         &world.verbs.restores
-    }
-
-    fn phase(&self) -> OperationPhase {
-        self.status.as_ref().map(|status| status.phase).unwrap_or_default()
     }
 }
 

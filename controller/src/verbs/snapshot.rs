@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::queue::{Key, Next};
 use crate::snapshots::VolumeSnapshot;
 use crate::world::World;
-use api::verbs::OperationPhase;
 use api::verbs::snapshot::MachineSnapshotStatus;
 use api::{MachineSnapshot, labels};
 use planner::machine::claim_name;
@@ -23,10 +22,6 @@ impl Operation for MachineSnapshot {
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
         &world.verbs.snapshots
-    }
-
-    fn phase(&self) -> OperationPhase {
-        self.status.as_ref().map(|status| status.phase).unwrap_or_default()
     }
 }
 

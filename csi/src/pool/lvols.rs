@@ -373,11 +373,10 @@ impl Blocks for Lvols {
 
 /// In the storage's words.
 fn words(limits: &Limits) -> ports::lvol::Limits {
-    let of = |wanted: &str| limits.iter().find(|(key, _)| *key == wanted).map_or(0, |(_, limit)| limit);
     ports::lvol::Limits {
-        operations: of("iops"),
-        mib: of("bandwidthMiBps"),
-        read_mib: of("readMiBps"),
-        write_mib: of("writeMiBps"),
+        operations: limits.iops.unwrap_or_default(),
+        mib: limits.bandwidth_mib.unwrap_or_default(),
+        read_mib: limits.read_mib.unwrap_or_default(),
+        write_mib: limits.write_mib.unwrap_or_default(),
     }
 }

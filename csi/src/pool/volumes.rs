@@ -105,7 +105,7 @@ impl Pool {
             source: source.cloned(),
             created: Timestamp::now(),
             uuid: None,
-            limits: Limits::default().with(limits),
+            limits: *limits,
             published: Vec::new(),
             staged: Vec::new(),
         };
@@ -249,16 +249,15 @@ impl Pool {
         Ok(Volume { handle: handle.clone(), record })
     }
 
-    /// Changes the limits that are named; what is published already learns of it when it is published anew.
-    pub fn modify_volume(&self, handle: &Handle, change: &Limits) -> Result<(), ModifyError> {
+    /// Changes the limits: to these, and no other.
+    pub fn modify_volume(&self, handle: &Handle, limits: &Limits) -> Result<(), ModifyError> {
         let _lock = self.lock()?;
         let Some(Volume { mut record, .. }) = self.volume(handle)? else {
             return Err(ModifyError::NoSuchVolume(handle.to_string()));
         };
-        let limits = record.limits.with(change);
-        if limits != record.limits {
-            self.blocks.limit(handle, &limits)?;
-            record.limits = limits;
+        if *limits != record.limits {
+            self.blocks.limit(handle, limits)?;
+            record.limits = *limits;
             self.write_volume(handle, &record)?;
         }
         Ok(())
@@ -369,7 +368,7 @@ fn difference(
     if !range.admits(present.size_bytes) {
         return Some(format!("it has {} bytes", present.size_bytes));
     }
-    if present.limits.with(limits) != present.limits {
+    if !limits.is_empty() && present.limits != *limits {
         return Some("it has other mutable parameters".into());
     }
     if present.source.as_ref() != source {

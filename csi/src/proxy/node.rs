@@ -7,6 +7,7 @@ use super::{
 use crate::{
     busy::Busy,
     node::{self, Device, ExpandError, StatsError},
+    node_request::{Publish, Stage, There},
     wire,
 };
 use proto::csi::v1::{
@@ -18,11 +19,9 @@ use proto::csi::v1::{
     NodeUnstageVolumeResponse,
     node_server::Node,
     node_service_capability::{Rpc, Type, rpc},
-    volume_capability::access_mode::Mode,
 };
 use std::{
     collections::HashMap,
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -68,15 +67,10 @@ impl Node for ProxyNodeService {
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
-        wire::required("staging_target_path", &request.staging_target_path)?;
-        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
-        let identity = identity(&request.publish_context)?;
-        let read_only = is_read_only(&request.publish_context) || mode == Mode::SingleNodeReaderOnly;
-        self.run("NodeStageVolume", &id, move |disks| {
-            let device = shown(disks, &identity)?;
-            device.stage(&target, read_only, Path::new(&request.staging_target_path))?;
+        let Stage { volume_id, staging, target, read_only, context } = request.into_inner().try_into()?;
+        let identity = identity(&context)?;
+        self.run("NodeStageVolume", &volume_id, move |disks| {
+            shown(disks, &identity)?.stage(&target, read_only, &staging)?;
             Ok(NodeStageVolumeResponse {})
         })
         .await
@@ -87,13 +81,10 @@ impl Node for ProxyNodeService {
         &self,
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
-        let NodeUnstageVolumeRequest { volume_id, staging_target_path } = request.into_inner();
-        wire::required("staging_target_path", &staging_target_path)?;
-        wire::required("volume_id", &volume_id)?;
+        let There { volume_id, path } = request.into_inner().try_into()?;
         self.run("NodeUnstageVolume", &volume_id, move |_| {
-            let staging = Path::new(&staging_target_path);
-            if let Some(device) = node::mounted_at(staging)? {
-                device.unstage(staging)?;
+            if let Some(device) = node::mounted_at(&path)? {
+                device.unstage(&path)?;
             }
             Ok(NodeUnstageVolumeResponse {})
         })
@@ -104,20 +95,11 @@ impl Node for ProxyNodeService {
         &self,
         request: Request<NodePublishVolumeRequest>,
     ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        let request = request.into_inner();
-        let id = wire::required("volume_id", &request.volume_id)?.to_owned();
-        wire::required("target_path", &request.target_path)?;
-        let (target, mode) = wire::target(request.volume_capability.as_ref())?;
-        if request.staging_target_path.is_empty() {
-            return Err(Status::failed_precondition("staging_target_path is missing"));
-        }
-        let identity = identity(&request.publish_context)?;
-        let read_only = request.readonly || mode == Mode::SingleNodeReaderOnly;
-        self.run("NodePublishVolume", &id, move |disks| {
-            let device = shown(disks, &identity)?;
-            let single = mode == Mode::SingleNodeSingleWriter;
-            let (staging, path) = (Path::new(&request.staging_target_path), Path::new(&request.target_path));
-            device.publish(&target, read_only, single, staging, path)?;
+        let Publish { volume_id, staging, path, target, read_only, single, context } =
+            request.into_inner().try_into()?;
+        let identity = identity(&context)?;
+        self.run("NodePublishVolume", &volume_id, move |disks| {
+            shown(disks, &identity)?.publish(&target, read_only, single, &staging, &path)?;
             Ok(NodePublishVolumeResponse {})
         })
         .await
@@ -127,11 +109,9 @@ impl Node for ProxyNodeService {
         &self,
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        let NodeUnpublishVolumeRequest { volume_id, target_path } = request.into_inner();
-        wire::required("volume_id", &volume_id)?;
-        wire::required("target_path", &target_path)?;
+        let There { volume_id, path } = request.into_inner().try_into()?;
         self.run("NodeUnpublishVolume", &volume_id, move |_| {
-            node::unpublish(Path::new(&target_path))?;
+            node::unpublish(&path)?;
             Ok(NodeUnpublishVolumeResponse {})
         })
         .await
@@ -141,14 +121,12 @@ impl Node for ProxyNodeService {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        let NodeGetVolumeStatsRequest { volume_id, volume_path, .. } = request.into_inner();
-        wire::required("volume_id", &volume_id)?;
-        wire::required("volume_path", &volume_path)?;
+        let There { volume_id, path } = request.into_inner().try_into()?;
         self.run("NodeGetVolumeStats", &volume_id, move |_| {
-            let path = Path::new(&volume_path);
-            let device = node::mounted_at(path)?.ok_or_else(|| StatsError::NotThere(volume_path.clone()))?;
+            let not_there = || StatsError::NotThere(path.display().to_string());
+            let device = node::mounted_at(&path)?.ok_or_else(not_there)?;
             let size = device.size().map_err(StatsError::from)?;
-            Ok(NodeGetVolumeStatsResponse { usage: wire::usage(device.stats(path)?, size), volume_condition: None })
+            Ok(NodeGetVolumeStatsResponse { usage: wire::usage(device.stats(&path)?, size), volume_condition: None })
         })
         .await
     }
@@ -157,13 +135,11 @@ impl Node for ProxyNodeService {
         &self,
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let NodeExpandVolumeRequest { volume_id, volume_path, capacity_range, .. } = request.into_inner();
-        wire::required("volume_id", &volume_id)?;
-        wire::required("volume_path", &volume_path)?;
-        let required = wire::range(capacity_range.as_ref())?.required;
+        let request = request.into_inner();
+        let required = wire::range(request.capacity_range.as_ref())?.required;
+        let There { volume_id, path } = request.try_into()?;
         self.run("NodeExpandVolume", &volume_id, move |_| {
-            let path = Path::new(&volume_path);
-            let device = node::mounted_at(path)?.ok_or(ExpandError::NotAttached)?;
+            let device = node::mounted_at(&path)?.ok_or(ExpandError::NotAttached)?;
             let size = device.size().map_err(ExpandError::from)?;
             // A filesystem that is grown too early stays as it is, and kubelet would take that for the end of it.
             if let Some(required) = required.filter(|required| size < *required) {
@@ -171,7 +147,7 @@ impl Node for ProxyNodeService {
                     "the volume has {required} bytes, and this node sees {size} of them yet; it is tried again"
                 )));
             }
-            device.expand(path)?;
+            device.expand(&path)?;
             Ok(NodeExpandVolumeResponse { capacity_bytes: wire::bytes(size) })
         })
         .await
@@ -213,10 +189,6 @@ fn identity(publish_context: &HashMap<String, String>) -> Result<DiskIdentity, S
         return Err(Status::invalid_argument(message));
     }
     Ok(identity)
-}
-
-fn is_read_only(publish_context: &HashMap<String, String>) -> bool {
-    publish_context.get(wire::READ_ONLY).is_some_and(|value| value == "true")
 }
 
 /// Waits until the kernel shows the disk.

@@ -1,6 +1,7 @@
 //! The port itself: each verb runs on a blocking thread with a time limit, since a pool on a network may hang.
 
 use crate::fence;
+use crate::publication;
 use crate::records::{self, ConnectionRecord, Records, WriterRecord};
 use crate::volume::{Located, Pools, is_name, locate};
 use async_trait::async_trait;
@@ -181,7 +182,7 @@ fn check_fence(id: &ExposureId, located: &Located, record: &ConnectionRecord, wh
     Err(PortError::new(ErrorClass::Unauthorized, format!("{what}: {cause}")))
 }
 
-/// Refuses an epoch that is older than the last writer's, or equal to it under another UID. Makes the writer's own name of
+/// Refuses a volume that a node has, and an epoch that is older than the last writer's, or equal to it under another UID. Makes the writer's own name of
 /// the image.
 fn take_writer_record(
     id: &ExposureId,
@@ -190,10 +191,19 @@ fn take_writer_record(
     what: &str,
 ) -> Result<(), PortError> {
     let io = |error: io::Error| failed(what, &error);
-    // Held against the other DPUs and against a fence until this function returns.
+    // Held against the CSI driver, the other DPUs and a fence until this function returns.
+    let _pool = publication::lock(located).map_err(io)?;
     let directory = fs::File::open(located.folder()).map_err(io)?;
     directory.lock().map_err(io)?;
     check_fence(id, located, record, what)?;
+    if let Some(node) = publication::node(located).map_err(io)? {
+        let registration = located.registration(&node).unwrap_or_default();
+        let cause = format!(
+            "node {node} has the volume, for a pod; end the pod, or if the node is gone for good, remove {}",
+            registration.display()
+        );
+        return Err(PortError::new(ErrorClass::Busy, format!("{what}: {cause}")));
+    }
     if let Some(last) = records::read::<WriterRecord>(&record.writer).map_err(io)?
         && (last.id.epoch > id.epoch || (last.id.epoch == id.epoch && last.id.uid != id.uid))
     {

@@ -13,6 +13,7 @@
 //! at any point. A fence of an epoch that is not the last writer's leaves the image alone.
 
 use crate::connector::{DRIVER, blocking, failed, identity, parse_identity};
+use crate::publication;
 use crate::records::{self, FenceRecord, WriterRecord};
 use crate::volume::{Located, Pools, locate};
 use async_trait::async_trait;
@@ -79,8 +80,7 @@ impl StorageFence for FileFence {
 
 fn fence(located: &Located, id: &ExposureId) -> io::Result<()> {
     // The CSI driver grows an image under the pool's lock: it must not grow the one that is being replaced.
-    let pool = File::options().create(true).truncate(false).write(true).open(located.pool_lock())?;
-    pool.lock()?;
+    let _pool = publication::lock(located)?;
     let folder = File::open(located.folder())?;
     folder.lock()?;
     let fenced = records::read::<FenceRecord>(&located.fence())?.map_or(0, |record| record.epoch);

@@ -12,10 +12,14 @@
 //!   the last writer, on the storage itself. The epoch of a volume's hold only grows, so a connect with an epoch below
 //!   the recorded one is a silent holder that woke up, and is refused.
 //!
+//! A writer is the volume's only client: where a node has it for a pod, by the CSI driver's record, it is refused, and the CSI driver
+//! refuses a node where there is a writer. Both look under the pool's lock (`publication.rs`). Readers exclude nobody.
+//!
 //! The writer record is checked at connect only and stops no write that is under way; the fence does.
 
 mod connector;
 mod fence;
+mod publication;
 mod records;
 mod volume;
 

@@ -36,6 +36,17 @@ impl Located {
         self.pool.join(".lock")
     }
 
+    /// The CSI driver's record of the volume.
+    pub(crate) fn record(&self) -> PathBuf {
+        self.directory.join("volume.json")
+    }
+
+    /// There, while the node takes part in the pool; `None`: no node can have that name.
+    pub(crate) fn registration(&self, node: &str) -> Option<PathBuf> {
+        let is_name = !node.is_empty() && !node.starts_with('.') && !node.contains(['/', '\0']);
+        is_name.then(|| self.pool.join("nodes").join(node))
+    }
+
     pub(crate) fn disk(&self) -> PathBuf {
         self.directory.join("disk.img")
     }

@@ -158,3 +158,31 @@ async fn of_many_at_once_one_writer_wins() {
     assert_eq!(winners, 1);
     assert_eq!(pool.connector().list().await.expect("list").len(), 1);
 }
+
+#[tokio::test]
+async fn a_volume_that_a_node_has_is_refused_to_a_writer() {
+    let pool = FilePool::new();
+    let volume = pool.make("pvc-1", 4096);
+    let (record, nodes) = (pool.directory("pvc-1").join("volume.json"), pool.root.path().join("pool/nodes"));
+    fs::create_dir(&nodes).expect("make");
+    fs::write(nodes.join("node-1"), "").expect("register");
+    let connector = pool.connector();
+    for list in ["published", "staged"] {
+        // As the CSI driver writes it, with all that this side does not read.
+        let text = format!(
+            r#"{{"name": "pvc-1", "sizeBytes": 4096, "created": "2026-11-22T00:00:00Z",
+                "{list}": [{{"node": "node-1", "readOnly": false}}]}}"#
+        );
+        fs::write(&record, text).expect("write");
+        let error = connector.connect(&id("a", 1), &volume).await.expect_err(list);
+        assert_eq!(error.class, ErrorClass::Busy, "{error}");
+        assert!(error.message.contains("node-1 has the volume") && error.message.contains("nodes/node-1"), "{error}");
+        assert_eq!(connector.list().await.expect("list"), [], "{list}: it left a connection");
+        assert!(!pool.directory("pvc-1").join("writer.json").exists(), "{list}: it left a writer");
+        let reader = Volume { read_only: true, ..volume.clone() };
+        connector.connect(&id("r", 1), &reader).await.expect("a reader excludes nobody");
+        connector.disconnect(&id("r", 1)).await.expect("disconnect");
+    }
+    fs::remove_file(nodes.join("node-1")).expect("the node is gone for good");
+    connector.connect(&id("a", 1), &volume).await.expect("nobody has it");
+}

@@ -3,23 +3,25 @@
 //! The driver keeps no state that a restart would lose. What is presented, where, and for whom is read from QEMU each
 //! time: device ids carry the attachment's UID and epoch ([`names`]). All verbs of one driver run one after the other.
 //!
-//! - *expose*: `blockdev-add` or `netdev_add`, then `device_add` into a port. Interrupted in between, it leaves a
-//!   block node or a back end without a device, which the next `expose`, `hide` or `list` deals with.
+//! - *expose*: `blockdev-add` or `netdev_add`, then `device_add` into a port, then `block_set_io_throttle` for a disk with
+//!   limits. Interrupted in between, it leaves a block node or a back end without a device, which the next `expose`,
+//!   `hide` or `list` deals with; or a disk without its limits, which `list` tells.
 //! - *hide* asks the host (`device_del`); a NIC loses its back end first, so that its traffic ends at once. When the
 //!   host has let go, the block node is deleted, and only then does `list` stop to name the disk: its file is closed.
 //!
 //! Commands used: `qom-list`, `qom-get` (`parent_bus`, `drive`, `netdev`), `query-named-block-nodes`, `blockdev-add`,
-//! `blockdev-del`, `block_resize`, `netdev_add`, `netdev_del`, `device_add`, `device_del`, and, if offered,
+//! `blockdev-del`, `block_resize`, `query-block`, `block_set_io_throttle`, `netdev_add`, `netdev_del`, `device_add`, `device_del`, and, if offered,
 //! `human-monitor-command` with `info network`. Event: `DEVICE_DELETED`.
 
 mod arguments;
 pub mod names;
 mod observed;
 pub mod qmp;
+mod throttle;
 
 use async_trait::async_trait;
 use observed::{Function, Observed};
-use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use ports::{
     Emulation, ErrorClass, PortError,
     emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction},
@@ -246,7 +248,8 @@ fn exposure(function: &Function, observed: &Observed, leaving: &BTreeSet<String>
     let presence = if is_leaving { Presence::Leaving } else { Presence::Present };
     let representor = names::parse_netdev(&function.backend).map(|(_, representor)| representor.to_owned());
     let size_bytes = observed.nodes.get(&function.backend).copied();
-    Exposure { id: function.id.clone(), kind: function.kind, presence, size_bytes, representor }
+    let limits = observed.limits.get(&function.backend).copied().unwrap_or_default();
+    Exposure { id: function.id.clone(), kind: function.kind, presence, size_bytes, limits, representor }
 }
 
 #[async_trait]
@@ -272,7 +275,8 @@ impl Emulation for QemuEmulation {
         let lingering = leaving.iter().filter_map(|name| names::parse_device(name));
         for (kind, id) in lingering.filter(|(kind, id)| observed.function(*kind, &id.uid).is_none()) {
             let presence = Presence::Leaving;
-            exposures.push(Exposure { id, kind, presence, size_bytes: None, representor: None });
+            let limits = Limits::default();
+            exposures.push(Exposure { id, kind, presence, size_bytes: None, limits, representor: None });
         }
         Ok(exposures)
     }
@@ -308,7 +312,13 @@ impl Emulation for QemuEmulation {
         };
         let backend =
             Addition { command: "blockdev-add", arguments: arguments::block_node(disk, layer), undo: drop_node() };
-        self.inner.add(&object, backend, arguments::disk(disk, &port)).await
+        self.inner.add(&object, backend, arguments::disk(disk, &port)).await?;
+        match throttle::arguments(&object, arguments::disk_model(disk.bus), &disk.limits) {
+            Some(arguments) if !disk.limits.is_empty() => {
+                self.inner.command("block_set_io_throttle", arguments, &object).await
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
@@ -371,6 +381,20 @@ impl Emulation for QemuEmulation {
             return Err(PortError::new(ErrorClass::Unsupported, format!("{object}: {why}")));
         }
         self.inner.command("block_resize", json!({"node-name": function.backend, "size": size_bytes}), &object).await
+    }
+
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
+        let object = names::device(FunctionKind::Disk, id);
+        let _exclusive = self.inner.leaving.lock().await;
+        let observed = self.inner.observe(&object).await?;
+        let Some(function) = observed.function(FunctionKind::Disk, &id.uid).filter(|f| f.id == *id) else {
+            return Err(PortError::new(ErrorClass::NotFound, format!("{object}: QEMU does not present it")));
+        };
+        let Some(arguments) = throttle::arguments(&object, &function.model, limits) else {
+            let why = "QEMU limits the bandwidth in both directions together, or in each, but not both at once";
+            return Err(PortError::new(ErrorClass::Unsupported, format!("{object}: {limits}: {why}")));
+        };
+        self.inner.command("block_set_io_throttle", arguments, &object).await
     }
 }
 

@@ -1,10 +1,11 @@
-//! What QEMU presents now, read with `qom-list`, `qom-get` and `query-named-block-nodes`.
+//! What QEMU presents now, read with `qom-list`, `qom-get`, `query-named-block-nodes` and `query-block`.
 
 use crate::{
     names,
     qmp::{Qmp, QmpError},
+    throttle,
 };
-use planner::exposure::{ExposureId, FunctionKind};
+use planner::exposure::{ExposureId, FunctionKind, Limits};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub struct Observed {
     pub functions: Vec<Function>,
     /// Our block nodes with their sizes in bytes: what the host can read, not what the file has grown to since.
     pub nodes: BTreeMap<String, u64>,
+    /// What devices are held to, by their block node.
+    pub limits: BTreeMap<String, Limits>,
 }
 
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub struct Function {
 
 impl Observed {
     pub async fn read(qmp: &Qmp) -> Result<Self, QmpError> {
-        let mut observed = Self { nodes: nodes(qmp).await?, ..Self::default() };
+        let mut observed = Self { nodes: nodes(qmp).await?, limits: limits(qmp).await?, ..Self::default() };
         let mut occupied = Vec::new();
         for (name, model) in children(qmp).await? {
             if model == "pcie-root-port" {
@@ -112,6 +115,17 @@ async fn nodes(qmp: &Qmp) -> Result<BTreeMap<String, u64>, QmpError> {
     let entry = |node: &Value| {
         let name = node["node-name"].as_str().filter(|name| names::is_node(name))?;
         Some((name.to_owned(), node["image"]["virtual-size"].as_u64().unwrap_or(0)))
+    };
+    Ok(listed.as_array().into_iter().flatten().filter_map(entry).collect())
+}
+
+/// Throttling belongs to a device's way to its block node, so `query-named-block-nodes` knows nothing of it.
+async fn limits(qmp: &Qmp) -> Result<BTreeMap<String, Limits>, QmpError> {
+    let listed = qmp.execute("query-block", json!({})).await?;
+    let entry = |device: &Value| {
+        let inserted = &device["inserted"];
+        let node = inserted["node-name"].as_str().filter(|name| names::is_node(name))?;
+        Some((node.to_owned(), throttle::read(inserted)))
     };
     Ok(listed.as_array().into_iter().flatten().filter_map(entry).collect())
 }

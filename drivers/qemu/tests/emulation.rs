@@ -2,7 +2,7 @@
 
 mod machine;
 
-use planner::exposure::{Bus, ExposureId, FunctionKind, Slot};
+use planner::exposure::{Bus, ExposureId, FunctionKind, Limits, Slot};
 use ports::{
     Emulation, ErrorClass,
     conformance::emulation::{self, Bench},
@@ -28,6 +28,7 @@ async fn disk(machine: &machine::Machine, epoch: u64) -> DiskFunction {
         uuid: UID.to_owned(),
         backend: machine.backend(1 << 20).await,
         read_only: false,
+        limits: Limits::default(),
     }
 }
 

@@ -5,26 +5,29 @@
 //! the storage answers to Identify. OVMF cannot boot from a passed-on Identify: its buffer spans two pages, which
 //! SPDK's passthru refuses.
 
-use crate::{
-    host::Limits,
-    rpc::{
-        Rpc, RpcError,
-        methods::bdev::{
-            AioCreate, AioDelete, AioRescan, Bdev, EnableHistogram, GetBdevs, RaidCreate, RaidDelete, RaidLevel,
-            RateLimits, SetQosLimit,
-        },
+use crate::rpc::{
+    Rpc, RpcError,
+    methods::bdev::{
+        AioCreate, AioDelete, AioRescan, Bdev, EnableHistogram, GetBdevs, RaidCreate, RaidDelete, RaidLevel,
+        SetQosLimit,
     },
 };
+use planner::exposure::Limits;
 use ports::{
     ErrorClass, PortError,
     emulation::{Backend, DiskFunction},
 };
 use std::path::Path;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What every host can boot from.
 const BLOCK_SIZE: u32 = 512;
 /// Without a second disk no I/O is ever split at it.
 const STRIP_KIB: u32 = 4;
+/// How long a change of limits may keep the target from the next one, and how often to ask.
+const SETTLES_WITHIN: Duration = Duration::from_secs(2);
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 const RAID: &str = "Raid Volume";
 
 fn find<'a>(bdevs: &'a [Bdev], name: &str) -> Option<&'a Bdev> {
@@ -100,11 +103,22 @@ async fn over_bdev(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &str, b
 
 /// Its I/O is limited, and the time that it takes is counted.
 pub(crate) async fn measure(rpc: &Rpc, name: &str, limits: Limits) -> Result<(), PortError> {
-    let RateLimits { rw_ios_per_sec, rw_mbytes_per_sec } = limits.into();
-    let limit = SetQosLimit { name, rw_ios_per_sec, rw_mbytes_per_sec };
-    rpc.call(&limit).await.map_err(|e| e.at(&format!("{name}: limiting it")))?;
+    limit(rpc, name, limits).await?;
     let counted = rpc.call(&EnableHistogram { name, enable: true }).await;
     counted.map(drop).map_err(|e| e.at(&format!("{name}: counting latencies")))
+}
+
+/// To these limits and no other.
+pub(crate) async fn limit(rpc: &Rpc, name: &str, limits: Limits) -> Result<(), PortError> {
+    let limit = SetQosLimit { name, limits: limits.into() };
+    let deadline = Instant::now() + SETTLES_WITHIN;
+    loop {
+        match rpc.call(&limit).await {
+            // Still at the change before this one.
+            Err(error) if error.is_again() && Instant::now() < deadline => tokio::time::sleep(ASK_AGAIN).await,
+            answered => return answered.map(drop).map_err(|e| e.at(&format!("{name}: limiting it to {limits}"))),
+        }
+    }
 }
 
 /// Never called for a bdev that a namespace shows: SPDK would take the disk from under the host. Not there: success.

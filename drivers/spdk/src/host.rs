@@ -6,7 +6,6 @@
 use crate::door::Door;
 use crate::rpc::{
     Rpc, RpcError,
-    methods::bdev::RateLimits,
     methods::nvmf::{
         AddHost, AddListener, AllowAnyHost, CreateSubsystem, CreateTransport, DISCONNECT_MS, GetTransports, RemoveHost,
         Subsystem,
@@ -24,32 +23,6 @@ pub struct Host {
     pub door: Door,
     /// Hot-plugged disks at a time.
     pub hot_plug: u32,
-    pub limits: Limits,
-}
-
-/// What one disk may do, reading and writing together; 0: as much as it can.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// A multiple of 1000.
-    pub operations_per_second: u64,
-    pub mib_per_second: u64,
-}
-
-impl Limits {
-    pub(crate) fn check(self) -> Result<(), PortError> {
-        let given = self.operations_per_second;
-        if given.is_multiple_of(1000) {
-            return Ok(());
-        }
-        let what = format!("a limit of {given} operations per second is no multiple of 1000");
-        Err(PortError::new(ErrorClass::Invalid, what))
-    }
-}
-
-impl From<Limits> for RateLimits {
-    fn from(limits: Limits) -> Self {
-        Self { rw_ios_per_sec: limits.operations_per_second, rw_mbytes_per_sec: limits.mib_per_second }
-    }
 }
 
 /// What the guest reads as the disk's model.
@@ -66,7 +39,6 @@ impl Host {
         if self.serial.is_empty() || self.serial.len() > crate::SERIAL_BYTES || !self.serial.is_ascii() {
             return invalid(format!("the controller's serial {:?} is not 1 to 20 ASCII bytes", self.serial));
         }
-        self.limits.check()?;
         self.door.check()
     }
 

@@ -50,7 +50,7 @@ use attendance::Attendance;
 use host::Host;
 use observed::Observed;
 use places::Places;
-use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use ports::{
     Emulation, ErrorClass, PortError,
     emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
@@ -182,7 +182,6 @@ impl Inner {
             observed.bdev(&name).is_some() || observed.disks().any(|(shown, _)| shown == *id)
         };
         state.leaving.retain(still);
-        self.limit(&observed).await?;
         Ok(observed)
     }
 
@@ -193,17 +192,6 @@ impl Inner {
         }
         let opened = self.host.listen(&self.rpc, &observed.subsystems).await;
         opened.inspect_err(|error| tracing::warn!(%error, "the host cannot come in to its disks")).is_ok()
-    }
-
-    /// Disks that an agent with other limits presented.
-    async fn limit(&self, observed: &Observed) -> Result<(), PortError> {
-        for (_, ns) in observed.disks() {
-            let other = |bdev: &&Bdev| bdev.assigned_rate_limits != self.host.limits.into();
-            if let Some(bdev) = observed.bdev(&ns.bdev_name).filter(other) {
-                backing::measure(&self.rpc, &bdev.name, self.host.limits).await?;
-            }
-        }
-        Ok(())
     }
 
     fn free_nsid(&self, observed: &Observed, places: &Places, disk: &DiskFunction) -> Result<u32, PortError> {
@@ -279,17 +267,19 @@ impl Emulation for SpdkEmulation {
         let observed = self.inner.settle(&mut state).await?;
         let stranded = state.attendance.as_ref().is_some_and(Attendance::is_stranded);
         let open = self.inner.open(&observed).await;
-        let exposure = |id: ExposureId, size_bytes: Option<u64>| {
+        let exposure = |id: ExposureId, bdev: Option<&Bdev>| {
             let presence = match (state.leaving.contains(&id), stranded) {
                 (true, _) => Presence::Leaving,
                 (false, true) => Presence::Stranded,
                 (false, false) if !open => Presence::Appearing,
                 (false, false) => Presence::Present,
             };
-            Exposure { id, kind: FunctionKind::Disk, presence, size_bytes, representor: None }
+            let (kind, size_bytes) = (FunctionKind::Disk, bdev.map(Bdev::size_bytes));
+            let limits = bdev.map(Bdev::limits).unwrap_or_default();
+            Exposure { id, kind, presence, size_bytes, limits, representor: None }
         };
-        let size = |name: &str| observed.bdev(name).map(Bdev::size_bytes);
-        let mut listed: Vec<_> = observed.disks().map(|(id, ns)| exposure(id, size(&ns.bdev_name))).collect();
+        let shown = observed.disks().map(|(id, ns)| exposure(id, observed.bdev(&ns.bdev_name)));
+        let mut listed: Vec<_> = shown.collect();
         // Gone from the host, and the storage under them is still in use.
         let lingering = state.leaving.iter().filter(|id| !observed.disks().any(|(shown, _)| shown == **id));
         listed.extend(lingering.map(|id| exposure(id.clone(), None)));
@@ -323,7 +313,7 @@ impl Emulation for SpdkEmulation {
             kept.map_err(|e| PortError::new(ErrorClass::Busy, format!("{object}: writing down its place: {e}")))?;
         }
         backing::make(&self.inner.rpc, &observed.bdevs, disk, &object).await?;
-        backing::measure(&self.inner.rpc, &object, self.inner.host.limits).await?;
+        backing::measure(&self.inner.rpc, &object, disk.limits).await?;
         self.inner.host.create(&self.inner.rpc, &observed.subsystems).await?;
         self.inner.add_namespace(disk, nsid, &object).await?;
         self.inner.host.listen(&self.inner.rpc, &observed.subsystems).await
@@ -377,6 +367,16 @@ impl Emulation for SpdkEmulation {
             return Ok(());
         }
         backing::grow(&self.inner.rpc, bdev, size_bytes).await
+    }
+
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
+        let object = names::bdev(id);
+        let mut state = self.inner.state.lock().await;
+        let observed = self.inner.observe(&mut state, &object).await?;
+        if !observed.disks().any(|(shown, _)| shown == *id) {
+            return Err(PortError::new(ErrorClass::NotFound, format!("{object}: the host does not have it")));
+        }
+        backing::limit(&self.inner.rpc, &object, *limits).await
     }
 
     async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {

@@ -13,7 +13,6 @@
 //! This was never run on a BlueField: the calls are those of [`crate::rpc::methods::snap`], on a fake that checks their
 //! shape.
 
-use crate::host::Limits;
 use crate::places::Places;
 use crate::rpc::methods::bdev::{Bdev, GetBdevs};
 use crate::rpc::methods::snap::{
@@ -23,7 +22,7 @@ use crate::rpc::methods::snap::{
 use crate::rpc::{Method, Rpc};
 use crate::{backing, check_disk, names, statistics};
 use async_trait::async_trait;
-use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use ports::emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction};
 use ports::{Emulation, ErrorClass, PortError};
 use std::path::PathBuf;
@@ -38,7 +37,6 @@ pub struct SnapEmulation {
     /// Names the subsystem; the same for ever.
     nqn: String,
     hot_plug: u32,
-    limits: Limits,
     /// Holding it is what makes verbs exclusive.
     places: Mutex<Places>,
 }
@@ -52,16 +50,9 @@ struct Seen {
 
 impl SnapEmulation {
     /// `socket`: SNAP's, for JSON-RPC. `state_folder`: where a reboot of the DPU forgets.
-    pub fn new(
-        socket: impl Into<PathBuf>,
-        nqn: String,
-        hot_plug: u32,
-        limits: Limits,
-        state_folder: PathBuf,
-    ) -> Result<Self, PortError> {
-        limits.check()?;
+    pub fn new(socket: impl Into<PathBuf>, nqn: String, hot_plug: u32, state_folder: PathBuf) -> Self {
         let places = Mutex::new(Places::open(state_folder.join("places")));
-        Ok(Self { rpc: Rpc::new(socket, LIMIT), nqn, hot_plug, limits, places })
+        Self { rpc: Rpc::new(socket, LIMIT), nqn, hot_plug, places }
     }
 
     async fn call<M: Method>(&self, method: &M, step: &str) -> Result<M::Answer, PortError> {
@@ -176,8 +167,10 @@ impl Emulation for SnapEmulation {
         let _turn = self.places.lock().await;
         let seen = self.settle().await?;
         let exposure = |(id, namespace): (ExposureId, &Namespace)| {
-            let size_bytes = seen.bdevs.iter().find(|bdev| bdev.name == namespace.bdev).map(Bdev::size_bytes);
-            Exposure { id, kind: FunctionKind::Disk, presence: Presence::Present, size_bytes, representor: None }
+            let bdev = seen.bdevs.iter().find(|bdev| bdev.name == namespace.bdev);
+            let (kind, size_bytes) = (FunctionKind::Disk, bdev.map(Bdev::size_bytes));
+            let limits = bdev.map(Bdev::limits).unwrap_or_default();
+            Exposure { id, kind, presence: Presence::Present, size_bytes, limits, representor: None }
         };
         Ok(self.namespaces(&seen).map(exposure).collect())
     }
@@ -206,7 +199,7 @@ impl Emulation for SnapEmulation {
             kept.map_err(|e| PortError::new(ErrorClass::Busy, format!("{object}: writing down its place: {e}")))?;
         }
         backing::make(&self.rpc, &seen.bdevs, disk, &object).await?;
-        backing::measure(&self.rpc, &object, self.limits).await?;
+        backing::measure(&self.rpc, &object, disk.limits).await?;
         let (ctrl_id, suspended) = self.controller(&seen, &object).await?;
         let (nqn, uuid) = (self.nqn.as_str(), disk.uuid.as_str());
         self.call(&CreateNamespace { bdev_type: "spdk", bdev_name: &object, nqn, nsid, uuid }, &object).await?;
@@ -252,6 +245,16 @@ impl Emulation for SnapEmulation {
         }
         let what = format!("{object}: it grows when it is taken away and presented again");
         Err(PortError::new(ErrorClass::Unsupported, what))
+    }
+
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
+        let object = names::bdev(id);
+        let _turn = self.places.lock().await;
+        let seen = self.settle().await?;
+        if !self.namespaces(&seen).any(|(shown, _)| shown == *id) {
+            return Err(PortError::new(ErrorClass::NotFound, format!("{object}: the host does not have it")));
+        }
+        backing::limit(&self.rpc, &object, *limits).await
     }
 
     async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {

@@ -7,13 +7,12 @@
 //! To take a disk away needs the virtual machine's consent: it closes the socket. SPDK's request to delete a controller
 //! waits for that for ever, so it is sent only when nobody is connected; until then the disk is leaving.
 
-use crate::host::Limits;
 use crate::rpc::methods::bdev::{Bdev, GetBdevs};
 use crate::rpc::methods::vhost::{Controller, CreateBlkController, DeleteController, GetControllers};
 use crate::rpc::{self, Rpc};
 use crate::{backing, check_disk, names, statistics};
 use async_trait::async_trait;
-use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use ports::emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction};
 use ports::{Emulation, ErrorClass, PortError};
 use std::collections::BTreeSet;
@@ -29,7 +28,6 @@ const SEED: &str = "mp-seed";
 pub struct VhostEmulation {
     rpc: Rpc,
     hot_plug: u32,
-    limits: Limits,
     /// Asked to leave by this process. Holding it is what makes verbs exclusive.
     leaving: Mutex<BTreeSet<ExposureId>>,
 }
@@ -57,9 +55,8 @@ fn is_ours(controller: &Controller) -> bool {
 
 impl VhostEmulation {
     /// `socket`: the target's, for JSON-RPC.
-    pub fn new(socket: impl Into<PathBuf>, hot_plug: u32, limits: Limits) -> Result<Self, PortError> {
-        limits.check()?;
-        Ok(Self { rpc: Rpc::new(socket, rpc::LIMIT), hot_plug, limits, leaving: Mutex::default() })
+    pub fn new(socket: impl Into<PathBuf>, hot_plug: u32) -> Self {
+        Self { rpc: Rpc::new(socket, rpc::LIMIT), hot_plug, leaving: Mutex::default() }
     }
 
     async fn see(&self, step: &str) -> Result<Seen, PortError> {
@@ -139,8 +136,10 @@ impl Emulation for VhostEmulation {
         let seen = self.settle(&mut leaving).await?;
         let exposure = |(id, controller): (ExposureId, &Controller)| {
             let presence = if leaving.contains(&id) { Presence::Leaving } else { Presence::Present };
-            let size_bytes = controller.bdev().and_then(|name| seen.bdev(name)).map(Bdev::size_bytes);
-            Exposure { id, kind: FunctionKind::Disk, presence, size_bytes, representor: None }
+            let bdev = controller.bdev().and_then(|name| seen.bdev(name));
+            let (kind, size_bytes) = (FunctionKind::Disk, bdev.map(Bdev::size_bytes));
+            let limits = bdev.map(Bdev::limits).unwrap_or_default();
+            Exposure { id, kind, presence, size_bytes, limits, representor: None }
         };
         Ok(seen.disks().map(exposure).collect())
     }
@@ -162,7 +161,7 @@ impl Emulation for VhostEmulation {
         }
         let ctrlr = self.socket(&seen, disk.slot, &object)?;
         backing::make(&self.rpc, &seen.bdevs, disk, &object).await?;
-        backing::measure(&self.rpc, &object, self.limits).await?;
+        backing::measure(&self.rpc, &object, disk.limits).await?;
         let create = CreateBlkController { ctrlr, dev_name: &object, readonly: disk.read_only };
         self.rpc.call(&create).await.map(drop).map_err(|error| error.at(&format!("{object} as {ctrlr}")))
     }
@@ -191,6 +190,15 @@ impl Emulation for VhostEmulation {
             Some(bdev) if bdev.size_bytes() == size_bytes => Ok(()),
             Some(bdev) => backing::grow(&self.rpc, bdev, size_bytes).await,
         }
+    }
+
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
+        let object = names::bdev(id);
+        let _turn = self.leaving.lock().await;
+        if !self.see(&object).await?.disks().any(|(shown, _)| shown == *id) {
+            return Err(PortError::new(ErrorClass::NotFound, format!("{object}: the host does not have it")));
+        }
+        backing::limit(&self.rpc, &object, *limits).await
     }
 
     async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {

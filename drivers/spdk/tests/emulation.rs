@@ -2,7 +2,7 @@
 
 mod target;
 
-use planner::exposure::{FunctionKind, Presence, Slot};
+use planner::exposure::{FunctionKind, Limits, Presence, Slot};
 use ports::{
     Emulation, ErrorClass,
     conformance::emulation::{self, Bench},
@@ -12,7 +12,6 @@ use sandbox::spdk::{Fake, faults::Fault};
 use spdk::{
     SpdkEmulation,
     door::{Door, Fabric},
-    host::Limits,
     names,
     rpc::methods::nvmf::GetSubsystems,
 };
@@ -162,26 +161,23 @@ async fn disks_are_limited_and_what_they_do_is_counted() {
     lab.emulation().expose_disk(&disk).await.expect("expose");
     let name = names::bdev(&disk.id);
     let limits = || lab.target.with(|world| world.bdevs[&name].limits);
-    assert_eq!(limits(), (0, 0));
-    // The next agent of this DPU has limits: they hold for what is presented already.
-    let mut host = lab.host();
-    host.limits = Limits { operations_per_second: 20_000, mib_per_second: 100 };
-    let restarted = SpdkEmulation::new(lab.target.socket(), host.clone(), lab.folder.path().join("state"));
-    let restarted = restarted.expect("a driver");
-    restarted.list().await.expect("list");
-    assert_eq!(limits(), (20_000, 100));
-    let calls = lab.target.calls().len();
-    restarted.list().await.expect("list");
-    let again = lab.target.calls().split_off(calls);
-    assert!(!again.iter().any(|call| call == "bdev_set_qos_limit"), "it is so already: {again:?}");
+    assert_eq!(limits(), [0; 4]);
+    let emulation = lab.emulation();
+    let wanted = Limits { iops: Some(20_000), bandwidth_mib: Some(100), read_mib: Some(50), write_mib: None };
+    emulation.limit_disk(&disk.id, &wanted).await.expect("limit it");
+    assert_eq!(limits(), [20_000, 100, 50, 0]);
+    let other = Limits { write_mib: Some(7), ..Limits::default() };
+    emulation.limit_disk(&disk.id, &other).await.expect("limit it");
+    assert_eq!(limits(), [0, 0, 0, 7], "SPDK leaves alone what is not named");
+    let odd = Limits { iops: Some(1500), ..Limits::default() };
+    let refused = emulation.limit_disk(&disk.id, &odd).await.expect_err("a limit that SPDK refuses");
+    assert!(refused.message.contains("iops 1500"), "{refused}");
+    assert_eq!(limits(), [0, 0, 0, 7]);
 
     lab.target.with(|world| world.bdevs.get_mut(&name).expect("the bdev").writes = 3);
-    let [only] = restarted.statistics().await.expect("statistics").try_into().expect("one disk");
+    let [only] = emulation.statistics().await.expect("statistics").try_into().expect("one disk");
     assert_eq!((only.id, only.written.operations, only.written.bytes), (disk.id, 3, 3 * 512));
     assert_eq!(only.latencies.expect("counted").iter().sum::<u64>(), 3);
-    host.limits.operations_per_second = 1500;
-    let refused = SpdkEmulation::new(lab.target.socket(), host, lab.folder.path().join("state")).err();
-    assert!(refused.is_some_and(|error| error.message.contains("1500")), "a limit that SPDK refuses");
     assert_eq!(lab.target.violations(), Vec::<String>::new());
 }
 

@@ -10,7 +10,6 @@ use ports::emulation::{Backend, DiskFunction};
 use ports::{Emulation, ErrorClass};
 use sandbox::spdk::Fake;
 use sandbox::spdk::faults::Fault;
-use spdk::host::Limits;
 use spdk::names;
 use spdk::snap::SnapEmulation;
 use std::time::Duration;
@@ -31,8 +30,7 @@ impl Bench {
 
     fn emulation(&self) -> SnapEmulation {
         let state = self.0.folder.path().join("state");
-        SnapEmulation::new(self.0.target.socket(), NQN.to_owned(), HOT_PLUG, Limits::default(), state)
-            .expect("a driver")
+        SnapEmulation::new(self.0.target.socket(), NQN.to_owned(), HOT_PLUG, state)
     }
 
     /// Number, disk, and whether the host has it.

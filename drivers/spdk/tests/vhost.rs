@@ -9,7 +9,6 @@ use ports::conformance::{Sleep, emulation};
 use ports::emulation::{Backend, DiskFunction};
 use ports::{Emulation, ErrorClass};
 use sandbox::spdk::Fake;
-use spdk::host::Limits;
 use spdk::names;
 use spdk::vhost::VhostEmulation;
 use std::time::Duration;
@@ -21,7 +20,7 @@ struct Bench<T>(Lab<T>);
 
 impl<T: Target> Bench<T> {
     fn emulation(&self) -> VhostEmulation {
-        VhostEmulation::new(self.0.target.socket(), HOT_PLUG, Limits::default()).expect("a driver")
+        VhostEmulation::new(self.0.target.socket(), HOT_PLUG)
     }
 }
 

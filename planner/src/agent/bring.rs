@@ -1,20 +1,29 @@
 //! Bringing a claimed attachment to the host, and keeping it there.
 
+use super::retry;
 use super::{Blocked, Function, Import, Nic, Observed, Presentation, Stage, Step, Stuck, Volume, Waiting};
-use crate::exposure::{ExposureId, FunctionKind, Presence};
+use crate::exposure::{ExposureId, FunctionKind, Limits, Presence};
+
+/// What of a spec may change.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    /// `None`: as it is.
+    pub size_bytes: Option<u64>,
+    pub limits: Limits,
+}
 
 /// The next step for what the record says is claimed as `id`.
-pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, size_bytes: Option<u64>) -> Stage {
+pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, asked: Asked) -> Stage {
     if let Some(stuck) = other_epoch(observed, id) {
         return Stage::Stuck(stuck);
     }
     match function {
-        Function::Disk { volume, presentation } => disk(observed, id, volume, presentation, size_bytes),
+        Function::Disk { volume, presentation } => disk(observed, id, volume, presentation, asked),
         Function::Seed(seed) => {
             if !observed.seeds.contains(&id.uid) {
                 return Stage::Act(Step::WriteSeed { id: id.clone(), secret: seed.secret.clone() });
             }
-            expose(observed, id, &seed.presentation, None).unwrap_or(Stage::Done)
+            expose(observed, id, &seed.presentation, None, asked.limits).unwrap_or(Stage::Done)
         }
         Function::Import(import) => fill(observed, id, import),
         Function::Nic(nic) => plug(observed, id, nic),
@@ -45,16 +54,39 @@ fn connect(observed: &Observed, id: &ExposureId, volume: &Volume) -> Option<Stag
     }
 }
 
-/// `None`: the host can see it.
-fn expose(observed: &Observed, id: &ExposureId, presentation: &Presentation, driver: Option<&str>) -> Option<Stage> {
+/// `None`: the host can see it, and it is held to what is asked for.
+fn expose(
+    observed: &Observed,
+    id: &ExposureId,
+    presentation: &Presentation,
+    driver: Option<&str>,
+    asked: Limits,
+) -> Option<Stage> {
     if observed.exposures.fresh().is_none() {
         return Some(emulation_unknown());
     }
     let Some(exposure) = observed.exposure(id) else {
-        let driver = driver.map(str::to_owned);
-        return Some(Stage::Act(Step::ExposeDisk { id: id.clone(), presentation: presentation.clone(), driver }));
+        return Some(Stage::Act(Step::ExposeDisk {
+            id: id.clone(),
+            presentation: presentation.clone(),
+            driver: driver.map(str::to_owned),
+            limits: observed.bounds.and(asked),
+        }));
     };
-    presence(exposure.presence).map(Stage::Stuck)
+    presence(exposure.presence).map(Stage::Stuck).or_else(|| limit(observed, id, exposure.limits, asked))
+}
+
+/// `None`: it is held to what is asked for, or cannot be: that is said beside ([`super::report`]), and stops nothing else.
+fn limit(observed: &Observed, id: &ExposureId, held: Limits, asked: Limits) -> Option<Stage> {
+    let step = limiting(observed, id, asked);
+    let recorded = observed.record.get(&id.uid).is_some_and(|entry| entry.limits == asked);
+    let refused = observed.failure(&step).is_some_and(retry::is_final);
+    (!refused && (held != observed.bounds.and(asked) || !recorded)).then_some(Stage::Act(step))
+}
+
+/// The step that would hold it to what is asked for.
+pub(super) fn limiting(observed: &Observed, id: &ExposureId, asked: Limits) -> Step {
+    Step::Limit { id: id.clone(), asked, limits: observed.bounds.and(asked) }
 }
 
 fn presence(presence: Presence) -> Option<Stuck> {
@@ -75,22 +107,16 @@ fn emulation_unknown() -> Stage {
     Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"))
 }
 
-fn disk(
-    observed: &Observed,
-    id: &ExposureId,
-    volume: &Volume,
-    presentation: &Presentation,
-    size_bytes: Option<u64>,
-) -> Stage {
+fn disk(observed: &Observed, id: &ExposureId, volume: &Volume, presentation: &Presentation, asked: Asked) -> Stage {
     if let Some(stage) = connect(observed, id, volume) {
         return stage;
     }
-    if let Some(stage) = expose(observed, id, presentation, Some(volume.connector())) {
+    if let Some(stage) = expose(observed, id, presentation, Some(volume.connector()), asked.limits) {
         return stage;
     }
     let exposed = observed.exposure(id).and_then(|e| e.size_bytes);
     let stored = observed.connection(volume.connector(), id).map(|c| c.size_bytes);
-    let (Some(wanted), Some(exposed), Some(stored)) = (size_bytes, exposed, stored) else { return Stage::Done };
+    let (Some(wanted), Some(exposed), Some(stored)) = (asked.size_bytes, exposed, stored) else { return Stage::Done };
     if exposed >= wanted {
         Stage::Done
     } else if stored > exposed {

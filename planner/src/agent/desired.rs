@@ -1,7 +1,7 @@
 //! Attachments as the agent uses them, from the API's objects.
 
 use crate::connector::{HolderPod, KUBELET};
-use crate::exposure::{Bus, ExposureId, Slot};
+use crate::exposure::{Bus, ExposureId, Limits, Slot};
 use crate::target;
 use api::attachment::{
     Connector, Consumer, DiskAttachmentSpec, DiskSlot, FenceIdentity, NicAttachmentSpec, VolumeSource,
@@ -44,6 +44,8 @@ pub struct Attachment {
     pub function: Result<Function, String>,
     /// What the host should see; grows.
     pub size_bytes: Option<u64>,
+    /// What is asked to bound it; may change.
+    pub limits: Limits,
     /// `status.fence`.
     pub fence: Option<FenceIdentity>,
     /// `status.import`, if it says done.
@@ -140,6 +142,7 @@ impl Attachment {
             release: object.spec.release,
             function: disk_function(&object.spec),
             size_bytes: object.spec.size.as_ref().and_then(quantity::bytes),
+            limits: object.spec.qos.unwrap_or_default(),
             fence: status.and_then(|s| s.fence.clone()),
             import_done: done.map(|import| super::ImportDone {
                 bytes: import.bytes_written,
@@ -177,6 +180,7 @@ impl Attachment {
             held: meta.finalizers.iter().flatten().any(|f| f == labels::FINALIZER_EXPOSED),
             function: Err(String::new()),
             size_bytes: None,
+            limits: Limits::default(),
             fence: None,
             import_done: None,
         }

@@ -69,15 +69,16 @@ pub fn plan(observed: &Observed) -> Plan {
     match observed.attachments.last() {
         None => {
             for entry in observed.record.values() {
-                let stage = bring::bring(observed, &entry.id, &entry.function, None);
-                let (step, _) = retry::retry(observed, &mut plan.look_again, &entry.key.uid, stage);
+                let asked = bring::Asked { size_bytes: None, limits: entry.limits };
+                let stage = bring::bring(observed, &entry.id, &entry.function, asked);
+                let (step, _) = retry::retry(observed, &mut plan.look_again, stage);
                 plan.items.push(Item { key: entry.key.clone(), step, report: None });
             }
         }
         Some(attachments) => {
             for attachment in attachments {
                 let stage = decide(observed, attachment);
-                let (step, stuck) = retry::retry(observed, &mut plan.look_again, &attachment.key.uid, stage);
+                let (step, stuck) = retry::retry(observed, &mut plan.look_again, stage);
                 let report = report::report(observed, attachment, step.as_ref(), stuck);
                 plan.items.push(Item { key: attachment.key.clone(), step, report: Some(report) });
             }
@@ -85,8 +86,7 @@ pub fn plan(observed: &Observed) -> Plan {
             match observed.attachments {
                 Seen::Fresh(_) => {
                     for step in strays {
-                        let uid = step.uid().to_owned();
-                        plan.strays.extend(retry::retry(observed, &mut plan.look_again, &uid, Stage::Act(step)).0);
+                        plan.strays.extend(retry::retry(observed, &mut plan.look_again, Stage::Act(step)).0);
                     }
                 }
                 _ => plan.needs_fresh_list = !strays.is_empty(),
@@ -131,7 +131,8 @@ fn decide(observed: &Observed, attachment: &Attachment) -> Stage {
     if observed.record.get(&id.uid).is_none_or(|entry| entry.id != id) {
         return Stage::Act(Step::Claim { key: attachment.key.clone(), id });
     }
-    bring::bring(observed, &id, function, attachment.size_bytes)
+    let asked = bring::Asked { size_bytes: attachment.size_bytes, limits: attachment.limits };
+    bring::bring(observed, &id, function, asked)
 }
 
 /// The earlier of two times to look again.

@@ -1,7 +1,7 @@
 //! Everything that a plan rests on.
 
-use super::{Attachment, Function, Key, Step};
-use crate::exposure::{Exposure, ExposureId, Presence};
+use super::{Attachment, Function, Key, Step, StepKind};
+use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use crate::seen::Seen;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,8 @@ pub struct Observed {
     pub dpu_name: String,
     /// The present boot.
     pub boot_id: String,
+    /// What no disk of this DPU may exceed, whatever is asked for it.
+    pub bounds: Limits,
     /// `Fresh`: read from quorum in this round. `Stale`: as a watch told. `Unknown`: the API server never answered.
     pub attachments: Seen<Vec<Attachment>>,
     /// What was claimed on this boot, by UID.
@@ -32,8 +34,8 @@ pub struct Observed {
     pub hidden_at: BTreeMap<String, Timestamp>,
     /// What the guests behind our NICs were seen to do, by UID.
     pub guests: BTreeMap<String, Guest>,
-    /// The last failed step, by UID.
-    pub failures: BTreeMap<String, Failure>,
+    /// The last failed step of each kind, by UID.
+    pub failures: BTreeMap<(String, StepKind), Failure>,
 }
 
 /// One line of the record: a claimed grant. The record is in memory that a reboot of the DPU forgets.
@@ -45,6 +47,9 @@ pub struct Entry {
     /// As the storage knows it: the same as in `status.fence`.
     pub identity: String,
     pub function: Function,
+    /// What was asked for last: a replay without the API server keeps to it.
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_done: Option<ImportDone>,
 }
@@ -108,6 +113,11 @@ pub enum FailureClass {
 impl Observed {
     pub(super) fn exposure(&self, id: &ExposureId) -> Option<&Exposure> {
         self.exposures.last()?.iter().find(|e| e.id == *id)
+    }
+
+    /// How this very step failed when it was last taken.
+    pub(super) fn failure(&self, step: &Step) -> Option<&Failure> {
+        self.failures.get(&(step.uid().to_owned(), step.kind())).filter(|failure| failure.step == *step)
     }
 
     pub(super) fn exposures_of(&self, uid: &str) -> impl Iterator<Item = &Exposure> {

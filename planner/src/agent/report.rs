@@ -1,7 +1,7 @@
 //! What the user is told of one attachment: pure, from the same observation that the plan rests on.
 
-use super::{Attachment, Blocked, Function, Guest, Observed, Step, StepKind, Stuck, Waiting, Why};
-use crate::exposure::{Exposure, ExposureId, Presence};
+use super::{Attachment, Blocked, Function, Guest, Observed, Step, StepKind, Stuck, Waiting, Why, bring, retry};
+use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use api::attachment::{DiskAttachmentStatus, FenceIdentity, GuestStatus, ImportStatus, NicAttachmentStatus};
 use api::conditions::{self, ConditionStatus};
 use api::machine::AttachPhase;
@@ -20,6 +20,8 @@ pub struct Report {
     pub capacity_bytes: Option<u64>,
     /// What the storage has.
     pub stored_bytes: Option<u64>,
+    /// What its I/O is held to.
+    pub limits: Option<Limits>,
     /// Serial number and UUID, once claimed.
     pub names: Option<(String, String)>,
     pub import: Option<ImportStatus>,
@@ -44,11 +46,18 @@ struct Sight {
     connected: Option<bool>,
     exposed: Option<bool>,
     size_bytes: Option<u64>,
+    limits: Option<Limits>,
 }
 
 impl Sight {
     fn of(observed: &Observed, attachment: &Attachment) -> Self {
-        let nothing = Self { claimed: false, connected: Some(false), exposed: Some(false), size_bytes: None };
+        let nothing = Self {
+            claimed: false,
+            connected: Some(false),
+            exposed: Some(false),
+            size_bytes: None,
+            limits: Some(Limits::default()),
+        };
         let (Some(id), Ok(function)) = (attachment.id(), &attachment.function) else { return nothing };
         let connected = match function {
             Function::Seed(_) => Some(observed.seeds.contains(&id.uid)),
@@ -70,7 +79,8 @@ impl Sight {
             _ => observed.exposures.fresh().map(|_| shown(&id).is_some()),
         };
         let claimed = observed.record.get(&id.uid).is_some_and(|entry| entry.id == id);
-        Self { claimed, connected, exposed, size_bytes: shown(&id).and_then(|e| e.size_bytes) }
+        let limits = observed.exposures.fresh().map(|_| shown(&id).map(|e| e.limits).unwrap_or_default());
+        Self { claimed, connected, exposed, size_bytes: shown(&id).and_then(|e| e.size_bytes), limits }
     }
 
     /// All of it, on this boot.
@@ -100,7 +110,7 @@ pub(super) fn report(
         conditions: if is_import {
             import_marks(observed, attachment, &sight, stuck.as_ref())
         } else {
-            marks(attachment, &sight, step, stuck.as_ref())
+            marks(observed, attachment, &sight, step, stuck.as_ref())
         },
         fence: entry.map(|entry| FenceIdentity {
             boot_id: entry.boot_id.clone(),
@@ -109,6 +119,7 @@ pub(super) fn report(
         }),
         capacity_bytes: sight.size_bytes,
         stored_bytes: stored(observed, attachment),
+        limits: sight.limits,
         names: names.filter(|_| sight.claimed).map(|p| (p.serial.clone(), p.uuid.clone())),
         import: is_import.then(|| import(observed, attachment)).flatten(),
         representor: match function {
@@ -171,7 +182,13 @@ fn mark(type_: &'static str, seen: Option<bool>, step: Option<&Step>, stuck: Opt
     }
 }
 
-fn marks(attachment: &Attachment, sight: &Sight, step: Option<&Step>, stuck: Option<&Stuck>) -> Vec<Mark> {
+fn marks(
+    observed: &Observed,
+    attachment: &Attachment,
+    sight: &Sight,
+    step: Option<&Step>,
+    stuck: Option<&Stuck>,
+) -> Vec<Mark> {
     let exposed = sight.exposed.map(|exposed| exposed && sight.claimed);
     let mut marks = vec![
         mark(conditions::CONNECTED, sight.connected, step, stuck),
@@ -181,8 +198,27 @@ fn marks(attachment: &Attachment, sight: &Sight, step: Option<&Step>, stuck: Opt
         let large = sight.size_bytes.map(|size| size >= wanted);
         marks.push(mark(conditions::RESIZED, large, step, stuck));
     }
+    marks.extend(limited(observed, attachment, sight));
     marks.extend(fenced(stuck));
     marks
+}
+
+/// Of a disk that the host has and that is, or should be, limited.
+fn limited(observed: &Observed, attachment: &Attachment, sight: &Sight) -> Option<Mark> {
+    let (true, Some(Function::Disk { .. })) = (sight.complete()?, attachment.function.as_ref().ok()) else {
+        return None;
+    };
+    let (held, wanted) = (sight.limits?, observed.bounds.and(attachment.limits));
+    if held.is_empty() && wanted.is_empty() {
+        return None;
+    }
+    let step = bring::limiting(observed, &attachment.id()?, attachment.limits);
+    let (reason, message) = match observed.failure(&step) {
+        _ if held == wanted => (conditions::LIMITED, held.to_string()),
+        Some(failure) => (retry::why(failure).as_str(), failure.message.clone()),
+        None => ("InProgress", format!("held to {held}, to be held to {wanted}")),
+    };
+    Some(Mark { type_: conditions::LIMITED, status: (held == wanted).into(), reason, message })
 }
 
 fn import_marks(observed: &Observed, attachment: &Attachment, sight: &Sight, stuck: Option<&Stuck>) -> Vec<Mark> {
@@ -236,6 +272,7 @@ pub fn disk_status(
         fence: report.fence.clone().or_else(|| previous.fence.clone()),
         exposed_boot_id: report.exposed_boot_id.clone().unwrap_or_else(|| previous.exposed_boot_id.clone()),
         capacity: report.capacity_bytes.map(quantity::quantity).or_else(|| previous.capacity.clone()),
+        qos: report.limits.map_or(previous.qos, |limits| (!limits.is_empty()).then_some(limits)),
         volume_capacity: report.stored_bytes.map(quantity::quantity).or_else(|| previous.volume_capacity.clone()),
         serial: names.map(|(serial, _)| serial.clone()),
         wwid: names.map(|(_, uuid)| format!("uuid.{uuid}")),

@@ -15,7 +15,6 @@ const IMPORT_LONGEST: Duration = Duration::from_secs(300);
 pub(super) fn retry(
     observed: &Observed,
     look_again: &mut Option<Duration>,
-    uid: &str,
     stage: Stage,
 ) -> (Option<Step>, Option<Stuck>) {
     let step = match stage {
@@ -28,12 +27,10 @@ pub(super) fn retry(
         }
         Stage::Act(step) => step,
     };
-    let Some(failure) = observed.failures.get(uid).filter(|failure| failure.step == step) else {
-        return (Some(step), None);
-    };
+    let Some(failure) = observed.failure(&step) else { return (Some(step), None) };
     let why = why(failure);
     let stuck = Some(Stuck { why, message: failure.message.clone() });
-    if why == Why::Blocked(Blocked::ResizeNeedsPowerCycle) {
+    if is_final(failure) {
         return (None, stuck);
     }
     let waited = observed.now.duration_since(failure.at).max(jiff::SignedDuration::ZERO).unsigned_abs();
@@ -45,9 +42,15 @@ pub(super) fn retry(
     (None, stuck)
 }
 
-fn why(failure: &Failure) -> Why {
+/// Taken again it would fail again.
+pub(super) fn is_final(failure: &Failure) -> bool {
+    matches!(why(failure), Why::Blocked(Blocked::ResizeNeedsPowerCycle | Blocked::LimitsUnsupported))
+}
+
+pub(super) fn why(failure: &Failure) -> Why {
     match (failure.step.kind(), failure.class) {
         (StepKind::Resize, FailureClass::Unsupported) => Why::Blocked(Blocked::ResizeNeedsPowerCycle),
+        (StepKind::Limit, FailureClass::Unsupported) => Why::Blocked(Blocked::LimitsUnsupported),
         (StepKind::Connect, FailureClass::Unauthorized) => Why::Blocked(Blocked::Fenced),
         (kind, _) => Why::Failed(kind),
     }

@@ -1,7 +1,7 @@
 //! Steps, and the closed set of reasons for taking none.
 
 use super::{Import, Key, Kind, Nic, Presentation, Volume};
-use crate::exposure::{ExposureId, FunctionKind};
+use crate::exposure::{ExposureId, FunctionKind, Limits};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -24,6 +24,7 @@ pub enum Step {
         id: ExposureId,
         presentation: Presentation,
         driver: Option<String>,
+        limits: Limits,
     },
     ExposeNic {
         id: ExposureId,
@@ -36,6 +37,12 @@ pub enum Step {
     Resize {
         id: ExposureId,
         size_bytes: u64,
+    },
+    /// Writes into the record what is asked for, then has the emulation hold the disk to `limits`.
+    Limit {
+        id: ExposureId,
+        asked: Limits,
+        limits: Limits,
     },
     StartImport {
         id: ExposureId,
@@ -68,7 +75,7 @@ pub enum Step {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepKind {
     Claim,
     Connect,
@@ -76,6 +83,7 @@ pub enum StepKind {
     Expose,
     Plug,
     Resize,
+    Limit,
     Import,
     Hide,
     Unplug,
@@ -95,6 +103,7 @@ impl Step {
             | Self::ExposeNic { id, .. }
             | Self::Plug { id, .. }
             | Self::Resize { id, .. }
+            | Self::Limit { id, .. }
             | Self::StartImport { id, .. }
             | Self::StopImport { id }
             | Self::Hide { id, .. }
@@ -113,6 +122,7 @@ impl Step {
             Self::ExposeDisk { .. } | Self::ExposeNic { .. } => StepKind::Expose,
             Self::Plug { .. } => StepKind::Plug,
             Self::Resize { .. } => StepKind::Resize,
+            Self::Limit { .. } => StepKind::Limit,
             Self::StartImport { .. } | Self::StopImport { .. } => StepKind::Import,
             Self::Hide { .. } => StepKind::Hide,
             Self::Unplug { .. } => StepKind::Unplug,
@@ -134,6 +144,7 @@ impl StepKind {
             Self::Expose => "ExposeFailed",
             Self::Plug => "PlugFailed",
             Self::Resize => "ResizeFailed",
+            Self::Limit => "LimitFailed",
             Self::Import => "ImportFailed",
             Self::Hide => "HideFailed",
             Self::Unplug => "UnplugFailed",
@@ -168,6 +179,7 @@ pub enum Blocked {
     InvalidSpec,
     NoConnector,
     ResizeNeedsPowerCycle,
+    LimitsUnsupported,
     HostPowerCycleNeeded,
     Fenced,
 }
@@ -201,6 +213,7 @@ impl Why {
                 Blocked::InvalidSpec => "InvalidSpec",
                 Blocked::NoConnector => "NoConnector",
                 Blocked::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",
+                Blocked::LimitsUnsupported => "LimitsUnsupported",
                 Blocked::HostPowerCycleNeeded => "HostPowerCycleNeeded",
                 Blocked::Fenced => "Fenced",
             },

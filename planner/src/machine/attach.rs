@@ -6,7 +6,7 @@ use super::observed::{Observed, in_use_by, name, uid};
 use super::plan::{Action, CreateVolumeAttachment, Target};
 use super::power::{self, Reading};
 use super::volumes::{self, Bound, own_labels, target};
-use super::{down, fencing, growth, holder_pod, holds};
+use super::{down, fencing, growth, holder_pod, holds, limits};
 use crate::connector;
 use crate::host::PowerState;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -65,6 +65,7 @@ pub(super) fn plan(
             return Some(reason);
         }
         growth::plan(disk, attachment, bound, draft);
+        limits::plan(disk, attachment, bound, draft);
         stranded(o, disk, attachment, draft);
         return not_exposed(host, &format!("disk '{}'", disk.name), Seen::disk(attachment));
     }
@@ -170,6 +171,7 @@ fn create(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &m
         uuid: uid(claim_meta).to_owned(),
         read_only: disk.read_only,
         size: volumes::size(bound),
+        qos: limits::asked(bound).ok().filter(|asked| !asked.is_empty()),
         grant: None,
         holder_pod_uid: None,
         release: false,
@@ -268,6 +270,7 @@ pub(super) fn row(o: &Observed, disk: &Disk, reason: Option<&Reason>) -> DiskSta
         serial: attachment.map(|a| a.spec.serial.clone()),
         wwid: attachment.map(|a| format!("uuid.{}", a.spec.uuid)),
         capacity: status.and_then(|s| s.capacity.clone()),
+        qos: status.and_then(|s| s.qos),
         phase: phase(attachment.map(|a| (&a.metadata, a.spec.grant.is_some())), reason),
     }
 }

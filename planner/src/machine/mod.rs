@@ -12,6 +12,7 @@ mod fencing;
 mod growth;
 mod holder_pod;
 mod holds;
+mod limits;
 mod maintenance;
 mod nics;
 pub mod observed;

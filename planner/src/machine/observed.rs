@@ -151,6 +151,15 @@ pub struct ClaimSeen {
     /// Of a claim that is not bound: the provisioner of a StorageClass with `volumeBindingMode: WaitForFirstConsumer`,
     /// which waits to be told a node.
     pub binds_late: Option<String>,
+    /// The VolumeAttributesClass that its volume has now.
+    pub class: Option<ClassSeen>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassSeen {
+    pub name: String,
+    /// The CSI driver that it is for, and what it says; `None`: there is no class of that name.
+    pub found: Option<(String, BTreeMap<String, String>)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::exposure::ExposureId;
 use crate::host::{BootChange, PowerAction};
 use api::hold::{FenceRecord, Holder};
 use api::machine::BareMetalMachineStatus;
-use api::{DiskAttachment, MachineMigration, NicAttachment, VNic};
+use api::{DiskAttachment, Limits, MachineMigration, NicAttachment, VNic};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -213,6 +213,11 @@ pub enum Action {
     ResizeDisk {
         target: Target,
         size: Quantity,
+    },
+    /// The whole of it: what is left out bounds the disk no more.
+    LimitDisk {
+        target: Target,
+        limits: Limits,
     },
     /// Step 8: `release`, then delete.
     ReleaseDisk {

@@ -58,6 +58,7 @@ fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
         uuid: o.uid().to_owned(),
         read_only: true,
         size: None,
+        qos: None,
         grant: None,
         holder_pod_uid: None,
         release: false,

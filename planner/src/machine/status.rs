@@ -231,6 +231,11 @@ fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Con
             None => (ConditionStatus::False, "NotRequired", String::new()),
         },
     );
+    match draft.limited.iter().flatten().max_by_key(|reason| reason.kind()) {
+        _ if draft.limited.is_empty() => conditions::remove(all, conditions::DISKS_LIMITED),
+        None => set(conditions::DISKS_LIMITED, (ConditionStatus::True, "Limited", String::new())),
+        Some(reason) => set(conditions::DISKS_LIMITED, (ConditionStatus::False, reason.name(), reason.message())),
+    }
 }
 
 fn done_word(step: Step) -> &'static str {

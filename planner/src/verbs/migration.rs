@@ -5,13 +5,13 @@
 //! target it powers the host off, gives everything back, and then gives the source up; that one write is the move. From
 //! then on it is a machine on the target as any other. Where it is, is derived from what it holds, after any crash.
 
-use super::operation::{Action, HardwareVersion, MachineVersion, Plan, Progress, Subject, Told, Verb};
+use super::operation::{Action, HardwareVersion, MachineVersion, Plan, Progress, Subject, Verb};
 use crate::machine::observed::{name, uid};
 use crate::machine::{self, claim};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::conditions::{self, is_true};
-use api::verbs::OperationPhase;
 use api::verbs::migration::MachineMigrationStatus;
+use api::verbs::{HasPhase, OperationPhase};
 use api::{BareMetalMachine, MachineMigration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -26,7 +26,7 @@ pub struct Observed {
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineMigrationStatus> {
     let mut status = o.object.status.clone().unwrap_or_default();
-    let phase = status.phase;
+    let phase = o.object.phase();
     let machine = o.machine.as_ref().map(|seen| seen.machine.as_ref());
     let subject = Subject { verb: Verb::Migration, meta: &o.object.metadata, phase, machine };
     let mut actions = Vec::new();
@@ -48,12 +48,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineMigrationStatus> {
     if progress == Progress::Done {
         status.finished_at.get_or_insert(MicroTime(now));
     }
-    let told = Told {
-        observed_generation: &mut status.observed_generation,
-        phase: &mut status.phase,
-        conditions: &mut status.conditions,
-    };
-    let tell = told.write(&subject, &progress, &done, now);
+    let tell = subject.tell(&mut status.operation, &progress, &done, now);
     Plan { actions, status, wake_at: None, tell }
 }
 

@@ -11,11 +11,11 @@ use crate::reason::{Failed, Reason, Waiting};
 use api::conditions::{self, ConditionStatus};
 use api::machine::MachineState;
 use api::tinkerbell::Hardware;
-use api::verbs::OperationPhase;
+use api::verbs::{OperationPhase, OperationStatus};
 use api::{BareMetalMachine, labels};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -297,29 +297,15 @@ impl<'a> Subject<'a> {
         }
         progress
     }
-}
 
-/// The parts of a status that all operations have.
-pub(super) struct Told<'a> {
-    pub observed_generation: &'a mut Option<i64>,
-    pub phase: &'a mut OperationPhase,
-    pub conditions: &'a mut Vec<Condition>,
-}
-
-impl Told<'_> {
     /// Puts progress into words. What became so is an Event.
-    pub fn write(
-        self,
-        subject: &Subject<'_>,
+    pub fn tell(
+        &self,
+        told: &mut OperationStatus,
         progress: &Progress,
         done: &str,
         now: Timestamp,
     ) -> Option<(&'static str, String)> {
-        if *progress == Progress::Same {
-            return None;
-        }
-        let before = *self.phase;
-        *self.observed_generation = subject.meta.generation;
         let (phase, status, reason, message) = match progress {
             Progress::Same => return None,
             Progress::Pending(why) => (OperationPhase::Pending, ConditionStatus::False, why.name(), why.message()),
@@ -327,9 +313,10 @@ impl Told<'_> {
             Progress::Failed(why) => (OperationPhase::Failed, ConditionStatus::False, why.name(), why.message()),
             Progress::Done => (OperationPhase::Succeeded, ConditionStatus::True, "Succeeded", done.to_owned()),
         };
-        *self.phase = phase;
-        let type_ = subject.verb.condition();
-        conditions::set(self.conditions, type_, status, reason, &message, subject.meta.generation, now);
+        let before = std::mem::replace(&mut told.phase, phase);
+        told.observed_generation = self.meta.generation;
+        let generation = self.meta.generation;
+        conditions::set(&mut told.conditions, self.verb.condition(), status, reason, &message, generation, now);
         match phase {
             _ if phase == before => None,
             OperationPhase::Succeeded => Some(("Succeeded", message)),

@@ -4,7 +4,7 @@
 //! claim is behind it ([`crate::machine::claim_name`]). The machine's own plan then takes the old disks away and presents
 //! the new ones. Before that write nothing of the machine was changed, and a deletion of the restore undoes it.
 
-use super::operation::{Action, MachineVersion, Plan, Progress, Subject, Told, Verb, is_off};
+use super::operation::{Action, MachineVersion, Plan, Progress, Subject, Verb, is_off};
 use super::snapshot::VolumeSnapshotSeen;
 use crate::machine::observed::{annotation, in_use_by, label, name, uid};
 use crate::machine::{bound_claim, claim_name, is_users_own, snapshot_claim, target};
@@ -12,9 +12,9 @@ use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::conditions::{self, is_true};
 use api::machine::{DeletionPolicy, Disk};
 use api::quantity::{bytes, quantity};
-use api::verbs::OperationPhase;
 use api::verbs::restore::{MachineRestoreStatus, RestoreDisk};
 use api::verbs::snapshot::SnapshotDisk;
+use api::verbs::{HasPhase, OperationPhase};
 use api::{BareMetalMachine, MachineRestore, MachineSnapshot, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -35,7 +35,7 @@ pub struct Observed {
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineRestoreStatus> {
     let mut status = o.object.status.clone().unwrap_or_default();
-    let phase = status.phase;
+    let phase = o.object.phase();
     let subject = Subject { verb: Verb::Restore, meta: &o.object.metadata, phase, machine: o.machine.as_deref() };
     let mut actions = Vec::new();
     let recorded = status.clone();
@@ -49,12 +49,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineRestoreStatus> {
         |actions| undo(o, &recorded, actions),
     );
     let done = in_words(&o.object, &status);
-    let told = Told {
-        observed_generation: &mut status.observed_generation,
-        phase: &mut status.phase,
-        conditions: &mut status.conditions,
-    };
-    let tell = told.write(&subject, &progress, &done, now);
+    let tell = subject.tell(&mut status.operation, &progress, &done, now);
     Plan { actions, status, wake_at: None, tell }
 }
 
@@ -116,7 +111,7 @@ fn disks(o: &Observed, machine: &BareMetalMachine) -> Result<(Vec<RestoreDisk>, 
         return Err(Blocked::SnapshotOfAnother { snapshot: snapshot_name, of, machine }.into());
     }
     let taken = snapshot.status.as_ref();
-    if !taken.is_some_and(|status| is_true(&status.conditions, conditions::READY)) {
+    if !taken.is_some_and(|status| is_true(&status.operation.conditions, conditions::READY)) {
         return Err(Waiting::MachineSnapshotNotReady { snapshot: snapshot_name }.into());
     }
     let taken = taken.map(|status| status.disks.as_slice()).unwrap_or_default();
@@ -270,7 +265,7 @@ fn discard(o: &Observed, status: &MachineRestoreStatus, actions: &mut Vec<Action
 
 /// Before the exchange: as if it had not been. After it: to its end.
 fn undo(o: &Observed, status: &MachineRestoreStatus, actions: &mut Vec<Action>) -> Option<Reason> {
-    if status.phase == OperationPhase::Succeeded {
+    if status.operation.phase == OperationPhase::Succeeded {
         return None;
     }
     let switched = own(o, status).is_some_and(|machine| status.disks.iter().all(|disk| is_switched(machine, disk)));

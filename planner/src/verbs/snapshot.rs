@@ -3,12 +3,13 @@
 //! Which disks, and of which claims, is recorded in status before the first one is made. The lock is kept until the last is
 //! cut, not until all are ready: a back end may upload them for hours.
 
-use super::operation::{Action, NewSnapshot, Plan, Progress, Subject, Told, Verb, is_off};
+use super::operation::{Action, NewSnapshot, Plan, Progress, Subject, Verb, is_off};
 use crate::machine::observed::{name, uid};
 use crate::machine::plan::Target;
 use crate::machine::{bound_claim, claim_name};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::machine::DeletionPolicy;
+use api::verbs::HasPhase;
 use api::verbs::snapshot::{Consistency, MachineSnapshotStatus, SnapshotDisk};
 use api::{BareMetalMachine, MachineSnapshot, names};
 use jiff::{SignedDuration, Timestamp};
@@ -44,8 +45,12 @@ pub struct VolumeSnapshotSeen {
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
     let mut status = o.object.status.clone().unwrap_or_default();
-    let subject =
-        Subject { verb: Verb::Snapshot, meta: &o.object.metadata, phase: status.phase, machine: o.machine.as_deref() };
+    let subject = Subject {
+        verb: Verb::Snapshot,
+        meta: &o.object.metadata,
+        phase: o.object.phase(),
+        machine: o.machine.as_deref(),
+    };
     let mut actions = Vec::new();
     let before = status.clone();
     let progress = subject.go(
@@ -57,14 +62,9 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
         |actions| undo(o, actions),
     );
     let deadline = status.started_at.as_ref().map(|at| at.0 + PATIENCE);
-    let wake_at = deadline.filter(|_| status.taken_at.is_none() && !status.phase.is_over());
+    let wake_at = deadline.filter(|_| status.taken_at.is_none() && !o.object.phase().is_over());
     let done = format!("{} of machine '{}'", disks_in_words(status.disks.len()), o.object.spec.machine_name);
-    let told = Told {
-        observed_generation: &mut status.observed_generation,
-        phase: &mut status.phase,
-        conditions: &mut status.conditions,
-    };
-    let tell = told.write(&subject, &progress, &done, now);
+    let tell = subject.tell(&mut status.operation, &progress, &done, now);
     Plan { actions, status, wake_at, tell }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction},
 };
 use async_trait::async_trait;
-use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -48,6 +48,7 @@ pub async fn run(bench: &dyn Bench) {
     hide_frees_the_backend(bench, capabilities.buses[0]).await;
     for bus in &capabilities.buses {
         resize(bench, *bus, capabilities.online_resize.contains(bus)).await;
+        limits(bench, *bus).await;
     }
     if capabilities.nics > 0 {
         nics(bench).await;
@@ -60,7 +61,8 @@ fn id(number: u32, epoch: u64) -> ExposureId {
 
 fn disk(id: ExposureId, bus: Bus, slot: Slot, backend: &Backend) -> DiskFunction {
     let serial = format!("MP{}", &id.uid[id.uid.len() - 12..]);
-    DiskFunction { uuid: id.uid.clone(), id, bus, slot, serial, backend: backend.clone(), read_only: false }
+    let (uuid, limits) = (id.uid.clone(), Limits::default());
+    DiskFunction { uuid, id, bus, slot, serial, backend: backend.clone(), read_only: false, limits }
 }
 
 fn class(result: Result<(), PortError>) -> Option<ErrorClass> {
@@ -203,6 +205,51 @@ async fn resize(bench: &dyn Bench, bus: Bus, online: bool) {
         assert_eq!(class(result), Some(ErrorClass::Unsupported), "{bus:?} is not said to resize online");
         assert_eq!(size, Some(4 * MIB), "{bus:?}: list must say what the host can read");
     }
+    hide_all(bench, port.as_ref()).await;
+}
+
+async fn limits(bench: &dyn Bench, bus: Bus) {
+    let port = bench.connect().await;
+    let number = |iops| Limits { iops: Some(iops), ..Limits::default() };
+    let (first, second) = (disk(id(50, 1), bus, Slot::HotPlug, &bench.backend(MIB).await), id(51, 1));
+    let first = DiskFunction { limits: number(20_000), ..first };
+    let absent = class(port.limit_disk(&first.id, &number(1000)).await);
+    assert_eq!(absent, Some(ErrorClass::NotFound), "limit what is not presented");
+    port.expose_disk(&first).await.expect("expose with limits");
+    port.expose_disk(&disk(second.clone(), bus, Slot::HotPlug, &bench.backend(MIB).await)).await.expect("without");
+    drop(port);
+
+    // Whatever is kept is kept without the agent, and is found by the next one.
+    let port = bench.connect().await;
+    let held = async |port: &dyn Emulation, id: &ExposureId| {
+        let listed = port.list().await.expect("list");
+        find(&listed, id).unwrap_or_else(|| panic!("{id:?} is not listed: {listed:?}")).limits
+    };
+    assert_eq!(held(port.as_ref(), &first.id).await, number(20_000), "{bus:?}: limited from the start");
+    let each = Limits { read_mib: Some(100), write_mib: Some(50), ..number(5000) };
+    for limits in [each, each, Limits { bandwidth_mib: Some(7), ..Limits::default() }] {
+        port.limit_disk(&first.id, &limits).await.unwrap_or_else(|e| panic!("{bus:?}: {limits}: {e}"));
+        assert_eq!(held(port.as_ref(), &first.id).await, limits, "{bus:?}: these and no other");
+    }
+    // All at once is more than some can; then nothing has changed.
+    let all = Limits { bandwidth_mib: Some(120), ..each };
+    let kept = match port.limit_disk(&first.id, &all).await {
+        Ok(()) => all,
+        Err(error) => {
+            assert_eq!(error.class, ErrorClass::Unsupported, "{error}");
+            Limits { bandwidth_mib: Some(7), ..Limits::default() }
+        }
+    };
+    assert_eq!(held(port.as_ref(), &first.id).await, kept);
+    assert!(held(port.as_ref(), &second).await.is_empty(), "{bus:?}: another disk has none");
+    port.limit_disk(&first.id, &Limits::default()).await.expect("take the limits away");
+    assert!(held(port.as_ref(), &first.id).await.is_empty(), "{bus:?}: taken away");
+    // What cannot be kept is presented all the same.
+    hide_all(bench, port.as_ref()).await;
+    let third = disk(id(52, 1), bus, Slot::HotPlug, &bench.backend(MIB).await);
+    port.expose_disk(&DiskFunction { limits: all, ..third.clone() }).await.expect("expose with all limits");
+    let held = held(port.as_ref(), &third.id).await;
+    assert!(held == all || held.is_empty() && kept != all, "{bus:?}: {held}");
     hide_all(bench, port.as_ref()).await;
 }
 

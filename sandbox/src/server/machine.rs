@@ -112,13 +112,16 @@ impl Machine {
             "human-monitor-command" if arguments.get("command-line") != Some(&json!("info network")) => {
                 Err(Refusal::command_not_found(command))
             }
-            "query-status" | "query-named-block-nodes" | "qom-list" | "qom-get" | "human-monitor-command" => {
-                match &mut state.host {
-                    Some(host) => host.execute(command, arguments).await,
-                    None if command == "query-named-block-nodes" => self.describe_nodes(&state.record).await,
-                    None => state.record.answer(command, &arguments),
-                }
-            }
+            "query-status"
+            | "query-named-block-nodes"
+            | "query-block"
+            | "qom-list"
+            | "qom-get"
+            | "human-monitor-command" => match &mut state.host {
+                Some(host) => host.execute(command, arguments).await,
+                None if command == "query-named-block-nodes" => self.describe_nodes(&state.record).await,
+                None => state.record.answer(command, &arguments),
+            },
             "netdev_add" => self.add_backend(&mut state, arguments).await,
             "netdev_del" => {
                 let tap = state.record.tap(text(&arguments, "id")?);
@@ -149,7 +152,9 @@ impl Machine {
                 }
                 Ok(answer)
             }
-            "blockdev-add" | "blockdev-del" | "block_resize" => self.change(&mut state, command, arguments).await,
+            "blockdev-add" | "blockdev-del" | "block_resize" | "block_set_io_throttle" => {
+                self.change(&mut state, command, arguments).await
+            }
             other => Err(Refusal::command_not_found(other)),
         }
     }

@@ -37,6 +37,7 @@ pub mod power;
 pub mod qmp;
 pub mod record;
 pub mod slots;
+pub mod throttle;
 pub mod vfio_user;
 
 use std::path::Path;

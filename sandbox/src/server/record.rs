@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::ports;
 use super::qmp::{Answer, Arguments, Refusal};
+use super::{ports, throttle};
 
 const DEVICES: [&str; 3] = ["nvme", "virtio-blk-pci", "virtio-net-pci"];
 const LONGEST_NODE_NAME: usize = 31;
@@ -24,6 +24,8 @@ pub struct Record {
     nodes: Vec<Entry>,
     backends: Vec<Entry>,
     devices: Vec<Entry>,
+    /// By the device that each limits.
+    limits: Vec<Entry>,
     /// Devices whose removal the guest has been asked for and has not granted yet.
     leaving: Vec<String>,
 }
@@ -71,6 +73,10 @@ impl Record {
             "blockdev-del" => self.check_node_is_free(text(arguments, "node-name")?)?,
             "netdev_del" => self.check_backend_is_free(text(arguments, "id")?)?,
             "device_del" => self.device(text(arguments, "id")?).map(drop)?,
+            "block_set_io_throttle" => {
+                self.device(throttle::device(arguments)?)?;
+                throttle::check(arguments)?;
+            }
             other => return Err(Refusal::command_not_found(other)),
         }
         self.accepted(command, arguments);
@@ -91,6 +97,11 @@ impl Record {
             "blockdev-del" => self.nodes.retain(|node| node.name != name("node-name")),
             "netdev_del" => self.backends.retain(|backend| backend.name != name("id")),
             "device_del" => self.leaving.push(name("id")),
+            "block_set_io_throttle" => {
+                let name = throttle::device(arguments).unwrap_or_default().to_owned();
+                self.limits.retain(|limit| limit.name != name);
+                self.limits.push(Entry { name, arguments: arguments.clone() });
+            }
             _ => {}
         }
     }
@@ -98,6 +109,7 @@ impl Record {
     /// A device has left the host.
     pub fn gone(&mut self, device: &str) {
         self.devices.retain(|entry| entry.name != device);
+        self.limits.retain(|entry| entry.name != device);
         self.leaving.retain(|name| name != device);
     }
 
@@ -105,6 +117,7 @@ impl Record {
     pub fn host_off(&mut self) -> Vec<String> {
         let left = std::mem::take(&mut self.leaving);
         self.devices.retain(|entry| !left.contains(&entry.name));
+        self.limits.retain(|entry| !left.contains(&entry.name));
         left
     }
 
@@ -113,6 +126,7 @@ impl Record {
         let entries = match step.command {
             "blockdev-add" => &mut self.nodes,
             "netdev_add" => &mut self.backends,
+            "block_set_io_throttle" => &mut self.limits,
             _ => &mut self.devices,
         };
         entries.retain(|entry| entry.name != step.name);
@@ -127,7 +141,12 @@ impl Record {
 
     /// Everything, in an order in which QEMU takes it.
     pub fn replay(&self) -> Vec<Step> {
-        let kinds = [("blockdev-add", &self.nodes), ("netdev_add", &self.backends), ("device_add", &self.devices)];
+        let kinds = [
+            ("blockdev-add", &self.nodes),
+            ("netdev_add", &self.backends),
+            ("device_add", &self.devices),
+            ("block_set_io_throttle", &self.limits),
+        ];
         let steps = kinds.into_iter().flat_map(|(command, entries)| {
             entries.iter().map(move |entry| Step {
                 command,
@@ -165,6 +184,7 @@ impl Record {
             "qom-list" => self.list(text(arguments, "path")?),
             "qom-get" => self.property(text(arguments, "path")?, text(arguments, "property")?),
             "human-monitor-command" => Ok(json!(self.info_network())),
+            "query-block" => Ok(self.describe_drives()),
             other => Err(Refusal::command_not_found(other)),
         }
     }
@@ -180,6 +200,15 @@ impl Record {
             }
         });
         lines.collect()
+    }
+
+    fn describe_drives(&self) -> Value {
+        let drive = |device: &Entry| {
+            let word = |key: &str| device.arguments.get(key).and_then(Value::as_str);
+            let set = find(&self.limits, &device.name).map(|limit| &limit.arguments);
+            Some(throttle::describe(&device.name, word("driver")?, word("drive")?, set))
+        };
+        self.devices.iter().filter_map(drive).collect()
     }
 
     fn device(&self, id: &str) -> Result<&Entry, Refusal> {
@@ -401,6 +430,31 @@ mod tests {
         assert_eq!(record.replay().len(), 2, "the guest has not let go yet");
         assert_eq!(record.host_off(), ["a"]);
         assert_eq!(record.replay().len(), 1);
+    }
+
+    #[test]
+    fn limits_stay_with_their_device() {
+        let mut record = Record::default();
+        record.take("blockdev-add", &node("n1")).expect("node");
+        let limit = |id: &str, iops: u64, bps_rd: u64, bps: u64| {
+            arguments(
+                json!({ "id": id, "iops": iops, "iops_rd": 0, "iops_wr": 0, "bps": bps, "bps_rd": bps_rd, "bps_wr": 0 }),
+            )
+        };
+        let path = "/machine/peripheral/a";
+        assert!(refused(record.take("block_set_io_throttle", &limit(path, 1, 0, 0))).contains("'a' not found"));
+        record.take("device_add", &nvme("a", "n1", "hp0")).expect("device");
+        record.take("block_set_io_throttle", &limit(path, 5000, 0, 0)).expect("limited");
+        record.take("block_set_io_throttle", &limit(path, 7000, 9, 0)).expect("limited anew");
+        assert!(refused(record.take("block_set_io_throttle", &limit(path, 0, 1, 1))).contains("at the same time"));
+        let told = record.answer("query-block", &Arguments::new()).expect("answer");
+        let told = (&told[0]["inserted"]["node-name"], &told[0]["inserted"]["iops"], &told[0]["inserted"]["bps_rd"]);
+        assert_eq!(told, (&json!("n1"), &json!(7000), &json!(9)));
+        let last = record.replay().pop().expect("steps");
+        assert_eq!((last.command, last.name.as_str()), ("block_set_io_throttle", "a"), "after the device, once");
+        record.take("device_del", &arguments(json!({ "id": "a" }))).expect("the host is off: gone at once");
+        record.take("device_add", &nvme("a", "n1", "hp0")).expect("device");
+        assert_eq!(record.answer("query-block", &Arguments::new()).expect("answer")[0]["inserted"]["iops"], 0);
     }
 
     #[test]

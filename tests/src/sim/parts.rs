@@ -6,7 +6,7 @@ use super::process::Process;
 use async_trait::async_trait;
 use controller::Fences;
 use controller::bmc::{BmcFactory, Endpoint};
-use planner::exposure::{Exposure, ExposureId, FunctionKind};
+use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits};
 use planner::host::{BootChange, HostObserved, PowerAction};
 use ports::conformance::memory::MemoryFence;
 use ports::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
@@ -220,6 +220,12 @@ impl Emulation for Parts {
         let (dpu, wanted) = (self.dpu.clone(), id.clone());
         let act = async move { dpu.emulation.resize_disk(&wanted, size_bytes).await };
         self.process.effect(&self.what("resize_disk", id), act, lost, busy).await
+    }
+
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
+        let (dpu, wanted, limits) = (self.dpu.clone(), id.clone(), *limits);
+        let act = async move { dpu.emulation.limit_disk(&wanted, &limits).await };
+        self.process.effect(&self.what("limit_disk", id), act, lost, busy).await
     }
 }
 

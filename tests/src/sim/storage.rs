@@ -1,4 +1,4 @@
-//! The storage system with its sidecars: binds claims, clones snapshots, expands, makes snapshots ready, and deletes a
+//! The storage system with its sidecars: binds claims, clones snapshots, expands, takes over another class, makes snapshots ready, and deletes a
 //! volume once its claim is gone and no VolumeAttachment names it (as external-provisioner does).
 
 use super::api::path::Id;
@@ -54,6 +54,8 @@ fn work(scene: &Arc<Scene>) {
             }
         } else if size(claim, "/spec/resources/requests/storage") > stored(scene, claim) {
             expand(scene, claim);
+        } else {
+            modify(scene, claim);
         }
     }
     for volume in scene.server.list("persistentvolumes") {
@@ -172,6 +174,20 @@ fn expand(scene: &Arc<Scene>, claim: &Value) {
             }
         });
     }
+}
+
+/// A class that is there is taken over, as external-resizer does once the driver has.
+fn modify(scene: &Scene, claim: &Value) {
+    let class = text(claim, "/spec/volumeAttributesClassName");
+    let there = || scene.server.get("storage.k8s.io/volumeattributesclasses", "", class).is_some();
+    if class.is_empty() || class == text(claim, "/status/currentVolumeAttributesClassName") || !there() {
+        return;
+    }
+    let mut modified = Value::clone(claim);
+    modified["metadata"]["resourceVersion"] = json!("");
+    modified["status"]["currentVolumeAttributesClassName"] = json!(class);
+    // Deleted meanwhile: then there is nothing to say.
+    let _ = scene.server.write(|store| store.update(&id("persistentvolumeclaims", claim), Part::Status, modified));
 }
 
 fn delete(scene: &Scene, volume: &Value) {

@@ -3,6 +3,7 @@
 use super::machine::{Machine, SOON, SOON_FLAG};
 use super::on_servers;
 use anyhow::{Result, ensure};
+use serde_json::json;
 use tests::guest::Guest;
 use tests::site::{Site, until};
 
@@ -14,6 +15,13 @@ provisioner: csi.metalplane.io
 parameters: {pool: default}
 allowVolumeExpansion: true
 volumeBindingMode: WaitForFirstConsumer
+";
+
+const LIMITED: &str = "apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: limited}
+driverName: csi.metalplane.io
+parameters: {iops: '20000', readMiBps: '100'}
 ";
 
 #[test]
@@ -46,10 +54,27 @@ async fn disks(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     let grow = r#"[{"op":"replace","path":"/spec/disks/1/size","value":"128Mi"}]"#;
     machine.kubectl(&["patch", "bmm", machine.name, "--type=json", "-p", grow]).await?;
     guest.line("the guest sees the new size", from, SOON, |line| line.contains("vda=262144")).await?;
+    limits(machine).await?;
     let from = guest.printed().len();
     machine.bmctl(&["removedisk", machine.name, "data", "--wait", "--timeout", SOON_FLAG]).await?;
     let gone = |line: &str| line.contains("MP-BLOCK") && !line.contains("vda");
     guest.line("the guest lost the disk", from, SOON, gone).await.map(drop)
+}
+
+/// external-resizer asks the driver, and the running guest's disk is held to what the driver accepted.
+async fn limits(machine: &Machine<'_>) -> Result<()> {
+    machine.site.apply(LIMITED).await?;
+    let (claim, class) = (format!("{}-data", machine.name), r#"{"spec":{"volumeAttributesClassName":"limited"}}"#);
+    machine.kubectl(&["patch", "pvc", &claim, "--type=merge", "-p", class]).await?;
+    until("the disk is held to its class", SOON, async || {
+        let status = machine.object().await?["status"].clone();
+        let all = |list: &str| status[list].as_array().cloned().unwrap_or_default();
+        let held =
+            all("disks").iter().any(|d| d["name"] == "data" && d["qos"] == json!({"iops": 20000, "readMiBps": 100}));
+        let told = all("conditions").iter().any(|c| c["type"] == "DisksLimited" && c["status"] == "True");
+        Ok(if held && told { Ok(()) } else { Err(status.to_string()) })
+    })
+    .await
 }
 
 async fn interfaces(machine: &Machine<'_>, guest: &Guest) -> Result<()> {

@@ -9,6 +9,7 @@ pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL_ERROR: i64 = -32603;
 pub const EPERM: i64 = -1;
 pub const ENOENT: i64 = -2;
+pub const EAGAIN: i64 = -11;
 pub const ENOMEM: i64 = -12;
 pub const EACCES: i64 = -13;
 pub const EBUSY: i64 = -16;
@@ -64,6 +65,11 @@ impl RpcError {
         self.says(ENODEV, "No such device") || self.says(ENOENT, "No such file or directory")
     }
 
+    /// It is still at what it was asked before.
+    pub fn is_again(&self) -> bool {
+        self.says(EAGAIN, "Resource temporarily unavailable")
+    }
+
     fn says(&self, errno: i64, words: &str) -> bool {
         match self {
             Self::Refused { code, message, .. } => *code == errno || message.contains(words),
@@ -77,6 +83,7 @@ impl RpcError {
             Self::Malformed { .. } => ErrorClass::Invalid,
             Self::Refused { .. } if self.is_exists() => ErrorClass::Conflict,
             Self::Refused { .. } if self.is_gone() => ErrorClass::NotFound,
+            Self::Refused { .. } if self.is_again() => ErrorClass::Busy,
             Self::Refused { .. } if self.says(ENOSPC, "No space left") => ErrorClass::Busy,
             Self::Refused { code, message, .. } => match *code {
                 METHOD_NOT_FOUND => ErrorClass::Unsupported,

@@ -1,19 +1,14 @@
 //! A target, fake or real, and the files that its disks are made of.
 
 use async_trait::async_trait;
-use planner::exposure::{Bus, ExposureId, Slot};
+use planner::exposure::{Bus, ExposureId, Limits, Slot};
 use ports::{
     Emulation,
     conformance::{Sleep, emulation::Bench},
     emulation::{Backend, DiskFunction},
 };
 use sandbox::spdk::{Fake, real, world};
-use spdk::{
-    SpdkEmulation,
-    door::Door,
-    host::{Host, Limits},
-    rpc::Rpc,
-};
+use spdk::{SpdkEmulation, door::Door, host::Host, rpc::Rpc};
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
@@ -101,7 +96,6 @@ impl<T: Target> Lab<T> {
             serial: "MPHOST1".to_owned(),
             door: self.door.clone(),
             hot_plug: HOT_PLUG,
-            limits: Limits::default(),
         }
     }
 
@@ -149,6 +143,7 @@ pub fn disk(number: u32, epoch: u64, slot: Slot, backend: Backend) -> DiskFuncti
         serial: format!("MP{number}"),
         backend,
         read_only: false,
+        limits: Limits::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-fn granted(number: u8) -> World {
+pub(super) fn granted(number: u8) -> World {
     let mut world = World::new();
     world.add("a", function(number)).epoch = Some(7);
     world.sync();
@@ -20,7 +20,7 @@ fn granted(number: u8) -> World {
 }
 
 /// The kinds of the steps until nothing is left to do.
-fn steps(world: &mut World) -> Vec<StepKind> {
+pub(super) fn steps(world: &mut World) -> Vec<StepKind> {
     let mut kinds = Vec::new();
     for _ in 0..20 {
         let step = plan(&world.observed(false)).items.first().and_then(|item| item.step.clone());
@@ -33,18 +33,18 @@ fn steps(world: &mut World) -> Vec<StepKind> {
     panic!("no end: {kinds:?}");
 }
 
-fn only(world: &World) -> Item {
+pub(super) fn only(world: &World) -> Item {
     let mut plan = plan(&world.observed(false));
     assert_eq!(plan.items.len(), 1, "{plan:?}");
     plan.items.remove(0)
 }
 
-fn status(world: &World, previous: &DiskAttachmentStatus) -> DiskAttachmentStatus {
+pub(super) fn status(world: &World, previous: &DiskAttachmentStatus) -> DiskAttachmentStatus {
     let item = only(world);
     disk_status(previous, &world.attachments["a"], &item.report.expect("known to the API server"), world.now)
 }
 
-fn reason(item: &Item) -> Option<Why> {
+pub(super) fn reason(item: &Item) -> Option<Why> {
     item.report.as_ref().and_then(|r| r.stuck.as_ref()).map(|s| s.why)
 }
 
@@ -207,7 +207,7 @@ fn a_failed_step_comes_back_later_and_is_named() {
     let mut world = granted(0);
     world.round(None);
     world.failures.insert(
-        "a".into(),
+        ("a".into(), StepKind::Connect),
         Failure {
             step: Step::Connect { id: id("a", 7), volume: super::world::volume() },
             class: FailureClass::NotFound,
@@ -233,13 +233,14 @@ fn a_refused_identity_is_fenced_and_never_replaced() {
     let step = Step::Connect { id: id("a", 7), volume: super::world::volume() };
     let class = FailureClass::Unauthorized;
     let failure = Failure { step, class, message: "blocklisted".into(), count: 1, at: world.now };
-    world.failures.insert("a".into(), failure);
+    let connecting = ("a".to_owned(), StepKind::Connect);
+    world.failures.insert(connecting.clone(), failure);
     let fenced = status(&world, &DiskAttachmentStatus::default());
     assert_eq!(fenced.phase, AttachPhase::Failed);
     assert!(conditions::is_true(&fenced.conditions, conditions::FENCED));
     world.now += SignedDuration::from_secs(60);
     let again = only(&world).step.expect("tried again");
-    assert_eq!(again, world.failures["a"].step, "the same identity");
+    assert_eq!(again, world.failures[&connecting].step, "the same identity");
 }
 
 #[test]

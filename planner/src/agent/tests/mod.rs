@@ -1,5 +1,6 @@
 //! The agent's plan, by example ([`examples`]) and over any mix of what can happen ([`properties`]).
 
 mod examples;
+mod limits;
 mod properties;
 mod world;

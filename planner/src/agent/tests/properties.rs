@@ -3,7 +3,7 @@
 
 use super::world::{World, function, id};
 use crate::agent::{Connected, Plugged};
-use crate::exposure::{Exposure, FunctionKind, Presence};
+use crate::exposure::{Exposure, FunctionKind, Limits, Presence};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ enum Event {
     /// An exposure of somebody else's epoch, or of nobody.
     Stray(u8, u64),
     Grow,
+    /// Another class for the volume; 0: none.
+    Limit(u8, u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -49,6 +51,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::TargetCrash),
         1 => (which, 1u64..4).prop_map(|(n, epoch)| Event::Stray(n, epoch)),
         1 => Just(Event::Grow),
+        2 => (0u8..6, 0u64..4).prop_map(|(n, thousands)| Event::Limit(n, thousands)),
     ]
 }
 
@@ -84,14 +87,19 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
             if !world.exposures.iter().any(|e| e.id.uid == uid) && !world.connections.iter().any(|c| c.id.uid == uid) {
                 let kind = if n % 4 == 1 { FunctionKind::Nic } else { FunctionKind::Disk };
                 let presence = Presence::Present;
-                let id = id(&uid, *epoch + 1000);
+                let (id, limits) = (id(&uid, *epoch + 1000), Limits::default());
                 world.ports.retain(|p| p.id.uid != uid);
                 world.connections.push(Connected { id: id.clone(), size_bytes: 1 });
                 world.ports.push(Plugged { id: id.clone(), forwarding: true, error: None });
-                world.exposures.push(Exposure { id, kind, presence, size_bytes: Some(1), representor: None });
+                world.exposures.push(Exposure { id, kind, presence, size_bytes: Some(1), limits, representor: None });
             }
         }
         Event::Grow => world.volume_bytes += 1 << 20,
+        // A class bounds volumes, not NICs, seeds and imports.
+        Event::Limit(n, thousands) if n % 4 == 0 => world.attachments.get_mut(&uid(n)).into_iter().for_each(|a| {
+            a.limits.iops = (*thousands > 0).then_some(1000 * thousands);
+        }),
+        Event::Limit(..) => {}
     }
 }
 
@@ -108,7 +116,13 @@ fn shows_exactly_what_is_granted(world: &World) -> Result<(), TestCaseError> {
                 let entry = world.record.get(uid).filter(|entry| entry.id.epoch == epoch);
                 prop_assert!(entry.is_some_and(|e| e.import_done.is_some()), "{} is not imported", uid);
             }
-            Some(epoch) => prop_assert_eq!(exposed, vec![epoch], "{} is granted", uid),
+            Some(epoch) => {
+                prop_assert_eq!(exposed, vec![epoch], "{} is granted", uid);
+                let held = world.exposures.iter().find(|e| e.id.uid == *uid).map(|e| e.limits);
+                let is_nic = matches!(attachment.function, Ok(crate::agent::Function::Nic(_)));
+                let wanted = world.bounds.and(attachment.limits);
+                prop_assert!(is_nic || held == Some(wanted), "{} is held to {:?}, not to {:?}", uid, held, wanted);
+            }
             None => prop_assert!(exposed.is_empty(), "{} is not granted", uid),
         }
     }
@@ -127,6 +141,7 @@ proptest! {
     #[test]
     fn keeps_the_protocol_and_converges(events in proptest::collection::vec(event(), 1..80)) {
         let mut world = World::new();
+        world.bounds = Limits { iops: Some(2000), bandwidth_mib: Some(100), ..Limits::default() };
         let mut epoch = 0;
         for event in &events {
             apply(&mut world, event, &mut epoch);

@@ -1,7 +1,7 @@
 //! A DPU, its storage and the API server, as small as the plan can tell them apart. Taking a step checks the protocol.
 
 use crate::agent::*;
-use crate::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use crate::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use crate::seen::Seen;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -27,12 +27,16 @@ pub struct World {
     pub ports: Vec<Plugged>,
     pub seeds: std::collections::BTreeSet<String>,
     pub imports: BTreeMap<String, ImportRun>,
-    pub failures: BTreeMap<String, Failure>,
+    pub failures: BTreeMap<(String, StepKind), Failure>,
     pub hidden_at: BTreeMap<String, Timestamp>,
     pub finished: Vec<String>,
     /// The volumes' present size.
     pub volume_bytes: u64,
     pub resizes_offline_only: bool,
+    /// The DPU's own limits.
+    pub bounds: Limits,
+    /// The emulation does not limit what is read.
+    pub limits_no_reading: bool,
 }
 
 pub fn id(uid: &str, epoch: u64) -> ExposureId {
@@ -75,6 +79,7 @@ pub fn attachment(uid: &str, function: Function) -> Attachment {
         held: true,
         function: Ok(function),
         size_bytes: Some(MIB),
+        limits: Limits::default(),
         fence: None,
         import_done: None,
     }
@@ -116,6 +121,7 @@ impl World {
             now: self.now,
             dpu_name: DPU.into(),
             boot_id: self.boot_id(),
+            bounds: self.bounds,
             attachments,
             record: self.record.clone(),
             exposures: Self::read(self.emulation_down, &self.exposures),
@@ -146,7 +152,7 @@ impl World {
             }
             self.check(step, fresh);
             match self.take(step) {
-                Ok(()) => drop(self.failures.remove(step.uid())),
+                Ok(()) => drop(self.failures.remove(&(step.uid().to_owned(), step.kind()))),
                 Err(class) => self.fail(step, class),
             }
         }
@@ -154,10 +160,11 @@ impl World {
     }
 
     fn fail(&mut self, step: &Step, class: FailureClass) {
-        let earlier = self.failures.get(step.uid()).filter(|f| f.step == *step).map_or(0, |f| f.count);
+        let key = (step.uid().to_owned(), step.kind());
+        let earlier = self.failures.get(&key).filter(|f| f.step == *step).map_or(0, |f| f.count);
         let message = "refused".to_owned();
         let failure = Failure { step: step.clone(), class, message, count: earlier + 1, at: self.now };
-        self.failures.insert(step.uid().to_owned(), failure);
+        self.failures.insert(key, failure);
     }
 
     pub fn settle(&mut self) {
@@ -237,7 +244,7 @@ impl World {
             Step::Forget { .. } | Step::RemoveSeed { .. } | Step::StopImport { .. } => {
                 assert!(released || fresh, "{step:?} on an old list");
             }
-            Step::Claim { .. } | Step::WriteSeed { .. } | Step::Resize { .. } => {}
+            Step::Claim { .. } | Step::WriteSeed { .. } | Step::Resize { .. } | Step::Limit { .. } => {}
         }
     }
 
@@ -253,15 +260,20 @@ impl World {
         if down { Err(FailureClass::Unreachable) } else { Ok(()) }
     }
 
-    fn show(&mut self, id: &ExposureId, kind: FunctionKind) -> Result<(), FailureClass> {
+    fn show(&mut self, id: &ExposureId, kind: FunctionKind, limits: Limits) -> Result<(), FailureClass> {
         Self::needs(self.emulation_down)?;
         self.one_epoch(id);
         let size_bytes = (kind == FunctionKind::Disk).then_some(self.volume_bytes);
         if !self.exposures.iter().any(|e| e.id == *id) {
             let presence = Presence::Present;
-            self.exposures.push(Exposure { id: id.clone(), kind, presence, size_bytes, representor: None });
+            let limits = if self.can_limit(limits) { limits } else { Limits::default() };
+            self.exposures.push(Exposure { id: id.clone(), kind, presence, size_bytes, limits, representor: None });
         }
         Ok(())
+    }
+
+    fn can_limit(&self, limits: Limits) -> bool {
+        !self.limits_no_reading || limits.read_mib.is_none()
     }
 
     fn claim(&mut self, key: &Key, id: &ExposureId) -> Result<(), FailureClass> {
@@ -273,7 +285,8 @@ impl World {
         }
         let function = truth.function.clone().map_err(|_| FailureClass::Invalid)?;
         let identity = format!("{}.{}", id.uid, id.epoch);
-        let entry = Entry { key: key.clone(), id: id.clone(), boot_id, identity, function, import_done: None };
+        let (id, limits) = (id.clone(), truth.limits);
+        let entry = Entry { key: key.clone(), id, boot_id, identity, function, limits, import_done: None };
         self.record.insert(key.uid.clone(), entry);
         Ok(())
     }
@@ -290,8 +303,8 @@ impl World {
                 Self::needs(self.api_down)?;
                 self.seeds.insert(id.uid.clone());
             }
-            Step::ExposeDisk { id, .. } => self.show(id, FunctionKind::Disk)?,
-            Step::ExposeNic { id, .. } => self.show(id, FunctionKind::Nic)?,
+            Step::ExposeDisk { id, limits, .. } => self.show(id, FunctionKind::Disk, *limits)?,
+            Step::ExposeNic { id, .. } => self.show(id, FunctionKind::Nic, Limits::default())?,
             Step::Plug { id, .. } => {
                 self.one_epoch(id);
                 self.ports.push(Plugged { id: id.clone(), forwarding: true, error: None });
@@ -303,6 +316,14 @@ impl World {
                 }
                 let shown = self.exposures.iter_mut().find(|e| e.id == *id).ok_or(FailureClass::NotFound)?;
                 shown.size_bytes = Some(*size_bytes);
+            }
+            Step::Limit { id, asked, limits } => {
+                self.record.get_mut(&id.uid).ok_or(FailureClass::NotFound)?.limits = *asked;
+                Self::needs(self.emulation_down)?;
+                if !self.can_limit(*limits) {
+                    return Err(FailureClass::Unsupported);
+                }
+                self.exposures.iter_mut().find(|e| e.id == *id).ok_or(FailureClass::NotFound)?.limits = *limits;
             }
             Step::StartImport { id, .. } => drop(self.imports.insert(id.uid.clone(), ImportRun { bytes_written: 0 })),
             Step::StopImport { id } => drop(self.imports.remove(&id.uid)),

@@ -255,6 +255,9 @@ impl World {
                     disk.spec.holder_pod_uid = disk.spec.holder_pod_uid.take().or_else(|| holder_pod_uid.clone());
                 }
             }),
+            Action::LimitDisk { target, limits } => self.disk(target, |disk| {
+                disk.spec.qos = (!limits.is_empty()).then_some(*limits);
+            }),
             Action::ReleaseDisk { target } => {
                 let now = self.now;
                 self.disk(target, |disk| {

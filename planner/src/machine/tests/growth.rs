@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCon
 const GIB: u64 = 1 << 30;
 
 /// A machine on the first server with everything presented; its root claim is `a-root`.
-fn running() -> World {
+pub(super) fn running() -> World {
     let mut world = World::new();
     world.machine("a", true);
     world.hardware.remove("hw-2");
@@ -22,7 +22,7 @@ fn running() -> World {
     world
 }
 
-fn round(world: &mut World) -> Plan {
+pub(super) fn round(world: &mut World) -> Plan {
     let o = world.observe("a").expect("there");
     let plan = plan(&o, world.now);
     world.carry_out("a", &o, &plan, usize::MAX);

@@ -4,6 +4,7 @@ mod act;
 mod examples;
 mod exchange;
 mod growth;
+mod limits;
 mod lost;
 mod maintenance;
 pub(crate) mod outside;

@@ -1,7 +1,9 @@
 //! A model of the API server and of everything that acts beside the controller.
 
 use crate::host::{BootConfiguration, BootOption, HostObserved, PowerState};
-use crate::machine::observed::{BmcProblem, BmcSeen, ClaimSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, name, uid};
+use crate::machine::observed::{
+    BmcProblem, BmcSeen, ClaimSeen, ClassSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, name, uid,
+};
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
 use api::dpu::{
@@ -61,6 +63,8 @@ pub struct World {
     pub dpus: BTreeMap<String, Dpu>,
     pub servers: BTreeMap<String, Server>,
     pub claims: BTreeMap<String, PersistentVolumeClaim>,
+    /// VolumeAttributesClasses: driver and parameters.
+    pub classes: BTreeMap<String, (String, BTreeMap<String, String>)>,
     pub volume_attachments: BTreeMap<String, VolumeAttachment>,
     pub holds: BTreeMap<String, VolumeHold>,
     pub disks: BTreeMap<(String, String), DiskAttachment>,
@@ -100,6 +104,7 @@ impl World {
             dpus: BTreeMap::new(),
             servers: BTreeMap::new(),
             claims: BTreeMap::new(),
+            classes: BTreeMap::new(),
             volume_attachments: BTreeMap::new(),
             holds: BTreeMap::new(),
             disks: BTreeMap::new(),
@@ -203,9 +208,11 @@ impl World {
             let spec = claim.spec.get_or_insert_default();
             spec.volume_name = Some(format!("pv-{name}"));
             let requests = spec.resources.as_ref().and_then(|r| r.requests.clone());
+            let class = claim.status.take().and_then(|status| status.current_volume_attributes_class_name);
             claim.status = Some(PersistentVolumeClaimStatus {
                 phase: Some("Bound".into()),
                 capacity: requests,
+                current_volume_attributes_class_name: class,
                 ..PersistentVolumeClaimStatus::default()
             });
         }
@@ -337,7 +344,9 @@ impl World {
                 driver: DRIVER.into(),
                 attributes: attributes(claim_name),
             });
-            let seen = ClaimSeen { claim: Arc::new(claim.clone()), volume, ..ClaimSeen::default() };
+            let class = claim.status.as_ref().and_then(|status| status.current_volume_attributes_class_name.clone());
+            let class = class.map(|name| ClassSeen { found: self.classes.get(&name).cloned(), name });
+            let seen = ClaimSeen { claim: Arc::new(claim.clone()), volume, class, ..ClaimSeen::default() };
             o.claims.insert(claim_name.clone(), seen);
         }
         let image = ImageSeen { ready: true, size_bytes: 1 << 30, snapshot_name: "s".into(), ..ImageSeen::default() };

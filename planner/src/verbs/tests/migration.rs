@@ -139,8 +139,8 @@ impl Move {
 
     fn said(&self) -> (OperationPhase, String) {
         let status = self.object.as_ref().and_then(|object| object.status.clone()).unwrap_or_default();
-        let reason = status.conditions.first().map(|condition| condition.reason.clone());
-        (status.phase, reason.unwrap_or_default())
+        let reason = status.operation.conditions.first().map(|condition| condition.reason.clone());
+        (status.operation.phase, reason.unwrap_or_default())
     }
 
     fn is_over(&self) -> bool {

@@ -61,7 +61,7 @@ fn world() -> Observed {
         ..MachineSnapshotStatus::default()
     };
     let ready = conditions::READY;
-    conditions::set(&mut status.conditions, ready, ConditionStatus::True, "Succeeded", "", None, at(0));
+    conditions::set(&mut status.operation.conditions, ready, ConditionStatus::True, "Succeeded", "", None, at(0));
     snapshot.status = Some(status);
     let mut object =
         MachineRestore::new("r1", MachineRestoreSpec { machine_name: "bm".into(), snapshot_name: "s1".into() });
@@ -147,8 +147,8 @@ fn use_claim(o: &mut Observed, name: &str, used: bool) {
 }
 
 fn said(plan: &Plan<MachineRestoreStatus>) -> (OperationPhase, String) {
-    let reason = plan.status.conditions.first().map(|condition| condition.reason.clone());
-    (plan.status.phase, reason.unwrap_or_default())
+    let reason = plan.status.operation.conditions.first().map(|condition| condition.reason.clone());
+    (plan.status.operation.phase, reason.unwrap_or_default())
 }
 
 #[test]
@@ -179,7 +179,11 @@ fn claims_are_exchanged_at_once_and_the_old_ones_follow_their_policy() {
     assert!(o.claims.contains_key("mine"), "a user's claim is always kept");
     assert!(!locked(&o));
     assert_eq!(done.status.left_out, ["old", "new"]);
-    assert!(done.status.conditions[0].message.contains("left as it is: old, new"), "{:?}", done.status.conditions);
+    assert!(
+        done.status.operation.conditions[0].message.contains("left as it is: old, new"),
+        "{:?}",
+        done.status.operation.conditions
+    );
 }
 
 /// A reason, and the change of the world that gives it.

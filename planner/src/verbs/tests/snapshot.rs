@@ -101,22 +101,22 @@ fn settle(o: &mut Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
 }
 
 fn reason(plan: &Plan<MachineSnapshotStatus>) -> &str {
-    plan.status.conditions.first().map(|condition| condition.reason.as_str()).unwrap_or_default()
+    plan.status.operation.conditions.first().map(|condition| condition.reason.as_str()).unwrap_or_default()
 }
 
 #[test]
 fn a_running_machine_with_one_disk_is_cut_and_the_lock_goes_before_it_is_ready() {
     let mut o = world(&["root"], MachineState::Running);
     let waiting = settle(&mut o, at(1));
-    assert_eq!((waiting.status.phase, reason(&waiting)), (OperationPhase::Running, "SnapshotNotReady"));
+    assert_eq!((waiting.status.operation.phase, reason(&waiting)), (OperationPhase::Running, "SnapshotNotReady"));
     assert!(locked(&o) && waiting.wake_at == Some(at(301)));
     o.snapshots.values_mut().for_each(|seen| seen.taken = true);
     let taken = settle(&mut o, at(2));
     assert!(!locked(&o), "the machine is free once it is cut");
-    assert_eq!((taken.status.phase, taken.wake_at), (OperationPhase::Running, None));
+    assert_eq!((taken.status.operation.phase, taken.wake_at), (OperationPhase::Running, None));
     o.snapshots.values_mut().for_each(|seen| seen.ready = true);
     let ready = settle(&mut o, at(9000));
-    assert_eq!((ready.status.phase, reason(&ready)), (OperationPhase::Succeeded, "Succeeded"));
+    assert_eq!((ready.status.operation.phase, reason(&ready)), (OperationPhase::Succeeded, "Succeeded"));
     assert_eq!(ready.status.consistency, Some(Consistency::Machine));
     let disk = &ready.status.disks[0];
     assert_eq!((disk.volume_snapshot_name.as_str(), disk.storage_class_name.as_deref()), ("s1-root", Some("fast")));
@@ -128,7 +128,7 @@ fn a_running_machine_with_one_disk_is_cut_and_the_lock_goes_before_it_is_ready()
 fn several_disks_of_a_running_machine_are_refused_until_it_stops_or_each_may_be_cut_by_itself() {
     let mut o = world(&["root", "data"], MachineState::Running);
     let refused = settle(&mut o, at(1));
-    assert_eq!((refused.status.phase, reason(&refused)), (OperationPhase::Pending, "SeveralDisksRun"));
+    assert_eq!((refused.status.operation.phase, reason(&refused)), (OperationPhase::Pending, "SeveralDisksRun"));
     assert!(!locked(&o) && o.snapshots.is_empty());
     Arc::make_mut(&mut o.object).spec.consistency = Consistency::PerDisk;
     let each = settle(&mut o, at(2));
@@ -153,7 +153,7 @@ fn a_machine_that_is_off_is_not_started_before_all_is_cut() {
     settle(&mut o, at(2));
     assert_eq!(o.snapshots.len(), 2);
     o.snapshots.values_mut().for_each(|seen| (seen.taken, seen.ready) = (true, true));
-    assert_eq!(settle(&mut o, at(3)).status.phase, OperationPhase::Succeeded);
+    assert_eq!(settle(&mut o, at(3)).status.operation.phase, OperationPhase::Succeeded);
     assert!(!locked(&o));
 }
 
@@ -164,8 +164,8 @@ fn a_storage_that_does_not_cut_does_not_keep_the_machine_for_ever() {
     o.snapshots.values_mut().for_each(|seen| seen.error = Some("no space left".into()));
     assert_eq!(reason(&settle(&mut o, at(300))), "SnapshotFailed");
     let failed = settle(&mut o, at(301));
-    assert_eq!((failed.status.phase, reason(&failed)), (OperationPhase::Failed, "NotTakenInTime"));
-    assert!(failed.status.conditions[0].message.contains("no space left"));
+    assert_eq!((failed.status.operation.phase, reason(&failed)), (OperationPhase::Failed, "NotTakenInTime"));
+    assert!(failed.status.operation.conditions[0].message.contains("no space left"));
     assert!(!locked(&o));
 }
 
@@ -174,7 +174,7 @@ fn another_operation_comes_first() {
     let mut o = world(&["root"], MachineState::Running);
     lock(&mut o, Some("MachineSnapshot/other/s-9"));
     let waiting = settle(&mut o, at(1));
-    assert_eq!((waiting.status.phase, reason(&waiting)), (OperationPhase::Pending, "MachineBusy"));
+    assert_eq!((waiting.status.operation.phase, reason(&waiting)), (OperationPhase::Pending, "MachineBusy"));
     assert!(o.snapshots.is_empty());
 }
 
@@ -190,7 +190,7 @@ fn what_cannot_be_taken_says_why() {
     settle(&mut o, at(1));
     o.machine = None;
     let failed = settle(&mut o, at(2));
-    assert_eq!((failed.status.phase, reason(&failed)), (OperationPhase::Failed, "MachineDeleted"));
+    assert_eq!((failed.status.operation.phase, reason(&failed)), (OperationPhase::Failed, "MachineDeleted"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{lock, reachable, refuse};
 use crate::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
 use crate::{Emulation, ErrorClass, PortError};
 use async_trait::async_trait;
-use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Presence, Slot};
+use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -119,6 +119,7 @@ impl Emulation for MemoryEmulation {
             kind: FunctionKind::Disk,
             presence: Presence::Present,
             size_bytes: Some(size),
+            limits: if can_keep(&disk.limits) { disk.limits } else { Limits::default() },
             representor: None,
         };
         self.present(Function { exposure, slot: disk.slot, bus: Some(disk.bus), backend: Some(disk.backend.clone()) })
@@ -133,6 +134,7 @@ impl Emulation for MemoryEmulation {
             kind: FunctionKind::Nic,
             presence: Presence::Present,
             size_bytes: None,
+            limits: Limits::default(),
             representor: Some(nic.representor.clone()),
         };
         self.present(Function { exposure, slot: Slot::HotPlug, bus: None, backend: None })
@@ -166,6 +168,27 @@ impl Emulation for MemoryEmulation {
         function.exposure.size_bytes = Some(size_bytes);
         Ok(())
     }
+
+    async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
+        let mut state = lock(&self.state);
+        reachable(state.down, "the emulator")?;
+        let Some(function) = state.functions.iter_mut().find(|f| f.exposure.id == *id) else {
+            return refuse(ErrorClass::NotFound, format!("{id:?} is not presented"));
+        };
+        if !can_keep(limits) {
+            return refuse(
+                ErrorClass::Unsupported,
+                format!("{id:?}: in both directions together, or in each: not both"),
+            );
+        }
+        function.exposure.limits = *limits;
+        Ok(())
+    }
+}
+
+/// As QEMU.
+fn can_keep(limits: &Limits) -> bool {
+    limits.bandwidth_mib.is_none() || limits.read_mib.or(limits.write_mib).is_none()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Block devices: files, and RAID over others.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use base64::Engine;
@@ -11,6 +12,8 @@ use crate::spdk::{INTERNAL_ERROR, INVALID_PARAMS};
 
 /// What the host can address, when nothing else is said.
 pub(super) const BLOCK_SIZE: u64 = 512;
+/// What `bdev_set_qos_limit` takes: operations, then MiB in a second.
+const RATES: [&str; 4] = ["rw_ios_per_sec", "rw_mbytes_per_sec", "r_mbytes_per_sec", "w_mbytes_per_sec"];
 /// In a second.
 const TICKS: u64 = 1_000_000_000;
 
@@ -23,10 +26,8 @@ pub struct Bdev {
     pub num_blocks: u64,
     /// Who has it for himself.
     pub claimed: Option<String>,
-    /// Operations and MiB per second; 0: none.
-    pub limits: (u64, u64),
-    /// MiB per second that are read, and that are written; 0: none.
-    pub one_way_limits: (u64, u64),
+    /// In the order of [`RATES`]; 0: none.
+    pub limits: [u64; RATES.len()],
     /// Writes of one block so far.
     pub writes: u64,
     pub has_histogram: bool,
@@ -71,8 +72,7 @@ impl Bdev {
             block_size,
             num_blocks: size_bytes / block_size,
             claimed: None,
-            limits: (0, 0),
-            one_way_limits: (0, 0),
+            limits: Default::default(),
             writes: 0,
             has_histogram: false,
             kind,
@@ -110,10 +110,7 @@ impl Bdev {
         json!({
             "name": self.name, "aliases": self.aliases, "product_name": product, "uuid": self.uuid,
             "block_size": self.block_size, "num_blocks": self.num_blocks, "claimed": self.claimed.is_some(),
-            "assigned_rate_limits": {
-                "rw_ios_per_sec": self.limits.0, "rw_mbytes_per_sec": self.limits.1,
-                "r_mbytes_per_sec": self.one_way_limits.0, "w_mbytes_per_sec": self.one_way_limits.1,
-            },
+            "assigned_rate_limits": RATES.into_iter().zip(self.limits).collect::<BTreeMap<_, _>>(),
             "driver_specific": specific,
         })
     }
@@ -233,19 +230,19 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
 /// What is not named stays.
 fn set_limits(world: &mut World, name: &str, params: &Value) -> Outcome {
     let Some(own) = world.bdev(name).map(|bdev| bdev.name.clone()) else { return errno(-19) };
-    let limit = |name: &str| params[name].as_u64();
-    if !limit("rw_ios_per_sec").unwrap_or_default().is_multiple_of(1000) {
+    if !params["rw_ios_per_sec"].as_u64().unwrap_or_default().is_multiple_of(1000) {
         return errno(-22);
     }
     if let Some(bdev) = world.bdevs.get_mut(&own) {
         // Opening it, to set them, begins to keep those that it has.
-        if bdev.claimed.is_none() && (bdev.limits, bdev.one_way_limits) != ((0, 0), (0, 0)) {
+        if bdev.claimed.is_none() && bdev.limits != <[u64; RATES.len()]>::default() {
             let message = "Failed to configure rate limit: Resource temporarily unavailable";
             return Err((INVALID_PARAMS, message.to_owned()));
         }
-        let ((all, mib), (read, write)) = (bdev.limits, bdev.one_way_limits);
-        bdev.limits = (limit("rw_ios_per_sec").unwrap_or(all), limit("rw_mbytes_per_sec").unwrap_or(mib));
-        bdev.one_way_limits = (limit("r_mbytes_per_sec").unwrap_or(read), limit("w_mbytes_per_sec").unwrap_or(write));
+        for (name, limit) in RATES.into_iter().zip(&mut bdev.limits) {
+            // What is not named stays as it is.
+            *limit = params[name].as_u64().unwrap_or(*limit);
+        }
     }
     Ok(json!(true))
 }

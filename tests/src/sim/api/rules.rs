@@ -7,7 +7,7 @@ pub fn refuse(resource: &str, old: &Value, new: &Value) -> Option<String> {
     let (old, new) = (&old["spec"], &new["spec"]);
     match resource {
         "metalplane.io/volumeholds" => hold(old, new),
-        "metalplane.io/diskattachments" => attachment(old, new, &["size", "grant", "holderPodUID", "release"]),
+        "metalplane.io/diskattachments" => attachment(old, new, &["size", "qos", "grant", "holderPodUID", "release"]),
         "metalplane.io/nicattachments" => {
             attachment(old, new, &["addresses", "mtu", "logicalPort", "grant", "release"])
         }

@@ -1,6 +1,7 @@
 //! Block devices.
 
 use super::{Done, methods};
+use planner::exposure::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -26,8 +27,12 @@ methods! {
         base_bdevs: Vec<&'a str>,
     }
     "bdev_raid_delete" => Done, RaidDelete<'a> { name: &'a str }
-    /// 0: no limit.
-    "bdev_set_qos_limit" => Done, SetQosLimit<'a> { name: &'a str, rw_ios_per_sec: u64, rw_mbytes_per_sec: u64 }
+    /// Each is changed that is named.
+    "bdev_set_qos_limit" => Done, SetQosLimit<'a> {
+        name: &'a str,
+        #[serde(flatten)]
+        limits: RateLimits,
+    }
     /// Of all bdevs.
     "bdev_get_iostat" => Iostat, GetIostat {}
     "bdev_enable_histogram" => Done, EnableHistogram<'a> { name: &'a str, enable: bool }
@@ -63,10 +68,35 @@ pub struct Histogram {
 }
 
 /// As a bdev has them; 0: none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimits {
     pub rw_ios_per_sec: u64,
     pub rw_mbytes_per_sec: u64,
+    pub r_mbytes_per_sec: u64,
+    pub w_mbytes_per_sec: u64,
+}
+
+impl From<Limits> for RateLimits {
+    fn from(limits: Limits) -> Self {
+        Self {
+            rw_ios_per_sec: limits.iops.unwrap_or_default(),
+            rw_mbytes_per_sec: limits.bandwidth_mib.unwrap_or_default(),
+            r_mbytes_per_sec: limits.read_mib.unwrap_or_default(),
+            w_mbytes_per_sec: limits.write_mib.unwrap_or_default(),
+        }
+    }
+}
+
+impl From<RateLimits> for Limits {
+    fn from(limits: RateLimits) -> Self {
+        let limit = |number: u64| (number > 0).then_some(number);
+        Self {
+            iops: limit(limits.rw_ios_per_sec),
+            bandwidth_mib: limit(limits.rw_mbytes_per_sec),
+            read_mib: limit(limits.r_mbytes_per_sec),
+            write_mib: limit(limits.w_mbytes_per_sec),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -96,6 +126,10 @@ pub struct Bdev {
 impl Bdev {
     pub fn size_bytes(&self) -> u64 {
         self.block_size.saturating_mul(self.num_blocks)
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.assigned_rate_limits.into()
     }
 
     pub fn is_called(&self, name: &str) -> bool {
