@@ -13,7 +13,7 @@ use ports::volume::Volume;
 use ports::{Emulation, ErrorClass, VolumeConnector};
 use sandbox::spdk::{Fake, faults::Fault};
 use spdk::door::{Door, Fabric};
-use spdk::host::{Host, Limits};
+use spdk::host::Host;
 use spdk::vhost::VhostEmulation;
 use spdk::volumes::{SpdkConnector, local::Local, nvmeof::NvmeOf};
 use spdk::{SpdkEmulation, names};
@@ -148,7 +148,7 @@ async fn a_virtual_machine_keeps_its_sockets() {
         inject(&lab.target);
         let emulation = || -> Box<dyn Emulation> {
             let socket = lab.target.socket();
-            Box::new(VhostEmulation::new(socket, HOT_PLUG, Limits::default()).expect("a driver"))
+            Box::new(VhostEmulation::new(socket, HOT_PLUG))
         };
         bring(&emulation, &[&boot, &data], MIB, when).await;
         let sockets = || {
@@ -190,7 +190,6 @@ impl Chain {
             serial: "MPHOST1".to_owned(),
             door: Door::VfioUser { folder: self.lab.path("vfio-user") },
             hot_plug: HOT_PLUG,
-            limits: Limits::default(),
         };
         SpdkEmulation::new(self.lab.dpu().socket(), host, self.lab.path("state")).expect("a driver")
     }
@@ -235,9 +234,8 @@ impl Chain {
 async fn a_volume_of_a_storage_node_stays_the_grants_own() {
     each_fault(async |inject, when| {
         let chain = Chain::over_nvme().await;
-        let connector = || -> Box<dyn VolumeConnector> {
-            Box::new(SpdkConnector::new(chain.lab.dpu().socket(), NvmeOf))
-        };
+        let connector =
+            || -> Box<dyn VolumeConnector> { Box::new(SpdkConnector::new(chain.lab.dpu().socket(), NvmeOf)) };
         inject(chain.fake());
         chain.bring(&connector, Some(MIB), when).await;
         chain.lab.grow_nvme(&chain.volume, 2 * MIB).await;

@@ -67,7 +67,7 @@ fn shall_leave(o: &Observed) -> Option<Host<'_>> {
 }
 
 fn phase(migration: &MachineMigration) -> OperationPhase {
-    migration.status.as_ref().map(|status| status.phase).unwrap_or_default()
+    migration.status.as_ref().map(|status| status.operation.phase).unwrap_or_default()
 }
 
 /// Made here, for this very machine.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ::ceph::{Cluster, Clusters, DRIVER, Direct, Noted};
-use planner::exposure::{Bus, ExposureId, FunctionKind, Slot};
+use planner::exposure::{Bus, ExposureId, FunctionKind, Limits, Slot};
 use ports::emulation::{Backend, DiskFunction};
 use ports::volume::Volume;
 use ports::{Emulation, VolumeConnector};
@@ -17,7 +17,7 @@ use sandbox::spdk::real;
 use serde_json::{Value, json};
 use spdk::SpdkEmulation;
 use spdk::door::Door;
-use spdk::host::{Host, Limits};
+use spdk::host::Host;
 use spdk::volumes::{SpdkConnector, rbd};
 use tempfile::TempDir;
 
@@ -83,7 +83,7 @@ fn id(uid: &str) -> ExposureId {
 fn disk(uid: &str, bus: Bus, slot: Slot, backend: Backend) -> DiskFunction {
     let uuid = uuid::Uuid::new_v4().to_string();
     let read_only = slot == Slot::Seed;
-    DiskFunction { id: id(uid), bus, slot, serial: uid.to_owned(), uuid, backend, read_only }
+    DiskFunction { id: id(uid), bus, slot, serial: uid.to_owned(), uuid, backend, limits: Limits::default(), read_only }
 }
 
 /// What a disk on an image goes through while the host runs, and the boot from a clone before it.
@@ -198,7 +198,6 @@ async fn a_server_boots_from_a_clone_in_ceph_by_spdk() {
         serial: "MP-TEST-1".to_owned(),
         door: Door::VfioUser { folder: server.path("vfio-user") },
         hot_plug: 4,
-        limits: Limits::default(),
     };
     let slots = SpdkEmulation::new(target.socket(), host, lab.folder.path().join("spdk")).expect("the driver");
     let file = disk("seed", Bus::NVMe, Slot::Seed, Backend::Path(server.path("seed.img")));

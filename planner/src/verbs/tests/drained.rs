@@ -12,7 +12,7 @@ fn of_a_machine_that_moves() -> (Move, String) {
 }
 
 fn open(world: &World) -> usize {
-    let is_open = |m: &&MachineMigration| m.status.as_ref().is_none_or(|status| !status.phase.is_over());
+    let is_open = |m: &&MachineMigration| m.status.as_ref().is_none_or(|status| !status.operation.phase.is_over());
     world.migrations.values().filter(is_open).count()
 }
 
@@ -168,7 +168,7 @@ proptest! {
             }
             // One that is being taken back may have a successor.
             let wanted = m.world.migrations.values().filter(|x| x.metadata.deletion_timestamp.is_none());
-            let under_way = wanted.filter(|x| x.status.as_ref().is_none_or(|status| !status.phase.is_over()));
+            let under_way = wanted.filter(|x| x.status.as_ref().is_none_or(|status| !status.operation.phase.is_over()));
             prop_assert!(under_way.count() <= 1);
         }
         m.world.heal();

@@ -59,7 +59,7 @@ impl Move {
                 self.world.migrations.insert(name, object.clone());
             }
         }
-        let open = |m: &&MachineMigration| m.status.as_ref().is_none_or(|status| !status.phase.is_over());
+        let open = |m: &&MachineMigration| m.status.as_ref().is_none_or(|status| !status.operation.phase.is_over());
         let all = &self.world.migrations;
         self.object = all.values().find(open).or_else(|| all.values().last()).cloned();
         plan
