@@ -302,8 +302,7 @@ pub(super) fn detach(o: &Observed, attachment: &DiskAttachment, now: jiff::Times
         }
         if let Some(reason) = down::silent(o, &attachment.spec.dpu_name) {
             if holder_pod::is_made(o, attachment) {
-                // Whether its host is off decides.
-                draft.need_bmc(super::plan::BmcNeed::Now);
+                down::watch_host(o, now, draft);
             }
             return reason;
         }

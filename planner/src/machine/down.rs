@@ -59,6 +59,14 @@ pub(super) fn watch(o: &Observed, name: &str, now: Timestamp, draft: &mut Draft)
     }
 }
 
+/// Whether its host is off decides: the host's BMC is read as often, too.
+pub(super) fn watch_host(o: &Observed, now: Timestamp, draft: &mut Draft) {
+    match o.bmc.read_at.map(|at| at + EVERY).filter(|due| now < *due) {
+        Some(due) => draft.wake(due),
+        None => draft.need_bmc(BmcNeed::Now),
+    }
+}
+
 /// Those that this machine has something on are looked at now and then.
 pub(super) fn glance(o: &Observed, draft: &mut Draft) {
     let uses = |dpu: &&DpuSeen| {

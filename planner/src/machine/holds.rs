@@ -3,7 +3,7 @@
 use super::claim::Host;
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
-use super::plan::{Action, BmcNeed, TakeHold};
+use super::plan::{Action, TakeHold};
 use super::volumes::Bound;
 use super::{attach, down, fencing, holder_pod};
 use crate::reason::{Reason, Waiting};
@@ -139,7 +139,7 @@ fn proof_for_pod(
     annotation(&hold.metadata, labels::HOLDER_POD)?;
     let dpu = down::dpu(o, &holder.dpu_name).filter(|dpu| dpu.uid() == holder.dpu_uid && dpu.silent)?;
     // Whether its host is off decides, or it itself.
-    draft.need_bmc(BmcNeed::Now);
+    down::watch_host(o, now, draft);
     down::watch(o, dpu.name(), now, draft);
     Some(FenceRecord {
         attachment_uid: holder.attachment_uid.clone(),
@@ -210,7 +210,7 @@ pub(super) fn sweep(
     for pod in holder_pod::strays(o) {
         let silent = down::dpu(o, &pod.node).filter(|dpu| dpu.silent);
         if silent.is_some() {
-            draft.need_bmc(BmcNeed::Now);
+            down::watch_host(o, now, draft);
             down::watch(o, &pod.node, now, draft);
         }
         let node_is_down = silent.is_some_and(|dpu| down::proof(o, dpu).is_some());

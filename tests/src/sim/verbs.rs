@@ -170,7 +170,8 @@ pub async fn drained(s: &Simulation, machine: &str) -> Result<(), String> {
     s.until("nothing is to move it any more", |s| open_migrations(s).is_empty()).await?;
     maintain(s, &other, "None");
     // A dead controller's write may still come, and is put right.
-    s.until("the machine runs on", |s| runs(s, machine) && is_free(s, machine) && open_migrations(s).is_empty()).await?;
+    s.until("the machine runs on", |s| runs(s, machine) && is_free(s, machine) && open_migrations(s).is_empty())
+        .await?;
     match identity(s, machine).0 == here {
         true => Ok(()),
         false => Err("it moved, though it may stay".to_owned()),

@@ -7,6 +7,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::snap::Namespace;
 use super::{Outcome, World, errno, text};
 use crate::spdk::{INTERNAL_ERROR, INVALID_PARAMS};
 
@@ -233,9 +234,12 @@ fn set_limits(world: &mut World, name: &str, params: &Value) -> Outcome {
     if !params["rw_ios_per_sec"].as_u64().unwrap_or_default().is_multiple_of(1000) {
         return errno(-22);
     }
+    // SNAP has them open without a claim.
+    let of_snap = |ns: &Namespace| world.bdev(&ns.bdev).is_some_and(|bdev| bdev.name == own);
+    let by_snap = world.snap.subsystems.values().flat_map(|subsystem| subsystem.namespaces.values()).any(of_snap);
     if let Some(bdev) = world.bdevs.get_mut(&own) {
         // Opening it, to set them, begins to keep those that it has.
-        if bdev.claimed.is_none() && bdev.limits != <[u64; RATES.len()]>::default() {
+        if bdev.claimed.is_none() && !by_snap && bdev.limits != <[u64; RATES.len()]>::default() {
             let message = "Failed to configure rate limit: Resource temporarily unavailable";
             return Err((INVALID_PARAMS, message.to_owned()));
         }
