@@ -60,6 +60,11 @@ pub(super) fn migrate(o: &Observed, draft: &mut Draft) {
     }
 }
 
+/// One that was made for a time that is over, by a leader that is gone for instance: it is taken back, and does not begin.
+pub fn is_over(o: &Observed, migration: &MachineMigration) -> bool {
+    is_own(o, migration) && shall_leave(o).is_none()
+}
+
 fn shall_leave(o: &Observed) -> Option<Host<'_>> {
     let host = claim::host(o, claim::current(o)?).ok()?;
     let moves = o.machine.spec.maintenance_policy == MaintenancePolicy::ColdMigrate;

@@ -151,6 +151,10 @@ fn begin(
 ) -> Progress {
     let Some(seen) = &o.machine else { return Progress::Same };
     let there = seen.machine.as_ref();
+    if machine::maintenance_is_over(seen, &o.object) {
+        subject.give_lock_back(actions);
+        return Progress::Same;
+    }
     let target = match may_leave(seen).and_then(|()| claim::choose_target(seen, o.object.spec.target.as_ref())) {
         Ok(target) => target,
         Err(reason) => {

@@ -159,13 +159,11 @@ pub async fn drained(s: &Simulation, machine: &str) -> Result<(), String> {
     let other = s.scene.hosts.iter().find(|host| host.name != here).map(|host| host.name.clone()).unwrap_or_default();
     maintain(s, &other, "Drain");
     maintain(s, &here, "Drain");
-    s.until("the migration says that no server is free", |s| {
-        open_migrations(s).iter().any(|name| reason(s, MIGRATIONS, name) == "NoFreeHardware")
+    s.until("the migration says that no server is free, and the machine runs on", |s| {
+        let says = |name: &String| reason(s, MIGRATIONS, name) == "NoFreeHardware";
+        open_migrations(s).iter().any(says) && runs(s, machine)
     })
     .await?;
-    if !runs(s, machine) {
-        return Err("it was stopped, and has nowhere to go".to_owned());
-    }
     maintain(s, &here, "None");
     s.until("nothing is to move it any more", |s| open_migrations(s).is_empty()).await?;
     maintain(s, &other, "None");

@@ -88,6 +88,25 @@ fn where_nothing_is_free_it_runs_on_says_why_and_stays_if_the_dpu_does() {
     }
 }
 
+/// A leader that is gone asked for it when the DPU was drained; its request arrives when that is over.
+#[test]
+fn one_that_comes_late_does_not_begin() {
+    let (mut m, first) = of_a_machine_that_moves();
+    let second = other(&first);
+    m.annotate(&second, labels::CLAIMED_BY, Some("another"));
+    m.maintain(&first, Maintenance::Drain);
+    m.go_on(10);
+    let (key, mut late) = m.world.migrations.clone().into_iter().next().expect("it is asked for");
+    late.status = None;
+    m.maintain(&first, Maintenance::None);
+    m.annotate(&second, labels::CLAIMED_BY, None);
+    m.go_on(10);
+    m.world.migrations.insert(key, late);
+    m.go_on(10);
+    assert!(m.world.migrations.is_empty(), "it is taken back");
+    assert!(runs_on(&m, &first));
+}
+
 #[test]
 fn a_server_that_becomes_free_is_taken() {
     let (mut m, first) = of_a_machine_that_moves();
