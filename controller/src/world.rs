@@ -216,7 +216,7 @@ impl World {
             self.image_by_uid(&image);
         }
         self.verbs.part_changed(meta);
-        // By its name too: a claim of the user's own, and one whose successor waits until it is gone, have no user.
+        // A claim of the user's own is named by the spec only.
         let name = meta.name.as_deref().unwrap_or_default();
         for machine in self.machines.by(&namespace_of(meta)) {
             if machine.spec.disks.iter().any(|disk| claim_name(&machine, disk) == name) {

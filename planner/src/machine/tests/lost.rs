@@ -4,6 +4,7 @@ use super::outside::Fault;
 use super::properties::{nothing_is_left, ready, round, settle_with_claims, state};
 use super::world::{SHARED, World};
 use crate::host::PowerState;
+use crate::machine::BmcNeed;
 use api::hold::FenceProof;
 use api::machine::MachineState;
 use jiff::SignedDuration;
@@ -153,6 +154,24 @@ fn has(world: &World, own: &str) -> bool {
 
 fn is_held(world: &World, own: &str) -> bool {
     world.holds.values().any(|hold| hold.spec.holder.as_ref().is_some_and(|holder| holder.attachment_uid == own))
+}
+
+/// Whether its host is off decides, perhaps for days: the BMC is not asked without a pause meanwhile.
+#[test]
+fn the_host_of_a_silent_dpu_is_read_every_two_seconds() {
+    let (mut world, own) = gives_a_disk_up();
+    world.now += SignedDuration::from_hours(1);
+    rounds(&mut world, "a");
+    assert!(is_held(&world, &own));
+    let mut o = world.observe("a").expect("there");
+    let mut plan = |ago: SignedDuration| {
+        o.bmc.read_at = Some(world.now - ago);
+        crate::machine::plan(&o, world.now)
+    };
+    let soon = plan(SignedDuration::from_secs(1));
+    assert!(soon.bmc < BmcNeed::Now, "{:?} a second after the last", soon.bmc);
+    assert_eq!(soon.wake_at, Some(world.now + SignedDuration::from_secs(1)));
+    assert_eq!(plan(SignedDuration::from_secs(2)).bmc, BmcNeed::Now);
 }
 
 /// The agent alone is gone: what it presented is still presented. Then somebody switches the DPU off.
