@@ -107,7 +107,8 @@ impl SpdkLvols {
             name,
             uuid: bdev.uuid,
             size_bytes: bdev.block_size.saturating_mul(bdev.num_blocks),
-            is_snapshot: details.snapshot,
+            // A blob that nobody can write is one, too: SPDK forgets that of a snapshot without clones when it starts anew.
+            is_snapshot: details.snapshot || bdev.supported_io_types.write == Some(false),
             parent: details.base_snapshot,
             clones: details.clones,
             limits: Limits {

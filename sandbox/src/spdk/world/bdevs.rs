@@ -124,6 +124,7 @@ impl World {
 
     fn dump(&self, bdev: &Bdev) -> Value {
         let mut dump = bdev.dump();
+        dump["supported_io_types"] = json!({"read": true, "write": !self.is_read_only_lvol(&bdev.name)});
         if let Some(details) = self.lvol_details(&bdev.name) {
             dump["driver_specific"] = details;
         }

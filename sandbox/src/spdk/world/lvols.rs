@@ -5,7 +5,7 @@ use super::bdevs::BLOCK_SIZE;
 use super::{Bdev, Kind, Outcome, World, errno, text};
 use crate::spdk::{INTERNAL_ERROR, INVALID_PARAMS};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;
 
@@ -14,6 +14,8 @@ pub struct Lvols {
     stores: BTreeMap<String, Store>,
     /// By the bdev's name, which is the UUID.
     all: BTreeMap<String, Lvol>,
+    /// What the process knows to be a snapshot: what it made one, cloned, or found behind a clone when it started.
+    snapshots: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -55,6 +57,7 @@ impl World {
     pub(super) fn load_lvols(&mut self, lvols: Lvols) {
         self.lvols = lvols;
         let all: Vec<_> = self.lvols.all.iter().map(|(uuid, lvol)| (uuid.clone(), lvol.clone())).collect();
+        self.lvols.snapshots = all.iter().filter_map(|(_, lvol)| lvol.parent.clone()).collect();
         for (uuid, lvol) in all {
             self.add_lvol_bdev(&uuid, &lvol);
         }
@@ -95,15 +98,20 @@ impl World {
         let name = |uuid: &String| self.lvols.all[uuid].name.clone();
         let mut details = json!({
             "base_bdev": "disk", "thin_provision": true, "num_allocated_clusters": lvol.allocated,
-            "snapshot": lvol.is_snapshot, "clone": lvol.parent.is_some(), "esnap_clone": false,
+            "snapshot": self.lvols.snapshots.contains(bdev), "clone": lvol.parent.is_some(), "esnap_clone": false,
         });
         if let Some(parent) = &lvol.parent {
             details["base_snapshot"] = json!(name(parent));
         }
-        if lvol.is_snapshot {
+        if self.lvols.snapshots.contains(bdev) {
             details["clones"] = self.clones(bdev).iter().map(name).collect();
         }
         Some(json!({"lvol": details}))
+    }
+
+    /// Nobody writes to a snapshot.
+    pub(super) fn is_read_only_lvol(&self, bdev: &str) -> bool {
+        self.lvols.all.get(bdev).is_some_and(|lvol| lvol.is_snapshot)
     }
 }
 
@@ -167,6 +175,7 @@ fn snapshot(world: &mut World, params: &Value) -> Outcome {
         return exists();
     }
     let made = world.put_lvol(Lvol { name, is_snapshot: true, ..volume })?;
+    world.lvols.snapshots.extend(made.as_str().map(str::to_owned));
     if let Some(volume) = world.lvols.all.get_mut(&uuid) {
         (volume.parent, volume.allocated) = (made.as_str().map(str::to_owned), 0);
     }
@@ -182,6 +191,7 @@ fn clone(world: &mut World, params: &Value) -> Outcome {
     if !from.is_snapshot {
         return errno(-22).map_err(|(_, message)| (INVALID_PARAMS, message));
     }
+    world.lvols.snapshots.insert(uuid.clone());
     world.put_lvol(Lvol { name, is_snapshot: false, parent: Some(uuid), allocated: 0, ..from })
 }
 
@@ -252,5 +262,6 @@ fn delete(world: &mut World, params: &Value) -> Outcome {
         world.lvols.all.insert(clones[0].clone(), Lvol { allocated, parent: lvol.parent, ..only });
     }
     world.lvols.all.remove(&uuid);
+    world.lvols.snapshots.remove(&uuid);
     world.unregister(&uuid)
 }

@@ -54,6 +54,8 @@ pub struct LvolBdev {
     #[serde(default)]
     pub assigned_rate_limits: AssignedLimits,
     #[serde(default)]
+    pub supported_io_types: IoTypes,
+    #[serde(default)]
     pub driver_specific: Specific,
 }
 
@@ -70,6 +72,13 @@ pub struct AssignedLimits {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
+pub struct IoTypes {
+    /// `None`: it is not said.
+    #[serde(default)]
+    pub write: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
 pub struct Specific {
     /// `None`: it is of another kind.
     #[serde(default)]
@@ -78,6 +87,7 @@ pub struct Specific {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Details {
+    /// Not of one without clones that a target loaded when it started.
     #[serde(default)]
     pub snapshot: bool,
     #[serde(default)]
