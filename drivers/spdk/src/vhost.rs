@@ -6,6 +6,9 @@
 //!
 //! To take a disk away needs the virtual machine's consent: it closes the socket. SPDK's request to delete a controller
 //! waits for that for ever, so it is sent only when nobody is connected; until then the disk is leaving.
+//!
+//! Other limits need it, too: SPDK's request begins with opening the bdev, which starts to keep the limits that it has, and with no
+//! virtual machine there that never comes to an end ("Resource temporarily unavailable").
 
 use crate::rpc::methods::bdev::{Bdev, GetBdevs};
 use crate::rpc::methods::vhost::{Controller, CreateBlkController, DeleteController, GetControllers};
@@ -195,8 +198,19 @@ impl Emulation for VhostEmulation {
     async fn limit_disk(&self, id: &ExposureId, limits: &Limits) -> Result<(), PortError> {
         let object = names::bdev(id);
         let _turn = self.leaving.lock().await;
-        if !self.see(&object).await?.disks().any(|(shown, _)| shown == *id) {
+        let seen = self.see(&object).await?;
+        let Some((_, controller)) = seen.disks().find(|(shown, _)| shown == id) else {
             return Err(PortError::new(ErrorClass::NotFound, format!("{object}: the host does not have it")));
+        };
+        let held = seen.bdev(&object).map(Bdev::limits).unwrap_or_default();
+        if held == *limits {
+            return Ok(());
+        }
+        if !held.is_empty() && controller.sessions.is_empty() {
+            let what = format!(
+                "{object}: it keeps its limits ({held}) until a virtual machine opens it, and then gets {limits}"
+            );
+            return Err(PortError::new(ErrorClass::Busy, what));
         }
         backing::limit(&self.rpc, &object, *limits).await
     }

@@ -26,6 +26,9 @@ pub trait Bench: Sleep {
     /// Makes the storage under a backend larger, as an expansion does before the agent hears of it.
     async fn grow(&self, backend: &Backend, size_bytes: u64);
 
+    /// Called before a disk is given other limits: some emulators need its host for that, which then opens the disk.
+    async fn let_host_open(&self, _id: &ExposureId) {}
+
     /// Called while the suite waits for a function to leave: does what the host has to do for that.
     async fn let_host_release(&self);
 
@@ -226,6 +229,7 @@ async fn limits(bench: &dyn Bench, bus: Bus) {
         find(&listed, id).unwrap_or_else(|| panic!("{id:?} is not listed: {listed:?}")).limits
     };
     assert_eq!(held(port.as_ref(), &first.id).await, number(20_000), "{bus:?}: limited from the start");
+    bench.let_host_open(&first.id).await;
     let each = Limits { read_mib: Some(100), write_mib: Some(50), ..number(5000) };
     for limits in [each, each, Limits { bandwidth_mib: Some(7), ..Limits::default() }] {
         port.limit_disk(&first.id, &limits).await.unwrap_or_else(|e| panic!("{bus:?}: {limits}: {e}"));

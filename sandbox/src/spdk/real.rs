@@ -102,7 +102,11 @@ fn spawn(program: &Path, socket: &Path, log: &Path) -> Result<Child> {
     // What was left by one that was killed would look like one that listens and does not answer.
     let _ = std::fs::remove_file(socket);
     let said = std::fs::File::options().create(true).append(true).open(log)?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(std::path::absolute(program)?);
+    // Sockets of virtual machines' disks are made where it stands.
+    if let Some(folder) = socket.parent() {
+        command.current_dir(folder);
+    }
     command.args(arguments(&socket.display().to_string()));
     command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).kill_on_drop(true);
     command.spawn().with_context(|| format!("start {}", program.display()))

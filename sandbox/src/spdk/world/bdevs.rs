@@ -235,12 +235,15 @@ fn set_limits(world: &mut World, name: &str, params: &Value) -> Outcome {
     if !params["rw_ios_per_sec"].as_u64().unwrap_or_default().is_multiple_of(1000) {
         return errno(-22);
     }
-    // SNAP has them open without a claim.
+    // SNAP has I/O channels without a claim.
     let of_snap = |ns: &Namespace| world.bdev(&ns.bdev).is_some_and(|bdev| bdev.name == own);
     let by_snap = world.snap.subsystems.values().flat_map(|subsystem| subsystem.namespaces.values()).any(of_snap);
+    // vhost has none of its own: a virtual machine does.
+    let awaits_machine = world.vhost.values().any(|c| c.bdev.as_deref() == Some(&own) && !c.connected);
     if let Some(bdev) = world.bdevs.get_mut(&own) {
-        // Opening it, to set them, begins to keep those that it has.
-        if bdev.claimed.is_none() && !by_snap && bdev.limits != <[u64; RATES.len()]>::default() {
+        let has_channel = bdev.claimed.is_some() && !awaits_machine || by_snap;
+        // Opening it, to set them, begins to keep those that it has: without an I/O channel that does not end.
+        if !has_channel && bdev.limits != <[u64; RATES.len()]>::default() {
             let message = "Failed to configure rate limit: Resource temporarily unavailable";
             return Err((INVALID_PARAMS, message.to_owned()));
         }
