@@ -21,6 +21,8 @@ pub enum What {
     Lost(Lost),
     /// Memory and idle processor time of agent and controller
     Footprint(Footprint),
+    /// Disks of a machine that runs: attached natively, by a holder pod, by SPDK; and a move to other hardware
+    Disks(Disks),
     /// Hot-plug, writes and restarts for a while; false alarms are counted
     Load(Load),
     /// The controller with many simulated servers, against a real API server
@@ -57,6 +59,16 @@ pub struct Footprint {
     /// Over how long the processor time is measured
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u16).range(10..))]
     pub seconds: u16,
+}
+
+#[derive(Args)]
+pub struct Disks {
+    /// How many disks are attached in each way, one after the other
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    pub times: u16,
+    /// How often the machine moves
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub moves: u16,
 }
 
 #[derive(Args)]

@@ -12,6 +12,7 @@
 //! | [`stage`] | a site to measure on, and a machine on it |
 //! | [`clones`] | how long a boot volume's clone takes, by the image's size |
 //! | [`starts`] | from apply to ping, hot-plug, deletion |
+//! | [`disks`] | disks of a machine that runs, and the machine on other hardware |
 //! | [`lost`] | a silent agent, until its Dpu says so |
 //! | [`footprint`] | memory and idle processor time of agent and controller |
 //! | [`load`] | false alarms under load |
@@ -23,6 +24,7 @@
 
 pub mod args;
 pub mod clones;
+pub mod disks;
 pub mod figure;
 pub mod footprint;
 pub mod history;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use benches::args::{self, ScaleController, What};
-use benches::{clones, footprint, keep, load, lost, root, scale, spdk, starts, tables};
+use benches::{clones, disks, footprint, keep, load, lost, root, scale, spdk, starts, tables};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -21,6 +21,7 @@ fn run(what: What) -> Result<()> {
         What::Starts(options) => keep("starts", block_on(starts::measure(&options))?),
         What::Lost(options) => keep("lost", block_on(lost::measure(&options))?),
         What::Footprint(options) => keep("footprint", block_on(footprint::measure(&options))?),
+        What::Disks(options) => keep("disks", block_on(disks::measure(&options))?),
         What::Load(options) => keep("load", block_on(load::measure(&options))?),
         What::Scale(options) => keep("scale", block_on(scale::measure(&options))?),
         What::Spdk(options) => keep("spdk", block_on(spdk::measure(&options))?),

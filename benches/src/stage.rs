@@ -63,8 +63,12 @@ pub async fn client_as(kubeconfig: &Path, user: Option<&str>) -> Result<Client> 
 impl Stage {
     /// A site as users have it: controller and agents as pods, the tiny image imported.
     pub async fn raise(name: &str) -> Result<Self> {
+        Self::raise_on(name, Options::default(), Agents::DaemonSet).await
+    }
+
+    pub async fn raise_on(name: &str, options: Options, agents: Agents) -> Result<Self> {
         let story = Story::default();
-        let site = Site::start(name, Options::default(), Agents::DaemonSet, &|text| story.say(text)).await?;
+        let site = Site::start(name, options, agents, &|text| story.say(text)).await?;
         story.say("importing the golden image");
         site.golden_image(GuestKind::Tiny, None, IMAGE).await?;
         site.kubectl(&["create", "namespace", NAMESPACE]).await?;

@@ -35,6 +35,17 @@ const TABLES: &[(&str, &[Row])] = &[
             ("clone100GiB", "100 GiB", "at most 1 s"),
         ],
     ),
+    (
+        "disks",
+        &[
+            ("native", "claim named → `Exposed`, connected by the agent", "at most 500 ms"),
+            ("spdk", "the same, through SPDK (vfio-user)", "at most 500 ms"),
+            ("spdkMany", "62 more disks at once, through SPDK: 64 on one host", ""),
+            ("holderPod", "the same as the first, by a holder pod", ""),
+            ("moveOurs", "cold migration, without the guest's shutdown and start", "at most 5 s"),
+            ("move", "cold migration, asked for → ended", ""),
+        ],
+    ),
     ("lost", &[("noticed", "agent silenced → its Dpu is `Ready: Unknown`", "within 5 s")]),
     (
         "footprint",

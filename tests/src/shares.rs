@@ -44,6 +44,40 @@ impl Shares {
     }
 }
 
+/// One cold migration, in milliseconds. *Ours* is what the guest's shutdown, its firmware and its start do not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    pub all: i64,
+    pub asked_to_power_off_sent: i64,
+    pub off_to_power_on_sent: i64,
+    pub first_packet_to_end: i64,
+}
+
+impl Move {
+    /// `machine`: as it is when the migration has ended.
+    pub fn of(migration: &Value, machine: &Value, asked: Timestamp) -> Result<Self> {
+        let at = |value: &Value| -> Result<Timestamp> {
+            let text = value.as_str().with_context(|| format!("a time is missing: {migration}"))?;
+            text.parse().with_context(|| format!("{text} is no time"))
+        };
+        let timeline = machine["status"]["timeline"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let first = timeline.iter().find(|entry| entry["step"] == "FirstPacket");
+        let first = at(&first.context("no first packet in the timeline")?["finishedAt"])?;
+        let status = &migration["status"];
+        let end = at(&status["finishedAt"])?;
+        Ok(Self {
+            all: milliseconds(asked, end),
+            asked_to_power_off_sent: milliseconds(asked, at(&status["powerOffSentAt"])?),
+            off_to_power_on_sent: milliseconds(at(&status["poweredOffAt"])?, at(&status["powerOnSentAt"])?),
+            first_packet_to_end: milliseconds(first, end),
+        })
+    }
+
+    pub fn ours(&self) -> i64 {
+        self.asked_to_power_off_sent + self.off_to_power_on_sent + self.first_packet_to_end
+    }
+}
+
 pub fn milliseconds(from: Timestamp, to: Timestamp) -> i64 {
     i64::try_from(to.duration_since(from).as_millis()).unwrap_or_default().max(0)
 }
@@ -52,6 +86,18 @@ pub fn milliseconds(from: Timestamp, to: Timestamp) -> i64 {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn of_a_move_the_shutdown_and_the_start_are_the_guests() {
+        let at = |second: &str| format!("2026-01-01T10:00:{second}Z");
+        let status = json!({"powerOffSentAt": at("01"), "poweredOffAt": at("05"), "powerOnSentAt": at("07"), "finishedAt": at("30")});
+        let machine = json!({"status": {"timeline": [{"step": "FirstPacket", "finishedAt": at("29.5")}]}});
+        let share =
+            Move::of(&json!({"status": status}), &machine, at("00").parse().expect("a time")).expect("complete");
+        assert_eq!((share.ours(), share.all), (1000 + 2000 + 500, 30_000));
+        let missing = Move::of(&json!({}), &machine, at("00").parse().expect("a time")).expect_err("nothing is known");
+        assert!(missing.to_string().contains("a time is missing"), "{missing}");
+    }
 
     #[test]
     fn ours_is_what_the_firmware_and_the_guest_do_not_take() {

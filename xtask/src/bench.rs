@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is measured when nothing is named. Hours of load are asked for by name.
-const ALL: [&str; 6] = ["clone", "starts", "lost", "footprint", "scale", SPDK];
+const ALL: [&str; 7] = ["clone", "starts", "disks", "lost", "footprint", "scale", SPDK];
 const SPDK: &str = "spdk";
 /// What runs on a site with pods.
-const ON_A_SITE: [&str; 4] = ["starts", "lost", "footprint", "load"];
+const ON_A_SITE: [&str; 5] = ["starts", "disks", "lost", "footprint", "load"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

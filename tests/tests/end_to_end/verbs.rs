@@ -4,8 +4,9 @@ use super::machine::{guest, manifest, status, wait_ready};
 use super::on_site;
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::json;
 use std::time::Duration;
+use tests::shares::Move;
 use tests::site::Site;
 
 const SHELL: Duration = Duration::from_secs(60);
@@ -51,7 +52,9 @@ fn a_machine_goes_back_to_a_snapshot_moves_to_another_server_and_is_cloned() {
             ensure!(after.pointer(same) == before.pointer(same), "{same} has changed");
         }
         ensure!(content(site, namespace, "bm").await? == "old", "the disk did not come with the machine");
-        figures(site, namespace, asked, &after).await?;
+        let migrations = site.get(&["mmig", "-n", namespace]).await?.context("no migration")?;
+        let share = Move::of(&migrations["items"][0], &json!({"status": after}), asked)?;
+        eprintln!("cold migration: ours {} ms; {share:?}", share.ours());
 
         let clone = ["clone", "bm", "bm-2", "--snapshot", "s1", "--address", "eth0=10.30.0.8"];
         bmctl(site, namespace, &clone).await?;
@@ -61,32 +64,4 @@ fn a_machine_goes_back_to_a_snapshot_moves_to_another_server_and_is_cloned() {
         ensure!(content(site, namespace, "bm-2").await? == "old", "the clone has another disk");
         Ok(())
     });
-}
-
-/// What of the move was neither the guest's shutdown nor its start.
-async fn figures(site: &Site, namespace: &str, asked: Timestamp, machine: &Value) -> Result<()> {
-    let all = site.get(&["mmig", "-n", namespace]).await?.context("no migration")?;
-    let status = &all["items"][0]["status"];
-    let at = |value: &Value| -> Result<Timestamp> {
-        let text = value.as_str().with_context(|| format!("a time is missing: {status}"))?;
-        text.parse().with_context(|| format!("{text} is no time"))
-    };
-    let timeline = machine["timeline"].as_array().cloned().unwrap_or_default();
-    let first = timeline.iter().find(|entry| entry["step"] == "FirstPacket").map(|entry| &entry["finishedAt"]);
-    let first = at(first.context("no first packet in the timeline")?)?;
-    let parts = [
-        (asked, at(&status["powerOffSentAt"])?),
-        (at(&status["poweredOffAt"])?, at(&status["powerOnSentAt"])?),
-        (first, at(&status["finishedAt"])?),
-    ];
-    let ours: Vec<i128> = parts.iter().map(|(from, to)| to.duration_since(*from).as_millis()).collect();
-    let all = at(&status["finishedAt"])?.duration_since(asked).as_millis();
-    eprintln!(
-        "cold migration: {all} ms, ours {} ms: asked to power-off {} ms, off to power-on {} ms, first packet to the end {} ms",
-        ours.iter().sum::<i128>(),
-        ours[0],
-        ours[1],
-        ours[2]
-    );
-    Ok(())
 }
