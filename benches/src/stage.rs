@@ -76,7 +76,7 @@ impl Stage {
         Ok(Self { site, client, story })
     }
 
-    /// Ends the site, whatever was measured.
+    /// Ends the site, whatever was measured. What was measured counts also where something is left behind.
     pub async fn end<T>(self, result: Result<T>) -> Result<T> {
         if result.is_err()
             && let Ok(machines) = self.site.kubectl(&["describe", "bmm", "-n", NAMESPACE]).await
@@ -84,9 +84,10 @@ impl Stage {
             eprintln!("{machines}");
         }
         self.story.say("ending the cluster");
-        let ended = self.site.down().await;
-        let value = result?;
-        ended.map(|()| value)
+        if let Err(left) = self.site.down().await {
+            eprintln!("bench: the cluster has not ended well: {left:#}");
+        }
+        result
     }
 
     pub fn machines(&self) -> Api<BareMetalMachine> {

@@ -17,7 +17,7 @@ use crate::layout::Layout;
 use crate::outside;
 
 /// A device in use goes when its last user does, and that is a process that was killed just now.
-const GONE_WITHIN: Duration = Duration::from_secs(20);
+const GONE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Makes the sandbox's folder a mount that passes on what is mounted and unmounted below it.
 pub fn share_folder(layout: &Layout) -> Result<()> {
@@ -167,15 +167,30 @@ pub async fn remove(layout: &Layout) -> Result<()> {
             return Ok(());
         }
         if tokio::time::Instant::now() > deadline {
-            bail!(
-                "loop devices {} of sandbox {} are still in use: find by what with fuser",
-                left.join(", "),
-                layout.name
-            );
+            let used = left.iter().map(|name| format!("{name} ({})", users(name).join(", "))).collect::<Vec<_>>();
+            bail!("loop devices of sandbox {} are still in use: {}", layout.name, used.join("; "));
         }
         detach(layout, &left).await?;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Who keeps a device: processes in whose mount namespace a filesystem on it is mounted, or that have it open.
+fn users(name: &str) -> Vec<String> {
+    let Ok(node) = fs::metadata(name) else { return Vec::new() };
+    let device = format!(" {} ", number(node.rdev()));
+    let keeps = |process: &Path| {
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        fs::read_to_string(process.join("mountinfo")).is_ok_and(|mounts| mounts.contains(&device))
+            || open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|file| file == Path::new(name))
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let keeping = processes.filter(|process| keeps(process)).filter_map(|process| {
+        let name = fs::read_to_string(process.join("comm")).ok()?;
+        Some(format!("{} {}", process.file_name()?.display(), name.trim()))
+    });
+    let found: Vec<_> = keeping.take(5).collect();
+    if found.is_empty() { vec!["by no process: its writes are under way".to_owned()] } else { found }
 }
 
 /// Those of this sandbox's that are named. A device in use goes by itself when its user does.
@@ -234,6 +249,9 @@ mod tests {
         let found = loop_devices(&layout).await.expect("found");
         assert_eq!(found[..2], [kubelet, driver], "what is on another comes first");
         assert_eq!(found.len(), 3, "and the pool's: {found:?}");
+        // Whoever else is named sees the same mounts.
+        assert!(users(&found[2])[0].split_once(' ').is_some_and(|(id, _)| id.parse::<u32>().is_ok()), "it is mounted");
+        assert_eq!(users(&found[0]), ["by no process: its writes are under way"]);
         // What a lazy end leaves: the mounts are gone from sight, and no path leads to the pool.
         for at in mounts(&layout).expect("mounts").into_iter().rev() {
             umount2(&at, MntFlags::MNT_DETACH).expect("unmounted");

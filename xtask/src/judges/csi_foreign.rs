@@ -49,7 +49,7 @@ fn note(report: &mut String, cases: &[Case]) -> Result<()> {
         };
         writeln!(report, "{}: {outcome}", case.name).context("note a case")?;
     }
-    Ok(())
+    write!(report, "{}", test::failures(cases)).context("note what failed")
 }
 
 /// `rbd`: each of them needs a part that may be missing.

@@ -18,7 +18,7 @@ mod running;
 use anyhow::{Context, Result};
 pub(crate) use prepare::{packages, print as prepare};
 use report::Report;
-pub(crate) use report::{Case, Outcome};
+pub(crate) use report::{Case, Outcome, failures};
 use running::Environment;
 pub(crate) use running::{as_root, as_root_with, needs_sudo};
 use std::path::Path;
@@ -67,7 +67,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
                 let run = |binary| {
                     let cases = running::run(binary, &environment, options.filter.as_deref());
                     // At once too: whoever follows the run, or gets only a part of its output, sees the cause.
-                    eprint!("{}", report::failures(&cases));
+                    eprint!("{}", failures(&cases));
                     cases
                 };
                 binaries.into_iter().flat_map(run).collect()

@@ -83,7 +83,7 @@ impl Report {
 }
 
 /// What failed and what it printed, as lines; empty if nothing did.
-pub(super) fn failures(cases: &[Case]) -> String {
+pub(crate) fn failures(cases: &[Case]) -> String {
     let mut text = String::new();
     for case in cases.iter().filter(|case| case.outcome == Outcome::Failed) {
         if text.is_empty() {

@@ -28,6 +28,10 @@ impl<'a> Driver<'a> {
         let mut registrar = vec![mock, format!("--name={name}")];
         if let Some(plugin) = plugin {
             registrar.push("--register-only".to_owned());
+            // It expects to find the folder of its socket, as a DaemonSet mounts it.
+            let socket = driver.socket();
+            let folder = Path::new(&socket).parent().context("a folder")?.display().to_string();
+            site.enter(&driver.dpu, &["mkdir", "-p", &folder]).await?;
             driver.spawn("plugin", driver.plugin(plugin)).await?;
         }
         driver.spawn("driver", registrar).await?;
