@@ -25,6 +25,9 @@ use crate::layout::{CONTROL_PLANE, Layout};
 /// A process that is killed ends at once, but its turn must come.
 const KILL_LIMIT: Duration = Duration::from_secs(60);
 
+/// One that cannot start says so by its end; this is for one that hangs, and has room for a machine that is all emulated.
+const START_LIMIT: Duration = Duration::from_secs(600);
+
 /// What to run. `name` is `<group>/<name>`; `enter` names the node (or `cp`) whose namespaces it runs in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -239,10 +242,9 @@ impl Table {
         &self,
         process: &str,
         what: &str,
-        limit: Duration,
         mut probe: impl FnMut() -> F,
     ) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + limit;
+        let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
             if probe().await {
                 return Ok(());
@@ -254,7 +256,7 @@ impl Table {
             if tokio::time::Instant::now() > deadline {
                 bail!(
                     "{process}: not {what} within {} s; log {}:\n{}",
-                    limit.as_secs(),
+                    START_LIMIT.as_secs(),
                     log.display(),
                     last_lines(&log)
                 );
