@@ -289,7 +289,8 @@ impl Table {
             command.arg("--node-of").arg(pid.to_string());
         }
         command.arg("--").args(&spec.argv);
-        command.envs(self.base_env.iter()).envs(&spec.env).process_group(0);
+        // A folder of the caller's login, and no node has it: containerd's shim would write what a pod is to execute there.
+        command.env_remove("XDG_RUNTIME_DIR").envs(self.base_env.iter()).envs(&spec.env).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)
     }
@@ -336,4 +337,27 @@ fn last_lines(log: &std::path::Path) -> String {
     let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_process_looks_for_the_folder_of_the_callers_login() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("SKIP no_process_looks_for_the_folder_of_the_callers_login: needs root");
+            return;
+        }
+        let layout = Layout::new(&format!("login{}", std::process::id())).expect("a name");
+        std::fs::create_dir_all(&layout.dir).expect("a folder");
+        let cgroups = Cgroups::detect().expect("control groups");
+        let table = Table::new(layout.clone(), cgroups.clone(), BTreeMap::new()).expect("a table");
+        let command = table.command(&ProcessSpec::new("node-1/containerd", ["containerd"]));
+        cgroups.remove(&layout.cgroup()).await.expect("its group goes");
+        std::fs::remove_dir_all(&layout.dir).expect("the folder goes");
+        let command = command.expect("a command");
+        let mut changed = command.as_std().get_envs();
+        assert!(changed.any(|change| change == ("XDG_RUNTIME_DIR".as_ref(), None)), "kept: {command:?}");
+    }
 }
