@@ -1,7 +1,6 @@
 //! etcd, the API server, the controllers and the scheduler, in the control plane's network namespace.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::Result;
 
@@ -20,12 +19,12 @@ pub async fn start(site: &Site) -> Result<()> {
     site.table.start(etcd(site))?;
     let client_port = SocketAddr::from(([127, 0, 0, 1], 2379));
     let listens = || async { site.dialer.connect(client_port).await.is_ok() };
-    site.table.until(ETCD, "it listens", Duration::from_secs(60), listens).await?;
+    site.table.until(ETCD, "it listens", listens).await?;
     site.table.start(api_server(site))?;
     let api = SocketAddr::from((API_ADDRESS, API_PORT));
     let serves =
         || async { site.dialer.connect(api).await.is_ok() && site.kubectl(["get", "--raw", "/readyz"]).await.is_ok() };
-    site.table.until(API_SERVER, "it is ready", Duration::from_secs(120), serves).await?;
+    site.table.until(API_SERVER, "it is ready", serves).await?;
     site.progress.step("API server ready");
     site.table.start(controllers(site))?;
     site.table.start(scheduler(site))?;

@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -53,7 +52,7 @@ pub async fn join(site: &Site, node: &NodeId, boot_id: &str) -> Result<()> {
     site.table.start(kubelet)?;
     let resource = format!("node/{}", node.name);
     let exists = || async { site.kubectl(["get", &resource, "-o", "name"]).await.is_ok() };
-    site.table.until(&name, "the node is registered", Duration::from_secs(120), exists).await?;
+    site.table.until(&name, "the node is registered", exists).await?;
     site.table.start(kubelet::proxy(site, node, &dir)?)?;
     if node.is_dpu() {
         site.kubectl(["label", "--overwrite", &resource, DPU_LABEL]).await?;
@@ -61,7 +60,7 @@ pub async fn join(site: &Site, node: &NodeId, boot_id: &str) -> Result<()> {
     let query = r#"jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=="Ready")].status}"#;
     let wanted = format!("{boot_id} True");
     let ready = || async { site.kubectl(["get", &resource, "-o", query]).await.is_ok_and(|seen| seen == wanted) };
-    site.table.until(&name, "the node is Ready", Duration::from_secs(180), ready).await?;
+    site.table.until(&name, "the node is Ready", ready).await?;
     site.progress.step(format!("{}: Ready", node.name));
     Ok(())
 }
@@ -126,7 +125,7 @@ async fn start_holder(site: &Site, node: &NodeId, config: &Path, done: &Path) ->
     let name = holder(node);
     let pid = site.table.start(ProcessSpec::new(&name, argv))?;
     let is_done = || async { done.exists() };
-    site.table.until(&name, "the node's mounts are made", Duration::from_secs(60), is_done).await?;
+    site.table.until(&name, "the node's mounts are made", is_done).await?;
     site.write_enter(&node.name, Some(pid))
 }
 
@@ -141,7 +140,7 @@ async fn start_containerd(site: &Site, node: &NodeId, dir: &Path) -> Result<()> 
     let serves = || async {
         socket.exists() && site.in_node(node, [ctr.as_str(), "--connect-timeout", "2s", "version"]).await.is_ok()
     };
-    site.table.until(&name, "it serves", Duration::from_secs(90), serves).await?;
+    site.table.until(&name, "it serves", serves).await?;
     images::load(site, node, &images::pause_tar(&site.layout)).await.map(drop)
 }
 

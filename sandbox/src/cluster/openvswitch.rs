@@ -3,8 +3,6 @@
 //! `br-phy` has the uplink and the tunnel's address, which must sit on a bridge for a user-space tunnel to find it.
 //! `br-int` is where our agent plugs guests; a VXLAN port to every other DPU makes all of them one flat network.
 
-use std::time::Duration;
-
 use anyhow::Result;
 
 use crate::cluster::{Site, words};
@@ -37,7 +35,7 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
     site.table.start(server)?;
     let socket = dir.join("run/openvswitch/db.sock");
     let listens = || async { socket.exists() };
-    site.table.until(&server_name, "it listens", Duration::from_secs(60), listens).await?;
+    site.table.until(&server_name, "it listens", listens).await?;
     let identity = format!("external-ids:system-id={}", node.name);
     vsctl(site, node, &["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &identity]).await?;
     site.table.start(process(node, "ovs-vswitchd", &["unix:/run/openvswitch/db.sock"]))?;

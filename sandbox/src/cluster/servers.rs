@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -139,7 +138,7 @@ pub async fn start(site: &Site) -> Result<()> {
     for server in &site.servers {
         let bmc = (bmc_address(server)?, 443).into();
         let answers = || async { site.dialer.connect(bmc).await.is_ok() };
-        site.table.until(&process_name(server), "its BMC answers", Duration::from_secs(60), answers).await?;
+        site.table.until(&process_name(server), "its BMC answers", answers).await?;
     }
     Ok(())
 }

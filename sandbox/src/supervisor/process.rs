@@ -25,6 +25,9 @@ use crate::layout::{CONTROL_PLANE, Layout};
 /// A process that is killed ends at once, but its turn must come.
 const KILL_LIMIT: Duration = Duration::from_secs(60);
 
+/// One that cannot start says so by its end; this is for one that hangs, and has room for a machine that is all emulated.
+const START_LIMIT: Duration = Duration::from_secs(600);
+
 /// What to run. `name` is `<group>/<name>`; `enter` names the node (or `cp`) whose namespaces it runs in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -239,10 +242,9 @@ impl Table {
         &self,
         process: &str,
         what: &str,
-        limit: Duration,
         mut probe: impl FnMut() -> F,
     ) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + limit;
+        let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
             if probe().await {
                 return Ok(());
@@ -254,7 +256,7 @@ impl Table {
             if tokio::time::Instant::now() > deadline {
                 bail!(
                     "{process}: not {what} within {} s; log {}:\n{}",
-                    limit.as_secs(),
+                    START_LIMIT.as_secs(),
                     log.display(),
                     last_lines(&log)
                 );
@@ -287,7 +289,8 @@ impl Table {
             command.arg("--node-of").arg(pid.to_string());
         }
         command.arg("--").args(&spec.argv);
-        command.envs(self.base_env.iter()).envs(&spec.env).process_group(0);
+        // A folder of the caller's login, and no node has it: containerd's shim would write what a pod is to execute there.
+        command.env_remove("XDG_RUNTIME_DIR").envs(self.base_env.iter()).envs(&spec.env).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)
     }
@@ -334,4 +337,27 @@ fn last_lines(log: &std::path::Path) -> String {
     let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_process_looks_for_the_folder_of_the_callers_login() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("SKIP no_process_looks_for_the_folder_of_the_callers_login: needs root");
+            return;
+        }
+        let layout = Layout::new(&format!("login{}", std::process::id())).expect("a name");
+        std::fs::create_dir_all(&layout.dir).expect("a folder");
+        let cgroups = Cgroups::detect().expect("control groups");
+        let table = Table::new(layout.clone(), cgroups.clone(), BTreeMap::new()).expect("a table");
+        let command = table.command(&ProcessSpec::new("node-1/containerd", ["containerd"]));
+        cgroups.remove(&layout.cgroup()).await.expect("its group goes");
+        std::fs::remove_dir_all(&layout.dir).expect("the folder goes");
+        let command = command.expect("a command");
+        let mut changed = command.as_std().get_envs();
+        assert!(changed.any(|change| change == ("XDG_RUNTIME_DIR".as_ref(), None)), "kept: {command:?}");
+    }
 }
