@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use planner::exposure::ExposureId;
 use planner::machine::plan::{FenceOrder, Target};
 use planner::target::{self, Attributes};
-use ports::volume::{Fence, Volume};
+use ports::volume::Volume;
 use ports::{ErrorClass, PortError, StorageFence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,11 +45,6 @@ impl Fences {
         self.all.iter().find(|fence| fence.driver() == driver)
     }
 
-    /// Whether any of them has a list of who may come.
-    fn admits(&self) -> bool {
-        self.all.iter().any(|fence| fence.kind() == Fence::TargetAcl)
-    }
-
     /// Step 6 of docs/design/fencing.md: the storage lets in who is about to be granted the volume. Nothing to do where
     /// nobody here can tell it.
     async fn admit(&self, attachment: &DiskAttachment, epoch: u64) -> Result<(), PortError> {
@@ -59,16 +54,10 @@ impl Fences {
         let Some(fence) = self.of(&volume.driver, &volume.attributes) else { return Ok(()) };
         let uid = attachment.metadata.uid.clone().unwrap_or_default();
         let identity = fence.fence_identity(&ExposureId { uid, epoch });
-        let volume = Volume {
-            driver: volume.driver.clone(),
-            handle: volume.volume_handle.clone(),
-            attributes: volume.attributes.clone(),
-            ..Volume::default()
-        };
-        fence.admit(&volume, &identity).await
+        fence.admit(&of_attachment(volume), &identity).await
     }
 
-    /// Step 10: nobody is let in any more where the storage lets in only who is admitted.
+    /// Step 10: the storage need not know of who is gone.
     async fn dismiss(&self, volume: &Volume, id: &ExposureId) -> Result<(), PortError> {
         let Some(fence) = self.of(&volume.driver, &volume.attributes) else { return Ok(()) };
         fence.dismiss(volume, &fence.fence_identity(id)).await
@@ -111,10 +100,34 @@ pub(crate) async fn admit(c: &Controller, attachment: &DiskAttachment, epoch: u6
     Ok(admitted?)
 }
 
+/// A reader, which has no hold, and whose DPU is proven down.
+pub(crate) async fn dismiss_reader(c: &Controller, attachment: &DiskAttachment) {
+    let (Some(grant), Some(volume)) = (&attachment.spec.grant, &attachment.spec.volume) else { return };
+    if !attachment.spec.read_only || volume.connector != Connector::Native {
+        return;
+    }
+    let uid = attachment.metadata.uid.clone().unwrap_or_default();
+    let dismissed = c.fences.dismiss(&of_attachment(volume), &ExposureId { uid, epoch: grant.epoch }).await;
+    if let Err(problem) = dismissed {
+        tracing::warn!(volume = volume.volume_handle, "its storage takes a reader that is down for there: {problem}");
+    }
+}
+
+fn of_attachment(volume: &VolumeSource) -> Volume {
+    Volume {
+        driver: volume.driver.clone(),
+        handle: volume.volume_handle.clone(),
+        attributes: volume.attributes.clone(),
+        ..Volume::default()
+    }
+}
+
 /// The holder of a hold that is about to be emptied. It never keeps the hold from that: what is admitted under a used identity
 /// harms nobody.
 pub(crate) async fn dismiss(c: &Controller, hold: &VolumeHold, holder: &Holder) {
-    let Some(name) = hold.spec.persistent_volume_name.as_deref().filter(|_| c.fences.admits()) else { return };
+    let Some(name) = hold.spec.persistent_volume_name.as_deref().filter(|_| !c.fences.all.is_empty()) else {
+        return;
+    };
     let api = c.objects.cluster::<PersistentVolume>();
     let volume = found(call(&format!("get PersistentVolume '{name}'"), api.get(name)).await);
     let csi = volume.map(|volume| volume.and_then(|volume| volume.spec?.csi));
@@ -133,7 +146,7 @@ pub(crate) async fn dismiss(c: &Controller, hold: &VolumeHold, holder: &Holder) 
         Err(error) => Err(error.to_string()),
     };
     if let Err(problem) = dismissed {
-        tracing::warn!(hold = hold.spec.volume_handle, "its last holder stays on the storage's list: {problem}");
+        tracing::warn!(hold = hold.spec.volume_handle, "its storage does not forget its last holder: {problem}");
     }
 }
 

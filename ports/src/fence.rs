@@ -26,8 +26,8 @@ pub trait StorageFence: Send + Sync {
         Ok(())
     }
 
-    /// The holder has let go, and is gone: the storage need not let it in any more. Nothing rests on it: who fails here is not let
-    /// in again either, for an identity is used once.
+    /// The holder has let go, or is proven down, and is gone: the storage need not let it in any more, nor remember it. Nothing
+    /// rests on it: who fails here is not let in again either, for an identity is used once.
     async fn dismiss(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
         let _ = (volume, identity);
         Ok(())

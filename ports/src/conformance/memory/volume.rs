@@ -6,7 +6,7 @@ use crate::volume::{Connection, Fence, Volume};
 use crate::{ErrorClass, PortError, StorageFence, VolumeConnector};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -106,6 +106,8 @@ pub struct MemoryVolumes {
 #[derive(Debug, Default)]
 struct State {
     connected: BTreeMap<ExposureId, Volume>,
+    /// Told to disconnect, connected or not.
+    let_go: BTreeSet<ExposureId>,
     down: bool,
     /// The storage refuses the identity of this attachment.
     fenced: Option<String>,
@@ -123,6 +125,11 @@ impl MemoryVolumes {
 
     pub fn fence(&self, uid: &str) {
         lock(&self.state).fenced = Some(uid.to_owned());
+    }
+
+    /// Whether it was told to disconnect this one.
+    pub fn has_let_go(&self, id: &ExposureId) -> bool {
+        lock(&self.state).let_go.contains(id)
     }
 
     /// A volume that exists.
@@ -192,6 +199,7 @@ impl VolumeConnector for MemoryVolumes {
         let mut state = lock(&self.state);
         reachable(state.down, "the storage")?;
         state.connected.remove(id);
+        state.let_go.insert(id.clone());
         Ok(())
     }
 }
