@@ -12,7 +12,7 @@ use planner::machine::plan::{FenceOrder, Target};
 use planner::target::{self, Attributes};
 use ports::volume::Volume;
 use ports::{ErrorClass, PortError, StorageFence};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The storage systems that can be told, and what went wrong with them last.
@@ -28,8 +28,9 @@ impl Fences {
         Self { all, problems: Mutex::default() }
     }
 
-    pub fn drivers(&self) -> BTreeSet<String> {
-        self.all.iter().map(|fence| fence.driver().to_owned()).collect()
+    /// By CSI driver, how.
+    pub fn kinds(&self) -> BTreeMap<String, String> {
+        self.all.iter().map(|fence| (fence.driver().to_owned(), fence.kind().as_str().to_owned())).collect()
     }
 
     pub fn problems(&self) -> BTreeMap<String, String> {
