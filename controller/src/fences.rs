@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use planner::exposure::ExposureId;
 use planner::machine::plan::{FenceOrder, Target};
 use planner::target::{self, Attributes};
-use ports::volume::Volume;
+use ports::fence::Admission;
+use ports::volume::{Fence, Volume};
 use ports::{ErrorClass, PortError, StorageFence};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,6 +57,33 @@ impl Fences {
         let uid = attachment.metadata.uid.clone().unwrap_or_default();
         let identity = fence.fence_identity(&ExposureId { uid, epoch });
         fence.admit(&of_attachment(volume), &identity).await
+    }
+
+    /// Whether any of them has a list of who may come.
+    pub(crate) fn admit_by_list(&self) -> bool {
+        self.all.iter().any(|fence| fence.kind() == Fence::TargetAcl)
+    }
+
+    /// Of these grants those that have gone from their storage's list.
+    pub(crate) async fn forgotten(
+        &self,
+        granted: Vec<(ExposureId, Arc<DiskAttachment>)>,
+    ) -> Vec<(ExposureId, Arc<DiskAttachment>)> {
+        let mut forgotten = Vec::new();
+        for fence in self.all.iter().filter(|fence| fence.kind() == Fence::TargetAcl) {
+            let of_it = |(id, attachment): &(ExposureId, Arc<DiskAttachment>)| {
+                let volume = attachment.spec.volume.as_ref()?;
+                let is_its = target::connector(&volume.driver, &volume.attributes) == fence.driver();
+                let admission = Admission { volume: of_attachment(volume), identity: fence.fence_identity(id) };
+                is_its.then(|| (admission, (id.clone(), attachment.clone())))
+            };
+            let (admissions, grants): (Vec<_>, Vec<_>) = granted.iter().filter_map(of_it).unzip();
+            match fence.forgotten(&admissions).await {
+                Ok(numbers) => forgotten.extend(numbers.into_iter().filter_map(|number| grants.get(number).cloned())),
+                Err(error) => tracing::warn!("whom the storage of {} lets in: {error}", fence.driver()),
+            }
+        }
+        forgotten
     }
 
     /// Step 10: the storage need not know of who is gone.
