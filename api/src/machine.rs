@@ -205,10 +205,11 @@ pub enum SecureBoot {
         .message("disks[].bus and readOnly are immutable while the disk is in the list: take it out, then add it again"),
     validation = Rule::new("!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
         .message("disks[].size only grows: write at least the present size"),
-    validation = Rule::new("!has(self.source.persistentVolumeClaim) || (!has(self.size) && !has(self.storageClassName))")
-        .message("disks[].size and storageClassName must be left out with source.persistentVolumeClaim: the claim has its own; resize the claim instead"),
+    validation = Rule::new("!has(self.source.persistentVolumeClaim) || (!has(self.size) && !has(self.storageClassName) && !has(self.volumeAttributesClassName))")
+        .message("disks[].size, storageClassName and volumeAttributesClassName must be left out with source.persistentVolumeClaim: the claim has its own; change the claim instead"),
     validation = Rule::new("!has(self.source.blank) || has(self.size)").message("disks[].size must be given with source.blank, for example size: 10Gi"),
-    validation = Rule::new("!has(self.volumeAttributesClassName)").message("disks[].volumeAttributesClassName is not served yet: leave it out")
+    validation = Rule::new("!has(oldSelf.volumeAttributesClassName) || has(self.volumeAttributesClassName)")
+        .message("disks[].volumeAttributesClassName may change but not go, as that of a claim: write another class, for example one without limits")
 )]
 pub struct Disk {
     /// Unique in the machine; becomes part of the claim's name.
@@ -236,9 +237,10 @@ pub struct Disk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub storage_class_name: Option<String>,
-    /// The VolumeAttributesClass (QoS). Not served yet and refused.
+    /// The VolumeAttributesClass (QoS) of the claim; may change. Left out: the claim keeps what it has. Not with
+    /// source.persistentVolumeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
+    #[schemars(length(min = 1, max = 253))]
     pub volume_attributes_class_name: Option<String>,
     /// What becomes of the claim when the machine is deleted. A disk taken out of the list is always kept; a claim of
     /// the user's own is never deleted.

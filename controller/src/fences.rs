@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use planner::exposure::ExposureId;
 use planner::machine::plan::{FenceOrder, Target};
 use planner::target::{self, Attributes};
+use ports::fence::Admission;
 use ports::volume::{Fence, Volume};
 use ports::{ErrorClass, PortError, StorageFence};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The storage systems that can be told, and what went wrong with them last.
@@ -28,8 +29,9 @@ impl Fences {
         Self { all, problems: Mutex::default() }
     }
 
-    pub fn drivers(&self) -> BTreeSet<String> {
-        self.all.iter().map(|fence| fence.driver().to_owned()).collect()
+    /// By CSI driver, how.
+    pub fn kinds(&self) -> BTreeMap<String, String> {
+        self.all.iter().map(|fence| (fence.driver().to_owned(), fence.kind().as_str().to_owned())).collect()
     }
 
     pub fn problems(&self) -> BTreeMap<String, String> {
@@ -45,11 +47,6 @@ impl Fences {
         self.all.iter().find(|fence| fence.driver() == driver)
     }
 
-    /// Whether any of them has a list of who may come.
-    fn admits(&self) -> bool {
-        self.all.iter().any(|fence| fence.kind() == Fence::TargetAcl)
-    }
-
     /// Step 6 of docs/design/fencing.md: the storage lets in who is about to be granted the volume. Nothing to do where
     /// nobody here can tell it.
     async fn admit(&self, attachment: &DiskAttachment, epoch: u64) -> Result<(), PortError> {
@@ -59,16 +56,37 @@ impl Fences {
         let Some(fence) = self.of(&volume.driver, &volume.attributes) else { return Ok(()) };
         let uid = attachment.metadata.uid.clone().unwrap_or_default();
         let identity = fence.fence_identity(&ExposureId { uid, epoch });
-        let volume = Volume {
-            driver: volume.driver.clone(),
-            handle: volume.volume_handle.clone(),
-            attributes: volume.attributes.clone(),
-            ..Volume::default()
-        };
-        fence.admit(&volume, &identity).await
+        fence.admit(&of_attachment(volume), &identity).await
     }
 
-    /// Step 10: nobody is let in any more where the storage lets in only who is admitted.
+    /// Whether any of them has a list of who may come.
+    pub(crate) fn admit_by_list(&self) -> bool {
+        self.all.iter().any(|fence| fence.kind() == Fence::TargetAcl)
+    }
+
+    /// Of these grants those that have gone from their storage's list.
+    pub(crate) async fn forgotten(
+        &self,
+        granted: Vec<(ExposureId, Arc<DiskAttachment>)>,
+    ) -> Vec<(ExposureId, Arc<DiskAttachment>)> {
+        let mut forgotten = Vec::new();
+        for fence in self.all.iter().filter(|fence| fence.kind() == Fence::TargetAcl) {
+            let of_it = |(id, attachment): &(ExposureId, Arc<DiskAttachment>)| {
+                let volume = attachment.spec.volume.as_ref()?;
+                let is_its = target::connector(&volume.driver, &volume.attributes) == fence.driver();
+                let admission = Admission { volume: of_attachment(volume), identity: fence.fence_identity(id) };
+                is_its.then(|| (admission, (id.clone(), attachment.clone())))
+            };
+            let (admissions, grants): (Vec<_>, Vec<_>) = granted.iter().filter_map(of_it).unzip();
+            match fence.forgotten(&admissions).await {
+                Ok(numbers) => forgotten.extend(numbers.into_iter().filter_map(|number| grants.get(number).cloned())),
+                Err(error) => tracing::warn!("whom the storage of {} lets in: {error}", fence.driver()),
+            }
+        }
+        forgotten
+    }
+
+    /// Step 10: the storage need not know of who is gone.
     async fn dismiss(&self, volume: &Volume, id: &ExposureId) -> Result<(), PortError> {
         let Some(fence) = self.of(&volume.driver, &volume.attributes) else { return Ok(()) };
         fence.dismiss(volume, &fence.fence_identity(id)).await
@@ -111,10 +129,34 @@ pub(crate) async fn admit(c: &Controller, attachment: &DiskAttachment, epoch: u6
     Ok(admitted?)
 }
 
+/// A reader, which has no hold, and whose DPU is proven down.
+pub(crate) async fn dismiss_reader(c: &Controller, attachment: &DiskAttachment) {
+    let (Some(grant), Some(volume)) = (&attachment.spec.grant, &attachment.spec.volume) else { return };
+    if !attachment.spec.read_only || volume.connector != Connector::Native {
+        return;
+    }
+    let uid = attachment.metadata.uid.clone().unwrap_or_default();
+    let dismissed = c.fences.dismiss(&of_attachment(volume), &ExposureId { uid, epoch: grant.epoch }).await;
+    if let Err(problem) = dismissed {
+        tracing::warn!(volume = volume.volume_handle, "its storage takes a reader that is down for there: {problem}");
+    }
+}
+
+fn of_attachment(volume: &VolumeSource) -> Volume {
+    Volume {
+        driver: volume.driver.clone(),
+        handle: volume.volume_handle.clone(),
+        attributes: volume.attributes.clone(),
+        ..Volume::default()
+    }
+}
+
 /// The holder of a hold that is about to be emptied. It never keeps the hold from that: what is admitted under a used identity
 /// harms nobody.
 pub(crate) async fn dismiss(c: &Controller, hold: &VolumeHold, holder: &Holder) {
-    let Some(name) = hold.spec.persistent_volume_name.as_deref().filter(|_| c.fences.admits()) else { return };
+    let Some(name) = hold.spec.persistent_volume_name.as_deref().filter(|_| !c.fences.all.is_empty()) else {
+        return;
+    };
     let api = c.objects.cluster::<PersistentVolume>();
     let volume = found(call(&format!("get PersistentVolume '{name}'"), api.get(name)).await);
     let csi = volume.map(|volume| volume.and_then(|volume| volume.spec?.csi));
@@ -133,7 +175,7 @@ pub(crate) async fn dismiss(c: &Controller, hold: &VolumeHold, holder: &Holder) 
         Err(error) => Err(error.to_string()),
     };
     if let Err(problem) = dismissed {
-        tracing::warn!(hold = hold.spec.volume_handle, "its last holder stays on the storage's list: {problem}");
+        tracing::warn!(hold = hold.spec.volume_handle, "its storage does not forget its last holder: {problem}");
     }
 }
 

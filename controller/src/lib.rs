@@ -4,6 +4,7 @@
 //! gathers ([`world`], [`bmc`]), carries plans out with one `match` per kind, and writes status. It talks to the API server
 //! through one `kube::Client`, so that a test can put another server under it, and to BMCs through [`bmc::BmcFactory`].
 
+mod admissions;
 pub mod args;
 pub mod bmc;
 pub mod cache;

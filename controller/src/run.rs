@@ -10,7 +10,7 @@ use crate::objects::Objects;
 use crate::queue;
 use crate::volumes::Volumes;
 use crate::world::World;
-use crate::{dpu, hold, holder_pods, http, image, machine, verbs};
+use crate::{admissions, dpu, hold, holder_pods, http, image, machine, verbs};
 use anyhow::{Context, Result, bail};
 use api::labels;
 use kube::{Api, Client};
@@ -154,6 +154,9 @@ async fn lead(
     let work = move |key| holder_pods::reconcile(pods.clone(), key);
     tasks.spawn(queue::work(queues.holder_pods.clone(), n, work));
     tasks.spawn(dpu::listen(c.clone()));
+    if c.fences.admit_by_list() {
+        tasks.spawn(admissions::keep(c.clone()));
+    }
     tokio::select! {
         lost = elector.hold(leadership) => bail!("leadership is lost: {lost}"),
         () = &mut stop => {}

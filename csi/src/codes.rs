@@ -63,7 +63,9 @@ impl From<DeleteError> for Status {
     fn from(error: DeleteError) -> Status {
         let message = error.to_string();
         match error {
-            DeleteError::InUse { .. } | DeleteError::Connected { .. } => Status::failed_precondition(message),
+            DeleteError::InUse { .. } | DeleteError::Connected { .. } | DeleteError::Machine(_) => {
+                Status::failed_precondition(message)
+            }
             DeleteError::Io(fault) => fault.into(),
         }
     }
@@ -75,7 +77,7 @@ impl From<UseError> for Status {
         match error {
             UseError::NoSuchVolume(_) | UseError::NoSuchNode { .. } => Status::not_found(message),
             UseError::Incompatible { .. } => Status::already_exists(message),
-            UseError::Elsewhere { .. } | UseError::Machine { .. } | UseError::NoNodes { .. } => {
+            UseError::Elsewhere { .. } | UseError::Machine(_) | UseError::NoNodes { .. } => {
                 Status::failed_precondition(message)
             }
             UseError::Io(fault) => fault.into(),

@@ -11,6 +11,7 @@
 //!                       <pool>/snapshots/<id>/{disk.img,snapshot.json}
 //!                       <pool>/groups/<id>/{group.json,<snapshot id>/…}
 //!                       <pool>/nodes/<node id>      "the node plugin of this node has this pool"
+//!                       <pool>/readers/<handle>.<identity>   "a DPU shows it to its host, which reads only"
 //! ```
 //!
 //! A bare-metal machine's disk does not pass through the node service: the DPU agent reads `volume_context`, which is
@@ -26,10 +27,9 @@
 //!   moment (`pool/groups.rs` says how).
 //! * **Use.** A node that has a volume stands in `volume.json`, by `ControllerPublishVolume` (external-attacher's call) and by
 //!   `NodeStageVolume`: a cluster may do without an attacher. Such a volume is not deleted and goes to no second node. A
-//!   node counts as long as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded there; its
-//!   VolumeAttachment (attacher `native.metalplane.io`) and finalizers protect the volume, and the agent's own record
-//!   `writer.json` keeps nodes away from it, as `volume.json` keeps agents away from what a node has: both sides look at both
-//!   records under the pool's lock.
+//!   node counts as long as its file is in `<pool>/nodes`. An attachment to a bare-metal machine is not recorded there: its
+//!   agent keeps records of its own, `writer.json` or a file in `<pool>/readers`. Both sides look at all of them under the
+//!   pool's lock. Who writes is alone; who only reads excludes who writes, and no other reader. Neither is deleted under.
 //! * **Expansion** is online. The file grows here. Who has it open learns of it in its own way: a DPU agent by itself,
 //!   an ordinary node by `NodeExpandVolume`, which is why `node_expansion_required` is true exactly while a node has the
 //!   volume. Otherwise `NodeStageVolume` takes the new size and grows the filesystem.

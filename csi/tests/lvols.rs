@@ -264,6 +264,8 @@ fn a_dpu_connects_what_it_is_granted(lab: &Lab) {
     assert_eq!(size, 32 * MIB, "the DPU hears of it");
     lab.runtime.block_on(connector.disconnect(&grant)).expect("disconnected");
     lab.runtime.block_on(fence.dismiss(&persistent, &admitted)).expect("dismissed");
+    // What a fence leaves on the subsystem's list is nobody.
+    lab.runtime.block_on(fence.fence(&persistent, &admitted)).expect("fenced");
     let snapshot = pool.create_snapshot("disk-snap", &volume.handle).expect("taken");
     assert_eq!(lab.lvol(snapshot.id.as_str()).size_bytes, LARGEST, "nobody has it any more");
     pool.delete_volume(&volume.handle).expect("deleted");

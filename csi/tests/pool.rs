@@ -212,8 +212,36 @@ fn a_disk_of_a_machine_goes_to_no_node() {
         let error = refused.expect_err("refused").to_string();
         assert!(error.contains("metalplane-1f-3") && error.contains("writer.json"), "{error}");
     }
+    let deleted = pool.delete_volume(&handle).expect_err("its host writes it");
+    assert!(
+        matches!(&deleted, DeleteError::Machine(_)) && deleted.to_string().contains("metalplane-1f-3"),
+        "{deleted}"
+    );
+    assert!(pool.image(&handle).exists());
     fs::remove_file(&record).expect("the DPU lets go");
     pool.publish_volume(&handle, "node-1", false).expect("free");
+}
+
+#[test]
+fn a_disk_that_machines_read_goes_to_a_node_that_reads() {
+    let Some((mounted, pool)) = pool("a_disk_that_machines_read_goes_to_a_node_that_reads") else { return };
+    let create = |name| pool.create_volume(name, at_least(MIB), None, &Limits::default()).expect("created").handle;
+    let (handle, other) = (create("pvc-1"), create("pvc-2"));
+    pool.register_node("node-1").expect("registered");
+    // As the agent's file connector writes it.
+    let readers = mounted.path().join("readers");
+    fs::create_dir(&readers).expect("a folder");
+    fs::write(readers.join(format!("{handle}.metalplane-1f-1")), "").expect("a reader");
+    pool.publish_volume(&other, "node-1", false).expect("another volume");
+    for refused in [pool.publish_volume(&handle, "node-1", false), pool.stage_volume(&handle, "node-1", false)] {
+        let error = refused.expect_err("refused").to_string();
+        assert!(error.contains("metalplane-1f-1 reads") && error.contains("readers/"), "{error}");
+    }
+    assert!(matches!(pool.delete_volume(&handle), Err(DeleteError::Machine(_))));
+    pool.publish_volume(&handle, "node-1", true).expect("a node may read beside them");
+    pool.unpublish_volume(&handle, Some("node-1")).expect("unpublished");
+    fs::remove_dir_all(&readers).expect("the DPU lets go");
+    pool.delete_volume(&handle).expect("free");
 }
 
 #[test]

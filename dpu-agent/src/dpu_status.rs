@@ -15,7 +15,6 @@ use planner::agent::{Function, Observed};
 use planner::exposure::{Bus, FunctionKind, Slot};
 use ports::PortError;
 use ports::emulation::EmulationCapabilities;
-use ports::volume::Fence;
 use serde::Serialize;
 
 /// Applied as a whole: what is left out here is not the agent's.
@@ -64,7 +63,7 @@ fn part(dpu: &Dpu, seen: Seen<'_>) -> AgentPart {
     let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
     let connector = |c: &std::sync::Arc<dyn ports::VolumeConnector>| ConnectorStatus {
         driver: c.driver().to_owned(),
-        fence: fence(c.fence()).to_owned(),
+        fence: c.fence().as_str().to_owned(),
     };
     AgentPart {
         type_: DpuType::Dpu,
@@ -160,14 +159,4 @@ fn buses(all: &[Bus]) -> Vec<DiskBus> {
         Bus::VirtioBlk => DiskBus::VirtioBlk,
     };
     all.iter().map(bus).collect()
-}
-
-fn fence(fence: Fence) -> &'static str {
-    match fence {
-        Fence::TargetAcl => "TargetAcl",
-        Fence::CephBlocklist => "CephBlocklist",
-        Fence::ScsiPr => "ScsiPr",
-        Fence::OwnDriver => "OwnDriver",
-        Fence::None => "None",
-    }
 }

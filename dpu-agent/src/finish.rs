@@ -3,6 +3,8 @@
 use crate::act::{Actor, Server};
 use crate::clock;
 use crate::cluster::{apply_status, bounded};
+use api::DiskAttachment;
+use api::attachment::Connector;
 use api::conditions::{self, ConditionStatus};
 use api::labels;
 use api::machine::AttachPhase;
@@ -10,6 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use planner::agent::{Key, Kind};
+use planner::exposure::ExposureId;
+use planner::target;
 use ports::{ErrorClass, PortError};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -21,6 +25,7 @@ pub(crate) async fn finish(actor: &Actor, server: Server<'_>, key: &Key) -> Resu
         Kind::Disk => {
             let disks = server.cluster.disks();
             if let Some(object) = current(&disks, &what, key).await? {
+                leave_storage(actor, &object).await?;
                 let mut status = object.status.clone().unwrap_or_default();
                 (status.phase, status.exposed_boot_id) = (AttachPhase::Detaching, None);
                 released(&mut status.conditions);
@@ -46,6 +51,14 @@ pub(crate) async fn finish(actor: &Actor, server: Server<'_>, key: &Key) -> Resu
     actor.written.forget(&key.uid);
     tracing::info!(attachment = key.name, uid = key.uid, "released");
     actor.forget(&key.uid)
+}
+
+/// What is connected was disconnected. This is for what a connect that was interrupted, or an earlier boot of this DPU, left.
+async fn leave_storage(actor: &Actor, disk: &DiskAttachment) -> Result<(), PortError> {
+    let (Some(grant), Some(volume)) = (&disk.spec.grant, &disk.spec.volume) else { return Ok(()) };
+    let connector = actor.ports.connector(target::connector(&volume.driver, &volume.attributes));
+    let Some(connector) = connector.filter(|_| volume.connector == Connector::Native) else { return Ok(()) };
+    connector.disconnect(&ExposureId { uid: disk.uid().unwrap_or_default(), epoch: grant.epoch }).await
 }
 
 /// `None`: it is gone, or another object has the name.

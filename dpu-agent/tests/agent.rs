@@ -8,7 +8,7 @@ use api::machine::AttachPhase;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use planner::exposure::{Exposure, Presence};
+use planner::exposure::{Exposure, ExposureId, Presence};
 use ports::{Emulation, Switch, VolumeConnector};
 use proto::agent::v1alpha1::agent_client::AgentClient;
 use proto::agent::v1alpha1::{GetStatusRequest, ListExposuresRequest};
@@ -196,6 +196,15 @@ async fn strays_leave_and_fenced_stays_fenced(site: &ApiServer) {
     dpu.patch_disk("refused", json!({"grant": {"epoch": 1}})).await;
     dpu.until_disk("refused", "Fenced", |o| (reason(o, conditions::FENCED)? == "True Fenced").then_some(())).await;
     assert!(dpu.volumes.list().await.expect("list").iter().all(|c| c.id.uid != uid), "no other identity is tried");
+    // It never was connected; what a try left at the storage goes all the same.
+    dpu.patch_disk("refused", json!({"release": true})).await;
+    dpu.disks().delete("refused", &DeleteParams::default()).await.expect("delete");
+    let gone = async || match dpu.disks().get_opt("refused").await {
+        Ok(None) => Ok(()),
+        there => Err(format!("{there:?}")),
+    };
+    until("it is let go of", gone).await;
+    assert!(dpu.volumes.has_let_go(&ExposureId { uid, epoch: 1 }), "what is at the storage stays");
     dpu.stop().await;
 }
 

@@ -23,8 +23,13 @@ pub struct HolderPod {
 
 /// Whether the DPU says that it connects volumes of this CSI driver natively.
 pub fn offers(dpu: &DpuSeen, driver: &str) -> bool {
-    let status = dpu.dpu.status.as_ref();
-    status.is_some_and(|status| status.connectors.iter().any(|connector| connector.driver == driver))
+    fence(dpu, driver).is_some()
+}
+
+/// How the storage can refuse the DPU, as it says itself: it knows by whose client it connects.
+pub fn fence<'a>(dpu: &'a DpuSeen, driver: &str) -> Option<&'a str> {
+    let all = &dpu.dpu.status.as_ref()?.connectors;
+    all.iter().find(|connector| connector.driver == driver).map(|connector| connector.fence.as_str())
 }
 
 /// The connector of this volume on this DPU, or why there is none. `claim` is for people.

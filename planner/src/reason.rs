@@ -64,6 +64,7 @@ reasons! {
         Creating { what: String } "{what} is being made";
         Attaching { what: String, dpu: String, message: String } "{what} is being presented by Dpu '{dpu}'{message}";
         Limiting { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' is being held to {limits} by Dpu '{dpu}'{message}", next "kubectl describe dpu {dpu}";
+        ModifyingVolume { claim: String, class: String, message: String } "the volume of claim '{claim}' does not have VolumeAttributesClass '{class}' yet{message}", next "kubectl describe pvc {claim}";
         Detaching { what: String, dpu: String } "{what} is being taken away by Dpu '{dpu}'";
         Fencing { disk: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is silent, so its storage is told to refuse it for disk '{disk}'{message}", next "kubectl describe dpu {dpu}";
         HostStillOn { hardware: String } "host '{hardware}' was on when it was claimed; it is powered off before a disk is shown to it";

@@ -8,6 +8,13 @@ use crate::volume::{Fence, Volume};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
 
+/// Who was let in to what.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    pub volume: Volume,
+    pub identity: String,
+}
+
 #[async_trait]
 pub trait StorageFence: Send + Sync {
     /// The CSI driver whose volumes it fences.
@@ -19,15 +26,22 @@ pub trait StorageFence: Send + Sync {
     fn fence_identity(&self, id: &ExposureId) -> String;
 
     /// Before a grant, by whoever gives it: the storage lets this identity in, and no other. Admitted already: success. A
-    /// later identity has been admitted, or this one was fenced and another has the volume since: `Conflict`. Storage that
+    /// later identity has been admitted, or this one was fenced: `Conflict`, for as long as the storage remembers. Storage that
     /// lets in whom it does not refuse has nothing to do.
     async fn admit(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
         let _ = (volume, identity);
         Ok(())
     }
 
-    /// The holder has let go, and is gone: the storage need not let it in any more. Nothing rests on it: who fails here is not let
-    /// in again either, for an identity is used once.
+    /// Which of those that were admitted, by their number, the storage has forgotten: it was started anew. Not whom it refuses;
+    /// but it may have forgotten that it refused, so whoever admits them again knows better.
+    async fn forgotten(&self, admitted: &[Admission]) -> Result<Vec<usize>, PortError> {
+        let _ = admitted;
+        Ok(Vec::new())
+    }
+
+    /// The holder has let go, or is proven down, and is gone: the storage need not let it in any more, nor remember it. Nothing
+    /// rests on it: who fails here is not let in again either, for an identity is used once.
     async fn dismiss(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
         let _ = (volume, identity);
         Ok(())

@@ -29,6 +29,19 @@ pub enum Fence {
     None,
 }
 
+impl Fence {
+    /// As `Dpu.status.connectors[].fence` has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TargetAcl => "TargetAcl",
+            Self::CephBlocklist => "CephBlocklist",
+            Self::ScsiPr => "ScsiPr",
+            Self::OwnDriver => "OwnDriver",
+            Self::None => "None",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     pub id: ExposureId,

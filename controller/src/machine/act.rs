@@ -62,6 +62,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateClaim(claim) => claims::create(c, claim, labels::MACHINE_UID).await,
         Action::ImportSnapshot(import) => claims::import(c, import).await,
         Action::ExpandClaim { target, size } => claims::expand(c, target, size).await,
+        Action::ModifyClaim { target, class } => claims::modify(c, target, class).await,
         Action::SelectNode(select) => claims::select_node(c, select).await,
         Action::CompleteExpansion { target, size } => claims::complete_expansion(c, target, size).await,
         Action::ProtectClaim { target } => claims::protect(c, o.uid(), target).await,

@@ -33,6 +33,20 @@ pub(super) async fn expand(c: &Controller, target: &Target, size: &Quantity) -> 
     objects::patch(&api, &c.world.claims, &target.name, &target.uid, None, change).await.map(drop)
 }
 
+pub(super) async fn modify(c: &Controller, target: &Target, class: &str) -> Result<(), Error> {
+    let change = json!({"spec": {"volumeAttributesClassName": class}});
+    let api = c.objects.namespaced::<PersistentVolumeClaim>(&target.namespace);
+    let there = objects::patch(&api, &c.world.claims, &target.name, &target.uid, None, change).await?;
+    // An API server that does not know the field leaves it out, and would be told for ever.
+    match there.spec.and_then(|spec| spec.volume_attributes_class_name).as_deref() == Some(class) {
+        true => Ok(()),
+        false => Err(Error::Refused {
+            what: format!("patch PersistentVolumeClaim '{}'", target.name),
+            message: format!("it does not take volumeAttributesClassName '{class}': Kubernetes 1.34 does"),
+        }),
+    }
+}
+
 /// As kube-scheduler does it for a pod. Only while nobody is faster: in the version that was seen.
 pub(crate) async fn select_node(c: &Controller, select: &SelectNode) -> Result<(), Error> {
     let claim = seen(c, &select.target)?;

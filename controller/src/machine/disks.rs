@@ -210,6 +210,7 @@ pub(crate) async fn abandon(
     {
         record(c, there, fence).await?;
     }
+    fences::dismiss_reader(c, &attachment).await;
     let finalizers = objects::finalizers(&attachment.metadata, labels::FINALIZER_EXPOSED, false);
     match patch(c, &attachment, json!({"metadata": {"finalizers": finalizers}})).await {
         Ok(patched) => {

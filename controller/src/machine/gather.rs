@@ -51,7 +51,7 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
         o.bmc = bmc(c, &o);
     }
     o.holder_image = c.holder_image.clone();
-    (o.fences, o.fence_problems) = (c.fences.drivers(), c.fences.problems());
+    (o.fences, o.fence_problems) = (c.fences.kinds(), c.fences.problems());
     for pod in world.holder_pods.by(&uid) {
         let event = pod_event(c, &pod, memo).await?;
         o.holder_pods.push(holder_pods::seen(&pod, event));

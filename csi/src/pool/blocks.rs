@@ -43,7 +43,7 @@ pub(super) trait Blocks: fmt::Debug + Send + Sync {
 
     fn limit(&self, volume: &Handle, limits: &Limits) -> Result<(), Fault>;
 
-    /// Who else than a node has the volume, and keeps it from being deleted.
+    /// Whom the storage itself shows connected to the volume: that keeps it from being deleted.
     fn user(&self, volume: &Handle) -> Result<Option<String>, Fault>;
 
     /// Before the record goes.

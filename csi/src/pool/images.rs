@@ -67,7 +67,7 @@ impl Blocks for Images {
         Ok(())
     }
 
-    /// Of a machine's disk the finalizer of its claim takes care.
+    /// Whoever opens an image is on record beside it.
     fn user(&self, _: &Handle) -> Result<Option<String>, Fault> {
         Ok(None)
     }

@@ -27,7 +27,7 @@ pub use nodes::is_node_id;
 pub use record::{ContentSource, Group, Publication, Snapshot, Volume, VolumeRecord};
 pub use size::{Range, SizeError};
 pub use snapshots::{DeleteSnapshotError, SnapshotError};
-pub use volumes::{CreateError, DeleteError, ExpandError, ModifyError, UseError};
+pub use volumes::{CreateError, DeleteError, ExpandError, ModifyError, OfMachine, UseError};
 
 use blocks::{Blocks, Origin};
 use files::{Filesystem, Lock, Reflink};
@@ -45,6 +45,8 @@ const SNAPSHOT_RECORD: &str = "snapshot.json";
 const GROUP_RECORD: &str = "group.json";
 /// Beside the image while a DPU has it as a machine's disk; the agent's file connector writes it.
 const WRITER_RECORD: &str = "writer.json";
+/// The folder with a file `<handle>.<identity>` per DPU that has a volume as a machine's read-only disk; the connector's too.
+const READERS: &str = "readers";
 /// What a folder is called while it is being made or removed.
 pub(crate) const UNFINISHED: &str = ".tmp-";
 

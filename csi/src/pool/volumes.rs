@@ -1,8 +1,8 @@
 //! Volumes: create, clone, publish, expand, delete. Each may be called again with the same words and the same end.
 
 use super::{
-    ContentSource, Fault, Handle, Limits, OpenError, Pool, Publication, Range, SizeError, VOLUME_RECORD, Volume,
-    WRITER_RECORD,
+    ContentSource, Fault, Handle, Limits, OpenError, Pool, Publication, READERS, Range, SizeError, VOLUME_RECORD,
+    Volume, WRITER_RECORD,
     blocks::{New, Origin},
     files::{self, Filesystem},
     record::VolumeRecord,
@@ -32,6 +32,8 @@ pub enum DeleteError {
     #[error("volume {handle} is in use: {host} is connected to it; detach it there first")]
     Connected { handle: Handle, host: String },
     #[error(transparent)]
+    Machine(#[from] OfMachine),
+    #[error(transparent)]
     Io(#[from] Fault),
 }
 
@@ -51,14 +53,24 @@ pub enum UseError {
          if that node is certainly down for good, remove {registration}"
     )]
     Elsewhere { handle: Handle, node: String, registration: String },
-    #[error(
-        "volume {handle} is a disk of a bare-metal machine ({writer}): detach it there first; \
-         if the VolumeHold of the volume is certainly empty, remove {}",
-        record.display()
-    )]
-    Machine { handle: Handle, writer: String, record: PathBuf },
+    #[error(transparent)]
+    Machine(#[from] OfMachine),
     #[error(transparent)]
     Io(#[from] Fault),
+}
+
+/// A DPU has the volume for a machine; its agent's file connector keeps the record meanwhile.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "volume {handle} is a disk of a bare-metal machine ({client} {does} it): detach it there first; \
+     if no DiskAttachment has that UID any more, remove {}",
+    record.display()
+)]
+pub struct OfMachine {
+    handle: Handle,
+    client: String,
+    does: &'static str,
+    record: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +141,9 @@ impl Pool {
         {
             return Err(DeleteError::InUse { handle: handle.clone(), node: node.into() });
         }
+        if let Some(machine) = self.writer(handle)?.or(self.reader(handle)?) {
+            return Err(machine.into());
+        }
         if let Some(host) = self.blocks.user(handle)? {
             return Err(DeleteError::Connected { handle: handle.clone(), host });
         }
@@ -187,9 +202,10 @@ impl Pool {
         if !self.knows_node(node) {
             return Err(UseError::NoSuchNode { node: node.into(), pool: self.name.clone() });
         }
-        if let Some(writer) = self.writer(handle)? {
-            let record = self.writer_record(handle);
-            return Err(UseError::Machine { handle: handle.clone(), writer, record });
+        // Machines and a node may read together.
+        let reader = if read_only { None } else { self.reader(handle)? };
+        if let Some(machine) = self.writer(handle)?.or(reader) {
+            return Err(machine.into());
         }
         if let Some(other) = self.user(&record, Some(node)) {
             let registration = self.nodes_dir().join(other).display().to_string();
@@ -210,17 +226,25 @@ impl Pool {
         Ok(self.write_volume(handle, &record)?)
     }
 
-    /// The DPU's connection that writes the volume, if there is one: its agent keeps this record while it has the volume.
-    fn writer(&self, handle: &Handle) -> Result<Option<String>, Fault> {
+    /// The machine that writes the volume.
+    fn writer(&self, handle: &Handle) -> Result<Option<OfMachine>, Fault> {
         #[derive(Deserialize)]
         struct Writer {
             identity: String,
         }
-        Ok(files::read_record::<Writer>(&self.writer_record(handle))?.map(|writer| writer.identity))
+        let record = self.volume_dir(handle).join(WRITER_RECORD);
+        let writer = files::read_record::<Writer>(&record)?;
+        Ok(writer.map(|it| OfMachine { handle: handle.clone(), client: it.identity, does: "writes", record }))
     }
 
-    fn writer_record(&self, handle: &Handle) -> PathBuf {
-        self.volume_dir(handle).join(WRITER_RECORD)
+    /// One of the machines that read the volume.
+    fn reader(&self, handle: &Handle) -> Result<Option<OfMachine>, Fault> {
+        let (readers, own) = (self.dir.join(READERS), format!("{handle}."));
+        let mut names = files::names(&readers)?.into_iter();
+        Ok(names.find_map(|name| {
+            let (client, record) = (name.strip_prefix(&own)?.to_owned(), readers.join(&name));
+            Some(OfMachine { handle: handle.clone(), client, does: "reads", record })
+        }))
     }
 
     fn update(&self, handle: &Handle, change: impl FnOnce(&mut VolumeRecord)) -> Result<(), Fault> {

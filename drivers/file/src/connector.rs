@@ -100,7 +100,7 @@ impl VolumeConnector for FileConnector {
         let what = format!("disconnecting the volume of {} epoch {}", id.uid, id.epoch);
         self.blocking(what, move |this, what| {
             check_id(&id, what)?;
-            disconnect(&this.records, &id).map_err(|error| failed(what, &error))
+            disconnect(this, &id).map_err(|error| failed(what, &error))
         })
         .await
     }
@@ -162,7 +162,9 @@ fn connect(this: &FileConnector, id: &ExposureId, volume: &Volume, what: &str) -
         }
         return connection(&there, what);
     }
-    if !record.read_only {
+    if record.read_only {
+        take_reader_file(&located, &record, what)?;
+    } else {
         let all = this.records.all().map_err(io)?;
         if let Some(other) = all.iter().find(|other| other.writer == record.writer && !other.read_only) {
             let cause = format!("{} epoch {} has it connected read-write on this DPU", other.id.uid, other.id.epoch);
@@ -182,8 +184,39 @@ fn check_fence(id: &ExposureId, located: &Located, record: &ConnectionRecord, wh
     Err(PortError::new(ErrorClass::Unauthorized, format!("{what}: {cause}")))
 }
 
-/// Refuses a volume that a node has, and an epoch that is older than the last writer's, or equal to it under another UID. Makes the writer's own name of
-/// the image.
+/// Refuses a volume that somebody writes.
+fn take_reader_file(located: &Located, record: &ConnectionRecord, what: &str) -> Result<(), PortError> {
+    let io = |error: io::Error| failed(what, &error);
+    // Held against the CSI driver, the other DPUs and a fence until this function returns.
+    let _pool = publication::lock(located).map_err(io)?;
+    no_node(located, true, what)?;
+    if let Some(writer) = records::read::<WriterRecord>(&record.writer).map_err(io)? {
+        return Err(in_the_way(what, format!("{} writes the volume", writer.identity), &record.writer));
+    }
+    publication::write_reader(located, &record.identity).map_err(io)
+}
+
+fn no_node(located: &Located, reads: bool, what: &str) -> Result<(), PortError> {
+    let Some(node) = publication::node(located, reads).map_err(|error| failed(what, &error))? else { return Ok(()) };
+    let registration = located.registration(&node).unwrap_or_default();
+    let cause = format!(
+        "node {node} has the volume, for a pod; end the pod, or if the node is gone for good, remove {}",
+        registration.display()
+    );
+    Err(PortError::new(ErrorClass::Busy, format!("{what}: {cause}")))
+}
+
+/// Another DPU's connection.
+fn in_the_way(what: &str, who: String, record: &Path) -> PortError {
+    let cause = format!(
+        "{who}, for a machine; detach it there, or if no DiskAttachment has that UID any more, remove {}",
+        record.display()
+    );
+    PortError::new(ErrorClass::Busy, format!("{what}: {cause}"))
+}
+
+/// Refuses a volume that a node or a reader has, and an epoch that is older than the last writer's, or equal to it under another
+/// UID. Makes the writer's own name of the image.
 fn take_writer_record(
     id: &ExposureId,
     located: &Located,
@@ -196,13 +229,10 @@ fn take_writer_record(
     let directory = fs::File::open(located.folder()).map_err(io)?;
     directory.lock().map_err(io)?;
     check_fence(id, located, record, what)?;
-    if let Some(node) = publication::node(located).map_err(io)? {
-        let registration = located.registration(&node).unwrap_or_default();
-        let cause = format!(
-            "node {node} has the volume, for a pod; end the pod, or if the node is gone for good, remove {}",
-            registration.display()
-        );
-        return Err(PortError::new(ErrorClass::Busy, format!("{what}: {cause}")));
+    no_node(located, false, what)?;
+    if let Some(reader) = publication::reader(located).map_err(io)? {
+        let who = reader.extension().unwrap_or_default().to_string_lossy();
+        return Err(in_the_way(what, format!("{who} reads the volume"), &reader));
     }
     if let Some(last) = records::read::<WriterRecord>(&record.writer).map_err(io)?
         && (last.id.epoch > id.epoch || (last.id.epoch == id.epoch && last.id.uid != id.uid))
@@ -225,9 +255,14 @@ fn take_writer_record(
 }
 
 /// The connection record goes last: if this is interrupted, it is found and done again.
-fn disconnect(all: &Records, id: &ExposureId) -> io::Result<()> {
+fn disconnect(this: &FileConnector, id: &ExposureId) -> io::Result<()> {
+    let all = &this.records;
     let _lock = all.lock()?;
-    let Some(record) = all.get(id)? else {
+    let record = all.get(id)?;
+    if record.as_ref().is_none_or(|record| record.read_only) {
+        this.pools.values().try_for_each(|pool| publication::forget_reader(pool, &identity(id)))?;
+    }
+    let Some(record) = record else {
         return Ok(());
     };
     if is_writers_own(&record) {

@@ -57,6 +57,17 @@ impl StorageFence for FileFence {
         identity(id)
     }
 
+    /// Of who went down and has not let go itself: whoever comes next, and who deletes the volume, would find it.
+    async fn dismiss(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
+        let what = format!("dismissing {identity} of volume {}", volume.handle);
+        let (this, volume, identity) = (self.clone(), volume.clone(), identity.to_owned());
+        blocking(what, move |what| {
+            let (located, id) = this.find(&volume, &identity, what)?;
+            dismiss(&located, &id).map_err(|error| failed(what, &error))
+        })
+        .await
+    }
+
     async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
         let what = format!("fencing {identity} of volume {}", volume.handle);
         let (this, volume, identity) = (self.clone(), volume.clone(), identity.to_owned());
@@ -95,6 +106,12 @@ fn fence(located: &Located, id: &ExposureId) -> io::Result<()> {
     replace(&located.disk())?;
     records::remove(&located.writer())?;
     folder.sync_all()
+}
+
+fn dismiss(located: &Located, id: &ExposureId) -> io::Result<()> {
+    publication::forget_reader(located.pool(), &identity(id))?;
+    let last = records::read::<WriterRecord>(&located.writer())?;
+    if last.is_some_and(|last| last.id == id.into()) { fence(located, id) } else { Ok(()) }
 }
 
 /// The same bytes behind the same name, and nobody has them open.

@@ -10,10 +10,13 @@
 //!   handed out, and what a fence takes away ([`FileFence`]);
 //! * the **writer record** `<pool>/volumes/<handle>/writer.json` of a read-write connection: the identity and the epoch of
 //!   the last writer, on the storage itself. The epoch of a volume's hold only grows, so a connect with an epoch below
-//!   the recorded one is a silent holder that woke up, and is refused.
+//!   the recorded one is a silent holder that woke up, and is refused;
+//! * the **reader's file** `<pool>/readers/<handle>.<identity>` of a read-only connection.
 //!
-//! A writer is the volume's only client: where a node has it for a pod, by the CSI driver's record, it is refused, and the CSI driver
-//! refuses a node where there is a writer. Both look under the pool's lock (`publication.rs`). Readers exclude nobody.
+//! A writer is the volume's only client: where a node has it for a pod, by the CSI driver's record, or another DPU reads it, it is
+//! refused, and so are they where there is a writer. Of readers there may be any number, and a node that reads beside them. That is
+//! what CSI calls MULTI_NODE_READER_ONLY; MULTI_NODE_SINGLE_WRITER, one writer among readers, is not served, for nothing
+//! below a raw image makes what a reader has cached follow the writer. All look under the pool's lock (`publication.rs`).
 //!
 //! The writer record is checked at connect only and stops no write that is under way; the fence does.
 

@@ -60,9 +60,24 @@ impl Located {
         self.directory.join("writer.json")
     }
 
+    /// Of a connection that only reads. In the pool's own folder: who has forgotten the volume still finds it by identity.
+    pub(crate) fn reader(&self, identity: &str) -> PathBuf {
+        let volume = self.directory.file_name().unwrap_or_default().to_string_lossy();
+        readers(&self.pool).join(format!("{volume}.{identity}"))
+    }
+
+    pub(crate) fn pool(&self) -> &Path {
+        &self.pool
+    }
+
     pub(crate) fn fence(&self) -> PathBuf {
         self.directory.join("fence.json")
     }
+}
+
+/// A file `<volume>.<identity>` for each connection that only reads; none of the two has a dot.
+pub(crate) fn readers(pool: &Path) -> PathBuf {
+    pool.join("readers")
 }
 
 /// The handle is `<volume>` or `<pool>/<volume>`; the pool may be named there, by the attribute `pool`, or by both alike.

@@ -93,7 +93,8 @@ async fn a_holder_that_slept_through_the_next_grant_is_refused() {
     assert_eq!(error.class, ErrorClass::Conflict);
     assert!(error.message.contains("b epoch 6"), "{error}");
     let reader = Volume { read_only: true, ..volume.clone() };
-    one_dpu.connector().connect(&id("r", 1), &reader).await.expect("readers take no writer record");
+    let error = one_dpu.connector().connect(&id("r", 1), &reader).await.expect_err("it is written");
+    assert!(error.class == ErrorClass::Busy && error.message.contains("metalplane-b-6 writes"), "{error}");
     // The DPU of epoch 6 is lost without a disconnect; its grant ends by proof and the next epoch takes over.
     one_dpu.connector().connect(&id("a", 7), &volume).await.expect("the next grant");
     other_dpu.disconnect(&id("b", 6)).await.expect("a late disconnect");
@@ -180,8 +181,8 @@ async fn a_volume_that_a_node_has_is_refused_to_a_writer() {
         assert_eq!(connector.list().await.expect("list"), [], "{list}: it left a connection");
         assert!(!pool.directory("pvc-1").join("writer.json").exists(), "{list}: it left a writer");
         let reader = Volume { read_only: true, ..volume.clone() };
-        connector.connect(&id("r", 1), &reader).await.expect("a reader excludes nobody");
-        connector.disconnect(&id("r", 1)).await.expect("disconnect");
+        let error = connector.connect(&id("r", 1), &reader).await.expect_err("the node writes");
+        assert_eq!(error.class, ErrorClass::Busy, "{error}");
     }
     fs::remove_file(nodes.join("node-1")).expect("the node is gone for good");
     connector.connect(&id("a", 1), &volume).await.expect("nobody has it");

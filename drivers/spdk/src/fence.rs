@@ -10,6 +10,11 @@
 //! the volume, cannot show one that is gone, and never takes away a later one. At worst it puts a host on the list that
 //! then sees nothing.
 //!
+//! That a grant was fenced stands on the subsystem's list, too: as a host's name that nobody connects under, with the epoch. An
+//! admission of that epoch, or of one before it, is refused; one that was under way looks at its end whether a fence has come
+//! meanwhile, and takes back what it did. A target that was started anew has forgotten this, as it has whom it let in:
+//! [`forgotten`](StorageFence::forgotten) tells the second, and whoever asks has to know the first.
+//!
 //! A volume has a subsystem of its own, made with `max_namespaces` large enough for its epochs, and its namespace has the
 //! bdev's own UUID, by which the bdev is found while there is no namespace.
 
@@ -23,6 +28,7 @@ use crate::volumes::nvmeof::{DRIVER, host_nqn, parse_host_nqn};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
 use planner::target::{self, NvmeNamespace, Target};
+use ports::fence::Admission;
 use ports::volume::{Fence, Volume};
 use ports::{ErrorClass, PortError, StorageFence};
 use std::collections::BTreeMap;
@@ -30,6 +36,13 @@ use std::path::PathBuf;
 
 /// Epochs start at 1. What an administrator numbers by hand is below.
 const FIRST_NSID: u32 = 1000;
+/// On a subsystem's list, with an epoch: that one and all before it were fenced.
+const FENCED: &str = "nqn.2026-01.io.metalplane:fenced:";
+
+/// The epoch of a mark; `None`: the name is a host's.
+pub(crate) fn parse_mark(nqn: &str) -> Option<u64> {
+    nqn.strip_prefix(FENCED)?.parse().ok()
+}
 
 pub struct NvmeFence {
     /// By `address:port`, as the volumes name it.
@@ -53,15 +66,16 @@ impl NvmeFence {
             _ => return Err(invalid(format!("it is no volume of {DRIVER}"))),
         };
         let ways: Vec<_> = place.addresses.iter().map(|address| format!("{address}:{}", place.port)).collect();
-        let rpc = ways.iter().find_map(|way| self.targets.get(way)).ok_or_else(|| {
+        let (way, rpc) = ways.iter().find_map(|way| self.targets.get_key_value(way)).ok_or_else(|| {
             PortError::new(ErrorClass::NotFound, format!("{what}: no storage node is known at {}", ways.join(", ")))
         })?;
-        Ok(Order { rpc, place, id, identity, what })
+        Ok(Order { way, rpc, place, id, identity, what })
     }
 }
 
 /// What is asked, of whom, for whom.
 struct Order<'a> {
+    way: &'a str,
     rpc: &'a Rpc,
     place: NvmeNamespace,
     id: ExposureId,
@@ -130,6 +144,20 @@ impl Order<'_> {
         Ok(())
     }
 
+    /// A later epoch has the volume, or this one was fenced.
+    fn is_barred(&self, subsystem: &Subsystem) -> Result<Option<String>, PortError> {
+        let later = self.namespace(subsystem)?.and_then(|ns| epoch(ns.nsid)).filter(|epoch| *epoch > self.id.epoch);
+        let marks = subsystem.hosts.iter().filter_map(|host| parse_mark(&host.nqn));
+        let fenced = marks.filter(|epoch| *epoch >= self.id.epoch).max();
+        let later = later.map(|epoch| format!("epoch {epoch} has the volume"));
+        Ok(later.or_else(|| fenced.map(|epoch| format!("epoch {epoch} was fenced, with all before it"))))
+    }
+
+    fn is_admitted(&self, subsystem: &Subsystem) -> Result<bool, PortError> {
+        let shown = self.namespace(subsystem)?.is_some_and(|ns| epoch(ns.nsid) == Some(self.id.epoch));
+        Ok(shown && subsystem.hosts.iter().any(|host| host.nqn == self.identity))
+    }
+
     async fn remove(&self, host: &str) -> Result<(), PortError> {
         self.call(&RemoveHost { nqn: &self.place.nqn, host, timeout_ms: DISCONNECT_MS }).await.map(drop)
     }
@@ -139,8 +167,8 @@ impl Order<'_> {
         let subsystem = self.subsystem().await?;
         let nsid = self.nsid(&subsystem)?;
         let there = self.namespace(&subsystem)?;
-        if let Some(later) = there.and_then(|ns| epoch(ns.nsid)).filter(|epoch| *epoch > self.id.epoch) {
-            return Err(self.refused(ErrorClass::Conflict, format!("epoch {later} has the volume")));
+        if let Some(cause) = self.is_barred(&subsystem)? {
+            return Err(self.refused(ErrorClass::Conflict, cause));
         }
         let bdev = self.bdev().await?;
         self.admit_nobody_else(&subsystem).await?;
@@ -159,17 +187,35 @@ impl Order<'_> {
             self.call(&AddNamespace { nqn, namespace }).await?;
         }
         self.call(&ShowNamespace { nqn, nsid, host: self.identity }).await?;
-        let is_earlier = |host: &&str| parse_host_nqn(host).is_some_and(|id| id.epoch < self.id.epoch);
+        let epoch_of = |host: &str| parse_host_nqn(host).map(|id| id.epoch).or_else(|| parse_mark(host));
+        let is_earlier = |host: &&str| epoch_of(host).is_some_and(|epoch| epoch < self.id.epoch);
         for earlier in subsystem.hosts.iter().map(|host| host.nqn.as_str()).filter(is_earlier) {
             self.remove(earlier).await?;
         }
         if !subsystem.hosts.iter().any(|host| host.nqn == self.identity) {
             self.call(&AddHost { nqn, host: self.identity }).await?;
         }
-        Ok(())
+        match self.is_barred(&self.subsystem().await?)? {
+            None => Ok(()),
+            Some(cause) => {
+                self.shut_out().await?;
+                Err(self.refused(ErrorClass::Conflict, format!("{cause}, meanwhile")))
+            }
+        }
     }
 
+    /// The mark comes first, and what is taken away is what is there after it: an admission has done all it does before, or sees
+    /// the mark.
     async fn fence(&self) -> Result<(), PortError> {
+        let subsystem = self.subsystem().await?;
+        self.admit_nobody_else(&subsystem).await?;
+        if self.is_barred(&subsystem)?.is_none() {
+            self.call(&AddHost { nqn: &self.place.nqn, host: &format!("{FENCED}{}", self.id.epoch) }).await?;
+        }
+        self.shut_out().await
+    }
+
+    async fn shut_out(&self) -> Result<(), PortError> {
         let subsystem = self.subsystem().await?;
         self.admit_nobody_else(&subsystem).await?;
         let nqn = subsystem.nqn.as_str();
@@ -222,9 +268,29 @@ impl StorageFence for NvmeFence {
         }
     }
 
+    /// A storage node that does not answer, or that does not have the volume yet, tells nothing.
+    async fn forgotten(&self, admitted: &[Admission]) -> Result<Vec<usize>, PortError> {
+        let mut looked: BTreeMap<&str, Option<Vec<Subsystem>>> = BTreeMap::new();
+        let mut forgotten = Vec::new();
+        for (number, Admission { volume, identity }) in admitted.iter().enumerate() {
+            let Ok(order) = self.order(volume, identity, "looking for") else { continue };
+            if !looked.contains_key(order.way) {
+                let all = order.call(&GetSubsystems {}).await;
+                looked.insert(order.way, all.inspect_err(|error| tracing::debug!("{error}")).ok());
+            }
+            let all = looked.get(order.way).and_then(Option::as_ref).into_iter().flatten();
+            let Some(subsystem) = all.into_iter().find(|subsystem| subsystem.nqn == order.place.nqn) else { continue };
+            // Of one that holds something else, too, nobody can say.
+            if let (Ok(false), Ok(None)) = (order.is_admitted(subsystem), order.is_barred(subsystem)) {
+                forgotten.push(number);
+            }
+        }
+        Ok(forgotten)
+    }
+
     /// Whoever makes snapshots at the storage node sees that nobody can have the volume open.
     async fn dismiss(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
-        let dismissed = async { self.order(volume, identity, "dismissing")?.fence().await };
+        let dismissed = async { self.order(volume, identity, "dismissing")?.shut_out().await };
         match dismissed.await {
             // A storage node that nobody named, or a volume that is exported no more.
             Err(error) if error.class == ErrorClass::NotFound => Ok(()),

@@ -14,6 +14,7 @@
 //! A volume is exported as a subsystem of its own, named by its UUID, that lets in no host and has no namespace. Both come
 //! with an admission ([`crate::fence`]).
 
+use crate::fence::parse_mark;
 use crate::rpc::methods::lvol::{
     AssignedLimits, CloneSnapshot, Create, DecoupleParent, Delete, GetLvolBdevs, GetLvstores, LvolBdev, Rename, Resize,
     SetLimits, Snapshot,
@@ -97,7 +98,7 @@ impl SpdkLvols {
         });
         let export = match subsystems.iter().find(|subsystem| subsystem.nqn == nqn) {
             _ if shown => Export::Admitted,
-            Some(subsystem) if !subsystem.hosts.is_empty() => Export::Admitted,
+            Some(subsystem) if subsystem.hosts.iter().any(|host| parse_mark(&host.nqn).is_none()) => Export::Admitted,
             Some(_) => Export::Offered,
             None => Export::None,
         };

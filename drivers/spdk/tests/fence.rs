@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use planner::exposure::ExposureId;
 use ports::conformance::fence::{Bench, Session, suite};
 use ports::emulation::Backend;
+use ports::fence::Admission;
 use ports::volume::Volume;
 use ports::{ErrorClass, PortError, StorageFence, VolumeConnector};
 use sandbox::spdk::faults::Fault;
@@ -14,6 +15,7 @@ use sandbox::spdk::{Disk, real};
 use serde_json::{Value, json};
 use spdk::fence::NvmeFence;
 use spdk::volumes::{SpdkConnector, nvmeof::NvmeOf};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -258,6 +260,81 @@ async fn a_late_request_of_an_admission_lets_nobody_in() {
     }
     let refused = fence.admit(&volume, &whom).await.expect_err("a later epoch has it");
     assert_eq!(refused.class, ErrorClass::Conflict, "{refused}");
+}
+
+/// Whoever makes the volume's export anew lets nobody in: that is for who grants it.
+#[tokio::test]
+async fn a_target_that_was_started_anew_lets_in_again_whom_it_has_forgotten() {
+    let site = Site::new(Lab::fake(2));
+    let (volume, first, second) = (site.volume(0).await, id("a", 1), id("b", 2));
+    let (old, new, fence) = (site.connector(1), site.connector(2), site.fence());
+    let admission = |id| Admission { volume: volume.clone(), identity: fence.fence_identity(id) };
+    let (granted, next) = ([admission(&first)], admission(&second));
+    let whom = granted[0].identity.as_str();
+    let is_forgotten = async || !fence.forgotten(&granted).await.expect("looked at").is_empty();
+    fence.admit(&volume, whom).await.expect("admit");
+    let connection = old.connect(&first, &volume).await.expect("connect");
+    let session = site.open(&first, &connection.backend).await.expect("open");
+    assert!(!is_forgotten().await);
+    site.lab.restart_storage(&volume).await;
+    assert!(is_forgotten().await);
+    session.write(b'1').await;
+    assert_eq!(site.first_byte(&volume).await, 0, "it is let in by nobody");
+    for _ in 0..2 {
+        fence.admit(&volume, whom).await.expect("again");
+        assert!(!is_forgotten().await);
+    }
+    assert_eq!(old.connect(&first, &volume).await.expect("it is there"), connection);
+    session.write(b'2').await;
+    assert_eq!(site.first_byte(&volume).await, b'2', "the host's writes arrive again");
+
+    fence.fence(&volume, whom).await.expect("fence");
+    assert!(!is_forgotten().await, "who is refused is not forgotten");
+    let refused = fence.admit(&volume, whom).await.expect_err("it was fenced, and nobody has the volume since");
+    assert_eq!(refused.class, ErrorClass::Conflict, "{refused}");
+    assert!(fence.verify_fenced(&volume, whom).await.expect("verify"));
+    site.lab.restart_storage(&volume).await;
+    assert!(is_forgotten().await, "the fence is forgotten, too: only the hold's record has it");
+    fence.admit(&volume, &next.identity).await.expect("the next grant");
+    assert!(!is_forgotten().await, "a later one has it");
+    fence.admit(&volume, whom).await.expect_err("a later one has it");
+    new.connect(&second, &volume).await.expect("connect");
+    session.write(b'3').await;
+    assert_eq!(site.first_byte(&volume).await, b'2');
+    // While the target is away nobody knows.
+    site.lab.storage.fake().kill();
+    assert!(fence.forgotten(&[next]).await.expect("looked at").is_empty());
+    site.lab.assert_harmless();
+}
+
+/// Whoever has seen the fence done rests on it, whatever an admission of the same grant was at.
+#[tokio::test]
+async fn a_fence_that_comes_during_an_admission_lasts() {
+    let site = Site::new(Lab::fake(2));
+    let (volume, fence, node) = (site.volume(0).await, site.fence(), site.lab.storage.fake());
+    let before = node.calls().len();
+    fence.admit(&volume, &fence.fence_identity(&id("a", 1))).await.expect("admit");
+    let all = node.calls().len() - before;
+    for after in 0..=all {
+        let when = format!("after {after} of {all} calls");
+        let whom = fence.fence_identity(&id("a", 2 + after as u64));
+        let (before, admitted) = (node.calls().len(), Cell::new(false));
+        let admission = async {
+            // Refused or not.
+            let _ = fence.admit(&volume, &whom).await;
+            admitted.set(true);
+        };
+        let fenced = async {
+            while node.calls().len() < before + after && !admitted.get() {
+                tokio::task::yield_now().await;
+            }
+            until_done(&when, async || fence.fence(&volume, &whom).await).await;
+        };
+        tokio::join!(admission, fenced);
+        assert!(fence.verify_fenced(&volume, &whom).await.expect("looked at"), "{when}");
+        fence.admit(&volume, &whom).await.expect_err(&when);
+    }
+    site.lab.assert_harmless();
 }
 
 #[tokio::test]

@@ -2,13 +2,15 @@
 //!
 //! Only an attachment that is being taken away is fenced, and only while its agent is silent: with an agent that answers, a
 //! disk leaves in good order. The identity is the one that the agent wrote into `status.fence` for this very grant before its
-//! first write; without it nobody knows what to refuse, and 12 or 13 is what remains.
+//! first write; without it nobody knows what to refuse, and 12 or 13 is what remains. So it is where the agent says of its own
+//! connector that it cannot be fenced that way: the storage may know it by another client than the one that is refused.
 
 use super::down;
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, VolumeSeen, uid};
 use super::plan::{Action, FenceOrder};
 use super::volumes::target;
+use crate::connector;
 use crate::exposure::ExposureId;
 use crate::reason::{Reason, Waiting};
 use api::attachment::Connector;
@@ -41,7 +43,9 @@ fn order(o: &Observed, attachment: &DiskAttachment, dpu: &DpuSeen, now: Timestam
     let (grant, volume) = (attachment.spec.grant.as_ref()?, attachment.spec.volume.as_ref()?);
     // A reader holds nothing; a holder pod's identity is its driver's.
     let native = volume.connector == Connector::Native && !attachment.spec.read_only;
-    if !native || !o.fences.contains(crate::target::connector(&volume.driver, &volume.attributes)) {
+    let driver = crate::target::connector(&volume.driver, &volume.attributes);
+    let kind = o.fences.get(driver).filter(|_| native)?;
+    if connector::fence(dpu, driver) != Some(kind) {
         return None;
     }
     let written = attachment.status.as_ref()?.fence.as_ref().filter(|fence| fence.epoch == grant.epoch)?;

@@ -2,13 +2,18 @@
 //!
 //! The class is the one that the volume *has* (`status.currentVolumeAttributesClassName`): its driver has accepted it.
 //! Only classes of our own driver are read. Another driver's limits are its storage's to keep.
+//!
+//! A claim that was made for a disk is told the class that the disk's spec names, whatever driver that is for. It then is
+//! external-resizer's to ask the driver; until that has accepted it the volume has the class before.
 
 use super::draft::Draft;
+use super::observed::name;
 use super::plan::Action;
 use super::volumes::{Bound, target};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::machine::Disk;
 use api::{DiskAttachment, Limits, conditions, labels};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 /// What the claim's class allows, or why that cannot be known.
 pub(super) fn asked(bound: Bound<'_>) -> Result<Limits, Reason> {
@@ -25,6 +30,23 @@ pub(super) fn asked(bound: Bound<'_>) -> Result<Limits, Reason> {
     }
     let parameters = parameters.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     Limits::parse(parameters).map_err(|error| not_understood(error.to_string()).into())
+}
+
+/// Asks for the class that the disk's spec names. One that is left out there is the claim's own business.
+pub(super) fn choose(disk: &Disk, claim: &PersistentVolumeClaim, draft: &mut Draft) {
+    let Some(wanted) = &disk.volume_attributes_class_name else { return };
+    let chosen = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_ref());
+    let status = claim.status.as_ref();
+    if chosen != Some(wanted) {
+        draft.act(Action::ModifyClaim { target: target(&claim.metadata), class: wanted.clone() });
+    }
+    if status.and_then(|status| status.current_volume_attributes_class_name.as_ref()) != Some(wanted) {
+        let modifying = status.and_then(|status| status.modify_volume_status.as_ref());
+        let modifying = modifying.filter(|it| it.target_volume_attributes_class_name.as_ref() == Some(wanted));
+        let message = modifying.map(|it| format!(": {}", it.status)).unwrap_or_default();
+        let (claim, class) = (name(&claim.metadata).to_owned(), wanted.clone());
+        draft.limited.push(Some(Waiting::ModifyingVolume { claim, class, message }.into()));
+    }
 }
 
 /// Of a disk that is granted.

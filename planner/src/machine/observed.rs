@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// `Arc` because the controller's caches hold the same objects.
@@ -44,8 +44,8 @@ pub struct Observed {
     pub nic_attachments: Vec<Arc<NicAttachment>>,
     /// Of this machine.
     pub holder_pods: Vec<HolderPodSeen>,
-    /// By CSI driver: storage that can be told to refuse a silent holder.
-    pub fences: BTreeSet<String>,
+    /// By CSI driver: how its storage can be told to refuse a silent holder, in the words of `Dpu.status.connectors`.
+    pub fences: BTreeMap<String, String>,
     /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.
     pub fence_problems: BTreeMap<String, String>,
     /// The image of a holder pod's only container.

@@ -171,6 +171,11 @@ pub enum Action {
         target: Target,
         size: Quantity,
     },
+    /// Another VolumeAttributesClass.
+    ModifyClaim {
+        target: Target,
+        class: String,
+    },
     /// The node for which a late-bound claim's volume is made.
     SelectNode(SelectNode),
     /// The claim's status says that it has grown, as kubelet would.

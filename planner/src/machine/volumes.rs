@@ -2,6 +2,7 @@
 
 use super::claim::Host;
 use super::draft::Draft;
+use super::limits;
 use super::observed::{ClaimSeen, ImageSeen, Observed, VolumeSeen, annotation, label, name, uid};
 use super::plan::{Action, ImportSnapshot, Target};
 use crate::late;
@@ -115,6 +116,7 @@ pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Resul
     let volume = seen.volume.as_ref().ok_or(Waiting::Creating { what: format!("the volume of '{claim_name}'") })?;
     if !users_own {
         grow(disk, claim, draft);
+        limits::choose(disk, claim, draft);
     }
     Ok(Bound { claim: seen, volume })
 }
@@ -209,7 +211,9 @@ fn create(o: &Observed, disk: &Disk, claim_name: &str, draft: &mut Draft) -> Rea
         return Waiting::SnapshotNotReady { snapshot }.into();
     };
     let class = disk.storage_class_name.clone().or(source.storage_class);
-    draft.act(Action::CreateClaim(Box::new(claim(&o.machine, claim_name, size, class, source.snapshot))));
+    let mut made = claim(&o.machine, claim_name, size, class, source.snapshot);
+    made.spec.get_or_insert_default().volume_attributes_class_name = disk.volume_attributes_class_name.clone();
+    draft.act(Action::CreateClaim(Box::new(made)));
     Waiting::Creating { what: format!("PersistentVolumeClaim '{claim_name}'") }.into()
 }
 

@@ -1,11 +1,12 @@
-//! A user gives the claim of a running machine's disk other VolumeAttributesClasses.
+//! A user gives a running machine's disk other VolumeAttributesClasses, by its machine or by its claim.
 
 use super::life::{self, condition};
 use super::simulation::{Simulation, USER};
 use api::Limits;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const CLASSES: &str = "storage.k8s.io/volumeattributesclasses";
+const MACHINES: &str = "metalplane.io/baremetalmachines";
 const CLAIM: &str = "bm-01-root";
 
 fn class(s: &Simulation, name: &str, parameters: &[(&str, &str)]) -> Limits {
@@ -17,8 +18,13 @@ fn class(s: &Simulation, name: &str, parameters: &[(&str, &str)]) -> Limits {
     Limits::parse(parameters.iter().copied()).expect("it is understood")
 }
 
-fn choose(s: &Simulation, class: &str) {
+fn choose_of_claim(s: &Simulation, class: &str) {
     s.change("persistentvolumeclaims", USER, CLAIM, |claim| claim["spec"]["volumeAttributesClassName"] = json!(class));
+}
+
+fn choose(s: &Simulation, class: &str) {
+    let root = |machine: &mut Value| machine["spec"]["disks"][0]["volumeAttributesClassName"] = json!(class);
+    s.change(MACHINES, USER, "bm-01", root);
 }
 
 /// What the host's boot disk is held to; `None`: it is not there.
@@ -49,7 +55,7 @@ pub async fn changed(s: &mut Simulation) -> Result<(), String> {
     class(s, "impossible", &[("bandwidthMiBps", "500"), ("readMiBps", "100")]);
     life::create(s, "bm-01", 7).await?;
     let (host, actions) = (s.scene.hosts[0].clone(), s.scene.hosts[0].actions().len());
-    choose(s, "gold");
+    choose_of_claim(s, "gold");
     reaches(s, "the disk is limited", gold).await?;
     choose(s, "silver");
     reaches(s, "the disk has the other limits, and no other", silver).await?;

@@ -10,6 +10,7 @@ use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits};
 use planner::host::{BootChange, HostObserved, PowerAction};
 use ports::conformance::memory::MemoryFence;
 use ports::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
+use ports::fence::Admission;
 use ports::switch::{GuestObserved, PortObserved, SwitchPort};
 use ports::volume::{Connection, Fence, Volume};
 use ports::{Bmc, Emulation, ErrorClass, PortError, StorageFence, Switch, VolumeConnector};
@@ -62,6 +63,17 @@ impl StorageFence for CountedFence {
 
     fn fence_identity(&self, id: &ExposureId) -> String {
         self.fence.fence_identity(id)
+    }
+
+    async fn admit(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
+        let (fence, of, whom) = (self.fence.clone(), volume.clone(), identity.to_owned());
+        let act = async move { fence.admit(&of, &whom).await };
+        self.process.effect(&format!("admit {identity}"), act, lost, busy).await
+    }
+
+    async fn forgotten(&self, admitted: &[Admission]) -> Result<Vec<usize>, PortError> {
+        self.process.travel().await;
+        self.fence.forgotten(admitted).await
     }
 
     async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {

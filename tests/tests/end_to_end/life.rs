@@ -64,8 +64,8 @@ async fn disks(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
 /// external-resizer asks the driver, and the running guest's disk is held to what the driver accepted.
 async fn limits(machine: &Machine<'_>) -> Result<()> {
     machine.site.apply(LIMITED).await?;
-    let (claim, class) = (format!("{}-data", machine.name), r#"{"spec":{"volumeAttributesClassName":"limited"}}"#);
-    machine.kubectl(&["patch", "pvc", &claim, "--type=merge", "-p", class]).await?;
+    let class = r#"[{"op":"add","path":"/spec/disks/1/volumeAttributesClassName","value":"limited"}]"#;
+    machine.kubectl(&["patch", "bmm", machine.name, "--type=json", "-p", class]).await?;
     until("the disk is held to its class", SOON, async || {
         let status = machine.object().await?["status"].clone();
         let all = |list: &str| status[list].as_array().cloned().unwrap_or_default();

@@ -47,7 +47,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ("bootOrder: 1", "bus: VirtioBlk, bootOrder: 1", "spec", "must have bus: NVMe"),
     ("bootOrder: 1", "size: nonsense, bootOrder: 1", "spec.disks[0].size", "quantity"),
     ("bootOrder: 1", "size: \"-1Gi\", bootOrder: 1", "spec.disks[0].size", "positive quantity"),
-    ("bootOrder: 1", "volumeAttributesClassName: gold, bootOrder: 1", "spec.disks[0]", "not served yet"),
+    (
+        "source: {image: {kind: ClusterMachineImage, name: tiny}}",
+        "volumeAttributesClassName: gold, source: {persistentVolumeClaim: {claimName: mine}}",
+        "spec.disks[0]",
+        "volumeAttributesClassName must be left out with source.persistentVolumeClaim",
+    ),
     ("bootOrder: 1", "deletionPolicy: Maybe, bootOrder: 1", "spec.disks[0].deletionPolicy", "Retain"),
     ("name: root", "name: Root", "spec.disks[0].name", "should match"),
     ("{image: {kind: ClusterMachineImage, name: tiny}}", "{}", "spec.disks[0].source", "exactly one of"),

@@ -41,6 +41,48 @@ fn a_silent_agents_volume_passes_on_once_the_storage_refuses_it() {
     });
 }
 
+/// The storage is started anew under hosts that run, and remembers nothing, not even its fences: who holds a volume is let in again,
+/// and who was fenced is not, by whatever leader.
+#[test]
+fn a_storage_that_was_started_anew_lets_in_who_holds_its_volumes() {
+    each([false, true].into_iter(), |two_leaders| {
+        simulate(async {
+            let mut s = Simulation::start(2, seed(), Plan::None);
+            if *two_leaders {
+                s.start_controller("controller-2", "default");
+            }
+            passing::start(&s, "fast").await?;
+            s.scene.storage.forget();
+            if shut_out(&s).len() != 3 {
+                return Err(format!("two boot disks and one more are shut out: {:?}", shut_out(&s)));
+            }
+            s.until("all are let in again", |s| shut_out(s).is_empty()).await?;
+            silence(&mut s, true, true);
+            passing::pass(&s, "bm-01", "bm-02");
+            s.until("the other has it", |s| passing::has(s, "bm-02")).await?;
+            s.scene.storage.forget();
+            let fenced_only = |s: &Simulation| matches!(shut_out(s).as_slice(), [(host, 1)] if host == "dpu-1");
+            s.until("all are let in again but one", fenced_only).await?;
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            if !fenced_only(&s) {
+                return Err(format!("ten minutes later: {:?}", shut_out(&s)));
+            }
+            silence(&mut s, true, false);
+            passing::end(&s).await
+        })
+    });
+}
+
+/// Disks that a host could write to, and that their storage does not let in: the DPU and the epoch.
+fn shut_out(s: &Simulation) -> Vec<(String, u64)> {
+    let disks = s.scene.hosts.iter().flat_map(|host| {
+        let writable = host.dpu().disks().into_iter().filter(|disk| !disk.read_only);
+        writable.map(|disk| (host.dpu_name.clone(), disk))
+    });
+    let refused = disks.filter(|(_, disk)| !s.scene.storage.accepts(&disk.backend, disk.id.epoch));
+    refused.map(|(dpu, disk)| (dpu, disk.id.epoch)).collect()
+}
+
 /// Nobody can fence a holder pod: the volume stays where it is until the agent is back.
 #[test]
 fn a_silent_agents_holder_pod_keeps_the_volume() {

@@ -172,6 +172,24 @@ impl Lab {
         volume(nvmeof::DRIVER, nqn, &place)
     }
 
+    /// The storage node's target is killed and started anew. As its configuration or a driver makes it: the volume is exported, and
+    /// nobody is let in.
+    pub async fn restart_storage(&self, volume: &Volume) {
+        let fake = self.storage.fake();
+        fake.kill();
+        fake.revive().expect("a new target");
+        let (nqn, kind) = (&volume.handle, world::Kind::Aio { file: self.nvme_file(volume), readonly: false });
+        let mut bdev = world::Bdev::new(name_of(volume), 512, MIB, kind);
+        bdev.uuid.clone_from(&volume.attributes["deviceUUID"]);
+        fake.with(|world| world.add_bdev(bdev));
+        self.storage.call("nvmf_create_transport", json!({"trtype": "TCP"})).await;
+        let create = json!({"nqn": nqn, "serial_number": "S1", "max_namespaces": NAMESPACES});
+        self.storage.call("nvmf_create_subsystem", create).await;
+        let address =
+            json!({"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": self.port.to_string()});
+        self.storage.call("nvmf_subsystem_add_listener", json!({"nqn": nqn, "listen_address": address})).await;
+    }
+
     /// The file behind a volume of [`Lab::nvme_volume`].
     pub fn nvme_file(&self, volume: &Volume) -> PathBuf {
         self.path(&format!("{}.img", name_of(volume)))

@@ -203,6 +203,12 @@ impl World {
                 annotations.insert(labels::NODE_SELECTED_AT.into(), select.at.to_string());
                 Ok(())
             }
+            Action::ModifyClaim { target, class } => {
+                let claim = self.claims.get_mut(&target.name).filter(|claim| uid(&claim.metadata) == target.uid);
+                let spec = claim.ok_or(Conflict)?.spec.get_or_insert_default();
+                spec.volume_attributes_class_name = Some(class.clone());
+                Ok(())
+            }
             Action::ProtectClaim { target } => self.claim(seen, target, true),
             Action::UnprotectClaim { target, .. } => self.claim(seen, target, false),
             Action::DeleteClaim { target } => {

@@ -102,6 +102,58 @@ fn a_class_that_cannot_be_read_changes_nothing_and_is_told() {
     }
 }
 
+/// The classes that are asked for: of claims that are made, and of those that are there.
+fn chosen(plan: &Plan) -> Vec<(String, Option<String>)> {
+    let of = |action: &Action| match action {
+        Action::ModifyClaim { target, class } => Some((target.name.clone(), Some(class.clone()))),
+        Action::CreateClaim(claim) => {
+            let class = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.clone());
+            Some((claim.metadata.name.clone().unwrap_or_default(), class))
+        }
+        _ => None,
+    };
+    plan.actions.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_claim_has_the_class_that_its_disk_names() {
+    let mut world = World::new();
+    world.machine("a", true);
+    world.hardware.remove("hw-2");
+    let names = |world: &mut World, class: Option<&str>| {
+        world.machines.get_mut("a").expect("there").spec.disks[0].volume_attributes_class_name =
+            class.map(str::to_owned);
+    };
+    let asks = |class: &str| vec![("a-root".to_owned(), Some(class.to_owned()))];
+    class(&mut world, "gold", DRIVER, &[("iops", "20000")]);
+    class(&mut world, "silver", DRIVER, &[("iops", "5000")]);
+    names(&mut world, Some("gold"));
+    let mut made = Vec::new();
+    for _ in 0..40 {
+        world.step();
+        world.bind_claims();
+        made.extend(chosen(&round(&mut world)));
+    }
+    assert_eq!(made, asks("gold"), "the claim is made with it");
+    assert_eq!(told(&look(&world)), Some(("False", "ModifyingVolume")));
+    has_class(&mut world, "a-root", Some("gold"));
+    let first = round(&mut world);
+    assert_eq!((limits(&first), told(&first)), (vec![iops(20_000)], Some(("False", "Limiting"))));
+
+    names(&mut world, Some("silver"));
+    let changed = round(&mut world);
+    assert_eq!((chosen(&changed), limits(&changed)), (asks("silver"), vec![]), "the volume has the class before");
+    let waits = look(&world);
+    assert_eq!((chosen(&waits), told(&waits).map(|told| told.0)), (vec![], Some("False")));
+    has_class(&mut world, "a-root", Some("silver"));
+    assert_eq!(limits(&round(&mut world)), [iops(5000)]);
+    // What is not named, here or of a claim of the user's own, is not the machine's to choose.
+    names(&mut world, None);
+    has_class(&mut world, "a-root", Some("gold"));
+    let own = look(&world);
+    assert_eq!((chosen(&own), limits(&own)), (vec![], vec![iops(20_000)]));
+}
+
 #[test]
 fn a_new_attachment_is_made_with_its_limits() {
     let mut world = World::new();

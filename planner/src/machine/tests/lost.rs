@@ -2,7 +2,7 @@
 
 use super::outside::Fault;
 use super::properties::{nothing_is_left, ready, round, settle_with_claims, state};
-use super::world::{SHARED, World};
+use super::world::{DRIVER, FENCE, SHARED, World};
 use crate::host::PowerState;
 use crate::machine::BmcNeed;
 use api::hold::FenceProof;
@@ -231,4 +231,37 @@ fn a_dpu_that_reads_on_again_keeps_its_hold_until_it_has_lost_everything() {
     world.step();
     rounds(&mut world, "a");
     assert!(!is_held(&world, &own), "another boot, and the hold stays");
+}
+
+/// The controller can tell the storage; whether that hits what this agent connects with, only the agent knows.
+#[test]
+fn an_agent_is_fenced_only_in_the_way_that_it_declares() {
+    for (declared, proofs, says) in [
+        (FENCE, vec![FenceProof::StorageFenced], None),
+        ("None", vec![], Some("DpuNotOff")),
+        ("ScsiPr", vec![], Some("DpuNotOff")),
+    ] {
+        let mut world = World::new();
+        world.hardware.remove("hw-2");
+        world.machine("a", false);
+        settle_with_claims(&mut world);
+        let status = world.dpus.get_mut("dpu-1").and_then(|dpu| dpu.status.as_mut()).expect("it is ready");
+        for connector in status.connectors.iter_mut().filter(|connector| connector.driver == DRIVER) {
+            connector.fence = declared.to_owned();
+        }
+        world.suffer(Fault::AgentDies(0));
+        delete(&mut world, "a");
+        let mut awaited = None;
+        for _ in 0..120 {
+            world.step();
+            rounds(&mut world, "a");
+            let Some(o) = world.observe("a") else { break };
+            let plan = crate::machine::plan(&o, world.now);
+            awaited = plan.steps.iter().find_map(|(_, outcome)| outcome.reason()).map(|reason| reason.name());
+            assert!(says.is_none() || awaited != Some("Fencing"), "{declared}: nobody can know what is refused");
+        }
+        let found: Vec<_> = world.holds.values().flat_map(|hold| &hold.spec.fences).map(|fence| fence.proof).collect();
+        assert_eq!(found, proofs, "{declared}");
+        assert!(says.is_none() || awaited == says, "{declared}: {awaited:?}");
+    }
 }

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub const DRIVER: &str = "csi.metalplane.io";
+pub const FENCE: &str = "OwnDriver";
 pub const SHARED: &str = "shared";
 
 /// A server: its power, its BMC, and the DPU in it.
@@ -140,8 +141,8 @@ impl World {
             namespace: Some(format!("metalplane-{dpu_name}")),
             boot_id: Some("boot-0".into()),
             capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
-            connectors: [DRIVER, crate::connector::KUBELET]
-                .map(|driver| ConnectorStatus { driver: driver.into(), fence: "None".into() })
+            connectors: [(DRIVER, FENCE), (crate::connector::KUBELET, "None")]
+                .map(|(driver, fence)| ConnectorStatus { driver: driver.into(), fence: fence.into() })
                 .into(),
             ..DpuStatus::default()
         });
@@ -362,7 +363,7 @@ impl World {
         o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
         let current = crate::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());
         o.bmc = current.map(|hardware| self.bmc(&hardware)).unwrap_or_default();
-        o.fences.insert(DRIVER.into());
+        o.fences.insert(DRIVER.into(), FENCE.into());
         let migrations = self.migrations.values().filter(|m| m.spec.machine_name == machine_name);
         o.migrations = migrations.map(|m| Arc::new(m.clone())).collect();
         o.holder_pods = self.holder_pods_of(own);

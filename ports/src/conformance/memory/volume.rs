@@ -2,11 +2,12 @@
 
 use super::{lock, reachable, refuse};
 use crate::emulation::Backend;
+use crate::fence::Admission;
 use crate::volume::{Connection, Fence, Volume};
 use crate::{ErrorClass, PortError, StorageFence, VolumeConnector};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -60,6 +61,8 @@ struct Written {
     epoch: u64,
     /// Writers up to this epoch are refused.
     fenced: u64,
+    /// Nobody is let in before it is admitted.
+    shut: bool,
 }
 
 impl MemoryStorage {
@@ -74,14 +77,21 @@ impl MemoryStorage {
         self.written(backend, |written| written.fenced = written.fenced.max(epoch));
     }
 
+    /// It is started anew, and remembers neither whom it let in nor whom it refused.
+    pub fn forget(&self) {
+        for written in lock(&self.written).values_mut() {
+            (written.fenced, written.shut) = (0, true);
+        }
+    }
+
     pub fn accepts(&self, backend: &Backend, epoch: u64) -> bool {
-        self.written(backend, |written| epoch > written.fenced)
+        self.written(backend, |written| !written.shut && epoch > written.fenced)
     }
 
     /// A write by the holder of this epoch. `Some`: it arrived, and so had one of this later epoch before.
     pub fn write(&self, backend: &Backend, epoch: u64, byte: u8) -> Option<u64> {
         self.written(backend, |written| {
-            if epoch <= written.fenced {
+            if written.shut || epoch <= written.fenced {
                 return None;
             }
             let before = written.epoch;
@@ -106,6 +116,8 @@ pub struct MemoryVolumes {
 #[derive(Debug, Default)]
 struct State {
     connected: BTreeMap<ExposureId, Volume>,
+    /// Told to disconnect, connected or not.
+    let_go: BTreeSet<ExposureId>,
     down: bool,
     /// The storage refuses the identity of this attachment.
     fenced: Option<String>,
@@ -123,6 +135,11 @@ impl MemoryVolumes {
 
     pub fn fence(&self, uid: &str) {
         lock(&self.state).fenced = Some(uid.to_owned());
+    }
+
+    /// Whether it was told to disconnect this one.
+    pub fn has_let_go(&self, id: &ExposureId) -> bool {
+        lock(&self.state).let_go.contains(id)
     }
 
     /// A volume that exists.
@@ -147,7 +164,7 @@ impl VolumeConnector for MemoryVolumes {
     }
 
     fn fence(&self) -> Fence {
-        Fence::OwnDriver
+        Fence::TargetAcl
     }
 
     fn identity(&self, id: &ExposureId) -> String {
@@ -192,6 +209,7 @@ impl VolumeConnector for MemoryVolumes {
         let mut state = lock(&self.state);
         reachable(state.down, "the storage")?;
         state.connected.remove(id);
+        state.let_go.insert(id.clone());
         Ok(())
     }
 }
@@ -225,11 +243,30 @@ impl StorageFence for MemoryFence {
     }
 
     fn kind(&self) -> Fence {
-        Fence::OwnDriver
+        Fence::TargetAcl
     }
 
     fn fence_identity(&self, id: &ExposureId) -> String {
         identity(id)
+    }
+
+    async fn admit(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
+        let epoch = epoch(identity)?;
+        self.storage.written(&Backend::Path(volume.handle.clone().into()), |written| {
+            if epoch <= written.fenced {
+                return refuse(ErrorClass::Conflict, format!("{identity} is fenced, or a later one was admitted"));
+            }
+            (written.fenced, written.shut) = (epoch.saturating_sub(1), false);
+            Ok(())
+        })
+    }
+
+    async fn forgotten(&self, admitted: &[Admission]) -> Result<Vec<usize>, PortError> {
+        let is_shut = |(number, admission): (usize, &Admission)| {
+            let backend = Backend::Path(admission.volume.handle.clone().into());
+            self.storage.written(&backend, |written| written.shut).then_some(number)
+        };
+        Ok(admitted.iter().enumerate().filter_map(is_shut).collect())
     }
 
     async fn fence(&self, volume: &Volume, identity: &str) -> Result<(), PortError> {
