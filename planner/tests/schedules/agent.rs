@@ -1,0 +1,400 @@
+//! One life of an agent around the real plan of `planner::agent`: gather, plan, take the steps, tell (dpu-agent/src). What it
+//! does to its own DPU is a request too, which may come late; and not after the DPU has rebooted.
+
+use super::objects::{Cache, Error, Rests};
+use super::site::Fence;
+use super::time::{Ms, Notify, Process, all};
+use super::world::{Via, Watch, World, timestamp};
+use api::attachment::{DiskAttachmentStatus, FenceIdentity};
+use api::conditions::{self, ConditionStatus};
+use api::dpu::DpuCapacity;
+use api::machine::AttachPhase;
+use api::{DiskAttachment, Dpu, labels, names};
+use jiff::Timestamp;
+use planner::agent::{
+    Attachment, Connected, Entry, Failure, FailureClass, Function, Key, Observed, Plan, Report, Step, StepKind,
+    disk_status, plan,
+};
+use planner::connector::KUBELET;
+use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
+use planner::seen::Seen;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub const SIZE: u64 = 1 << 30;
+const CAPACITY: DpuCapacity = DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 };
+/// A Hide is acknowledged by a running guest after this.
+const LET_GO: Ms = 300;
+const PERIOD: Ms = 10_000;
+const AGAIN: Ms = 2_000;
+
+pub struct Agent {
+    world: Rc<World>,
+    process: Rc<Process>,
+    dpu: String,
+    boot: u32,
+    wake: Rc<Notify>,
+    watch: Rc<Watch>,
+    failures: RefCell<BTreeMap<(String, StepKind), Failure>>,
+    hidden_at: RefCell<BTreeMap<String, Timestamp>>,
+}
+
+/// As the storage knows it.
+pub fn identity(id: &ExposureId) -> String {
+    format!("model.{}.{}", id.uid, id.epoch)
+}
+
+fn class(error: Error) -> FailureClass {
+    match error {
+        Error::NotFound => FailureClass::NotFound,
+        Error::Conflict | Error::NotConfirmed => FailureClass::Conflict,
+        Error::NoAnswer | Error::Unreachable => FailureClass::Unreachable,
+        Error::Refused => FailureClass::Unauthorized,
+    }
+}
+
+impl Agent {
+    /// A new life on this boot.
+    pub fn start(world: &Rc<World>, process: &Rc<Process>, dpu: &str) {
+        let wake = Rc::new(Notify::default());
+        let watch = Rc::new(Watch {
+            process: process.clone(),
+            caches: RefCell::default(),
+            frozen_until: std::cell::Cell::new(0),
+            lag: world.dice.pick(&[4, 4, 500]),
+            listeners: vec![wake.clone()],
+        });
+        let agent = Rc::new(Self {
+            world: world.clone(),
+            process: process.clone(),
+            dpu: dpu.to_owned(),
+            boot: world.server(dpu).boot,
+            wake,
+            watch,
+            failures: RefCell::default(),
+            hidden_at: RefCell::default(),
+        });
+        world.time.spawn(process, agent.clone().beat());
+        world.time.spawn(process, agent.run());
+    }
+
+    async fn beat(self: Rc<Self>) {
+        loop {
+            let dpu = self.dpu.clone();
+            let renew = move |world: &World| {
+                let now = world.now();
+                world.server(&dpu).beat = now;
+            };
+            self.world.ask((&self.process, Via::ApiServer), || "beats".to_owned(), renew).await;
+            self.world.time.sleep(1_000).await;
+        }
+    }
+
+    async fn run(self: Rc<Self>) {
+        // The record alone until the first list has come.
+        self.world.list(&self.watch).await;
+        loop {
+            let pause = self.settle().await;
+            self.wake.wait(&self.world.time, self.world.now() + pause).await;
+        }
+    }
+
+    fn attachments(&self) -> Vec<Attachment> {
+        let caches = self.watch.caches.borrow();
+        self.own(&caches.disks).map(|disk| Attachment::from_disk(disk)).collect()
+    }
+
+    fn own<'a>(&self, disks: &'a Cache<DiskAttachment>) -> impl Iterator<Item = &'a Arc<DiskAttachment>> + use<'a> {
+        let namespace = names::dpu_namespace(&self.dpu);
+        disks.all().filter(move |disk| disk.metadata.namespace.as_deref() == Some(&namespace))
+    }
+
+    fn observe(&self, attachments: Seen<Vec<Attachment>>) -> Observed {
+        let mut site = self.world.site();
+        let site = &mut *site;
+        let server = site.servers.get_mut(&self.dpu).expect("its DPU");
+        let native = server.connected.iter().filter(|(_, handle)| site.volumes[*handle].fence != Fence::Kubelet);
+        let size = |id: &ExposureId, handle: &String| if site.volumes[handle].accepts(id) { SIZE } else { 0 };
+        let native = native.map(|(id, handle)| Connected { id: id.clone(), size_bytes: size(id, handle) }).collect();
+        let by_pod = server.connected.iter().filter(|(_, handle)| site.volumes[*handle].fence == Fence::Kubelet);
+        let there = |id: &ExposureId| {
+            let pod = server.record.get(&id.uid).and_then(holder);
+            pod.is_some_and(|pod| server.pods.contains_key(&pod))
+        };
+        let by_pod = by_pod.map(|(id, _)| Connected { id: id.clone(), size_bytes: if there(id) { SIZE } else { 0 } });
+        let connections = BTreeMap::from([
+            (labels::CSI_DRIVER.to_owned(), Seen::Fresh(native)),
+            (KUBELET.to_owned(), Seen::Fresh(by_pod.collect())),
+        ]);
+        let shown = &server.shown;
+        let mut hidden_at = self.hidden_at.borrow_mut();
+        hidden_at.retain(|uid, _| shown.iter().any(|exposure| exposure.id.uid == *uid));
+        Observed {
+            now: timestamp(self.world.now()),
+            dpu_name: self.dpu.clone(),
+            boot_id: server.boot_id(),
+            bounds: Limits::default(),
+            attachments,
+            record: server.record.clone(),
+            exposures: Seen::Fresh(server.shown.clone()),
+            connections,
+            ports: Seen::Fresh(Vec::new()),
+            seeds: server.seeds.clone(),
+            imports: BTreeMap::new(),
+            hidden_at: hidden_at.clone(),
+            guests: BTreeMap::new(),
+            failures: self.failures.borrow().clone(),
+        }
+    }
+
+    /// Works until there is nothing left to do; how long to wait then.
+    async fn settle(&self) -> Ms {
+        for _ in 0..32 {
+            let stale = Seen::Stale { value: self.attachments(), since: timestamp(self.world.now()) };
+            let mut observed = self.observe(stale);
+            let mut decided = plan(&observed);
+            if decided.needs_fresh_list
+                && let Some(fresh) = self.list().await
+            {
+                observed = self.observe(Seen::Fresh(fresh));
+                decided = plan(&observed);
+            }
+            let acted = self.act(&decided).await;
+            let told = self.tell(&observed, &decided).await;
+            if !acted {
+                let look_again = decided.look_again.map_or(PERIOD, |look| look.as_millis() as Ms).clamp(1, PERIOD);
+                return if told && !decided.needs_fresh_list { look_again } else { look_again.min(AGAIN) };
+            }
+        }
+        AGAIN
+    }
+
+    /// From quorum.
+    async fn list(&self) -> Option<Vec<Attachment>> {
+        let namespace = names::dpu_namespace(&self.dpu);
+        let read = move |world: &World| {
+            let objects = world.objects();
+            let own = objects.all::<DiskAttachment>().filter(|d| d.metadata.namespace.as_deref() == Some(&namespace));
+            own.map(|disk| Attachment::from_disk(disk)).collect()
+        };
+        self.world.ask((&self.process, Via::ApiServer), || "lists".to_owned(), read).await
+    }
+
+    async fn act(&self, plan: &Plan) -> bool {
+        let steps: Vec<&Step> = plan.items.iter().filter_map(|item| item.step.as_ref()).chain(&plan.strays).collect();
+        let taken: Vec<Pin<Box<dyn Future<Output = Result<(), Error>>>>> =
+            steps.iter().map(|step| Box::pin(self.take(step)) as _).collect();
+        for (step, result) in steps.iter().zip(all(taken).await) {
+            let key = (step.uid().to_owned(), step.kind());
+            let mut failures = self.failures.borrow_mut();
+            let Err(error) = result else {
+                failures.remove(&key);
+                if matches!(step, Step::Hide { .. }) {
+                    self.hidden_at.borrow_mut().insert(key.0, timestamp(self.world.now()));
+                }
+                continue;
+            };
+            let count = failures.get(&key).filter(|f| f.step == **step).map_or(1, |f| f.count + 1);
+            let (message, at) = (format!("{error:?}"), timestamp(self.world.now()));
+            failures.insert(key, Failure { step: (*step).clone(), class: class(error), message, count, at });
+        }
+        !steps.is_empty()
+    }
+
+    /// A request to a part of its own DPU.
+    async fn local<T: 'static>(
+        &self,
+        what: &Step,
+        act: impl FnOnce(&World, &str) -> Result<T, Error> + 'static,
+    ) -> Result<T, Error> {
+        let (dpu, boot) = (self.dpu.clone(), self.boot);
+        let act = move |world: &World| {
+            let server = world.server(&dpu);
+            let same = server.dpu_on && server.boot == boot;
+            drop(server);
+            if same { act(world, &dpu) } else { Err(Error::Unreachable) }
+        };
+        let name = || format!("{:?} {}", what.kind(), what.uid());
+        self.world.ask((&self.process, Via::Outside), name, act).await.unwrap_or(Err(Error::NoAnswer))
+    }
+
+    async fn take(&self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::Claim { key, id } => self.claim(key, id).await,
+            Step::Connect { id, volume } => {
+                let (id, volume) = (id.clone(), volume.clone());
+                self.local(step, move |world, dpu| {
+                    let mut site = world.site();
+                    if !site.volumes[&volume.handle].accepts(&id) {
+                        return Err(Error::Refused);
+                    }
+                    let server = site.servers.get_mut(dpu).expect("its DPU");
+                    if volume.holder.as_ref().is_some_and(|pod| !server.pods.contains_key(&pod.uid)) {
+                        return Err(Error::NotFound);
+                    }
+                    server.connected.insert(id, volume.handle);
+                    Ok(())
+                })
+                .await
+            }
+            Step::WriteSeed { id, .. } => {
+                let uid = id.uid.clone();
+                self.local(step, move |world, dpu| {
+                    world.server(dpu).seeds.insert(uid);
+                    Ok(())
+                })
+                .await
+            }
+            Step::ExposeDisk { id, driver, .. } => {
+                let (id, of_volume) = (id.clone(), driver.is_some());
+                self.local(step, move |world, dpu| {
+                    let mut server = world.server(dpu);
+                    // The backend is the name of the connection, and goes with it.
+                    if of_volume && !server.connected.contains_key(&id) {
+                        return Err(Error::NotFound);
+                    }
+                    if !server.shown.iter().any(|exposure| exposure.id == id) {
+                        server.shown.push(Exposure {
+                            id,
+                            kind: FunctionKind::Disk,
+                            presence: Presence::Present,
+                            size_bytes: Some(SIZE),
+                            limits: Limits::default(),
+                            representor: None,
+                        });
+                    }
+                    Ok(())
+                })
+                .await
+            }
+            Step::Hide { id, .. } => {
+                let (id, boot) = (id.clone(), self.boot);
+                self.local(step, move |world, dpu| Ok(world.hide(dpu, boot, &id, LET_GO))).await
+            }
+            Step::Disconnect { id, .. } => {
+                let id = id.clone();
+                self.local(step, move |world, dpu| Ok(drop(world.server(dpu).connected.remove(&id)))).await
+            }
+            Step::RemoveSeed { uid } => {
+                self.world.server(&self.dpu).seeds.remove(uid);
+                Ok(())
+            }
+            Step::Forget { uid } => Ok(drop(self.world.server(&self.dpu).record.remove(uid))),
+            Step::Finish { key } => self.finish(key).await,
+            other => panic!("the model has no {other:?}"),
+        }
+    }
+
+    /// Step 7.
+    async fn claim(&self, key: &Key, id: &ExposureId) -> Result<(), Error> {
+        let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
+        let there = there.ok_or(Error::NotFound)?;
+        let read = Attachment::from_disk(&there);
+        if read.key.uid != id.uid || read.dpu_name != self.dpu || read.epoch != Some(id.epoch) || read.deleting {
+            return Err(Error::Conflict);
+        }
+        let function = read.function.clone().map_err(|_| Error::Refused)?;
+        let mut status = there.status.clone().unwrap_or_default();
+        let boot_id = format!("boot-{}", self.boot);
+        let identity = identity(id);
+        status.fence = Some(FenceIdentity { boot_id: boot_id.clone(), identity: identity.clone(), epoch: id.epoch });
+        (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
+        self.write(key, Rests::on(&there.metadata), status).await?;
+        let limits = read.limits;
+        let entry = Entry { key: key.clone(), id: id.clone(), boot_id, identity, function, limits, import_done: None };
+        self.world.server(&self.dpu).record.insert(id.uid.clone(), entry);
+        Ok(())
+    }
+
+    async fn write(&self, key: &Key, rests: Rests, status: DiskAttachmentStatus) -> Result<Arc<DiskAttachment>, Error> {
+        let change = move |disk: &mut DiskAttachment| disk.status = Some(status);
+        let written = self.world.change(&self.process, (&key.namespace, &key.name), rests, change).await?;
+        self.watch.caches.borrow_mut().disks.put(written.clone());
+        Ok(written)
+    }
+
+    /// The end of step 9.
+    async fn finish(&self, key: &Key) -> Result<(), Error> {
+        let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
+        let forget = || drop(self.world.server(&self.dpu).record.remove(&key.uid));
+        if let Some(there) = there.filter(|there| there.metadata.uid.as_ref() == Some(&key.uid)) {
+            let mut status = there.status.clone().unwrap_or_default();
+            (status.phase, status.exposed_boot_id) = (AttachPhase::Detaching, None);
+            let there = self.write(key, Rests::on_uid(&key.uid), status).await?;
+            forget();
+            let let_go = |disk: &mut DiskAttachment| {
+                disk.metadata.finalizers.iter_mut().for_each(|all| all.retain(|f| f != labels::FINALIZER_EXPOSED));
+            };
+            let names = (key.namespace.as_str(), key.name.as_str());
+            match self.world.change(&self.process, names, Rests::on(&there.metadata), let_go).await {
+                Ok(_) | Err(Error::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+            self.watch.caches.borrow_mut().disks.forget(&there.metadata);
+        }
+        forget();
+        Ok(())
+    }
+
+    async fn tell(&self, observed: &Observed, plan: &Plan) -> bool {
+        let mut told = self.tell_dpu().await;
+        let attachments = observed.attachments.last().map(Vec::as_slice).unwrap_or_default();
+        for item in plan.items.iter().filter(|item| item.step.is_none()) {
+            let attachment = attachments.iter().find(|attachment| attachment.key.uid == item.key.uid);
+            if let (Some(attachment), Some(report)) = (attachment, &item.report) {
+                told &= self.tell_disk(attachment, report).await;
+            }
+        }
+        told
+    }
+
+    async fn tell_disk(&self, attachment: &Attachment, report: &Report) -> bool {
+        let key = &attachment.key;
+        let before = self.watch.caches.borrow().disks.get(&key.namespace, &key.name);
+        let before = before.filter(|disk| disk.metadata.uid.as_ref() == Some(&key.uid));
+        let before = before.and_then(|disk| disk.status.clone());
+        let of = before.clone().unwrap_or_default();
+        let status = disk_status(&of, attachment, report, timestamp(self.world.now()));
+        if before.as_ref() == Some(&status) {
+            return true;
+        }
+        let written = self.write(key, Rests::on_uid(&key.uid), status).await;
+        matches!(written, Ok(_) | Err(Error::NotFound | Error::Conflict))
+    }
+
+    async fn tell_dpu(&self) -> bool {
+        let server = self.world.server(&self.dpu);
+        let (boot_id, shown) = (server.boot_id(), server.shown.len() as u32);
+        drop(server);
+        let free = DpuCapacity { disks: CAPACITY.disks - shown, ..CAPACITY };
+        let known = self.watch.caches.borrow().dpus.get("", &self.dpu);
+        let now = timestamp(self.world.now());
+        let say = move |dpu: &mut Dpu| {
+            let status = dpu.status.get_or_insert_default();
+            (status.boot_id, status.capacity) = (Some(boot_id), Some(CAPACITY));
+            status.allocatable = Some(free);
+            conditions::set(&mut status.conditions, conditions::READY, ConditionStatus::True, "Model", "", None, now);
+        };
+        let mut wanted = known.as_ref().map(|dpu| Dpu::clone(dpu)).unwrap_or_default();
+        say.clone()(&mut wanted);
+        if known.is_some_and(|known| *known == wanted) {
+            return true;
+        }
+        let written = self.world.change(&self.process, ("", &self.dpu), Rests::default(), say).await;
+        if let Ok(dpu) = &written {
+            self.watch.caches.borrow_mut().dpus.put(dpu.clone());
+        }
+        written.is_ok()
+    }
+}
+
+/// The UID of the pod by which kubelet connects it.
+fn holder(entry: &Entry) -> Option<String> {
+    match &entry.function {
+        Function::Disk { volume, .. } => volume.holder.as_ref().map(|pod| pod.uid.clone()),
+        _ => None,
+    }
+}

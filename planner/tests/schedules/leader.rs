@@ -1,0 +1,451 @@
+//! One life of a controller around the real plan of `planner::machine`: gather from caches that lag, plan, act, write the status
+//! (controller/src). Nothing keeps two of them from leading at once.
+
+use super::bmc::{Bmc, Whose};
+use super::objects::{Error, Kind, Rests};
+use super::site::Fence;
+use super::time::{Ms, NEVER, Notify, Process, all};
+use super::world::{Via, Watch, World, moment, timestamp};
+use super::{DRIVER, FOREIGN, USER};
+use api::hold::FenceRecord;
+use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
+use planner::machine::observed::{
+    ClaimSeen, DpuSeen, HolderPodSeen, Observed, VolumeSeen, annotation, label, name, uid,
+};
+use planner::machine::plan::{Disruptive, Target};
+use planner::machine::{BmcNeed, Plan, action_name, plan};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// An agent is silent after this, once a reading from quorum has shown nothing newer.
+const SILENT_AFTER: Ms = 4_500;
+
+/// What is known of an agent's Lease.
+#[derive(Debug, Clone, Copy, Default)]
+struct Beat {
+    value: Ms,
+    since: Ms,
+    confirmed: bool,
+}
+
+pub struct Leader {
+    pub world: Rc<World>,
+    pub process: Rc<Process>,
+    pub watch: Rc<Watch>,
+    bmcs: BTreeMap<String, (Rc<Bmc>, Rc<Bmc>)>,
+    beats: RefCell<BTreeMap<String, Beat>>,
+    pub problems: RefCell<BTreeMap<String, String>>,
+    /// Whether any volume's storage can be told to refuse.
+    fences: bool,
+    /// By the name of a machine: the last plan had nothing to do.
+    pub idle: RefCell<BTreeMap<String, bool>>,
+    woken: BTreeMap<String, Rc<Notify>>,
+}
+
+impl Leader {
+    pub fn start(world: &Rc<World>, process: &Rc<Process>, machines: &[String], lag: Ms) -> Rc<Self> {
+        let woken: BTreeMap<String, Rc<Notify>> = machines.iter().map(|of| (of.clone(), Rc::default())).collect();
+        let dpus: Vec<String> = world.site().servers.keys().cloned().collect();
+        let news = Rc::new(Notify::default());
+        let listeners: Vec<Rc<Notify>> = woken.values().cloned().chain([news.clone()]).collect();
+        let watch = Watch {
+            process: process.clone(),
+            caches: RefCell::default(),
+            frozen_until: Cell::new(0),
+            lag,
+            listeners: listeners.clone(),
+        };
+        let bmcs = dpus.iter().map(|dpu| (dpu.clone(), (Bmc::new(dpu, Whose::Host), Bmc::new(dpu, Whose::Dpu))));
+        let fences = world.site().volumes.values().any(|v| matches!(v.fence, Fence::TargetAcl | Fence::Blocklist));
+        let leader = Rc::new(Self {
+            world: world.clone(),
+            process: process.clone(),
+            watch: Rc::new(watch),
+            bmcs: bmcs.collect(),
+            beats: RefCell::default(),
+            problems: RefCell::default(),
+            fences,
+            idle: RefCell::default(),
+            woken,
+        });
+        let lead = leader.clone();
+        world.time.spawn(process, async move { lead.lead(listeners, news).await });
+        leader
+    }
+
+    async fn lead(self: Rc<Self>, listeners: Vec<Rc<Notify>>, news: Rc<Notify>) {
+        self.world.list(&self.watch).await;
+        let (world, process) = (&self.world, &self.process);
+        for bmc in self.bmcs.values().flat_map(|(host, own)| [host, own]) {
+            world.time.spawn(process, bmc.clone().run(world.clone(), process.clone(), listeners.clone()));
+        }
+        for dpu in self.bmcs.keys() {
+            self.hear(dpu).await;
+            world.time.spawn(process, self.clone().listen(dpu.clone(), listeners.clone()));
+        }
+        for machine in self.woken.keys() {
+            world.time.spawn(process, self.clone().follow(machine.clone()));
+        }
+        loop {
+            self.dpus().await;
+            news.wait(&world.time, NEVER).await;
+        }
+    }
+
+    /// The first list of Leases.
+    async fn hear(&self, dpu: &str) {
+        let of = dpu.to_owned();
+        let read = move |world: &World| world.server(&of).beat;
+        let what = || format!("list the Lease of {dpu}");
+        let value = self.world.ask((&self.process, Via::ApiServer), what, read).await.unwrap_or_default();
+        let beat = Beat { value, since: self.world.now(), confirmed: false };
+        self.beats.borrow_mut().insert(dpu.to_owned(), beat);
+    }
+
+    /// Who is silent: nothing new for a while by its own clock, and nothing newer from quorum.
+    async fn listen(self: Rc<Self>, dpu: String, listeners: Vec<Rc<Notify>>) {
+        loop {
+            self.world.time.sleep(500).await;
+            let now = self.world.now();
+            let beat = self.beats.borrow().get(&dpu).copied().unwrap_or_default();
+            // The watch brings beats, unless it stands still.
+            let told = now >= self.watch.frozen_until.get() && now >= self.process.cut_until.get();
+            let quiet = !beat.confirmed && now - beat.since >= SILENT_AFTER;
+            let value = match (told, quiet) {
+                (true, _) if !quiet || self.world.server(&dpu).beat != beat.value => self.world.server(&dpu).beat,
+                (_, true) => {
+                    let of = dpu.clone();
+                    let read = move |world: &World| world.server(&of).beat;
+                    let what = || format!("get the Lease of {dpu}");
+                    match self.world.ask((&self.process, Via::ApiServer), what, read).await {
+                        Some(value) => value,
+                        None => continue,
+                    }
+                }
+                _ => continue,
+            };
+            let now = self.world.now();
+            let (fresh, told) = if value != beat.value {
+                (Beat { value, since: now, confirmed: false }, beat.confirmed || beat.value == 0)
+            } else {
+                (Beat { confirmed: beat.confirmed || quiet, ..beat }, quiet)
+            };
+            self.beats.borrow_mut().insert(dpu.clone(), fresh);
+            if told {
+                listeners.iter().for_each(|listener| listener.notify(&self.world.time));
+            }
+        }
+    }
+
+    fn is_silent(&self, dpu: &str) -> bool {
+        self.beats.borrow().get(dpu).is_none_or(|beat| beat.value == 0 || beat.confirmed)
+    }
+
+    fn dpu_seen(&self, dpu: &Arc<Dpu>) -> DpuSeen {
+        let dpu_name = name(&dpu.metadata).to_owned();
+        let beat = self.beats.borrow().get(&dpu_name).copied().filter(|beat| beat.value > 0);
+        DpuSeen {
+            dpu: dpu.clone(),
+            silent: self.is_silent(&dpu_name),
+            heard_at: beat.map(|beat| timestamp(beat.since)),
+            out_of_service: self.world.server(&dpu_name).tainted,
+            bmc: match dpu.spec.bmc_ref {
+                Some(_) => self.bmcs[&dpu_name].1.seen(self.world.now()),
+                None => Default::default(),
+            },
+        }
+    }
+
+    /// What the controller says of the DPUs themselves.
+    async fn dpus(&self) {
+        let dpus: Vec<Arc<Dpu>> = self.watch.caches.borrow().dpus.all().cloned().collect();
+        for dpu in dpus {
+            let dpu_name = name(&dpu.metadata).to_owned();
+            let (host, own) = &self.bmcs[&dpu_name];
+            let seen = host.seen(self.world.now());
+            let observed = planner::dpu::Observed {
+                silent: self.is_silent(&dpu_name),
+                host: if seen.problem.is_some() { Default::default() } else { seen.host },
+                problem: seen.problem,
+                own_bmc: own.seen(self.world.now()),
+                prepared: true,
+                used: false,
+                dpu,
+            };
+            let plan = planner::dpu::plan(&observed, timestamp(self.world.now()));
+            host.need(&self.world, "dpu", plan.bmc);
+            own.need(&self.world, "dpu", plan.own_bmc);
+            if let Some(status) = plan.status {
+                let say = move |dpu: &mut Dpu| {
+                    let there = dpu.status.get_or_insert_default();
+                    for said in status.conditions {
+                        there.conditions.retain(|condition| condition.type_ != said.type_);
+                        there.conditions.push(said);
+                    }
+                };
+                // If it fails, the next event finds it as it was.
+                if let Ok(dpu) = self.world.change(&self.process, ("", &dpu_name), Rests::default(), say).await {
+                    self.watch.caches.borrow_mut().dpus.put(dpu);
+                }
+            }
+        }
+    }
+
+    /// One machine, for ever.
+    async fn follow(self: Rc<Self>, machine: String) {
+        let wake = self.woken[&machine].clone();
+        let mut failures = 0u32;
+        loop {
+            let until = match self.rounds(&machine).await {
+                Ok(at) => {
+                    failures = 0;
+                    at.map_or(NEVER, |at| at.max(self.world.now() + 5))
+                }
+                Err(_) => {
+                    failures += 1;
+                    self.world.now() + (100 << failures.min(6))
+                }
+            };
+            if failures > 0 {
+                self.world.time.sleep(until - self.world.now()).await;
+            } else {
+                wake.wait(&self.world.time, until).await;
+            }
+        }
+    }
+
+    async fn rounds(&self, machine_name: &str) -> Result<Option<Ms>, Error> {
+        for _ in 0..16 {
+            let Some(machine) = self.watch.caches.borrow().machines.get(USER, machine_name) else {
+                self.idle.borrow_mut().insert(machine_name.to_owned(), true);
+                return Ok(None);
+            };
+            let o = self.gather(machine.clone());
+            let plan = plan(&o, timestamp(self.world.now()));
+            self.want(machine_name, &plan);
+            self.idle.borrow_mut().insert(machine_name.to_owned(), plan.is_empty());
+            if plan.is_empty() {
+                self.write(&machine, &plan).await?;
+                return Ok(plan.wake_at.map(moment));
+            }
+            self.world.note(|| format!("{} plans for {machine_name}: {:?}", self.process.name, Told(&plan)));
+            let acts: Vec<Pin<Box<dyn Future<Output = Result<(), Error>>>>> =
+                plan.actions.iter().map(|action| Box::pin(self.act(&o, action)) as _).collect();
+            if let Some(error) = all(acts).await.into_iter().find_map(Result::err) {
+                self.world.note(|| format!("{}: {error:?}", self.process.name));
+                // What is known is told, whatever failed.
+                let _ = self.write(&machine, &plan).await;
+                return Err(error);
+            }
+            if let (true, Some(disruptive)) = (plan.actions.is_empty(), &plan.disruptive) {
+                self.disrupt(&machine, &plan, disruptive).await?;
+            }
+        }
+        self.woken[machine_name].notify(&self.world.time);
+        Ok(None)
+    }
+
+    fn want(&self, machine: &str, plan: &Plan) {
+        let claimed = plan.status.hardware_name.as_deref();
+        for (dpu, (host, own)) in &self.bmcs {
+            let is_own = claimed == Some(&hardware_of(dpu));
+            host.need(&self.world, machine, if is_own { plan.bmc.max(BmcNeed::Slow) } else { BmcNeed::None });
+            own.need(&self.world, machine, plan.dpu_bmcs.get(&bmc_of(dpu)).copied().unwrap_or_default());
+        }
+    }
+
+    fn gather(&self, machine: Arc<BareMetalMachine>) -> Observed {
+        let caches = self.watch.caches.borrow();
+        let own = uid(&machine.metadata).to_owned();
+        let is_own = |meta| label(meta, labels::MACHINE_UID) == Some(own.as_str());
+        let mut o = Observed { ..Observed::default() };
+        o.hardware = caches
+            .hardware
+            .all()
+            .filter(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(&own))
+            .cloned()
+            .collect();
+        o.disk_attachments = caches.disks.all().filter(|d| d.spec.owner.uid == own).cloned().collect();
+        let claimed: Vec<String> = o.hardware.iter().map(|h| name(&h.metadata).to_owned()).collect();
+        if o.hardware.is_empty() {
+            o.hardware = caches.hardware.all().cloned().collect();
+            o.policies = vec![self.policy()];
+        }
+        let near = |dpu: &&Arc<Dpu>| {
+            let of_it = dpu.spec.hardware_ref.as_ref().map(|reference| &reference.name);
+            claimed.is_empty()
+                || of_it.is_some_and(|hardware| claimed.contains(hardware))
+                || o.disk_attachments.iter().any(|disk| disk.spec.dpu_name == name(&dpu.metadata))
+        };
+        o.dpus = caches.dpus.all().filter(near).map(|dpu| self.dpu_seen(dpu)).collect();
+        o.machine = machine;
+        let current = planner::machine::claim::current(&o).map(|hardware| dpu_of(name(&hardware.metadata)));
+        if let Some((host, _)) = current.filter(|_| !claimed.is_empty()).and_then(|dpu| self.bmcs.get(&dpu)) {
+            o.bmc = host.seen(self.world.now());
+        }
+        let used = |claim: &str| {
+            o.machine.spec.disks.iter().any(|disk| planner::machine::claim_name(&o.machine, disk) == claim)
+        };
+        for claim in caches.claims.all() {
+            let claim_name = name(&claim.metadata);
+            if !used(claim_name) && !planner::machine::observed::in_use_by(&claim.metadata, &own) {
+                continue;
+            }
+            let volume = volume(&self.world, claim_name);
+            let hold = caches.holds.get("", &volume.hold_name());
+            o.holds.extend(hold.map(|hold| (name(&hold.metadata).to_owned(), hold)));
+            let of_it = |va: &&Arc<k8s_openapi::api::storage::v1::VolumeAttachment>| {
+                va.spec.source.persistent_volume_name.as_deref() == Some(&volume.name)
+            };
+            o.volume_attachments.extend(caches.volume_attachments.all().filter(of_it).cloned());
+            let seen = ClaimSeen { claim: claim.clone(), volume: Some(volume), ..ClaimSeen::default() };
+            o.claims.insert(claim_name.to_owned(), seen);
+        }
+        for va in caches.volume_attachments.all().filter(|va| is_own(&va.metadata)) {
+            if !o.volume_attachments.iter().any(|known| known.metadata.uid == va.metadata.uid) {
+                o.volume_attachments.push(va.clone());
+            }
+        }
+        let held = caches.holds.all().filter(|hold| is_own(&hold.metadata));
+        o.holds.extend(held.map(|hold| (name(&hold.metadata).to_owned(), hold.clone())));
+        o.holder_pods = caches.pods.all().filter(|pod| is_own(&pod.metadata)).map(|pod| pod_seen(pod)).collect();
+        if self.fences {
+            o.fences = BTreeSet::from([DRIVER.to_owned()]);
+        }
+        o.fence_problems = self.problems.borrow().clone();
+        o
+    }
+
+    fn policy(&self) -> Arc<HardwarePolicy> {
+        let mut policy = HardwarePolicy::new("all", Default::default());
+        policy.metadata.namespace = Some(super::INVENTORY.to_owned());
+        Arc::new(policy)
+    }
+
+    /// Writes the status if it says anything new.
+    async fn write(&self, machine: &Arc<BareMetalMachine>, plan: &Plan) -> Result<(), Error> {
+        let machine_name = name(&machine.metadata);
+        let Some(current) = self.watch.caches.borrow().machines.get(USER, machine_name) else { return Ok(()) };
+        if current.metadata.uid != machine.metadata.uid || current.status.as_ref() == Some(&plan.status) {
+            return Ok(());
+        }
+        let status = plan.status.clone();
+        let say = move |machine: &mut BareMetalMachine| machine.status = Some(status);
+        match self.change((USER, machine_name), Rests::on(&current.metadata), say).await {
+            Err(Error::NotFound) => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// The one disruptive action of a plan: first its record, then itself.
+    async fn disrupt(
+        &self,
+        machine: &Arc<BareMetalMachine>,
+        plan: &Plan,
+        disruptive: &Disruptive,
+    ) -> Result<(), Error> {
+        let machine_name = name(&machine.metadata);
+        let current = self.watch.caches.borrow().machines.get(USER, machine_name);
+        if current.is_none_or(|current| current.metadata.resource_version != machine.metadata.resource_version) {
+            self.woken[machine_name].notify(&self.world.time);
+            return Ok(());
+        }
+        self.write(machine, plan).await?;
+        let hardware = plan.status.hardware_name.clone().unwrap_or_default();
+        self.confirm_claim(machine, &hardware).await?;
+        let (bmc, _) = &self.bmcs[&dpu_of(&hardware)];
+        match disruptive {
+            Disruptive::Power(order) => {
+                self.world.note(|| format!("{} sends {} to {hardware}", self.process.name, action_name(order.action)));
+                match bmc.power(&self.world, &self.process, order.action).await {
+                    true => Ok(()),
+                    false => Err(Error::Unreachable),
+                }
+            }
+            Disruptive::ConfigureBoot(change) => {
+                bmc.configure_boot(&self.world, &self.process, change.clone()).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// A write whose answer goes into the cache.
+    pub async fn change<K: Kind>(
+        &self,
+        names: (&str, &str),
+        rests: Rests,
+        change: impl FnOnce(&mut K) + 'static,
+    ) -> Result<Arc<K>, Error> {
+        let changed = self.world.change(&self.process, names, rests, change).await?;
+        K::cache_mut(&mut self.watch.caches.borrow_mut()).put(changed.clone());
+        Ok(changed)
+    }
+
+    pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, Error> {
+        self.world.get(&self.process, namespace, name).await
+    }
+}
+
+/// A plan, for people.
+struct Told<'a>(&'a Plan);
+
+impl std::fmt::Debug for Told<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = |text: String| text.split([' ', '(', '{']).next().unwrap_or_default().to_owned();
+        let all: Vec<String> = self.0.actions.iter().map(|action| word(format!("{action:?}"))).collect();
+        write!(f, "{} {:?}", all.join(" "), self.0.disruptive)
+    }
+}
+
+pub fn hardware_of(dpu: &str) -> String {
+    dpu.replace("dpu-", "server-")
+}
+
+pub fn dpu_of(hardware: &str) -> String {
+    hardware.replace("server-", "dpu-")
+}
+
+pub fn bmc_of(dpu: &str) -> String {
+    format!("{dpu}-bmc")
+}
+
+/// The volume behind a claim. Its handle is the claim's name.
+pub fn volume(world: &World, claim: &str) -> VolumeSeen {
+    let by_kubelet = world.site().volumes.get(claim).is_some_and(|volume| volume.fence == Fence::Kubelet);
+    VolumeSeen {
+        name: format!("pv-{claim}"),
+        driver: if by_kubelet { FOREIGN } else { DRIVER }.to_owned(),
+        handle: claim.to_owned(),
+        attributes: BTreeMap::new(),
+    }
+}
+
+pub fn target(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Target {
+    let (namespace, name) = super::objects::key(meta);
+    Target { namespace, name, uid: uid(meta).to_owned() }
+}
+
+fn pod_seen(pod: &k8s_openapi::api::core::v1::Pod) -> HolderPodSeen {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    HolderPodSeen {
+        target: target(&pod.metadata),
+        attachment_uid: label(&pod.metadata, labels::ATTACHMENT_UID).unwrap_or_default().to_owned(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+        running: phase == Some("Running"),
+        ended: phase == Some("Failed"),
+        deleting: pod.metadata.deletion_timestamp.is_some(),
+        message: String::new(),
+    }
+}
+
+pub fn namespace(dpu: &str) -> String {
+    names::dpu_namespace(dpu)
+}
+
+/// Whether two records are of the same grant.
+pub fn same(old: &FenceRecord, new: &FenceRecord) -> bool {
+    old.attachment_uid == new.attachment_uid && old.epoch == new.epoch
+}

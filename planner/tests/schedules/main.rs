@@ -1,0 +1,99 @@
+//! One writer per volume (docs/design/fencing.md) over random schedules, by the thousand: the real plans of controller and
+//! agent, and a model of everything else.
+//!
+//! `tests/tests/simulation/fences.rs` runs the real programs, and takes seconds for one schedule. Here only what decides is
+//! real, `planner::machine`, `planner::agent` and `planner::dpu`; the shells around them are written down once more as the
+//! requests that they send ([`writes`], [`agent`], [`leader`]), the API server as its preconditions ([`objects`]), and time
+//! is simulated ([`time`]). A schedule takes milliseconds.
+//!
+//! **What befalls them.** Two or three servers, with DPUs on standby power or their hosts', with a BMC of their own or none; one or
+//! two volumes on storage whose fence is a list of who may come, a list of who may not, or none, natively or by a holder pod;
+//! one or two controllers, neither of which knows that the other leads, with caches that lag by up to five seconds or stand
+//! still. Volumes pass from machine to machine, and agents, controllers and kube-controller-manager pause, die, start
+//! again or are cut off, DPUs reboot or lose their power, hosts go off, an SPDK target crashes, BMCs fall silent, an
+//! administrator confirms that a DPU is down. Any request is refused, loses its answer, comes up to 30 s late, or is the last one that
+//! its sender sent.
+//!
+//! **What is checked**, after every single step: at most one identity that the storage accepts may write a volume, be it that
+//! a host sees it or that the record of a DPU's boot names it, so that its agent would connect it again ([`site`]). And when the
+//! faults are over: the volumes come to where they are asked for, every host is on, no plan has anything left to do; and when
+//! the machines are deleted, nothing is left.
+//!
+//! **What is left out:** NICs, imports, disks that are only read, growth and limits, moves of machines, holder pods that end by
+//! themselves, and data on their way: who may write counts, not what was written. The requests of the shells are written down
+//! a second time: an error in the shells alone is the simulation's to find.
+//!
+//! `SIM_SCHEDULES=<n>`: how many, `SIM_FIRST=<k>` from which on, `SIM_MINUTES=<m>` for how long at most, `SIM_SEED=<s>` other
+//! ones. A schedule that goes wrong is run once more, and tells its story.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "which schedules, and for how long, is asked of the environment and a clock"
+)]
+
+mod agent;
+mod bmc;
+mod cluster;
+mod dice;
+mod leader;
+mod lives;
+mod objects;
+mod schedule;
+mod site;
+mod time;
+mod world;
+mod writes;
+
+use schedule::Schedule;
+use std::time::{Duration, Instant};
+
+const USER: &str = "team";
+const INVENTORY: &str = "inventory";
+const DRIVER: &str = api::labels::CSI_DRIVER;
+/// Its volumes only kubelet can connect.
+const FOREIGN: &str = "foreign.example.com";
+/// So much of the story is told.
+const LINES: usize = 4_000;
+
+fn asked(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: write a number")))
+}
+
+fn seed() -> u64 {
+    asked("SIM_SEED").unwrap_or(20_261_122)
+}
+
+/// What came of it; if asked for, its story.
+fn run(number: u64, tells: bool) -> (Result<(), String>, Vec<String>) {
+    let schedule = Schedule::new(seed().wrapping_mul(0x1_0000_0001).wrapping_add(number), tells);
+    let result = schedule.run();
+    let story = schedule.world.story();
+    schedule.world.end();
+    (result, story)
+}
+
+/// The numbers of the schedules; the next one only while there is time. How many it were is printed.
+fn schedules() -> impl Iterator<Item = u64> {
+    let (first, count) = (asked("SIM_FIRST").unwrap_or(0), asked("SIM_SCHEDULES").unwrap_or(25));
+    let ends = asked("SIM_MINUTES").map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    (first..=first + count).take_while(move |number| {
+        let run = number - first;
+        let over = run == count || ends.is_some_and(|ends| Instant::now() >= ends);
+        if over || run.is_multiple_of(1000) {
+            eprintln!("random schedules from {first} on: {run}");
+        }
+        !over
+    })
+}
+
+#[test]
+fn random_schedules() {
+    for number in schedules() {
+        if let (Err(wrong), _) = run(number, false) {
+            let (_, story) = run(number, true);
+            let tail = story[story.len().saturating_sub(LINES)..].join("\n");
+            panic!("{tail}\nSIM_SEED={} SIM_FIRST={number}: {wrong}", seed());
+        }
+    }
+}

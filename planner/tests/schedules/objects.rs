@@ -1,0 +1,284 @@
+//! An API server, as far as preconditions go, and copies of what it has that lag behind it.
+
+use api::tinkerbell::Hardware;
+use api::{BareMetalMachine, DiskAttachment, Dpu, VolumeHold};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub type Key = (String, String);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Error {
+    NotFound,
+    Conflict,
+    /// It may have been done.
+    NoAnswer,
+    /// A reading from quorum shows something else than the cache.
+    NotConfirmed,
+    /// By the storage.
+    Refused,
+    Unreachable,
+}
+
+pub fn key(meta: &ObjectMeta) -> Key {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+pub fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// All of one kind, and every change of it.
+#[derive(Debug)]
+pub struct Table<K> {
+    there: BTreeMap<Key, Arc<K>>,
+    /// `true`: it ended with this.
+    log: Vec<(Arc<K>, bool)>,
+}
+
+impl<K> Default for Table<K> {
+    fn default() -> Self {
+        Self { there: BTreeMap::new(), log: Vec::new() }
+    }
+}
+
+/// As a leader knows one kind: the watch, and the answers to its own writes (controller/src/cache.rs).
+#[derive(Debug)]
+pub struct Cache<K> {
+    there: BTreeMap<Key, Arc<K>>,
+    ended: BTreeSet<String>,
+    told: u64,
+    position: usize,
+}
+
+impl<K> Default for Cache<K> {
+    fn default() -> Self {
+        Self { there: BTreeMap::new(), ended: BTreeSet::new(), told: 0, position: 0 }
+    }
+}
+
+impl<K: Kind> Cache<K> {
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.there.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.there.values()
+    }
+
+    pub fn put(&mut self, object: Arc<K>) {
+        let here = self.there.get(&key(object.meta())).is_some_and(|here| here.meta().uid == object.meta().uid);
+        if here || version(object.meta()) > self.told {
+            self.apply(object);
+        }
+    }
+
+    pub fn forget(&mut self, meta: &ObjectMeta) {
+        self.ended.extend(meta.uid.clone());
+        self.remove(meta);
+    }
+
+    fn apply(&mut self, object: Arc<K>) {
+        let meta = object.meta();
+        let ended = meta.uid.as_ref().is_some_and(|uid| self.ended.contains(uid));
+        let newer = self.there.get(&key(meta)).is_some_and(|old| version(old.meta()) > version(meta));
+        if !ended && !newer {
+            self.there.insert(key(meta), object);
+        }
+    }
+
+    fn remove(&mut self, meta: &ObjectMeta) {
+        if self.there.get(&key(meta)).is_some_and(|old| old.meta().uid == meta.uid) {
+            self.there.remove(&key(meta));
+        }
+    }
+
+    /// The watch tells up to this one.
+    fn follow(&mut self, table: &Table<K>, upto: usize) {
+        while self.position < upto {
+            let (object, ended) = &table.log[self.position];
+            self.position += 1;
+            self.told = self.told.max(version(object.meta()));
+            match ended {
+                true => self.remove(object.meta()),
+                false => self.apply(object.clone()),
+            }
+        }
+    }
+}
+
+pub trait Kind: Clone + PartialEq + 'static {
+    fn meta(&self) -> &ObjectMeta;
+    fn meta_mut(&mut self) -> &mut ObjectMeta;
+    fn table(objects: &Objects) -> &Table<Self>;
+    fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
+    fn cache(caches: &Caches) -> &Cache<Self>;
+    fn cache_mut(caches: &mut Caches) -> &mut Cache<Self>;
+}
+
+macro_rules! kinds {
+    ($($field:ident: $kind:ty,)*) => {
+        #[derive(Debug, Default)]
+        pub struct Objects { counter: u64, $($field: Table<$kind>,)* }
+
+        #[derive(Debug, Default)]
+        pub struct Caches { $(pub $field: Cache<$kind>,)* }
+
+        $(impl Kind for $kind {
+            fn meta(&self) -> &ObjectMeta { &self.metadata }
+            fn meta_mut(&mut self) -> &mut ObjectMeta { &mut self.metadata }
+            fn table(objects: &Objects) -> &Table<Self> { &objects.$field }
+            fn table_mut(objects: &mut Objects) -> &mut Table<Self> { &mut objects.$field }
+            fn cache(caches: &Caches) -> &Cache<Self> { &caches.$field }
+            fn cache_mut(caches: &mut Caches) -> &mut Cache<Self> { &mut caches.$field }
+        })*
+
+        impl Objects {
+            /// How far each kind's changes go.
+            pub fn extent(&self) -> Vec<usize> {
+                vec![$(self.$field.log.len(),)*]
+            }
+        }
+
+        impl Caches {
+            /// One kind's watch tells up to there; true: that was news.
+            pub fn follow(&mut self, objects: &Objects, kind: usize, upto: usize) -> bool {
+                let mut number = 0;
+                $(
+                    if kind == number {
+                        let before = self.$field.position;
+                        self.$field.follow(&objects.$field, upto);
+                        return self.$field.position > before;
+                    }
+                    number += 1;
+                )*
+                kind > number
+            }
+        }
+    };
+}
+
+kinds! {
+    machines: BareMetalMachine,
+    hardware: Hardware,
+    dpus: Dpu,
+    claims: PersistentVolumeClaim,
+    holds: VolumeHold,
+    disks: DiskAttachment,
+    volume_attachments: VolumeAttachment,
+    pods: Pod,
+}
+
+/// What a write rests on.
+#[derive(Debug, Clone, Default)]
+pub struct Rests {
+    pub uid: Option<String>,
+    pub version: Option<String>,
+}
+
+impl Rests {
+    pub fn on(meta: &ObjectMeta) -> Self {
+        Self { uid: meta.uid.clone(), version: meta.resource_version.clone() }
+    }
+
+    pub fn on_uid(uid: &str) -> Self {
+        Self { uid: Some(uid.to_owned()), version: None }
+    }
+
+    fn check(&self, there: &ObjectMeta) -> Result<(), Error> {
+        let uid = self.uid.is_none() || self.uid == there.uid;
+        let version = self.version.is_none() || self.version == there.resource_version;
+        if uid && version { Ok(()) } else { Err(Error::Conflict) }
+    }
+}
+
+impl Objects {
+    pub fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Arc<K>, Error> {
+        K::table(self).there.get(&(namespace.to_owned(), name.to_owned())).cloned().ok_or(Error::NotFound)
+    }
+
+    pub fn all<K: Kind>(&self) -> impl Iterator<Item = &Arc<K>> {
+        K::table(self).there.values()
+    }
+
+    /// Grows with each.
+    pub fn changes(&self) -> u64 {
+        self.counter
+    }
+
+    fn count(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    pub fn create<K: Kind>(&mut self, mut object: K) -> Result<Arc<K>, Error> {
+        let key = key(object.meta());
+        if K::table(self).there.contains_key(&key) {
+            return Err(Error::Conflict);
+        }
+        let uid = format!("00000000-0000-4000-8000-{:012}", self.count());
+        let version = self.count();
+        let meta = object.meta_mut();
+        (meta.uid, meta.resource_version) = (Some(uid), Some(version.to_string()));
+        meta.generation = Some(1);
+        let object = Arc::new(object);
+        let table = K::table_mut(self);
+        table.there.insert(key, object.clone());
+        table.log.push((object.clone(), false));
+        Ok(object)
+    }
+
+    /// An update or a patch; one that takes the last finalizer of what is being deleted ends it.
+    pub fn change<K: Kind>(
+        &mut self,
+        (namespace, name): (&str, &str),
+        rests: &Rests,
+        change: impl FnOnce(&mut K),
+    ) -> Result<Arc<K>, Error> {
+        let old = self.get::<K>(namespace, name)?;
+        rests.check(old.meta())?;
+        let mut new = K::clone(&old);
+        change(&mut new);
+        if new == *old {
+            return Ok(old);
+        }
+        new.meta_mut().resource_version = Some(self.count().to_string());
+        let ends = new.meta().deletion_timestamp.is_some() && new.meta().finalizers.iter().flatten().count() == 0;
+        let new = Arc::new(new);
+        let table = K::table_mut(self);
+        match ends {
+            true => drop(table.there.remove(&key(new.meta()))),
+            false => drop(table.there.insert(key(new.meta()), new.clone())),
+        }
+        table.log.push((new.clone(), ends));
+        Ok(new)
+    }
+
+    /// With finalizers it stays, marked. `lingers`: something has to end it first.
+    pub fn delete<K: Kind>(
+        &mut self,
+        (namespace, name): (&str, &str),
+        rests: &Rests,
+        at: Time,
+        lingers: bool,
+    ) -> Result<Arc<K>, Error> {
+        let old = self.get::<K>(namespace, name)?;
+        rests.check(old.meta())?;
+        let stays = lingers || old.meta().finalizers.iter().flatten().count() > 0;
+        if stays {
+            return self.change((namespace, name), rests, |object: &mut K| {
+                object.meta_mut().deletion_timestamp.get_or_insert(at);
+            });
+        }
+        let mut last = K::clone(&old);
+        last.meta_mut().resource_version = Some(self.count().to_string());
+        let last = Arc::new(last);
+        let table = K::table_mut(self);
+        table.there.remove(&key(last.meta()));
+        table.log.push((last.clone(), true));
+        Ok(last)
+    }
+}

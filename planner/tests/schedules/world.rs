@@ -1,0 +1,283 @@
+//! Objects, site and time in one, and the way from a process to the outside and back: it takes a moment, and under a storm a
+//! request is refused, its answer lost, it comes late, or its sender dies of it.
+
+use super::dice::Dice;
+use super::lives::Lives;
+use super::objects::{Caches, Error, Kind, Objects, Rests};
+use super::site::{Server, Site};
+use super::time::{Ms, Notify, Process, Time};
+use jiff::{SignedDuration, Timestamp};
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+/// After that nobody waits for an answer.
+const PATIENCE: Ms = 8_000;
+
+/// How often something goes wrong with a request, in a thousand.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Storm {
+    pub until: Ms,
+    pub late: u64,
+    pub lost: u64,
+    pub refused: u64,
+    pub deadly: u64,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Kind,
+    Refused,
+    /// It arrives long after its sender has given up.
+    Late,
+    /// It is done, and its sender is not told.
+    Lost,
+    /// Its sender dies; it arrives, or arrives late.
+    Deadly,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    ApiServer,
+    /// The storage's own network, or a BMC's.
+    Outside,
+}
+
+/// What one process is told of the objects. It lags, and may stand still.
+pub struct Watch {
+    pub process: Rc<Process>,
+    pub caches: RefCell<Caches>,
+    pub frozen_until: Cell<Ms>,
+    pub lag: Ms,
+    pub listeners: Vec<Rc<Notify>>,
+}
+
+pub struct World {
+    this: Weak<World>,
+    pub time: Time,
+    pub dice: Dice,
+    objects: RefCell<Objects>,
+    site: RefCell<Site>,
+    touched: Cell<bool>,
+    watches: RefCell<Vec<Rc<Watch>>>,
+    changes: Cell<u64>,
+    extent: RefCell<Vec<usize>>,
+    /// By the name of the DPU.
+    pub agents: RefCell<BTreeMap<String, Rc<Lives>>>,
+    pub storm: Cell<Storm>,
+    pub wrong: RefCell<Option<String>>,
+    /// What happened, if somebody wants to know.
+    journal: Option<RefCell<Vec<String>>>,
+}
+
+pub fn timestamp(at: Ms) -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1) + SignedDuration::from_millis(at as i64)
+}
+
+/// The first moment that is not before it.
+pub fn moment(at: Timestamp) -> Ms {
+    let since = at.duration_since(timestamp(0)).as_nanos();
+    u64::try_from(since.max(0) as u128 / 1_000_000 + u128::from(since % 1_000_000 > 0)).unwrap_or(Ms::MAX)
+}
+
+impl World {
+    pub fn new(dice: Dice, site: Site, tells: bool) -> Rc<Self> {
+        Rc::new_cyclic(|this| Self {
+            this: this.clone(),
+            agents: RefCell::default(),
+            time: Time::default(),
+            dice,
+            objects: RefCell::default(),
+            site: RefCell::new(site),
+            touched: Cell::new(true),
+            watches: RefCell::default(),
+            changes: Cell::new(0),
+            extent: RefCell::default(),
+            storm: Cell::default(),
+            wrong: RefCell::default(),
+            journal: tells.then(RefCell::default),
+        })
+    }
+
+    pub fn this(&self) -> Option<Rc<Self>> {
+        self.this.upgrade()
+    }
+
+    /// What refers to itself is let go of.
+    pub fn end(&self) {
+        self.time.end();
+        self.watches.take();
+        self.agents.take();
+    }
+
+    pub fn now(&self) -> Ms {
+        self.time.now()
+    }
+
+    pub fn objects(&self) -> RefMut<'_, Objects> {
+        self.objects.borrow_mut()
+    }
+
+    pub fn site(&self) -> RefMut<'_, Site> {
+        self.touched.set(true);
+        self.site.borrow_mut()
+    }
+
+    pub fn server(&self, dpu: &str) -> RefMut<'_, Server> {
+        RefMut::map(self.site(), |site| site.servers.get_mut(dpu).expect("a DPU of this site"))
+    }
+
+    pub fn note(&self, what: impl FnOnce() -> String) {
+        if let Some(journal) = &self.journal {
+            journal.borrow_mut().push(format!("{:>8} {}", self.now(), what()));
+        }
+    }
+
+    pub fn story(&self) -> Vec<String> {
+        self.journal.as_ref().map(|journal| journal.borrow().clone()).unwrap_or_default()
+    }
+
+    pub fn watch(&self, watch: Rc<Watch>) {
+        self.watches.borrow_mut().retain(|old| old.process.alive.get());
+        self.watches.borrow_mut().push(watch);
+    }
+
+    /// Watches stand still for so long.
+    pub fn freeze(&self, process: &str, duration: Ms) {
+        for watch in self.watches.borrow().iter().filter(|watch| watch.process.name == process) {
+            watch.frozen_until.set(self.now() + duration);
+        }
+    }
+
+    /// One event; after it all must be well. False: something is wrong.
+    pub fn step(self: &Rc<Self>) -> bool {
+        if !self.time.step() {
+            *self.wrong.borrow_mut() = Some("nothing happens any more".to_owned());
+        }
+        if self.touched.take()
+            && let Err(what) = self.site.borrow().check()
+        {
+            self.note(|| what.clone());
+            self.wrong.borrow_mut().get_or_insert(what);
+        }
+        self.tell();
+        self.wrong.borrow().is_none()
+    }
+
+    /// Every change is under way to those who watch.
+    fn tell(self: &Rc<Self>) {
+        let changes = self.objects.borrow().changes();
+        if self.changes.replace(changes) == changes {
+            return;
+        }
+        let extent = self.objects.borrow().extent();
+        let before = self.extent.replace(extent.clone());
+        for (kind, upto) in extent.into_iter().enumerate() {
+            if before.get(kind) == Some(&upto) {
+                continue;
+            }
+            for watch in self.watches.borrow().iter().filter(|watch| watch.process.alive.get()) {
+                self.deliver(watch, kind, upto, 1 + self.dice.below(watch.lag));
+            }
+        }
+    }
+
+    fn deliver(self: &Rc<Self>, watch: &Rc<Watch>, kind: usize, upto: usize, after: Ms) {
+        let (world, to) = (self.clone(), watch.clone());
+        self.time.call(after, move || {
+            let process = &to.process;
+            let until = to.frozen_until.get().max(process.cut_until.get()).max(process.paused_until.get());
+            if !process.alive.get() {
+                return;
+            }
+            if world.now() < until {
+                return world.deliver(&to, kind, upto, until - world.now());
+            }
+            if to.caches.borrow_mut().follow(&world.objects.borrow(), kind, upto) {
+                to.listeners.iter().for_each(|listener| listener.notify(&world.time));
+            }
+        });
+    }
+
+    fn fate(&self) -> Fate {
+        let storm = self.storm.get();
+        let mut roll = if self.now() < storm.until { self.dice.below(1000) } else { 1000 };
+        for (share, fate) in [
+            (storm.refused, Fate::Refused),
+            (storm.late, Fate::Late),
+            (storm.lost, Fate::Lost),
+            (storm.deadly, Fate::Deadly),
+        ] {
+            match roll.checked_sub(share) {
+                Some(rest) => roll = rest,
+                None => return fate,
+            }
+        }
+        Fate::Kind
+    }
+
+    /// A request and its answer. `None`: no answer; it may be done, now or later.
+    pub async fn ask<T: 'static>(
+        self: &Rc<Self>,
+        (by, via): (&Rc<Process>, Via),
+        what: impl FnOnce() -> String,
+        act: impl FnOnce(&World) -> T + 'static,
+    ) -> Option<T> {
+        if via == Via::ApiServer && self.now() < by.cut_until.get() {
+            self.time.sleep(500).await;
+            return None;
+        }
+        let fate = self.fate();
+        if fate == Fate::Refused {
+            self.time.sleep(3).await;
+            return None;
+        }
+        let late = fate == Fate::Late || (fate == Fate::Deadly && self.dice.one_in(2));
+        let there = if late { self.dice.between(500, 30_000) } else { 1 + self.dice.below(4) };
+        let answer = Rc::new(RefCell::new(None));
+        let (world, slot, name) = (self.clone(), answer.clone(), by.name.clone());
+        let what = self.journal.is_some().then(what);
+        self.time.call(there, move || {
+            world.note(|| format!("{name}: {}", what.unwrap_or_default()));
+            *slot.borrow_mut() = Some(act(&world));
+        });
+        if fate == Fate::Deadly {
+            self.note(|| format!("{} dies", by.name));
+            by.die(&self.time);
+        }
+        self.time.sleep((there + 1 + self.dice.below(4)).min(PATIENCE)).await;
+        let answer = answer.borrow_mut().take();
+        // What came while it was cut off did not come.
+        answer.filter(|_| fate != Fate::Lost && (via == Via::Outside || self.now() >= by.cut_until.get()))
+    }
+
+    /// From quorum. `None` inside: it is not there.
+    pub async fn get<K: Kind>(
+        self: &Rc<Self>,
+        by: &Rc<Process>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<K>>, Error> {
+        let (of, called) = (namespace.to_owned(), name.to_owned());
+        let read = move |world: &World| world.objects.borrow().get::<K>(&of, &called).ok();
+        self.ask((by, Via::ApiServer), || format!("get {name}"), read).await.ok_or(Error::NoAnswer)
+    }
+
+    pub async fn change<K: Kind>(
+        self: &Rc<Self>,
+        by: &Rc<Process>,
+        (namespace, name): (&str, &str),
+        rests: Rests,
+        change: impl FnOnce(&mut K) + 'static,
+    ) -> Result<Arc<K>, Error> {
+        let (of, called) = (namespace.to_owned(), name.to_owned());
+        let write = move |world: &World| {
+            let done = world.objects().change((&of, &called), &rests, change);
+            world.note(|| format!("    {called}: {:?}", done.as_ref().map(|object| &object.meta().resource_version)));
+            done
+        };
+        self.ask((by, Via::ApiServer), || format!("change {name}"), write).await.unwrap_or(Err(Error::NoAnswer))
+    }
+}
