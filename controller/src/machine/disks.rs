@@ -332,8 +332,10 @@ pub(super) async fn drop_volume_attachment(c: &Controller, name: &str, machine_u
 async fn delete_volume_attachment(c: &Controller, name: &str, machine_uid: Option<&str>) -> Result<(), Error> {
     let api = c.objects.cluster::<VolumeAttachment>();
     let what = format!("get VolumeAttachment '{name}'");
+    // Read before the answer: one that is made meanwhile has the same name, and must not be forgotten.
+    let old = c.world.volume_attachments.get("", name);
     let Some(there) = found(call(&what, api.get(name)).await)? else {
-        if let Some(old) = c.world.volume_attachments.get("", name) {
+        if let Some(old) = old {
             c.world.volume_attachments.forget(&old.metadata);
         }
         return Ok(());

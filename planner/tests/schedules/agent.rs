@@ -1,7 +1,7 @@
 //! One life of an agent around the real plan of `planner::agent`: gather, plan, take the steps, tell (dpu-agent/src). What it
 //! does to its own DPU is a request too, which may come late; and not after the DPU has rebooted.
 
-use super::objects::{Cache, Error, Rests};
+use super::objects::{Cache, Error, Listener, Rests, number};
 use super::site::Fence;
 use super::time::{Ms, Notify, Process, all};
 use super::world::{Via, Watch, World, timestamp};
@@ -18,7 +18,7 @@ use planner::agent::{
 use planner::connector::KUBELET;
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
 use planner::seen::Seen;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -38,6 +38,8 @@ pub struct Agent {
     boot: u32,
     wake: Rc<Notify>,
     watch: Rc<Watch>,
+    /// Its Lease was renewed in this life.
+    has_beaten: Cell<bool>,
     failures: RefCell<BTreeMap<(String, StepKind), Failure>>,
     hidden_at: RefCell<BTreeMap<String, Timestamp>>,
 }
@@ -63,9 +65,9 @@ impl Agent {
         let watch = Rc::new(Watch {
             process: process.clone(),
             caches: RefCell::default(),
-            frozen_until: std::cell::Cell::new(0),
+            frozen_until: Cell::new(0),
             lag: world.dice.pick(&[4, 4, 500]),
-            listeners: vec![wake.clone()],
+            listeners: vec![Listener { wake: wake.clone(), kinds: &["disks", "dpus"], server: number(dpu).to_owned() }],
         });
         let agent = Rc::new(Self {
             world: world.clone(),
@@ -74,6 +76,7 @@ impl Agent {
             boot: world.server(dpu).boot,
             wake,
             watch,
+            has_beaten: Cell::new(false),
             failures: RefCell::default(),
             hidden_at: RefCell::default(),
         });
@@ -88,7 +91,8 @@ impl Agent {
                 let now = world.now();
                 world.server(&dpu).beat = now;
             };
-            self.world.ask((&self.process, Via::ApiServer), || "beats".to_owned(), renew).await;
+            let beat = self.world.ask((&self.process, Via::ApiServer), || "beats".to_owned(), renew).await;
+            self.has_beaten.set(self.has_beaten.get() || beat.is_some());
             self.world.time.sleep(1_000).await;
         }
     }
@@ -232,8 +236,11 @@ impl Agent {
                         return Err(Error::Refused);
                     }
                     let server = site.servers.get_mut(dpu).expect("its DPU");
-                    if volume.holder.as_ref().is_some_and(|pod| !server.pods.contains_key(&pod.uid)) {
-                        return Err(Error::NotFound);
+                    if let Some(pod) = &volume.holder {
+                        if !server.pods.contains_key(&pod.uid) {
+                            return Err(Error::NotFound);
+                        }
+                        server.used.insert(pod.uid.clone(), id.clone());
                     }
                     server.connected.insert(id, volume.handle);
                     Ok(())
@@ -288,8 +295,11 @@ impl Agent {
         }
     }
 
-    /// Step 7.
+    /// Step 7. Not before its Lease says that it is there: step 14 reads that.
     async fn claim(&self, key: &Key, id: &ExposureId) -> Result<(), Error> {
+        if !self.has_beaten.get() {
+            return Err(Error::NoAnswer);
+        }
         let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
         let there = there.ok_or(Error::NotFound)?;
         let read = Attachment::from_disk(&there);
@@ -372,17 +382,22 @@ impl Agent {
         let free = DpuCapacity { disks: CAPACITY.disks - shown, ..CAPACITY };
         let known = self.watch.caches.borrow().dpus.get("", &self.dpu);
         let now = timestamp(self.world.now());
+        let is_said = |dpu: &Arc<Dpu>| {
+            dpu.status.as_ref().is_some_and(|status| {
+                status.boot_id.as_ref() == Some(&boot_id)
+                    && status.allocatable.as_ref() == Some(&free)
+                    && conditions::is_true(&status.conditions, conditions::READY)
+            })
+        };
+        if known.as_ref().is_some_and(is_said) {
+            return true;
+        }
         let say = move |dpu: &mut Dpu| {
             let status = dpu.status.get_or_insert_default();
             (status.boot_id, status.capacity) = (Some(boot_id), Some(CAPACITY));
             status.allocatable = Some(free);
             conditions::set(&mut status.conditions, conditions::READY, ConditionStatus::True, "Model", "", None, now);
         };
-        let mut wanted = known.as_ref().map(|dpu| Dpu::clone(dpu)).unwrap_or_default();
-        say.clone()(&mut wanted);
-        if known.is_some_and(|known| *known == wanted) {
-            return true;
-        }
         let written = self.world.change(&self.process, ("", &self.dpu), Rests::default(), say).await;
         if let Ok(dpu) = &written {
             self.watch.caches.borrow_mut().dpus.put(dpu.clone());

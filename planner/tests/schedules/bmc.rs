@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const FRESH: Ms = 2_000;
-const AWAITING: Ms = 300;
+const AWAITING: Ms = 1_000;
 const SLOW: Ms = 30_000;
 const AGAIN: Ms = 2_000;
 /// How old a DPU's own BMC's knowledge of its DPU may be.

@@ -75,8 +75,11 @@ fn kubelet(world: &World, dpu: &str) {
             let _ = world.objects().delete::<Pod>(names, &rests, Time(timestamp(world.now())), false);
             continue;
         }
-        let attached = world.objects().get::<VolumeAttachment>("", &attachment(pod)).is_ok();
-        if let Some(handle) = handle(pod).filter(|_| attached) {
+        let attached = |handle: &String| {
+            !world.site().volumes[handle].attaches
+                || world.objects().get::<VolumeAttachment>("", &attachment(pod)).is_ok()
+        };
+        if let Some(handle) = handle(pod).filter(attached) {
             world.server(dpu).pods.insert(uid(&pod.metadata).to_owned(), handle);
             let runs = |pod: &mut Pod| pod.status.get_or_insert_default().phase = Some("Running".to_owned());
             // As above.
@@ -108,7 +111,8 @@ fn attach_detach(world: &World) {
             let _ = world.objects().delete::<Pod>(names, &Rests::default(), now.clone(), false);
             continue;
         }
-        let Some(volume) = handle(pod).map(|handle| format!("pv-{handle}")) else { continue };
+        let attaches = |handle: &String| world.site().volumes[handle].attaches;
+        let Some(volume) = handle(pod).filter(attaches).map(|handle| format!("pv-{handle}")) else { continue };
         let taken = own.iter().any(|va| va.spec.source.persistent_volume_name.as_ref() == Some(&volume));
         if !taken {
             let metadata = ObjectMeta { name: Some(attachment(pod)), ..ObjectMeta::default() };

@@ -2,20 +2,18 @@
 //! (controller/src). Nothing keeps two of them from leading at once.
 
 use super::bmc::{Bmc, Whose};
-use super::objects::{Error, Kind, Rests};
+use super::objects::{Error, KINDS, Kind, Listener, Rests, number};
 use super::site::Fence;
 use super::time::{Ms, NEVER, Notify, Process, all};
 use super::world::{Via, Watch, World, moment, timestamp};
 use super::{DRIVER, FOREIGN, USER};
 use api::hold::FenceRecord;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
-use planner::machine::observed::{
-    ClaimSeen, DpuSeen, HolderPodSeen, Observed, VolumeSeen, annotation, label, name, uid,
-};
+use planner::machine::observed::{DpuSeen, HolderPodSeen, VolumeSeen, label, name, uid};
 use planner::machine::plan::{Disruptive, Target};
 use planner::machine::{BmcNeed, Plan, action_name, plan};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,11 +33,11 @@ pub struct Leader {
     pub world: Rc<World>,
     pub process: Rc<Process>,
     pub watch: Rc<Watch>,
-    bmcs: BTreeMap<String, (Rc<Bmc>, Rc<Bmc>)>,
+    pub bmcs: BTreeMap<String, (Rc<Bmc>, Rc<Bmc>)>,
     beats: RefCell<BTreeMap<String, Beat>>,
     pub problems: RefCell<BTreeMap<String, String>>,
-    /// Whether any volume's storage can be told to refuse.
-    fences: bool,
+    /// How the storage of a driver can be told to refuse.
+    pub fences: BTreeMap<String, String>,
     /// By the name of a machine: the last plan had nothing to do.
     pub idle: RefCell<BTreeMap<String, bool>>,
     woken: BTreeMap<String, Rc<Notify>>,
@@ -50,16 +48,23 @@ impl Leader {
         let woken: BTreeMap<String, Rc<Notify>> = machines.iter().map(|of| (of.clone(), Rc::default())).collect();
         let dpus: Vec<String> = world.site().servers.keys().cloned().collect();
         let news = Rc::new(Notify::default());
-        let listeners: Vec<Rc<Notify>> = woken.values().cloned().chain([news.clone()]).collect();
+        let machine = |(of, wake): (&String, &Rc<Notify>)| Listener {
+            wake: wake.clone(),
+            kinds: KINDS,
+            server: number(of).to_owned(),
+        };
+        let dpus_only = Listener { wake: news.clone(), kinds: &["dpus"], server: String::new() };
+        let told = woken.iter().map(machine).chain([dpus_only]).collect();
         let watch = Watch {
             process: process.clone(),
             caches: RefCell::default(),
             frozen_until: Cell::new(0),
             lag,
-            listeners: listeners.clone(),
+            listeners: told,
         };
         let bmcs = dpus.iter().map(|dpu| (dpu.clone(), (Bmc::new(dpu, Whose::Host), Bmc::new(dpu, Whose::Dpu))));
-        let fences = world.site().volumes.values().any(|v| matches!(v.fence, Fence::TargetAcl | Fence::Blocklist));
+        let native = world.site().native;
+        let fences = native.is_told().then(|| (DRIVER.to_owned(), native.kind().to_owned()));
         let leader = Rc::new(Self {
             world: world.clone(),
             process: process.clone(),
@@ -67,24 +72,30 @@ impl Leader {
             bmcs: bmcs.collect(),
             beats: RefCell::default(),
             problems: RefCell::default(),
-            fences,
+            fences: fences.into_iter().collect(),
             idle: RefCell::default(),
             woken,
         });
         let lead = leader.clone();
-        world.time.spawn(process, async move { lead.lead(listeners, news).await });
+        world.time.spawn(process, async move { lead.lead(news).await });
         leader
     }
 
-    async fn lead(self: Rc<Self>, listeners: Vec<Rc<Notify>>, news: Rc<Notify>) {
+    async fn lead(self: Rc<Self>, news: Rc<Notify>) {
         self.world.list(&self.watch).await;
         let (world, process) = (&self.world, &self.process);
-        for bmc in self.bmcs.values().flat_map(|(host, own)| [host, own]) {
-            world.time.spawn(process, bmc.clone().run(world.clone(), process.clone(), listeners.clone()));
+        let about = |dpu: &str| {
+            let machine = self.woken.iter().find(|(machine, _)| number(machine) == number(dpu));
+            machine.map(|(_, wake)| wake.clone()).into_iter().chain([news.clone()]).collect::<Vec<_>>()
+        };
+        for (dpu, (host, own)) in &self.bmcs {
+            for bmc in [host, own] {
+                world.time.spawn(process, bmc.clone().run(world.clone(), process.clone(), about(dpu)));
+            }
         }
         for dpu in self.bmcs.keys() {
             self.hear(dpu).await;
-            world.time.spawn(process, self.clone().listen(dpu.clone(), listeners.clone()));
+            world.time.spawn(process, self.clone().listen(dpu.clone(), about(dpu)));
         }
         for machine in self.woken.keys() {
             world.time.spawn(process, self.clone().follow(machine.clone()));
@@ -140,11 +151,25 @@ impl Leader {
         }
     }
 
+    /// Before a DPU counts as off: its Lease, from quorum, is still the one that fell silent. Its BMC's word is up to 30 s old.
+    pub async fn confirm_silent(&self, dpu: &str) -> Result<(), Error> {
+        let of = dpu.to_owned();
+        let read = move |world: &World| world.server(&of).beat;
+        let sent = self.world.ask((&self.process, Via::ApiServer), || format!("get the Lease of {dpu}"), read).await;
+        let value = sent.ok_or(Error::NoAnswer)?;
+        if self.beats.borrow().get(dpu).is_some_and(|beat| beat.value == value) {
+            return Ok(());
+        }
+        let beat = Beat { value, since: self.world.now(), confirmed: false };
+        self.beats.borrow_mut().insert(dpu.to_owned(), beat);
+        Err(Error::NotConfirmed)
+    }
+
     fn is_silent(&self, dpu: &str) -> bool {
         self.beats.borrow().get(dpu).is_none_or(|beat| beat.value == 0 || beat.confirmed)
     }
 
-    fn dpu_seen(&self, dpu: &Arc<Dpu>) -> DpuSeen {
+    pub fn dpu_seen(&self, dpu: &Arc<Dpu>) -> DpuSeen {
         let dpu_name = name(&dpu.metadata).to_owned();
         let beat = self.beats.borrow().get(&dpu_name).copied().filter(|beat| beat.value > 0);
         DpuSeen {
@@ -257,69 +282,7 @@ impl Leader {
         }
     }
 
-    fn gather(&self, machine: Arc<BareMetalMachine>) -> Observed {
-        let caches = self.watch.caches.borrow();
-        let own = uid(&machine.metadata).to_owned();
-        let is_own = |meta| label(meta, labels::MACHINE_UID) == Some(own.as_str());
-        let mut o = Observed { ..Observed::default() };
-        o.hardware = caches
-            .hardware
-            .all()
-            .filter(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(&own))
-            .cloned()
-            .collect();
-        o.disk_attachments = caches.disks.all().filter(|d| d.spec.owner.uid == own).cloned().collect();
-        let claimed: Vec<String> = o.hardware.iter().map(|h| name(&h.metadata).to_owned()).collect();
-        if o.hardware.is_empty() {
-            o.hardware = caches.hardware.all().cloned().collect();
-            o.policies = vec![self.policy()];
-        }
-        let near = |dpu: &&Arc<Dpu>| {
-            let of_it = dpu.spec.hardware_ref.as_ref().map(|reference| &reference.name);
-            claimed.is_empty()
-                || of_it.is_some_and(|hardware| claimed.contains(hardware))
-                || o.disk_attachments.iter().any(|disk| disk.spec.dpu_name == name(&dpu.metadata))
-        };
-        o.dpus = caches.dpus.all().filter(near).map(|dpu| self.dpu_seen(dpu)).collect();
-        o.machine = machine;
-        let current = planner::machine::claim::current(&o).map(|hardware| dpu_of(name(&hardware.metadata)));
-        if let Some((host, _)) = current.filter(|_| !claimed.is_empty()).and_then(|dpu| self.bmcs.get(&dpu)) {
-            o.bmc = host.seen(self.world.now());
-        }
-        let used = |claim: &str| {
-            o.machine.spec.disks.iter().any(|disk| planner::machine::claim_name(&o.machine, disk) == claim)
-        };
-        for claim in caches.claims.all() {
-            let claim_name = name(&claim.metadata);
-            if !used(claim_name) && !planner::machine::observed::in_use_by(&claim.metadata, &own) {
-                continue;
-            }
-            let volume = volume(&self.world, claim_name);
-            let hold = caches.holds.get("", &volume.hold_name());
-            o.holds.extend(hold.map(|hold| (name(&hold.metadata).to_owned(), hold)));
-            let of_it = |va: &&Arc<k8s_openapi::api::storage::v1::VolumeAttachment>| {
-                va.spec.source.persistent_volume_name.as_deref() == Some(&volume.name)
-            };
-            o.volume_attachments.extend(caches.volume_attachments.all().filter(of_it).cloned());
-            let seen = ClaimSeen { claim: claim.clone(), volume: Some(volume), ..ClaimSeen::default() };
-            o.claims.insert(claim_name.to_owned(), seen);
-        }
-        for va in caches.volume_attachments.all().filter(|va| is_own(&va.metadata)) {
-            if !o.volume_attachments.iter().any(|known| known.metadata.uid == va.metadata.uid) {
-                o.volume_attachments.push(va.clone());
-            }
-        }
-        let held = caches.holds.all().filter(|hold| is_own(&hold.metadata));
-        o.holds.extend(held.map(|hold| (name(&hold.metadata).to_owned(), hold.clone())));
-        o.holder_pods = caches.pods.all().filter(|pod| is_own(&pod.metadata)).map(|pod| pod_seen(pod)).collect();
-        if self.fences {
-            o.fences = BTreeSet::from([DRIVER.to_owned()]);
-        }
-        o.fence_problems = self.problems.borrow().clone();
-        o
-    }
-
-    fn policy(&self) -> Arc<HardwarePolicy> {
+    pub fn policy(&self) -> Arc<HardwarePolicy> {
         let mut policy = HardwarePolicy::new("all", Default::default());
         policy.metadata.namespace = Some(super::INVENTORY.to_owned());
         Arc::new(policy)
@@ -428,7 +391,7 @@ pub fn target(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta)
     Target { namespace, name, uid: uid(meta).to_owned() }
 }
 
-fn pod_seen(pod: &k8s_openapi::api::core::v1::Pod) -> HolderPodSeen {
+pub fn pod_seen(pod: &k8s_openapi::api::core::v1::Pod) -> HolderPodSeen {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     HolderPodSeen {
         target: target(&pod.metadata),

@@ -103,7 +103,7 @@ impl World {
             let via = super::world::Via::ApiServer;
             if let Some(extent) = self.ask((&watch.process, via), || "lists all".to_owned(), extent).await {
                 for (kind, upto) in extent.into_iter().enumerate() {
-                    watch.caches.borrow_mut().follow(&self.objects(), kind, upto);
+                    watch.caches.borrow_mut().follow(&self.objects(), kind, upto, &[], &self.time);
                 }
                 return self.watch(watch.clone());
             }

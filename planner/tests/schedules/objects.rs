@@ -1,11 +1,14 @@
 //! An API server, as far as preconditions go, and copies of what it has that lag behind it.
 
+use super::time::{Notify, Time};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, DiskAttachment, Dpu, VolumeHold};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as Moment};
+use planner::machine::observed::name;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub type Key = (String, String);
@@ -29,6 +32,10 @@ pub fn key(meta: &ObjectMeta) -> Key {
 
 pub fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn has_finalizers(meta: &ObjectMeta) -> bool {
+    meta.finalizers.iter().flatten().count() > 0
 }
 
 /// All of one kind, and every change of it.
@@ -97,9 +104,10 @@ impl<K: Kind> Cache<K> {
     }
 
     /// The watch tells up to this one.
-    fn follow(&mut self, table: &Table<K>, upto: usize) {
+    fn follow(&mut self, table: &Table<K>, upto: usize, mut tell: impl FnMut(&K)) {
         while self.position < upto {
             let (object, ended) = &table.log[self.position];
+            tell(object);
             self.position += 1;
             self.told = self.told.max(version(object.meta()));
             match ended {
@@ -110,7 +118,29 @@ impl<K: Kind> Cache<K> {
     }
 }
 
+/// The number in the name of a server, of its DPU, and of its machine.
+pub fn number(name: &str) -> &str {
+    name.rsplit('-').next().unwrap_or_default()
+}
+
+/// Who is woken by changes of these kinds that are about that server, or about all.
+#[derive(Clone)]
+pub struct Listener {
+    pub wake: Rc<Notify>,
+    pub kinds: &'static [&'static str],
+    /// Empty: all.
+    pub server: String,
+}
+
+impl Listener {
+    fn hears(&self, about: &str) -> bool {
+        self.server.is_empty() || about.is_empty() || self.server == number(about)
+    }
+}
+
 pub trait Kind: Clone + PartialEq + 'static {
+    /// Something with the number of the server that it is about, or nothing if all may care.
+    fn about(&self) -> &str;
     fn meta(&self) -> &ObjectMeta;
     fn meta_mut(&mut self) -> &mut ObjectMeta;
     fn table(objects: &Objects) -> &Table<Self>;
@@ -120,14 +150,21 @@ pub trait Kind: Clone + PartialEq + 'static {
 }
 
 macro_rules! kinds {
-    ($($field:ident: $kind:ty,)*) => {
+    ($($field:ident: $kind:ty, $about:expr;)*) => {
         #[derive(Debug, Default)]
         pub struct Objects { counter: u64, $($field: Table<$kind>,)* }
 
         #[derive(Debug, Default)]
         pub struct Caches { $(pub $field: Cache<$kind>,)* }
 
+        /// In the order of [`Objects::extent`].
+        pub const KINDS: &[&str] = &[$(stringify!($field),)*];
+
         $(impl Kind for $kind {
+            fn about(&self) -> &str {
+                let about: fn(&$kind) -> &str = $about;
+                about(self)
+            }
             fn meta(&self) -> &ObjectMeta { &self.metadata }
             fn meta_mut(&mut self) -> &mut ObjectMeta { &mut self.metadata }
             fn table(objects: &Objects) -> &Table<Self> { &objects.$field }
@@ -144,32 +181,33 @@ macro_rules! kinds {
         }
 
         impl Caches {
-            /// One kind's watch tells up to there; true: that was news.
-            pub fn follow(&mut self, objects: &Objects, kind: usize, upto: usize) -> bool {
+            /// One kind's watch tells up to there.
+            pub fn follow(&mut self, objects: &Objects, kind: usize, upto: usize, listeners: &[Listener], time: &Time) {
                 let mut number = 0;
                 $(
                     if kind == number {
-                        let before = self.$field.position;
-                        self.$field.follow(&objects.$field, upto);
-                        return self.$field.position > before;
+                        self.$field.follow(&objects.$field, upto, |object| {
+                            let hears = |l: &&Listener| l.kinds.contains(&KINDS[kind]) && l.hears(object.about());
+                            listeners.iter().filter(hears).for_each(|listener| listener.wake.notify(time));
+                        });
                     }
                     number += 1;
                 )*
-                kind > number
+                debug_assert!(kind < number);
             }
         }
     };
 }
 
 kinds! {
-    machines: BareMetalMachine,
-    hardware: Hardware,
-    dpus: Dpu,
-    claims: PersistentVolumeClaim,
-    holds: VolumeHold,
-    disks: DiskAttachment,
-    volume_attachments: VolumeAttachment,
-    pods: Pod,
+    machines: BareMetalMachine, |machine| name(&machine.metadata);
+    hardware: Hardware, |hardware| name(&hardware.metadata);
+    dpus: Dpu, |dpu| name(&dpu.metadata);
+    claims: PersistentVolumeClaim, |_| "";
+    holds: VolumeHold, |_| "";
+    disks: DiskAttachment, |disk| &disk.spec.dpu_name;
+    volume_attachments: VolumeAttachment, |_| "";
+    pods: Pod, |pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
 }
 
 /// What a write rests on.
@@ -245,8 +283,12 @@ impl Objects {
         if new == *old {
             return Ok(old);
         }
+        let ends = new.meta().deletion_timestamp.is_some() && !has_finalizers(new.meta());
+        Ok(self.put(new, ends))
+    }
+
+    fn put<K: Kind>(&mut self, mut new: K, ends: bool) -> Arc<K> {
         new.meta_mut().resource_version = Some(self.count().to_string());
-        let ends = new.meta().deletion_timestamp.is_some() && new.meta().finalizers.iter().flatten().count() == 0;
         let new = Arc::new(new);
         let table = K::table_mut(self);
         match ends {
@@ -254,7 +296,7 @@ impl Objects {
             false => drop(table.there.insert(key(new.meta()), new.clone())),
         }
         table.log.push((new.clone(), ends));
-        Ok(new)
+        new
     }
 
     /// With finalizers it stays, marked. `lingers`: something has to end it first.
@@ -262,23 +304,17 @@ impl Objects {
         &mut self,
         (namespace, name): (&str, &str),
         rests: &Rests,
-        at: Time,
+        at: Moment,
         lingers: bool,
     ) -> Result<Arc<K>, Error> {
         let old = self.get::<K>(namespace, name)?;
         rests.check(old.meta())?;
-        let stays = lingers || old.meta().finalizers.iter().flatten().count() > 0;
-        if stays {
-            return self.change((namespace, name), rests, |object: &mut K| {
-                object.meta_mut().deletion_timestamp.get_or_insert(at);
-            });
+        let stays = lingers || has_finalizers(old.meta());
+        if stays && old.meta().deletion_timestamp.is_some() {
+            return Ok(old);
         }
         let mut last = K::clone(&old);
-        last.meta_mut().resource_version = Some(self.count().to_string());
-        let last = Arc::new(last);
-        let table = K::table_mut(self);
-        table.there.remove(&key(last.meta()));
-        table.log.push((last.clone(), true));
-        Ok(last)
+        last.meta_mut().deletion_timestamp.get_or_insert(at);
+        Ok(self.put(last, !stays))
     }
 }

@@ -9,7 +9,7 @@ use super::lives::{self, Lives};
 use super::objects::Rests;
 use super::site::{Fence, Server, Site, Volume};
 use super::time::Ms;
-use super::world::{Storm, World, timestamp};
+use super::world::{LATEST, Storm, World, timestamp};
 use super::{DRIVER, INVENTORY, USER};
 use api::dpu::{
     BmcReference, ConfirmedDown, ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwareReference, PowerDomain,
@@ -33,12 +33,12 @@ use std::rc::Rc;
 /// A healthy world comes to rest long before.
 const REST: Ms = 30 * 60_000;
 
-type Now = Rc<RefCell<Option<Rc<Leader>>>>;
+pub type Now = Rc<RefCell<Option<Rc<Leader>>>>;
 
 pub struct Schedule {
     pub world: Rc<World>,
     dpus: Vec<String>,
-    leaders: Vec<(Rc<Lives>, Now)>,
+    pub leaders: Vec<(Rc<Lives>, Now)>,
     manager_down_until: Rc<Cell<Ms>>,
 }
 
@@ -67,7 +67,8 @@ fn site(dice: &Dice) -> Site {
     let native = dice.pick(&[Fence::TargetAcl, Fence::Blocklist, Fence::Blocklist, Fence::None]);
     let fence = || if dice.one_in(4) { Fence::Kubelet } else { native };
     let names = if dice.one_in(3) { ["shared", "other"].as_slice() } else { &["shared"] };
-    Site { volumes: names.iter().map(|name| ((*name).to_owned(), Volume::new(fence()))).collect(), servers }
+    let volumes = names.iter().map(|name| ((*name).to_owned(), Volume::new(fence(), dice.one_in(2)))).collect();
+    Site { native, volumes, servers }
 }
 
 fn claim(name: &str) -> PersistentVolumeClaim {
@@ -89,7 +90,7 @@ fn claim(name: &str) -> PersistentVolumeClaim {
     }
 }
 
-fn dpu(name: &str, domain: PowerDomain, has_bmc: bool) -> Dpu {
+fn dpu(name: &str, domain: PowerDomain, has_bmc: bool, fence: Fence) -> Dpu {
     let spec = DpuSpec {
         hardware_ref: Some(HardwareReference { name: hardware_of(name), serial_number: None }),
         power_domain: domain,
@@ -99,7 +100,8 @@ fn dpu(name: &str, domain: PowerDomain, has_bmc: bool) -> Dpu {
     };
     let mut dpu = Dpu::new(name, spec);
     dpu.metadata.finalizers = Some(vec![api::labels::FINALIZER_IN_USE.to_owned()]);
-    let offers = [DRIVER, KUBELET].map(|driver| ConnectorStatus { driver: driver.into(), fence: "None".into() });
+    let offers = [(DRIVER, fence), (KUBELET, Fence::Kubelet)];
+    let offers = offers.map(|(driver, fence)| ConnectorStatus { driver: driver.into(), fence: fence.kind().into() });
     dpu.status = Some(DpuStatus {
         namespace: Some(namespace(name)),
         capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
@@ -134,7 +136,8 @@ impl Schedule {
             hardware.spec.bmc_ref = bmc_ref;
             world.objects().create(hardware).expect(made);
             let domain = world.server(name).domain;
-            world.objects().create(dpu(name, domain, has_bmcs)).expect(made);
+            let fence = world.site().native;
+            world.objects().create(dpu(name, domain, has_bmcs, fence)).expect(made);
             let chosen = HardwareChoice { name: Some(hardware_of(name)), ..HardwareChoice::default() };
             let first = name == &self.dpus[0];
             let spec = BareMetalMachineSpec {
@@ -210,6 +213,12 @@ impl Schedule {
         }
     }
 
+    /// Everybody wants them: whoever has the hold keeps it.
+    fn want(&self) {
+        self.world.note(|| "user: the volumes are for everybody".to_owned());
+        self.dpus.iter().for_each(|dpu| self.give(dpu, true));
+    }
+
     /// The volumes are with this one and nobody else, everything runs, and no leader has anything left to do.
     fn rests(&self, with: &str) -> bool {
         let presented = |dpu: &String| {
@@ -263,21 +272,24 @@ impl Schedule {
         }
         let mut with = first;
         for _ in 0..1 + dice.below(4) {
-            let strength = dice.pick(&[0, 5, 20, 60]);
+            let strength = dice.pick(&[0, 10, 50, 200]);
             let share = || dice.below(strength + 1);
-            let until = self.world.now() + 120_000;
+            let until = self.world.now() + 60_000;
             self.world.storm.set(Storm { until, late: share(), lost: share(), refused: share(), deadly: share() / 2 });
             with = self.dpus[dice.below(self.dpus.len() as u64) as usize].clone();
-            self.give(&with, dice.one_in(6));
+            self.give(&with, dice.one_in(3));
             for _ in 0..1 + dice.below(4) {
-                self.pass(dice.below(20_000))?;
-                self.befalls();
+                self.pass(dice.below(dice.pick(&[500, 5_000, 20_000])))?;
+                match dice.one_in(4) {
+                    true => self.want(),
+                    false => self.befalls(),
+                }
             }
             if dice.one_in(2) {
-                self.until(120_000, |this| this.rests(&with))?;
+                self.until(60_000, |this| this.rests(&with))?;
             }
         }
-        self.heal();
+        self.heal()?;
         self.give(&with, false);
         if !self.until(REST, |this| this.rests(&with))? {
             return Err(format!("{with} does not get the volumes: {}", self.state()));
@@ -294,14 +306,17 @@ impl Schedule {
         }
     }
 
-    /// Faults are over.
-    fn heal(&self) {
+    /// Faults are over, and what was late has come.
+    fn heal(&self) -> Result<(), String> {
         self.world.note(|| "all is well from here on".to_owned());
         self.world.storm.set(Storm::default());
         for (lives, _) in &self.leaders {
             lives.held_until.set(0);
         }
         self.manager_down_until.set(0);
+        let resumes = |(lives, _): &(Rc<Lives>, Now)| lives.current.borrow().as_ref().map(|p| p.paused_until.get());
+        let resumed = self.leaders.iter().filter_map(resumes).max().unwrap_or_default();
+        self.pass(LATEST.max(resumed.saturating_sub(self.world.now()) + 1_000))
     }
 
     fn befalls(&self) {
@@ -366,42 +381,5 @@ impl Schedule {
             drop(server);
             then.dpu_comes(&dpu);
         });
-    }
-
-    /// For whoever has to find out why.
-    fn state(&self) -> String {
-        let mut lines = Vec::new();
-        for machine in self.world.objects().all::<BareMetalMachine>() {
-            let conditions = machine.status.iter().flat_map(|status| status.conditions.iter());
-            let bad =
-                conditions.filter(|c| c.status != "True").map(|c| format!("{}: {} {}", c.type_, c.reason, c.message));
-            lines.push(format!("{:?}: {}", machine.metadata.name, bad.collect::<Vec<_>>().join("; ")));
-        }
-        for disk in self.world.objects().all::<DiskAttachment>() {
-            let (meta, spec) = (&disk.metadata, &disk.spec);
-            let phase = disk.status.as_ref().map(|status| (status.phase, status.exposed_boot_id.clone()));
-            let word =
-                format!("{:?} {} {:?} {:?} {phase:?}", meta.uid, spec.dpu_name, spec.grant, meta.deletion_timestamp);
-            lines.push(word);
-        }
-        for hold in self.world.objects().all::<VolumeHold>() {
-            let holder = hold.spec.holder.as_ref().map(|holder| (&holder.attachment_uid, &holder.dpu_name));
-            lines.push(format!("hold {} {holder:?} {:?}", hold.spec.epoch, hold.spec.fences));
-        }
-        for pod in self.world.objects().all::<Pod>() {
-            lines.push(format!("pod {:?} {:?} {:?}", pod.metadata.name, pod.metadata.deletion_timestamp, pod.status));
-        }
-        for (name, server) in &self.world.site().servers {
-            let record: Vec<_> = server.record.values().map(|entry| &entry.id).collect();
-            let Server { domain, power, dpu_on, boot, shown, connected, pods, .. } = server;
-            lines.push(format!(
-                "{name} {domain:?} {power:?} {dpu_on} {boot} {record:?} {shown:?} {connected:?} {pods:?}"
-            ));
-        }
-        for (lives, now) in &self.leaders {
-            let idle = now.borrow().as_ref().map(|leader| leader.idle.borrow().clone());
-            lines.push(format!("{} {idle:?}", lives.name));
-        }
-        lines.join("\n  ")
     }
 }

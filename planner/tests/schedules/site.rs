@@ -21,17 +21,34 @@ pub enum Fence {
     Kubelet,
 }
 
+impl Fence {
+    /// As the DPUs declare it.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::TargetAcl => "TargetAcl",
+            Self::Blocklist => "OwnDriver",
+            Self::None | Self::Kubelet => "None",
+        }
+    }
+
+    pub fn is_told(self) -> bool {
+        matches!(self, Self::TargetAcl | Self::Blocklist)
+    }
+}
+
 #[derive(Debug)]
 pub struct Volume {
     pub fence: Fence,
+    /// Kubernetes attaches it before a kubelet connects it.
+    pub attaches: bool,
     admitted: BTreeSet<ExposureId>,
     /// This epoch and all before are refused.
     refused: u64,
 }
 
 impl Volume {
-    pub fn new(fence: Fence) -> Self {
-        Self { fence, admitted: BTreeSet::new(), refused: 0 }
+    pub fn new(fence: Fence, attaches: bool) -> Self {
+        Self { fence, attaches, admitted: BTreeSet::new(), refused: 0 }
     }
 
     pub fn accepts(&self, id: &ExposureId) -> bool {
@@ -84,6 +101,8 @@ pub struct Server {
     pub connected: BTreeMap<ExposureId, String>,
     /// By the UID of a pod: the volume that kubelet has connected for it.
     pub pods: BTreeMap<String, String>,
+    /// By the UID of a pod: what its agent connected by it.
+    pub used: BTreeMap<String, ExposureId>,
 }
 
 impl Server {
@@ -107,6 +126,7 @@ impl Server {
             shown: Vec::new(),
             connected: BTreeMap::new(),
             pods: BTreeMap::new(),
+            used: BTreeMap::new(),
         }
     }
 
@@ -123,6 +143,7 @@ impl Server {
         self.seeds.clear();
         self.target_crashes();
         self.pods.clear();
+        self.used.clear();
     }
 
     pub fn target_crashes(&mut self) {
@@ -140,13 +161,14 @@ impl Server {
         self.turned.iter().rev().find(|(since, _)| *since <= at).is_some_and(|(_, on)| *on)
     }
 
-    /// Everybody on this DPU who may write to the volume now or without asking anybody else: what the host sees, and what
-    /// the record would connect and present anew.
+    /// Everybody on this DPU who may write to the volume now or without asking anybody else: what the host sees, what
+    /// the record would connect and present anew, and what kubelet has not let go of yet.
     fn writers<'a>(&'a self, handle: &'a str) -> impl Iterator<Item = &'a ExposureId> {
         let of_it = move |id: &ExposureId| self.connected.get(id).is_some_and(|connected| connected == handle);
         let shown = self.shown.iter().map(|exposure| &exposure.id).filter(move |id| of_it(id));
         let claimed = self.record.values().filter(move |entry| self.may_connect(entry, handle)).map(|entry| &entry.id);
-        shown.chain(claimed).filter(|_| self.dpu_on)
+        let by_pod = self.used.iter().filter(move |(pod, _)| self.pods.get(*pod).is_some_and(|of| of == handle));
+        shown.chain(claimed).chain(by_pod.map(|(_, id)| id)).filter(|_| self.dpu_on)
     }
 
     fn may_connect(&self, entry: &Entry, handle: &str) -> bool {
@@ -160,6 +182,8 @@ impl Server {
 
 #[derive(Debug)]
 pub struct Site {
+    /// Of the volumes that agents connect themselves.
+    pub native: Fence,
     pub volumes: BTreeMap<String, Volume>,
     /// By the name of the DPU.
     pub servers: BTreeMap<String, Server>,

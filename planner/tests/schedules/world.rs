@@ -3,9 +3,9 @@
 
 use super::dice::Dice;
 use super::lives::Lives;
-use super::objects::{Caches, Error, Kind, Objects, Rests};
+use super::objects::{Caches, Error, KINDS, Kind, Listener, Objects, Rests};
 use super::site::{Server, Site};
-use super::time::{Ms, Notify, Process, Time};
+use super::time::{Ms, Process, Time};
 use jiff::{SignedDuration, Timestamp};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// After that nobody waits for an answer.
 const PATIENCE: Ms = 8_000;
+/// What comes late comes within this.
+pub const LATEST: Ms = 30_000;
 
 /// How often something goes wrong with a request, in a thousand.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,7 +53,7 @@ pub struct Watch {
     pub caches: RefCell<Caches>,
     pub frozen_until: Cell<Ms>,
     pub lag: Ms,
-    pub listeners: Vec<Rc<Notify>>,
+    pub listeners: Vec<Listener>,
 }
 
 pub struct World {
@@ -139,7 +141,12 @@ impl World {
         self.journal.as_ref().map(|journal| journal.borrow().clone()).unwrap_or_default()
     }
 
-    pub fn watch(&self, watch: Rc<Watch>) {
+    /// From here on; what came since the list is under way, too.
+    pub fn watch(self: &Rc<Self>, watch: Rc<Watch>) {
+        let extent = self.objects.borrow().extent();
+        for (kind, upto) in extent.into_iter().enumerate() {
+            self.deliver(&watch, kind, upto, 1 + self.dice.below(watch.lag));
+        }
         self.watches.borrow_mut().retain(|old| old.process.alive.get());
         self.watches.borrow_mut().push(watch);
     }
@@ -178,7 +185,10 @@ impl World {
             if before.get(kind) == Some(&upto) {
                 continue;
             }
-            for watch in self.watches.borrow().iter().filter(|watch| watch.process.alive.get()) {
+            let hears = |watch: &&Rc<Watch>| {
+                watch.process.alive.get() && watch.listeners.iter().any(|l| l.kinds.contains(&KINDS[kind]))
+            };
+            for watch in self.watches.borrow().iter().filter(hears) {
                 self.deliver(watch, kind, upto, 1 + self.dice.below(watch.lag));
             }
         }
@@ -195,9 +205,7 @@ impl World {
             if world.now() < until {
                 return world.deliver(&to, kind, upto, until - world.now());
             }
-            if to.caches.borrow_mut().follow(&world.objects.borrow(), kind, upto) {
-                to.listeners.iter().for_each(|listener| listener.notify(&world.time));
-            }
+            to.caches.borrow_mut().follow(&world.objects.borrow(), kind, upto, &to.listeners, &world.time);
         });
     }
 
@@ -235,7 +243,7 @@ impl World {
             return None;
         }
         let late = fate == Fate::Late || (fate == Fate::Deadly && self.dice.one_in(2));
-        let there = if late { self.dice.between(500, 30_000) } else { 1 + self.dice.below(4) };
+        let there = if late { self.dice.between(500, LATEST) } else { 1 + self.dice.below(4) };
         let answer = Rc::new(RefCell::new(None));
         let (world, slot, name) = (self.clone(), answer.clone(), by.name.clone());
         let what = self.journal.is_some().then(what);

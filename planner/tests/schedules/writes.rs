@@ -1,13 +1,12 @@
 //! What a leader sends for each action of a plan: the requests of controller/src/machine/{disks,claims,hosts}.rs,
 //! controller/src/{fences,holder_pods}.rs, one after the other, each of which may be the last one.
 
-use super::leader::{Leader, same, volume};
+use super::leader::{Leader, volume};
 use super::objects::{Error, Kind, Rests};
-use super::site::Fence;
 use super::world::{Via, World, timestamp};
 use super::{INVENTORY, USER};
 use api::attachment::{Connector, Grant};
-use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
+use api::hold::VolumeHoldSpec;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, DiskAttachment, VolumeHold, labels};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -15,17 +14,17 @@ use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, Vo
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use planner::exposure::ExposureId;
 use planner::machine::observed::{Observed, annotation, label, name, uid};
-use planner::machine::plan::{Action, CreateVolumeAttachment, FenceOrder, TakeHold, Target};
+use planner::machine::plan::{Action, CreateVolumeAttachment, TakeHold, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-type Done = Result<(), Error>;
+pub type Done = Result<(), Error>;
 
 fn own_labels(o: &Observed) -> BTreeMap<String, String> {
     [(labels::MACHINE, o.name()), (labels::MACHINE_UID, o.uid())].map(|(key, value)| (key.into(), value.into())).into()
 }
 
-fn finalizers(meta: &mut ObjectMeta, finalizer: &str, present: bool) {
+pub fn finalizers(meta: &mut ObjectMeta, finalizer: &str, present: bool) {
     let all = meta.finalizers.get_or_insert_default();
     all.retain(|there| there != finalizer);
     all.extend(present.then(|| finalizer.to_owned()));
@@ -108,20 +107,20 @@ impl Leader {
         }
     }
 
-    fn cached<K: Kind>(&self, namespace: &str, name: &str) -> Result<Arc<K>, Error> {
+    pub fn cached<K: Kind>(&self, namespace: &str, name: &str) -> Result<Arc<K>, Error> {
         K::cache(&self.watch.caches.borrow()).get(namespace, name).ok_or(Error::NotFound)
     }
 
-    fn seen<K: Kind>(&self, target: &Target) -> Result<Arc<K>, Error> {
+    pub fn seen<K: Kind>(&self, target: &Target) -> Result<Arc<K>, Error> {
         let there = self.cached::<K>(&target.namespace, &target.name)?;
         Some(there).filter(|there| there.meta().uid.as_ref() == Some(&target.uid)).ok_or(Error::NotFound)
     }
 
-    fn put<K: Kind>(&self, object: Arc<K>) {
+    pub fn put<K: Kind>(&self, object: Arc<K>) {
         K::cache_mut(&mut self.watch.caches.borrow_mut()).put(object);
     }
 
-    fn forget<K: Kind>(&self, meta: &ObjectMeta) {
+    pub fn forget<K: Kind>(&self, meta: &ObjectMeta) {
         K::cache_mut(&mut self.watch.caches.borrow_mut()).forget(meta);
     }
 
@@ -146,7 +145,7 @@ impl Leader {
     }
 
     /// Exactly the object with this UID.
-    async fn delete<K: Kind>(&self, meta: &ObjectMeta, lingers: bool) -> Done {
+    pub async fn delete<K: Kind>(&self, meta: &ObjectMeta, lingers: bool) -> Done {
         let (namespace, name) = super::objects::key(meta);
         let (rests, called) = (Rests::on_uid(uid(meta)), name.clone());
         let delete = move |world: &World| {
@@ -257,7 +256,7 @@ impl Leader {
         taken.map(drop)
     }
 
-    async fn refresh(&self, hold: &str) -> Result<Option<Arc<VolumeHold>>, Error> {
+    pub async fn refresh(&self, hold: &str) -> Result<Option<Arc<VolumeHold>>, Error> {
         let there = self.get::<VolumeHold>("", hold).await?;
         there.iter().cloned().for_each(|there| self.put(there));
         Ok(there)
@@ -282,9 +281,11 @@ impl Leader {
         self.create(attachment, move |there| there.spec == spec && there.metadata.labels == labels).await
     }
 
-    async fn delete_volume_attachment(&self, called: &str, machine_uid: Option<&str>) -> Done {
+    pub async fn delete_volume_attachment(&self, called: &str, machine_uid: Option<&str>) -> Done {
+        // Read before the answer: one that is made meanwhile has the same name, and must not be forgotten.
+        let old = self.cached::<VolumeAttachment>("", called);
         let Some(there) = self.get::<VolumeAttachment>("", called).await? else {
-            if let Ok(old) = self.cached::<VolumeAttachment>("", called) {
+            if let Ok(old) = old {
                 self.forget::<VolumeAttachment>(&old.metadata);
             }
             return Ok(());
@@ -320,7 +321,7 @@ impl Leader {
         self.change(names, Rests::on(&attachment.metadata), change).await.map(drop)
     }
 
-    async fn storage<T: 'static>(
+    pub async fn storage<T: 'static>(
         &self,
         what: &str,
         handle: &str,
@@ -330,167 +331,5 @@ impl Leader {
         let act = move |world: &World| act(world.site().volumes.get_mut(&of).expect("a volume of this site"));
         let sent = self.world.ask((&self.process, Via::Outside), || format!("{what} {handle}"), act).await;
         sent.ok_or(Error::NoAnswer)
-    }
-
-    /// Step 8.
-    async fn release(&self, target: &Target) -> Done {
-        let mut attachment = self.seen::<DiskAttachment>(target)?;
-        if !attachment.spec.release {
-            let release = |disk: &mut DiskAttachment| disk.spec.release = true;
-            let names = (target.namespace.as_str(), target.name.as_str());
-            attachment = self.change(names, Rests::on(&attachment.metadata), release).await?;
-        }
-        if attachment.metadata.deletion_timestamp.is_some() {
-            return Ok(());
-        }
-        self.delete::<DiskAttachment>(&attachment.metadata, false).await
-    }
-
-    /// Step 14.
-    async fn abandon(&self, target: &Target, hold: Option<&str>, fence: Option<&FenceRecord>) -> Done {
-        let attachment = self.seen::<DiskAttachment>(target)?;
-        if let (Some(hold), Some(fence)) = (hold, fence)
-            && let Some(there) = self.refresh(hold).await?
-            && there.spec.holder.as_ref().is_some_and(|holder| holder.attachment_uid == target.uid)
-        {
-            self.record(there, fence).await?;
-        }
-        let let_go = |disk: &mut DiskAttachment| finalizers(&mut disk.metadata, labels::FINALIZER_EXPOSED, false);
-        let names = (target.namespace.as_str(), target.name.as_str());
-        match self.change(names, Rests::on(&attachment.metadata), let_go).await {
-            Ok(_) | Err(Error::NotFound) => self.forget::<DiskAttachment>(&attachment.metadata),
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    async fn record(&self, hold: Arc<VolumeHold>, fence: &FenceRecord) -> Result<Arc<VolumeHold>, Error> {
-        if hold.spec.fences.iter().any(|old| same(old, fence)) {
-            return Ok(hold);
-        }
-        let fence = fence.clone();
-        let push = move |hold: &mut VolumeHold| hold.spec.fences.push(fence);
-        self.change(("", name(&hold.metadata)), Rests::on(&hold.metadata), push).await
-    }
-
-    /// Steps 11 and 14: refused and seen refused, only then let go of.
-    async fn fence(&self, target: &Target, hold: &str, order: &FenceOrder) -> Done {
-        let (handle, id) = (order.volume.handle.clone(), order.id.clone());
-        if order.identity != super::agent::identity(&id) {
-            return Err(Error::Refused);
-        }
-        let fenced = self.storage("fence", &handle, move |volume| match volume.fence {
-            Fence::TargetAcl | Fence::Blocklist => {
-                volume.refuse(&id);
-                true
-            }
-            Fence::None | Fence::Kubelet => false,
-        });
-        let id = order.id.clone();
-        let fenced = fenced.await? && self.storage("verify", &handle, move |volume| !volume.accepts(&id)).await?;
-        if !fenced {
-            self.problems.borrow_mut().insert(target.uid.clone(), "not fenced".to_owned());
-            return Err(Error::Refused);
-        }
-        self.abandon(target, Some(hold), Some(&order.record)).await?;
-        self.problems.borrow_mut().remove(&target.uid);
-        Ok(())
-    }
-
-    /// Step 10.
-    async fn free(
-        &self,
-        hold: &str,
-        holder: &Holder,
-        volume_attachment: &str,
-        holder_pod: Option<&str>,
-        fence: Option<&FenceRecord>,
-    ) -> Done {
-        let Some(mut there) = self.refresh(hold).await? else { return Ok(()) };
-        if there.spec.holder.as_ref() != Some(holder) {
-            return Ok(());
-        }
-        let still = self.get::<DiskAttachment>(&holder.attachment_namespace, &holder.attachment_name).await?;
-        if let Some(still) = still.filter(|still| still.metadata.uid.as_ref() == Some(&holder.attachment_uid)) {
-            self.put(still);
-            return Err(Error::NotConfirmed);
-        }
-        if !volume_attachment.is_empty() {
-            self.delete_volume_attachment(volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
-        }
-        if let Some(fence) = fence {
-            there = self.record(there, fence).await?;
-        }
-        if let Some(pod) = holder_pod {
-            let is_down = |fence: &FenceRecord| {
-                fence.attachment_uid == holder.attachment_uid && fence.proof != FenceProof::StorageFenced
-            };
-            let proven = there.spec.fences.iter().any(is_down);
-            self.see_gone(pod, &holder.attachment_uid, proven).await?;
-        }
-        let id = ExposureId { uid: holder.attachment_uid.clone(), epoch: there.spec.epoch };
-        // Nothing rests on it.
-        let _ = self.storage("dismiss", &there.spec.volume_handle, move |volume| volume.dismiss(&id)).await;
-        let empty = |hold: &mut VolumeHold| hold.spec.holder = None;
-        self.change(("", hold), Rests::on(&there.metadata), empty).await.map(drop)
-    }
-
-    async fn attachments_of(&self, machine_uid: &str) -> Result<Vec<Arc<DiskAttachment>>, Error> {
-        let own = machine_uid.to_owned();
-        let list = move |world: &World| -> Vec<Arc<DiskAttachment>> {
-            let of_it = |disk: &&Arc<DiskAttachment>| label(&disk.metadata, labels::MACHINE_UID) == Some(&own);
-            world.objects().all::<DiskAttachment>().filter(of_it).cloned().collect()
-        };
-        let sent = self.world.ask((&self.process, Via::ApiServer), || "list attachments".to_owned(), list).await;
-        sent.ok_or(Error::NoAnswer)
-    }
-
-    async fn confirm_none(&self, machine_uid: &str, is_it: impl Fn(&DiskAttachment) -> bool) -> Done {
-        match self.attachments_of(machine_uid).await?.into_iter().find(|disk| is_it(disk)) {
-            Some(there) => {
-                self.put(there);
-                Err(Error::NotConfirmed)
-            }
-            None => Ok(()),
-        }
-    }
-
-    async fn confirm_unused(&self, machine_uid: &str, volume: &str) -> Done {
-        let of_it =
-            |disk: &DiskAttachment| disk.spec.volume.as_ref().is_some_and(|of| of.persistent_volume_name == volume);
-        self.confirm_none(machine_uid, of_it).await
-    }
-
-    async fn delete_pod(&self, target: &Target, node_is_down: bool) -> Done {
-        let there = self.get::<Pod>(&target.namespace, &target.name).await?;
-        let Some(pod) = there.filter(|pod| pod.metadata.uid.as_ref() == Some(&target.uid)) else {
-            if let Ok(old) = self.seen::<Pod>(target) {
-                self.forget::<Pod>(&old.metadata);
-            }
-            return Ok(());
-        };
-        if pod.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Failed") {
-            let machine = label(&pod.metadata, labels::MACHINE_UID).unwrap_or_default();
-            let attachment = label(&pod.metadata, labels::ATTACHMENT_UID).unwrap_or_default().to_owned();
-            self.confirm_none(machine, |disk| uid(&disk.metadata) == attachment).await?;
-        }
-        self.delete::<Pod>(&pod.metadata, !node_is_down).await
-    }
-
-    async fn see_gone(&self, recorded: &str, attachment_uid: &str, node_is_down: bool) -> Done {
-        let Some((namespace, called)) = recorded.split_once('/') else { return Ok(()) };
-        let ours = |pod: &Arc<Pod>| label(&pod.metadata, labels::ATTACHMENT_UID) == Some(attachment_uid);
-        let Some(pod) = self.get::<Pod>(namespace, called).await?.filter(ours) else { return Ok(()) };
-        self.delete::<Pod>(&pod.metadata, !node_is_down).await?;
-        match self.get::<Pod>(namespace, called).await?.filter(|still| still.metadata.uid == pod.metadata.uid) {
-            Some(still) => {
-                self.put(still);
-                Err(Error::NotConfirmed)
-            }
-            None => {
-                self.forget::<Pod>(&pod.metadata);
-                Ok(())
-            }
-        }
     }
 }

@@ -1,0 +1,68 @@
+//! What a plan of a machine rests on, out of a leader's caches (controller/src/machine/gather.rs).
+
+use super::leader::{Leader, dpu_of, pod_seen, volume};
+use api::{BareMetalMachine, Dpu, labels};
+use planner::machine::observed::{ClaimSeen, Observed, annotation, label, name, uid};
+use std::sync::Arc;
+
+impl Leader {
+    pub fn gather(&self, machine: Arc<BareMetalMachine>) -> Observed {
+        let caches = self.watch.caches.borrow();
+        let own = uid(&machine.metadata).to_owned();
+        let is_own = |meta| label(meta, labels::MACHINE_UID) == Some(own.as_str());
+        let mut o = Observed { ..Observed::default() };
+        o.hardware = caches
+            .hardware
+            .all()
+            .filter(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(&own))
+            .cloned()
+            .collect();
+        o.disk_attachments = caches.disks.all().filter(|d| d.spec.owner.uid == own).cloned().collect();
+        let claimed: Vec<String> = o.hardware.iter().map(|h| name(&h.metadata).to_owned()).collect();
+        if o.hardware.is_empty() {
+            o.hardware = caches.hardware.all().cloned().collect();
+            o.policies = vec![self.policy()];
+        }
+        let near = |dpu: &&Arc<Dpu>| {
+            let of_it = dpu.spec.hardware_ref.as_ref().map(|reference| &reference.name);
+            claimed.is_empty()
+                || of_it.is_some_and(|hardware| claimed.contains(hardware))
+                || o.disk_attachments.iter().any(|disk| disk.spec.dpu_name == name(&dpu.metadata))
+        };
+        o.dpus = caches.dpus.all().filter(near).map(|dpu| self.dpu_seen(dpu)).collect();
+        o.machine = machine;
+        let current = planner::machine::claim::current(&o).map(|hardware| dpu_of(name(&hardware.metadata)));
+        if let Some((host, _)) = current.filter(|_| !claimed.is_empty()).and_then(|dpu| self.bmcs.get(&dpu)) {
+            o.bmc = host.seen(self.world.now());
+        }
+        let used = |claim: &str| {
+            o.machine.spec.disks.iter().any(|disk| planner::machine::claim_name(&o.machine, disk) == claim)
+        };
+        for claim in caches.claims.all() {
+            let claim_name = name(&claim.metadata);
+            if !used(claim_name) && !planner::machine::observed::in_use_by(&claim.metadata, &own) {
+                continue;
+            }
+            let volume = volume(&self.world, claim_name);
+            let hold = caches.holds.get("", &volume.hold_name());
+            o.holds.extend(hold.map(|hold| (name(&hold.metadata).to_owned(), hold)));
+            let of_it = |va: &&Arc<k8s_openapi::api::storage::v1::VolumeAttachment>| {
+                va.spec.source.persistent_volume_name.as_deref() == Some(&volume.name)
+            };
+            o.volume_attachments.extend(caches.volume_attachments.all().filter(of_it).cloned());
+            let seen = ClaimSeen { claim: claim.clone(), volume: Some(volume), ..ClaimSeen::default() };
+            o.claims.insert(claim_name.to_owned(), seen);
+        }
+        for va in caches.volume_attachments.all().filter(|va| is_own(&va.metadata)) {
+            if !o.volume_attachments.iter().any(|known| known.metadata.uid == va.metadata.uid) {
+                o.volume_attachments.push(va.clone());
+            }
+        }
+        let held = caches.holds.all().filter(|hold| is_own(&hold.metadata));
+        o.holds.extend(held.map(|hold| (name(&hold.metadata).to_owned(), hold.clone())));
+        o.holder_pods = caches.pods.all().filter(|pod| is_own(&pod.metadata)).map(|pod| pod_seen(pod)).collect();
+        o.fences = self.fences.clone();
+        o.fence_problems = self.problems.borrow().clone();
+        o
+    }
+}
