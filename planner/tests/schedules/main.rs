@@ -32,13 +32,13 @@
 //! |---|---|
 //! | another's hold is respected | 0 |
 //! | a reboot forgets the agent's record | 1, at its end |
-//! | silence is no proof | 5 |
-//! | the hold is taken by compare-and-swap | 26 |
-//! | the storage is told to refuse | 29 |
-//! | the hold is emptied by compare-and-swap | 57 |
+//! | silence is no proof | 3 |
+//! | the hold is emptied by compare-and-swap | 6 |
 //! | the end of a holder pod is awaited | 61 |
-//! | the attachment is seen gone before the hold is emptied | 116 |
-//! | a grant is for one UID and version | not in 700 |
+//! | the hold is taken by compare-and-swap | 175 |
+//! | the attachment is seen gone before the hold is emptied | 294, it does not start |
+//! | the storage is told to refuse | 295 |
+//! | a grant is for one UID and version | not in 1,500 |
 //!
 //! `SIM_SCHEDULES=<n>`: how many, `SIM_FIRST=<k>` from which on, `SIM_MINUTES=<m>` for how long at most, `SIM_SEED=<s>` other
 //! ones. A schedule that goes wrong is run once more, and tells its story.
