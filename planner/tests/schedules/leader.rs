@@ -6,7 +6,7 @@ use super::objects::{Error, Kind, Rests};
 use super::site::Fence;
 use super::time::{Ms, NEVER, Notify, Process, all};
 use super::world::{Via, Watch, World, moment, timestamp};
-use super::{DRIVER, FOREIGN, USER};
+use super::{DRIVER, FENCE, FOREIGN, USER};
 use api::hold::FenceRecord;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
 use planner::machine::observed::{
@@ -15,7 +15,7 @@ use planner::machine::observed::{
 use planner::machine::plan::{Disruptive, Target};
 use planner::machine::{BmcNeed, Plan, action_name, plan};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -313,7 +313,7 @@ impl Leader {
         o.holds.extend(held.map(|hold| (name(&hold.metadata).to_owned(), hold.clone())));
         o.holder_pods = caches.pods.all().filter(|pod| is_own(&pod.metadata)).map(|pod| pod_seen(pod)).collect();
         if self.fences {
-            o.fences = BTreeSet::from([DRIVER.to_owned()]);
+            o.fences = BTreeMap::from([(DRIVER.to_owned(), FENCE.to_owned())]);
         }
         o.fence_problems = self.problems.borrow().clone();
         o

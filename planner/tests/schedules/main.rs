@@ -50,6 +50,8 @@ use std::time::{Duration, Instant};
 const USER: &str = "team";
 const INVENTORY: &str = "inventory";
 const DRIVER: &str = api::labels::CSI_DRIVER;
+/// How its storage refuses a DPU, as controller and agents declare it.
+const FENCE: &str = "TargetAcl";
 /// Its volumes only kubelet can connect.
 const FOREIGN: &str = "foreign.example.com";
 /// So much of the story is told.

@@ -10,7 +10,7 @@ use super::objects::Rests;
 use super::site::{Fence, Server, Site, Volume};
 use super::time::Ms;
 use super::world::{Storm, World, timestamp};
-use super::{DRIVER, INVENTORY, USER};
+use super::{DRIVER, FENCE, INVENTORY, USER};
 use api::dpu::{
     BmcReference, ConfirmedDown, ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwareReference, PowerDomain,
 };
@@ -99,7 +99,8 @@ fn dpu(name: &str, domain: PowerDomain, has_bmc: bool) -> Dpu {
     };
     let mut dpu = Dpu::new(name, spec);
     dpu.metadata.finalizers = Some(vec![api::labels::FINALIZER_IN_USE.to_owned()]);
-    let offers = [DRIVER, KUBELET].map(|driver| ConnectorStatus { driver: driver.into(), fence: "None".into() });
+    let offers = [(DRIVER, FENCE), (KUBELET, "None")];
+    let offers = offers.map(|(driver, fence)| ConnectorStatus { driver: driver.into(), fence: fence.into() });
     dpu.status = Some(DpuStatus {
         namespace: Some(namespace(name)),
         capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
