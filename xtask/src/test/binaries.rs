@@ -12,7 +12,7 @@ const END_TO_END: &str = "tests";
 
 /// Tests that only compute: no process, socket or clock of this machine is part of them (the simulation's time is paused). They
 /// run beside all others, on what processor time those leave.
-const COMPUTE: [(&str, &str); 3] = [("planner", "unit"), ("planner", "schedules"), (END_TO_END, "simulation")];
+const COMPUTE: [(&str, &str); 2] = [("planner", "unit"), (END_TO_END, "simulation")];
 
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Binary {
