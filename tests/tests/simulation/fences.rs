@@ -148,7 +148,7 @@ fn a_dpu_that_has_renewed_its_lease_is_not_taken_for_off() {
         s.scene.hosts[0].power_dpu(false);
         passing::pass(&s, "bm-01", "bm-02");
         s.until("its BMC is asked", |s| passing::says(s, "bm-01", "DpuNotOff")).await?;
-        s.scene.watches(Who::Controller, Manners::Frozen(tokio::time::Instant::now() + Duration::from_secs(600)));
+        s.scene.watches(Who::Controller, Manners::Frozen(tokio::time::Instant::now() + Duration::from_secs(40)));
         s.change("coordination.k8s.io/leases", "metalplane-dpu-dpu-1", "agent", |lease| {
             lease["spec"]["renewTime"] = json!(controller::clock::now());
         });
