@@ -80,7 +80,7 @@ pub struct BareMetalMachineSpec {
     pub firmware: Option<Firmware>,
 
     /// The disks that the DPU presents. A disk taken out of the list is unplugged; its claim is kept.
-    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Vec<Disk>,
 
     /// The network interfaces that the DPU presents, in order.

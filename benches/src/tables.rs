@@ -82,7 +82,7 @@ const TABLES: &[(&str, &[Row])] = &[
             ("memoryPeak", "controller, most resident memory", ""),
             ("idleCpu", "controller, idle, of one core", ""),
             ("idleRequestsPerMinute", "controller, idle, requests per minute", ""),
-            ("dpusCalledSilent", "DPUs called silent", "none"),
+            ("mostSilent", "DPUs called silent at one time, at most", "none"),
         ],
     ),
     (

@@ -4,11 +4,9 @@ use crate::Controller;
 use crate::bmc::{Owner, Which};
 use crate::clock;
 use crate::error::{Error, call, found};
-use crate::liveness;
 use crate::objects;
 use crate::queue::{Key, Next};
 use api::{DiskAttachment, Dpu, NicAttachment, labels, names};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::Api;
@@ -251,10 +249,9 @@ pub async fn listen(c: Arc<Controller>) {
             turned(&c, &namespace);
         }
         for namespace in liveness.quiet() {
-            let api = c.objects.namespaced::<Lease>(&namespace);
-            match found(call(&format!("get Lease '{namespace}/{}'", liveness::LEASE), api.get(liveness::LEASE)).await) {
-                Ok(Some(lease)) if liveness.saw(&namespace, &lease) => {}
-                Ok(_) => {
+            match liveness.is_unchanged(&c.objects.namespaced(&namespace), &namespace).await {
+                Ok(false) => {}
+                Ok(true) => {
                     tracing::warn!(namespace, "the agent is silent");
                     liveness.confirm(&namespace);
                     turned(&c, &namespace);

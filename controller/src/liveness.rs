@@ -6,6 +6,7 @@
 
 use crate::cache::key;
 use crate::clock;
+use crate::error::{Error, call, found};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -83,6 +84,12 @@ impl Liveness {
             }
         }
         news
+    }
+
+    /// From quorum: it has not renewed its Lease since it was last seen to.
+    pub async fn is_unchanged(&self, leases: &Api<Lease>, namespace: &str) -> Result<bool, Error> {
+        let lease = found(call(&format!("get Lease '{namespace}/{LEASE}'"), leases.get(LEASE)).await)?;
+        Ok(!lease.is_some_and(|lease| self.saw(namespace, &lease)))
     }
 
     /// A quorum read showed nothing newer: it is silent, until a beat comes.

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use ports::{ErrorClass, PortError};
 use serde_json::json;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 
 const NAME: &str = "agent";
@@ -19,8 +19,15 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// The controller counts five seconds of an unchanged renewTime as silence.
 const DURATION_SECONDS: i32 = 5;
 
-/// Renews for ever. `refused` is told when the API server does not accept our token.
-pub(crate) async fn beat(cluster: &Cluster, holder: &str, refused: &Notify, metrics: &Metrics) {
+/// Renews for ever. `refused` is told when the API server does not accept our token. `joined` gets the cluster with the first renewal:
+/// nothing is claimed before it, so a controller that reads an old renewal knows that nothing was (docs/design/fencing.md, step 12).
+pub(crate) async fn beat(
+    cluster: &Cluster,
+    holder: &str,
+    refused: &Notify,
+    joined: &watch::Sender<Option<Cluster>>,
+    metrics: &Metrics,
+) {
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -33,6 +40,7 @@ pub(crate) async fn beat(cluster: &Cluster, holder: &str, refused: &Notify, metr
         metrics.renewed(&renewed);
         match renewed {
             Ok(()) => {
+                joined.send_if_modified(|it| it.is_none() && it.replace(cluster.clone()).is_none());
                 if std::mem::take(&mut failing) {
                     tracing::info!("the Lease is renewed again");
                 }

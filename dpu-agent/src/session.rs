@@ -78,13 +78,11 @@ pub(crate) async fn run(
         };
         let cluster = Cluster { client: own(&token_file)?, namespace };
         tracing::info!(namespace = cluster.namespace, "joined");
-        joined.send_replace(Some(cluster.clone()));
-
         let refused = Notify::new();
         let session = async {
             tokio::join!(
                 tokens.renew(expiry, &refused),
-                heartbeat::beat(&cluster, name, &refused, metrics),
+                heartbeat::beat(&cluster, name, &refused, joined, metrics),
                 desired.follow(&cluster, name),
             )
         };

@@ -2,6 +2,7 @@
 
 use crate::Controller;
 use crate::error::{Error, call, found};
+use crate::liveness::LEASE;
 use crate::objects;
 use crate::{fences, holder_pods};
 use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
@@ -204,6 +205,9 @@ pub(crate) async fn abandon(
     fence: Option<&FenceRecord>,
 ) -> Result<(), Error> {
     let attachment = seen(c, target)?;
+    if attachment.spec.grant.is_some() && fence.is_none_or(|fence| fence.proof != FenceProof::StorageFenced) {
+        confirm_silent(c, &target.namespace).await?;
+    }
     if let (Some(hold), Some(fence)) = (hold, fence)
         && let Some(there) = refresh(c, hold).await?
         && there.spec.holder.as_ref().is_some_and(|holder| holder.attachment_uid == target.uid)
@@ -225,6 +229,18 @@ pub(crate) async fn abandon(
         }
         Err(error) => Err(error),
     }
+}
+
+/// From quorum, before a proof that a DPU is down (steps 12 and 13) takes effect: its agent has not renewed its Lease. What the proof
+/// rests on may be of the time before the DPU came back, and an agent claims nothing before it has renewed. So of one that is
+/// silent here a claim comes later, and is another version of the attachment than the one that was seen before.
+pub(super) async fn confirm_silent(c: &Controller, namespace: &str) -> Result<(), Error> {
+    let liveness = &c.world.liveness;
+    if liveness.is_unchanged(&c.objects.namespaced(namespace), namespace).await? && liveness.is_silent(namespace) {
+        return Ok(());
+    }
+    let what = format!("get Lease '{namespace}/{LEASE}'");
+    Err(Error::NotConfirmed { what, message: "the agent has renewed it".to_owned() })
 }
 
 /// The proof into the hold's record, once.
@@ -263,6 +279,7 @@ pub(crate) async fn free(
         delete_volume_attachment(c, volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
     }
     if let Some(fence) = fence {
+        confirm_silent(c, &holder.attachment_namespace).await?;
         there = record(c, there, fence).await?;
     }
     if let Some(pod) = holder_pod {

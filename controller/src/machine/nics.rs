@@ -1,5 +1,6 @@
 //! VNics and NicAttachments: the same protocol, with `status.holder` of the VNic as the hold.
 
+use super::disks;
 use crate::Controller;
 use crate::error::{Error, call, found};
 use crate::objects;
@@ -104,6 +105,9 @@ pub(super) async fn release(c: &Controller, target: &Target) -> Result<(), Error
 
 pub(super) async fn abandon(c: &Controller, target: &Target) -> Result<(), Error> {
     let there = attachment(c, target)?;
+    if there.spec.grant.is_some() {
+        disks::confirm_silent(c, &target.namespace).await?;
+    }
     let finalizers = objects::finalizers(&there.metadata, labels::FINALIZER_EXPOSED, false);
     match patch(c, &there, json!({"metadata": {"finalizers": finalizers}})).await {
         Ok(patched) if patched.metadata.finalizers.iter().flatten().count() > 0 => Ok(()),

@@ -3,7 +3,7 @@
 
 use super::objects::{Cache, Error, Listener, Rests, number};
 use super::site::Fence;
-use super::time::{Ms, Notify, Process, all};
+use super::time::{Doing, Ms, Notify, Process, all};
 use super::world::{Via, Watch, World, timestamp};
 use api::attachment::{DiskAttachmentStatus, FenceIdentity};
 use api::conditions::{self, ConditionStatus};
@@ -20,7 +20,6 @@ use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
 use planner::seen::Seen;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -189,7 +188,7 @@ impl Agent {
 
     async fn act(&self, plan: &Plan) -> bool {
         let steps: Vec<&Step> = plan.items.iter().filter_map(|item| item.step.as_ref()).chain(&plan.strays).collect();
-        let taken: Vec<Pin<Box<dyn Future<Output = Result<(), Error>>>>> =
+        let taken: Vec<Doing<'_, Result<(), Error>>> =
             steps.iter().map(|step| Box::pin(self.take(step)) as _).collect();
         for (step, result) in steps.iter().zip(all(taken).await) {
             let key = (step.uid().to_owned(), step.kind());
@@ -279,17 +278,28 @@ impl Agent {
             }
             Step::Hide { id, .. } => {
                 let (id, boot) = (id.clone(), self.boot);
-                self.local(step, move |world, dpu| Ok(world.hide(dpu, boot, &id, LET_GO))).await
+                self.local(step, move |world, dpu| {
+                    world.hide(dpu, boot, &id, LET_GO);
+                    Ok(())
+                })
+                .await
             }
             Step::Disconnect { id, .. } => {
                 let id = id.clone();
-                self.local(step, move |world, dpu| Ok(drop(world.server(dpu).connected.remove(&id)))).await
+                self.local(step, move |world, dpu| {
+                    world.server(dpu).connected.remove(&id);
+                    Ok(())
+                })
+                .await
             }
             Step::RemoveSeed { uid } => {
                 self.world.server(&self.dpu).seeds.remove(uid);
                 Ok(())
             }
-            Step::Forget { uid } => Ok(drop(self.world.server(&self.dpu).record.remove(uid))),
+            Step::Forget { uid } => {
+                self.world.server(&self.dpu).record.remove(uid);
+                Ok(())
+            }
             Step::Finish { key } => self.finish(key).await,
             other => panic!("the model has no {other:?}"),
         }
@@ -376,9 +386,10 @@ impl Agent {
     }
 
     async fn tell_dpu(&self) -> bool {
-        let server = self.world.server(&self.dpu);
-        let (boot_id, shown) = (server.boot_id(), server.shown.len() as u32);
-        drop(server);
+        let (boot_id, shown) = {
+            let server = self.world.server(&self.dpu);
+            (server.boot_id(), server.shown.len() as u32)
+        };
         let free = DpuCapacity { disks: CAPACITY.disks - shown, ..CAPACITY };
         let known = self.watch.caches.borrow().dpus.get("", &self.dpu);
         let now = timestamp(self.world.now());

@@ -4,7 +4,7 @@
 use super::bmc::{Bmc, Whose};
 use super::objects::{Error, KINDS, Kind, Listener, Rests, number};
 use super::site::Fence;
-use super::time::{Ms, NEVER, Notify, Process, all};
+use super::time::{Doing, Ms, NEVER, Notify, Process, all};
 use super::world::{Via, Watch, World, moment, timestamp};
 use super::{DRIVER, FOREIGN, USER};
 use api::hold::FenceRecord;
@@ -14,7 +14,6 @@ use planner::machine::plan::{Disruptive, Target};
 use planner::machine::{BmcNeed, Plan, action_name, plan};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -257,7 +256,7 @@ impl Leader {
                 return Ok(plan.wake_at.map(moment));
             }
             self.world.note(|| format!("{} plans for {machine_name}: {:?}", self.process.name, Told(&plan)));
-            let acts: Vec<Pin<Box<dyn Future<Output = Result<(), Error>>>>> =
+            let acts: Vec<Doing<'_, Result<(), Error>>> =
                 plan.actions.iter().map(|action| Box::pin(self.act(&o, action)) as _).collect();
             if let Some(error) = all(acts).await.into_iter().find_map(Result::err) {
                 self.world.note(|| format!("{}: {error:?}", self.process.name));

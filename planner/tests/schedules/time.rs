@@ -15,6 +15,8 @@ pub type Ms = u64;
 pub const NEVER: Ms = Ms::MAX;
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
+/// What is done beside others.
+pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// What all tasks of one process have in common.
 #[derive(Debug)]
@@ -172,7 +174,7 @@ impl Notify {
 }
 
 /// All at the same time, in one task.
-pub async fn all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
+pub async fn all<T>(futures: Vec<Doing<'_, T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(|future| (Some(future), None)).collect();
     poll_fn(|context| {
         let mut pending = false;

@@ -71,7 +71,7 @@ impl Leader {
                 let ours = move |there: &DiskAttachment| {
                     there.spec.owner.uid == owner && there.metadata.deletion_timestamp.is_none()
                 };
-                self.create(DiskAttachment::clone(attachment), ours).await
+                Box::pin(self.create(DiskAttachment::clone(attachment), ours)).await
             }
             Action::TakeHold(take) => self.take_hold(o, take).await,
             Action::CreateVolumeAttachment(create) => self.create_volume_attachment(o, create).await,
@@ -278,7 +278,8 @@ impl Leader {
             status: None,
         };
         let (spec, labels) = (attachment.spec.clone(), attachment.metadata.labels.clone());
-        self.create(attachment, move |there| there.spec == spec && there.metadata.labels == labels).await
+        let ours = move |there: &VolumeAttachment| there.spec == spec && there.metadata.labels == labels;
+        Box::pin(self.create(attachment, ours)).await
     }
 
     pub async fn delete_volume_attachment(&self, called: &str, machine_uid: Option<&str>) -> Done {

@@ -184,10 +184,11 @@ fn users(name: &str) -> Vec<String> {
         fs::read_to_string(process.join("mountinfo")).is_ok_and(|mounts| mounts.contains(&device))
             || open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|file| file == Path::new(name))
     };
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let keeping = processes.filter(|process| keeps(process)).filter_map(|process| {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())));
+    let keeping = processes.filter(|(_, process)| keeps(process)).filter_map(|(id, process)| {
         let name = fs::read_to_string(process.join("comm")).ok()?;
-        Some(format!("{} {}", process.file_name()?.display(), name.trim()))
+        Some(format!("{id} {}", name.trim()))
     });
     let found: Vec<_> = keeping.take(5).collect();
     if found.is_empty() { vec!["by no process: its writes are under way".to_owned()] } else { found }

@@ -4,9 +4,11 @@
 //! most. How many it were is printed.
 
 use super::{each, seed, simulate};
+use serde_json::json;
 use std::time::{Duration, Instant};
 use tests::sim::Simulation;
-use tests::sim::faults::{Fault, Plan};
+use tests::sim::api::watch::Manners;
+use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::passing;
 use tests::sim::random::Random;
 
@@ -132,6 +134,40 @@ fn a_dpu_that_its_own_bmc_reads_off_gives_the_volume_up() {
             passing::end(&s).await
         })
     });
+}
+
+/// What its BMC says may be of the time before a DPU came back: a renewal that the controller has not heard of keeps the volume.
+#[test]
+fn a_dpu_that_has_renewed_its_lease_is_not_taken_for_off() {
+    let kept: Result<(), String> = simulate(async {
+        let mut s = Simulation::start(2, seed(), Plan::None);
+        s.name_dpu_bmcs();
+        passing::start(&s, "foreign").await?;
+        s.until("the BMCs are verified", |s| ["dpu-1", "dpu-2"].iter().all(|dpu| is_verified(s, dpu))).await?;
+        silence(&mut s, false, true);
+        s.scene.hosts[0].power_dpu(false);
+        passing::pass(&s, "bm-01", "bm-02");
+        s.until("its BMC is asked", |s| passing::says(s, "bm-01", "DpuNotOff")).await?;
+        s.scene.watches(Who::Controller, Manners::Frozen(tokio::time::Instant::now() + Duration::from_secs(40)));
+        s.change("coordination.k8s.io/leases", "metalplane-dpu-dpu-1", "agent", |lease| {
+            lease["spec"]["renewTime"] = json!(controller::clock::now());
+        });
+        // Counted from its last renewal that was heard, the BMC's word is good by now.
+        tokio::time::sleep(Duration::from_secs(33)).await;
+        if !passing::proofs(&s).is_empty() {
+            return Err(format!("taken for off: {}", s.story()));
+        }
+        s.scene.watches(Who::Controller, Manners::Prompt);
+        s.until("the other has it", |s| passing::has(s, "bm-02")).await?;
+        if passing::proofs(&s) != ["DpuPoweredOff"] {
+            return Err(format!("on record: {:?}", passing::proofs(&s)));
+        }
+        s.scene.hosts[0].power_dpu(true);
+        silence(&mut s, false, false);
+        s.until("the first is back, without it", |s| s.scene.hosts[0].dpu().disks().len() == 2).await?;
+        passing::end(&s).await
+    });
+    assert_eq!(kept, Ok(()));
 }
 
 fn is_verified(s: &Simulation, dpu: &str) -> bool {
