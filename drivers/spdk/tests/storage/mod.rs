@@ -8,12 +8,14 @@ use spdk::volumes::{iscsi, local, nvmeof, rbd};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
 pub const MIB: u64 = 1 << 20;
 /// A condition that is met in milliseconds on an idle machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
+const PORTS: u32 = 20_000;
 /// Room for the epochs of any test.
 const NAMESPACES: u32 = 2048;
 
@@ -80,9 +82,15 @@ fn portal() -> TcpListener {
 }
 
 /// A port that nobody listens on just now.
+/// Below those that the kernel gives to whoever connects somewhere: none of them takes it before it is listened on.
 pub fn free_port() -> u16 {
-    let socket = TcpListener::bind(("127.0.0.1", 0)).expect("a socket");
-    socket.local_addr().expect("its address").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut tries = (0..PORTS).map(|_| std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed));
+    let free = |number: u32| {
+        let port = u16::try_from(10_240 + number % PORTS).ok()?;
+        TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
+    };
+    tries.find_map(free).expect("a free port")
 }
 
 impl Lab {
