@@ -117,8 +117,9 @@ async fn handed_over(site: &Site, machine: &Machine<'_>) -> Result<()> {
     let by = second.says("HardwareTaken").await?;
     ensure!(by.contains(&format!("{}/{}", machine.namespace, machine.name)), "it waits for whom? {by}");
     machine.kubectl(&["delete", "bmm", machine.name, "--cascade=foreground", "--timeout=240s"]).await?;
-    let claims = machine.kubectl(&["get", "pvc", "-o", "name"]).await?;
-    ensure!(!claims.contains(&format!("{}-root", machine.name)), "the boot volume is left: {claims}");
+    // kube-controller-manager, which was started anew, lets go of the deleted claim in its own time.
+    let root = format!("pvc/{}-root", machine.name);
+    machine.kubectl(&["wait", "--for=delete", &root, "--timeout=120s"]).await.context("the boot volume is left")?;
     second.wait_state("Stopped").await?;
     second.delete().await
 }
