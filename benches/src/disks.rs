@@ -19,17 +19,8 @@ use sandbox::spdk::real;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tests::shares::{Move, milliseconds};
-use tests::site::{Agents, STORAGE_CLASS};
+use tests::site::{Agents, HELD_CLASS, HELD_MANIFEST, STORAGE_CLASS};
 
-/// Our own driver's volumes, as if only kubelet could connect them.
-const HELD: &str = "held";
-const HELD_CLASS: &str = "apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: held}
-provisioner: csi.metalplane.io
-parameters: {pool: default, connector: kubelet}
-volumeBindingMode: Immediate
-";
 /// With the boot disk and its cloud-init disk these are 64.
 const MANY: usize = 62;
 
@@ -57,12 +48,12 @@ pub async fn measure(options: &Disks) -> Result<Figures> {
 }
 
 async fn on_pods(stage: &Stage, options: &Disks) -> Result<Samples> {
-    stage.site.apply(HELD_CLASS).await?;
+    stage.site.apply(HELD_MANIFEST).await?;
     stage.apply().await?;
     stage.wait_ready().await?;
     let mut samples = Samples::new();
     samples.insert("native", attachments(stage, "VirtioBlk", STORAGE_CLASS, options.times).await?);
-    samples.insert("holderPod", attachments(stage, "VirtioBlk", HELD, options.times).await?);
+    samples.insert("holderPod", attachments(stage, "VirtioBlk", HELD_CLASS, options.times).await?);
     for _ in 0..options.moves {
         let asked = Timestamp::now();
         stage.site.bmctl(&["-n", NAMESPACE, "migrate", MACHINE, "--wait", "--timeout", "180s"]).await?;

@@ -40,7 +40,9 @@ pub(crate) async fn beat(
         metrics.renewed(&renewed);
         match renewed {
             Ok(()) => {
-                joined.send_if_modified(|it| it.is_none() && it.replace(cluster.clone()).is_none());
+                if joined.send_if_modified(|it| it.is_none() && it.replace(cluster.clone()).is_none()) {
+                    tracing::info!(namespace = cluster.namespace, "joined");
+                }
                 if std::mem::take(&mut failing) {
                     tracing::info!("the Lease is renewed again");
                 }

@@ -77,7 +77,6 @@ pub(crate) async fn run(
             () = is_gone(&bootstrap, name, &uid, &desired) => continue,
         };
         let cluster = Cluster { client: own(&token_file)?, namespace };
-        tracing::info!(namespace = cluster.namespace, "joined");
         let refused = Notify::new();
         let session = async {
             tokio::join!(

@@ -2,9 +2,8 @@
 
 use crate::Controller;
 use crate::error::{Error, call, found};
-use crate::liveness::LEASE;
 use crate::objects;
-use crate::{fences, holder_pods};
+use crate::{dpu, fences, holder_pods};
 use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
 use api::{BareMetalMachine, DiskAttachment, Limits, VolumeHold, labels};
 use k8s_openapi::api::core::v1::Secret;
@@ -206,7 +205,7 @@ pub(crate) async fn abandon(
 ) -> Result<(), Error> {
     let attachment = seen(c, target)?;
     if attachment.spec.grant.is_some() && fence.is_none_or(|fence| fence.proof != FenceProof::StorageFenced) {
-        confirm_silent(c, &target.namespace).await?;
+        dpu::confirm_silent(c, &target.namespace).await?;
     }
     if let (Some(hold), Some(fence)) = (hold, fence)
         && let Some(there) = refresh(c, hold).await?
@@ -229,18 +228,6 @@ pub(crate) async fn abandon(
         }
         Err(error) => Err(error),
     }
-}
-
-/// From quorum, before a proof that a DPU is down (steps 12 and 13) takes effect: its agent has not renewed its Lease. What the proof
-/// rests on may be of the time before the DPU came back, and an agent claims nothing before it has renewed. So of one that is
-/// silent here a claim comes later, and is another version of the attachment than the one that was seen before.
-pub(super) async fn confirm_silent(c: &Controller, namespace: &str) -> Result<(), Error> {
-    let liveness = &c.world.liveness;
-    if liveness.is_unchanged(&c.objects.namespaced(namespace), namespace).await? && liveness.is_silent(namespace) {
-        return Ok(());
-    }
-    let what = format!("get Lease '{namespace}/{LEASE}'");
-    Err(Error::NotConfirmed { what, message: "the agent has renewed it".to_owned() })
 }
 
 /// The proof into the hold's record, once.
@@ -279,7 +266,7 @@ pub(crate) async fn free(
         delete_volume_attachment(c, volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
     }
     if let Some(fence) = fence {
-        confirm_silent(c, &holder.attachment_namespace).await?;
+        dpu::confirm_silent(c, &holder.attachment_namespace).await?;
         there = record(c, there, fence).await?;
     }
     if let Some(pod) = holder_pod {

@@ -1,7 +1,7 @@
 //! VNics and NicAttachments: the same protocol, with `status.holder` of the VNic as the hold.
 
-use super::disks;
 use crate::Controller;
+use crate::dpu;
 use crate::error::{Error, call, found};
 use crate::objects;
 use api::attachment::Grant;
@@ -106,7 +106,7 @@ pub(super) async fn release(c: &Controller, target: &Target) -> Result<(), Error
 pub(super) async fn abandon(c: &Controller, target: &Target) -> Result<(), Error> {
     let there = attachment(c, target)?;
     if there.spec.grant.is_some() {
-        disks::confirm_silent(c, &target.namespace).await?;
+        dpu::confirm_silent(c, &target.namespace).await?;
     }
     let finalizers = objects::finalizers(&there.metadata, labels::FINALIZER_EXPOSED, false);
     match patch(c, &there, json!({"metadata": {"finalizers": finalizers}})).await {

@@ -301,9 +301,6 @@ pub(super) fn detach(o: &Observed, attachment: &DiskAttachment, now: jiff::Times
             return reason;
         }
         if let Some(reason) = down::silent(o, &attachment.spec.dpu_name) {
-            if holder_pod::is_made(o, attachment) {
-                down::watch_host(o, now, draft);
-            }
             return reason;
         }
     }

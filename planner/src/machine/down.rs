@@ -26,15 +26,19 @@ pub(super) fn proof(o: &Observed, dpu: &DpuSeen) -> Option<FenceProof> {
     if !dpu.silent {
         return None;
     }
-    let own_host = claim::current(o).is_some_and(|hw| dpu.hardware_name() == Some(name(&hw.metadata)));
-    let host_off = own_host && power::reading(o) == Reading::Fresh(PowerState::Off);
-    if dpu.dpu.spec.power_domain == PowerDomain::Host && host_off {
+    if goes_with_our_host(o, dpu) && power::reading(o) == Reading::Fresh(PowerState::Off) {
         return Some(FenceProof::HostPoweredOff);
     }
     if own_bmc::not_off(dpu).is_none() {
         return Some(FenceProof::DpuPoweredOff);
     }
     dpu.is_confirmed_down().then_some(FenceProof::ConfirmedDown)
+}
+
+/// It shares its power with the host that this machine has.
+fn goes_with_our_host(o: &Observed, dpu: &DpuSeen) -> bool {
+    let own_host = claim::current(o).is_some_and(|hw| dpu.hardware_name() == Some(name(&hw.metadata)));
+    own_host && dpu.dpu.spec.power_domain == PowerDomain::Host
 }
 
 /// What a silent agent is waited for with, by whoever takes something away from it.
@@ -47,9 +51,13 @@ pub(super) fn silent(o: &Observed, name: &str) -> Option<Reason> {
     })
 }
 
-/// Whether it is off decides: its own BMC is read every two seconds, from when that may count.
+/// Whether it is off decides: its own BMC is read every two seconds, from when that may count, and the BMC of a host that it
+/// goes down with.
 pub(super) fn watch(o: &Observed, name: &str, now: Timestamp, draft: &mut Draft) {
     let Some(dpu) = dpu(o, name).filter(|dpu| dpu.silent) else { return };
+    if goes_with_our_host(o, dpu) {
+        watch_host(o, now, draft);
+    }
     let Some(bmc) = own_bmc::name(&dpu.dpu) else { return };
     let counts = dpu.heard_at.map(|heard| heard + own_bmc::LAG);
     let due = dpu.bmc.read_at.map(|at| at + EVERY).max(counts).filter(|due| now < *due);
@@ -59,8 +67,7 @@ pub(super) fn watch(o: &Observed, name: &str, now: Timestamp, draft: &mut Draft)
     }
 }
 
-/// Whether its host is off decides: the host's BMC is read as often, too.
-pub(super) fn watch_host(o: &Observed, now: Timestamp, draft: &mut Draft) {
+fn watch_host(o: &Observed, now: Timestamp, draft: &mut Draft) {
     match o.bmc.read_at.map(|at| at + EVERY).filter(|due| now < *due) {
         Some(due) => draft.wake(due),
         None => draft.need_bmc(BmcNeed::Now),

@@ -138,8 +138,6 @@ fn proof_for_pod(
 ) -> Option<FenceRecord> {
     annotation(&hold.metadata, labels::HOLDER_POD)?;
     let dpu = down::dpu(o, &holder.dpu_name).filter(|dpu| dpu.uid() == holder.dpu_uid && dpu.silent)?;
-    // Whether its host is off decides, or it itself.
-    down::watch_host(o, now, draft);
     down::watch(o, dpu.name(), now, draft);
     Some(FenceRecord {
         attachment_uid: holder.attachment_uid.clone(),
@@ -210,7 +208,6 @@ pub(super) fn sweep(
     for pod in holder_pod::strays(o) {
         let silent = down::dpu(o, &pod.node).filter(|dpu| dpu.silent);
         if silent.is_some() {
-            down::watch_host(o, now, draft);
             down::watch(o, &pod.node, now, draft);
         }
         let node_is_down = silent.is_some_and(|dpu| down::proof(o, dpu).is_some());

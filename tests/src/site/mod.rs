@@ -31,6 +31,16 @@ pub use server::{Action, Server};
 pub const SYSTEM_NAMESPACE: &str = "metalplane-system";
 pub const INVENTORY_NAMESPACE: &str = "metalplane-inventory";
 pub const STORAGE_CLASS: &str = "metalplane-file";
+/// Our own driver's volumes, as if only kubelet could connect them. Who needs it applies [`HELD_MANIFEST`].
+pub const HELD_CLASS: &str = "held";
+pub const HELD_MANIFEST: &str = "apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: held}
+provisioner: csi.metalplane.io
+parameters: {pool: default, connector: kubelet}
+allowVolumeExpansion: true
+volumeBindingMode: Immediate
+";
 
 /// How controller and agents run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

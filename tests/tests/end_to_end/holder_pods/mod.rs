@@ -12,23 +12,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use tests::guest::Guest;
-use tests::site::{SYSTEM_NAMESPACE, until};
-
-const CLASS: &str = "held";
-const MANIFEST: &str = "apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: held}
-provisioner: csi.metalplane.io
-parameters: {pool: default, connector: kubelet}
-allowVolumeExpansion: true
-volumeBindingMode: Immediate
-";
+use tests::site::{HELD_CLASS, HELD_MANIFEST, SYSTEM_NAMESPACE, until};
 
 #[test]
 fn a_machine_lives_on_disks_that_kubelet_connects() {
     on_servers(&[2], "disks_by_kubelet", async |site, namespace| {
         let machine = Machine::on_second(site, namespace);
-        site.apply(MANIFEST).await?;
+        site.apply(HELD_MANIFEST).await?;
         site.apply(&manifest(&machine)).await?;
         machine.wait_ready().await?;
         let root = one_disk(&machine, "root").await?;
@@ -62,7 +52,7 @@ fn a_lost_dpus_disk_by_kubelet_moves_when_an_administrator_says_that_it_is_down(
 }
 
 fn manifest(machine: &Machine<'_>) -> String {
-    machine.manifest().replace("bootOrder: 1,", &format!("bootOrder: 1, storageClassName: {CLASS},"))
+    machine.manifest().replace("bootOrder: 1,", &format!("bootOrder: 1, storageClassName: {HELD_CLASS},"))
 }
 
 /// What is known of a disk that kubelet connects, while it is there.
@@ -127,7 +117,7 @@ fn image(machine: &Machine<'_>, handle: &str) -> PathBuf {
 /// Plugged in while the guest runs; what the guest writes is in the volume.
 async fn hot_plug(machine: &Machine<'_>, guest: &Guest) -> Result<(Held, PathBuf)> {
     let from = guest.printed().len();
-    let add = ["adddisk", machine.name, "data", "--storage-class", CLASS, "--size", "64Mi", "--bus", "VirtioBlk"];
+    let add = ["adddisk", machine.name, "data", "--storage-class", HELD_CLASS, "--size", "64Mi", "--bus", "VirtioBlk"];
     machine.bmctl(&[add.as_slice(), &["--wait", "--timeout", SOON_FLAG]].concat()).await?;
     guest.line("the guest sees the new disk", from, SOON, |line| line.contains("vda=131072")).await?;
     let held = one_disk(machine, "data").await?;
@@ -241,11 +231,11 @@ async fn nothing_is_left(machine: &Machine<'_>, held: &[Held]) -> Result<()> {
 
 async fn lost(machine: &Machine<'_>) -> Result<()> {
     let (site, dpu) = (machine.site, machine.on().dpu());
-    site.apply(MANIFEST).await?;
+    site.apply(HELD_MANIFEST).await?;
     let own = "\n  - {name: data, bus: VirtioBlk, source: {persistentVolumeClaim: {claimName: mine}}}\n  interfaces:";
     site.apply(&format!(
         "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mine, namespace: {}}}\nspec: {{accessModes: \
-         [ReadWriteOnce], volumeMode: Block, storageClassName: {CLASS}, resources: {{requests: {{storage: 64Mi}}}}}}\n",
+         [ReadWriteOnce], volumeMode: Block, storageClassName: {HELD_CLASS}, resources: {{requests: {{storage: 64Mi}}}}}}\n",
         machine.namespace
     ))
     .await?;
