@@ -26,6 +26,8 @@ use tokio::task::JoinSet;
 /// Kinds of work, each with a queue of its own.
 pub struct Queues {
     pub machines: Arc<Queue>,
+    /// By the UID of a machine that is not there.
+    pub leftovers: Arc<Queue>,
     pub dpus: Arc<Queue>,
     pub images: Arc<Queue>,
     /// By name.
@@ -35,9 +37,10 @@ pub struct Queues {
 
 impl Queues {
     /// With the name of the controller that works on it.
-    pub(crate) fn named(&self) -> [(&'static str, &Arc<Queue>); 5] {
+    pub(crate) fn named(&self) -> [(&'static str, &Arc<Queue>); 6] {
         [
             ("machine", &self.machines),
+            ("leftovers", &self.leftovers),
             ("dpu", &self.dpus),
             ("image", &self.images),
             ("hold", &self.holds),
@@ -142,6 +145,7 @@ impl World {
             verbs: Verbs::new(),
             queues: Queues {
                 machines: Arc::default(),
+                leftovers: Arc::default(),
                 dpus: Arc::default(),
                 images: Arc::default(),
                 holds: Arc::default(),
@@ -155,6 +159,15 @@ impl World {
         for machine in self.machines.by(uid) {
             self.queues.machines.add(key(&machine.metadata));
             self.verbs.machine_changed(&machine.metadata);
+        }
+    }
+
+    /// Something that was made for the machine with this UID has changed, or it itself: it is looked at again, and if it is no
+    /// more, what it has left.
+    fn made_for(&self, uid: &str) {
+        match self.machines.by(uid).is_empty() {
+            true => self.queues.leftovers.add((String::new(), uid.to_owned())),
+            false => self.machine_by_uid(uid),
         }
     }
 
@@ -202,7 +215,7 @@ impl World {
 
     fn owner_changed(&self, owner: &OwnerReference) {
         match owner.kind.as_str() {
-            "BareMetalMachine" => self.machine_by_uid(&owner.uid),
+            "BareMetalMachine" => self.made_for(&owner.uid),
             _ => self.queues.images.add((owner.namespace.clone().unwrap_or_default(), owner.name.clone())),
         }
     }
@@ -256,10 +269,11 @@ impl World {
         spawn(&mut set, self, &self.machines, Api::all(o.client.clone()), all(), |w, m: &BareMetalMachine| {
             w.queues.machines.add(key(&m.metadata));
             w.verbs.machine_changed(&m.metadata);
+            w.made_for(m.metadata.uid.as_deref().unwrap_or_default());
         });
         spawn(&mut set, self, &self.hardware, o.namespaced(inventory), all(), |w, h: &Hardware| {
             match h.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIMED_BY)) {
-                Some(uid) => w.machine_by_uid(uid),
+                Some(uid) => w.made_for(uid),
                 None => w.machines_without_hardware(),
             }
         });
@@ -268,7 +282,7 @@ impl World {
         spawn(&mut set, self, &self.claims, Api::all(o.client.clone()), all(), |w, claim| w.claim_changed(claim));
         spawn(&mut set, self, &self.volume_attachments, o.cluster(), all(), |w, va: &VolumeAttachment| {
             if let Some(uid) = word(&va.metadata, labels::MACHINE_UID) {
-                w.machine_by_uid(&uid);
+                w.made_for(&uid);
             } else if let Some(volume) = &va.spec.source.persistent_volume_name {
                 // Somebody else's: whoever of ours waits for that volume.
                 for ours in w.volume_attachments.by(&format!("pv:{volume}")) {
@@ -286,7 +300,7 @@ impl World {
             w.queues.holds.add(key(&hold.metadata));
             w.waiting_for_volume(hold.spec.persistent_volume_name.as_deref().unwrap_or_default());
             if let Some(uid) = word(&hold.metadata, labels::MACHINE_UID) {
-                w.machine_by_uid(&uid);
+                w.made_for(&uid);
             }
         });
         spawn(&mut set, self, &self.disks, Api::all(o.client.clone()), all(), |w, a: &DiskAttachment| {
@@ -302,6 +316,9 @@ impl World {
         });
         spawn(&mut set, self, &self.vnics, Api::all(o.client.clone()), all(), |w, v: &VNic| {
             w.machines_of_namespace(&namespace_of(&v.metadata));
+            if let Some(uid) = word(&v.metadata, labels::MACHINE_UID) {
+                w.made_for(&uid);
+            }
         });
         spawn(&mut set, self, &self.images, Api::all(o.client.clone()), all(), |w, i: &MachineImage| {
             w.image_changed(&i.metadata, &i.spec.import);
@@ -320,7 +337,7 @@ impl World {
         let holders = all().labels(&crate::holder_pods::selector());
         spawn(&mut set, self, &self.holder_pods, Api::all(o.client.clone()), holders, |w, pod: &Pod| {
             w.queues.holder_pods.add(key(&pod.metadata));
-            word(&pod.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.machine_by_uid(uid));
+            word(&pod.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.made_for(uid));
         });
         let leases: Api<Lease> = Api::all(o.client.clone());
         set.spawn(self.liveness.clone().watch(leases));

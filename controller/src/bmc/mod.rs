@@ -23,6 +23,8 @@ use tokio::sync::Semaphore;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
     Machine(Key),
+    /// The UID of a machine that is no more, and has left something.
+    Gone(Key),
     Dpu(Key),
 }
 
@@ -123,6 +125,7 @@ impl Hosts {
 fn enqueue(queues: &Queues, owner: &Owner) {
     match owner {
         Owner::Machine(key) => queues.machines.add(key.clone()),
+        Owner::Gone(key) => queues.leftovers.add(key.clone()),
         Owner::Dpu(key) => queues.dpus.add(key.clone()),
     }
 }

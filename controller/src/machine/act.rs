@@ -81,7 +81,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ResizeDisk { target, size } => disks::resize(c, target, size).await,
         Action::LimitDisk { target, limits } => disks::limit(c, target, limits).await,
         Action::ReleaseDisk { target } => {
-            confirm_spec(c, machine).await?;
+            confirm_spec(c, o).await?;
             disks::release(c, target).await
         }
         Action::AbandonDisk { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
@@ -96,7 +96,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
         Action::GrantNic { target, epoch } => nics::grant(c, target, *epoch).await,
         Action::ReleaseNic { target } => {
-            confirm_spec(c, machine).await?;
+            confirm_spec(c, o).await?;
             nics::release(c, target).await
         }
         Action::AbandonNic { target } => nics::abandon(c, target).await,
@@ -107,9 +107,12 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
 }
 
 /// From quorum: what the machine asks for is what the plan rests on. A cache of machines that is behind that of attachments
-/// must not take away what was just added.
-async fn confirm_spec(c: &Controller, machine: &BareMetalMachine) -> Result<(), Error> {
-    let meta = &machine.metadata;
+/// must not take away what was just added. One that is gone asks for nothing, ever.
+async fn confirm_spec(c: &Controller, o: &Observed) -> Result<(), Error> {
+    if o.gone {
+        return Ok(());
+    }
+    let meta = &o.machine.metadata;
     let name = meta.name.as_deref().unwrap_or_default();
     let what = format!("get BareMetalMachine '{name}'");
     let api = c.objects.namespaced::<BareMetalMachine>(meta.namespace.as_deref().unwrap_or_default());

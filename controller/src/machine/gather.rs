@@ -3,7 +3,6 @@
 use crate::Controller;
 use crate::bmc::Which;
 use crate::error::{Error, call, found};
-use crate::queue::Key;
 use crate::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::{clock, holder_pods, volumes};
 use api::conditions::{self, is_true};
@@ -368,9 +367,4 @@ async fn secret_value(
         missing.get_or_insert((secret_name.to_owned(), key.to_owned()));
     }
     Ok(value)
-}
-
-/// The key of a machine's queue, for what owns a host.
-pub(super) fn owner(key: &Key) -> crate::bmc::Owner {
-    crate::bmc::Owner::Machine(key.clone())
 }

@@ -9,10 +9,11 @@ pub(crate) mod claims;
 pub(crate) mod disks;
 pub(crate) mod gather;
 pub(crate) mod hosts;
+pub(crate) mod leftovers;
 mod nics;
 
 use crate::Controller;
-use crate::bmc::Which;
+use crate::bmc::{Owner, Which};
 use crate::cache::key;
 use crate::clock;
 use crate::error::Error;
@@ -45,16 +46,16 @@ pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
 }
 
 async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
-    let mut memo = Memo::default();
+    let (mut memo, owner) = (Memo::default(), Owner::Machine(key.clone()));
     for _ in 0..ROUNDS {
         let Some(machine) = c.world.machines.get(&key.0, &key.1) else {
-            c.hosts.needs(&gather::owner(key), &[]);
+            c.hosts.needs(&owner, &[]);
             return Ok(Next::Wait);
         };
         let o = gather::gather(c, machine.clone(), &mut memo).await?;
         let plan = planner::machine::plan(&o, clock::now());
         let hardware = plan.status.hardware_name.clone();
-        want_bmc(c, key, hardware.as_deref(), &plan);
+        want_bmc(c, &owner, &plan);
         if plan.is_empty() {
             write(c, &machine, &plan).await?;
             return Ok(next(&plan));
@@ -77,10 +78,11 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
     Ok(Next::Wait)
 }
 
-fn want_bmc(c: &Controller, key: &Key, hardware: Option<&str>, plan: &Plan) {
-    let server = hardware.map(|hardware| (Which::Server(hardware.to_owned()), plan.bmc.max(BmcNeed::Slow)));
+fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
+    let server = plan.status.hardware_name.clone();
+    let server = server.map(|hardware| (Which::Server(hardware), plan.bmc.max(BmcNeed::Slow)));
     let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
-    c.hosts.needs(&gather::owner(key), &server.into_iter().chain(dpus).collect::<Vec<_>>());
+    c.hosts.needs(owner, &server.into_iter().chain(dpus).collect::<Vec<_>>());
 }
 
 fn next(plan: &Plan) -> Next {

@@ -56,7 +56,7 @@ pub(super) fn silent(o: &Observed, name: &str) -> Option<Reason> {
 pub(super) fn watch(o: &Observed, name: &str, now: Timestamp, draft: &mut Draft) {
     let Some(dpu) = dpu(o, name).filter(|dpu| dpu.silent) else { return };
     if goes_with_our_host(o, dpu) {
-        watch_host(o, now, draft);
+        read_host(o, EVERY, now, draft);
     }
     let Some(bmc) = own_bmc::name(&dpu.dpu) else { return };
     let counts = dpu.heard_at.map(|heard| heard + own_bmc::LAG);
@@ -67,8 +67,8 @@ pub(super) fn watch(o: &Observed, name: &str, now: Timestamp, draft: &mut Draft)
     }
 }
 
-fn watch_host(o: &Observed, now: Timestamp, draft: &mut Draft) {
-    match o.bmc.read_at.map(|at| at + EVERY).filter(|due| now < *due) {
+pub(super) fn read_host(o: &Observed, every: SignedDuration, now: Timestamp, draft: &mut Draft) {
+    match o.bmc.read_at.map(|at| at + every).filter(|due| now < *due) {
         Some(due) => draft.wake(due),
         None => draft.need_bmc(BmcNeed::Now),
     }

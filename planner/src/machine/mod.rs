@@ -76,6 +76,17 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     status::finish(o, draft, now)
 }
 
+/// What a machine that is no more has left: a controller that did not know yet that it had been deposed, or a request of one
+/// that arrived late, made it after the last look.
+pub fn leftovers(o: &Observed, now: Timestamp) -> Plan {
+    let vetted = verify::vetted(o);
+    let o = vetted.as_ref();
+    let mut draft = Draft::default();
+    down::glance(o, &mut draft);
+    draft.releasing = release::leftovers(o, now, &mut draft);
+    status::finish(o, draft, now)
+}
+
 fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
     let Some(hardware) = claim::claimed(o, draft) else {
         let reason = claim::choose(o, draft);

@@ -21,6 +21,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     pub machine: Arc<BareMetalMachine>,
+    /// There is no such machine any more: what was made for it too late is given back ([`super::leftovers`]).
+    pub gone: bool,
     /// Labels of the machine's namespace, for policies.
     pub namespace_labels: BTreeMap<String, String>,
     /// The Hardware that is claimed by this machine (two while it moves); while there is none, the whole inventory.

@@ -191,9 +191,7 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> 
     if let Some(reason) = super::verify::wrong_server(o) {
         return Some(reason);
     }
-    let granted = o.disk_attachments.iter().any(|a| a.spec.grant.is_some())
-        || o.nic_attachments.iter().any(|a| a.spec.grant.is_some());
-    if host.shares_power() || granted || record(o).started_boot_id.is_some() {
+    if host.shares_power() || super::release::is_granted(o) || record(o).started_boot_id.is_some() {
         return None;
     }
     let hardware = host.name().to_owned();

@@ -6,14 +6,17 @@ use super::draft::Draft;
 use super::observed::{Observed, has_finalizer, in_use_by, label, name};
 use super::plan::Action;
 use super::volumes::{claim_name, is_users_own, target};
-use super::{attach, boot, holds, nics, power, seed};
+use super::{attach, boot, down, holds, nics, power, seed};
 use crate::host::PowerState;
 use crate::reason::{Blocked, Reason, Waiting};
 use api::labels;
 use api::machine::DeletionPolicy;
 use api::tinkerbell::Hardware;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
+
+/// How often the host of a machine that is gone is read, perhaps for months.
+const GLANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Hot-unplug: attachments that the spec does not name go, without a power action. What is still on its way.
 pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
@@ -117,11 +120,34 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
     None
 }
 
+/// The machine is no more. While it has a server on which something was granted, that is read off first: its finalizer may have
+/// been taken away by force, under a running host. Nobody is switched off for a machine that is not there.
+pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let held = claim::held(o);
+    if let Some(hardware) = held.first()
+        && is_granted(o)
+        && power::reading(o) != power::Reading::Fresh(PowerState::Off)
+    {
+        down::read_host(o, GLANCE, now, draft);
+        return Some(Waiting::HostLeftOn { hardware: name(&hardware.metadata).to_owned() }.into());
+    }
+    if let Some(reason) = take_back(o, now, draft) {
+        return Some(reason);
+    }
+    for hardware in held {
+        draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
+    }
+    None
+}
+
+pub(super) fn is_granted(o: &Observed) -> bool {
+    o.disk_attachments.iter().any(|a| a.spec.grant.is_some())
+        || o.nic_attachments.iter().any(|a| a.spec.grant.is_some())
+}
+
 /// Step 8: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
 fn host_off(o: &Observed, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let granted = o.disk_attachments.iter().any(|a| a.spec.grant.is_some())
-        || o.nic_attachments.iter().any(|a| a.spec.grant.is_some());
-    if !granted {
+    if !is_granted(o) {
         return None;
     }
     let Some(hardware) = hardware else {

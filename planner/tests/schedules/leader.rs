@@ -9,9 +9,10 @@ use super::world::{Via, Watch, World, moment, timestamp};
 use super::{DRIVER, FOREIGN, USER};
 use api::hold::FenceRecord;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
-use planner::machine::observed::{DpuSeen, HolderPodSeen, VolumeSeen, label, name, uid};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use planner::machine::observed::{DpuSeen, HolderPodSeen, Observed, VolumeSeen, label, name, uid};
 use planner::machine::plan::{Disruptive, Target};
-use planner::machine::{BmcNeed, Plan, action_name, plan};
+use planner::machine::{BmcNeed, Plan, action_name, leftovers, plan};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -244,8 +245,7 @@ impl Leader {
     async fn rounds(&self, machine_name: &str) -> Result<Option<Ms>, Error> {
         for _ in 0..16 {
             let Some(machine) = self.watch.caches.borrow().machines.get(USER, machine_name) else {
-                self.idle.borrow_mut().insert(machine_name.to_owned(), true);
-                return Ok(None);
+                return self.leftovers(machine_name).await;
             };
             let o = self.gather(machine.clone());
             let plan = plan(&o, timestamp(self.world.now()));
@@ -255,11 +255,7 @@ impl Leader {
                 self.write(&machine, &plan).await?;
                 return Ok(plan.wake_at.map(moment));
             }
-            self.world.note(|| format!("{} plans for {machine_name}: {:?}", self.process.name, Told(&plan)));
-            let acts: Vec<Doing<'_, Result<(), Error>>> =
-                plan.actions.iter().map(|action| Box::pin(self.act(&o, action)) as _).collect();
-            if let Some(error) = all(acts).await.into_iter().find_map(Result::err) {
-                self.world.note(|| format!("{}: {error:?}", self.process.name));
+            if let Err(error) = self.act_all(&o, machine_name, &plan).await {
                 // What is known is told, whatever failed.
                 let _ = self.write(&machine, &plan).await;
                 return Err(error);
@@ -270,6 +266,59 @@ impl Leader {
         }
         self.woken[machine_name].notify(&self.world.time);
         Ok(None)
+    }
+
+    async fn act_all(&self, o: &Observed, machine_name: &str, plan: &Plan) -> Result<(), Error> {
+        self.world.note(|| format!("{} plans for {machine_name}: {:?}", self.process.name, Told(plan)));
+        let acts: Vec<Doing<'_, Result<(), Error>>> =
+            plan.actions.iter().map(|action| Box::pin(self.act(o, action)) as _).collect();
+        let error = all(acts).await.into_iter().find_map(Result::err);
+        if let Some(error) = &error {
+            self.world.note(|| format!("{}: {error:?}", self.process.name));
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    /// What a machine that is no more has left.
+    async fn leftovers(&self, machine_name: &str) -> Result<Option<Ms>, Error> {
+        let mut wake_at = None;
+        let gone = self.gone(machine_name);
+        self.idle.borrow_mut().insert(machine_name.to_owned(), gone.is_none());
+        if let Some(uid) = gone {
+            let mut machine = BareMetalMachine::new(machine_name, Default::default());
+            machine.metadata.uid = Some(uid.clone());
+            machine.metadata.namespace = Some(USER.to_owned());
+            machine.metadata.deletion_timestamp = Some(Time(timestamp(self.world.now())));
+            let o = Observed { gone: true, ..self.gather(Arc::new(machine)) };
+            let plan = leftovers(&o, timestamp(self.world.now()));
+            self.want(machine_name, &plan);
+            wake_at = plan.wake_at.map(moment);
+            if !plan.actions.is_empty() {
+                let there = self.get::<BareMetalMachine>(USER, machine_name).await?;
+                if there.is_none_or(|there| there.metadata.uid.as_deref() != Some(&uid)) {
+                    self.act_all(&o, machine_name, &plan).await?;
+                    self.woken[machine_name].notify(&self.world.time);
+                }
+            }
+        }
+        Ok(wake_at)
+    }
+
+    /// Whose something is that was made for a machine of this name: there is none in the cache.
+    fn gone(&self, machine_name: &str) -> Option<String> {
+        let caches = self.watch.caches.borrow();
+        let of_it = |meta: &ObjectMeta| match label(meta, labels::MACHINE) == Some(machine_name) {
+            true => label(meta, labels::MACHINE_UID).map(str::to_owned),
+            false => None,
+        };
+        let mut owners = caches.disks.all().map(|disk| &disk.spec.owner).filter(|owner| owner.name == machine_name);
+        let mut holds = caches.holds.all().filter(|hold| hold.spec.holder.is_some());
+        owners
+            .next()
+            .map(|owner| owner.uid.clone())
+            .or_else(|| holds.find_map(|hold| of_it(&hold.metadata)))
+            .or_else(|| caches.volume_attachments.all().find_map(|va| of_it(&va.metadata)))
+            .or_else(|| caches.pods.all().find_map(|pod| of_it(&pod.metadata)))
     }
 
     fn want(&self, machine: &str, plan: &Plan) {
@@ -385,7 +434,7 @@ pub fn volume(world: &World, claim: &str) -> VolumeSeen {
     }
 }
 
-pub fn target(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Target {
+pub fn target(meta: &ObjectMeta) -> Target {
     let (namespace, name) = super::objects::key(meta);
     Target { namespace, name, uid: uid(meta).to_owned() }
 }

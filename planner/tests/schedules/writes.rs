@@ -88,7 +88,7 @@ impl Leader {
                 self.grant(target, *epoch, holder_pod_uid.clone()).await
             }
             Action::ReleaseDisk { target } => {
-                self.confirm_spec(machine).await?;
+                self.confirm_spec(o).await?;
                 self.release(target).await
             }
             Action::AbandonDisk { target, hold, fence } => self.abandon(target, hold.as_deref(), fence.as_ref()).await,
@@ -181,8 +181,11 @@ impl Leader {
         Err(Error::NotConfirmed)
     }
 
-    async fn confirm_spec(&self, machine: &BareMetalMachine) -> Done {
-        let meta = &machine.metadata;
+    async fn confirm_spec(&self, o: &Observed) -> Done {
+        if o.gone {
+            return Ok(());
+        }
+        let meta = &o.machine.metadata;
         let there = self.get::<BareMetalMachine>(USER, name(meta)).await?.ok_or(Error::NotFound)?;
         let now = &there.metadata;
         let deleting = now.deletion_timestamp.is_some() == meta.deletion_timestamp.is_some();

@@ -15,6 +15,7 @@
 //! | `csi.rs` | the node plug-in of other people's CSI driver, which misbehaves |
 //! | `kubelet.rs` | the kubelets that run holder pods |
 //! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
+//! | `leftovers.rs` | what a machine that is gone has left |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `verbs.rs` | what is done to a whole machine |
@@ -27,6 +28,7 @@ pub mod csi;
 pub mod faults;
 pub mod host;
 pub mod kubelet;
+pub mod leftovers;
 pub mod life;
 pub mod limits;
 pub mod lives;

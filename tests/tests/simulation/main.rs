@@ -9,6 +9,7 @@ mod fences;
 mod kinds;
 mod verbs;
 
+use api::dpu::PowerDomain;
 use kinds::{Kind, life_with, reference, reference_of, seed};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tests::sim::Simulation;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::host;
+use tests::sim::leftovers;
 use tests::sim::life;
 use tests::sim::lives;
 use tests::sim::simulation::{SYSTEM, USER};
@@ -360,6 +362,19 @@ fn volumes_wait_to_be_told_a_node() {
     let plans = |who, count, stride| sample(count, stride).map(move |at| Plan::At { who, at, fault: Fault::Crash });
     let cases = [Plan::None].into_iter().chain(plans(Who::Controller, 40, 8));
     each(cases, |plan| simulate(async { upkeep::late_binding(&Simulation::start(1, seed(), plan.clone())).await }));
+}
+
+#[test]
+fn what_was_made_for_a_machine_too_late_is_given_back() {
+    simulate(async { leftovers::made_too_late(&Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn a_machine_that_is_let_go_by_force_keeps_its_host_as_it_is() {
+    each([PowerDomain::Standby, PowerDomain::Host].into_iter(), |domain| {
+        simulate(async { leftovers::let_go_by_force(&Simulation::start_on(*domain, 1, seed(), Plan::None)).await })
+    });
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! What a machine that is no more has left. A machine goes when nothing of it is there any more; but a controller that does not
+//! know yet that it was deposed, or a request of one that arrives late, may make something for it afterwards: an attachment, by
+//! which its Dpu could never be deleted, a hold, a claim on a server.
+
+use super::gather::{self, Memo};
+use super::{ROUNDS, act, next, want_bmc};
+use crate::Controller;
+use crate::bmc::Owner;
+use crate::clock;
+use crate::error::{Error, call};
+use crate::queue::{Key, Next};
+use api::conditions;
+use api::{BareMetalMachine, VNic, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::ListParams;
+use planner::machine::observed::label;
+use planner::machine::{Observed, Plan};
+use std::sync::Arc;
+
+/// `key`: no namespace, and the UID of a machine.
+pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
+    let began = tokio::time::Instant::now();
+    let result = rounds(&c, &key).await;
+    c.metrics.reconciled("leftovers", began.elapsed(), result.as_ref().err().map(Error::class));
+    match result {
+        Ok(next) => next,
+        Err(error) => {
+            if !error.is_stale() {
+                tracing::warn!(machine = %key.1, "{error}");
+            }
+            Next::BackOff
+        }
+    }
+}
+
+async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let (mut memo, owner) = (Memo::default(), Owner::Gone(key.clone()));
+    let mut confirmed = false;
+    for _ in 0..ROUNDS {
+        if !c.world.machines.by(&key.1).is_empty() {
+            break;
+        }
+        let o = observed(c, &key.1, &mut memo).await?;
+        let plan = planner::machine::leftovers(&o, clock::now());
+        want_bmc(c, &owner, &plan);
+        if plan.actions.is_empty() {
+            tell(c, &o, &plan);
+            return Ok(next(&plan));
+        }
+        if !confirmed && is_there(c, &key.1).await? {
+            break;
+        }
+        if !std::mem::replace(&mut confirmed, true) {
+            tracing::warn!(machine = %key.1, actions = plan.actions.len(), "a machine that is no more has left something");
+        }
+        act::all(c, &o, &plan.actions).await?;
+    }
+    // It is there, or others go first.
+    c.hosts.needs(&owner, &[]);
+    if confirmed {
+        c.world.queues.leftovers.add(key.clone());
+    }
+    Ok(Next::Wait)
+}
+
+async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Observed, Error> {
+    let mut machine = BareMetalMachine::new("", Default::default());
+    machine.metadata.uid = Some(uid.to_owned());
+    machine.metadata.namespace = namespace(c, uid);
+    machine.metadata.deletion_timestamp = Some(Time(clock::now()));
+    Ok(Observed { gone: true, ..gather::gather(c, Arc::new(machine), memo).await? })
+}
+
+/// There is no machine to say it of: its server does.
+fn tell(c: &Controller, o: &Observed, plan: &Plan) {
+    let ready = conditions::get(&plan.status.conditions, conditions::READY);
+    let hardware = o.hardware.iter().find(|hardware| hardware.metadata.name == plan.status.hardware_name);
+    if let (Some(ready), Some(hardware)) = (ready, hardware) {
+        c.events.tell(hardware.as_ref(), &ready.reason, &ready.message);
+    }
+}
+
+/// Where it was.
+fn namespace(c: &Controller, uid: &str) -> Option<String> {
+    let world = &c.world;
+    let disks = world.disks.by(uid).into_iter().find_map(|disk| disk.spec.owner.namespace.clone());
+    let nics = || world.nics.by(uid).into_iter().find_map(|nic| nic.spec.owner.namespace.clone());
+    let pods = || world.holder_pods.by(uid).into_iter().find_map(|pod| pod.metadata.namespace.clone());
+    let is_own = |vnic: &Arc<VNic>| label(&vnic.metadata, labels::MACHINE_UID) == Some(uid);
+    let vnics = || world.vnics.all().into_iter().find(is_own)?.metadata.namespace.clone();
+    let claims = || world.claims.by(uid).into_iter().find_map(|claim| claim.metadata.namespace.clone());
+    disks.or_else(nics).or_else(pods).or_else(vnics).or_else(claims)
+}
+
+/// From quorum. A UID that is gone never comes back.
+async fn is_there(c: &Controller, uid: &str) -> Result<bool, Error> {
+    let api: Api<BareMetalMachine> = Api::all(c.objects.client.clone());
+    let all = call("list BareMetalMachines", api.list_metadata(&ListParams::default())).await?;
+    Ok(all.items.iter().any(|machine| machine.metadata.uid.as_deref() == Some(uid)))
+}
