@@ -1,9 +1,7 @@
 //! Metalplane on real parts: a real Kubernetes with real kubelets, real Open vSwitch, real sidecars, guests that boot.
 //!
 //! One site for all tests of this program, started by the first of them; each test has a namespace of its own. A test
-//! says which servers are its own while it runs: those of different servers run at the same time, for most of their
-//! time is waiting. One that does something to all of the site, or takes any server,
-//! has the site to itself ([`on_site`]).
+//! says which servers are its own while it runs ([`on_servers`]), or has the site to itself ([`on_site`]): [`turns`].
 
 mod alone;
 mod bmc;
@@ -15,13 +13,14 @@ mod machine;
 mod pods;
 mod refusals;
 mod shared_power;
+mod turns;
 mod verbs;
 mod waiting;
 mod workers;
 
 use anyhow::Result;
 use sandbox::handle::Options;
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 use std::time::Instant;
 use tests::site::{Agents, GuestKind, Site};
 use tokio::runtime::Runtime;
@@ -36,9 +35,6 @@ struct Stage {
 const IMAGE: &str = "tiny";
 
 static STAGE: OnceLock<Result<Stage, String>> = OnceLock::new();
-/// Whose turn it is on each server; and whether somebody has all of the site.
-static SERVERS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
-static SITE: RwLock<()> = RwLock::new(());
 
 fn raise() -> Result<Stage> {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -56,18 +52,14 @@ fn raise() -> Result<Stage> {
 
 /// Runs one test beside those of other servers; `servers`: 1, 2.
 fn on_servers(servers: &[usize], name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
-    let turns: Vec<_> =
-        servers.iter().map(|number| SERVERS[number - 1].lock().unwrap_or_else(PoisonError::into_inner)).collect();
-    let shared = SITE.read().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turns::of_servers(servers);
     run(name, test);
-    drop((shared, turns));
 }
 
 /// Runs one test while no other runs.
 fn on_site(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
-    let all = SITE.write().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turns::of_the_site();
     run(name, test);
-    drop(all);
 }
 
 /// Runs one test on the site, in a namespace of its own, which is deleted behind it.
@@ -98,7 +90,8 @@ fn run(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
         }
         result
     });
-    eprintln!("TIME {name} {}", began.elapsed().as_millis());
+    // libtest names a thread after its test.
+    eprintln!("TIME {} {}", std::thread::current().name().unwrap_or(name), began.elapsed().as_millis());
     if let Err(error) = result {
         panic!("{error:#}\nlogs: {}", site.sandbox.layout().dir.join("logs").display());
     }

@@ -7,12 +7,16 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The package with the end-to-end tests: its tests share machines, clusters and two cores, so they run one at a time.
+/// The package with the end-to-end tests, which come last.
 const END_TO_END: &str = "tests";
 
 /// Tests that only compute: no process, socket or clock of this machine is part of them (the simulation's time is paused). They
 /// run beside all others, on what processor time those leave.
 const COMPUTE: [(&str, &str); 3] = [("planner", "unit"), ("planner", "schedules"), (END_TO_END, "simulation")];
+
+/// Tests that take turns on what they share: all are started at once, so that nothing stands idle while one that would use it is
+/// not there yet.
+const TAKE_TURNS: [(&str, &str); 1] = [(END_TO_END, "end_to_end")];
 
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Binary {
@@ -33,6 +37,14 @@ impl Binary {
 
     pub(super) fn is_end_to_end(&self) -> bool {
         self.package == END_TO_END
+    }
+
+    /// At the same time.
+    pub(super) fn threads(&self, tests: usize) -> usize {
+        match TAKE_TURNS.contains(&(self.package.as_str(), self.target.as_str())) {
+            true => tests,
+            false => std::thread::available_parallelism().map_or(1, usize::from),
+        }
     }
 
     pub(super) fn only_computes(&self) -> bool {

@@ -34,7 +34,7 @@ pub(super) fn run(binary: &Binary, environment: &Environment, filter: Option<&st
     match listed(binary, environment, filter) {
         Ok(tests) if tests.is_empty() => Vec::new(),
         Ok(tests) => {
-            let threads = thread::available_parallelism().map_or(1, usize::from);
+            let threads = binary.threads(tests.len());
             eprintln!("{name}: {} tests", tests.len());
             let mut command = command(binary, environment);
             command.args(["--show-output", "--color=never", &format!("--test-threads={threads}")]).args(filter);
@@ -190,8 +190,10 @@ fn read(reader: &mut Reader, lines: &Receiver<(Instant, Line)>) -> Result<(), St
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 let now = Instant::now();
-                for (name, start) in reader.running() {
-                    eprintln!("  … {name} runs for {}", seconds(now - start));
+                let running = reader.running();
+                if let Some((_, start)) = running.first() {
+                    let names: Vec<_> = running.iter().map(|(name, _)| *name).collect();
+                    eprintln!("  … not done after {}: {}", seconds(now - *start), names.join(", "));
                 }
                 if now - last > LIMIT {
                     return Err(format!("no result for {} minutes", LIMIT.as_secs() / 60));
