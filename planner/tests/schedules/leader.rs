@@ -157,8 +157,10 @@ impl Leader {
         let read = move |world: &World| world.server(&of).beat;
         let sent = self.world.ask((&self.process, Via::ApiServer), || format!("get the Lease of {dpu}"), read).await;
         let value = sent.ok_or(Error::NoAnswer)?;
-        if self.beats.borrow().get(dpu).is_some_and(|beat| beat.value == value) {
-            return Ok(());
+        let known = self.beats.borrow().get(dpu).copied().unwrap_or_default();
+        if known.value == value {
+            // Of two that ask at once, the first may have learnt that it is not silent.
+            return if self.is_silent(dpu) { Ok(()) } else { Err(Error::NotConfirmed) };
         }
         let beat = Beat { value, since: self.world.now(), confirmed: false };
         self.beats.borrow_mut().insert(dpu.to_owned(), beat);
@@ -234,11 +236,8 @@ impl Leader {
                     self.world.now() + (100 << failures.min(6))
                 }
             };
-            if failures > 0 {
-                self.world.time.sleep(until - self.world.now()).await;
-            } else {
-                wake.wait(&self.world.time, until).await;
-            }
+            // News end a back-off, too.
+            wake.wait(&self.world.time, until).await;
         }
     }
 
