@@ -29,6 +29,8 @@ pub enum What {
     Scale(Scale),
     /// Disks by SPDK: vfio-user against the same bdev used directly
     Spdk(Spdk),
+    /// Disks by SPDK: what a host feels while another disk comes, the disk grows, or the agent starts anew
+    Stall(Stall),
     /// The controller of `scale`, in a process of its own
     #[command(hide = true)]
     ScaleController(ScaleController),
@@ -94,6 +96,13 @@ pub struct Spdk {
     /// How long each run is measured
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=600))]
     pub seconds: u16,
+}
+
+#[derive(Args)]
+pub struct Stall {
+    /// How often each is done
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub times: u16,
 }
 
 #[derive(Args)]

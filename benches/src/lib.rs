@@ -18,6 +18,7 @@
 //! | [`load`] | false alarms under load |
 //! | [`scale`] | the controller with many simulated servers |
 //! | [`spdk`] | disks by SPDK: vfio-user against the same bdev used directly |
+//! | [`stall`] | disks by SPDK: what a host feels of the agent's work |
 //! | [`processes`] | processes of a sandbox, read from /proc |
 //!
 //! What is measured runs on one machine, with everything else on it: a run tells the truth about that machine only.
@@ -34,6 +35,7 @@ pub mod processes;
 pub mod scale;
 pub mod spdk;
 pub mod stage;
+pub mod stall;
 pub mod starts;
 pub mod tables;
 

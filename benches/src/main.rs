@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use benches::args::{self, ScaleController, What};
-use benches::{clones, disks, footprint, keep, load, lost, root, scale, spdk, starts, tables};
+use benches::{clones, disks, footprint, keep, load, lost, root, scale, spdk, stall, starts, tables};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -25,6 +25,7 @@ fn run(what: What) -> Result<()> {
         What::Load(options) => keep("load", block_on(load::measure(&options))?),
         What::Scale(options) => keep("scale", block_on(scale::measure(&options))?),
         What::Spdk(options) => keep("spdk", block_on(spdk::measure(&options))?),
+        What::Stall(options) => keep("stall", block_on(stall::measure(&options))?),
         What::ScaleController(options) => become_controller(&options),
         What::Tables { check: true } => tables::check(root()),
         What::Tables { check: false } => tables::write(root()),

@@ -103,6 +103,18 @@ const TABLES: &[(&str, &[Row])] = &[
             ("mallocRandomRead128Direct", "memory, read, queue depth 128, direct, per second", ""),
         ],
     ),
+    (
+        "stall",
+        &[
+            ("pause", "longest time without an operation done, nothing going on", ""),
+            ("pauseHotPlug", "the same while another disk comes and goes", ""),
+            ("hotPlug", "that took", ""),
+            ("pauseResize", "the same while the disk grows", ""),
+            ("resize", "that took", ""),
+            ("pauseRestart", "the same while the agent starts anew and finds its disks", ""),
+            ("restart", "that took", ""),
+        ],
+    ),
 ];
 
 const END: &str = "<!-- /bench -->";

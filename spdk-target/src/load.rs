@@ -43,6 +43,9 @@ struct Load {
     work: RefCell<Work>,
     on_their_way: Cell<u16>,
     done: Cell<u64>,
+    /// When the last one was done that counts, and the longest time between two.
+    last_done: Cell<Option<Instant>>,
+    longest_pause: Cell<Duration>,
     failed: Cell<u64>,
     wrong: Cell<u64>,
     is_over: Cell<bool>,
@@ -60,6 +63,8 @@ impl Load {
             bdev,
             on_their_way: Cell::default(),
             done: Cell::default(),
+            last_done: Cell::default(),
+            longest_pause: Cell::default(),
             failed: Cell::default(),
             wrong: Cell::default(),
             is_over: Cell::default(),
@@ -114,6 +119,11 @@ impl Done for Load {
             return self.fail();
         }
         self.done.set(self.done.get() + 1);
+        if let Some(before) = self.last_done.get() {
+            let now = Instant::now();
+            self.longest_pause.set(self.longest_pause.get().max(now - before));
+            self.last_done.set(Some(now));
+        }
         if !self.work.borrow().is_right(io.offset, &io.buffer) {
             self.wrong.set(self.wrong.get() + 1);
         }
@@ -145,6 +155,7 @@ impl Clock {
         if self.from.is_none() && (is_finite || now - self.began >= WARM_UP) {
             // What is finite is measured from its start.
             self.from = Some(if is_finite { (self.began, 0) } else { (now, done) });
+            load.last_done.set(Some(now));
         }
         let (from, before) = self.from?;
         let is_late = !is_finite && now - from >= Duration::from_secs(load.asked.seconds.into());
@@ -153,6 +164,7 @@ impl Clock {
         }
         if load.is_over.get() && self.measured.is_none() && (!is_finite || load.on_their_way.get() == 0) {
             self.measured = Some((now - from, done - before));
+            load.last_done.set(None);
         }
         if load.on_their_way.get() == 0 && load.is_over.get() {
             return self.measured.map(|measured| Ok(load.report(measured)));
@@ -178,6 +190,7 @@ impl Load {
             seconds,
             operations,
             operations_per_second: operations as f64 / seconds.max(f64::MIN_POSITIVE),
+            longest_pause_milliseconds: self.longest_pause.get().as_secs_f64() * 1000.0,
             failed: self.failed.get(),
             wrong: self.wrong.get(),
         }

@@ -14,6 +14,8 @@ pub struct Report {
     pub seconds: f64,
     pub operations: u64,
     pub operations_per_second: f64,
+    /// The longest time in which no operation was done, of what was measured.
+    pub longest_pause_milliseconds: f64,
     /// Of all operations.
     pub failed: u64,
     /// Blocks that did not hold what they should.

@@ -27,6 +27,7 @@ pub struct Operator {
 pub struct Outcome {
     pub operations: u64,
     pub operations_per_second: f64,
+    pub longest_pause_milliseconds: f64,
 }
 
 /// The method and parameters that make a bdev of a file.
