@@ -31,6 +31,12 @@ pub async fn start(site: &Site) -> Result<()> {
     Ok(())
 }
 
+/// Before a namespace has its ServiceAccount, a pod is refused there.
+pub async fn takes_pods(site: &Site) -> Result<()> {
+    let made = || async { site.kubectl(["get", "serviceaccount", "default", "--namespace=default"]).await.is_ok() };
+    site.table.until(CONTROLLERS, "it has made the ServiceAccount of the namespace default", made).await
+}
+
 fn etcd(site: &Site) -> ProcessSpec {
     let data = site.layout.dir.join("etcd");
     let argv = [

@@ -94,14 +94,14 @@ impl Site {
         Ok(site)
     }
 
-    /// Starts everything and returns when all nodes are Ready.
+    /// Starts everything and returns when all nodes are Ready, and pods are taken.
     pub async fn start(&self, args: &args::Run) -> Result<()> {
         images::write_pause(&self.layout, &self.programs)?;
         let boots = futures::future::try_join_all(self.nodes.iter().map(|node| node::boot(self, node)));
         let (_, boots, ()) = tokio::try_join!(control_plane::start(self), boots, servers::write_configs(self, args))?;
         let joins = self.nodes.iter().zip(&boots).map(|(node, boot_id)| node::join(self, node, boot_id));
         tokio::try_join!(futures::future::try_join_all(joins), servers::start(self))?;
-        Ok(())
+        control_plane::takes_pods(self).await
     }
 
     pub fn node(&self, name: &str) -> Result<&NodeId> {

@@ -46,6 +46,9 @@ spec:
 #[test]
 fn pods_mount_volumes_as_filesystem_and_as_block_device() {
     on_site("pods_mount_volumes", async |site, namespace| {
+        let limit = format!("--timeout={}s", PATIENCE.as_secs());
+        // A pod is refused before its namespace has that; it is made by kube-controller-manager, which may have just started anew.
+        site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
         let block = "volumeDevices: [{name: v, devicePath: /dev/xvda}]";
         site.apply(
             &[
@@ -59,7 +62,6 @@ fn pods_mount_volumes_as_filesystem_and_as_block_device() {
         .await?;
         for name in ["files", "block"] {
             let phase = "--for=jsonpath={.status.phase}=Running";
-            let limit = format!("--timeout={}s", PATIENCE.as_secs());
             site.kubectl(&["wait", phase, &format!("pod/{name}"), "-n", namespace, &limit]).await?;
         }
         let (volume, uid) = placed(site, namespace, "files").await?;
