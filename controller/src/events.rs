@@ -33,7 +33,7 @@ impl Events {
     }
 
     pub fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
-        let type_ = if matches!(reason, "Failed" | "Waiting" | "GuestPoweredOff" | "HostLeftOn") {
+        let type_ = if matches!(reason, "Failed" | "Waiting" | "GuestPoweredOff" | "HostLeftOn" | "HostUnknown") {
             EventType::Warning
         } else {
             EventType::Normal

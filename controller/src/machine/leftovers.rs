@@ -69,15 +69,18 @@ async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Observed
     machine.metadata.uid = Some(uid.to_owned());
     machine.metadata.namespace = namespace(c, uid);
     machine.metadata.deletion_timestamp = Some(Time(clock::now()));
-    Ok(Observed { gone: true, ..gather::gather(c, Arc::new(machine), memo).await? })
+    let o = gather::gather(c, Arc::new(machine), memo).await?;
+    Ok(Observed { gone: true, hardware: c.world.hardware.all(), ..o })
 }
 
-/// There is no machine to say it of: its server does.
+/// There is no machine to say it of: its server does, or what is left on a DPU.
 fn tell(c: &Controller, o: &Observed, plan: &Plan) {
-    let ready = conditions::get(&plan.status.conditions, conditions::READY);
+    let Some(ready) = conditions::get(&plan.status.conditions, conditions::READY) else { return };
     let hardware = o.hardware.iter().find(|hardware| hardware.metadata.name == plan.status.hardware_name);
-    if let (Some(ready), Some(hardware)) = (ready, hardware) {
-        c.events.tell(hardware.as_ref(), &ready.reason, &ready.message);
+    match (hardware, o.disk_attachments.first()) {
+        (Some(hardware), _) => c.events.tell(hardware.as_ref(), &ready.reason, &ready.message),
+        (None, Some(disk)) => c.events.tell(disk.as_ref(), &ready.reason, &ready.message),
+        (None, None) => {}
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) fn watch(o: &Observed, name: &str, now: Timestamp, draft: &mut Draft)
     }
 }
 
+/// Whether a host is off decides: its BMC is read for that, so often.
 pub(super) fn read_host(o: &Observed, every: SignedDuration, now: Timestamp, draft: &mut Draft) {
     match o.bmc.read_at.map(|at| at + every).filter(|due| now < *due) {
         Some(due) => draft.wake(due),

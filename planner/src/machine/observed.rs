@@ -25,7 +25,7 @@ pub struct Observed {
     pub gone: bool,
     /// Labels of the machine's namespace, for policies.
     pub namespace_labels: BTreeMap<String, String>,
-    /// The Hardware that is claimed by this machine (two while it moves); while there is none, the whole inventory.
+    /// The Hardware that is claimed by this machine (two while it moves); while there is none, or the machine is gone, the whole inventory.
     pub hardware: Vec<Arc<Hardware>>,
     pub policies: Vec<Arc<HardwarePolicy>>,
     /// The DPUs of that Hardware.

@@ -121,7 +121,8 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
 }
 
 /// The machine is no more. While it has a server on which something was granted, that is read off first: its finalizer may have
-/// been taken away by force, under a running host. Nobody is switched off for a machine that is not there.
+/// been taken away by force, under a running host. So it may be where the Hardware is gone as well: unknown means wait. Nobody is
+/// switched off for a machine that is not there.
 pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let held = claim::held(o);
     if let Some(hardware) = held.first()
@@ -130,6 +131,10 @@ pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Opti
     {
         down::read_host(o, GLANCE, now, draft);
         return Some(Waiting::HostLeftOn { hardware: name(&hardware.metadata).to_owned() }.into());
+    }
+    if let Some(dpu) = granted_on(o).find(|dpu| !has_hardware(o, dpu)) {
+        draft.wake(now + GLANCE);
+        return Some(Waiting::HostUnknown { dpu: dpu.to_owned() }.into());
     }
     if let Some(reason) = take_back(o, now, draft) {
         return Some(reason);
@@ -141,8 +146,19 @@ pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Opti
 }
 
 pub(super) fn is_granted(o: &Observed) -> bool {
-    o.disk_attachments.iter().any(|a| a.spec.grant.is_some())
-        || o.nic_attachments.iter().any(|a| a.spec.grant.is_some())
+    granted_on(o).next().is_some()
+}
+
+/// The DPUs of what was granted.
+fn granted_on(o: &Observed) -> impl Iterator<Item = &str> {
+    let disks = o.disk_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
+    let nics = o.nic_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
+    disks.chain(nics)
+}
+
+fn has_hardware(o: &Observed, dpu: &str) -> bool {
+    let of_it = down::dpu(o, dpu).and_then(|dpu| dpu.hardware_name());
+    of_it.is_some_and(|of_it| o.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
 }
 
 /// Step 8: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.

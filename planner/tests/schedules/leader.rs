@@ -288,7 +288,8 @@ impl Leader {
             machine.metadata.uid = Some(uid.clone());
             machine.metadata.namespace = Some(USER.to_owned());
             machine.metadata.deletion_timestamp = Some(Time(timestamp(self.world.now())));
-            let o = Observed { gone: true, ..self.gather(Arc::new(machine)) };
+            let hardware = self.watch.caches.borrow().hardware.all().cloned().collect();
+            let o = Observed { gone: true, hardware, ..self.gather(Arc::new(machine)) };
             let plan = leftovers(&o, timestamp(self.world.now()));
             self.want(machine_name, &plan);
             wake_at = plan.wake_at.map(moment);

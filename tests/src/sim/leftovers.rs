@@ -66,6 +66,17 @@ pub async fn let_go_by_force(s: &Simulation) -> Result<(), String> {
             all.iter().map(|e| (&e["reason"], &e["regarding"])).collect::<Vec<_>>()
         ));
     }
+    // Not even if its Hardware goes, too.
+    let hardware = Value::clone(&s.scene.server.get(HARDWARE, INVENTORY, &host.name).unwrap_or_default());
+    s.delete(HARDWARE, INVENTORY, &host.name);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    if host.dpu().disks().len() != shown {
+        return Err("a disk was taken from a host of which nobody knows".to_owned());
+    }
+    let mut again = json!({"apiVersion": hardware["apiVersion"], "kind": hardware["kind"], "spec": hardware["spec"]});
+    again["metadata"] = json!({"name": host.name, "annotations": hardware["metadata"]["annotations"]});
+    again["metadata"]["labels"] = hardware["metadata"].get("labels").cloned().unwrap_or_else(|| json!({}));
+    s.create(HARDWARE, INVENTORY, again);
     host.goes_off();
     s.until("its disks are given back", |s| {
         s.scene.server.list("metalplane.io/diskattachments").is_empty() && host.dpu().disks().is_empty()
