@@ -1,5 +1,7 @@
 //! One golden image, of either kind.
 
+pub(crate) mod leftovers;
+
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
@@ -43,14 +45,18 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         }
         let wrote = write(c, key, &o, &plan).await?;
         if plan.actions.is_empty() && !wrote {
-            return Ok(match plan.wake_at {
-                Some(at) => Next::After(Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()),
-                None => Next::Wait,
-            });
+            return Ok(next(&plan));
         }
     }
     c.world.queues.images.add(key.clone());
     Ok(Next::Wait)
+}
+
+fn next(plan: &Plan) -> Next {
+    match plan.wake_at {
+        Some(at) => Next::After(Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()),
+        None => Next::Wait,
+    }
 }
 
 async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
@@ -121,6 +127,9 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateClaim(claim) => claims::create(c, claim, labels::IMAGE_UID).await,
         Action::SelectNode(select) => claims::select_node(c, select).await,
         Action::ProtectClaim(target) => claims::protect(c, uid(&o.meta), target).await,
+        Action::DeleteVolumeAttachment { name } => {
+            disks::drop_volume_attachment(c, name, labels::IMAGE_UID, uid(&o.meta)).await
+        }
         Action::UnprotectClaim(target) => {
             let hold = o.claim.as_ref().and_then(|claim| claim.volume.as_ref()).map(|volume| volume.hold_name());
             claims::unprotect(c, uid(&o.meta), labels::IMAGE_UID, target, hold.as_deref()).await

@@ -149,6 +149,10 @@ async fn lead(
     tasks.spawn(queue::work(queues.machines.clone(), n, move |key| machine::reconcile(machines.clone(), key)));
     let gone = c.clone();
     tasks.spawn(queue::work(queues.leftovers.clone(), n, move |key| machine::leftovers::reconcile(gone.clone(), key)));
+    let gone = c.clone();
+    tasks.spawn(queue::work(queues.image_leftovers.clone(), n, move |key| {
+        image::leftovers::reconcile(gone.clone(), key)
+    }));
     tasks.spawn(queue::work(queues.dpus.clone(), n, move |key| dpu::reconcile(dpus.clone(), key)));
     tasks.spawn(queue::work(queues.images.clone(), n, move |key| image::reconcile(images.clone(), key)));
     tasks.spawn(queue::work(queues.holds.clone(), n, move |key| hold::reconcile(holds.clone(), key)));

@@ -7,7 +7,6 @@ use crate::queue::Queue;
 use crate::snapshots::VolumeSnapshot;
 use crate::verbs::Verbs;
 use api::attachment::OwnerReference;
-use api::image::ImageImport;
 use api::tinkerbell::Hardware;
 use api::{
     BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, HardwarePolicy, MachineImage, NicAttachment, Subnet,
@@ -28,6 +27,8 @@ pub struct Queues {
     pub machines: Arc<Queue>,
     /// By the UID of a machine that is not there.
     pub leftovers: Arc<Queue>,
+    /// By the UID of an image that is not there.
+    pub image_leftovers: Arc<Queue>,
     pub dpus: Arc<Queue>,
     pub images: Arc<Queue>,
     /// By name.
@@ -37,10 +38,11 @@ pub struct Queues {
 
 impl Queues {
     /// With the name of the controller that works on it.
-    pub(crate) fn named(&self) -> [(&'static str, &Arc<Queue>); 6] {
+    pub(crate) fn named(&self) -> [(&'static str, &Arc<Queue>); 7] {
         [
             ("machine", &self.machines),
             ("leftovers", &self.leftovers),
+            ("image-leftovers", &self.image_leftovers),
             ("dpu", &self.dpus),
             ("image", &self.images),
             ("hold", &self.holds),
@@ -81,17 +83,26 @@ fn owner(owner: &OwnerReference) -> Vec<String> {
     vec![owner.uid.clone()]
 }
 
-/// Words of the index: `pv:<name>` and the UID of the machine whose label stands there.
-fn attachment_words(va: &VolumeAttachment) -> Vec<String> {
-    let volume = va.spec.source.persistent_volume_name.iter().map(|name| format!("pv:{name}"));
-    volume.chain(word(&va.metadata, labels::MACHINE_UID)).collect()
+/// The UIDs of the machine and the image for which something was made.
+fn made_for(meta: &ObjectMeta) -> impl Iterator<Item = String> {
+    [labels::MACHINE_UID, labels::IMAGE_UID].into_iter().filter_map(|label| word(meta, label))
 }
 
-/// The UIDs of machines that a claim or VNic is marked as used by, and of the one that it was made for.
+/// Words of the index: `pv:<name>`, and for whom it was made.
+fn attachment_words(va: &VolumeAttachment) -> Vec<String> {
+    let volume = va.spec.source.persistent_volume_name.iter().map(|name| format!("pv:{name}"));
+    volume.chain(made_for(&va.metadata)).collect()
+}
+
+/// The UIDs by which a claim or VNic is marked as used.
+fn marks(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
+    meta.annotations.iter().flatten().filter_map(|(key, _)| key.strip_prefix(labels::IN_USE_BY))
+}
+
+/// The UIDs of those that a claim or VNic is marked as used by, and of the one that it was made for.
 pub fn users(meta: &ObjectMeta) -> Vec<String> {
-    let marks = meta.annotations.iter().flatten().filter_map(|(k, _)| k.strip_prefix(labels::IN_USE_BY));
-    let mut all: Vec<String> = marks.map(str::to_owned).collect();
-    for own in word(meta, labels::MACHINE_UID).into_iter().chain(word(meta, labels::IMAGE_UID)) {
+    let mut all: Vec<String> = marks(meta).map(str::to_owned).collect();
+    for own in made_for(meta) {
         if !all.contains(&own) {
             all.push(own);
         }
@@ -129,13 +140,13 @@ impl World {
             volume_attachments: Cache::new(attachment_words),
             storage_classes: Cache::new(|_| Vec::new()),
             attributes_classes: Cache::new(|_| Vec::new()),
-            holds: Cache::new(|h| word(&h.metadata, labels::MACHINE_UID).into_iter().collect()),
+            holds: Cache::new(|h| made_for(&h.metadata).collect()),
             disks: Cache::new(|a| owner(&a.spec.owner)),
             nics: Cache::new(|a| owner(&a.spec.owner)),
             subnets: Cache::new(|s| vec![namespace_of(&s.metadata)]),
             vnics: Cache::new(|v| vec![namespace_of(&v.metadata)]),
-            images: Cache::new(|_| Vec::new()),
-            cluster_images: Cache::new(|_| Vec::new()),
+            images: Cache::new(|image| image.metadata.uid.iter().cloned().collect()),
+            cluster_images: Cache::new(|image| image.metadata.uid.iter().cloned().collect()),
             snapshots: Cache::new(|s| {
                 [labels::IMAGE_UID, labels::OPERATION_UID].iter().filter_map(|label| word(&s.metadata, label)).collect()
             }),
@@ -146,6 +157,7 @@ impl World {
             queues: Queues {
                 machines: Arc::default(),
                 leftovers: Arc::default(),
+                image_leftovers: Arc::default(),
                 dpus: Arc::default(),
                 images: Arc::default(),
                 holds: Arc::default(),
@@ -162,13 +174,37 @@ impl World {
         }
     }
 
-    /// Something that was made for the machine with this UID has changed, or it itself: it is looked at again, and if it is no
-    /// more, what it has left.
-    fn made_for(&self, uid: &str) {
+    /// Something of the machine with this UID has changed, or it itself: it is looked at again, and if it is no more, what it
+    /// has left.
+    fn of_machine(&self, uid: &str) {
         match self.machines.by(uid).is_empty() {
             true => self.queues.leftovers.add((String::new(), uid.to_owned())),
             false => self.machine_by_uid(uid),
         }
+    }
+
+    /// The same of an image.
+    fn of_image(&self, uid: &str) {
+        match self.has_image(uid) {
+            true => self.image_by_uid(uid),
+            false => self.queues.image_leftovers.add((String::new(), uid.to_owned())),
+        }
+    }
+
+    pub(crate) fn has_image(&self, uid: &str) -> bool {
+        !self.images.by(uid).is_empty() || !self.cluster_images.by(uid).is_empty()
+    }
+
+    /// Of a machine or an image, as its labels say.
+    fn of_maker(&self, meta: &ObjectMeta) {
+        word(meta, labels::MACHINE_UID).iter().for_each(|uid| self.of_machine(uid));
+        word(meta, labels::IMAGE_UID).iter().for_each(|uid| self.of_image(uid));
+    }
+
+    /// The machines that a claim or VNic is marked by. An image marks the claim that it made, and looks at that itself.
+    fn marked(&self, meta: &ObjectMeta) {
+        let image = word(meta, labels::IMAGE_UID);
+        marks(meta).filter(|uid| image.as_deref() != Some(uid)).for_each(|uid| self.of_machine(uid));
     }
 
     fn machines_of_namespace(&self, namespace: &str) {
@@ -215,19 +251,16 @@ impl World {
 
     fn owner_changed(&self, owner: &OwnerReference) {
         match owner.kind.as_str() {
-            "BareMetalMachine" => self.made_for(&owner.uid),
-            _ => self.queues.images.add((owner.namespace.clone().unwrap_or_default(), owner.name.clone())),
+            "BareMetalMachine" => self.of_machine(&owner.uid),
+            _ => self.of_image(&owner.uid),
         }
     }
 
     fn claim_changed(&self, claim: &PersistentVolumeClaim) {
         let meta = &claim.metadata;
-        for uid in users(meta) {
-            self.machine_by_uid(&uid);
-        }
-        if let Some(image) = word(meta, labels::IMAGE_UID) {
-            self.image_by_uid(&image);
-        }
+        word(meta, labels::MACHINE_UID).iter().for_each(|uid| self.machine_by_uid(uid));
+        word(meta, labels::IMAGE_UID).iter().for_each(|uid| self.of_image(uid));
+        self.marked(meta);
         self.verbs.part_changed(meta);
         // A claim of the user's own is named by the spec only.
         let name = meta.name.as_deref().unwrap_or_default();
@@ -239,16 +272,12 @@ impl World {
     }
 
     fn image_by_uid(&self, uid: &str) {
-        for image in self.images.all().iter().filter(|image| image.metadata.uid.as_deref() == Some(uid)) {
-            self.queues.images.add(key(&image.metadata));
-        }
-        for image in self.cluster_images.all().iter().filter(|image| image.metadata.uid.as_deref() == Some(uid)) {
-            self.queues.images.add(key(&image.metadata));
-        }
+        self.images.by(uid).iter().for_each(|image| self.queues.images.add(key(&image.metadata)));
+        self.cluster_images.by(uid).iter().for_each(|image| self.queues.images.add(key(&image.metadata)));
     }
 
-    fn image_changed(&self, meta: &ObjectMeta, _import: &ImageImport) {
-        self.queues.images.add(key(meta));
+    fn image_changed(&self, meta: &ObjectMeta) {
+        self.of_image(meta.uid.as_deref().unwrap_or_default());
         for machine in self.machines.by(&format!("image:{}", meta.name.clone().unwrap_or_default())) {
             self.queues.machines.add(key(&machine.metadata));
         }
@@ -269,11 +298,11 @@ impl World {
         spawn(&mut set, self, &self.machines, Api::all(o.client.clone()), all(), |w, m: &BareMetalMachine| {
             w.queues.machines.add(key(&m.metadata));
             w.verbs.machine_changed(&m.metadata);
-            w.made_for(m.metadata.uid.as_deref().unwrap_or_default());
+            w.of_machine(m.metadata.uid.as_deref().unwrap_or_default());
         });
         spawn(&mut set, self, &self.hardware, o.namespaced(inventory), all(), |w, h: &Hardware| {
             match h.metadata.annotations.as_ref().and_then(|a| a.get(labels::CLAIMED_BY)) {
-                Some(uid) => w.made_for(uid),
+                Some(uid) => w.of_machine(uid),
                 None => w.machines_without_hardware(),
             }
         });
@@ -281,9 +310,10 @@ impl World {
         spawn(&mut set, self, &self.dpus, o.cluster(), all(), |w, dpu| w.dpu_changed(dpu));
         spawn(&mut set, self, &self.claims, Api::all(o.client.clone()), all(), |w, claim| w.claim_changed(claim));
         spawn(&mut set, self, &self.volume_attachments, o.cluster(), all(), |w, va: &VolumeAttachment| {
-            if let Some(uid) = word(&va.metadata, labels::MACHINE_UID) {
-                w.made_for(&uid);
-            } else if let Some(volume) = &va.spec.source.persistent_volume_name {
+            w.of_maker(&va.metadata);
+            if let Some(volume) =
+                va.spec.source.persistent_volume_name.as_ref().filter(|_| made_for(&va.metadata).next().is_none())
+            {
                 // Somebody else's: whoever of ours waits for that volume.
                 for ours in w.volume_attachments.by(&format!("pv:{volume}")) {
                     word(&ours.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.machine_by_uid(uid));
@@ -299,9 +329,7 @@ impl World {
         spawn(&mut set, self, &self.holds, o.cluster(), all(), |w, hold: &VolumeHold| {
             w.queues.holds.add(key(&hold.metadata));
             w.waiting_for_volume(hold.spec.persistent_volume_name.as_deref().unwrap_or_default());
-            if let Some(uid) = word(&hold.metadata, labels::MACHINE_UID) {
-                w.made_for(&uid);
-            }
+            w.of_maker(&hold.metadata);
         });
         spawn(&mut set, self, &self.disks, Api::all(o.client.clone()), all(), |w, a: &DiskAttachment| {
             w.owner_changed(&a.spec.owner);
@@ -316,15 +344,14 @@ impl World {
         });
         spawn(&mut set, self, &self.vnics, Api::all(o.client.clone()), all(), |w, v: &VNic| {
             w.machines_of_namespace(&namespace_of(&v.metadata));
-            if let Some(uid) = word(&v.metadata, labels::MACHINE_UID) {
-                w.made_for(&uid);
-            }
+            word(&v.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.of_machine(uid));
+            w.marked(&v.metadata);
         });
         spawn(&mut set, self, &self.images, Api::all(o.client.clone()), all(), |w, i: &MachineImage| {
-            w.image_changed(&i.metadata, &i.spec.import);
+            w.image_changed(&i.metadata);
         });
         spawn(&mut set, self, &self.cluster_images, o.cluster(), all(), |w, i: &ClusterMachineImage| {
-            w.image_changed(&i.metadata, &i.spec.import);
+            w.image_changed(&i.metadata);
         });
         spawn(&mut set, self, &self.snapshots, Api::all(o.client.clone()), all(), |w, s| w.snapshot_changed(s));
         spawn(&mut set, self, &self.namespaces, o.cluster(), all(), |w, n: &Namespace| {
@@ -337,7 +364,7 @@ impl World {
         let holders = all().labels(&crate::holder_pods::selector());
         spawn(&mut set, self, &self.holder_pods, Api::all(o.client.clone()), holders, |w, pod: &Pod| {
             w.queues.holder_pods.add(key(&pod.metadata));
-            word(&pod.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.made_for(uid));
+            word(&pod.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.of_machine(uid));
         });
         let leases: Api<Lease> = Api::all(o.client.clone());
         set.spawn(self.liveness.clone().watch(leases));

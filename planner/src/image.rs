@@ -3,6 +3,7 @@
 //! Nothing writes behind a driver's back: an import is an attachment without a host, under the same holds and grants as a
 //! disk's (docs/design/fencing.md).
 
+mod give_back;
 mod importer;
 #[cfg(test)]
 mod tests;
@@ -14,16 +15,18 @@ use api::attachment::{
     ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskSlot, ImportSource, OwnerReference, VolumeSource,
 };
 use api::conditions::{self, ConditionStatus};
-use api::hold::{FenceProof, FenceRecord, Holder};
+use api::hold::{FenceRecord, Holder};
 use api::image::{ImageImport, MachineImageStatus};
 use api::machine::{AttachPhase, DiskBus};
 use api::quantity::{bytes, quantity};
 use api::{DiskAttachment, VolumeHold, labels, names};
+pub use give_back::leftovers;
+use give_back::{detach, free, give_back};
 use importer::{importer, late, no_importer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,7 +46,7 @@ pub struct Observed {
     pub snapshot: Option<SnapshotSeen>,
     /// All that might import.
     pub dpus: Vec<DpuSeen>,
-    /// Of this image.
+    /// Of this image, by its UID.
     pub attachments: Vec<Arc<DiskAttachment>>,
     pub hold: Option<Arc<VolumeHold>>,
     pub volume_attachments: Vec<Arc<VolumeAttachment>>,
@@ -60,6 +63,10 @@ pub enum Action {
     ProtectClaim(Target),
     UnprotectClaim(Target),
     DeleteClaim(Target),
+    /// Our own, which no attachment needs any more.
+    DeleteVolumeAttachment {
+        name: String,
+    },
     CreateAttachment(Box<DiskAttachment>),
     TakeHold(TakeHold),
     CreateVolumeAttachment(CreateVolumeAttachment),
@@ -128,7 +135,6 @@ fn prefixed(kind: &str, image: &str) -> String {
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let mut actions = Vec::new();
-    let mut wake_at = None;
     let result = match (o.meta.deletion_timestamp.is_some(), has_finalizer(&o.meta, labels::FINALIZER_IMAGE)) {
         (true, false) => Err(None),
         (true, true) => Err(delete(o, now, &mut actions)),
@@ -138,17 +144,22 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         }
         (false, true) => bring(o, now, &mut actions).map_err(Some),
     };
-    // Neither what a provisioner says nor what a Dpu does is an event of ours.
-    if let Err(Some(Reason::Waiting(
-        Waiting::ClaimPending { .. }
-        | Waiting::ClaimBindsLate { .. }
-        | Waiting::DpuSilent { .. }
-        | Waiting::DpuNotReady { .. },
-    ))) = &result
-    {
-        wake_at = Some(now + jiff::SignedDuration::from_secs(5));
-    }
+    let wake_at = waits(&result, now);
     Plan { actions, status: status(o, result, now), wake_at }
+}
+
+/// Neither what a provisioner says nor what a Dpu does is an event of ours.
+fn waits(result: &Result<(), Option<Reason>>, now: Timestamp) -> Option<Timestamp> {
+    let looks_again = matches!(
+        result,
+        Err(Some(Reason::Waiting(
+            Waiting::ClaimPending { .. }
+                | Waiting::ClaimBindsLate { .. }
+                | Waiting::DpuSilent { .. }
+                | Waiting::DpuNotReady { .. },
+        )))
+    );
+    looks_again.then(|| now + jiff::SignedDuration::from_secs(5))
 }
 
 fn status(o: &Observed, result: Result<(), Option<Reason>>, now: Timestamp) -> MachineImageStatus {
@@ -400,67 +411,6 @@ fn grant(o: &Observed, claim: &ClaimSeen, attachment: &DiskAttachment, actions: 
         },
     }
     Waiting::Creating { what }.into()
-}
-
-/// Steps 8 to 10 for the import; `None`: nothing is lent any more.
-fn give_back(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
-    if let Some(attachment) = o.attachments.first() {
-        let dpu = attachment.spec.dpu_name.clone();
-        let detaching = Waiting::Detaching { what: "the import".to_owned(), dpu };
-        return Some(detach(o, attachment, now, actions).unwrap_or_else(|| detaching.into()));
-    }
-    if let Some(reason) = free(o, actions) {
-        return Some(reason);
-    }
-    let claim = o.claim.as_ref().filter(|claim| in_use_by(&claim.claim.metadata, uid(&o.meta)))?;
-    actions.push(Action::UnprotectClaim(target(&claim.claim.metadata)));
-    Some(Waiting::VolumeReleasing { volume: name(&claim.claim.metadata).to_owned() }.into())
-}
-
-/// The attachment goes: its agent takes it back, or, where an administrator vouches that the DPU is down, nobody (step 13). A
-/// silent agent is said, and waited for.
-fn detach(o: &Observed, attachment: &DiskAttachment, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
-    let meta = &attachment.metadata;
-    if meta.deletion_timestamp.is_none() || !attachment.spec.release {
-        actions.push(Action::Release(target(meta)));
-        return None;
-    }
-    let Some(grant) = attachment.spec.grant else {
-        actions.push(Action::Abandon { target: target(meta), hold: None, fence: None });
-        return None;
-    };
-    let dpu = o.dpus.iter().find(|dpu| dpu.name() == attachment.spec.dpu_name).filter(|dpu| dpu.silent)?;
-    if !dpu.is_confirmed_down() {
-        return Some(Waiting::DpuSilent { dpu: dpu.name().to_owned() }.into());
-    }
-    let written = attachment.status.as_ref().and_then(|status| status.fence.as_ref());
-    let fence = FenceRecord {
-        attachment_uid: uid(meta).to_owned(),
-        epoch: grant.epoch,
-        dpu_uid: dpu.uid().to_owned(),
-        boot_id: written.map(|fence| fence.boot_id.clone()).or_else(|| dpu.boot_id().map(str::to_owned)),
-        proof: FenceProof::ConfirmedDown,
-        at: Time(now),
-    };
-    let hold = attachment.spec.volume.as_ref().map(|volume| names::hold(&volume.driver, &volume.volume_handle));
-    actions.push(Action::Abandon { target: target(meta), hold, fence: Some(fence) });
-    None
-}
-
-/// A hold of this image that no attachment needs any more; `None`: there is none.
-fn free(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
-    let ours = |hold: &&Arc<VolumeHold>| label(&hold.metadata, labels::IMAGE_UID) == Some(uid(&o.meta));
-    if let Some((hold, holder)) = o.hold.as_ref().filter(ours).and_then(|h| Some((h, h.spec.holder.clone()?))) {
-        let volume_attachment =
-            crate::machine::observed::annotation(&hold.metadata, labels::VOLUME_ATTACHMENT).unwrap_or_default();
-        actions.push(Action::FreeVolume {
-            hold: name(&hold.metadata).to_owned(),
-            holder,
-            volume_attachment: volume_attachment.to_owned(),
-        });
-        return Some(Waiting::VolumeReleasing { volume: hold.spec.volume_handle.clone() }.into());
-    }
-    None
 }
 
 fn delete(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {

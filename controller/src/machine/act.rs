@@ -89,7 +89,9 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::FreeVolume { hold, holder, volume_attachment, holder_pod, fence } => {
             disks::free(c, hold, holder, volume_attachment, holder_pod.as_deref(), fence.as_ref()).await
         }
-        Action::DeleteVolumeAttachment { name } => disks::drop_volume_attachment(c, name, o.uid()).await,
+        Action::DeleteVolumeAttachment { name } => {
+            disks::drop_volume_attachment(c, name, labels::MACHINE_UID, o.uid()).await
+        }
         Action::CreateVNic(vnic) => nics::create_vnic(c, vnic).await,
         Action::ProtectVNic { target, interface } => nics::protect(c, o.uid(), target, interface).await,
         Action::CreateNicAttachment(attachment) => nics::create(c, attachment).await,

@@ -263,7 +263,12 @@ pub(crate) async fn free(
         return Err(Error::NotConfirmed { what, message: "it is still there".to_owned() });
     }
     if !volume_attachment.is_empty() {
-        delete_volume_attachment(c, volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
+        let owner = [labels::MACHINE_UID, labels::IMAGE_UID]
+            .into_iter()
+            .find_map(|owner_label| Some((owner_label, label(&there.metadata, owner_label)?)));
+        if let Some((owner_label, owner_uid)) = owner {
+            delete_volume_attachment(c, volume_attachment, owner_label, owner_uid).await?;
+        }
     }
     if let Some(fence) = fence {
         dpu::confirm_silent(c, &holder.attachment_namespace).await?;
@@ -323,17 +328,22 @@ pub(crate) async fn confirm_unused(
 }
 
 /// Deletes our own VolumeAttachment, which no attachment needs any more, and sees it gone.
-pub(super) async fn drop_volume_attachment(c: &Controller, name: &str, machine_uid: &str) -> Result<(), Error> {
+pub(crate) async fn drop_volume_attachment(
+    c: &Controller,
+    name: &str,
+    owner_label: &str,
+    owner_uid: &str,
+) -> Result<(), Error> {
     let what = format!("get VolumeAttachment '{name}'");
     let there = found(call(&what, c.objects.cluster::<VolumeAttachment>().get(name)).await)?;
     if let Some(volume) = there.and_then(|there| there.spec.source.persistent_volume_name) {
-        confirm_unused(c, labels::MACHINE_UID, machine_uid, &volume).await?;
+        confirm_unused(c, owner_label, owner_uid, &volume).await?;
     }
-    delete_volume_attachment(c, name, Some(machine_uid)).await
+    delete_volume_attachment(c, name, owner_label, owner_uid).await
 }
 
 /// Deletes our own VolumeAttachment and sees it gone.
-async fn delete_volume_attachment(c: &Controller, name: &str, machine_uid: Option<&str>) -> Result<(), Error> {
+async fn delete_volume_attachment(c: &Controller, name: &str, owner_label: &str, owner_uid: &str) -> Result<(), Error> {
     let api = c.objects.cluster::<VolumeAttachment>();
     let what = format!("get VolumeAttachment '{name}'");
     // Read before the answer: one that is made meanwhile has the same name, and must not be forgotten.
@@ -344,8 +354,7 @@ async fn delete_volume_attachment(c: &Controller, name: &str, machine_uid: Optio
         }
         return Ok(());
     };
-    let ours =
-        there.spec.attacher == labels::NATIVE_ATTACHER && label(&there.metadata, labels::MACHINE_UID) == machine_uid;
+    let ours = there.spec.attacher == labels::NATIVE_ATTACHER && label(&there.metadata, owner_label) == Some(owner_uid);
     if !ours {
         return Ok(());
     }

@@ -9,12 +9,12 @@ use crate::bmc::Owner;
 use crate::clock;
 use crate::error::{Error, call};
 use crate::queue::{Key, Next};
+use crate::world::users;
 use api::conditions;
-use api::{BareMetalMachine, VNic, labels};
+use api::{BareMetalMachine, VNic};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::ListParams;
-use planner::machine::observed::label;
 use planner::machine::{Observed, Plan};
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ fn namespace(c: &Controller, uid: &str) -> Option<String> {
     let disks = world.disks.by(uid).into_iter().find_map(|disk| disk.spec.owner.namespace.clone());
     let nics = || world.nics.by(uid).into_iter().find_map(|nic| nic.spec.owner.namespace.clone());
     let pods = || world.holder_pods.by(uid).into_iter().find_map(|pod| pod.metadata.namespace.clone());
-    let is_own = |vnic: &Arc<VNic>| label(&vnic.metadata, labels::MACHINE_UID) == Some(uid);
+    let is_own = |vnic: &Arc<VNic>| users(&vnic.metadata).iter().any(|user| user == uid);
     let vnics = || world.vnics.all().into_iter().find(is_own)?.metadata.namespace.clone();
     let claims = || world.claims.by(uid).into_iter().find_map(|claim| claim.metadata.namespace.clone());
     disks.or_else(nics).or_else(pods).or_else(vnics).or_else(claims)

@@ -5,8 +5,10 @@ use crate::machine::observed::VolumeSeen;
 use api::Dpu;
 use api::attachment::Grant;
 use api::dpu::{ConfirmedDown, ConnectorStatus, DpuSpec, DpuStatus};
+use api::hold::FenceProof;
 use api::image::{HttpSource, ImageFormat, ImageSource};
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 const DRIVER: &str = "csi.metalplane.io";
 

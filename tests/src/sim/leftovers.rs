@@ -1,7 +1,8 @@
 //! A machine is gone, and something of it is there.
 
-use super::life;
 use super::simulation::{INVENTORY, Simulation, USER};
+use super::{life, lives};
+use api::labels;
 use planner::host::PowerState;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use std::time::Duration;
 
 const MACHINES: &str = "metalplane.io/baremetalmachines";
 const HARDWARE: &str = "tinkerbell.org/hardware";
+const CLAIMS: &str = "persistentvolumeclaims";
+const VOLUME_ATTACHMENTS: &str = "storage.k8s.io/volumeattachments";
 
 /// What a request that comes too late may make: all that was made for a machine, once more, when that is gone.
 pub async fn made_too_late(s: &Simulation) -> Result<(), String> {
@@ -17,32 +20,83 @@ pub async fn made_too_late(s: &Simulation) -> Result<(), String> {
         "metalplane.io/nicattachments",
         "metalplane.io/vnics",
         "metalplane.io/volumeholds",
-        "storage.k8s.io/volumeattachments",
+        VOLUME_ATTACHMENTS,
     ];
     life::create(s, "bm-01", 7).await?;
-    let made: Vec<(&str, Value)> = KINDS
-        .iter()
-        .flat_map(|kind| s.scene.server.list(kind).into_iter().map(|o| (*kind, Value::clone(&o))))
-        .collect();
+    let made = all_of(s, &KINDS)?;
     let server = s.scene.hosts[0].name.clone();
     let hardware = s.scene.server.get(HARDWARE, INVENTORY, &server).unwrap_or_default();
     life::delete(s, "bm-01").await?;
-    for kind in KINDS {
-        let all = made.iter().filter(|(of, _)| *of == kind);
-        if all.clone().count() == 0 {
-            return Err(format!("none of {kind} was made"));
-        }
-        for (_, object) in all {
-            let mut object = object.clone();
-            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-            let meta = object["metadata"].as_object_mut().expect("an object");
-            meta.retain(|key, _| ["name", "namespace", "labels", "annotations", "finalizers"].contains(&key.as_str()));
-            s.create(kind, &namespace, object);
-        }
-    }
+    make_again(s, &made);
     s.change(HARDWARE, INVENTORY, &server, |there| {
         there["metadata"]["annotations"] = hardware["metadata"]["annotations"].clone();
     });
+    s.until("it is given back all the same", life::is_clean).await
+}
+
+/// Objects of these kinds, at least one of each.
+fn all_of(s: &Simulation, kinds: &[&'static str]) -> Result<Vec<(&'static str, Value)>, String> {
+    let mut made = Vec::new();
+    for kind in kinds {
+        let there = s.scene.server.list(kind);
+        if there.is_empty() {
+            return Err(format!("none of {kind} was made"));
+        }
+        made.extend(there.iter().map(|object| (*kind, Value::clone(object))));
+    }
+    Ok(made)
+}
+
+fn make_again(s: &Simulation, made: &[(&'static str, Value)]) {
+    for (kind, object) in made {
+        let mut object = object.clone();
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        let meta = object["metadata"].as_object_mut().expect("an object");
+        meta.retain(|key, _| ["name", "namespace", "labels", "annotations", "finalizers"].contains(&key.as_str()));
+        s.create(kind, &namespace, object);
+    }
+}
+
+/// A user's claim, and the protection of it that a request which comes too late makes for a machine that is gone.
+pub async fn protected_too_late(s: &Simulation) -> Result<(), String> {
+    life::create(s, "bm-01", 7).await?;
+    let machine = s.machine("bm-01").ok_or("no machine")?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    life::delete(s, "bm-01").await?;
+    let mark = format!("{}{machine}", labels::IN_USE_BY);
+    let meta = json!({"name": "own", "annotations": {mark: ""}, "finalizers": [labels::FINALIZER_IN_USE]});
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "storageClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}}});
+    s.create(
+        CLAIMS,
+        USER,
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec}),
+    );
+    s.until("the claim is free", |s| {
+        s.scene.server.get(CLAIMS, USER, "own").is_some_and(|claim| {
+            let marks = claim["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+            let kept = claim["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            !marks.keys().any(|key| key.starts_with(labels::IN_USE_BY))
+                && !kept.contains(&json!(labels::FINALIZER_IN_USE))
+        })
+    })
+    .await?;
+    s.delete(CLAIMS, USER, "own");
+    s.until("nothing is left", life::is_clean).await
+}
+
+/// What was lent for an import, once more: while the image is there, and when it is gone.
+pub async fn image_made_too_late(s: &Simulation) -> Result<(), String> {
+    const LENT: [&str; 2] = ["metalplane.io/diskattachments", VOLUME_ATTACHMENTS];
+    lives::create_image(s);
+    s.until("the import is under way", |s| !s.scene.server.list(VOLUME_ATTACHMENTS).is_empty()).await?;
+    let made = all_of(s, &[LENT[0], LENT[1], "metalplane.io/volumeholds"])?;
+    lives::image_is_ready(s).await?;
+    for late in LENT {
+        make_again(s, &made.iter().filter(|(kind, _)| *kind == late).cloned().collect::<Vec<_>>());
+        s.until("it is given back", |s| LENT.iter().all(|kind| s.scene.server.list(kind).is_empty())).await?;
+    }
+    lives::delete_image(s).await?;
+    make_again(s, &made);
     s.until("it is given back all the same", life::is_clean).await
 }
 

@@ -206,11 +206,12 @@ pub async fn whole(s: &Simulation) -> Result<Record, String> {
     Ok(record)
 }
 
-/// What still comes is awaited: processes that were away are back, statuses are written.
+/// What still comes is awaited: processes that were away are back, statuses are written. For so long that a controller that has
+/// just died is back, leads (15 s) and has found out who is silent (5 s).
 pub async fn settled(s: &Simulation) -> BTreeMap<String, Value> {
     let mut before = s.state();
-    for _ in 0..20 {
-        tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    for _ in 0..6 {
+        tokio::time::sleep(std::time::Duration::from_secs(25)).await;
         let now = s.state();
         if now == before {
             break;

@@ -14,9 +14,8 @@ use std::time::Duration;
 const IMAGES: &str = "metalplane.io/machineimages";
 const DPUS: &str = "metalplane.io/dpus";
 
-/// An image is imported from the web by an agent, and deleted.
-pub async fn import(s: &Simulation) -> Result<Record, String> {
-    let mut record = Record::default();
+/// An image from the web.
+pub fn create_image(s: &Simulation) {
     let http = json!({"url": golden().url, "checksum": golden().checksum});
     s.create(
         IMAGES,
@@ -26,10 +25,29 @@ pub async fn import(s: &Simulation) -> Result<Record, String> {
             "spec": {"source": {"http": http}, "size": "4Mi", "storageClassName": "fast"},
         }),
     );
+}
+
+pub async fn image_is_ready(s: &Simulation) -> Result<(), String> {
     s.until("the image is ready", |s| {
         s.scene.server.get(IMAGES, USER, "imported").is_some_and(|image| condition(&image, "Ready") == "True")
     })
-    .await?;
+    .await
+}
+
+pub async fn delete_image(s: &Simulation) -> Result<(), String> {
+    s.delete(IMAGES, USER, "imported");
+    s.until("nothing is left", |s| {
+        let gone = s.scene.server.get(IMAGES, USER, "imported").is_none();
+        gone && is_clean(s) && s.scene.server.list("snapshot.storage.k8s.io/volumesnapshots").len() == 1
+    })
+    .await
+}
+
+/// An image is imported from the web by an agent, and deleted.
+pub async fn import(s: &Simulation) -> Result<Record, String> {
+    let mut record = Record::default();
+    create_image(s);
+    image_is_ready(s).await?;
     let volume = s.scene.server.list("persistentvolumes").into_iter().next().ok_or("the image has no volume")?;
     let handle = volume["spec"]["csi"]["volumeHandle"].as_str().unwrap_or_default().to_owned();
     let written = std::fs::read(s.scene.blocks(handle.as_ref())).map_err(|error| error.to_string())?;
@@ -38,12 +56,7 @@ pub async fn import(s: &Simulation) -> Result<Record, String> {
         return Err("the volume does not hold the image".to_owned());
     }
     record.states.push(("imported", settled(s).await));
-    s.delete(IMAGES, USER, "imported");
-    s.until("nothing is left", |s| {
-        let gone = s.scene.server.get(IMAGES, USER, "imported").is_none();
-        gone && is_clean(s) && s.scene.server.list("snapshot.storage.k8s.io/volumesnapshots").len() == 1
-    })
-    .await?;
+    delete_image(s).await?;
     record.states.push(("deleted", settled(s).await));
     Ok(record)
 }

@@ -371,6 +371,18 @@ fn what_was_made_for_a_machine_too_late_is_given_back() {
 }
 
 #[test]
+fn a_protection_that_comes_too_late_is_taken_back() {
+    simulate(async { leftovers::protected_too_late(&Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn what_was_made_for_an_image_too_late_is_given_back() {
+    simulate(async { leftovers::image_made_too_late(&Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
 fn a_machine_that_is_let_go_by_force_keeps_its_host_as_it_is() {
     each([PowerDomain::Standby, PowerDomain::Host].into_iter(), |domain| {
         simulate(async { leftovers::let_go_by_force(&Simulation::start_on(*domain, 1, seed(), Plan::None)).await })
