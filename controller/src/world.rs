@@ -311,10 +311,9 @@ impl World {
         spawn(&mut set, self, &self.claims, Api::all(o.client.clone()), all(), |w, claim| w.claim_changed(claim));
         spawn(&mut set, self, &self.volume_attachments, o.cluster(), all(), |w, va: &VolumeAttachment| {
             w.of_maker(&va.metadata);
-            if let Some(volume) =
-                va.spec.source.persistent_volume_name.as_ref().filter(|_| made_for(&va.metadata).next().is_none())
-            {
-                // Somebody else's: whoever of ours waits for that volume.
+            let somebody_elses = made_for(&va.metadata).next().is_none();
+            if let Some(volume) = va.spec.source.persistent_volume_name.as_ref().filter(|_| somebody_elses) {
+                // Whoever of ours waits for that volume.
                 for ours in w.volume_attachments.by(&format!("pv:{volume}")) {
                     word(&ours.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.machine_by_uid(uid));
                 }
