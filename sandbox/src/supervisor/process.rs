@@ -28,6 +28,10 @@ const KILL_LIMIT: Duration = Duration::from_secs(60);
 /// One that cannot start says so by its end; this is for one that hangs, and has room for a machine that is all emulated.
 const START_LIMIT: Duration = Duration::from_secs(600);
 
+/// How often is looked whether a process has come as far as is waited for: so often at first, and at least so often.
+const LOOK_FIRST: Duration = Duration::from_millis(50);
+const LOOK_AT_LEAST: Duration = Duration::from_secs(1);
+
 /// What to run. `name` is `<group>/<name>`; `enter` names the node (or `cp`) whose namespaces it runs in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -237,14 +241,16 @@ impl Table {
         groups
     }
 
-    /// Polls `probe` until it says true. Ends early, with the log's last lines, when the process has ended.
+    /// Polls `probe` until it says true, after a tenth of the time that it has taken already: a probe may be a program, and
+    /// keep a slow machine from what it is waiting for. Ends early, with the log's last lines, when the process has ended.
     pub async fn until<F: Future<Output = bool>>(
         &self,
         process: &str,
         what: &str,
         mut probe: impl FnMut() -> F,
     ) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + START_LIMIT;
+        let began = tokio::time::Instant::now();
+        let deadline = began + START_LIMIT;
         loop {
             if probe().await {
                 return Ok(());
@@ -261,7 +267,7 @@ impl Table {
                     last_lines(&log)
                 );
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep((began.elapsed() / 10).clamp(LOOK_FIRST, LOOK_AT_LEAST)).await;
         }
     }
 
