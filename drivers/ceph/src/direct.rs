@@ -154,6 +154,10 @@ impl VolumeConnector for Direct {
         Ok(listed)
     }
 
+    async fn import_refusal(&self) -> Option<String> {
+        Some("QEMU opens these images itself, and the agent has no client for them".to_owned())
+    }
+
     async fn disconnect(&self, id: &ExposureId) -> Result<(), PortError> {
         let what = format!("disconnecting the volume of {} epoch {}", id.uid, id.epoch);
         let mut sizes = self.sizes.lock().await;

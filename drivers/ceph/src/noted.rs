@@ -11,7 +11,7 @@ use crate::records::Records;
 use async_trait::async_trait;
 use futures::StreamExt;
 use planner::exposure::ExposureId;
-use ports::volume::{Connection, Fence, Volume};
+use ports::volume::{Connection, Fence, Volume, VolumeWriter};
 use ports::{ErrorClass, PortError, VolumeConnector};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,6 +213,18 @@ impl<C: VolumeConnector> VolumeConnector for Noted<C> {
         let described: Vec<_> = futures::stream::iter(looks).buffered(LOOKS_AT_A_TIME).collect().await;
         seen.extend(described.iter().map(|(connection, seen)| (connection.id.clone(), *seen)));
         Ok(described.into_iter().map(|(connection, _)| connection).collect())
+    }
+
+    async fn import_refusal(&self) -> Option<String> {
+        self.inner.import_refusal().await
+    }
+
+    async fn open_writer(&self, id: &ExposureId) -> Result<Box<dyn VolumeWriter>, PortError> {
+        self.inner.open_writer(id).await
+    }
+
+    async fn close_writer(&self, id: &ExposureId) -> Result<(), PortError> {
+        self.inner.close_writer(id).await
     }
 
     async fn disconnect(&self, id: &ExposureId) -> Result<(), PortError> {

@@ -14,6 +14,7 @@
 //! | [`snap`] | disks of a BlueField's host by NVIDIA SNAP, beside it |
 //! | [`vhost`] | disks of virtual machines by vhost-user-blk, beside the controller |
 //! | [`volumes`] | the other port of this crate: volumes that the target connects |
+//! | [`writer`] | how an import writes one of them |
 //! | [`fence`] | how an NVMe over fabrics target is made to refuse a holder |
 //! | [`statistics`] | what the disks did |
 //! | [`places`] | which namespace a disk has |
@@ -44,6 +45,7 @@ pub mod snap;
 mod statistics;
 pub mod vhost;
 pub mod volumes;
+mod writer;
 
 use async_trait::async_trait;
 use attendance::Attendance;

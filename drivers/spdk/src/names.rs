@@ -29,6 +29,16 @@ pub fn parse_connection(name: &str) -> Option<ExposureId> {
     parse(name.strip_prefix("mpc-")?)
 }
 
+/// `mpw-<uid>-<epoch>`: the controller by which an import writes what is connected.
+pub fn writer(id: &ExposureId) -> String {
+    format!("mpw-{}-{}", id.uid, id.epoch)
+}
+
+/// The inverse of [`writer`]; `None` for what is not ours.
+pub fn parse_writer(name: &str) -> Option<ExposureId> {
+    parse(name.strip_prefix("mpw-")?)
+}
+
 fn parse(rest: &str) -> Option<ExposureId> {
     let (uid, epoch) = rest.rsplit_once('-')?;
     is_valid_uid(uid).then_some(())?;

@@ -13,6 +13,7 @@ pub mod lvol;
 pub mod memory;
 pub mod switch;
 pub mod volume;
+pub mod writer;
 
 /// How long a suite waits between two looks.
 const LOOK: Duration = Duration::from_millis(100);

@@ -15,7 +15,9 @@ use tokio::time::Instant;
 const FOLDER: &str = "SPDK_DIR";
 const OWN_TARGET: &str = "SPDK_TARGET";
 /// The programs of SPDK whose work it does.
-const STANDS_FOR: [&str; 2] = ["nvmf_tgt", "vhost"];
+const STANDS_FOR: [&str; 3] = ["nvmf_tgt", "spdk_tgt", "vhost"];
+/// Those that make no sockets of virtual machines' disks, and know no option for their folder.
+const NO_VHOST: [&str; 2] = ["nvmf_tgt", "iscsi_tgt"];
 /// It takes less than a second on a machine that has nothing else to do.
 const START: Duration = Duration::from_secs(120);
 
@@ -103,13 +105,16 @@ fn spawn(program: &Path, socket: &Path, log: &Path) -> Result<Child> {
     let _ = std::fs::remove_file(socket);
     let said = std::fs::File::options().create(true).append(true).open(log)?;
     let mut command = Command::new(std::path::absolute(program)?);
-    // Sockets of virtual machines' disks are made where it stands.
-    if let Some(folder) = socket.parent() {
-        command.current_dir(folder);
+    if let Some(folder) = socket.parent().filter(|_| makes_sockets(program)) {
+        command.arg("-S").arg(folder);
     }
     command.args(arguments(&socket.display().to_string()));
     command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).kill_on_drop(true);
     command.spawn().with_context(|| format!("start {}", program.display()))
+}
+
+fn makes_sockets(program: &Path) -> bool {
+    !NO_VHOST.iter().any(|name| program.ends_with(name))
 }
 
 /// One core, memory of its own without huge pages, no PCI devices; other targets may use the same core.

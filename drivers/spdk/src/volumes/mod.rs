@@ -19,14 +19,15 @@ pub mod local;
 pub mod nvmeof;
 pub mod rbd;
 
-use crate::names;
+use crate::rpc::methods::GetMethods;
 use crate::rpc::methods::bdev::{Bdev, GetBdevs};
 use crate::rpc::{self, Rpc, RpcError};
+use crate::{names, writer};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
 use planner::target::{self, Target};
 use ports::emulation::Backend;
-use ports::volume::{Connection, Fence, Volume};
+use ports::volume::{Connection, Fence, Volume, VolumeWriter};
 use ports::{ErrorClass, PortError, VolumeConnector};
 use std::path::PathBuf;
 use tokio::sync::Mutex;
@@ -100,13 +101,22 @@ pub struct SpdkConnector<S> {
     rpc: Rpc,
     storage: S,
     /// Verbs run one after the other.
-    turn: Mutex<()>,
+    turn: Mutex<Known>,
+}
+
+/// What was asked of the target once.
+#[derive(Debug, Default)]
+struct Known {
+    /// What imports of another agent left behind is deleted.
+    swept: bool,
+    /// The target can show a bdev to an import. `None` again when it did not answer: it may then be another program.
+    has_vhost: Option<bool>,
 }
 
 impl<S: Storage> SpdkConnector<S> {
     /// `socket`: the target's, for JSON-RPC.
     pub fn new(socket: impl Into<PathBuf>, storage: S) -> Self {
-        Self { rpc: Rpc::new(socket, rpc::LIMIT), storage, turn: Mutex::new(()) }
+        Self { rpc: Rpc::new(socket, rpc::LIMIT), storage, turn: Mutex::default() }
     }
 
     /// The attributes are read by the planner's adapters, which refuse what they do not understand.
@@ -210,8 +220,18 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
 
     async fn list(&self) -> Result<Vec<Connection>, PortError> {
         let what = format!("listing the connected volumes of {}", self.storage.driver());
-        let _turn = self.turn.lock().await;
-        let (held, _) = self.held(&what).await?;
+        let mut known = self.turn.lock().await;
+        let held = match self.held(&what).await {
+            Ok((held, _)) => held,
+            Err(error) => {
+                known.has_vhost = None;
+                return Err(error);
+            }
+        };
+        if !known.swept {
+            writer::sweep(&self.rpc).await.map_err(|error| error.at(&what))?;
+            known.swept = true;
+        }
         for half in held.iter().filter(|held| held.key.is_none()) {
             // Of a call that was interrupted, and that nobody may repeat.
             self.detach(half, &what).await?;
@@ -219,13 +239,46 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
         Ok(held.iter().filter(|held| held.key.is_some()).map(Held::connection).collect())
     }
 
+    async fn import_refusal(&self) -> Option<String> {
+        let mut known = self.turn.lock().await;
+        if known.has_vhost.is_none() {
+            // One that does not answer is not said to lack it.
+            let methods = self.rpc.call(&GetMethods {}).await.ok()?;
+            known.has_vhost = Some(methods.iter().any(|method| method == writer::NEEDED));
+        }
+        (known.has_vhost == Some(false)).then(|| writer::NO_VHOST.to_owned())
+    }
+
+    async fn open_writer(&self, id: &ExposureId) -> Result<Box<dyn VolumeWriter>, PortError> {
+        let what = format!("opening the volume of {} epoch {} for an import", id.uid, id.epoch);
+        let refused = |class, cause: &str| Err(PortError::new(class, format!("{what}: {cause}")));
+        let _turn = self.turn.lock().await;
+        let (held, _) = self.held(&what).await?;
+        let Some(own) = held.into_iter().find(|held| held.id == *id) else {
+            return refused(ErrorClass::NotFound, "it is not connected");
+        };
+        match own.bdev.filter(|_| own.up) {
+            None => refused(ErrorClass::Unreachable, "the storage does not answer"),
+            Some(bdev) if bdev.claimed => refused(ErrorClass::Conflict, "the host has a disk on it"),
+            Some(bdev) => writer::open(&self.rpc, id, &bdev.name, &what).await,
+        }
+    }
+
+    async fn close_writer(&self, id: &ExposureId) -> Result<(), PortError> {
+        let what = format!("closing the import into the volume of {} epoch {}", id.uid, id.epoch);
+        let _turn = self.turn.lock().await;
+        writer::close(&self.rpc, id, &what).await
+    }
+
     async fn disconnect(&self, id: &ExposureId) -> Result<(), PortError> {
         let what = format!("disconnecting the volume of {} epoch {}", id.uid, id.epoch);
         let _turn = self.turn.lock().await;
+        // A request that waits for the storage keeps a writer's controller: it is dropped with the connection, below.
+        let closed = writer::close_idle(&self.rpc, id).await.map_err(|error| error.at(&what))?;
         let (held, _) = self.held(&what).await?;
-        match held.iter().find(|held| held.id == *id) {
-            Some(own) => self.detach(own, &what).await,
-            None => Ok(()),
+        if let Some(own) = held.iter().find(|held| held.id == *id) {
+            self.detach(own, &what).await?;
         }
+        if closed { Ok(()) } else { writer::close(&self.rpc, id, &what).await }
     }
 }

@@ -54,6 +54,20 @@ impl Target {
         }
     }
 
+    /// Killed, and a new one on the same socket.
+    pub async fn restart(&mut self) {
+        match self {
+            Self::Fake(fake) => {
+                fake.kill();
+                fake.revive().expect("a new target");
+            }
+            Self::Real(target) => {
+                target.kill().await.expect("killed");
+                target.revive().await.expect("a new target");
+            }
+        }
+    }
+
     /// As an administrator does it.
     pub async fn call(&self, method: &str, params: Value) -> Value {
         real::ask(self.socket(), method, params).await.unwrap_or_else(|error| panic!("{method}: {error:#}"))
@@ -113,13 +127,13 @@ impl Lab {
 
     /// `None`, with the reason on stderr, where no SPDK is installed.
     pub async fn real(test: &str, dpus: usize) -> Option<Lab> {
-        Self::real_with(test, dpus, "nvmf_tgt").await
+        Self::real_with(test, dpus, ("nvmf_tgt", "nvmf_tgt")).await
     }
 
-    /// With that program on the storage node.
-    pub async fn real_with(test: &str, dpus: usize, storage: &str) -> Option<Lab> {
+    /// With these programs, on the storage node and on the DPUs.
+    pub async fn real_with(test: &str, dpus: usize, (storage, dpu): (&str, &str)) -> Option<Lab> {
         let find = |name| real::program(name).inspect_err(|missing| eprintln!("SKIP {test}: {missing}")).ok();
-        let (own, others) = (find(storage)?, find("nvmf_tgt")?);
+        let (own, others) = (find(storage)?, find(dpu)?);
         let folder = tempfile::tempdir().expect("a folder");
         let mut all = Vec::new();
         for name in ["storage".to_owned()].into_iter().chain((0..dpus).map(|number| format!("dpu-{number}"))) {

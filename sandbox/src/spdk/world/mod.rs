@@ -35,6 +35,8 @@ pub struct World {
     pub nvmf: nvmf::Target,
     pub initiator: initiator::Initiator,
     pub vhost: BTreeMap<String, Controller>,
+    /// The program is `nvmf_tgt`.
+    pub lacks_vhost: bool,
     pub snap: snap::Snap,
     pub outside: outside::Outside,
     pub(super) violations: Vec<String>,

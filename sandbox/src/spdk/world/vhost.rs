@@ -12,7 +12,17 @@ pub struct Controller {
     pub connected: bool,
 }
 
+const METHODS: [&str; 3] = ["vhost_get_controllers", "vhost_create_blk_controller", "vhost_delete_controller"];
+
 pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Outcome> {
+    // Where the program has the rest of SPDK is not told.
+    let has = if world.lacks_vhost { &[][..] } else { &METHODS[..] };
+    if method == "rpc_get_methods" {
+        return Some(Ok(json!(["spdk_get_version", "rpc_get_methods"].iter().chain(has).collect::<Vec<_>>())));
+    }
+    if world.lacks_vhost {
+        return None;
+    }
     let name = text(params, "ctrlr").to_owned();
     Some(match method {
         "vhost_get_controllers" => Ok(world.vhost.iter().map(|(name, controller)| dump(name, controller)).collect()),

@@ -44,6 +44,8 @@ pub(crate) use methods;
 
 methods! {
     "spdk_get_version" => Version, GetVersion {}
+    /// Those that the program has.
+    "rpc_get_methods" => Vec<String>, GetMethods {}
 }
 
 #[derive(Debug, Clone, serde::Deserialize)]

@@ -14,6 +14,9 @@ methods! {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Controller {
     pub ctrlr: String,
+    /// As the target sees it: the folder that it was started with, and the name.
+    #[serde(default)]
+    pub socket: String,
     /// Virtual machines that are connected.
     #[serde(default)]
     pub sessions: Vec<Value>,
