@@ -174,6 +174,9 @@ pub struct ConnectorStatus {
     pub driver: String,
     /// How its storage can refuse a silent holder: TargetAcl, CephBlocklist, ScsiPr, OwnDriver or None.
     pub fence: String,
+    /// Why no golden image can be imported into its volumes by this DPU. Absent: it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import_refusal: Option<String>,
 }
 
 /// Who may claim which Hardware of this (inventory) namespace, and how it is cleaned. Without a policy nobody may.

@@ -1,7 +1,7 @@
 //! One step, done. Each may be repeated, and each effect is observed before the next is planned.
 
 use crate::cluster::{Cluster, bounded};
-use crate::import::{Imports, Job};
+use crate::import::{Imports, Job, Place};
 use crate::record::Record;
 use crate::seed::Seeds;
 use crate::status::Written;
@@ -163,9 +163,16 @@ impl Actor {
 
     async fn start_import(&self, id: &ExposureId, import: &Import) -> Result<(), PortError> {
         let connection = self.connection(id, import.volume.connector()).await?;
-        let Backend::Path(path) = connection.backend else {
-            let what = format!("{}: {:?} cannot be written by the agent", import.volume.handle, connection.backend);
-            return Err(PortError::new(ErrorClass::Unsupported, what));
+        let place = match connection.backend {
+            Backend::Path(path) => Place::Path(path),
+            Backend::Bdev(_) | Backend::Rbd(_) => {
+                let connector = self.connector(import.volume.connector())?;
+                if let Some(why) = connector.import_refusal().await {
+                    let what = format!("{}: no image can be imported into it: {why}", import.volume.handle);
+                    return Err(PortError::new(ErrorClass::Unsupported, what));
+                }
+                Place::Connected(connector.clone(), id.clone())
+            }
         };
         self.imports.start(
             &id.uid,
@@ -173,7 +180,7 @@ impl Actor {
                 url: import.url.clone(),
                 sha256: import.sha256.clone(),
                 volume: import.volume.handle.clone(),
-                path,
+                place,
                 size_bytes: connection.size_bytes,
             },
         );

@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use planner::agent::{Function, Observed};
 use planner::exposure::{Bus, FunctionKind, Slot};
-use ports::PortError;
 use ports::emulation::EmulationCapabilities;
+use ports::{PortError, VolumeConnector};
 use serde::Serialize;
 
 /// Applied as a whole: what is left out here is not the agent's.
@@ -47,7 +47,8 @@ pub(crate) struct Seen<'a> {
 
 pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -> Result<(), PortError> {
     let Some(dpu) = desired.dpu.single() else { return Ok(()) };
-    let part = part(&dpu, seen);
+    let connectors = futures::future::join_all(seen.ports.connectors.iter().map(|one| connector(one.as_ref()))).await;
+    let part = part(&dpu, connectors, seen);
     if is_told(&dpu, &part) {
         return Ok(());
     }
@@ -58,13 +59,17 @@ pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -
     Ok(())
 }
 
-fn part(dpu: &Dpu, seen: Seen<'_>) -> AgentPart {
-    let Seen { ports, placement, capabilities, observed } = seen;
+async fn connector(connector: &dyn VolumeConnector) -> ConnectorStatus {
+    ConnectorStatus {
+        driver: connector.driver().to_owned(),
+        fence: connector.fence().as_str().to_owned(),
+        import_refusal: connector.import_refusal().await,
+    }
+}
+
+fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, seen: Seen<'_>) -> AgentPart {
+    let Seen { placement, capabilities, observed, .. } = seen;
     let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
-    let connector = |c: &std::sync::Arc<dyn ports::VolumeConnector>| ConnectorStatus {
-        driver: c.driver().to_owned(),
-        fence: c.fence().as_str().to_owned(),
-    };
     AgentPart {
         type_: DpuType::Dpu,
         boot_id: observed.boot_id.clone(),
@@ -74,7 +79,7 @@ fn part(dpu: &Dpu, seen: Seen<'_>) -> AgentPart {
         capacity,
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
-        connectors: ports.connectors.iter().map(connector).collect(),
+        connectors,
         conditions: own_conditions(dpu, seen),
     }
 }

@@ -8,6 +8,7 @@ use crate::machine::observed::{DpuSeen, VolumeSeen};
 use crate::reason::{Blocked, Reason};
 use crate::target;
 use api::attachment::Connector;
+use api::dpu::ConnectorStatus;
 use serde::{Deserialize, Serialize};
 
 /// In `Dpu.status.connectors`: volumes of any CSI driver, by kubelet. It is also the name of that connector at the agent.
@@ -26,10 +27,18 @@ pub fn offers(dpu: &DpuSeen, driver: &str) -> bool {
     fence(dpu, driver).is_some()
 }
 
+fn offered<'a>(dpu: &'a DpuSeen, driver: &str) -> Option<&'a ConnectorStatus> {
+    dpu.dpu.status.as_ref()?.connectors.iter().find(|connector| connector.driver == driver)
+}
+
 /// How the storage can refuse the DPU, as it says itself: it knows by whose client it connects.
 pub fn fence<'a>(dpu: &'a DpuSeen, driver: &str) -> Option<&'a str> {
-    let all = &dpu.dpu.status.as_ref()?.connectors;
-    all.iter().find(|connector| connector.driver == driver).map(|connector| connector.fence.as_str())
+    offered(dpu, driver).map(|connector| connector.fence.as_str())
+}
+
+/// Why this DPU, as it says itself, imports no image into the volumes that it connects by this connector.
+pub fn import_refusal<'a>(dpu: &'a DpuSeen, driver: &str) -> Option<&'a str> {
+    offered(dpu, driver)?.import_refusal.as_deref()
 }
 
 /// The connector of this volume on this DPU, or why there is none. `claim` is for people.
@@ -53,11 +62,15 @@ pub fn choose(claim: &str, volume: &VolumeSeen, dpu: &DpuSeen) -> Result<Connect
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::dpu::{ConnectorStatus, Dpu, DpuSpec, DpuStatus};
+    use api::dpu::{Dpu, DpuSpec, DpuStatus};
     use std::sync::Arc;
 
     fn dpu(drivers: &[&str]) -> DpuSeen {
-        let connector = |driver: &&str| ConnectorStatus { driver: (*driver).to_owned(), fence: "None".to_owned() };
+        let connector = |driver: &&str| ConnectorStatus {
+            driver: (*driver).to_owned(),
+            fence: "None".to_owned(),
+            import_refusal: None,
+        };
         let mut dpu = Dpu::new("dpu-1", DpuSpec::default());
         dpu.status = Some(DpuStatus { connectors: drivers.iter().map(connector).collect(), ..DpuStatus::default() });
         DpuSeen { dpu: Arc::new(dpu), ..DpuSeen::default() }

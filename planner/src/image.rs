@@ -323,7 +323,9 @@ fn attach(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Reason 
         actions.push(Action::ProtectClaim(target(&claim.claim.metadata)));
         return Waiting::Creating { what: format!("the protection of claim '{claim_name}'") }.into();
     }
-    let Some((dpu, namespace)) = importer(o, claim, &volume.driver) else { return no_importer(&volume.driver) };
+    let Some((dpu, namespace)) = importer(o, claim, &volume.driver) else {
+        return no_importer(o, claim, &volume.driver);
+    };
     let http = o.import.source.http.clone();
     let claim_meta = &claim.claim.metadata;
     let spec = DiskAttachmentSpec {

@@ -2,11 +2,17 @@
 //! itself or by a step. An import that was interrupted starts over: it has written nothing that somebody else reads.
 
 mod fetch;
+mod file;
 mod sink;
 
+use crate::act::file_error;
+use file::FileWriter;
 use planner::agent::{ImportDone, ImportRun};
-use ports::{ErrorClass, PortError};
+use planner::exposure::ExposureId;
+use ports::volume::VolumeWriter;
+use ports::{ErrorClass, PortError, VolumeConnector};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,15 +23,46 @@ use tokio::task::JoinHandle;
 /// TLS, so this stays below a megabyte.
 const CHUNKS: usize = 16;
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Job {
     pub url: String,
     /// Lower-case hex.
     pub sha256: String,
     /// What the volume is called, for messages.
     pub volume: String,
-    pub path: PathBuf,
+    pub place: Place,
     pub size_bytes: u64,
+}
+
+/// Where the volume is.
+#[derive(Clone)]
+pub enum Place {
+    Path(PathBuf),
+    /// What this connector has connected for this attachment.
+    Connected(Arc<dyn VolumeConnector>, ExposureId),
+}
+
+impl Place {
+    async fn open(&self, job: &Job) -> Result<Box<dyn VolumeWriter>, PortError> {
+        match self {
+            Self::Path(path) => {
+                let (path, size_bytes) = (path.clone(), job.size_bytes);
+                let opened = tokio::task::spawn_blocking(move || FileWriter::open(&path, size_bytes)).await;
+                let opened = opened.unwrap_or_else(|panic| Err(io::Error::other(panic)));
+                let writer = opened.map_err(|error| file_error("opening volume", &job.volume, &error))?;
+                Ok(Box::new(writer))
+            }
+            Self::Connected(connector, id) => connector.open_writer(id).await,
+        }
+    }
+
+    /// What is left when this fails ends with the connection.
+    async fn close(&self) {
+        let Self::Connected(connector, id) = self else { return };
+        if let Err(error) = connector.close_writer(id).await {
+            tracing::warn!(uid = id.uid, %error, "closing an import");
+        }
+    }
 }
 
 struct Running {
@@ -102,8 +139,9 @@ async fn run(
 ) -> Result<ImportDone, PortError> {
     let (sender, chunks) = mpsc::channel(CHUNKS);
     let (url, expected) = (job.url.clone(), job.sha256.clone());
-    let size_bytes = job.size_bytes;
-    let writer = tokio::task::spawn_blocking(move || sink::write(&job, chunks));
+    let (size_bytes, place) = (job.size_bytes, job.place.clone());
+    let volume = place.open(&job).await?;
+    let writer = tokio::task::spawn_blocking(move || sink::write(&job, volume, chunks));
     let fetched = tokio::select! {
         fetched = fetch::fetch(&url, size_bytes, &sender, &progress, wake) => fetched,
         // Sent or dropped: both mean stop.
@@ -116,6 +154,7 @@ async fn run(
     drop(sender);
     let panicked = |e| Err(PortError::new(ErrorClass::Invalid, format!("writing the image of {url}: {e}")));
     let written = writer.await.unwrap_or_else(panicked);
+    place.close().await;
     let written = match (fetched, written) {
         (_, Err(error)) if error.class != ErrorClass::Busy => return Err(error),
         (Err(error), _) | (Ok(()), Err(error)) => return Err(error),

@@ -1,18 +1,18 @@
-//! Writing an image: sparse, hashed on the way, synced at the end. Blocking; runs on a thread of its own.
+//! Writing an image: in pieces, zeros told from data, hashed on the way, synced at the end. Blocking; runs on a thread of its own.
 
 use super::Job;
 use crate::act::file_error;
 use bytes::Bytes;
+use ports::volume::{VolumeWriter, WRITE_UNIT};
 use ports::{ErrorClass, PortError};
-use rustix::fs::FallocateFlags;
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use tokio::sync::mpsc::Receiver;
 
+/// Written at once. The network gives less, and storage that is far away takes a while for each operation.
+const PIECE: usize = 1 << 20;
 /// Zeros are left out in units of this, aligned: the block size of every file system and thin pool that matters.
-const BLOCK: u64 = 4096;
+const BLOCK: usize = WRITE_UNIT as usize;
 const QCOW2: &[u8] = b"QFI\xfb";
 
 pub(super) enum Chunk {
@@ -27,13 +27,17 @@ pub(super) struct Written {
     pub sha256: String,
 }
 
-pub(super) fn write(job: &Job, mut chunks: Receiver<Chunk>) -> Result<Written, PortError> {
+pub(super) fn write(
+    job: &Job,
+    mut volume: Box<dyn VolumeWriter>,
+    mut chunks: Receiver<Chunk>,
+) -> Result<Written, PortError> {
     let failed = |step: &str, error: &io::Error| file_error(step, &job.volume, error);
-    let file = File::options().write(true).open(&job.path).map_err(|e| failed("opening volume", &e))?;
-    let sparse = discard(&file, job.size_bytes).map_err(|e| failed("emptying volume", &e))?;
+    volume.discard().map_err(|e| failed("emptying volume", &e))?;
+    let mut image = Image { volume, size_bytes: job.size_bytes, piece: Vec::with_capacity(PIECE), offset: 0 };
     let mut hash = Sha256::new();
     let mut head: Vec<u8> = Vec::with_capacity(QCOW2.len());
-    let mut offset = 0;
+    let mut bytes = 0;
     loop {
         match chunks.blocking_recv() {
             Some(Chunk::Data(data)) => {
@@ -45,8 +49,8 @@ pub(super) fn write(job: &Job, mut chunks: Receiver<Chunk>) -> Result<Written, P
                     }
                 }
                 hash.update(&data);
-                put(&file, offset, &data, sparse).map_err(|e| failed("writing volume", &e))?;
-                offset += data.len() as u64;
+                image.add(&data).map_err(|e| failed("writing volume", &e))?;
+                bytes += data.len() as u64;
             }
             Some(Chunk::End) => break,
             None => {
@@ -55,12 +59,10 @@ pub(super) fn write(job: &Job, mut chunks: Receiver<Chunk>) -> Result<Written, P
             }
         }
     }
-    if !sparse {
-        zero(&file, offset, job.size_bytes).map_err(|e| failed("writing volume", &e))?;
-    }
-    file.sync_all().map_err(|e| failed("syncing volume", &e))?;
+    image.end().map_err(|e| failed("writing volume", &e))?;
+    image.volume.sync().map_err(|e| failed("syncing volume", &e))?;
     let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Written { bytes: offset, sha256 })
+    Ok(Written { bytes, sha256 })
 }
 
 impl Job {
@@ -69,54 +71,58 @@ impl Job {
     }
 }
 
-/// Makes all of it zero without writing, so that zeros can be left out. `false`: this storage cannot.
-fn discard(file: &File, size_bytes: u64) -> io::Result<bool> {
-    if size_bytes == 0 {
-        return Ok(true);
-    }
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match rustix::fs::fallocate(file, flags, 0, size_bytes) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+/// Its bytes in order, on their way to the volume.
+struct Image {
+    volume: Box<dyn VolumeWriter>,
+    size_bytes: u64,
+    /// Not written yet; it begins on a multiple of [`PIECE`].
+    piece: Vec<u8>,
+    /// Of the piece.
+    offset: u64,
 }
 
-/// Writes `data` at `offset`, in as few calls as there are runs of blocks that are not zero.
-fn put(file: &File, offset: u64, data: &[u8], sparse: bool) -> io::Result<()> {
-    if !sparse {
-        return file.write_all_at(data, offset);
-    }
-    let mut run: Option<usize> = None;
-    let mut at = 0;
-    while at < data.len() {
-        let in_block = (BLOCK - (offset + at as u64) % BLOCK) as usize;
-        let end = data.len().min(at + in_block);
-        let is_zero = data[at..end].iter().all(|byte| *byte == 0);
-        match (run, is_zero) {
-            (None, false) => run = Some(at),
-            (Some(start), true) => {
-                file.write_all_at(&data[start..at], offset + start as u64)?;
-                run = None;
+impl Image {
+    fn add(&mut self, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            let (now, later) = data.split_at(data.len().min(PIECE - self.piece.len()));
+            self.piece.extend_from_slice(now);
+            data = later;
+            if self.piece.len() == PIECE {
+                self.put()?;
             }
-            _ => {}
         }
-        at = end;
+        Ok(())
     }
-    match run {
-        Some(start) => file.write_all_at(&data[start..], offset + start as u64),
-        None => Ok(()),
-    }
-}
 
-/// What the image does not reach, where it could not be discarded.
-fn zero(file: &File, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0; 256 << 10];
-    let mut at = from;
-    while at < to {
-        let length = zeros.len().min(usize::try_from(to - at).unwrap_or(usize::MAX));
-        file.write_all_at(&zeros[..length], at)?;
-        at += length as u64;
+    /// What is left, and zeros up to the volume's end.
+    fn end(&mut self) -> io::Result<()> {
+        // Whole blocks, as a disk has them.
+        let room = usize::try_from(self.size_bytes - self.offset).unwrap_or(usize::MAX);
+        let whole = self.piece.len().next_multiple_of(BLOCK).min(room);
+        self.piece.resize(whole, 0);
+        self.put()?;
+        match self.size_bytes - self.offset {
+            0 => Ok(()),
+            left => self.volume.zero(self.offset, left),
+        }
     }
-    Ok(())
+
+    /// In as few calls as there are runs of blocks of zeros and of others.
+    fn put(&mut self) -> io::Result<()> {
+        let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+        let mut left = self.piece.as_slice();
+        while let Some(first) = left.chunks(BLOCK).next() {
+            let zero = is_zero(first);
+            let run = left.chunks(BLOCK).take_while(|block| is_zero(block) == zero).map(<[u8]>::len).sum();
+            let (now, later) = left.split_at(run);
+            match zero {
+                true => self.volume.zero(self.offset, run as u64)?,
+                false => self.volume.write(self.offset, now)?,
+            }
+            self.offset += run as u64;
+            left = later;
+        }
+        self.piece.clear();
+        Ok(())
+    }
 }

@@ -78,7 +78,7 @@ impl Volume {
             url: url.to_owned(),
             sha256: sha256.to_owned(),
             volume: "vol-1".to_owned(),
-            path: self.path(),
+            place: Place::Path(self.path()),
             size_bytes: self.size_bytes as u64,
         }
     }

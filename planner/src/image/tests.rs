@@ -19,7 +19,8 @@ fn meta(name: &str) -> ObjectMeta {
 fn dpu(name: &str) -> DpuSeen {
     let mut dpu = Dpu::new(name, DpuSpec { approved: true, ..DpuSpec::default() });
     dpu.metadata = meta(name);
-    let connectors = vec![ConnectorStatus { driver: DRIVER.to_owned(), fence: "None".to_owned() }];
+    let connectors =
+        vec![ConnectorStatus { driver: DRIVER.to_owned(), fence: "None".to_owned(), import_refusal: None }];
     let mut status = DpuStatus { connectors, namespace: Some(format!("metalplane-{name}")), ..DpuStatus::default() };
     status.boot_id = Some("boot-1".to_owned());
     conditions::set(
@@ -155,4 +156,25 @@ fn an_import_on_a_dpu_that_is_confirmed_down_begins_anew_on_another() {
     let (actions, _) = planned(&o);
     let [Action::CreateAttachment(second)] = actions.as_slice() else { panic!("{actions:?}") };
     assert_ne!(second.spec.dpu_name, first);
+}
+
+#[test]
+fn a_dpu_that_cannot_write_such_volumes_is_not_chosen_and_is_named() {
+    let refuse = |seen: &mut DpuSeen| {
+        let dpu = Arc::make_mut(&mut seen.dpu);
+        dpu.status.as_mut().expect("a status").connectors[0].import_refusal = Some("it has no vhost".to_owned());
+    };
+    let mut o = observed();
+    for number in 0..2 {
+        let mut one = o.clone();
+        refuse(&mut one.dpus[number]);
+        let (actions, _) = planned(&one);
+        let Some(Action::CreateAttachment(attachment)) = actions.first() else { panic!("{actions:?}") };
+        assert_eq!(attachment.spec.dpu_name, one.dpus[1 - number].name());
+    }
+    o.dpus.iter_mut().for_each(refuse);
+    assert_eq!(planned(&o).0, [], "an import that would fail is not begun");
+    let status = plan(&o, Timestamp::UNIX_EPOCH).status;
+    let said = conditions::get(&status.conditions, conditions::READY).expect("a condition");
+    assert!(said.message.contains("dpu-1") && said.message.contains("it has no vhost"), "{said:?}");
 }

@@ -101,7 +101,11 @@ fn dpu(name: &str, domain: PowerDomain, has_bmc: bool, fence: Fence) -> Dpu {
     let mut dpu = Dpu::new(name, spec);
     dpu.metadata.finalizers = Some(vec![api::labels::FINALIZER_IN_USE.to_owned()]);
     let offers = [(DRIVER, fence), (KUBELET, Fence::Kubelet)];
-    let offers = offers.map(|(driver, fence)| ConnectorStatus { driver: driver.into(), fence: fence.kind().into() });
+    let offers = offers.map(|(driver, fence)| ConnectorStatus {
+        driver: driver.into(),
+        fence: fence.kind().into(),
+        import_refusal: None,
+    });
     dpu.status = Some(DpuStatus {
         namespace: Some(namespace(name)),
         capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),

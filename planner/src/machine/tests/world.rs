@@ -142,7 +142,11 @@ impl World {
             boot_id: Some("boot-0".into()),
             capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
             connectors: [(DRIVER, FENCE), (crate::connector::KUBELET, "None")]
-                .map(|(driver, fence)| ConnectorStatus { driver: driver.into(), fence: fence.into() })
+                .map(|(driver, fence)| ConnectorStatus {
+                    driver: driver.into(),
+                    fence: fence.into(),
+                    import_refusal: None,
+                })
                 .into(),
             ..DpuStatus::default()
         });
