@@ -2,11 +2,12 @@
 //!
 //! `manners`: Redfish, faults, and slots while the host is off. `conforms`: the ports' suites through the shipped
 //! drivers. `judged`: Redfish before its own validator. `boots`: what a guest sees, by real boots. `rbd`: the same
-//! on images of a real Ceph.
+//! on images of a real Ceph, `lvol`: on a logical volume of a storage node.
 
 mod boots;
 mod conforms;
 mod judged;
+mod lvol;
 mod manners;
 mod rbd;
 mod support;
