@@ -163,3 +163,127 @@ async fn an_import_can_be_stopped() {
     tokio::time::timeout(Duration::from_secs(60), imports.stop("uid")).await.expect("stops");
     assert!(imports.running().is_empty() && imports.ended().await.is_empty());
 }
+
+/// A volume that the agent reaches through a connector alone.
+#[derive(Default)]
+struct Far {
+    holds: Arc<Mutex<Vec<u8>>>,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+}
+
+struct FarWriter {
+    holds: Arc<Mutex<Vec<u8>>>,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl FarWriter {
+    fn at(&self, offset: u64, length: u64, act: impl FnOnce(&mut [u8])) {
+        let mut holds = self.holds.lock().expect("held");
+        let in_blocks = |at: u64| at.is_multiple_of(ports::volume::WRITE_UNIT) || at == holds.len() as u64;
+        assert!(in_blocks(offset) && in_blocks(offset + length), "{length} bytes at {offset}");
+        let (start, end) = (usize::try_from(offset).expect("fits"), usize::try_from(offset + length).expect("fits"));
+        act(&mut holds[start..end]);
+    }
+}
+
+impl VolumeWriter for FarWriter {
+    /// As bad as it may be.
+    fn discard(&mut self) -> io::Result<()> {
+        self.holds.lock().expect("held").fill(0xdd);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.at(offset, data.len() as u64, |there| there.copy_from_slice(data));
+        Ok(())
+    }
+
+    fn zero(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        self.at(offset, length, |there| there.fill(0));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.calls.lock().expect("held").push("sync");
+        Ok(())
+    }
+}
+
+impl Drop for FarWriter {
+    fn drop(&mut self) {
+        self.calls.lock().expect("held").push("drop");
+    }
+}
+
+#[async_trait::async_trait]
+impl VolumeConnector for Far {
+    fn driver(&self) -> &str {
+        "far.example.com"
+    }
+
+    fn fence(&self) -> ports::volume::Fence {
+        ports::volume::Fence::None
+    }
+
+    fn identity(&self, id: &ExposureId) -> String {
+        id.uid.clone()
+    }
+
+    async fn connect(&self, _: &ExposureId, _: &ports::volume::Volume) -> Result<ports::volume::Connection, PortError> {
+        panic!("it is connected")
+    }
+
+    async fn list(&self) -> Result<Vec<ports::volume::Connection>, PortError> {
+        panic!("nobody asks")
+    }
+
+    async fn open_writer(&self, _: &ExposureId) -> Result<Box<dyn VolumeWriter>, PortError> {
+        self.calls.lock().expect("held").push("open");
+        Ok(Box::new(FarWriter { holds: self.holds.clone(), calls: self.calls.clone() }))
+    }
+
+    async fn close_writer(&self, _: &ExposureId) -> Result<(), PortError> {
+        self.calls.lock().expect("held").push("close");
+        Ok(())
+    }
+
+    async fn disconnect(&self, _: &ExposureId) -> Result<(), PortError> {
+        panic!("nobody asks")
+    }
+}
+
+#[tokio::test]
+async fn a_volume_behind_a_connector_is_written_in_blocks_and_closed() {
+    let image = image();
+    let server = server(image.clone()).await;
+    let ending = async |sha256: &str, size_bytes: usize| {
+        let far = Far::default();
+        far.holds.lock().expect("held").resize(size_bytes, 0xff);
+        let (holds, calls) = (far.holds.clone(), far.calls.clone());
+        let id = ExposureId { uid: "uid".to_owned(), epoch: 1 };
+        let job = Job {
+            url: format!("{server}/image"),
+            sha256: sha256.to_owned(),
+            volume: "vol-1".to_owned(),
+            place: Place::Connected(Arc::new(far), id),
+            size_bytes: size_bytes as u64,
+        };
+        let result = import(job).await;
+        let (holds, calls) = (holds.lock().expect("held").clone(), calls.lock().expect("held").clone());
+        (result, holds, calls)
+    };
+    // The second ends within a block.
+    for size_bytes in [8 * MIB, 6 * MIB + 1024] {
+        let (result, holds, calls) = ending(&sha256(&image), size_bytes).await;
+        result.expect("imported");
+        assert_eq!(calls, ["open", "sync", "drop", "close"]);
+        assert!(holds[..image.len()] == image[..], "the image is there");
+        assert!(holds[image.len()..].iter().all(|byte| *byte == 0), "nothing else is");
+    }
+    let (result, _, calls) = ending(&"00".repeat(32), 8 * MIB).await;
+    result.expect_err("another image");
+    assert_eq!(calls, ["open", "sync", "drop", "close"]);
+    let (result, _, calls) = ending(&sha256(&image), MIB).await;
+    result.expect_err("it is too large");
+    assert_eq!(calls, ["open", "drop", "close"], "it is not kept open");
+}

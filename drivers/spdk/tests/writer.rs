@@ -144,6 +144,30 @@ async fn a_real_target_that_dies_ends_the_writer() {
     assert_eq!(written[..4096], [1; 4096]);
 }
 
+/// What waits for a storage node that is away is dropped with the connection, and the target survives that.
+#[tokio::test]
+async fn a_real_storage_node_that_is_away_does_not_keep_the_volume() {
+    const NAME: &str = "a_real_storage_node_that_is_away_does_not_keep_the_volume";
+    let Some(mut lab) = Lab::real_with(NAME, 1, PROGRAMS).await else { return };
+    let (volume, a) = (lab.nvme_volume("volume-0", 8 * MIB).await, id("a", 1));
+    let connector = connector(&lab, NvmeOf);
+    connector.connect(&a, &volume).await.expect("connect");
+    let mut writer = connector.open_writer(&a).await.expect("open");
+    lab.storage.kill().await;
+    let waits = tokio::task::spawn_blocking(move || writer.write(0, &[1; 4096]));
+    let target = async || lab.dpu().call("bdev_nvme_get_controllers", json!({})).await;
+    let begun = std::time::Instant::now();
+    while target().await.to_string().contains("\"state\":\"enabled\"") {
+        assert!(begun.elapsed() < storage::LIMIT, "the target sees that the storage node is away");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(!waits.is_finished(), "it waits for the storage node");
+    connector.disconnect(&a).await.expect("disconnect");
+    waits.await.expect("the writer's thread").expect_err("it was dropped");
+    assert_eq!(connector.list().await.expect("list"), []);
+    assert_eq!(lab.dpu().call("vhost_get_controllers", json!({})).await, json!([]));
+}
+
 #[tokio::test]
 async fn a_target_without_vhost_is_named() {
     let lab = Lab::fake(1);

@@ -54,17 +54,19 @@ impl Target {
         }
     }
 
+    pub async fn kill(&mut self) {
+        match self {
+            Self::Fake(fake) => fake.kill(),
+            Self::Real(target) => target.kill().await.expect("killed"),
+        }
+    }
+
     /// Killed, and a new one on the same socket.
     pub async fn restart(&mut self) {
+        self.kill().await;
         match self {
-            Self::Fake(fake) => {
-                fake.kill();
-                fake.revive().expect("a new target");
-            }
-            Self::Real(target) => {
-                target.kill().await.expect("killed");
-                target.revive().await.expect("a new target");
-            }
+            Self::Fake(fake) => fake.revive().expect("a new target"),
+            Self::Real(target) => target.revive().await.expect("a new target"),
         }
     }
 
