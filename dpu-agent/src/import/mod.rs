@@ -2,11 +2,11 @@
 //! itself or by a step. An import that was interrupted starts over: it has written nothing that somebody else reads.
 
 mod fetch;
-mod file;
+mod local;
 mod sink;
 
 use crate::act::file_error;
-use file::FileWriter;
+use local::FileWriter;
 use planner::agent::{ImportDone, ImportRun};
 use planner::exposure::ExposureId;
 use ports::volume::VolumeWriter;
