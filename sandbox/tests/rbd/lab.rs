@@ -72,13 +72,27 @@ impl Lab {
         self.ceph.run("rbd", ["resize", "--no-progress", "--size", &size, image]).await.expect("grown");
     }
 
+    /// With that in it, instead of what it held.
+    pub async fn fill(&self, volume: &Volume, content: &[u8]) {
+        let file = self.path("import");
+        let (image, from) = (&volume.attributes["imageName"], file.display().to_string());
+        std::fs::write(&file, content).expect("written");
+        self.ceph.run("rbd", ["rm", "--no-progress", image]).await.expect("removed");
+        self.ceph.run("rbd", ["import", "--no-progress", &from, image]).await.expect("imported");
+        std::fs::remove_file(file).expect("removed");
+    }
+
     /// As whoever reads it next.
     pub async fn first_byte(&self, volume: &Volume) -> u8 {
+        self.read(volume).await[0]
+    }
+
+    pub async fn read(&self, volume: &Volume) -> Vec<u8> {
         let file = self.path("export");
         let (image, to) = (&volume.attributes["imageName"], file.display().to_string());
         self.ceph.run("rbd", ["export", "--no-progress", image, &to]).await.expect("exported");
-        let byte = std::fs::read(&file).expect("read")[0];
+        let content = std::fs::read(&file).expect("read");
         std::fs::remove_file(file).expect("removed");
-        byte
+        content
     }
 }
