@@ -78,21 +78,26 @@ pub fn set(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let fresh = Condition {
-        type_: type_.to_owned(),
-        status: status.as_str().to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        observed_generation: generation,
-        last_transition_time: Time(now),
+    let Some(old) = conditions.iter_mut().find(|c| c.type_ == type_) else {
+        return conditions.push(Condition {
+            type_: type_.to_owned(),
+            status: status.as_str().to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            observed_generation: generation,
+            last_transition_time: Time(now),
+        });
     };
-    match conditions.iter_mut().find(|c| c.type_ == type_) {
-        Some(old) => {
-            let since = if old.status == fresh.status { old.last_transition_time.clone() } else { Time(now) };
-            *old = Condition { last_transition_time: since, ..fresh };
-        }
-        None => conditions.push(fresh),
+    if old.status != status.as_str() {
+        old.last_transition_time = Time(now);
     }
+    // Most say what they said before.
+    for (there, said) in [(&mut old.status, status.as_str()), (&mut old.reason, reason), (&mut old.message, message)] {
+        if there != said {
+            said.clone_into(there);
+        }
+    }
+    old.observed_generation = generation;
 }
 
 /// Takes away what no longer says anything.

@@ -7,7 +7,7 @@ use crate::machine::observed::{BmcProblem, BmcSeen, has_finalizer};
 use crate::own_bmc;
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::PowerDomain;
+use api::dpu::{DpuStatus, PowerDomain};
 use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -71,17 +71,18 @@ pub struct Plan {
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let dpu = &o.dpu;
-    let before = dpu.status.clone().unwrap_or_default();
+    let none = DpuStatus::default();
+    let before = dpu.status.as_ref().unwrap_or(&none);
     let approved = dpu.spec.approved;
     let namespace = match (approved, o.prepared) {
         (true, true) => Some(names::dpu_namespace(dpu.metadata.name.as_deref().unwrap_or_default())),
         _ => before.namespace.clone(),
     };
-    let mut conditions = before.conditions.clone();
     let generation = dpu.metadata.generation;
-    let mut ours = vec![conditions::APPROVED, conditions::PARKED, conditions::HOST_VERIFIED];
+    let mut ours = Vec::new();
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
-        conditions::set(&mut conditions, type_, status, reason, message, generation, now);
+        ours.extend(conditions::get(&before.conditions, type_).cloned());
+        conditions::set(&mut ours, type_, status, reason, message, generation, now);
     };
     match approved {
         true => set(conditions::APPROVED, ConditionStatus::True, "Approved", ""),
@@ -98,7 +99,6 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     set(conditions::HOST_VERIFIED, verified, reason, &message);
     if let Some((verified, reason, message)) = own_bmc::verify(dpu, o.silent, &o.own_bmc) {
         set(conditions::BMC_VERIFIED, verified, reason, &message);
-        ours.push(conditions::BMC_VERIFIED);
     }
     let ready = conditions::get(&before.conditions, conditions::READY);
     if o.silent && before.boot_id.is_some() {
@@ -107,13 +107,11 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
             false => (AGENT_SILENT, "its agent has not renewed its Lease for five seconds"),
         };
         set(conditions::READY, ConditionStatus::Unknown, reason, message);
-        ours.push(conditions::READY);
-    } else if ready.is_some_and(|ready| [AGENT_SILENT, HOST_OFF].contains(&ready.reason.as_str())) {
+    } else {
         // Until the agent has said again how it is.
-        ours.push(conditions::READY);
+        ours.extend(ready.filter(|ready| [AGENT_SILENT, HOST_OFF].contains(&ready.reason.as_str())).cloned());
     }
-    let status =
-        Status { namespace, conditions: conditions.into_iter().filter(|c| ours.contains(&c.type_.as_str())).collect() };
+    let status = Status { namespace, conditions: ours };
     let same = status.namespace == before.namespace
         && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c));
     let (deleting, kept) =
@@ -179,7 +177,7 @@ fn verified(o: &Observed) -> (ConditionStatus, &'static str, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::dpu::{DpuSpec, DpuStatus};
+    use api::dpu::DpuSpec;
 
     fn observed(power_domain: PowerDomain, silent: bool, power: Option<PowerState>) -> Observed {
         let mut dpu = Dpu::new("dpu-1", DpuSpec { approved: true, power_domain, ..DpuSpec::default() });

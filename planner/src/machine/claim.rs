@@ -42,28 +42,37 @@ impl<'a> Host<'a> {
     }
 }
 
-pub(super) fn held<'a>(o: &'a Observed) -> Vec<&'a Arc<Hardware>> {
-    let mine = |hardware: &&'a Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(o.uid());
-    o.hardware.iter().filter(mine).collect()
+pub(super) fn held(o: &Observed) -> Vec<&Arc<Hardware>> {
+    each_held(o).collect()
+}
+
+fn each_held(o: &Observed) -> impl Iterator<Item = &Arc<Hardware>> {
+    o.hardware.iter().filter(|hardware| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(o.uid()))
 }
 
 /// The Hardware that a migration has claimed for this machine.
 pub fn target(o: &Observed) -> Option<&Hardware> {
     let lock = verbs::lock(&o.machine.metadata).filter(|lock| lock.verb == Verb::Migration)?;
     let marked = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_FOR) == Some(&lock.uid);
-    held(o).into_iter().find(marked).map(AsRef::as_ref)
+    each_held(o).find(marked).map(AsRef::as_ref)
 }
 
-/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up.
+/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up. Asked by
+/// every step of every plan.
 pub fn current(o: &Observed) -> Option<&Hardware> {
     let target = target(o);
     let is_target = |hardware: &Hardware| target.is_some_and(|target| std::ptr::eq(target, hardware));
-    let mut mine: Vec<&Hardware> = held(o).into_iter().map(AsRef::as_ref).filter(|h| !is_target(h)).collect();
-    mine.sort_by_key(|hardware| name(&hardware.metadata));
+    let mine = || each_held(o).map(AsRef::as_ref).filter(|hardware| !is_target(hardware));
+    let mut each = mine();
+    let Some(one) = each.next() else { return target };
+    if each.next().is_none() {
+        return Some(one);
+    }
+    let first = |hardware: &&Hardware| name(&hardware.metadata).to_owned();
     let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
-    let first = mine.first().copied();
-    let of_record = mine.iter().copied().find(|h| Some(name(&h.metadata)) == recorded);
-    mine.into_iter().find(|h| in_use(o, h)).or(of_record).or(first).or(target)
+    let used = mine().filter(|hardware| in_use(o, hardware)).min_by_key(first);
+    let of_record = || mine().find(|hardware| Some(name(&hardware.metadata)) == recorded);
+    used.or_else(of_record).or_else(|| mine().min_by_key(first))
 }
 
 /// Where the machine is moving to: it still has another Hardware.

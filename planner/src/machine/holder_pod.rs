@@ -79,8 +79,7 @@ pub(super) fn lost(o: &Observed, host: Host<'_>, attachment: &DiskAttachment, dr
         return None;
     }
     let started_boot_id = power::record(o).started_boot_id;
-    let not_started =
-        host.shares_power() && host.boot_id().is_some_and(|boot| started_boot_id.as_deref() != Some(boot));
+    let not_started = host.shares_power() && host.boot_id().is_some_and(|boot| started_boot_id != Some(boot));
     if not_started || power::reading(o) == Reading::Fresh(PowerState::Off) {
         draft.act(Action::ReleaseDisk { target: volumes::target(&attachment.metadata) });
         let what = format!("disk '{}'", attachment.spec.disk_name);

@@ -45,20 +45,20 @@ pub(super) fn want(o: &Observed) -> Want {
 }
 
 /// What was recorded about the last action.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Record {
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Record<'a> {
     pub action: Option<PowerAction>,
     pub at: Option<Timestamp>,
     accepted_at: Option<Timestamp>,
-    pub started_boot_id: Option<String>,
+    pub started_boot_id: Option<&'a str>,
     pub attempts: u32,
     /// The state that was last read, and since when it is so.
-    state: Option<String>,
+    state: Option<&'a str>,
     since: Option<Timestamp>,
 }
 
 /// Of the machine's Hardware: what was done to one that it left says nothing.
-pub(super) fn record(o: &Observed) -> Record {
+pub(super) fn record(o: &Observed) -> Record<'_> {
     let hardware = super::claim::current(o).map(|hardware| name(&hardware.metadata));
     let same = |recorded: &String| hardware.is_none_or(|hardware| hardware == recorded);
     let status = o.machine.status.as_ref().filter(|status| status.hardware_name.as_ref().is_none_or(same));
@@ -67,9 +67,9 @@ pub(super) fn record(o: &Observed) -> Record {
         action: power.and_then(|p| p.last_action.as_deref()).and_then(action),
         at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
         accepted_at: accepted_at(o, power),
-        started_boot_id: power.and_then(|p| p.started_boot_id.clone()),
+        started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
         attempts: status.map(|status| status.power_on_attempts).unwrap_or_default(),
-        state: power.map(|p| p.state.clone()),
+        state: power.map(|p| p.state.as_str()),
         since: power.map(|p| p.observed_at.0),
     }
 }
@@ -108,10 +108,10 @@ pub fn state_name(state: PowerState) -> &'static str {
     }
 }
 
-impl Record {
+impl Record<'_> {
     /// The host was on after the last action and is off now.
     fn went_off(&self) -> bool {
-        match self.state.as_deref() {
+        match self.state {
             Some("Off") => self.since > self.at,
             Some("On" | "PoweringOff") => true,
             _ => false,
@@ -119,7 +119,7 @@ impl Record {
     }
 
     fn off_since(&self, now: Timestamp) -> Timestamp {
-        match self.state.as_deref() {
+        match self.state {
             Some("Off") => self.since.unwrap_or(now),
             _ => now,
         }
@@ -290,7 +290,7 @@ fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &
         draft.wake(at + SETTLE);
         return Outcome::Not(Waiting::PoweringOff { hardware }.into());
     }
-    let started_here = host.boot_id().is_some() && record.started_boot_id.as_deref() == host.boot_id();
+    let started_here = host.boot_id().is_some() && record.started_boot_id == host.boot_id();
     let lost = host.shares_power() && record.reset_may_be_lost() && super::status::answered(o, now).is_none();
     if let (true, true, Some(at)) = (started_here, lost, record.at)
         && now < at + SETTLE

@@ -62,7 +62,8 @@ pub(super) fn answered(o: &Observed, now: Timestamp) -> Option<(String, String)>
 }
 
 pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
-    let before = o.machine.status.clone().unwrap_or_default();
+    let none = BareMetalMachineStatus::default();
+    let before = o.machine.status.as_ref().unwrap_or(&none);
     let mut status = before.clone();
     status.observed_generation = o.machine.metadata.generation;
     let ready = ready(o, &draft);
@@ -76,11 +77,10 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
     status.boot_strategy = hardware.is_some().then_some(BootStrategy::CloudDisk);
     status.hardware_name = hardware;
     status.addresses = addresses(o);
-    status.disks = draft.disks.clone();
-    status.interfaces = draft.interfaces.clone();
     power_of(o, &draft, &mut status, now);
-    status.timeline = timeline::advance(o, &draft, &before.timeline, now);
-    let mut tell = tell(o, &before, &status, &ready, now);
+    timeline::advance(o, &draft, &mut status.timeline, now);
+    (status.disks, status.interfaces) = (draft.disks, draft.interfaces);
+    let mut tell = tell(o, before, &status, &ready, now);
     for action in &draft.actions {
         if let Action::CreateMigration(migration) = action {
             let hardware = status.hardware_name.clone().unwrap_or_default();

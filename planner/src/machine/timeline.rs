@@ -27,8 +27,7 @@ const ORDER: [&str; 9] = [
     conditions::GUEST_REACHABLE,
 ];
 
-pub(super) fn advance(o: &Observed, draft: &Draft, before: &[TimelineEntry], now: Timestamp) -> Vec<TimelineEntry> {
-    let mut entries = before.to_vec();
+pub(super) fn advance(o: &Observed, draft: &Draft, entries: &mut Vec<TimelineEntry>, now: Timestamp) {
     let starts = match &draft.disruptive {
         Some(Disruptive::Power(order)) => matches!(order.action, PowerAction::On | PowerAction::WarmReset),
         _ => false,
@@ -38,7 +37,7 @@ pub(super) fn advance(o: &Observed, draft: &Draft, before: &[TimelineEntry], now
         entries.push(entry(POWER_ON_SENT, Some(now), Some(now)));
     }
     for step in Step::ALL {
-        step_of(&mut entries, step, draft.steps.get(step), now);
+        step_of(entries, step, draft.steps.get(step), now);
     }
     if let Some(at) = first_packet(o).filter(|_| !starts) {
         let sent = entries.iter().find(|e| e.step == POWER_ON_SENT).and_then(|e| e.finished_at.clone());
@@ -47,7 +46,6 @@ pub(super) fn advance(o: &Observed, draft: &Draft, before: &[TimelineEntry], now
         }
     }
     entries.sort_by_key(|entry| ORDER.iter().position(|step| *step == entry.step));
-    entries
 }
 
 fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, now: Timestamp) {
