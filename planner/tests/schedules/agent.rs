@@ -116,9 +116,8 @@ impl Agent {
     }
 
     fn observe(&self, attachments: Seen<Vec<Attachment>>) -> Observed {
-        let mut site = self.world.site();
-        let site = &mut *site;
-        let server = site.servers.get_mut(&self.dpu).expect("its DPU");
+        let site = self.world.site();
+        let server = &site.servers[&self.dpu];
         let native = server.connected.iter().filter(|(_, handle)| site.volumes[*handle].fence != Fence::Kubelet);
         let size = |id: &ExposureId, handle: &String| if site.volumes[handle].accepts(id) { SIZE } else { 0 };
         let native = native.map(|(id, handle)| Connected { id: id.clone(), size_bytes: size(id, handle) }).collect();
@@ -230,11 +229,10 @@ impl Agent {
             Step::Connect { id, volume } => {
                 let (id, volume) = (id.clone(), volume.clone());
                 self.local(step, move |world, dpu| {
-                    let mut site = world.site();
-                    if !site.volumes[&volume.handle].accepts(&id) {
+                    if !world.site().volumes[&volume.handle].accepts(&id) {
                         return Err(Error::Refused);
                     }
-                    let server = site.servers.get_mut(dpu).expect("its DPU");
+                    let mut server = world.server(dpu);
                     if let Some(pod) = &volume.holder {
                         if !server.pods.contains_key(&pod.uid) {
                             return Err(Error::NotFound);
@@ -375,10 +373,10 @@ impl Agent {
         let key = &attachment.key;
         let before = self.watch.caches.borrow().disks.get(&key.namespace, &key.name);
         let before = before.filter(|disk| disk.metadata.uid.as_ref() == Some(&key.uid));
-        let before = before.and_then(|disk| disk.status.clone());
-        let of = before.clone().unwrap_or_default();
-        let status = disk_status(&of, attachment, report, timestamp(self.world.now()));
-        if before.as_ref() == Some(&status) {
+        let before = before.as_ref().and_then(|disk| disk.status.as_ref());
+        let none = DiskAttachmentStatus::default();
+        let status = disk_status(before.unwrap_or(&none), attachment, report, timestamp(self.world.now()));
+        if before == Some(&status) {
             return true;
         }
         let written = self.write(key, Rests::on_uid(&key.uid), status).await;

@@ -74,7 +74,12 @@ impl Bmc {
     }
 
     pub fn need(&self, world: &World, owner: &str, need: BmcNeed) {
-        let before = self.needs.borrow_mut().insert(owner.to_owned(), need);
+        let mut needs = self.needs.borrow_mut();
+        let before = match needs.get_mut(owner) {
+            Some(before) => Some(std::mem::replace(before, need)),
+            None => needs.insert(owner.to_owned(), need),
+        };
+        drop(needs);
         if need == BmcNeed::Now || (need > BmcNeed::Now && before < Some(need)) {
             self.asked.set(true);
         }

@@ -66,7 +66,10 @@ fn kubelet(world: &World, dpu: &str) {
     let stays = |pod_uid: &String| {
         own.iter().any(|pod| uid(&pod.metadata) == pod_uid && pod.metadata.deletion_timestamp.is_none())
     };
-    world.server(dpu).pods.retain(|pod_uid, _| stays(pod_uid));
+    let ends = !world.server(dpu).pods.keys().all(stays);
+    if ends {
+        world.server(dpu).pods.retain(|pod_uid, _| stays(pod_uid));
+    }
     for pod in own {
         let names = (pod.metadata.namespace.as_deref().unwrap_or_default(), name(&pod.metadata));
         let rests = Rests::on_uid(uid(&pod.metadata));
@@ -81,6 +84,9 @@ fn kubelet(world: &World, dpu: &str) {
         };
         if let Some(handle) = handle(pod).filter(attached) {
             world.server(dpu).pods.insert(uid(&pod.metadata).to_owned(), handle);
+            if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running") {
+                continue;
+            }
             let runs = |pod: &mut Pod| pod.status.get_or_insert_default().phase = Some("Running".to_owned());
             // As above.
             let _ = world.objects().change(names, &rests, runs);

@@ -1,9 +1,17 @@
 //! What a plan of a machine rests on, out of a leader's caches (controller/src/machine/gather.rs).
 
 use super::leader::{Leader, dpu_of, pod_seen, volume};
-use api::{BareMetalMachine, Dpu, labels};
+use super::rules::Rule;
+use api::{BareMetalMachine, Dpu, VolumeHold, labels};
 use planner::machine::observed::{ClaimSeen, Observed, annotation, label, name, uid};
 use std::sync::Arc;
+
+/// As if nobody had it.
+fn empty(hold: &VolumeHold) -> Arc<VolumeHold> {
+    let mut hold = hold.clone();
+    hold.spec.holder = None;
+    Arc::new(hold)
+}
 
 impl Leader {
     pub fn gather(&self, machine: Arc<BareMetalMachine>) -> Observed {
@@ -44,8 +52,11 @@ impl Leader {
                 continue;
             }
             let volume = volume(&self.world, claim_name);
-            let hold = caches.holds.get("", &volume.hold_name());
-            o.holds.extend(hold.map(|hold| (name(&hold.metadata).to_owned(), hold)));
+            let of_it = |hold: &&Arc<VolumeHold>| {
+                (&hold.spec.driver, &hold.spec.volume_handle) == (&volume.driver, &volume.handle)
+            };
+            let hold = caches.holds.all().find(of_it);
+            o.holds.extend(hold.map(|hold| (name(&hold.metadata).to_owned(), hold.clone())));
             let of_it = |va: &&Arc<k8s_openapi::api::storage::v1::VolumeAttachment>| {
                 va.spec.source.persistent_volume_name.as_deref() == Some(&volume.name)
             };
@@ -60,6 +71,10 @@ impl Leader {
         }
         let held = caches.holds.all().filter(|hold| is_own(&hold.metadata));
         o.holds.extend(held.map(|hold| (name(&hold.metadata).to_owned(), hold.clone())));
+        if !self.world.keeps(Rule::HoldIsRespected) {
+            let others = o.holds.values_mut().filter(|hold| label(&hold.metadata, labels::MACHINE_UID) != Some(&own));
+            others.for_each(|hold| *hold = empty(hold));
+        }
         o.holder_pods = caches.pods.all().filter(|pod| is_own(&pod.metadata)).map(|pod| pod_seen(pod)).collect();
         o.fences = self.fences.clone();
         o.fence_problems = self.problems.borrow().clone();

@@ -3,10 +3,12 @@
 
 use super::bmc::{Bmc, Whose};
 use super::objects::{Error, KINDS, Kind, Listener, Rests, number};
+use super::rules::Rule;
 use super::site::Fence;
 use super::time::{Doing, Ms, NEVER, Notify, Process, all};
 use super::world::{Via, Watch, World, moment, timestamp};
 use super::{DRIVER, FOREIGN, USER};
+use api::dpu::ConfirmedDown;
 use api::hold::FenceRecord;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -174,11 +176,13 @@ impl Leader {
     pub fn dpu_seen(&self, dpu: &Arc<Dpu>) -> DpuSeen {
         let dpu_name = name(&dpu.metadata).to_owned();
         let beat = self.beats.borrow().get(&dpu_name).copied().filter(|beat| beat.value > 0);
+        let silent = self.is_silent(&dpu_name);
+        let believed = silent && !self.world.keeps(Rule::SilenceIsNoProof);
         DpuSeen {
-            dpu: dpu.clone(),
-            silent: self.is_silent(&dpu_name),
+            dpu: if believed { confirmed_down(dpu) } else { dpu.clone() },
+            silent,
             heard_at: beat.map(|beat| timestamp(beat.since)),
-            out_of_service: self.world.server(&dpu_name).tainted,
+            out_of_service: believed || self.world.server(&dpu_name).tainted,
             bmc: match dpu.spec.bmc_ref {
                 Some(_) => self.bmcs[&dpu_name].1.seen(self.world.now()),
                 None => Default::default(),
@@ -207,10 +211,12 @@ impl Leader {
             own.need(&self.world, "dpu", plan.own_bmc);
             if let Some(status) = plan.status {
                 let say = move |dpu: &mut Dpu| {
-                    let there = dpu.status.get_or_insert_default();
+                    let there = &mut dpu.status.get_or_insert_default().conditions;
                     for said in status.conditions {
-                        there.conditions.retain(|condition| condition.type_ != said.type_);
-                        there.conditions.push(said);
+                        match there.iter_mut().find(|condition| condition.type_ == said.type_) {
+                            Some(condition) => *condition = said,
+                            None => there.push(said),
+                        }
                     }
                 };
                 // If it fails, the next event finds it as it was.
@@ -322,11 +328,12 @@ impl Leader {
     }
 
     fn want(&self, machine: &str, plan: &Plan) {
-        let claimed = plan.status.hardware_name.as_deref();
+        let claimed = plan.status.hardware_name.as_deref().map(number);
         for (dpu, (host, own)) in &self.bmcs {
-            let is_own = claimed == Some(&hardware_of(dpu));
+            let is_own = claimed == Some(number(dpu));
             host.need(&self.world, machine, if is_own { plan.bmc.max(BmcNeed::Slow) } else { BmcNeed::None });
-            own.need(&self.world, machine, plan.dpu_bmcs.get(&bmc_of(dpu)).copied().unwrap_or_default());
+            let mut needs = plan.dpu_bmcs.iter().filter(|(bmc, _)| **bmc == bmc_of(dpu));
+            own.need(&self.world, machine, needs.next().map(|(_, need)| *need).unwrap_or_default());
         }
     }
 
@@ -409,6 +416,14 @@ impl std::fmt::Debug for Told<'_> {
         let all: Vec<String> = self.0.actions.iter().map(|action| word(format!("{action:?}"))).collect();
         write!(f, "{} {:?}", all.join(" "), self.0.disruptive)
     }
+}
+
+/// As if an administrator had said that it is down.
+fn confirmed_down(dpu: &Dpu) -> Arc<Dpu> {
+    let boot_id = dpu.status.as_ref().and_then(|status| status.boot_id.clone()).unwrap_or_default();
+    let mut dpu = dpu.clone();
+    dpu.spec.confirmed_down = Some(ConfirmedDown { boot_id });
+    Arc::new(dpu)
 }
 
 pub fn hardware_of(dpu: &str) -> String {

@@ -2,6 +2,7 @@
 
 use super::agent::Agent;
 use super::leader::Leader;
+use super::rules::Rule;
 use super::time::{Ms, NEVER, Notify, Process};
 use super::world::{Watch, World};
 use api::dpu::PowerDomain;
@@ -118,7 +119,7 @@ impl World {
     pub fn dpu_goes(&self, dpu: &str) {
         let now = self.now();
         self.note(|| format!("{dpu} goes down"));
-        self.server(dpu).dpu_goes(now);
+        self.server(dpu).dpu_goes(now, self.keeps(Rule::RebootForgets));
         self.lives_of(dpu).into_iter().for_each(|lives| lives.kill(self, 0));
     }
 

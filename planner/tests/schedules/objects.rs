@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as Moment};
 use planner::machine::observed::name;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,8 +26,14 @@ pub enum Error {
     Unreachable,
 }
 
+/// Of whatever kind: its namespace, if its kind has any, and its name.
+pub fn names(meta: &ObjectMeta) -> (&str, &str) {
+    (meta.namespace.as_deref().unwrap_or_default(), name(meta))
+}
+
 pub fn key(meta: &ObjectMeta) -> Key {
-    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    let (namespace, name) = names(meta);
+    (namespace.to_owned(), name.to_owned())
 }
 
 pub fn version(meta: &ObjectMeta) -> u64 {
@@ -38,24 +44,51 @@ fn has_finalizers(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().count() > 0
 }
 
+/// The objects of one kind, in the order of namespace and name. Few are there, and they are looked for all the time.
+#[derive(Debug)]
+struct Sorted<K>(Vec<Arc<K>>);
+
+impl<K: Kind> Sorted<K> {
+    fn find(&self, wanted: (&str, &str)) -> Result<usize, usize> {
+        self.0.binary_search_by(|there| names(there.meta()).cmp(&wanted))
+    }
+
+    fn get(&self, wanted: (&str, &str)) -> Option<&Arc<K>> {
+        self.find(wanted).ok().map(|at| &self.0[at])
+    }
+
+    fn insert(&mut self, object: Arc<K>) {
+        match self.find(names(object.meta())) {
+            Ok(at) => self.0[at] = object,
+            Err(at) => self.0.insert(at, object),
+        }
+    }
+
+    fn remove(&mut self, wanted: (&str, &str)) {
+        if let Ok(at) = self.find(wanted) {
+            self.0.remove(at);
+        }
+    }
+}
+
 /// All of one kind, and every change of it.
 #[derive(Debug)]
 pub struct Table<K> {
-    there: BTreeMap<Key, Arc<K>>,
+    there: Sorted<K>,
     /// `true`: it ended with this.
     log: Vec<(Arc<K>, bool)>,
 }
 
 impl<K> Default for Table<K> {
     fn default() -> Self {
-        Self { there: BTreeMap::new(), log: Vec::new() }
+        Self { there: Sorted(Vec::new()), log: Vec::new() }
     }
 }
 
 /// As a leader knows one kind: the watch, and the answers to its own writes (controller/src/cache.rs).
 #[derive(Debug)]
 pub struct Cache<K> {
-    there: BTreeMap<Key, Arc<K>>,
+    there: Sorted<K>,
     ended: BTreeSet<String>,
     told: u64,
     position: usize,
@@ -63,21 +96,21 @@ pub struct Cache<K> {
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        Self { there: BTreeMap::new(), ended: BTreeSet::new(), told: 0, position: 0 }
+        Self { there: Sorted(Vec::new()), ended: BTreeSet::new(), told: 0, position: 0 }
     }
 }
 
 impl<K: Kind> Cache<K> {
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.there.get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.there.get((namespace, name)).cloned()
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.there.values()
+        self.there.0.iter()
     }
 
     pub fn put(&mut self, object: Arc<K>) {
-        let here = self.there.get(&key(object.meta())).is_some_and(|here| here.meta().uid == object.meta().uid);
+        let here = self.there.get(names(object.meta())).is_some_and(|here| here.meta().uid == object.meta().uid);
         if here || version(object.meta()) > self.told {
             self.apply(object);
         }
@@ -91,15 +124,15 @@ impl<K: Kind> Cache<K> {
     fn apply(&mut self, object: Arc<K>) {
         let meta = object.meta();
         let ended = meta.uid.as_ref().is_some_and(|uid| self.ended.contains(uid));
-        let newer = self.there.get(&key(meta)).is_some_and(|old| version(old.meta()) > version(meta));
+        let newer = self.there.get(names(meta)).is_some_and(|old| version(old.meta()) > version(meta));
         if !ended && !newer {
-            self.there.insert(key(meta), object);
+            self.there.insert(object);
         }
     }
 
     fn remove(&mut self, meta: &ObjectMeta) {
-        if self.there.get(&key(meta)).is_some_and(|old| old.meta().uid == meta.uid) {
-            self.there.remove(&key(meta));
+        if self.there.get(names(meta)).is_some_and(|old| old.meta().uid == meta.uid) {
+            self.there.remove(names(meta));
         }
     }
 
@@ -235,11 +268,11 @@ impl Rests {
 
 impl Objects {
     pub fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Arc<K>, Error> {
-        K::table(self).there.get(&(namespace.to_owned(), name.to_owned())).cloned().ok_or(Error::NotFound)
+        K::table(self).there.get((namespace, name)).cloned().ok_or(Error::NotFound)
     }
 
     pub fn all<K: Kind>(&self) -> impl Iterator<Item = &Arc<K>> {
-        K::table(self).there.values()
+        K::table(self).there.0.iter()
     }
 
     /// Grows with each.
@@ -253,8 +286,7 @@ impl Objects {
     }
 
     pub fn create<K: Kind>(&mut self, mut object: K) -> Result<Arc<K>, Error> {
-        let key = key(object.meta());
-        if K::table(self).there.contains_key(&key) {
+        if K::table(self).there.get(names(object.meta())).is_some() {
             return Err(Error::Conflict);
         }
         let uid = format!("00000000-0000-4000-8000-{:012}", self.count());
@@ -264,7 +296,7 @@ impl Objects {
         meta.generation = Some(1);
         let object = Arc::new(object);
         let table = K::table_mut(self);
-        table.there.insert(key, object.clone());
+        table.there.insert(object.clone());
         table.log.push((object.clone(), false));
         Ok(object)
     }
@@ -292,8 +324,8 @@ impl Objects {
         let new = Arc::new(new);
         let table = K::table_mut(self);
         match ends {
-            true => drop(table.there.remove(&key(new.meta()))),
-            false => drop(table.there.insert(key(new.meta()), new.clone())),
+            true => table.there.remove(names(new.meta())),
+            false => table.there.insert(new.clone()),
         }
         table.log.push((new.clone(), ends));
         new

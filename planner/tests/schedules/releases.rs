@@ -2,6 +2,7 @@
 
 use super::leader::{Leader, same};
 use super::objects::{Error, Rests};
+use super::rules::Rule;
 use super::world::{Via, World};
 use super::writes::{Done, finalizers};
 use api::hold::{FenceProof, FenceRecord, Holder};
@@ -30,7 +31,7 @@ impl Leader {
     /// Step 14.
     pub async fn abandon(&self, target: &Target, hold: Option<&str>, fence: Option<&FenceRecord>) -> Done {
         let attachment = self.seen::<DiskAttachment>(target)?;
-        if fence.is_some_and(|fence| fence.proof == FenceProof::DpuPoweredOff) {
+        if attachment.spec.grant.is_some() && fence.is_none_or(|fence| fence.proof != FenceProof::StorageFenced) {
             self.confirm_silent(&attachment.spec.dpu_name).await?;
         }
         if let (Some(hold), Some(fence)) = (hold, fence)
@@ -71,8 +72,9 @@ impl Leader {
             is_told
         });
         let id = order.id.clone();
-        let fenced = fenced.await? && self.storage("verify", &handle, move |volume| !volume.accepts(&id)).await?;
-        if !fenced {
+        let refused =
+            async { Ok(fenced.await? && self.storage("verify", &handle, move |volume| !volume.accepts(&id)).await?) };
+        if self.world.keeps(Rule::StorageRefuses) && !refused.await? {
             self.problems.borrow_mut().insert(target.uid.clone(), "not fenced".to_owned());
             return Err(Error::Refused);
         }
@@ -95,6 +97,7 @@ impl Leader {
             return Ok(());
         }
         let still = self.get::<DiskAttachment>(&holder.attachment_namespace, &holder.attachment_name).await?;
+        let still = still.filter(|_| self.world.keeps(Rule::GoneIsSeen));
         if let Some(still) = still.filter(|still| still.metadata.uid.as_ref() == Some(&holder.attachment_uid)) {
             self.put(still);
             return Err(Error::NotConfirmed);
@@ -103,9 +106,7 @@ impl Leader {
             self.delete_volume_attachment(volume_attachment, label(&there.metadata, labels::MACHINE_UID)).await?;
         }
         if let Some(fence) = fence {
-            if fence.proof == FenceProof::DpuPoweredOff {
-                self.confirm_silent(&holder.dpu_name).await?;
-            }
+            self.confirm_silent(&holder.dpu_name).await?;
             there = self.record(there, fence).await?;
         }
         if let Some(pod) = holder_pod {
@@ -119,7 +120,11 @@ impl Leader {
         // Nothing rests on it.
         let _ = self.storage("dismiss", &there.spec.volume_handle, move |volume| volume.dismiss(&id)).await;
         let empty = |hold: &mut VolumeHold| hold.spec.holder = None;
-        self.change(("", hold), Rests::on(&there.metadata), empty).await.map(drop)
+        let rests = match self.world.keeps(Rule::HoldIsEmptiedBySwap) {
+            true => Rests::on(&there.metadata),
+            false => Rests::default(),
+        };
+        self.change(("", hold), rests, empty).await.map(drop)
     }
 
     async fn attachments_of(&self, machine_uid: &str) -> Result<Vec<Arc<DiskAttachment>>, Error> {
@@ -169,6 +174,9 @@ impl Leader {
         let ours = |pod: &Arc<Pod>| label(&pod.metadata, labels::ATTACHMENT_UID) == Some(attachment_uid);
         let Some(pod) = self.get::<Pod>(namespace, called).await?.filter(ours) else { return Ok(()) };
         self.delete::<Pod>(&pod.metadata, !node_is_down).await?;
+        if !self.world.keeps(Rule::PodEndIsSeen) {
+            return Ok(());
+        }
         match self.get::<Pod>(namespace, called).await?.filter(|still| still.metadata.uid == pod.metadata.uid) {
             Some(still) => {
                 self.put(still);

@@ -7,6 +7,7 @@ use super::dice::Dice;
 use super::leader::{Leader, bmc_of, hardware_of, namespace};
 use super::lives::{self, Lives};
 use super::objects::Rests;
+use super::rules::Rule;
 use super::site::{Fence, Server, Site, Volume};
 use super::time::Ms;
 use super::world::{LATEST, Storm, World, timestamp};
@@ -116,14 +117,23 @@ fn dpu(name: &str, domain: PowerDomain, has_bmc: bool, fence: Fence) -> Dpu {
 }
 
 impl Schedule {
-    pub fn new(seed: u64, tells: bool) -> Self {
+    /// `without`: the rule that does not hold in it.
+    pub fn new(seed: u64, without: Option<Rule>, tells: bool) -> Self {
         let dice = Dice::new(seed);
         let site = site(&dice);
-        let dpus: Vec<String> = site.servers.keys().cloned().collect();
-        let world = World::new(dice, site, tells);
+        let this = Self::on(World::new(dice, site, without, tells));
+        let dice = &this.world.dice;
+        let leaders = 1 + u64::from(dice.one_in(2));
+        let lags: Vec<Ms> = (0..leaders).map(|_| dice.pick(&[4, 20, 500, 5_000])).collect();
+        this.begin(&lags)
+    }
+
+    /// Its objects are there, and nobody runs yet.
+    pub fn on(world: Rc<World>) -> Self {
+        let dpus: Vec<String> = world.site().servers.keys().cloned().collect();
         let this = Self { dpus, leaders: Vec::new(), manager_down_until: Rc::default(), world };
         this.furnish();
-        this.begin()
+        this
     }
 
     fn furnish(&self) {
@@ -157,7 +167,8 @@ impl Schedule {
         }
     }
 
-    fn begin(mut self) -> Self {
+    /// One leader for each: so far its caches lag.
+    pub fn begin(mut self, lags: &[Ms]) -> Self {
         let world = &self.world;
         cluster::start(world, self.manager_down_until.clone());
         for dpu in &self.dpus {
@@ -165,17 +176,16 @@ impl Schedule {
             world.agents.borrow_mut().insert(dpu.clone(), lives);
         }
         let machines: Vec<String> = self.dpus.iter().map(|dpu| machine_of(dpu)).collect();
-        for number in 1..=1 + u64::from(world.dice.one_in(2)) {
+        for (number, lag) in (1..).zip(lags) {
             let (name, now) = (format!("leader-{number}"), Now::default());
-            let lag = world.dice.pick(&[4, 20, 500, 5_000]);
-            let lives = lives::leader(world, &name, machines.clone(), lag, now.clone());
+            let lives = lives::leader(world, &name, machines.clone(), *lag, now.clone());
             self.leaders.push((lives, now));
         }
         self
     }
 
     /// Until it is so, or for so long. What is wrong is an error.
-    fn until(&self, most: Ms, is_so: impl Fn(&Self) -> bool) -> Result<bool, String> {
+    pub fn until(&self, most: Ms, is_so: impl Fn(&Self) -> bool) -> Result<bool, String> {
         let (end, mut looked) = (self.world.now() + most, self.world.now());
         while self.world.now() < end {
             if !self.world.step() {
@@ -191,7 +201,7 @@ impl Schedule {
         Ok(false)
     }
 
-    fn pass(&self, duration: Ms) -> Result<(), String> {
+    pub fn pass(&self, duration: Ms) -> Result<(), String> {
         self.until(duration, |_| false).map(drop)
     }
 
@@ -205,8 +215,8 @@ impl Schedule {
         let _ = self.world.objects().change((USER, machine), &Rests::default(), change);
     }
 
-    /// The user takes the disks from everybody and gives them to one.
-    fn give(&self, to: &str, greedy: bool) {
+    /// The user takes the disks from everybody, unless `greedy`, and gives them to one.
+    pub fn give(&self, to: &str, greedy: bool) {
         self.world.note(|| format!("user: the volumes are for {to}"));
         let claims: Vec<String> = self.world.site().volumes.keys().cloned().collect();
         for dpu in &self.dpus {
@@ -224,7 +234,7 @@ impl Schedule {
     }
 
     /// The volumes are with this one and nobody else, everything runs, and no leader has anything left to do.
-    fn rests(&self, with: &str) -> bool {
+    pub fn rests(&self, with: &str) -> bool {
         let presented = |dpu: &String| {
             let server = self.world.server(dpu);
             let volumes = self.world_volumes();

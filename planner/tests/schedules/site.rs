@@ -134,12 +134,14 @@ impl Server {
         format!("boot-{}", self.boot)
     }
 
-    /// Nothing is presented or connected any more, and `/run` is empty.
-    pub fn dpu_goes(&mut self, now: Ms) {
+    /// Nothing is presented or connected any more, and `/run` is empty, if it `forgets`.
+    pub fn dpu_goes(&mut self, now: Ms, forgets: bool) {
         self.boot += 1;
         self.dpu_on = false;
         self.turned.push((now, false));
-        self.record.clear();
+        if forgets {
+            self.record.clear();
+        }
         self.seeds.clear();
         self.target_crashes();
         self.pods.clear();
@@ -190,6 +192,10 @@ pub struct Site {
 }
 
 impl Site {
+    pub fn server(&mut self, dpu: &str) -> &mut Server {
+        self.servers.get_mut(dpu).expect("a DPU of this site")
+    }
+
     /// The invariant: at most one identity that the storage accepts may write a volume.
     pub fn check(&self) -> Result<(), String> {
         for (handle, volume) in &self.volumes {

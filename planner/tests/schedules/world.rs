@@ -4,11 +4,13 @@
 use super::dice::Dice;
 use super::lives::Lives;
 use super::objects::{Caches, Error, KINDS, Kind, Listener, Objects, Rests};
+use super::rules::Rule;
 use super::site::{Server, Site};
 use super::time::{Ms, Process, Time};
 use jiff::{SignedDuration, Timestamp};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -47,6 +49,13 @@ pub enum Via {
     Outside,
 }
 
+/// The next request of this sender whose name begins so arrives so late.
+pub struct HeldUp {
+    pub by: String,
+    pub what: String,
+    pub after: Ms,
+}
+
 /// What one process is told of the objects. It lags, and may stand still.
 pub struct Watch {
     pub process: Rc<Process>,
@@ -70,8 +79,32 @@ pub struct World {
     pub agents: RefCell<BTreeMap<String, Rc<Lives>>>,
     pub storm: Cell<Storm>,
     pub wrong: RefCell<Option<String>>,
+    /// The rule that does not hold here.
+    without: Option<Rule>,
+    pub held_up: RefCell<Option<HeldUp>>,
     /// What happened, if somebody wants to know.
     journal: Option<RefCell<Vec<String>>>,
+}
+
+/// A part of the site. Whoever changes it, or could, has touched the site, which is checked then; who reads it has not.
+pub struct Touch<'a, T> {
+    it: RefMut<'a, T>,
+    touched: &'a Cell<bool>,
+}
+
+impl<T> Deref for Touch<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.it
+    }
+}
+
+impl<T> DerefMut for Touch<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.touched.set(true);
+        &mut self.it
+    }
 }
 
 pub fn timestamp(at: Ms) -> Timestamp {
@@ -85,7 +118,7 @@ pub fn moment(at: Timestamp) -> Ms {
 }
 
 impl World {
-    pub fn new(dice: Dice, site: Site, tells: bool) -> Rc<Self> {
+    pub fn new(dice: Dice, site: Site, without: Option<Rule>, tells: bool) -> Rc<Self> {
         Rc::new_cyclic(|this| Self {
             this: this.clone(),
             agents: RefCell::default(),
@@ -99,8 +132,14 @@ impl World {
             extent: RefCell::default(),
             storm: Cell::default(),
             wrong: RefCell::default(),
+            without,
+            held_up: RefCell::default(),
             journal: tells.then(RefCell::default),
         })
+    }
+
+    pub fn keeps(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
     }
 
     pub fn this(&self) -> Option<Rc<Self>> {
@@ -114,6 +153,11 @@ impl World {
         self.agents.take();
     }
 
+    /// Differs if anything went another way: how long it took, what was written, and how often the dice were asked.
+    pub fn digest(&self) -> u64 {
+        self.now() ^ self.objects.borrow().changes().rotate_left(32) ^ self.dice.below(u64::MAX)
+    }
+
     pub fn now(&self) -> Ms {
         self.time.now()
     }
@@ -122,13 +166,13 @@ impl World {
         self.objects.borrow_mut()
     }
 
-    pub fn site(&self) -> RefMut<'_, Site> {
-        self.touched.set(true);
-        self.site.borrow_mut()
+    pub fn site(&self) -> Touch<'_, Site> {
+        Touch { it: self.site.borrow_mut(), touched: &self.touched }
     }
 
-    pub fn server(&self, dpu: &str) -> RefMut<'_, Server> {
-        RefMut::map(self.site(), |site| site.servers.get_mut(dpu).expect("a DPU of this site"))
+    pub fn server(&self, dpu: &str) -> Touch<'_, Server> {
+        let it = RefMut::map(self.site.borrow_mut(), |site| site.server(dpu));
+        Touch { it, touched: &self.touched }
     }
 
     pub fn note(&self, what: impl FnOnce() -> String) {
@@ -243,12 +287,17 @@ impl World {
             return None;
         }
         let late = fate == Fate::Late || (fate == Fate::Deadly && self.dice.one_in(2));
-        let there = if late { self.dice.between(500, LATEST) } else { 1 + self.dice.below(4) };
+        let what = (self.journal.is_some() || self.held_up.borrow().is_some()).then(what).unwrap_or_default();
+        let held_up = self.held_up.borrow_mut().take_if(|held| held.by == by.name && what.starts_with(&held.what));
+        let there = match held_up {
+            Some(held) => held.after,
+            None if late => self.dice.between(500, LATEST),
+            None => 1 + self.dice.below(4),
+        };
         let answer = Rc::new(RefCell::new(None));
-        let (world, slot, name) = (self.clone(), answer.clone(), by.name.clone());
-        let what = self.journal.is_some().then(what);
+        let (world, slot, sender) = (self.clone(), answer.clone(), by.clone());
         self.time.call(there, move || {
-            world.note(|| format!("{name}: {}", what.unwrap_or_default()));
+            world.note(|| format!("{}: {what}", sender.name));
             *slot.borrow_mut() = Some(act(&world));
         });
         if fate == Fate::Deadly {

@@ -3,6 +3,7 @@
 
 use super::leader::{Leader, volume};
 use super::objects::{Error, Kind, Rests};
+use super::rules::Rule;
 use super::world::{Via, World, timestamp};
 use super::{INVENTORY, USER};
 use api::attachment::{Connector, Grant};
@@ -247,7 +248,8 @@ impl Leader {
             let holder = take.holder.clone();
             return self.create(hold, move |there| there.spec.holder.as_ref() == Some(&holder)).await;
         };
-        let rests = Rests { uid: None, version: Some(version.clone()) };
+        let version = Some(version.clone()).filter(|_| self.world.keeps(Rule::HoldIsTakenBySwap));
+        let rests = Rests { uid: None, version };
         let replace = move |there: &mut VolumeHold| {
             there.spec = hold.spec;
             (there.metadata.labels, there.metadata.annotations) = (hold.metadata.labels, hold.metadata.annotations);
@@ -322,7 +324,11 @@ impl Leader {
             disk.spec.holder_pod_uid = disk.spec.holder_pod_uid.take().or(holder_pod_uid);
         };
         let names = (target.namespace.as_str(), target.name.as_str());
-        self.change(names, Rests::on(&attachment.metadata), change).await.map(drop)
+        let rests = match self.world.keeps(Rule::GrantIsForOneAttachment) {
+            true => Rests::on(&attachment.metadata),
+            false => Rests::default(),
+        };
+        self.change(names, rests, change).await.map(drop)
     }
 
     pub async fn storage<T: 'static>(
