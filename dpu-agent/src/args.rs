@@ -108,8 +108,8 @@ pub struct Args {
     )]
     pub spdk_volumes: Vec<SpdkVolumes>,
 
-    /// With --spdk-volumes=rbd or --qemu-rbd: a Ceph cluster by its clusterID, and the user and the configuration file by which
-    /// the target, or QEMU, reaches it. May be repeated.
+    /// With --spdk-volumes=rbd, --qemu-rbd or --qemu-rbd-daemon: a Ceph cluster by its clusterID, and the user and the
+    /// configuration file by which the target, QEMU or its daemon reaches it. May be repeated.
     #[arg(
         long = "ceph-cluster",
         env = "METALPLANE_CEPH_CLUSTERS",
@@ -127,6 +127,17 @@ pub struct Args {
     /// With --disks-by=qemu: Ceph RBD images (rbd.csi.ceph.com) are opened by QEMU itself, which has to have its module for it.
     #[arg(long, env = "METALPLANE_QEMU_RBD", requires = "ceph_programs")]
     pub qemu_rbd: bool,
+
+    /// With --disks-by=qemu, instead of --qemu-rbd: the QMP socket of a qemu-storage-daemon, which opens the images and hands
+    /// them to QEMU. Their sessions are noted at them, so that Ceph can be made to refuse them.
+    #[arg(
+        long,
+        env = "METALPLANE_QEMU_RBD_DAEMON",
+        value_name = "SOCKET",
+        requires = "ceph_programs",
+        conflicts_with = "qemu_rbd"
+    )]
+    pub qemu_rbd_daemon: Option<PathBuf>,
 
     /// Open vSwitch's database.
     #[arg(long, env = "METALPLANE_OVSDB", value_name = "ADDRESS", default_value = "unix:/run/openvswitch/db.sock")]

@@ -9,6 +9,7 @@ use kubelet::KubeletConnector;
 use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client, switch};
 use ports::{Emulation, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
+use qemu::images::{self, ImageDaemon};
 use spdk::SpdkEmulation;
 use spdk::door::{Door, Fabric};
 use spdk::host::Host;
@@ -39,6 +40,12 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
     if args.qemu_rbd {
         anyhow::ensure!(args.disks_by == DisksBy::Qemu, "--qemu-rbd needs --disks-by=qemu");
         connectors.push(Arc::new(Direct::new(noted_clusters(args), args.run_dir.join("ceph-images"))));
+    }
+    if let Some(socket) = &args.qemu_rbd_daemon {
+        anyhow::ensure!(args.disks_by == DisksBy::Qemu, "--qemu-rbd-daemon needs --disks-by=qemu");
+        let images = ImageDaemon::new(socket, image_clusters(args));
+        let sessions = args.run_dir.join("ceph-sessions");
+        connectors.push(Arc::new(Noted::new(images, noted_clusters(args), sessions)));
     }
     Ok(Ports { emulation: emulation(args)?, connectors, switch: Arc::new(OpenVSwitch::new(config, &args.bridge)) })
 }
@@ -79,6 +86,14 @@ fn spdk_volumes(args: &Args) -> anyhow::Result<Vec<Arc<dyn VolumeConnector>>> {
 fn clusters(args: &Args) -> BTreeMap<String, Cluster> {
     let cluster = |known: &CephCluster| {
         (known.id.clone(), Cluster { user: known.user.clone(), config_file: known.config_file.clone() })
+    };
+    args.ceph_clusters.iter().map(cluster).collect()
+}
+
+/// The same, for QEMU's storage daemon.
+fn image_clusters(args: &Args) -> BTreeMap<String, images::Cluster> {
+    let cluster = |known: &CephCluster| {
+        (known.id.clone(), images::Cluster { user: known.user.clone(), config_file: known.config_file.clone() })
     };
     args.ceph_clusters.iter().map(cluster).collect()
 }

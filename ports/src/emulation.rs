@@ -31,6 +31,16 @@ pub enum Backend {
     Bdev(String),
     /// An image of a Ceph cluster, which the emulator opens itself.
     Rbd(RbdSource),
+    /// Blocks that another process of the DPU has open, by NBD.
+    Nbd(NbdExport),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NbdExport {
+    /// The emulator sees it under the same path.
+    pub socket: PathBuf,
+    /// Of one connection only: it is gone with it, and another has another.
+    pub name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +58,7 @@ impl Backend {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
-            Self::Bdev(_) | Self::Rbd(_) => None,
+            Self::Bdev(_) | Self::Rbd(_) | Self::Nbd(_) => None,
         }
     }
 }

@@ -88,6 +88,7 @@ impl<'a> TestDpu<'a> {
             ceph_clusters: Vec::new(),
             ceph_programs: None,
             qemu_rbd: false,
+            qemu_rbd_daemon: None,
             ovsdb: String::new(),
             bridge: String::new(),
             file_pools: Vec::new(),

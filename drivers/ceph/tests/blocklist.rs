@@ -10,30 +10,32 @@ use ports::conformance::volume;
 use ports::emulation::Backend;
 use ports::volume::Volume;
 use ports::{ErrorClass, StorageFence, VolumeConnector};
-use real::{Lab, MIB, Processes, Sessions};
+use real::{Processes, Sessions, clusters};
+use sandbox::ceph::{Lab, MIB};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Two DPUs.
 struct Site {
-    lab: Lab,
+    lab: Arc<Lab>,
     dpus: [Processes; 2],
 }
 
 impl Site {
     async fn start(test: &str) -> Option<Site> {
-        let lab = Lab::start(test).await?;
-        let dpus = [lab.dpu(), lab.dpu()];
+        let lab = Arc::new(Lab::start(test).await?);
+        let dpus = [Processes::of(&lab), Processes::of(&lab)];
         Some(Site { lab, dpus })
     }
 
     fn noted(&self, dpu: usize) -> Noted<Processes> {
-        let folder = self.lab.folder.path().join(format!("dpu-{dpu}"));
-        let noted = Noted::new(self.dpus[dpu - 1].clone(), self.lab.clusters(), folder);
+        let folder = self.lab.path(&format!("dpu-{dpu}"));
+        let noted = Noted::new(self.dpus[dpu - 1].clone(), clusters(&self.lab), folder);
         noted.looking_again_after(Duration::ZERO)
     }
 
     fn ceph_fence(&self) -> CephFence {
-        CephFence::new(self.lab.clusters())
+        CephFence::new(clusters(&self.lab))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::names;
 use planner::exposure::{Bus, FunctionKind};
-use ports::emulation::{DiskFunction, NicFunction, RbdSource};
+use ports::emulation::{DiskFunction, NbdExport, NicFunction, RbdSource};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -40,6 +40,19 @@ pub fn file(path: &Path, is_block_device: bool) -> Value {
         "driver": if is_block_device { "host_device" } else { "file" },
         "filename": path,
         "locking": "on",
+        "discard": "unmap",
+    })
+}
+
+/// How long the host's I/O waits for a process that has the blocks and was started anew; then it fails, until one is there.
+const RECONNECT_SECONDS: u32 = 300;
+
+pub fn nbd(export: &NbdExport) -> Value {
+    json!({
+        "driver": "nbd",
+        "server": {"type": "unix", "path": export.socket},
+        "export": export.name,
+        "reconnect-delay": RECONNECT_SECONDS,
         "discard": "unmap",
     })
 }

@@ -14,7 +14,9 @@
 //! `human-monitor-command` with `info network`. Event: `DEVICE_DELETED`.
 
 mod arguments;
+pub mod images;
 pub mod names;
+mod nbd;
 mod observed;
 pub mod qmp;
 mod throttle;
@@ -305,6 +307,7 @@ impl Emulation for QemuEmulation {
         let layer = match &disk.backend {
             Backend::Path(path) => arguments::file(path, is_block_device(path).await),
             Backend::Rbd(source) => arguments::rbd(source),
+            Backend::Nbd(export) => arguments::nbd(export),
             Backend::Bdev(_) => {
                 let what = format!("{object}: QEMU presents files, block devices and images, not {:?}", disk.backend);
                 return Err(PortError::new(ErrorClass::Unsupported, what));

@@ -37,6 +37,15 @@ pub fn is_node(name: &str) -> bool {
     name.len() == 16 && name.starts_with('n') && name[1..].bytes().all(|b| b.is_ascii_hexdigit())
 }
 
+/// The storage daemon's node of an image, by what tells images apart: `i` and 15 hexadecimal digits.
+pub fn image(place: &[&str]) -> String {
+    node(&place.join("\0")).replacen('n', "i", 1)
+}
+
+pub fn is_image(name: &str) -> bool {
+    name.strip_prefix('i').is_some_and(|digits| is_node(&format!("n{digits}")))
+}
+
 /// `net-<uid>-<epoch>.<representor>`.
 pub fn netdev(id: &ExposureId, representor: &str) -> String {
     format!("{}{representor}", netdev_prefix(id))
@@ -94,5 +103,12 @@ mod tests {
         assert!(is_node(&name));
         assert_ne!(name, node("0b5c9a4e-9f0e-4f8e-8a53-6a1c6f0f8b12"));
         assert!(!is_node("#block146") && !is_node("pflash0"));
+    }
+
+    #[test]
+    fn images_have_nodes_of_their_own() {
+        let name = image(&["c", "pool", "", "a"]);
+        assert!(is_image(&name) && !is_node(&name) && !is_image(&node("a")), "{name}");
+        assert_ne!(name, image(&["c", "poo", "l", "a"]));
     }
 }

@@ -50,6 +50,10 @@ pub(crate) async fn make(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &
             let what = format!("{name}: the target connects images by a connector of its own, not {}", source.image);
             Err(PortError::new(ErrorClass::Unsupported, what))
         }
+        Backend::Nbd(export) => {
+            let what = format!("{name}: the target has no client of NBD for {}", export.name);
+            Err(PortError::new(ErrorClass::Unsupported, what))
+        }
     }
 }
 
@@ -63,7 +67,7 @@ fn is_over(bdev: &Bdev, backend: &Backend, read_only: bool) -> bool {
             let bases = &bdev.driver_specific["raid"]["base_bdevs_list"];
             bases.as_array().is_some_and(|all| all.iter().any(|one| one["name"] == base.as_str()))
         }
-        Backend::Rbd(_) => false,
+        Backend::Rbd(_) | Backend::Nbd(_) => false,
     }
 }
 

@@ -1,24 +1,31 @@
 //! A Ceph of one node, for tests of real parts: a monitor and an OSD on a file, in one folder and on this machine's
-//! loopback addresses. Both are processes of the caller and end with the value.
+//! loopback addresses, or inside a network namespace ([`Place`]). Both are processes of the caller and end with the value.
+//! [`Lab`] is one with the user and the images that tests have.
 //!
 //! Every client has a key of its own with the rights that the operator guide names ([`Ceph::user`]); there is no manager,
 //! which RBD does without.
 
+pub mod daemon;
+mod lab;
 mod programs;
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::process::Child;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+pub use daemon::StorageDaemon;
+pub use lab::{CLUSTER, Lab, MIB, USER};
 pub use programs::Programs;
 
 pub const POOL: &str = "rbd";
@@ -28,26 +35,61 @@ const SIZE: u64 = 8 << 30;
 const START: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The monitor's own port, where nobody else can have it.
+const PORT: u16 = 3300;
+
+/// Where a cluster has its addresses.
+#[derive(Clone, Debug)]
+pub struct Place {
+    address: Ipv4Addr,
+    port: u16,
+    /// The network namespace's file.
+    network: Option<PathBuf>,
+}
+
+impl Place {
+    /// For clients on this machine.
+    pub fn loopback() -> Result<Place> {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        Ok(Place { address: Ipv4Addr::LOCALHOST, port, network: None })
+    }
+
+    /// On an address that a network namespace has: its clients are there, and wherever that address leads.
+    pub fn inside(network: &Path, address: Ipv4Addr) -> Place {
+        Place { address, port: PORT, network: Some(network.to_owned()) }
+    }
+}
+
 pub struct Ceph {
     programs: Programs,
     folder: PathBuf,
-    _monitor: Child,
+    monitor: Child,
     _osd: Child,
+}
+
+/// A monitor that answers nobody until this is dropped. Who has an image open reads and writes all the same.
+pub struct Mute(Pid);
+
+impl Drop for Mute {
+    fn drop(&mut self) {
+        // It may have ended meanwhile.
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
 }
 
 impl Ceph {
     /// Brings it up in an empty folder, with one pool, and waits until that takes images.
-    pub async fn start(programs: &Programs, folder: &Path) -> Result<Ceph> {
+    pub async fn start(programs: &Programs, folder: &Path, place: &Place) -> Result<Ceph> {
         for part in ["mon", "osd", "log"] {
             std::fs::create_dir_all(folder.join(part))
                 .with_context(|| format!("make {part} in {}", folder.display()))?;
         }
+        let programs = &programs.inside(place.network.as_deref());
         let setup = Setup { programs, folder };
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        std::fs::write(setup.config(), configuration(programs, folder, port)).context("write ceph.conf")?;
-        let monitor = setup.monitor(port).await.context("Ceph's monitor")?;
+        std::fs::write(setup.config(), configuration(programs, folder, place)).context("write ceph.conf")?;
+        let monitor = setup.monitor(place).await.context("Ceph's monitor")?;
         let osd = setup.osd().await.context("Ceph's OSD")?;
-        let ceph = Ceph { programs: programs.clone(), folder: folder.to_owned(), _monitor: monitor, _osd: osd };
+        let ceph = Ceph { programs: programs.clone(), folder: folder.to_owned(), monitor, _osd: osd };
         ceph.run("ceph", ["osd", "pool", "create", POOL, "8"]).await?;
         ceph.run("rbd", ["pool", "init", POOL]).await?;
         Ok(ceph)
@@ -55,6 +97,13 @@ impl Ceph {
 
     pub fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// Stops the monitor where it stands.
+    pub fn mute(&self) -> Result<Mute> {
+        let pid = self.monitor.id().and_then(|id| i32::try_from(id).ok()).context("the monitor has ended")?;
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).context("stop the monitor")?;
+        Ok(Mute(Pid::from_raw(pid)))
     }
 
     /// As clients read it; each finds its key ring through it.
@@ -96,7 +145,7 @@ impl Setup<'_> {
         self.programs.run(program, &self.config(), arguments).await
     }
 
-    async fn monitor(&self, port: u16) -> Result<Child> {
+    async fn monitor(&self, place: &Place) -> Result<Child> {
         let (admin, own, map) = (self.path("client.admin.keyring"), self.path("mon.a.keyring"), self.path("monmap"));
         let all = ["--cap", "mon", "allow *", "--cap", "osd", "allow *"];
         let create = ["--create-keyring", admin.as_str(), "--gen-key", "-n", "client.admin"];
@@ -104,7 +153,7 @@ impl Setup<'_> {
         let create = ["--create-keyring", own.as_str(), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *"];
         self.run("ceph-authtool", &create).await?;
         self.run("ceph-authtool", &[own.as_str(), "--import-keyring", admin.as_str()]).await?;
-        let address = format!("[v2:127.0.0.1:{port}]");
+        let address = format!("[v2:{}:{}]", place.address, place.port);
         let fsid = self.run("ceph-conf", &["--lookup", "fsid"]).await?;
         let fsid = fsid.trim();
         self.run("monmaptool", &["--create", "--fsid", fsid, "--addv", "a", &address, &map]).await?;
@@ -159,13 +208,14 @@ impl Setup<'_> {
     }
 }
 
-fn configuration(programs: &Programs, folder: &Path, port: u16) -> String {
-    let folder = folder.display();
+fn configuration(programs: &Programs, folder: &Path, place: &Place) -> String {
+    let (folder, address, port) = (folder.display(), place.address, place.port);
     let mut text = format!(
         "[global]
 fsid = {}
-mon_host = [v2:127.0.0.1:{port}/0]
-public_network = 127.0.0.0/8
+mon_host = [v2:{address}:{port}/0]
+public_addr = {address}
+cluster_addr = {address}
 auth_allow_insecure_global_id_reclaim = false
 osd_pool_default_size = 1
 osd_pool_default_min_size = 1

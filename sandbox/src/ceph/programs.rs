@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
@@ -35,6 +35,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Programs {
     preflight: Preflight,
     environment: BTreeMap<String, String>,
+    /// The file of the network namespace that they run in.
+    network: Option<PathBuf>,
 }
 
 impl Programs {
@@ -53,7 +55,18 @@ impl Programs {
             // Compiled files would come to lie among the unpacked ones.
             environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
         }
-        Ok(Programs { preflight, environment })
+        Ok(Programs { preflight, environment, network: None })
+    }
+
+    /// The same, run in a network namespace.
+    pub(super) fn inside(&self, network: Option<&Path>) -> Programs {
+        Programs { network: network.map(Path::to_owned), ..self.clone() }
+    }
+
+    /// The folder with `rbd`, `rados` and `ceph`.
+    pub fn folder(&self) -> Result<PathBuf> {
+        let rbd = self.preflight.find("rbd").context("there is no program rbd")?;
+        Ok(rbd.parent().context("a program lies in a folder")?.to_owned())
     }
 
     /// What a program needs to find Ceph's programs and libraries.
@@ -92,7 +105,15 @@ impl Programs {
 
     pub(super) fn command(&self, program: &str, config: &Path) -> Command {
         let found = self.preflight.find(program).unwrap_or_else(|| program.into());
-        let mut command = Command::new(found);
+        let mut command = match &self.network {
+            // It becomes the program: there is one process, which can be waited for and ended.
+            Some(network) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net={}", network.display())).arg(found);
+                command
+            }
+            None => Command::new(found),
+        };
         command.envs(&self.environment).env("CEPH_CONF", config).kill_on_drop(true);
         command
     }

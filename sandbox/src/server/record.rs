@@ -53,10 +53,10 @@ pub fn file_of(arguments: &Arguments) -> Option<&str> {
     layer.get("filename").or_else(|| arguments.get("filename")).and_then(Value::as_str)
 }
 
-/// An image of a Ceph cluster, which only QEMU opens, when the host starts.
+/// An image of a Ceph cluster, or what another process exports: only QEMU opens it, when the host starts.
 fn is_image(arguments: &Arguments) -> bool {
     let driver = arguments.get("file").and_then(|layer| layer.get("driver"));
-    driver.and_then(Value::as_str) == Some("rbd")
+    matches!(driver.and_then(Value::as_str), Some("rbd" | "nbd"))
 }
 
 fn find<'a>(entries: &'a [Entry], name: &str) -> Option<&'a Entry> {

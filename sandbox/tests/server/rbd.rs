@@ -10,7 +10,7 @@ use ports::volume::Volume;
 use ports::{Emulation, VolumeConnector};
 use qemu::QemuEmulation;
 use sandbox::args::cache_folder;
-use sandbox::ceph::{Ceph, POOL, Programs};
+use sandbox::ceph::{CLUSTER, Lab, MIB, POOL, Programs, USER};
 use sandbox::guest::{self, Kind};
 use sandbox::server::vfio_user;
 use sandbox::spdk::real;
@@ -18,51 +18,37 @@ use serde_json::{Value, json};
 use spdk::SpdkEmulation;
 use spdk::door::Door;
 use spdk::host::Host;
-use spdk::volumes::{SpdkConnector, rbd};
-use tempfile::TempDir;
+use spdk::volumes::{SpdkConnector, rbd as spdk_rbd};
 
 use crate::support::{BOOT, Server, missing_for_boot, one_at_a_time, skip, wait_for};
 
 const SOON: Duration = Duration::from_secs(90);
-const MIB: u64 = 1 << 20;
-const USER: &str = "metalplane";
-const CLUSTER: &str = "c";
 
 /// A Ceph with a golden image, its snapshot, a clone of that, and an empty image; all as `rbd` makes them.
-struct Lab {
-    ceph: Ceph,
-    folder: TempDir,
+async fn lab(programs: &Programs) -> Lab {
+    let golden = tokio::task::spawn_blocking(|| guest::image(Kind::Tiny, &cache_folder()));
+    let golden = golden.await.expect("no panic").expect("the guest image").display().to_string();
+    let lab = Lab::of(programs).await.expect("Ceph starts");
+    let steps: [&[&str]; 5] = [
+        &["import", "--no-progress", &golden, "golden"],
+        &["snap", "create", "golden@s"],
+        &["snap", "protect", "golden@s"],
+        &["clone", "golden@s", "boot"],
+        &["create", "--size", "64", "data"],
+    ];
+    for step in steps {
+        rbd(&lab, step).await;
+    }
+    lab
 }
 
-impl Lab {
-    async fn start(programs: &Programs) -> Lab {
-        let golden = tokio::task::spawn_blocking(|| guest::image(Kind::Tiny, &cache_folder()));
-        let golden = golden.await.expect("no panic").expect("the guest image").display().to_string();
-        let folder = tempfile::tempdir().expect("a folder");
-        let ceph = Ceph::start(programs, folder.path()).await.expect("Ceph starts");
-        ceph.user(USER).await.expect("a user");
-        let steps: [&[&str]; 5] = [
-            &["import", "--no-progress", &golden, "golden"],
-            &["snap", "create", "golden@s"],
-            &["snap", "protect", "golden@s"],
-            &["clone", "golden@s", "boot"],
-            &["create", "--size", "64", "data"],
-        ];
-        for step in steps {
-            ceph.run("rbd", step).await.expect("an image");
-        }
-        Lab { ceph, folder }
-    }
+fn clusters(lab: &Lab) -> Clusters {
+    let cluster = Cluster { user: USER.to_owned(), config_file: lab.config_file() };
+    Clusters::new(BTreeMap::from([(CLUSTER.to_owned(), cluster)])).with_environment(lab.environment())
+}
 
-    fn clusters(&self) -> Clusters {
-        let cluster = Cluster { user: USER.to_owned(), config_file: self.ceph.config_file() };
-        let environment = self.ceph.programs().environment().clone();
-        Clusters::new(BTreeMap::from([(CLUSTER.to_owned(), cluster)])).with_environment(environment)
-    }
-
-    async fn rbd(&self, words: &[&str]) -> String {
-        self.ceph.run("rbd", words).await.expect("it does")
-    }
+async fn rbd(lab: &Lab, words: &[&str]) -> String {
+    lab.ceph.run("rbd", words).await.expect("it does")
 }
 
 /// As a PersistentVolume that an administrator made of an image.
@@ -103,7 +89,7 @@ async fn whole_life(
     let data = connector.connect(&id("data"), &volume("data")).await.expect("connect");
     slots.expose_disk(&disk("data", hot_plug, Slot::HotPlug, data.backend)).await.expect("present");
     server.console("=131072", SOON);
-    lab.rbd(&["resize", "--no-progress", "--size", "96", "data"]).await;
+    rbd(lab, &["resize", "--no-progress", "--size", "96", "data"]).await;
     until("the connector tells of the growth", async || {
         let listed = connector.list().await.expect("list");
         listed.iter().any(|connection| connection.id == id("data") && connection.size_bytes == 96 * MIB)
@@ -118,14 +104,14 @@ async fn whole_life(
     })
     .await;
     connector.disconnect(&id("data")).await.expect("disconnect");
-    let watched = lab.rbd(&["status", "data"]).await;
+    let watched = rbd(lab, &["status", "data"]).await;
     assert!(watched.contains("Watchers: none"), "nobody has it open: {watched}");
 
     assert_eq!(server.redfish.reset("ForceOff"), 204);
     wait_for("power Off", SOON, || (server.redfish.power() == "Off").then_some(()));
     slots.hide(&id("root"), FunctionKind::Disk).await.expect("hidden");
     connector.disconnect(&id("root")).await.expect("disconnect");
-    let clone = lab.rbd(&["info", "boot"]).await;
+    let clone = rbd(lab, &["info", "boot"]).await;
     assert!(clone.contains("parent: rbd/golden@s"), "it is a clone still: {clone}");
 }
 
@@ -158,11 +144,11 @@ async fn a_server_boots_from_a_clone_in_ceph() {
         return skip(NAME, "this QEMU has no client of Ceph (package qemu-block-extra)");
     };
     let _turn = one_at_a_time();
-    let lab = Lab::start(&programs).await;
+    let lab = lab(&programs).await;
     let mut server = Server::start_with("standby", &module, |_| json!({}));
     seed(&server);
     server.slots().seed(&server.path("seed.img"));
-    let connector = Direct::new(lab.clusters(), lab.folder.path().join("dpu")).looking_again_after(Duration::ZERO);
+    let connector = Direct::new(clusters(&lab), lab.path("dpu")).looking_again_after(Duration::ZERO);
     let slots = QemuEmulation::new(server.path("slots.sock"));
     whole_life(&lab, &mut server, &connector, &slots, Bus::VirtioBlk).await;
 }
@@ -186,20 +172,19 @@ async fn a_server_boots_from_a_clone_in_ceph_by_spdk() {
     if !methods.as_array().is_some_and(|all| all.iter().any(|one| one == "bdev_rbd_create")) {
         return skip(NAME, "this SPDK was built without --with-rbd");
     }
-    let lab = Lab::start(&programs).await;
+    let lab = lab(&programs).await;
     let mut server = Server::start("standby", |folder| json!({ "vfioUser": folder.join("vfio-user"), "qemu": own }));
     seed(&server);
-    let known = rbd::Cluster { user: USER.to_owned(), config_file: lab.ceph.config_file() };
-    let images = SpdkConnector::new(target.socket(), rbd::Rbd::new(BTreeMap::from([(CLUSTER.to_owned(), known)])));
-    let connector =
-        Noted::new(images, lab.clusters(), lab.folder.path().join("dpu")).looking_again_after(Duration::ZERO);
+    let known = spdk_rbd::Cluster { user: USER.to_owned(), config_file: lab.config_file() };
+    let images = SpdkConnector::new(target.socket(), spdk_rbd::Rbd::new(BTreeMap::from([(CLUSTER.to_owned(), known)])));
+    let connector = Noted::new(images, clusters(&lab), lab.path("dpu")).looking_again_after(Duration::ZERO);
     let host = Host {
         nqn: "nqn.2026-01.io.metalplane:dpu:test".to_owned(),
         serial: "MP-TEST-1".to_owned(),
         door: Door::VfioUser { folder: server.path("vfio-user") },
         hot_plug: 4,
     };
-    let slots = SpdkEmulation::new(target.socket(), host, lab.folder.path().join("spdk")).expect("the driver");
+    let slots = SpdkEmulation::new(target.socket(), host, lab.path("spdk")).expect("the driver");
     let file = disk("seed", Bus::NVMe, Slot::Seed, Backend::Path(server.path("seed.img")));
     slots.expose_disk(&file).await.expect("present");
     whole_life(&lab, &mut server, &connector, &slots, Bus::NVMe).await;

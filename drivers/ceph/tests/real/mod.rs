@@ -6,73 +6,22 @@ use planner::exposure::ExposureId;
 use ports::emulation::Backend;
 use ports::volume::{Connection, Fence, Volume};
 use ports::{ErrorClass, PortError, VolumeConnector};
-use sandbox::ceph::{Ceph, POOL, Programs};
+use sandbox::ceph::{CLUSTER, Lab, POOL, USER};
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Mutex;
 
-pub const MIB: u64 = 1 << 20;
-const USER: &str = "metalplane";
 const SESSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/session.py");
 /// A write that is not answered by then waits for a cluster that has lost it.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// One cluster, and the sessions that any of its DPUs has.
-pub struct Lab {
-    pub ceph: Arc<Ceph>,
-    pub folder: TempDir,
-}
-
-impl Lab {
-    /// `None`, with the reason on stderr, where Ceph cannot be had.
-    pub async fn start(test: &str) -> Option<Lab> {
-        let programs = Programs::find().await.inspect_err(|error| eprintln!("SKIP {test}: no Ceph: {error:#}")).ok()?;
-        let folder = tempfile::tempdir().expect("a folder");
-        let ceph = Ceph::start(&programs, folder.path()).await.expect("Ceph starts");
-        ceph.user(USER).await.expect("a user");
-        Some(Lab { ceph: Arc::new(ceph), folder })
-    }
-
-    pub fn clusters(&self) -> Clusters {
-        let cluster = Cluster { user: USER.to_owned(), config_file: self.ceph.config_file() };
-        let environment = self.ceph.programs().environment().clone();
-        Clusters::new(BTreeMap::from([("c".to_owned(), cluster)])).with_environment(environment)
-    }
-
-    pub fn dpu(&self) -> Processes {
-        Processes { ceph: Arc::clone(&self.ceph), all: Arc::default() }
-    }
-
-    pub fn image(name: &str) -> Volume {
-        let attributes = [("clusterID", "c"), ("pool", POOL), ("imageName", name)];
-        Volume {
-            driver: DRIVER.to_owned(),
-            handle: format!("0001-{name}"),
-            attributes: attributes.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-            ..Volume::default()
-        }
-    }
-
-    pub async fn volume(&self, name: &str, size_bytes: u64) -> Volume {
-        let size = format!("{size_bytes}B");
-        self.ceph.run("rbd", ["create", "--size", &size, name]).await.expect("an image");
-        Self::image(name)
-    }
-
-    /// As whoever reads it next.
-    pub async fn first_byte(&self, volume: &Volume) -> u8 {
-        let file = self.folder.path().join(format!("export-{}", name_of(volume)));
-        let to = file.display().to_string();
-        self.ceph.run("rbd", ["export", "--no-progress", name_of(volume), &to]).await.expect("exported");
-        let byte = std::fs::read(&file).expect("read")[0];
-        std::fs::remove_file(file).expect("removed");
-        byte
-    }
+pub fn clusters(lab: &Lab) -> Clusters {
+    let cluster = Cluster { user: USER.to_owned(), config_file: lab.config_file() };
+    Clusters::new(BTreeMap::from([(CLUSTER.to_owned(), cluster)])).with_environment(lab.environment())
 }
 
 fn name_of(volume: &Volume) -> &str {
@@ -87,9 +36,9 @@ pub struct Session {
 }
 
 impl Session {
-    async fn open(ceph: &Ceph, image: &str) -> Result<Session, PortError> {
+    async fn open(lab: &Lab, image: &str) -> Result<Session, PortError> {
         let mut command = Command::new("python3");
-        command.envs(ceph.programs().environment()).arg(SESSION).arg(ceph.config_file()).args([USER, POOL, image]);
+        command.envs(lab.environment()).arg(SESSION).arg(lab.config_file()).args([USER, POOL, image]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().expect("python3 starts");
         let said = BufReader::new(process.stdout.take().expect("its output")).lines();
@@ -127,8 +76,14 @@ pub type Sessions = Arc<Mutex<BTreeMap<ExposureId, Session>>>;
 /// What a DPU's target is to the agent: it outlives it, and is asked each time.
 #[derive(Clone)]
 pub struct Processes {
-    ceph: Arc<Ceph>,
+    lab: Arc<Lab>,
     pub all: Sessions,
+}
+
+impl Processes {
+    pub fn of(lab: &Arc<Lab>) -> Processes {
+        Processes { lab: Arc::clone(lab), all: Arc::default() }
+    }
 }
 
 fn connection(id: &ExposureId, session: &Session) -> Connection {
@@ -163,7 +118,7 @@ impl VolumeConnector for Processes {
         if all.values().any(|session| session.image == image) {
             return refused(ErrorClass::Conflict);
         }
-        let session = Session::open(&self.ceph, image).await?;
+        let session = Session::open(&self.lab, image).await?;
         let made = connection(id, &session);
         all.insert(id.clone(), session);
         Ok(made)

@@ -168,7 +168,7 @@ impl<T: Target> Bench for Lab<T> {
         match backend {
             Backend::Path(path) => self.size_file(path, size_bytes),
             Backend::Bdev(name) => self.target.grow_memory(name, size_bytes).await,
-            Backend::Rbd(source) => panic!("{source:?} is not of this bench"),
+            Backend::Rbd(_) | Backend::Nbd(_) => panic!("{backend:?} is not of this bench"),
         }
     }
 
