@@ -249,7 +249,7 @@ fn exposure(function: &Function, observed: &Observed, leaving: &BTreeSet<String>
     let is_leaving = leaving.contains(&names::device(function.kind, &function.id));
     let presence = if is_leaving { Presence::Leaving } else { Presence::Present };
     let representor = names::parse_netdev(&function.backend).map(|(_, representor)| representor.to_owned());
-    let size_bytes = observed.nodes.get(&function.backend).copied();
+    let size_bytes = observed.size(&function.backend);
     let limits = observed.limits.get(&function.backend).copied().unwrap_or_default();
     Exposure { id: function.id.clone(), kind: function.kind, presence, size_bytes, limits, representor }
 }

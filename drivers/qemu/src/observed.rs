@@ -68,6 +68,12 @@ impl Observed {
         self.functions.iter().find(|f| f.kind == kind && f.id.uid == uid)
     }
 
+    /// Of a block node. `None`: it is not known, as that of an image while the host is off: whoever opens it then sees how
+    /// large it is, and nobody can make it larger before.
+    pub fn size(&self, node: &str) -> Option<u64> {
+        self.nodes.get(node).copied().filter(|size| *size > 0)
+    }
+
     /// Whether anything is left of a device of ours: itself, or its block node.
     pub fn still_has(&self, device: &str) -> bool {
         let Some((kind, id)) = names::parse_device(device) else { return false };
@@ -156,6 +162,14 @@ mod tests {
                     net-u-1.mpabc: index=0,type=tap,ifname=mpabc\r\nnet-v-2.mpdef: index=0,type=tap,ifname=mpdef\r\n\
                     other: index=0,type=tap\r\n";
         assert_eq!(parse_unused_netdevs(text), ["net-v-2.mpdef"]);
+    }
+
+    /// One of 0 bytes would be made larger, for ever.
+    #[test]
+    fn what_nobody_has_opened_has_no_size() {
+        let nodes = [("n1".to_owned(), 4096), ("n2".to_owned(), 0)].into();
+        let observed = Observed { nodes, ..Observed::default() };
+        assert_eq!(["n1", "n2", "n3"].map(|node| observed.size(node)), [Some(4096), None, None]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A sandbox with Metalplane on it.
 
 mod bare;
+mod ceph;
 mod golden;
 mod images;
 mod install;
@@ -22,6 +23,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::Instant;
 
+pub use ceph::Ceph;
 pub use install::tools;
 pub use life::{Frozen, OUT_OF_SERVICE};
 pub use sandbox::guest::Kind as GuestKind;
@@ -57,6 +59,8 @@ pub struct Site {
     pub agents: Agents,
     /// The SPDK target that presents the disks, if the servers take them from one.
     target: Option<PathBuf>,
+    /// The cluster whose images the machines may have.
+    pub ceph: Option<Ceph>,
 }
 
 impl Site {
@@ -66,7 +70,7 @@ impl Site {
         let target = options.vfio_user.then(|| real::program("nvmf_tgt").map_err(anyhow::Error::msg)).transpose()?;
         ensure!(target.is_none() || agents == Agents::Process, "pods would take their disks from the slots socket");
         let sandbox = Sandbox::start(name, options).await?;
-        let site = Self { sandbox, helm: install::helm().await?, agents, target };
+        let site = Self { sandbox, helm: install::helm().await?, agents, target, ceph: None };
         site.install(say).await?;
         Ok(site)
     }
@@ -74,7 +78,7 @@ impl Site {
     /// Uses a site that an earlier run left (`make demo KEEP=1`).
     pub async fn connect(name: &str) -> Result<Self> {
         let sandbox = Sandbox::connect(name).await?;
-        Ok(Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, target: None })
+        Ok(Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, target: None, ceph: None })
     }
 
     pub async fn down(self) -> Result<()> {

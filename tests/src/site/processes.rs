@@ -20,7 +20,9 @@ impl Site {
             format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
             format!("--holder-image={}", sandbox::cluster::images::PAUSE),
         ];
-        self.sandbox.spawn(&ProcessSpec::new("control-plane/controller", argv).enter("cp")).await?;
+        let process = ProcessSpec::new("control-plane/controller", argv).enter("cp");
+        let process = self.ceph.iter().try_fold(process, |process, ceph| ceph.programs(process))?;
+        self.sandbox.spawn(&process).await?;
         for node in self.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
             let kubeconfig = self.identity("metalplane-dpu-agent", Some(&node.name)).await?;
             let mut argv = vec![
@@ -37,7 +39,12 @@ impl Site {
                 self.sandbox.spawn(&process).await?;
                 argv.extend(["--disks-by=spdk".to_owned(), format!("--spdk-socket={TARGET_SOCKET}")]);
             }
-            self.sandbox.spawn(&ProcessSpec::new(format!("{}/dpu-agent", node.name), argv).enter(&node.name)).await?;
+            let mut process = ProcessSpec::new(format!("{}/dpu-agent", node.name), argv).enter(&node.name);
+            if let Some(ceph) = &self.ceph {
+                self.sandbox.spawn(&ceph.daemon(&node.name)).await?;
+                process = ceph.agent(process)?;
+            }
+            self.sandbox.spawn(&process).await?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Other people's storage behind a machine: the kubelet connector with data (our own driver forced through holder pods: boot,
 //! hot-plug, growth, detach, a DPU that is lost), the protocol on the mock driver of Kubernetes' storage tests, and data on
-//! csi-driver-host-path where there is one; and RBD images as ceph-csi describes them, on a Ceph of one node. The tests do it;
+//! csi-driver-host-path where there is one; and RBD images as ceph-csi describes them, on a Ceph of one node, a takeover on a whole site among it. The tests do it;
 //! here they are counted, and what nobody ran is named.
 
 use super::{Bench, Judge, Verdict, Word};
@@ -18,9 +18,14 @@ const FILTER: &str = "holder_pods";
 const OPTIONAL: &str = "host_path";
 
 /// Package and test program of what runs on a Ceph of one node, and which of its tests: a server that boots from a clone by
-/// QEMU's own client; volumes and fences by an SPDK target; the same by processes that hold an image open.
-const RBD: [(&str, &str, Option<&str>); 3] =
-    [("sandbox", "server", Some("rbd::")), ("sandbox", "rbd", None), ("ceph", "blocklist", None)];
+/// QEMU's own client; volumes and fences by an SPDK target and by QEMU's storage daemon; the same by processes that hold an image
+/// open; a whole site on which an image passes from a silent DPU to another.
+const RBD: [(&str, &str, Option<&str>); 4] = [
+    ("sandbox", "server", Some("rbd::")),
+    ("sandbox", "rbd", None),
+    ("ceph", "blocklist", None),
+    ("tests", "ceph", None),
+];
 
 fn run(bench: &Bench) -> Result<Verdict> {
     image::run(bench.root, &image::Options::default())?;

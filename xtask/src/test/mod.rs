@@ -100,10 +100,12 @@ pub(crate) fn binary(root: &Path, package: &str, target: &str) -> Result<Vec<Cas
     some_of_binary(root, package, target, None)
 }
 
-/// Those tests of it whose name contains `filter`.
+/// Those tests of it whose name contains `filter`. Who names a test binary has the time for tests that take minutes each.
 pub(crate) fn some_of_binary(root: &Path, package: &str, target: &str, filter: Option<&str>) -> Result<Vec<Case>> {
     prepare::programs(root)?;
-    build_and_run(root, package, target, &packages()?, filter)
+    let mut environment = packages()?;
+    environment.insert(running::LONG_TESTS.to_owned(), "1".to_owned());
+    build_and_run(root, package, target, &environment, filter)
 }
 
 /// The same for one that needs neither Go-built programs nor packages.

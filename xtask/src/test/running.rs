@@ -90,6 +90,9 @@ fn idle(program: &Path) -> Command {
     command
 }
 
+/// Set for tests that take minutes each; without it they are skipped.
+pub(super) const LONG_TESTS: &str = "LONG_TESTS";
+
 /// What a test that runs as root takes over from its caller.
 pub(super) fn kept() -> Vec<(&'static str, String)> {
     let names = [
@@ -105,6 +108,7 @@ pub(super) fn kept() -> Vec<(&'static str, String)> {
         "SPDK_SCHEMA",
         "SPDK_TARGET",
         "CSI_HOSTPATH_PLUGIN",
+        LONG_TESTS,
     ];
     names.into_iter().filter_map(|name| Some((name, std::env::var(name).ok()?))).collect()
 }
