@@ -268,7 +268,7 @@ async fn passes_on(first: &Machine<'_>, second: &Machine<'_>, session: &str) -> 
     ensure!(watchers.len() == 1 && watchers[0] != session, "who has the image open: {watchers:?}");
     // The old host still has the disk.
     let late = first.guest().shell("printf LATE | dd of=/dev/vda conv=notrunc,fsync && echo MP-''LATE", LIMIT).await?;
-    ensure!(!late.contains("MP-LATE"), "a late write was taken: {late}");
+    ensure!(!late.lines().any(|line| line.trim() == "MP-LATE"), "a late write was taken: {late}");
     begins_with(site, "SECOND").await
 }
 

@@ -44,8 +44,9 @@ pub fn file(path: &Path, is_block_device: bool) -> Value {
     })
 }
 
-/// How long the host's I/O waits for a process that has the blocks and was started anew; then it fails, until one is there.
-const RECONNECT_SECONDS: u32 = 300;
+/// A lost server is looked for with the host's next request, and none waits for it: QEMU's own server drops its client when a
+/// read fails, as each of a disk that was fenced does, and a request that waits for a connection is then sent again for ever.
+const RECONNECT_SECONDS: u32 = 0;
 
 pub fn nbd(export: &NbdExport) -> Value {
     json!({

@@ -87,7 +87,9 @@ impl Host {
             tokio::time::sleep(LOOK).await;
         }
         let server = json!({"type": "unix", "path": export.socket});
-        let disk = json!({"driver": "nbd", "node-name": NODE, "server": server, "export": export.name});
+        // As the emulation does it, which waits for no lost server.
+        let disk =
+            json!({"driver": "nbd", "node-name": NODE, "server": server, "export": export.name, "reconnect-delay": 0});
         host.qmp.execute("blockdev-add", disk).await.expect("opened");
         host
     }
@@ -204,6 +206,8 @@ async fn a_host_finds_a_new_storage_daemon_until_its_grant_is_fenced() {
     assert!(fence.verify_fenced(&volume, &whom).await.expect("verify"));
     host.write(b'3').await;
     assert_eq!(site.lab.first_byte(&volume).await, b'2');
+    // The daemon drops its client for it: who waits for a connection to do it again does so for ever.
+    host.io("read 0 512").await.expect("a read ends, in an error");
     host.close().await;
 }
 
