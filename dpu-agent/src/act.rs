@@ -165,7 +165,7 @@ impl Actor {
         let connection = self.connection(id, import.volume.connector()).await?;
         let place = match connection.backend {
             Backend::Path(path) => Place::Path(path),
-            Backend::Bdev(_) | Backend::Rbd(_) => {
+            Backend::Bdev(_) | Backend::Rbd(_) | Backend::Nbd(_) => {
                 let connector = self.connector(import.volume.connector())?;
                 if let Some(why) = connector.import_refusal().await {
                     let what = format!("{}: no image can be imported into it: {why}", import.volume.handle);

@@ -269,6 +269,10 @@ impl VolumeConnector for ImageDaemon {
         Ok(self.connection(id, talk.size(id).await?))
     }
 
+    async fn import_refusal(&self) -> Option<String> {
+        Some("QEMU's storage daemon opens these images, and the agent has no client for its exports".to_owned())
+    }
+
     async fn list(&self) -> Result<Vec<Connection>, PortError> {
         let _turn = self.turn.lock().await;
         let talk = self.talk("listing the images of this DPU");

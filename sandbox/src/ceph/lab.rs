@@ -79,12 +79,26 @@ impl Lab {
 
     /// As whoever reads it next.
     pub async fn first_byte(&self, volume: &Volume) -> u8 {
+        self.read(volume).await[0]
+    }
+
+    pub async fn read(&self, volume: &Volume) -> Vec<u8> {
         let file = self.path(&format!("export-{}", name_of(volume)));
         let to = file.display().to_string();
         self.ceph.run("rbd", ["export", "--no-progress", name_of(volume), &to]).await.expect("exported");
-        let byte = std::fs::read(&file).expect("read")[0];
+        let content = std::fs::read(&file).expect("read");
         std::fs::remove_file(file).expect("removed");
-        byte
+        content
+    }
+
+    /// With that in it, instead of what it held.
+    pub async fn fill(&self, volume: &Volume, content: &[u8]) {
+        let (image, file) = (name_of(volume), self.path(&format!("import-{}", name_of(volume))));
+        let from = file.display().to_string();
+        std::fs::write(&file, content).expect("written");
+        self.ceph.run("rbd", ["rm", "--no-progress", image]).await.expect("removed");
+        self.ceph.run("rbd", ["import", "--no-progress", &from, image]).await.expect("imported");
+        std::fs::remove_file(file).expect("removed");
     }
 }
 

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use ceph::{CephFence, Noted};
 use planner::exposure::ExposureId;
 use ports::conformance::fence::{self, Session};
-use ports::conformance::volume;
+use ports::conformance::{volume, writer};
 use ports::emulation::Backend;
 use ports::volume::Volume;
 use ports::{StorageFence, VolumeConnector};
@@ -45,7 +45,7 @@ impl Site {
     async fn start(test: &str, dpus: usize) -> Option<Site> {
         let skip = |missing: &str| eprintln!("SKIP {test}: {missing}");
         let find = |name| real::program(name).inspect_err(|missing| skip(missing)).ok();
-        let (program, _) = (find("nvmf_tgt")?, find("spdk_dd")?);
+        let (program, _) = (find("spdk_tgt")?, find("spdk_dd")?);
         let lab = Lab::start(test).await?;
         let mut all = Vec::new();
         for number in 1..=dpus {
@@ -193,6 +193,25 @@ async fn volumes_of_a_real_ceph_by_a_real_target_conform() {
     const NAME: &str = "volumes_of_a_real_ceph_by_a_real_target_conform";
     let Some(site) = Site::start(NAME, 1).await else { return };
     volume::suite(&site).await;
+}
+
+#[async_trait]
+impl writer::Bench for Site {
+    async fn fill(&self, volume: &Volume, byte: u8) {
+        let length = self.lab.read(volume).await.len();
+        self.lab.fill(volume, &vec![byte; length]).await;
+    }
+
+    async fn read(&self, volume: &Volume) -> Vec<u8> {
+        self.lab.read(volume).await
+    }
+}
+
+#[tokio::test]
+async fn images_of_a_real_ceph_are_written_through_a_real_target() {
+    const NAME: &str = "images_of_a_real_ceph_are_written_through_a_real_target";
+    let Some(site) = Site::start(NAME, 1).await else { return };
+    writer::suite(&site).await;
 }
 
 #[tokio::test]
