@@ -204,7 +204,9 @@ pub(crate) async fn abandon(
     fence: Option<&FenceRecord>,
 ) -> Result<(), Error> {
     let attachment = seen(c, target)?;
-    if attachment.spec.grant.is_some() && fence.is_none_or(|fence| fence.proof != FenceProof::StorageFenced) {
+    let by_storage = |fence: &FenceRecord| fence.proof == FenceProof::StorageFenced;
+    // Also where nothing was granted: what is recorded names a boot, and the DPU may have said of another one meanwhile.
+    if fence.map_or(attachment.spec.grant.is_some(), |fence| !by_storage(fence)) {
         dpu::confirm_silent(c, &target.namespace).await?;
     }
     if let (Some(hold), Some(fence)) = (hold, fence)

@@ -2,7 +2,7 @@
 //! does to its own DPU is a request too, which may come late; and not after the DPU has rebooted.
 
 use super::objects::{Cache, Error, Listener, Rests, number};
-use super::site::Fence;
+use super::site::Connection;
 use super::time::{Doing, Ms, Notify, Process, all};
 use super::world::{Via, Watch, World, timestamp};
 use api::attachment::{DiskAttachmentStatus, FenceIdentity};
@@ -12,8 +12,7 @@ use api::machine::AttachPhase;
 use api::{DiskAttachment, Dpu, labels, names};
 use jiff::Timestamp;
 use planner::agent::{
-    Attachment, Connected, Entry, Failure, FailureClass, Function, Key, Observed, Plan, Report, Step, StepKind,
-    disk_status, plan,
+    Attachment, Connected, Entry, Failure, FailureClass, Key, Observed, Plan, Report, Step, StepKind, disk_status, plan,
 };
 use planner::connector::KUBELET;
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
@@ -37,7 +36,7 @@ pub struct Agent {
     boot: u32,
     wake: Rc<Notify>,
     watch: Rc<Watch>,
-    /// Its Lease was renewed in this life.
+    /// Its Lease was renewed in this life. Before, nothing is claimed and nothing is said of this boot: step 14 reads that.
     has_beaten: Cell<bool>,
     failures: RefCell<BTreeMap<(String, StepKind), Failure>>,
     hidden_at: RefCell<BTreeMap<String, Timestamp>>,
@@ -91,7 +90,9 @@ impl Agent {
                 world.server(&dpu).beat = now;
             };
             let beat = self.world.ask((&self.process, Via::ApiServer), || "beats".to_owned(), renew).await;
-            self.has_beaten.set(self.has_beaten.get() || beat.is_some());
+            if beat.is_some() && !self.has_beaten.replace(true) {
+                self.wake.notify(&self.world.time);
+            }
             self.world.time.sleep(1_000).await;
         }
     }
@@ -118,15 +119,13 @@ impl Agent {
     fn observe(&self, attachments: Seen<Vec<Attachment>>) -> Observed {
         let site = self.world.site();
         let server = &site.servers[&self.dpu];
-        let native = server.connected.iter().filter(|(_, handle)| site.volumes[*handle].fence != Fence::Kubelet);
-        let size = |id: &ExposureId, handle: &String| if site.volumes[handle].accepts(id) { SIZE } else { 0 };
-        let native = native.map(|(id, handle)| Connected { id: id.clone(), size_bytes: size(id, handle) }).collect();
-        let by_pod = server.connected.iter().filter(|(_, handle)| site.volumes[*handle].fence == Fence::Kubelet);
-        let there = |id: &ExposureId| {
-            let pod = server.record.get(&id.uid).and_then(holder);
-            pod.is_some_and(|pod| server.pods.contains_key(&pod))
-        };
-        let by_pod = by_pod.map(|(id, _)| Connected { id: id.clone(), size_bytes: if there(id) { SIZE } else { 0 } });
+        let native = server.connected.iter().filter(|(_, there)| there.pod.is_none());
+        let accepts = |(id, there): &(&ExposureId, &Connection)| site.volumes[&there.handle].accepts(id);
+        let connected =
+            |(id, is_up): (&ExposureId, bool)| Connected { id: id.clone(), size_bytes: if is_up { SIZE } else { 0 } };
+        let native = native.map(|seen| connected((seen.0, accepts(&seen)))).collect();
+        let by_pod = server.connected.iter().filter_map(|(id, there)| Some((id, there.pod.as_ref()?)));
+        let by_pod = by_pod.map(|(id, pod)| connected((id, server.pods.contains_key(pod))));
         let connections = BTreeMap::from([
             (labels::CSI_DRIVER.to_owned(), Seen::Fresh(native)),
             (KUBELET.to_owned(), Seen::Fresh(by_pod.collect())),
@@ -155,17 +154,20 @@ impl Agent {
     /// Works until there is nothing left to do; how long to wait then.
     async fn settle(&self) -> Ms {
         for _ in 0..32 {
+            // Nothing is asked or told before the first renewal.
+            let joined = self.has_beaten.get();
             let stale = Seen::Stale { value: self.attachments(), since: timestamp(self.world.now()) };
             let mut observed = self.observe(stale);
             let mut decided = plan(&observed);
             if decided.needs_fresh_list
+                && joined
                 && let Some(fresh) = self.list().await
             {
                 observed = self.observe(Seen::Fresh(fresh));
                 decided = plan(&observed);
             }
             let acted = self.act(&decided).await;
-            let told = self.tell(&observed, &decided).await;
+            let told = joined && self.tell(&observed, &decided).await;
             if !acted {
                 let look_again = decided.look_again.map_or(PERIOD, |look| look.as_millis() as Ms).clamp(1, PERIOD);
                 return if told && !decided.needs_fresh_list { look_again } else { look_again.min(AGAIN) };
@@ -225,21 +227,23 @@ impl Agent {
 
     async fn take(&self, step: &Step) -> Result<(), Error> {
         match step {
+            Step::Claim { .. } | Step::Finish { .. } if !self.has_beaten.get() => Err(Error::Unreachable),
             Step::Claim { key, id } => self.claim(key, id).await,
             Step::Connect { id, volume } => {
-                let (id, volume) = (id.clone(), volume.clone());
+                let (id, volume, name) = (id.clone(), volume.clone(), self.world.another());
                 self.local(step, move |world, dpu| {
                     if !world.site().volumes[&volume.handle].accepts(&id) {
                         return Err(Error::Refused);
                     }
                     let mut server = world.server(dpu);
-                    if let Some(pod) = &volume.holder {
-                        if !server.pods.contains_key(&pod.uid) {
+                    let pod = volume.holder.map(|pod| pod.uid);
+                    if let Some(pod) = &pod {
+                        if !server.pods.contains_key(pod) {
                             return Err(Error::NotFound);
                         }
-                        server.used.insert(pod.uid.clone(), id.clone());
+                        server.used.insert(pod.clone(), id.clone());
                     }
-                    server.connected.insert(id, volume.handle);
+                    server.connected.entry(id).or_insert(Connection { handle: volume.handle, name, pod });
                     Ok(())
                 })
                 .await
@@ -254,10 +258,15 @@ impl Agent {
             }
             Step::ExposeDisk { id, driver, .. } => {
                 let (id, of_volume) = (id.clone(), driver.is_some());
+                let backend = self.world.server(&self.dpu).connected.get(&id).map(|there| there.name);
                 self.local(step, move |world, dpu| {
                     let mut server = world.server(dpu);
-                    // The backend is the name of the connection, and goes with it.
-                    if of_volume && !server.connected.contains_key(&id) {
+                    // The backend is the name of the connection, and goes with it; a device goes with its pod, too.
+                    let is_it = |there: &Connection| {
+                        Some(there.name) == backend
+                            && there.pod.as_ref().is_none_or(|pod| server.pods.contains_key(pod))
+                    };
+                    if of_volume && !server.connected.get(&id).is_some_and(is_it) {
                         return Err(Error::NotFound);
                     }
                     if !server.shown.iter().any(|exposure| exposure.id == id) {
@@ -303,11 +312,8 @@ impl Agent {
         }
     }
 
-    /// Step 7. Not before its Lease says that it is there: step 14 reads that.
+    /// Step 7.
     async fn claim(&self, key: &Key, id: &ExposureId) -> Result<(), Error> {
-        if !self.has_beaten.get() {
-            return Err(Error::NoAnswer);
-        }
         let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
         let there = there.ok_or(Error::NotFound)?;
         let read = Attachment::from_disk(&there);
@@ -327,6 +333,11 @@ impl Agent {
         Ok(())
     }
 
+    fn seen(&self, key: &Key) -> Option<Arc<DiskAttachment>> {
+        let there = self.watch.caches.borrow().disks.get(&key.namespace, &key.name);
+        there.filter(|disk| disk.metadata.uid.as_ref() == Some(&key.uid))
+    }
+
     async fn write(&self, key: &Key, rests: Rests, status: DiskAttachmentStatus) -> Result<Arc<DiskAttachment>, Error> {
         let change = move |disk: &mut DiskAttachment| disk.status = Some(status);
         let written = self.world.change(&self.process, (&key.namespace, &key.name), rests, change).await?;
@@ -338,6 +349,7 @@ impl Agent {
     async fn finish(&self, key: &Key) -> Result<(), Error> {
         let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
         let forget = || drop(self.world.server(&self.dpu).record.remove(&key.uid));
+        let known = self.seen(key);
         if let Some(there) = there.filter(|there| there.metadata.uid.as_ref() == Some(&key.uid)) {
             let mut status = there.status.clone().unwrap_or_default();
             (status.phase, status.exposed_boot_id) = (AttachPhase::Detaching, None);
@@ -351,7 +363,9 @@ impl Agent {
                 Ok(_) | Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
             }
-            self.watch.caches.borrow_mut().disks.forget(&there.metadata);
+        }
+        if let Some(known) = known {
+            self.watch.caches.borrow_mut().disks.forget(&known.metadata);
         }
         forget();
         Ok(())
@@ -371,8 +385,7 @@ impl Agent {
 
     async fn tell_disk(&self, attachment: &Attachment, report: &Report) -> bool {
         let key = &attachment.key;
-        let before = self.watch.caches.borrow().disks.get(&key.namespace, &key.name);
-        let before = before.filter(|disk| disk.metadata.uid.as_ref() == Some(&key.uid));
+        let before = self.seen(key);
         let before = before.as_ref().and_then(|disk| disk.status.as_ref());
         let none = DiskAttachmentStatus::default();
         let status = disk_status(before.unwrap_or(&none), attachment, report, timestamp(self.world.now()));
@@ -412,13 +425,5 @@ impl Agent {
             self.watch.caches.borrow_mut().dpus.put(dpu.clone());
         }
         written.is_ok()
-    }
-}
-
-/// The UID of the pod by which kubelet connects it.
-fn holder(entry: &Entry) -> Option<String> {
-    match &entry.function {
-        Function::Disk { volume, .. } => volume.holder.as_ref().map(|pod| pod.uid.clone()),
-        _ => None,
     }
 }

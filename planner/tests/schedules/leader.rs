@@ -299,20 +299,33 @@ impl Leader {
             let plan = leftovers(&o, timestamp(self.world.now()));
             self.want(machine_name, &plan);
             wake_at = plan.wake_at.map(moment);
-            if !plan.actions.is_empty() {
-                let there = self.get::<BareMetalMachine>(USER, machine_name).await?;
-                if there.is_none_or(|there| there.metadata.uid.as_deref() != Some(&uid)) {
-                    self.act_all(&o, machine_name, &plan).await?;
-                    self.woken[machine_name].notify(&self.world.time);
-                }
+            if !plan.actions.is_empty() && !self.is_there(uid).await? {
+                self.act_all(&o, machine_name, &plan).await?;
+                self.woken[machine_name].notify(&self.world.time);
             }
         }
         Ok(wake_at)
     }
 
-    /// Whose something is that was made for a machine of this name: there is none in the cache.
+    /// From quorum.
+    async fn is_there(&self, machine_uid: String) -> Result<bool, Error> {
+        let list = move |world: &World| {
+            let is_it = |machine: &Arc<BareMetalMachine>| uid(&machine.metadata) == machine_uid;
+            world.objects().all::<BareMetalMachine>().any(is_it)
+        };
+        let sent = self.world.ask((&self.process, Via::ApiServer), || "list machines".to_owned(), list).await;
+        sent.ok_or(Error::NoAnswer)
+    }
+
+    /// Whose something is that was made for a machine of this name, of which there is none in the cache; or who protects a claim
+    /// and is no more: what protects it has no name.
     fn gone(&self, machine_name: &str) -> Option<String> {
         let caches = self.watch.caches.borrow();
+        let is_there = |uid: &str| caches.machines.all().any(|machine| machine.metadata.uid.as_deref() == Some(uid));
+        let mark = |meta: &ObjectMeta| {
+            let marks = meta.annotations.iter().flatten().filter_map(|(key, _)| key.strip_prefix(labels::IN_USE_BY));
+            marks.filter(|uid| !is_there(uid)).map(str::to_owned).next()
+        };
         let of_it = |meta: &ObjectMeta| match label(meta, labels::MACHINE) == Some(machine_name) {
             true => label(meta, labels::MACHINE_UID).map(str::to_owned),
             false => None,
@@ -325,6 +338,7 @@ impl Leader {
             .or_else(|| holds.find_map(|hold| of_it(&hold.metadata)))
             .or_else(|| caches.volume_attachments.all().find_map(|va| of_it(&va.metadata)))
             .or_else(|| caches.pods.all().find_map(|pod| of_it(&pod.metadata)))
+            .or_else(|| caches.claims.all().find_map(|claim| mark(&claim.metadata)))
     }
 
     fn want(&self, machine: &str, plan: &Plan) {

@@ -31,7 +31,8 @@ impl Leader {
     /// Step 14.
     pub async fn abandon(&self, target: &Target, hold: Option<&str>, fence: Option<&FenceRecord>) -> Done {
         let attachment = self.seen::<DiskAttachment>(target)?;
-        if attachment.spec.grant.is_some() && fence.is_none_or(|fence| fence.proof != FenceProof::StorageFenced) {
+        let by_storage = |fence: &FenceRecord| fence.proof == FenceProof::StorageFenced;
+        if fence.map_or(attachment.spec.grant.is_some(), |fence| !by_storage(fence)) {
             self.confirm_silent(&attachment.spec.dpu_name).await?;
         }
         if let (Some(hold), Some(fence)) = (hold, fence)

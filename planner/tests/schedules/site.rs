@@ -72,6 +72,16 @@ impl Volume {
     }
 }
 
+/// A volume on a DPU.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    pub handle: String,
+    /// Of the one request that made it: a disk stands on this name, and there is never another connection of it.
+    pub name: u64,
+    /// The UID of the pod by which kubelet connected it: without that there is no device.
+    pub pod: Option<String>,
+}
+
 /// A server and the DPU in it.
 #[derive(Debug)]
 pub struct Server {
@@ -98,7 +108,7 @@ pub struct Server {
     pub record: BTreeMap<String, Entry>,
     pub seeds: BTreeSet<String>,
     pub shown: Vec<Exposure>,
-    pub connected: BTreeMap<ExposureId, String>,
+    pub connected: BTreeMap<ExposureId, Connection>,
     /// By the UID of a pod: the volume that kubelet has connected for it.
     pub pods: BTreeMap<String, String>,
     /// By the UID of a pod: what its agent connected by it.
@@ -166,7 +176,7 @@ impl Server {
     /// Everybody on this DPU who may write to the volume now or without asking anybody else: what the host sees, what
     /// the record would connect and present anew, and what kubelet has not let go of yet.
     fn writers<'a>(&'a self, handle: &'a str) -> impl Iterator<Item = &'a ExposureId> {
-        let of_it = move |id: &ExposureId| self.connected.get(id).is_some_and(|connected| connected == handle);
+        let of_it = move |id: &ExposureId| self.connected.get(id).is_some_and(|connected| connected.handle == handle);
         let shown = self.shown.iter().map(|exposure| &exposure.id).filter(move |id| of_it(id));
         let claimed = self.record.values().filter(move |entry| self.may_connect(entry, handle)).map(|entry| &entry.id);
         let by_pod = self.used.iter().filter(move |(pod, _)| self.pods.get(*pod).is_some_and(|of| of == handle));

@@ -74,6 +74,7 @@ pub struct World {
     touched: Cell<bool>,
     watches: RefCell<Vec<Rc<Watch>>>,
     changes: Cell<u64>,
+    named: Cell<u64>,
     extent: RefCell<Vec<usize>>,
     /// By the name of the DPU.
     pub agents: RefCell<BTreeMap<String, Rc<Lives>>>,
@@ -129,6 +130,7 @@ impl World {
             touched: Cell::new(true),
             watches: RefCell::default(),
             changes: Cell::new(0),
+            named: Cell::new(0),
             extent: RefCell::default(),
             storm: Cell::default(),
             wrong: RefCell::default(),
@@ -136,6 +138,12 @@ impl World {
             held_up: RefCell::default(),
             journal: tells.then(RefCell::default),
         })
+    }
+
+    /// A name that nothing had before.
+    pub fn another(&self) -> u64 {
+        self.named.set(self.named.get() + 1);
+        self.named.get()
     }
 
     pub fn keeps(&self, rule: Rule) -> bool {
