@@ -114,6 +114,11 @@ impl volume::Bench for Site {
         false
     }
 
+    /// A process is named by its id, and ends at once.
+    fn hands_out_anew(&self) -> bool {
+        false
+    }
+
     async fn grow(&self, _: &Volume, _: u64) {
         panic!("it does not grow while it is connected");
     }

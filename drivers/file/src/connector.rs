@@ -3,7 +3,7 @@
 use crate::fence;
 use crate::publication;
 use crate::records::{self, ConnectionRecord, Records, WriterRecord};
-use crate::volume::{Located, Pools, is_name, locate};
+use crate::volume::{Located, Pools, is_name, links, locate};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
 use ports::emulation::Backend;
@@ -148,7 +148,7 @@ fn connect(this: &FileConnector, id: &ExposureId, volume: &Volume, what: &str) -
         id: id.into(),
         handle: volume.handle.clone(),
         identity: identity(id),
-        disk: if volume.read_only { located.disk() } else { located.link(&identity(id)) },
+        disk: if volume.read_only { located.disk() } else { located.new_link(&identity(id)) },
         writer: located.writer(),
         read_only: volume.read_only,
     };
@@ -249,8 +249,8 @@ fn take_writer_record(
     records::write(&record.writer, &writer).map_err(io)?;
     let link = &record.disk;
     fs::create_dir_all(link.parent().unwrap_or(Path::new("/"))).map_err(io)?;
-    // Of a connect that was interrupted.
-    records::remove(link).map_err(io)?;
+    // Of connects that were interrupted.
+    located.links(&record.identity).map_err(io)?.iter().try_for_each(|left| records::remove(left)).map_err(io)?;
     fs::hard_link(located.disk(), link).map_err(io)
 }
 
@@ -265,8 +265,8 @@ fn disconnect(this: &FileConnector, id: &ExposureId) -> io::Result<()> {
     let Some(record) = record else {
         return Ok(());
     };
-    if is_writers_own(&record) {
-        records::remove(&record.disk)?;
+    if let Some(folder) = writers(&record) {
+        links(folder, &record.identity)?.iter().try_for_each(|link| records::remove(link))?;
     }
     if !record.read_only
         && let Some(last) = records::read::<WriterRecord>(&record.writer)?
@@ -277,9 +277,9 @@ fn disconnect(this: &FileConnector, id: &ExposureId) -> io::Result<()> {
     records::remove(&all.path(id))
 }
 
-/// Not so of a record that an agent made before writers had names of their own.
-fn is_writers_own(record: &ConnectionRecord) -> bool {
-    !record.read_only && record.disk.parent().is_some_and(|folder| folder.ends_with("writers"))
+/// Where a writer's own names are. None of a record that an agent made before writers had them.
+fn writers(record: &ConnectionRecord) -> Option<&Path> {
+    record.disk.parent().filter(|folder| !record.read_only && folder.ends_with("writers"))
 }
 
 fn connection(record: &ConnectionRecord, what: &str) -> Result<Connection, PortError> {

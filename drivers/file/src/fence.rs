@@ -1,10 +1,10 @@
 //! The file pool's fence: a writer's way to the blocks is its own, and is taken away.
 //!
 //! Whoever connects read-write gets a name of the image that is made for this one identity: the hard link
-//! `<volume>/writers/<identity>.img`. To fence it
+//! `<volume>/writers/<identity>.<id>.img`. To fence it
 //!
 //! 1. the volume records that this epoch and all before it are refused (`fence.json`): nobody connects under them again;
-//! 2. the link goes: what has not been opened under it cannot be any more;
+//! 2. the link goes, and every other of this writer: what has not been opened under it cannot be any more;
 //! 3. the image is replaced by a copy that shares its blocks (a reflink, made in one step by the file system): what has it
 //!    open goes on writing to the old one, which no name leads to, and is freed when that is closed;
 //! 4. the record of the writer goes.
@@ -98,7 +98,7 @@ fn fence(located: &Located, id: &ExposureId) -> io::Result<()> {
     if fenced < id.epoch {
         records::write(&located.fence(), &FenceRecord { epoch: id.epoch, identity: identity(id) })?;
     }
-    records::remove(&located.link(&identity(id)))?;
+    located.links(&identity(id))?.iter().try_for_each(|link| records::remove(link))?;
     let last = records::read::<WriterRecord>(&located.writer())?;
     if last.is_none_or(|last| last.id.epoch > id.epoch) {
         return Ok(());
@@ -129,7 +129,7 @@ fn is_fenced(located: &Located, id: &ExposureId) -> io::Result<bool> {
     let folder = File::open(located.folder())?;
     folder.lock()?;
     let refused = records::read::<FenceRecord>(&located.fence())?.is_some_and(|record| record.epoch >= id.epoch);
-    let linked = fs::symlink_metadata(located.link(&identity(id))).is_ok();
+    let linked = !located.links(&identity(id))?.is_empty();
     let writes = records::read::<WriterRecord>(&located.writer())?.is_some_and(|last| last.id.epoch <= id.epoch);
     Ok(refused && !linked && !writes)
 }

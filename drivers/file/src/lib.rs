@@ -6,8 +6,8 @@
 //!
 //! * the **connection record** `<records>/<uid>-<epoch>.json`, below `/run`: a restart of the agent finds it, a reboot
 //!   forgets it (docs/design/fencing.md, 15 and 17);
-//! * the **writer's name** of the image, `<pool>/volumes/<handle>/writers/<identity>.img`, of a read-write connection: what is
-//!   handed out, and what a fence takes away ([`FileFence`]);
+//! * the **writer's name** of the image, `<pool>/volumes/<handle>/writers/<identity>.<id>.img`, of a read-write connection, another one each
+//!   time: what is handed out, and what a fence takes away ([`FileFence`]);
 //! * the **writer record** `<pool>/volumes/<handle>/writer.json` of a read-write connection: the identity and the epoch of
 //!   the last writer, on the storage itself. The epoch of a volume's hold only grows, so a connect with an epoch below
 //!   the recorded one is a silent holder that woke up, and is refused;

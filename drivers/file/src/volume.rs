@@ -3,7 +3,10 @@
 use ports::volume::Volume;
 use ports::{ErrorClass, PortError};
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 /// Added by external-provisioner, and true of any volume: they do not change what the blocks mean.
 const PROVISIONERS: [&str; 4] = [
@@ -51,9 +54,19 @@ impl Located {
         self.directory.join("disk.img")
     }
 
-    /// The name of the image that one writer has for itself.
-    pub(crate) fn link(&self, identity: &str) -> PathBuf {
-        self.directory.join("writers").join(format!("{identity}.img"))
+    /// A name of the image that one connection has for itself. Another one each time: a target may open a file long after
+    /// whoever asked it to has given up, and then finds nothing, also if the same writer has connected anew.
+    pub(crate) fn new_link(&self, identity: &str) -> PathBuf {
+        self.writers().join(format!("{identity}.{}.img", Uuid::new_v4().simple()))
+    }
+
+    /// All names that a writer has, by however many connects.
+    pub(crate) fn links(&self, identity: &str) -> io::Result<Vec<PathBuf>> {
+        links(&self.writers(), identity)
+    }
+
+    fn writers(&self) -> PathBuf {
+        self.directory.join("writers")
     }
 
     pub(crate) fn writer(&self) -> PathBuf {
@@ -125,6 +138,23 @@ pub(crate) fn locate(volume: &Volume, pools: &Pools) -> Result<Located, PortErro
 pub(crate) fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+/// As [`Located::links`], of the folder that they are in.
+pub(crate) fn links(writers: &Path, identity: &str) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(writers) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut own = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(identity));
+        if rest.is_some_and(|rest| rest.starts_with('.') && rest.ends_with(".img")) {
+            own.push(writers.join(&name));
+        }
+    }
+    Ok(own)
 }
 
 #[cfg(test)]

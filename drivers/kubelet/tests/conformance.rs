@@ -93,6 +93,11 @@ impl Bench for Node {
         true
     }
 
+    /// It goes with the pod, by whose UID it is named.
+    fn hands_out_anew(&self) -> bool {
+        false
+    }
+
     async fn open(&self) -> KubeletConnector {
         self.connector()
     }

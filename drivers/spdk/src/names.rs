@@ -3,6 +3,7 @@
 
 use planner::exposure::{ExposureId, Slot};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 /// Namespace IDs of the fixed slots; hot-plugged disks follow.
 pub const BOOT_NSID: u32 = 1;
@@ -19,14 +20,24 @@ pub fn parse_bdev(name: &str) -> Option<ExposureId> {
     parse(name.strip_prefix("mp-")?)
 }
 
-/// `mpc-<uid>-<epoch>`: what a connection is called in the target, under which the disk's bdev stands.
-pub fn connection(id: &ExposureId) -> String {
+/// `mpc-<uid>-<epoch>`: whose connections they are.
+pub fn client(id: &ExposureId) -> String {
     format!("mpc-{}-{}", id.uid, id.epoch)
 }
 
-/// The inverse of [`connection`]; `None` for what is not ours.
+/// `mpc-<uid>-<epoch>.<16 hexadecimal digits>`: what a connection is called in the target, under which the disk's bdev
+/// stands. Another name each time: the target may end a request long after whoever sent it has given up, and what was
+/// sent for one connection must not find another.
+pub fn connection(id: &ExposureId) -> String {
+    let (attempt, _) = Uuid::new_v4().as_u64_pair();
+    format!("{}.{attempt:016x}", client(id))
+}
+
+/// Whose a [`connection`] is; `None`: it is not ours.
 pub fn parse_connection(name: &str) -> Option<ExposureId> {
-    parse(name.strip_prefix("mpc-")?)
+    let (client, attempt) = name.strip_prefix("mpc-")?.rsplit_once('.')?;
+    let is_attempt = attempt.len() == 16 && attempt.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_attempt.then(|| parse(client)).flatten()
 }
 
 /// `mpw-<uid>-<epoch>`: the controller by which an import writes what is connected.

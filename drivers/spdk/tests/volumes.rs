@@ -5,10 +5,15 @@ mod storage;
 
 use async_trait::async_trait;
 use ports::conformance::volume::{Bench, suite};
-use ports::volume::Volume;
+use ports::emulation::Backend;
+use ports::volume::{Connection, Volume};
 use ports::{ErrorClass, VolumeConnector};
 use sandbox::spdk::faults::Fault;
+use spdk::names;
+use spdk::rpc::methods::bdev::{AioCreate, GetBdevs, RaidCreate, RaidDelete, RaidLevel};
+use spdk::rpc::{self, Rpc};
 use spdk::volumes::{SpdkConnector, Storage, iscsi::Iscsi, local::Local, nvmeof::NvmeOf, rbd::Rbd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use storage::{LIMIT, Lab, MIB, id};
 
@@ -200,13 +205,66 @@ async fn every_fault_at_every_call_is_survived() {
     withstands(Of::Rbd, rbd).await;
 }
 
+/// The target has taken the request so late that it was sent again, and the disk came and went by the second.
+async fn made_late(lab: Lab) {
+    let kind = Kind { lab, of: Of::Aio, storage: Local::default };
+    let (volume, a, connector) = (kind.make("volume-0", 0, MIB).await, id("a", 1), kind.connector());
+    let rpc = Rpc::new(kind.lab.dpu().socket(), rpc::LIMIT);
+    let comes = async || {
+        let (name, filename) = (names::connection(&a), Path::new(&volume.handle));
+        let late = AioCreate { name: &name, filename, block_size: 512, readonly: false };
+        rpc.call(&late).await.expect("the late request");
+        name
+    };
+    let used = connector.connect(&a, &volume).await.expect("connect");
+    let bdev = |connection: &Connection| match &connection.backend {
+        Backend::Bdev(bdev) => bdev.clone(),
+        other => panic!("{other:?}"),
+    };
+    let over = bdev(&used);
+    let disk = RaidCreate {
+        name: &names::bdev(&a),
+        raid_level: RaidLevel::Raid0,
+        strip_size_kb: 4,
+        base_bdevs: vec![over.as_str()],
+    };
+    rpc.call(&disk).await.expect("a disk on it");
+    let late = comes().await;
+    assert_ne!(late, over, "another name");
+    assert_eq!(connector.list().await.expect("list"), std::slice::from_ref(&used), "the late one is not used");
+    let there = rpc.call(&GetBdevs { name: None }).await.expect("the bdevs");
+    assert!(!there.iter().any(|bdev| bdev.name == late), "and it is ended");
+    rpc.call(&RaidDelete { name: &names::bdev(&a) }).await.expect("hidden");
+    comes().await;
+    connector.disconnect(&a).await.expect("disconnect");
+    assert_eq!(connector.list().await.expect("list"), [], "both are ended");
+
+    let late = comes().await;
+    let stray = connector.list().await.expect("list");
+    assert_eq!(stray.iter().map(|one| (&one.id, bdev(one))).collect::<Vec<_>>(), [(&a, late)], "nobody explains it");
+    assert_ne!(over, bdev(&stray[0]), "a late request to present the first finds nothing");
+    connector.disconnect(&a).await.expect("disconnect");
+    assert_eq!(connector.list().await.expect("list"), []);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_made_late_is_ended() {
+    made_late(Lab::fake(1)).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_a_real_target_makes_late_is_ended() {
+    let Some(lab) = Lab::real("a_connection_that_a_real_target_makes_late_is_ended", 1).await else { return };
+    made_late(lab).await;
+}
+
 #[tokio::test]
 async fn a_connection_under_a_disk_stays() {
     let kind = Kind { lab: Lab::fake(1), of: Of::Nvme, storage: NvmeOf::default };
     let (volume, a, connector) = (kind.make("volume-0", 0, MIB).await, id("a", 1), kind.connector());
     let connection = connector.connect(&a, &volume).await.expect("connect");
     let fake = kind.lab.dpu().fake();
-    let ports::emulation::Backend::Bdev(bdev) = &connection.backend else { panic!("{connection:?}") };
+    let Backend::Bdev(bdev) = &connection.backend else { panic!("{connection:?}") };
     let claim = |by: Option<&str>| {
         fake.with(|world| world.bdevs.get_mut(bdev).expect("the bdev").claimed = by.map(str::to_owned));
     };
@@ -267,8 +325,9 @@ async fn a_second_way_is_used() {
     let both = id("b", 1);
     connector.disconnect(&a).await.expect("disconnect");
     connector.connect(&both, &volume).await.expect("by both ways");
-    let ways = kind.lab.dpu().fake().with(|world| world.initiator.controllers["mpc-b-1"].len());
-    assert_eq!(ways, 2);
+    let ways: Vec<usize> =
+        kind.lab.dpu().fake().with(|world| world.initiator.controllers.values().map(Vec::len).collect());
+    assert_eq!(ways, [2], "one controller");
     kind.lab.assert_harmless();
 }
 

@@ -246,10 +246,10 @@ async fn a_volume_of_a_storage_node_stays_the_grants_own() {
         let hosts = chain.fake().with(|world| {
             let ways =
                 world.initiator.controllers.iter().flat_map(|(name, ways)| ways.iter().map(move |way| (name, way)));
-            ways.map(|(name, way)| (name.clone(), way.host.clone())).collect::<Vec<_>>()
+            ways.map(|(name, way)| (names::parse_connection(name), way.host.clone())).collect::<Vec<_>>()
         });
         let identity = connector().identity(&chain.id);
-        assert_eq!(hosts, [(names::connection(&chain.id), identity)], "{when}");
+        assert_eq!(hosts, [(Some(chain.id.clone()), identity)], "{when}");
         chain.bring(&connector, None, when).await;
         let left = chain.fake().with(|world| (world.bdevs.len(), world.initiator.controllers.len()));
         assert_eq!(left, (0, 0), "{when}");

@@ -2,6 +2,7 @@
 //! does to its own DPU is a request too, which may come late; and not after the DPU has rebooted.
 
 use super::objects::{Cache, Error, Listener, Rests, number};
+use super::rules::Rule;
 use super::site::Connection;
 use super::time::{Doing, Ms, Notify, Process, all};
 use super::world::{Via, Watch, World, timestamp};
@@ -230,7 +231,8 @@ impl Agent {
             Step::Claim { .. } | Step::Finish { .. } if !self.has_beaten.get() => Err(Error::Unreachable),
             Step::Claim { key, id } => self.claim(key, id).await,
             Step::Connect { id, volume } => {
-                let (id, volume, name) = (id.clone(), volume.clone(), self.world.another());
+                let (id, volume) = (id.clone(), volume.clone());
+                let name = if self.world.keeps(Rule::ConnectionsAreNew) { self.world.another() } else { 0 };
                 self.local(step, move |world, dpu| {
                     if !world.site().volumes[&volume.handle].accepts(&id) {
                         return Err(Error::Refused);

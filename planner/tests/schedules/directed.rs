@@ -1,4 +1,4 @@
-//! A schedule that chance would need very long for, step by step.
+//! Schedules that chance would need very long for, step by step.
 
 use super::dice::Dice;
 use super::rules::Rule;
@@ -34,25 +34,53 @@ fn reaches(schedule: &Schedule, what: &str, is_so: impl Fn(&Schedule) -> bool) -
     }
 }
 
+fn held_up(world: &World, by: &str, what: &str, at: Ms) {
+    world.held_up.borrow_mut().push(HeldUp { by: by.to_owned(), what: what.to_owned(), at });
+}
+
+fn comes_later(world: &World, at: Ms) -> Result<(), String> {
+    if world.now() < at { Ok(()) } else { Err("it was not late enough".to_owned()) }
+}
+
 /// The grant of a disk is under way for 30 s. Meanwhile its sender gives up, the disk is taken from the machine, another one gets
 /// the volume, and the first asks for it anew: an attachment of the same name waits for the hold when the grant arrives.
 pub fn a_grant_comes_late(without: Option<Rule>) -> Result<(), String> {
     let world = World::new(Dice::new(1), site(), without, false);
-    let (by, what) = ("leader-1".to_owned(), "change bm-1-shared".to_owned());
-    *world.held_up.borrow_mut() = Some(HeldUp { by, what, after: LATEST });
+    held_up(&world, "leader-1", "change bm-1-shared", LATEST);
     let schedule = Schedule::on(world).begin(&[4]);
     let world = &schedule.world;
     let result = (|| {
-        reaches(&schedule, "the grant is sent", |this| this.world.held_up.borrow().is_none())?;
-        let (sent, first) = (world.now(), attachment(&schedule, "dpu-1"));
+        reaches(&schedule, "the grant is sent", |this| this.world.held_up.borrow().is_empty())?;
+        let first = attachment(&schedule, "dpu-1");
         schedule.give("dpu-2", false);
         reaches(&schedule, "the other has it", |this| !this.world.server("dpu-2").connected.is_empty())?;
         schedule.give("dpu-1", true);
         let is_new = |there: Option<String>| there.is_some() && there != first;
         reaches(&schedule, "the first asks again", |this| is_new(attachment(this, "dpu-1")))?;
-        if world.now() >= sent + LATEST {
-            return Err("the grant was not late enough".to_owned());
-        }
+        comes_later(world, LATEST)?;
+        schedule.pass(LATEST)
+    })();
+    schedule.world.end();
+    result
+}
+
+/// A DPU's target is asked to connect a volume, and to present it, and does neither for half a minute. Its agent asks again, and
+/// that is done; the disk is taken away, and another DPU gets the volume, when the first requests are done after all.
+pub fn a_disk_is_presented_late(without: Option<Rule>) -> Result<(), String> {
+    let world = World::new(Dice::new(1), site(), without, false);
+    held_up(&world, "dpu-1", "Connect", LATEST);
+    let schedule = Schedule::on(world).begin(&[4]);
+    let world = &schedule.world;
+    let result = (|| {
+        let is_sent = |this: &Schedule| this.world.held_up.borrow().is_empty();
+        reaches(&schedule, "it is asked to connect", is_sent)?;
+        let uid = attachment(&schedule, "dpu-1").unwrap_or_default();
+        held_up(world, "dpu-1", &format!("Expose {uid}"), LATEST + 1);
+        reaches(&schedule, "it is asked to present", is_sent)?;
+        reaches(&schedule, "it is presented", |this| this.rests("dpu-1"))?;
+        schedule.give("dpu-2", false);
+        reaches(&schedule, "the other has it", |this| !this.world.server("dpu-2").connected.is_empty())?;
+        comes_later(world, LATEST)?;
         schedule.pass(LATEST)
     })();
     schedule.world.end();

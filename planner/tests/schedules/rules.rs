@@ -12,6 +12,8 @@ pub enum Rule {
     HoldIsTakenBySwap,
     /// Step 6: the grant is for the attachment that was seen, by UID and version.
     GrantIsForOneAttachment,
+    /// Step 7: a disk stands on one connection, and never on another one of the same grant.
+    ConnectionsAreNew,
     /// Step 10: the attachment is read as gone before the hold is emptied.
     GoneIsSeen,
     /// Step 10: the end of the holder pod is seen before the hold is emptied.
@@ -52,6 +54,13 @@ fn each_rule_is_missed() {
         let Some((found, wrong)) = wrong else { panic!("nothing goes wrong without {rule:?}, from {number} on") };
         eprintln!("without {rule:?}: {found}: {}", wrong.lines().next().unwrap_or_default());
     }
+}
+
+#[test]
+fn late_requests_to_a_dpu_open_nothing_again() {
+    directed::a_disk_is_presented_late(None).expect("what it was to be presented from is gone");
+    let wrong = directed::a_disk_is_presented_late(Some(Rule::ConnectionsAreNew)).expect_err("two may write");
+    assert!(wrong.contains("shared may be written by"), "{wrong}");
 }
 
 #[test]

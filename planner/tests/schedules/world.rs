@@ -49,11 +49,11 @@ pub enum Via {
     Outside,
 }
 
-/// The next request of this sender whose name begins so arrives so late.
+/// The next request of this sender whose name begins so arrives then.
 pub struct HeldUp {
     pub by: String,
     pub what: String,
-    pub after: Ms,
+    pub at: Ms,
 }
 
 /// What one process is told of the objects. It lags, and may stand still.
@@ -82,7 +82,7 @@ pub struct World {
     pub wrong: RefCell<Option<String>>,
     /// The rule that does not hold here.
     without: Option<Rule>,
-    pub held_up: RefCell<Option<HeldUp>>,
+    pub held_up: RefCell<Vec<HeldUp>>,
     /// What happened, if somebody wants to know.
     journal: Option<RefCell<Vec<String>>>,
 }
@@ -295,10 +295,11 @@ impl World {
             return None;
         }
         let late = fate == Fate::Late || (fate == Fate::Deadly && self.dice.one_in(2));
-        let what = (self.journal.is_some() || self.held_up.borrow().is_some()).then(what).unwrap_or_default();
-        let held_up = self.held_up.borrow_mut().take_if(|held| held.by == by.name && what.starts_with(&held.what));
+        let what = (self.journal.is_some() || !self.held_up.borrow().is_empty()).then(what).unwrap_or_default();
+        let is_it = |held: &mut HeldUp| held.by == by.name && what.starts_with(&held.what);
+        let held_up = self.held_up.borrow_mut().extract_if(.., is_it).next();
         let there = match held_up {
-            Some(held) => held.after,
+            Some(held) => held.at.saturating_sub(self.now()),
             None if late => self.dice.between(500, LATEST),
             None => 1 + self.dice.below(4),
         };

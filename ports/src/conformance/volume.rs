@@ -34,6 +34,12 @@ pub trait Bench: Send + Sync {
         true
     }
 
+    /// What a connection hands out is its own: what was asked of it finds no later one of the same id. `false`: what is handed out
+    /// goes with something else, which is not there any more when the volume is given back.
+    fn hands_out_anew(&self) -> bool {
+        true
+    }
+
     /// Makes the volume larger at the storage. Returns when whoever has it connected knows.
     async fn grow(&self, volume: &Volume, size_bytes: u64);
 }
@@ -91,6 +97,11 @@ async fn connects_and_disconnects(bench: &impl Bench) {
     connector.disconnect(&id("never", 1)).await.expect("never connected: success");
     connector.disconnect(&b).await.expect("disconnect");
     assert_eq!(listed(&connector).await, []);
+    if bench.hands_out_anew() {
+        let anew = connector.connect(&a, &volume).await.expect("connect anew");
+        assert_ne!(anew.backend, first.backend, "a late request for the first connection must not find this one");
+        connector.disconnect(&a).await.expect("disconnect");
+    }
 }
 
 async fn one_writer_at_a_time(bench: &impl Bench) {

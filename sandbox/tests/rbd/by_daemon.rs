@@ -163,6 +163,11 @@ impl volume::Bench for Site {
         false
     }
 
+    /// QEMU takes one command after the other, from one client after the other: none comes late.
+    fn hands_out_anew(&self) -> bool {
+        false
+    }
+
     async fn grow(&self, _: &Volume, _: u64) {
         panic!("it does not grow while it is connected");
     }

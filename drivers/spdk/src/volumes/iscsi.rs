@@ -50,7 +50,7 @@ impl Storage for Iscsi {
         let held = bdevs.iter().filter_map(|bdev| {
             let key = bdev.driver_specific["iscsi"]["url"].as_str()?.to_owned();
             let id = names::parse_connection(&bdev.name)?;
-            Some(Held { id, key: Some(key), bdev: Some(bdev.clone()), up: true })
+            Some(Held { id, name: bdev.name.clone(), key: Some(key), bdev: Some(bdev.clone()), up: true })
         });
         Ok(held.collect())
     }
@@ -69,6 +69,6 @@ impl Storage for Iscsi {
     }
 
     async fn detach(&self, rpc: &Rpc, held: &Held) -> Result<(), RpcError> {
-        rpc.call(&IscsiDelete { name: &names::connection(&held.id) }).await.map(drop)
+        rpc.call(&IscsiDelete { name: &held.name }).await.map(drop)
     }
 }

@@ -101,7 +101,7 @@ impl Storage for Local {
     }
 
     fn identity(&self, id: &ExposureId) -> String {
-        names::connection(id)
+        names::client(id)
     }
 
     fn place(&self, target: Target) -> Option<Result<LocalVolume, PortError>> {
@@ -121,7 +121,7 @@ impl Storage for Local {
             let key = bdev.file().or(bdev.ring()).or(bdev.base());
             if let (Some(key), Some(id)) = (key, names::parse_connection(&bdev.name)) {
                 let bdev = rescanned(rpc, bdev).await?;
-                held.push(Held { id, key: Some(key.to_owned()), bdev: Some(bdev), up: true });
+                held.push(Held { id, name: bdev.name.clone(), key: Some(key.to_owned()), bdev: Some(bdev), up: true });
             }
         }
         Ok(held)
@@ -144,7 +144,7 @@ impl Storage for Local {
     }
 
     async fn detach(&self, rpc: &Rpc, held: &Held) -> Result<(), RpcError> {
-        let name = &names::connection(&held.id);
+        let name = held.name.as_str();
         match &held.bdev {
             Some(bdev) if bdev.file().is_some() => rpc.call(&AioDelete { name }).await.map(drop),
             Some(bdev) if bdev.ring().is_some() => rpc.call(&UringDelete { name }).await.map(drop),

@@ -11,6 +11,10 @@
 //! ([`names::connection`]). A restarted agent finds its own by it, and a new target has none, so that all is connected
 //! again under the same identities. The agent's own record says what was granted.
 //!
+//! The name has a part that is another one each time. A target that was asked to connect may do so when that was given up,
+//! asked for again, used and ended; such a connection is one more, it is ended when it is seen, and no request to present
+//! a disk that was sent for another one finds it.
+//!
 //! Each connection is a writer's. SPDK cannot present a bdev read-only, so no reader is connected.
 
 pub mod iscsi;
@@ -81,6 +85,8 @@ pub struct Claim<'a> {
 #[derive(Debug, Clone)]
 pub struct Held {
     pub id: ExposureId,
+    /// [`names::connection`].
+    pub name: String,
     /// [`Storage::key`]; `None`: it is half made, and what was to be connected cannot be told.
     pub key: Option<String>,
     /// What a disk stands on, if it is there.
@@ -91,10 +97,19 @@ pub struct Held {
 
 impl Held {
     fn connection(&self) -> Connection {
-        let name = self.bdev.as_ref().map_or_else(|| names::connection(&self.id), |bdev| bdev.name.clone());
+        let name = self.bdev.as_ref().map_or(&self.name, |bdev| &bdev.name).clone();
         let size_bytes = self.bdev.as_ref().filter(|_| self.up).map_or(0, Bdev::size_bytes);
         Connection { id: self.id.clone(), backend: Backend::Bdev(name), size_bytes }
     }
+}
+
+/// Of several, made late, the one that is used.
+fn own<'a>(held: &'a [Held], id: &ExposureId) -> Option<&'a Held> {
+    let use_of = |held: &&Held| {
+        let bdev = held.bdev.as_ref();
+        (bdev.is_some_and(|bdev| bdev.claimed), bdev.is_some() && held.up, held.key.is_some())
+    };
+    held.iter().filter(|held| held.id == *id).max_by_key(use_of)
 }
 
 pub struct SpdkConnector<S> {
@@ -182,7 +197,7 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
         let _turn = self.turn.lock().await;
         let (held, bdevs) = self.held(&what).await?;
         let key = self.storage.key(&place, &bdevs);
-        if let Some(own) = held.iter().find(|held| held.id == *id) {
+        if let Some(own) = own(&held, id) {
             match &own.key {
                 Some(there) if *there != key => {
                     return refused(ErrorClass::Conflict, format!("connected already, to {there}"));
@@ -204,7 +219,7 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
         let attached =
             self.storage.attach(&self.rpc, &Claim { name: &name, identity: &identity }, &place, &bdevs).await;
         let (held, _) = self.held(&what).await?;
-        let own = held.into_iter().find(|held| held.id == *id);
+        let own = held.into_iter().find(|held| held.name == name);
         match (attached, own) {
             (Ok(()), Some(own)) if own.up && own.bdev.is_some() => Ok(own.connection()),
             (attached, own) => {
@@ -232,11 +247,15 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
             writer::sweep(&self.rpc).await.map_err(|error| error.at(&what))?;
             known.swept = true;
         }
-        for half in held.iter().filter(|held| held.key.is_none()) {
-            // Of a call that was interrupted, and that nobody may repeat.
-            self.detach(half, &what).await?;
+        let (kept, left): (Vec<&Held>, Vec<&Held>) = held.iter().partition(|one| {
+            let is_own = own(&held, &one.id).is_some_and(|own| own.name == one.name);
+            is_own && one.key.is_some()
+        });
+        for one in left {
+            // Half made by a call that was interrupted, and that nobody may repeat; or made late, beside what is used.
+            self.detach(one, &what).await?;
         }
-        Ok(held.iter().filter(|held| held.key.is_some()).map(Held::connection).collect())
+        Ok(kept.into_iter().map(Held::connection).collect())
     }
 
     async fn import_refusal(&self) -> Option<String> {
@@ -254,10 +273,10 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
         let refused = |class, cause: &str| Err(PortError::new(class, format!("{what}: {cause}")));
         let _turn = self.turn.lock().await;
         let (held, _) = self.held(&what).await?;
-        let Some(own) = held.into_iter().find(|held| held.id == *id) else {
+        let Some(own) = own(&held, id) else {
             return refused(ErrorClass::NotFound, "it is not connected");
         };
-        match own.bdev.filter(|_| own.up) {
+        match own.bdev.as_ref().filter(|_| own.up) {
             None => refused(ErrorClass::Unreachable, "the storage does not answer"),
             Some(bdev) if bdev.claimed => refused(ErrorClass::Conflict, "the host has a disk on it"),
             Some(bdev) => writer::open(&self.rpc, id, &bdev.name, &what).await,
@@ -276,7 +295,7 @@ impl<S: Storage> VolumeConnector for SpdkConnector<S> {
         // A request that waits for the storage keeps a writer's controller: it is dropped with the connection, below.
         let closed = writer::close_idle(&self.rpc, id).await.map_err(|error| error.at(&what))?;
         let (held, _) = self.held(&what).await?;
-        if let Some(own) = held.iter().find(|held| held.id == *id) {
+        for own in held.iter().filter(|held| held.id == *id) {
             self.detach(own, &what).await?;
         }
         if closed { Ok(()) } else { writer::close(&self.rpc, id, &what).await }

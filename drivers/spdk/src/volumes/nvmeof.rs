@@ -99,6 +99,7 @@ impl Storage for NvmeOf {
         let held = controllers.iter().filter_map(|controller| {
             Some(Held {
                 id: names::parse_connection(&controller.name)?,
+                name: controller.name.clone(),
                 key: controller.ctrlrs.first().map(|way| way.trid.subnqn.clone()),
                 bdev: namespaces(controller, bdevs).next().cloned(),
                 up: controller.ctrlrs.iter().any(|way| way.is_up()),
@@ -162,7 +163,7 @@ impl Storage for NvmeOf {
     }
 
     async fn detach(&self, rpc: &Rpc, held: &Held) -> Result<(), RpcError> {
-        rpc.call(&DetachController { name: &names::connection(&held.id) }).await.map(drop)
+        rpc.call(&DetachController { name: &held.name }).await.map(drop)
     }
 
     async fn why_silent(&self, place: &NvmeNamespace) -> PortError {

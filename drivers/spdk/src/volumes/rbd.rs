@@ -46,7 +46,7 @@ impl Storage for Rbd {
     }
 
     fn identity(&self, id: &ExposureId) -> String {
-        names::connection(id)
+        names::client(id)
     }
 
     fn place(&self, target: Target) -> Option<Result<RbdImage, PortError>> {
@@ -79,7 +79,7 @@ impl Storage for Rbd {
                 let rbd = &bdev.driver_specific["rbd"];
                 Some(format!("{}/{}", rbd["pool_name"].as_str()?, rbd["rbd_name"].as_str()?))
             });
-            Some(Held { id, key, bdev, up: true })
+            Some(Held { id, name: cluster.cluster_name.clone(), key, bdev, up: true })
         });
         Ok(held.collect())
     }
@@ -88,25 +88,24 @@ impl Storage for Rbd {
         let Some(cluster) = self.clusters.get(&place.cluster_id) else {
             return Err(PortError::new(ErrorClass::NotFound, format!("no cluster {}", place.cluster_id)));
         };
-        let register =
-            RegisterCluster { name: claim.identity, user_id: &cluster.user, config_file: &cluster.config_file };
+        let register = RegisterCluster { name: claim.name, user_id: &cluster.user, config_file: &cluster.config_file };
         rpc.call(&register).await.map_err(|error| error.at(&format!("cluster {}", place.cluster_id)))?;
         let create = RbdCreate {
             name: claim.name,
             pool_name: &place.pool,
             rbd_name: &place.image,
             block_size: BLOCK_SIZE,
-            cluster_name: claim.identity,
+            cluster_name: claim.name,
         };
         rpc.call(&create).await.map(drop).map_err(|error| error.at(&format!("{}/{}", place.pool, place.image)))
     }
 
     async fn detach(&self, rpc: &Rpc, held: &Held) -> Result<(), RpcError> {
-        let name = names::connection(&held.id);
-        match rpc.call(&RbdDelete { name: &name }).await {
+        let name = held.name.as_str();
+        match rpc.call(&RbdDelete { name }).await {
             Err(error) if !error.is_gone() => return Err(error),
             _ => {}
         }
-        rpc.call(&UnregisterCluster { name: &name }).await.map(drop)
+        rpc.call(&UnregisterCluster { name }).await.map(drop)
     }
 }

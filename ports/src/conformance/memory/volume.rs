@@ -290,6 +290,11 @@ mod tests {
     impl volume::Bench for Bench {
         type Connector = MemoryVolumes;
 
+        /// What is in memory is never late.
+        fn hands_out_anew(&self) -> bool {
+            false
+        }
+
         async fn open(&self) -> MemoryVolumes {
             self.0.clone()
         }
