@@ -102,7 +102,15 @@ async fn over_bdev(rpc: &Rpc, bdevs: &[Bdev], disk: &DiskFunction, name: &str, b
         return error(ErrorClass::Busy, format!("bdev {base} is in use inside the target"));
     }
     let create = RaidCreate { name, raid_level: RaidLevel::Raid0, strip_size_kb: STRIP_KIB, base_bdevs: vec![base] };
-    rpc.call(&create).await.map(drop).map_err(|e| e.at(&format!("{name} over bdev {base}")))
+    let made = match rpc.call(&create).await {
+        // No list of bdevs has it: of a request that came so late that it waits for a connection that has ended.
+        Err(error) if error.is_exists() => {
+            rpc.call(&RaidDelete { name }).await.map_err(|e| e.at(&format!("{name}: deleting what was left of it")))?;
+            rpc.call(&create).await
+        }
+        made => made,
+    };
+    made.map(drop).map_err(|e| e.at(&format!("{name} over bdev {base}")))
 }
 
 /// Its I/O is limited, and the time that it takes is counted.

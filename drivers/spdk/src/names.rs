@@ -25,18 +25,18 @@ pub fn client(id: &ExposureId) -> String {
     format!("mpc-{}-{}", id.uid, id.epoch)
 }
 
-/// `mpc-<uid>-<epoch>.<16 hexadecimal digits>`: what a connection is called in the target, under which the disk's bdev
+/// `mpc-<uid>-<epoch>.<8 hexadecimal digits>`: what a connection is called in the target, under which the disk's bdev
 /// stands. Another name each time: the target may end a request long after whoever sent it has given up, and what was
 /// sent for one connection must not find another.
 pub fn connection(id: &ExposureId) -> String {
-    let (attempt, _) = Uuid::new_v4().as_u64_pair();
-    format!("{}.{attempt:016x}", client(id))
+    let (attempt, ..) = Uuid::new_v4().as_fields();
+    format!("{}.{attempt:08x}", client(id))
 }
 
 /// Whose a [`connection`] is; `None`: it is not ours.
 pub fn parse_connection(name: &str) -> Option<ExposureId> {
     let (client, attempt) = name.strip_prefix("mpc-")?.rsplit_once('.')?;
-    let is_attempt = attempt.len() == 16 && attempt.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_attempt = attempt.len() == 8 && attempt.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_attempt.then(|| parse(client)).flatten()
 }
 
@@ -91,6 +91,17 @@ mod tests {
             (None, None),
             "never one for the other"
         );
+        assert_ne!(connection(&id), connection(&id), "another one each time");
+    }
+
+    #[test]
+    fn names_are_short_enough() {
+        // Of a RAID: RAID_BDEV_SB_NAME_SIZE with its end.
+        const LONGEST: usize = 63;
+        let id = ExposureId { uid: Uuid::nil().to_string(), epoch: 999_999_999_999 };
+        for name in [bdev(&id), connection(&id), writer(&id)] {
+            assert!(name.len() <= LONGEST, "{name}");
+        }
     }
 
     #[test]

@@ -6,17 +6,18 @@ use planner::exposure::{FunctionKind, Limits, Presence, Slot};
 use ports::{
     Emulation, ErrorClass,
     conformance::emulation::{self, Bench},
-    emulation::DiskFunction,
+    emulation::{Backend, DiskFunction},
 };
 use sandbox::spdk::{Fake, faults::Fault};
 use spdk::{
     SpdkEmulation,
     door::{Door, Fabric},
     names,
+    rpc::methods::bdev::{AioCreate, GetBdevs, RaidCreate, RaidLevel},
     rpc::methods::nvmf::GetSubsystems,
 };
 use std::time::Duration;
-use target::{Lab, Over, disk, fake, real};
+use target::{Lab, Over, Target, disk, fake, real};
 
 const MIB: u64 = 1 << 20;
 /// A condition that is met in milliseconds on an idle machine.
@@ -100,6 +101,38 @@ async fn over_a_fabric_one_host_is_let_in_and_finds_back_by_itself() {
     assert_eq!(places(), before);
     assert_eq!(presence(&restarted).await, Some(Presence::Present), "no host is stranded");
     assert_eq!(lab.target.violations(), Vec::<String>::new());
+}
+
+/// A request to make the disk's bdev was taken when the connection under it had ended: the target says that it is done, shows
+/// no such bdev, and keeps the name.
+async fn is_presented_all_the_same<T: Target>(lab: &Lab<T>) {
+    let file = lab.new_backend(MIB).await;
+    let disk = disk(1, 1, Slot::HotPlug, Backend::Bdev("connected".to_owned()));
+    let (rpc, name, emulation) = (lab.rpc(), names::bdev(&disk.id), lab.emulation());
+    let filename = file.path().expect("a file");
+    rpc.call(&AioCreate { name: "connected", filename, block_size: 512, readonly: false }).await.expect("a bdev");
+    let base = names::connection(&disk.id);
+    let late = RaidCreate { name: &name, raid_level: RaidLevel::Raid0, strip_size_kb: 4, base_bdevs: vec![&base] };
+    rpc.call(&late).await.expect("a success, though there is no such bdev");
+    let there = rpc.call(&GetBdevs { name: None }).await.expect("the bdevs");
+    assert!(!there.iter().any(|bdev| bdev.name == name), "it waits");
+    assert_eq!(emulation.list().await.expect("list"), []);
+    emulation.expose_disk(&disk).await.expect("presented");
+    emulation.hide(&disk.id, FunctionKind::Disk).await.expect("taken away");
+}
+
+#[tokio::test]
+async fn a_disk_of_which_a_late_request_keeps_the_name_is_presented() {
+    let lab = fake(Over::File);
+    is_presented_all_the_same(&lab).await;
+    assert_eq!(lab.target.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_disk_of_which_a_late_request_keeps_the_name_is_presented_by_a_real_target() {
+    const NAME: &str = "a_disk_of_which_a_late_request_keeps_the_name_is_presented_by_a_real_target";
+    let Some(lab) = real(NAME, "nvmf_tgt").await else { return };
+    is_presented_all_the_same(&lab).await;
 }
 
 #[tokio::test]

@@ -13,6 +13,8 @@ use crate::spdk::{INTERNAL_ERROR, INVALID_PARAMS};
 
 /// What the host can address, when nothing else is said.
 pub(super) const BLOCK_SIZE: u64 = 512;
+/// With the end of the name.
+const RAID_NAME_SIZE: usize = 64;
 /// What `bdev_set_qos_limit` takes: operations, then MiB in a second.
 const RATES: [&str; 4] = ["rw_ios_per_sec", "rw_mbytes_per_sec", "r_mbytes_per_sec", "w_mbytes_per_sec"];
 /// In a second.
@@ -132,7 +134,21 @@ impl World {
     }
 
     pub fn add_bdev(&mut self, bdev: Bdev) {
-        self.bdevs.insert(bdev.name.clone(), bdev);
+        let name = bdev.name.clone();
+        self.bdevs.insert(name.clone(), bdev);
+        let waits = self.waiting_raids.iter().find(|(_, base)| **base == name).map(|(raid, _)| raid.clone());
+        if let Some(raid) = waits {
+            self.waiting_raids.remove(&raid);
+            self.raid_over(raid, &name);
+        }
+    }
+
+    fn raid_over(&mut self, name: String, base: &str) {
+        let Some(below) = self.bdevs.get_mut(base) else { return };
+        below.claimed = Some(name.clone());
+        let size_bytes = below.block_size * below.num_blocks;
+        let raid = Bdev::new(&name, below.block_size, size_bytes, Kind::Raid { bases: vec![base.to_owned()] });
+        self.add_bdev(raid);
     }
 
     /// A bdev's UUID is a name of it, too.
@@ -221,6 +237,7 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
             Ok(json!({"tick_rate": TICKS, "ticks": TICKS, "bdevs": bdevs}))
         }
         "bdev_raid_create" => raid_create(world, params),
+        "bdev_raid_delete" if world.waiting_raids.remove(name).is_some() => Ok(json!(true)),
         "bdev_raid_delete" => match world.bdev(name).map(|bdev| &bdev.kind) {
             Some(Kind::Raid { .. }) => world.unregister(name),
             _ => errno(-19),
@@ -298,25 +315,26 @@ fn rescan(world: &mut World, name: &str) -> Outcome {
 
 fn raid_create(world: &mut World, params: &Value) -> Outcome {
     let name = text(params, "name").to_owned();
+    if name.len() >= RAID_NAME_SIZE {
+        return errno(-22);
+    }
     let bases: Vec<String> =
         params["base_bdevs"].as_array().into_iter().flatten().filter_map(|b| Some(b.as_str()?.to_owned())).collect();
-    if world.bdev(&name).is_some() {
+    if world.bdev(&name).is_some() || world.waiting_raids.contains_key(&name) {
         return errno(-17);
     }
     let [base] = bases.as_slice() else {
         return Err((INTERNAL_ERROR, "the fake knows RAID over one bdev only".to_owned()));
     };
     let Some(base) = world.bdev(base).map(|bdev| bdev.name.clone()) else {
-        return Err((-19, format!("Failed to create RAID bdev {name}: No such device")));
+        // A success: it is no bdev before the one under it comes.
+        world.waiting_raids.insert(name, base.clone());
+        return Ok(json!(true));
     };
     let below = &world.bdevs[&base];
     if below.claimed.is_some() {
         return Err((-1, format!("Failed to create RAID bdev {name}: Operation not permitted")));
     }
-    let raid = Bdev::new(&name, below.block_size, below.block_size * below.num_blocks, Kind::Raid { bases });
-    if let Some(below) = world.bdevs.get_mut(&base) {
-        below.claimed = Some(name);
-    }
-    world.add_bdev(raid);
+    world.raid_over(name, &base);
     Ok(json!(true))
 }

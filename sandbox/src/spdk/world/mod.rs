@@ -31,6 +31,8 @@ const PARTS: &[Part] = &[bdevs::call, lvols::call, initiator::call, outside::cal
 #[derive(Default)]
 pub struct World {
     pub bdevs: BTreeMap<String, Bdev>,
+    /// The bdev that each will stand on when it comes: no list of bdevs has them.
+    pub waiting_raids: BTreeMap<String, String>,
     pub lvols: lvols::Lvols,
     pub nvmf: nvmf::Target,
     pub initiator: initiator::Initiator,
