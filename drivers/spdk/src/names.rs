@@ -33,9 +33,10 @@ pub fn connection(id: &ExposureId) -> String {
     format!("{}.{attempt:08x}", client(id))
 }
 
-/// Whose a [`connection`] is; `None`: it is not ours.
+/// Whose a [`connection`] is; `None`: it is not ours. An agent before this one may have made it, without the digits.
 pub fn parse_connection(name: &str) -> Option<ExposureId> {
-    let (client, attempt) = name.strip_prefix("mpc-")?.rsplit_once('.')?;
+    let rest = name.strip_prefix("mpc-")?;
+    let Some((client, attempt)) = rest.rsplit_once('.') else { return parse(rest) };
     let is_attempt = attempt.len() == 8 && attempt.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_attempt.then(|| parse(client)).flatten()
 }
@@ -92,6 +93,8 @@ mod tests {
             "never one for the other"
         );
         assert_ne!(connection(&id), connection(&id), "another one each time");
+        assert_eq!(parse_connection(&client(&id)), Some(id), "of an agent before this one");
+        assert_eq!(parse_connection("mpc-a-1.more"), None);
     }
 
     #[test]
