@@ -123,7 +123,7 @@ async fn is_out_of_service(c: &Controller, node: &str) -> Result<bool, Error> {
     Ok(node.is_none_or(tainted))
 }
 
-fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
+pub(super) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
     planner::machine::claim::current(o)
         .map(|hardware| c.hosts.seen(&Which::Server(name(&hardware.metadata).to_owned())))
         .unwrap_or_default()

@@ -70,7 +70,9 @@ async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Observed
     machine.metadata.namespace = namespace(c, uid);
     machine.metadata.deletion_timestamp = Some(Time(clock::now()));
     let o = gather::gather(c, Arc::new(machine), memo).await?;
-    Ok(Observed { gone: true, hardware: c.world.hardware.all(), ..o })
+    let mut o = Observed { gone: true, hardware: c.world.hardware.all(), ..o };
+    o.bmc = gather::bmc(c, &o);
+    Ok(o)
 }
 
 /// There is no machine to say it of: its server does, or what is left on a DPU.

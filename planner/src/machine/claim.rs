@@ -6,7 +6,7 @@
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
 use super::plan::Action;
-use super::verify;
+use super::{release, verify};
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::selector;
 use crate::verbs::{self, Verb};
@@ -57,14 +57,14 @@ pub fn target(o: &Observed) -> Option<&Hardware> {
     each_held(o).find(marked).map(AsRef::as_ref)
 }
 
-/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up. Asked by
-/// every step of every plan.
+/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up. One that is
+/// gone has the one that it left something on. Asked by every step of every plan.
 pub fn current(o: &Observed) -> Option<&Hardware> {
     let target = target(o);
     let is_target = |hardware: &Hardware| target.is_some_and(|target| std::ptr::eq(target, hardware));
     let mine = || each_held(o).map(AsRef::as_ref).filter(|hardware| !is_target(hardware));
     let mut each = mine();
-    let Some(one) = each.next() else { return target };
+    let Some(one) = each.next() else { return target.or_else(|| left_on(o)) };
     if each.next().is_none() {
         return Some(one);
     }
@@ -73,6 +73,15 @@ pub fn current(o: &Observed) -> Option<&Hardware> {
     let used = mine().filter(|hardware| in_use(o, hardware)).min_by_key(first);
     let of_record = || mine().find(|hardware| Some(name(&hardware.metadata)) == recorded);
     used.or_else(of_record).or_else(|| mine().min_by_key(first))
+}
+
+/// Of a machine that is gone, and of which no server is any more: one with whose power a DPU has lost what was granted on it too
+/// late. It is only read, whoever has it now.
+fn left_on(o: &Observed) -> Option<&Hardware> {
+    let dpus = o.dpus.iter().filter(|dpu| o.gone && dpu.silent && dpu.dpu.spec.power_domain == PowerDomain::Host);
+    let mut left = dpus.filter(|dpu| release::granted_on(o).any(|on| on == dpu.name()));
+    let of_it = left.next()?.hardware_name()?;
+    o.hardware.iter().map(AsRef::as_ref).find(|hardware| name(&hardware.metadata) == of_it)
 }
 
 /// Where the machine is moving to: it still has another Hardware.

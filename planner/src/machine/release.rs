@@ -150,7 +150,7 @@ pub(super) fn is_granted(o: &Observed) -> bool {
 }
 
 /// The DPUs of what was granted.
-fn granted_on(o: &Observed) -> impl Iterator<Item = &str> {
+pub(super) fn granted_on(o: &Observed) -> impl Iterator<Item = &str> {
     let disks = o.disk_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
     let nics = o.nic_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
     disks.chain(nics)

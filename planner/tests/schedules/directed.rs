@@ -14,8 +14,8 @@ const SOON: Ms = 120_000;
 
 /// Two servers and a volume whose storage lets in whom it was not told to refuse: no list at the storage keeps out what should
 /// not have been granted.
-fn site() -> Site {
-    let servers = (1..=2).map(|number| (format!("dpu-{number}"), Server::new(PowerDomain::Standby)));
+fn site(domain: PowerDomain) -> Site {
+    let servers = (1..=2).map(|number| (format!("dpu-{number}"), Server::new(domain)));
     let volume = Volume::new(Fence::Blocklist, false);
     Site { native: Fence::Blocklist, volumes: [("shared".to_owned(), volume)].into(), servers: servers.collect() }
 }
@@ -45,7 +45,7 @@ fn comes_later(world: &World, at: Ms) -> Result<(), String> {
 /// The grant of a disk is under way for 30 s. Meanwhile its sender gives up, the disk is taken from the machine, another one gets
 /// the volume, and the first asks for it anew: an attachment of the same name waits for the hold when the grant arrives.
 pub fn a_grant_comes_late(without: Option<Rule>) -> Result<(), String> {
-    let world = World::new(Dice::new(1), site(), without, false);
+    let world = World::new(Dice::new(1), site(PowerDomain::Standby), without, false);
     held_up(&world, "leader-1", "change bm-1-shared", LATEST);
     let schedule = Schedule::on(world).begin(&[4]);
     let world = &schedule.world;
@@ -67,7 +67,7 @@ pub fn a_grant_comes_late(without: Option<Rule>) -> Result<(), String> {
 /// A DPU's target is asked to connect a volume, and to present it, and does neither for half a minute. Its agent asks again, and
 /// that is done; the disk is taken away, and another DPU gets the volume, when the first requests are done after all.
 pub fn a_disk_is_presented_late(without: Option<Rule>) -> Result<(), String> {
-    let world = World::new(Dice::new(1), site(), without, false);
+    let world = World::new(Dice::new(1), site(PowerDomain::Standby), without, false);
     held_up(&world, "dpu-1", "Connect", LATEST);
     let schedule = Schedule::on(world).begin(&[4]);
     let world = &schedule.world;
@@ -85,4 +85,25 @@ pub fn a_disk_is_presented_late(without: Option<Rule>) -> Result<(), String> {
     })();
     schedule.world.end();
     result
+}
+
+/// A machine is gone, and its host off, when a leader that does not know it makes an attachment for it, and grants it. The DPU went
+/// down with the host, and nobody starts that again.
+#[test]
+fn what_is_granted_too_late_where_the_dpu_is_off_with_its_host_is_given_back() {
+    let world = World::new(Dice::new(1), site(PowerDomain::Host), None, false);
+    let schedule = Schedule::on(world).begin(&[4]);
+    let world = &schedule.world;
+    let result = (|| {
+        reaches(&schedule, "it runs", |this| this.rests("dpu-1"))?;
+        let seed = world.objects().all::<DiskAttachment>().find(|disk| disk.spec.disk_name != "shared").cloned();
+        let mut late = DiskAttachment::clone(&*seed.ok_or("a machine has a seed")?);
+        schedule.delete_machines()?;
+        schedule.is_given_back()?;
+        late.status = None;
+        world.objects().create(late).map_err(|error| format!("{error:?}"))?;
+        schedule.is_given_back()
+    })();
+    schedule.world.end();
+    result.expect("it is given back");
 }

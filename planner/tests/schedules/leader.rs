@@ -295,7 +295,11 @@ impl Leader {
             machine.metadata.namespace = Some(USER.to_owned());
             machine.metadata.deletion_timestamp = Some(Time(timestamp(self.world.now())));
             let hardware = self.watch.caches.borrow().hardware.all().cloned().collect();
-            let o = Observed { gone: true, hardware, ..self.gather(Arc::new(machine)) };
+            let mut o = Observed { gone: true, hardware, ..self.gather(Arc::new(machine)) };
+            let current = planner::machine::claim::current(&o).map(|hardware| dpu_of(name(&hardware.metadata)));
+            if let Some((host, _)) = current.and_then(|dpu| self.bmcs.get(&dpu)) {
+                o.bmc = host.seen(self.world.now());
+            }
             let plan = leftovers(&o, timestamp(self.world.now()));
             self.want(machine_name, &plan);
             wake_at = plan.wake_at.map(moment);

@@ -308,12 +308,21 @@ impl Schedule {
         if !self.until(REST, |this| this.rests(&with))? {
             return Err(format!("{with} does not get the volumes: {}", self.state()));
         }
+        self.delete_machines()?;
+        self.is_given_back()
+    }
+
+    pub fn delete_machines(&self) -> Result<(), String> {
         for dpu in &self.dpus {
             let at = Time(timestamp(self.world.now()));
             let deleted =
                 self.world.objects().delete::<BareMetalMachine>((USER, &machine_of(dpu)), &Rests::default(), at, false);
             deleted.map_err(|error| format!("{}: {error:?}", machine_of(dpu)))?;
         }
+        Ok(())
+    }
+
+    pub fn is_given_back(&self) -> Result<(), String> {
         match self.until(REST, Self::is_clean)? {
             true => Ok(()),
             false => Err(format!("something is left: {}", self.state())),
