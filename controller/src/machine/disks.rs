@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{label, name};
-use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target};
+use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target, rests_on_silence};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -204,9 +204,7 @@ pub(crate) async fn abandon(
     fence: Option<&FenceRecord>,
 ) -> Result<(), Error> {
     let attachment = seen(c, target)?;
-    let by_storage = |fence: &FenceRecord| fence.proof == FenceProof::StorageFenced;
-    // Also where nothing was granted: what is recorded names a boot, and the DPU may have said of another one meanwhile.
-    if fence.map_or(attachment.spec.grant.is_some(), |fence| !by_storage(fence)) {
+    if rests_on_silence(attachment.spec.grant.is_some(), fence) {
         dpu::confirm_silent(c, &target.namespace).await?;
     }
     if let (Some(hold), Some(fence)) = (hold, fence)

@@ -4,7 +4,7 @@ use super::observed::VolumeSeen;
 use super::steps::Steps;
 use crate::exposure::ExposureId;
 use crate::host::{BootChange, PowerAction};
-use api::hold::{FenceRecord, Holder};
+use api::hold::{FenceProof, FenceRecord, Holder};
 use api::machine::BareMetalMachineStatus;
 use api::{DiskAttachment, Limits, MachineMigration, NicAttachment, VNic};
 use jiff::Timestamp;
@@ -340,9 +340,42 @@ pub struct FenceOrder {
     pub record: FenceRecord,
 }
 
+/// Whether an attachment is abandoned because its DPU is down: its Lease, read from quorum, is looked at first (steps 12 and 13).
+/// What the storage refuses is refused whatever the DPU does. Also where nothing was granted, if a proof goes on record: that
+/// names a boot, and the DPU may have told of another one meanwhile.
+pub fn rests_on_silence(granted: bool, fence: Option<&FenceRecord>) -> bool {
+    fence.map_or(granted, |fence| fence.proof != FenceProof::StorageFenced)
+}
+
 /// The files of a NoCloud seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seed {
     pub secret_name: String,
     pub data: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    #[test]
+    fn only_what_the_storage_refuses_or_nobody_was_granted_rests_on_no_silence() {
+        let fence = |proof| FenceRecord {
+            attachment_uid: "attachment".to_owned(),
+            epoch: 1,
+            dpu_uid: "dpu".to_owned(),
+            boot_id: None,
+            proof,
+            at: Time(Timestamp::UNIX_EPOCH),
+        };
+        assert!(rests_on_silence(true, None));
+        assert!(!rests_on_silence(false, None));
+        for granted in [true, false] {
+            assert!(!rests_on_silence(granted, Some(&fence(FenceProof::StorageFenced))));
+            for down in [FenceProof::DpuPoweredOff, FenceProof::HostPoweredOff, FenceProof::ConfirmedDown] {
+                assert!(rests_on_silence(granted, Some(&fence(down))), "{down:?}");
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use api::{DiskAttachment, VolumeHold, labels};
 use k8s_openapi::api::core::v1::Pod;
 use planner::exposure::ExposureId;
 use planner::machine::observed::{label, name, uid};
-use planner::machine::plan::{FenceOrder, Target};
+use planner::machine::plan::{FenceOrder, Target, rests_on_silence};
 use std::sync::Arc;
 
 impl Leader {
@@ -31,8 +31,7 @@ impl Leader {
     /// Step 14.
     pub async fn abandon(&self, target: &Target, hold: Option<&str>, fence: Option<&FenceRecord>) -> Done {
         let attachment = self.seen::<DiskAttachment>(target)?;
-        let by_storage = |fence: &FenceRecord| fence.proof == FenceProof::StorageFenced;
-        if fence.map_or(attachment.spec.grant.is_some(), |fence| !by_storage(fence)) {
+        if rests_on_silence(attachment.spec.grant.is_some(), fence) {
             self.confirm_silent(&attachment.spec.dpu_name).await?;
         }
         if let (Some(hold), Some(fence)) = (hold, fence)

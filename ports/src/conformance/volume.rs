@@ -34,8 +34,8 @@ pub trait Bench: Send + Sync {
         true
     }
 
-    /// What a connection hands out is its own: what was asked of it finds no later one of the same id. `false`: what is handed out
-    /// goes with something else, which is not there any more when the volume is given back.
+    /// What a connection hands out is its own: what was asked of it finds no later one of the same id. `false`: nothing is asked
+    /// of it late, or what is handed out goes with something else, which is not there any more when the volume is given back.
     fn hands_out_anew(&self) -> bool {
         true
     }
