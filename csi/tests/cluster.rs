@@ -150,6 +150,7 @@ impl Cluster {
     async fn install(&self) {
         let (layout, crds) = (self.sandbox.layout(), PathBuf::from(Cluster::program("snapshot-crds")));
         self.kubectl(&["apply", "--server-side", "-k", &crds.display().to_string()], "").await;
+        self.until("the snapshot API is discovered", || self.discovers("volumegroupsnapshotclasses")).await;
         let pool = format!("--pool=default={}", layout.pool().display());
         let address = format!("--csi-address=unix://{}", layout.dir.join("csi.sock").display());
         let driver = env!("CARGO_BIN_EXE_csi");
@@ -202,6 +203,13 @@ impl Cluster {
         let output = command.stdin(file).output().await.expect("kubectl starts");
         assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A definition is served some time after it was applied.
+    async fn discovers(&self, resource: &str) -> bool {
+        let mut command = self.sandbox.kubectl();
+        command.args(["get", resource]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().await.is_ok_and(|status| status.success())
     }
 
     async fn apply(&self, manifest: &str) {
