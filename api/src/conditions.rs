@@ -42,6 +42,9 @@ pub const HOST_RESTRICTED: &str = "HostRestricted";
 /// given to anybody.
 pub const SHARED_STORAGE_CREDENTIAL: &str = "SharedStorageCredential";
 
+/// The host has disks or NICs that no attachment explains (`status.orphans`): true is what to look into.
+pub const ORPHANS_HELD: &str = "OrphansHeld";
+
 /// Of a MachineRestore: the machine has its old content. Of a MachineMigration: it is on the other server.
 pub const COMPLETE: &str = "Complete";
 

@@ -54,6 +54,10 @@ pub struct DpuSpec {
     /// DPU reports another bootID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed_down: Option<ConfirmedDown>,
+    /// UIDs of status.orphans that the agent detaches from the host at once, running or not (bmctl dpu forget).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024), extend("x-kubernetes-list-type" = "set"))]
+    pub forget: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
@@ -141,7 +145,15 @@ pub struct DpuStatus {
     /// CSI drivers whose volumes the agent connects natively, and "*" where kubelet connects those of any other.
     #[serde(default)]
     pub connectors: Vec<ConnectorStatus>,
-    /// Ready, Approved, Parked, HostVerified, BmcVerified, HostRestricted, SharedStorageCredential.
+    /// Disks and NICs that the host was shown and that no attachment explains any more: after a restore of etcd, or of another
+    /// cluster. They are kept and served until the host is reported powered off, their storage refuses them, or an
+    /// administrator says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orphans: Vec<Orphan>,
+    /// Which of the orphans the agent may detach. Written by the controller.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releasable: Vec<Releasable>,
+    /// Ready, Approved, Parked, HostVerified, BmcVerified, HostRestricted, SharedStorageCredential, OrphansHeld.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -177,6 +189,67 @@ pub struct ConnectorStatus {
     /// Why no golden image can be imported into its volumes by this DPU. Absent: it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_refusal: Option<String>,
+}
+
+/// A disk or NIC that the host was shown and that no attachment explains.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Orphan {
+    /// Disk or Nic.
+    pub kind: OrphanKind,
+    /// The UID of the attachment that it was presented for.
+    pub uid: String,
+    /// The epoch of its grant.
+    pub epoch: u64,
+    /// The name of that attachment, if the DPU remembers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment_name: Option<String>,
+    /// The volume of a disk. A cloud-init disk has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<OrphanVolume>,
+    /// What the logical network knows a NIC by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logical_port: Option<String>,
+    /// The MAC address of a NIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// The addresses of a NIC's guest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum OrphanKind {
+    #[default]
+    Disk,
+    Nic,
+}
+
+impl OrphanKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Disk => "Disk",
+            Self::Nic => "Nic",
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OrphanVolume {
+    /// The CSI driver.
+    pub driver: String,
+    /// The CSI volume handle.
+    pub volume_handle: String,
+}
+
+/// One of the orphans, by the UID of its attachment and the epoch of its grant.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, JsonSchema)]
+pub struct Releasable {
+    /// As in status.orphans.
+    pub uid: String,
+    /// As in status.orphans.
+    pub epoch: u64,
 }
 
 /// Who may claim which Hardware of this (inventory) namespace, and how it is cleaned. Without a policy nobody may.

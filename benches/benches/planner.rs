@@ -129,6 +129,6 @@ fn settled_dpu(bencher: Bencher, disks: usize) {
     let observed = settled_agent(disks);
     let plan = agent::plan(&observed);
     let steps: Vec<_> = plan.items.iter().filter_map(|item| item.step.as_ref()).collect();
-    assert!(steps.is_empty() && plan.strays.is_empty(), "it is not settled: {steps:?} {:?}", plan.strays);
+    assert!(steps.is_empty() && plan.clear.is_empty(), "it is not settled: {steps:?} {:?}", plan.clear);
     bencher.bench_local(|| agent::plan(black_box(&observed)));
 }

@@ -269,6 +269,21 @@ pub enum DpuCommand {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Take an orphan (a disk or NIC that no attachment explains) from its host, running or not
+    Forget {
+        /// The Dpu
+        #[arg(add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Dpus, current)))]
+        dpu: String,
+        /// UIDs of status.orphans
+        #[arg(required = true, value_name = "UID")]
+        orphans: Vec<String>,
+        /// Do not ask back
+        #[arg(long)]
+        yes: bool,
+        /// Let the server check the change, without making it
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 /// What the user called us: kubectl finds plug-ins by their file name.

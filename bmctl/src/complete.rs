@@ -31,6 +31,7 @@ pub enum Names {
     Claims,
     Subnets,
     VNics,
+    Dpus,
     DpuUids,
     Snapshots,
 }
@@ -104,12 +105,14 @@ async fn ask(of: Names, words: &[String]) -> Result<Vec<String>, Failure> {
         Names::Snapshots => listed::<MachineSnapshot>(&cluster).await,
         Names::Disks => Ok(machine().await?.spec.disks.into_iter().map(|disk| disk.name).collect()),
         Names::Interfaces => Ok(machine().await?.spec.interfaces.into_iter().map(|nic| nic.name).collect()),
-        Names::DpuUids => {
-            let dpus = Api::<Dpu>::all(cluster.client.clone()).list(&ListParams::default()).await;
-            let dpus = dpus.map_err(|error| cluster.failure(error, ""))?;
-            Ok(dpus.into_iter().filter_map(|dpu| dpu.uid()).collect())
-        }
+        Names::Dpus => Ok(dpus(&cluster).await?.iter().map(ResourceExt::name_any).collect()),
+        Names::DpuUids => Ok(dpus(&cluster).await?.iter().filter_map(ResourceExt::uid).collect()),
     }
+}
+
+async fn dpus(cluster: &Cluster) -> Result<Vec<Dpu>, Failure> {
+    let dpus = Api::<Dpu>::all(cluster.client.clone()).list(&ListParams::default()).await;
+    Ok(dpus.map_err(|error| cluster.failure(error, ""))?.items)
 }
 
 async fn listed<K>(cluster: &Cluster) -> Result<Vec<String>, Failure>

@@ -59,7 +59,12 @@ pub async fn confirm_down(cluster: &Cluster, uid: &str, yes: bool, dry_run: bool
         let object = format!("Dpu '{name}'");
         let boot_id = silent_boot(&dpu, &object)?;
         if !yes && confirmed_boot.as_ref() != Some(&boot_id) {
-            confirm(&name)?;
+            confirm(
+                &name,
+                &format!(
+                    "If {name} still runs, two writers can destroy its volumes. Type its name to confirm that it is down: "
+                ),
+            )?;
         }
         confirmed_boot = Some(boot_id.clone());
         dpu.spec.confirmed_down = Some(ConfirmedDown { boot_id: boot_id.clone() });
@@ -100,12 +105,13 @@ async fn taint(cluster: &Cluster, node: &str) -> String {
     )
 }
 
-fn confirm(name: &str) -> Result<(), Failure> {
+/// Asks back; the answer is the Dpu's name.
+pub fn confirm(name: &str, question: &str) -> Result<(), Failure> {
     let refused = |cause: &str| Failure::Refused { object: format!("Dpu '{name}'"), cause: cause.to_owned() };
     if !std::io::stdin().is_terminal() {
         return Err(refused("give --yes to confirm without a terminal"));
     }
-    eprint!("If {name} still runs, two writers can destroy its volumes. Type its name to confirm that it is down: ");
+    eprint!("{question}");
     std::io::stderr().flush().map_err(anyhow::Error::from)?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(anyhow::Error::from)?;

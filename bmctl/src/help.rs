@@ -35,6 +35,7 @@ const EXAMPLES: &[(&[&str], &str)] = &[
         &["dpu", "confirm-down"],
         "  kubectl taint node dpu-1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute\n  bmctl dpu get\n  bmctl dpu confirm-down 0d7e1f52-6b1c-4f0e-9d5c-3f2b8a7c1e55",
     ),
+    (&["dpu", "forget"], "  kubectl describe dpu dpu-1\n  bmctl dpu forget dpu-1 0d7e1f52-6b1c-4f0e-9d5c-3f2b8a7c1e55"),
     (
         &["completion"],
         "  source <(bmctl completion bash)                    in ~/.bashrc\n  source <(bmctl completion zsh)                     in ~/.zshrc\n  bmctl completion fish | source                     in ~/.config/fish/config.fish\n  bmctl completion kubectl > /usr/local/bin/kubectl_complete-bm && chmod +x /usr/local/bin/kubectl_complete-bm",
@@ -51,6 +52,10 @@ const CONFIRM: &str =
 your word for it, good for the boot that the DPU last reported; it counts together with the taint on its node.
 If the DPU still runs, two writers destroy the volumes.";
 
+const FORGET: &str =
+    "An orphan is a disk or NIC that the host was shown and that no attachment explains any more, for instance after etcd
+was restored. It stays until the BMC reports the host powered off. With this command the host loses it at once.";
+
 /// The command line, with everything in it called by `program`: `bmctl` or `kubectl bm`.
 pub fn command(program: &'static str) -> Command {
     let mut command = Cli::command().bin_name(program).after_help(named(TOP, program));
@@ -59,6 +64,7 @@ pub fn command(program: &'static str) -> Command {
             let waits = verb.get_arguments().any(|argument| argument.get_id() == "wait");
             let more = match *words {
                 ["dpu", "confirm-down"] => format!("\n\n{CONFIRM}"),
+                ["dpu", "forget"] => format!("\n\n{FORGET}"),
                 _ if waits => format!("\n\n{WAITING}"),
                 _ => String::new(),
             };

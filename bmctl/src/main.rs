@@ -9,6 +9,7 @@ mod disks;
 mod dpus;
 mod explain;
 mod failure;
+mod forget;
 mod get;
 mod help;
 mod interfaces;
@@ -84,6 +85,9 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         Command::Dpu(DpuCommand::Get { output }) => dpus::get(cluster, output).await,
         Command::Dpu(DpuCommand::ConfirmDown { uid, yes, dry_run }) => {
             dpus::confirm_down(cluster, &uid, yes, dry_run).await
+        }
+        Command::Dpu(DpuCommand::Forget { dpu, orphans, yes, dry_run }) => {
+            forget::run(cluster, &dpu, &orphans, yes, dry_run).await
         }
         Command::Version { .. } | Command::Completion { .. } | Command::Candidates { .. } => cluster.versions().await,
     }

@@ -46,7 +46,7 @@ pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
     let result = rounds(&c, &key.1).await;
     c.metrics.reconciled("dpu", began.elapsed(), result.as_ref().err().map(Error::class));
     match result {
-        Ok(()) => Next::Wait,
+        Ok(next) => next,
         Err(error) => {
             if !error.is_stale() {
                 tracing::warn!(dpu = %key.1, "{error}");
@@ -56,12 +56,12 @@ pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
     }
 }
 
-async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
+async fn rounds(c: &Controller, dpu_name: &str) -> Result<Next, Error> {
     let owner = Owner::Dpu((String::new(), dpu_name.to_owned()));
     for _ in 0..4 {
         let Some(dpu) = c.world.dpus.get("", dpu_name) else {
             c.hosts.needs(&owner, &[]);
-            return collect(c, dpu_name).await;
+            return collect(c, dpu_name).await.map(|()| Next::Wait);
         };
         let o = gather(c, dpu);
         let plan = planner::dpu::plan(&o, clock::now());
@@ -79,15 +79,15 @@ async fn rounds(c: &Controller, dpu_name: &str) -> Result<(), Error> {
             Some(Action::Prepare) => prepare(c, &o.dpu).await?,
             Some(Action::Revoke) => revoke(c, &o.dpu).await?,
             None => {
-                return match &plan.status {
-                    Some(status) => write(c, &o.dpu, status).await,
-                    None => Ok(()),
-                };
+                if let Some(status) = &plan.status {
+                    write(c, &o.dpu, status).await?;
+                }
+                return Ok(Next::at(plan.wake_at));
             }
         }
         c.prepared.put(o.dpu.metadata.uid.clone().unwrap_or_default(), o.dpu.metadata.generation);
     }
-    Ok(())
+    Ok(Next::Wait)
 }
 
 fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
@@ -102,10 +102,12 @@ fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
     Observed {
         silent,
         host: if seen.problem.is_some() { Seen::Unknown } else { seen.host },
+        host_read_at: seen.read_at,
         problem: seen.problem,
         own_bmc,
         prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.approved),
         used: dpu.metadata.deletion_timestamp.is_some() && is_used(c, &own),
+        orphans: crate::orphans::seen(c, &dpu),
         dpu,
     }
 }
@@ -126,12 +128,16 @@ fn want_bmc(c: &Controller, owner: &Owner, o: &Observed, plan: &Plan) {
 
 async fn write(c: &Controller, dpu: &Dpu, status: &Status) -> Result<(), Error> {
     let dpu_name = name(&dpu.metadata);
-    let object = json!({
+    let mut object = json!({
         "apiVersion": "metalplane.io/v1alpha1",
         "kind": "Dpu",
         "metadata": {"name": dpu_name, "uid": dpu.metadata.uid},
-        "status": {"namespace": status.namespace, "conditions": status.conditions},
+        "status": {"namespace": status.namespace, "releasable": status.releasable, "conditions": status.conditions},
     });
+    if !status.releasable.is_empty() {
+        // The agent acts on it: it rests on what was reported in this very version.
+        object["metadata"]["resourceVersion"] = json!(dpu.metadata.resource_version);
+    }
     let params = PatchParams::apply(labels::CONTROLLER).force();
     let what = format!("apply status of Dpu '{dpu_name}'");
     let applied =

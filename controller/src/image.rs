@@ -17,7 +17,6 @@ use planner::image::{Action, Observed, Plan};
 use planner::machine::observed::{SnapshotSeen, name, uid};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 
 const ROUNDS: usize = 16;
 
@@ -45,18 +44,11 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         }
         let wrote = write(c, key, &o, &plan).await?;
         if plan.actions.is_empty() && !wrote {
-            return Ok(next(&plan));
+            return Ok(Next::at(plan.wake_at));
         }
     }
     c.world.queues.images.add(key.clone());
     Ok(Next::Wait)
-}
-
-fn next(plan: &Plan) -> Next {
-    match plan.wake_at {
-        Some(at) => Next::After(Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()),
-        None => Next::Wait,
-    }
 }
 
 async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {

@@ -2,6 +2,8 @@
 //!
 //! An object that is added while it is worked on is worked on again afterwards, so no event is lost.
 
+use crate::clock;
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +44,15 @@ pub enum Next {
     After(Duration),
     /// It failed: after its back-off.
     BackOff,
+}
+
+impl Next {
+    /// Then, and a moment later: what is due is looked at when it is.
+    pub fn at(time: Option<Timestamp>) -> Self {
+        let Some(at) = time else { return Self::Wait };
+        let left = Duration::try_from(at.duration_since(clock::now())).unwrap_or_default();
+        Self::After(left + Duration::from_millis(5))
+    }
 }
 
 impl Queue {

@@ -10,7 +10,7 @@ use crate::objects::Objects;
 use crate::queue;
 use crate::volumes::Volumes;
 use crate::world::World;
-use crate::{admissions, dpu, hold, holder_pods, http, image, machine, verbs};
+use crate::{admissions, dpu, hold, holder_pods, http, image, machine, orphans, verbs};
 use anyhow::{Context, Result, bail};
 use api::labels;
 use kube::{Api, Client};
@@ -27,6 +27,7 @@ pub struct Controller {
     pub volumes: Volumes,
     pub(crate) metrics: Arc<Metrics>,
     pub prepared: dpu::Prepared,
+    pub first_seen: orphans::FirstSeen,
     /// The controller's own namespace.
     pub namespace: String,
     pub inventory: String,
@@ -94,6 +95,7 @@ pub async fn run(
         volumes: Volumes::default(),
         metrics,
         prepared: dpu::Prepared::default(),
+        first_seen: orphans::FirstSeen::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),

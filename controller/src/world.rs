@@ -224,6 +224,15 @@ impl World {
         }
     }
 
+    /// What becomes of an orphan may hang on who holds its volume or its VNic now.
+    fn dpus_with_orphans(&self) {
+        for dpu in self.dpus.all() {
+            if dpu.status.as_ref().is_some_and(|status| !status.orphans.is_empty()) {
+                self.queues.dpus.add(key(&dpu.metadata));
+            }
+        }
+    }
+
     /// Machines on the DPU's host, and all that still look for one.
     fn dpu_changed(&self, dpu: &Dpu) {
         self.queues.dpus.add(key(&dpu.metadata));
@@ -327,6 +336,7 @@ impl World {
         });
         spawn(&mut set, self, &self.holds, o.cluster(), all(), |w, hold: &VolumeHold| {
             w.queues.holds.add(key(&hold.metadata));
+            w.dpus_with_orphans();
             w.waiting_for_volume(hold.spec.persistent_volume_name.as_deref().unwrap_or_default());
             w.of_maker(&hold.metadata);
         });
@@ -343,6 +353,7 @@ impl World {
         });
         spawn(&mut set, self, &self.vnics, Api::all(o.client.clone()), all(), |w, v: &VNic| {
             w.machines_of_namespace(&namespace_of(&v.metadata));
+            w.dpus_with_orphans();
             word(&v.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.of_machine(uid));
             w.marked(&v.metadata);
         });

@@ -54,7 +54,7 @@ impl Actor {
             boot_id: boot_id.to_owned(),
             bounds,
             ports,
-            record: Record::open(run_dir.join("record"), boot_id).context("opening the record")?,
+            record: Record::open(run_dir, boot_id).context("opening the record")?,
             seeds: Seeds::open(run_dir.join("seeds")).context("opening the seeds")?,
             imports: Imports::new(wake.clone()),
             written: Written::default(),
@@ -68,13 +68,14 @@ impl Actor {
             server.ok_or_else(|| PortError::new(ErrorClass::Unreachable, message))
         };
         match step {
-            Step::Claim { key, id } => claim::claim(self, needs_server()?, key, id).await,
+            Step::Claim { key, id, shown } => claim::claim(self, needs_server()?, key, id, *shown).await,
             Step::Connect { id, volume } => self.connect(id, volume).await,
             Step::WriteSeed { id, secret } => self.write_seed(needs_server()?.cluster, id, secret).await,
             Step::ExposeDisk { id, presentation, driver, limits } => {
                 self.expose(id, presentation, driver.as_deref(), limits).await
             }
             Step::ExposeNic { id, nic } => {
+                self.will_be_shown(id)?;
                 let (id, mac, representor) = (id.clone(), nic.mac.clone(), nic.representor.clone());
                 self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, representor }).await
             }
@@ -91,6 +92,9 @@ impl Actor {
                 self.imports.stop(&id.uid).await;
                 Ok(())
             }
+            Step::NoteRelease { uid } => {
+                self.record.note_release(uid).map_err(|error| file_error("noting the release of", uid, &error))
+            }
             Step::Hide { id, kind } => self.ports.emulation.hide(id, *kind).await,
             Step::Unplug { id } => self.ports.switch.unplug(id).await,
             Step::Disconnect { id, driver } => self.connector(driver)?.disconnect(id).await,
@@ -102,6 +106,11 @@ impl Actor {
 
     pub(crate) fn forget(&self, uid: &str) -> Result<(), PortError> {
         self.record.remove(uid).map_err(|error| file_error("removing from the record", uid, &error))
+    }
+
+    /// Before it is: what a crash leaves undone is looked for, what it leaves unsaid is not.
+    fn will_be_shown(&self, id: &ExposureId) -> Result<(), PortError> {
+        self.record.shown(&id.uid).map_err(|error| file_error("recording that the host is shown", &id.uid, &error))
     }
 
     pub(crate) fn connector(&self, driver: &str) -> Result<&Arc<dyn VolumeConnector>, PortError> {
@@ -138,6 +147,7 @@ impl Actor {
             Some(driver) => self.connection(id, driver).await?.backend,
             None => Backend::Path(self.seeds.path(&id.uid)),
         };
+        self.will_be_shown(id)?;
         let disk = DiskFunction {
             id: id.clone(),
             bus: presentation.bus,

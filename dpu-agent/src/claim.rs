@@ -12,7 +12,13 @@ use planner::agent::{Attachment, Entry, Function, Import, Key, Kind};
 use planner::exposure::{ExposureId, Limits};
 use ports::{ErrorClass, PortError};
 
-pub(crate) async fn claim(actor: &Actor, server: Server<'_>, key: &Key, id: &ExposureId) -> Result<(), PortError> {
+pub(crate) async fn claim(
+    actor: &Actor,
+    server: Server<'_>,
+    key: &Key,
+    id: &ExposureId,
+    shown: bool,
+) -> Result<(), PortError> {
     let what = format!("claiming {}/{} epoch {}", key.namespace, key.name, id.epoch);
     let Granted { function, limits } = match key.kind {
         Kind::Disk => claim_disk(actor, server, key, id, &what).await?,
@@ -22,7 +28,7 @@ pub(crate) async fn claim(actor: &Actor, server: Server<'_>, key: &Key, id: &Exp
     tracing::info!(attachment = key.name, uid = id.uid, epoch = id.epoch, identity, "claimed");
     let boot_id = actor.boot_id.clone();
     let (key, id) = (key.clone(), id.clone());
-    let entry = Entry { key: key.clone(), id, boot_id, identity, function, limits, import_done: None };
+    let entry = Entry { key: key.clone(), id, boot_id, identity, function, limits, import_done: None, shown };
     actor.record.insert(entry).map_err(|error| file_error("recording the claim of", &key.name, &error))
 }
 

@@ -7,7 +7,7 @@ use crate::host_privilege;
 use crate::placement::Placement;
 use crate::watch::Desired;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{ConnectorStatus, Dpu, DpuCapacity, DpuType};
+use api::dpu::{ConnectorStatus, Dpu, DpuCapacity, DpuType, Orphan};
 use api::machine::DiskBus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -33,6 +33,7 @@ pub(crate) struct AgentPart {
     buses: Vec<DiskBus>,
     online_resize_buses: Vec<DiskBus>,
     connectors: Vec<ConnectorStatus>,
+    orphans: Vec<Orphan>,
     conditions: Vec<Condition>,
 }
 
@@ -43,6 +44,8 @@ pub(crate) struct Seen<'a> {
     pub placement: &'a Placement,
     pub capabilities: Option<&'a EmulationCapabilities>,
     pub observed: &'a Observed,
+    /// `None`: not known now.
+    pub orphans: Option<&'a [Orphan]>,
 }
 
 pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -> Result<(), PortError> {
@@ -69,6 +72,7 @@ async fn connector(connector: &dyn VolumeConnector) -> ConnectorStatus {
 
 fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, seen: Seen<'_>) -> AgentPart {
     let Seen { placement, capabilities, observed, .. } = seen;
+    let orphans = orphans(dpu, seen);
     let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
     AgentPart {
         type_: DpuType::Dpu,
@@ -80,14 +84,25 @@ fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, seen: Seen<'_>) -> AgentPar
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
         connectors,
-        conditions: own_conditions(dpu, seen),
+        conditions: own_conditions(dpu, seen, &orphans),
+        orphans,
     }
 }
 
-/// The agent's own conditions of its Dpu, in this order.
-const OWN: [&str; 3] = [conditions::READY, conditions::HOST_RESTRICTED, conditions::SHARED_STORAGE_CREDENTIAL];
+/// What is not known now stands as it was told.
+fn orphans(dpu: &Dpu, seen: Seen<'_>) -> Vec<Orphan> {
+    let told = dpu.status.as_ref().map(|status| status.orphans.as_slice()).unwrap_or_default();
+    seen.orphans.unwrap_or(told).to_vec()
+}
 
-fn own_conditions(dpu: &Dpu, seen: Seen<'_>) -> Vec<Condition> {
+/// So many orphans are named in a condition; all are in the status.
+const NAMED: usize = 8;
+
+/// The agent's own conditions of its Dpu, in this order.
+const OWN: [&str; 4] =
+    [conditions::READY, conditions::HOST_RESTRICTED, conditions::SHARED_STORAGE_CREDENTIAL, conditions::ORPHANS_HELD];
+
+fn own_conditions(dpu: &Dpu, seen: Seen<'_>, orphans: &[Orphan]) -> Vec<Condition> {
     let Seen { ports, placement, observed, .. } = seen;
     let (generation, mut own) = (dpu.metadata.generation, told(dpu));
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
@@ -102,8 +117,27 @@ fn own_conditions(dpu: &Dpu, seen: Seen<'_>) -> Vec<Condition> {
         Some(why) => set(conditions::SHARED_STORAGE_CREDENTIAL, ConditionStatus::True, "Shared", why),
         None => set(conditions::SHARED_STORAGE_CREDENTIAL, ConditionStatus::False, "NotShared", ""),
     }
+    match orphans {
+        [] => set(conditions::ORPHANS_HELD, ConditionStatus::False, "NoOrphans", ""),
+        some => set(conditions::ORPHANS_HELD, ConditionStatus::True, "OrphansHeld", &held(&dpu.name_any(), some)),
+    }
     own.sort_by_key(|condition| OWN.iter().position(|type_| *type_ == condition.type_));
     own
+}
+
+fn held(dpu: &str, orphans: &[Orphan]) -> String {
+    let name = |orphan: &Orphan| match &orphan.attachment_name {
+        Some(name) => format!("{} '{name}' ({})", orphan.kind.as_str(), orphan.uid),
+        None => format!("{} {}", orphan.kind.as_str(), orphan.uid),
+    };
+    let all: Vec<String> = orphans.iter().take(NAMED).map(name).collect();
+    let more = orphans.len().checked_sub(NAMED).filter(|more| *more > 0);
+    let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
+    format!(
+        "the host has {}{more}, and no attachment explains them: the agent keeps them until the BMC reports the host powered \
+         off. Next: power the host off; or bmctl dpu forget {dpu} UID, which takes one from the host while it runs",
+        all.join(", ")
+    )
 }
 
 /// What is said, why, and what there is to know about it.
@@ -134,6 +168,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.buses == part.buses
         && status.online_resize_buses == part.online_resize_buses
         && status.connectors == part.connectors
+        && status.orphans == part.orphans
         && told(dpu) == part.conditions
 }
 

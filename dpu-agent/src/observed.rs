@@ -63,6 +63,8 @@ impl Last {
             exposures: self.exposures.clone(),
             connections: self.connections.clone(),
             ports: self.ports.clone(),
+            released: actor.record.released(),
+            word: desired.word(),
             seeds: actor.seeds.list().unwrap_or_else(|error| {
                 tracing::warn!(%error, "listing the seeds");
                 BTreeSet::new()

@@ -12,7 +12,7 @@ use crate::{dpu_status, status};
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::ListParams;
-use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, StepKind, plan};
+use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, StepKind, Word, plan};
 use planner::seen::Seen;
 use ports::emulation::EmulationCapabilities;
 use ports::{ErrorClass, PortError};
@@ -124,10 +124,10 @@ impl Reconciler {
         let first = plan(&observed);
         let may_list = self.list_after.is_none_or(|after| Instant::now() >= after);
         let (true, true, Some(server)) = (first.needs_fresh_list, may_list, server) else { return (observed, first) };
-        match list(server.cluster).await {
-            Ok(fresh) => {
+        match list(server.cluster, &self.actor.dpu_name).await {
+            Ok((fresh, word)) => {
                 self.list_after = None;
-                observed.attachments = Seen::Fresh(fresh);
+                (observed.attachments, observed.word) = (Seen::Fresh(fresh), word);
                 let second = plan(&observed);
                 (observed, second)
             }
@@ -162,8 +162,8 @@ impl Reconciler {
     /// Whether there was a step to take.
     async fn act(&mut self, plan: &Plan, server: Option<Server<'_>>, observed: &Observed) -> bool {
         let items = plan.items.iter().filter_map(|item| item.step.as_ref());
-        let steps: Vec<&Step> = items.chain(&plan.strays).collect();
-        for step in &plan.strays {
+        let steps: Vec<&Step> = items.chain(&plan.clear).collect();
+        for step in &plan.clear {
             tracing::warn!(uid = step.uid(), step = ?step.kind(), "no attachment explains it: taking it away");
         }
         let results = join_all(steps.iter().map(|step| self.actor.take(step, server))).await;
@@ -175,7 +175,7 @@ impl Reconciler {
         let present = |uid: &String| {
             plan.items.iter().any(|item| item.key.uid == *uid)
                 || observed.record.contains_key(uid)
-                || plan.strays.iter().any(|step| step.uid() == uid)
+                || plan.clear.iter().any(|step| step.uid() == uid)
         };
         self.failures.retain(|(uid, _), _| present(uid));
         !steps.is_empty()
@@ -227,7 +227,9 @@ impl Reconciler {
             self.capabilities = self.actor.ports.emulation.capabilities().await.ok();
         }
         let capabilities = self.capabilities.as_ref();
-        let seen = dpu_status::Seen { ports: &self.actor.ports, placement: &self.placement, capabilities, observed };
+        let orphans = plan.orphans.as_deref();
+        let (ports, placement) = (&self.actor.ports, &self.placement);
+        let seen = dpu_status::Seen { ports, placement, capabilities, observed, orphans };
         let dpu = dpu_status::tell(server.cluster, &self.desired, seen).await;
         if let Err(error) = &dpu {
             tracing::warn!(%error, "will try again");
@@ -236,16 +238,18 @@ impl Reconciler {
     }
 }
 
-/// From quorum: no resourceVersion is given.
-async fn list(cluster: &Cluster) -> Result<Vec<Attachment>, PortError> {
-    let (disks, nics) = (cluster.disks(), cluster.nics());
-    let all = ListParams::default();
-    let (disks, nics) = tokio::join!(
+/// From quorum: no resourceVersion is given. And what the Dpu says of those that are missing there.
+async fn list(cluster: &Cluster, dpu_name: &str) -> Result<(Vec<Attachment>, Word), PortError> {
+    let (disks, nics, dpus) = (cluster.disks(), cluster.nics(), cluster.dpus());
+    let (all, own) = (ListParams::default(), format!("reading Dpu {dpu_name}"));
+    let (disks, nics, dpu) = tokio::join!(
         bounded("listing DiskAttachments", disks.list(&all)),
         bounded("listing NicAttachments", nics.list(&all)),
+        bounded(&own, dpus.get(dpu_name)),
     );
     let disks = disks?.items.iter().map(Attachment::from_disk).collect::<Vec<_>>();
-    Ok(disks.into_iter().chain(nics?.items.iter().map(Attachment::from_nic)).collect())
+    let attachments = disks.into_iter().chain(nics?.items.iter().map(Attachment::from_nic)).collect();
+    Ok((attachments, Word::of(&dpu?)))
 }
 
 fn class(class: ErrorClass) -> FailureClass {

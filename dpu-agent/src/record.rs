@@ -2,10 +2,12 @@
 //!
 //! docs/design/fencing.md, 15 to 17: what the record names is adopted and replayed; what it does not name is not touched
 //! until it has been claimed. An entry of another boot, or one that cannot be read, is as good as none.
+//!
+//! Beside it, for as long as the boot lasts: whose release was seen to be asked for. What is left of those is no orphan.
 
 use planner::agent::{Entry, ImportDone};
 use planner::exposure::Limits;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,11 +16,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct Record {
     dir: PathBuf,
+    released_dir: PathBuf,
+    boot_id: String,
     entries: Mutex<BTreeMap<String, Entry>>,
+    released: Mutex<BTreeSet<String>>,
 }
 
 impl Record {
-    pub fn open(dir: PathBuf, boot_id: &str) -> io::Result<Self> {
+    pub fn open(run_dir: &Path, boot_id: &str) -> io::Result<Self> {
+        let (dir, released_dir) = (run_dir.join("record"), run_dir.join("released"));
         fs::create_dir_all(&dir)?;
         let mut entries = BTreeMap::new();
         for file in fs::read_dir(&dir)? {
@@ -37,7 +43,18 @@ impl Record {
                 }
             }
         }
-        Ok(Self { dir, entries: Mutex::new(entries) })
+        let released = Mutex::new(released(&released_dir, boot_id)?);
+        Ok(Self { dir, released_dir, boot_id: boot_id.to_owned(), entries: Mutex::new(entries), released })
+    }
+
+    pub fn released(&self) -> BTreeSet<String> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn note_release(&self, uid: &str) -> io::Result<()> {
+        write_atomically(&self.released_dir.join(uid), self.boot_id.as_bytes())?;
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
+        Ok(())
     }
 
     /// A panic elsewhere leaves the map as the files are: it changes after they do.
@@ -57,6 +74,14 @@ impl Record {
         write_atomically(&path_of(&self.dir, &entry.id.uid), &serde_json::to_vec(&entry)?)?;
         self.lock().insert(entry.id.uid.clone(), entry);
         Ok(())
+    }
+
+    /// The host is about to be shown it.
+    pub fn shown(&self, uid: &str) -> io::Result<()> {
+        match self.get(uid) {
+            Some(entry) if !entry.shown => self.insert(Entry { shown: true, ..entry }),
+            _ => Ok(()),
+        }
     }
 
     pub fn limits(&self, uid: &str, limits: Limits) -> io::Result<()> {
@@ -85,6 +110,22 @@ impl Record {
 
 fn path_of(dir: &Path, uid: &str) -> PathBuf {
     dir.join(format!("{uid}.json"))
+}
+
+/// Whose release was noted on this boot; notes of another are removed.
+fn released(dir: &Path, boot_id: &str) -> io::Result<BTreeSet<String>> {
+    fs::create_dir_all(dir)?;
+    let mut uids = BTreeSet::new();
+    for file in fs::read_dir(dir)? {
+        let path = file?.path();
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some(uid) if path.extension().is_none() && fs::read(&path)? == boot_id.as_bytes() => {
+                uids.insert(uid.to_owned());
+            }
+            _ => fs::remove_file(&path)?,
+        }
+    }
+    Ok(uids)
 }
 
 fn read(path: &Path) -> io::Result<Entry> {
@@ -122,30 +163,43 @@ mod tests {
             }),
             limits: Limits::default(),
             import_done: None,
+            shown: false,
         }
+    }
+
+    fn files(dir: &Path) -> usize {
+        fs::read_dir(dir).expect("read").count()
     }
 
     #[test]
     fn a_restart_remembers_and_another_boot_forgets() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("record");
-        let record = Record::open(path.clone(), "boot-1").expect("open");
+        let record = Record::open(dir.path(), "boot-1").expect("open");
         record.insert(entry("a", "boot-1")).expect("insert");
         record.insert(entry("b", "boot-1")).expect("insert");
         record.remove("b").expect("remove");
         let limits = Limits { iops: Some(5000), ..Limits::default() };
         record.limits("a", limits).expect("change");
         record.limits("b", limits).expect("change what is not there");
+        record.shown("a").expect("change");
+        record.shown("b").expect("change what is not there");
+        record.note_release("b").expect("note");
         record.remove("never").expect("remove what is not there");
         fs::write(path.join("c.json"), b"{half").expect("write");
         fs::write(path.join("a.new"), b"{half").expect("write");
 
-        let again = Record::open(path.clone(), "boot-1").expect("open again");
-        assert_eq!(again.all(), BTreeMap::from([("a".to_owned(), Entry { limits, ..entry("a", "boot-1") })]));
-        assert_eq!(fs::read_dir(&path).expect("read").count(), 1, "what cannot be read is removed");
+        let again = Record::open(dir.path(), "boot-1").expect("open again");
+        assert_eq!(
+            again.all(),
+            BTreeMap::from([("a".to_owned(), Entry { limits, shown: true, ..entry("a", "boot-1") })])
+        );
+        assert_eq!(again.released(), BTreeSet::from(["b".to_owned()]));
+        assert_eq!(files(&path), 1, "what cannot be read is removed");
 
-        let rebooted = Record::open(path.clone(), "boot-2").expect("open on another boot");
+        let rebooted = Record::open(dir.path(), "boot-2").expect("open on another boot");
         assert_eq!(rebooted.all(), BTreeMap::new());
-        assert_eq!(fs::read_dir(&path).expect("read").count(), 0);
+        assert_eq!(rebooted.released(), BTreeSet::new());
+        assert_eq!((files(&path), files(&dir.path().join("released"))), (0, 0));
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
-use planner::agent::Attachment;
+use planner::agent::{Attachment, Word};
 use planner::seen::Seen;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -61,6 +61,11 @@ impl Desired {
             }
             _ => Seen::Unknown,
         }
+    }
+
+    /// What our Dpu says of orphans.
+    pub fn word(&self) -> Word {
+        self.dpu.single().as_ref().map(Word::of).unwrap_or_default()
     }
 
     /// Follows until the first stream ends, which none does by itself.

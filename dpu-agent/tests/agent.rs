@@ -48,7 +48,7 @@ async fn the_agent_and_a_real_api_server() {
     tokio::join!(
         Box::pin(a_disk_from_grant_to_release(&site)),
         Box::pin(restarts_and_boots(&site)),
-        Box::pin(strays_leave_and_fenced_stays_fenced(&site)),
+        Box::pin(orphans_stay_until_they_may_go_and_fenced_stays_fenced(&site)),
         Box::pin(a_nic_and_a_seed(&site)),
         Box::pin(what_the_host_may_do_is_told(&site)),
     );
@@ -168,19 +168,38 @@ async fn renewed(dpu: &TestDpu<'_>) -> String {
     lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0.to_string()).unwrap_or_default()
 }
 
-async fn strays_leave_and_fenced_stays_fenced(site: &ApiServer) {
-    let mut dpu = TestDpu::joined(site, "strays").await;
+async fn orphans_stay_until_they_may_go_and_fenced_stays_fenced(site: &ApiServer) {
+    let mut dpu = TestDpu::joined(site, "orphans").await;
     let (lost, kept) = (dpu.volumes.volume(MIB), dpu.volumes.volume(MIB));
-    dpu.disk("lost", Some(&lost), json!({"grant": {"epoch": 1}})).await;
+    let lost_uid = dpu.disk("lost", Some(&lost), json!({"grant": {"epoch": 1}})).await;
     let kept_uid = dpu.disk("kept", Some(&kept), json!({"grant": {"epoch": 2}})).await;
     dpu.until_disk("lost", "Attached", attached).await;
     dpu.until_disk("kept", "Attached", attached).await;
 
-    // The controller fenced it elsewhere and took the finalizer away.
+    // As after a restore of etcd: the object is missing, and its release was never asked for.
     dpu.emulation.set_host_off(true);
     let no_finalizer = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     dpu.disks().patch("lost", &PatchParams::default(), &no_finalizer).await.expect("patch");
     dpu.disks().delete("lost", &DeleteParams::default()).await.expect("delete");
+    dpu.until_condition(conditions::ORPHANS_HELD, "True OrphansHeld").await;
+    let orphans = dpu.dpu().await.status.expect("a status").orphans;
+    let told: Vec<_> = orphans.iter().map(|o| (o.uid.as_str(), o.epoch, o.attachment_name.as_deref())).collect();
+    assert_eq!(told, [(lost_uid.as_str(), 1, Some("lost"))]);
+    assert_eq!(orphans[0].volume.as_ref().map(|v| &v.volume_handle), Some(&lost.handle));
+
+    // It is kept over a restart of the agent, and served: what presents it crashes.
+    dpu.stop().await;
+    dpu.emulation.crash();
+    dpu.start();
+    until("both are presented again", async || {
+        let all = exposed(&dpu).await;
+        (all.len() == 2).then_some(()).ok_or_else(|| format!("{all:?}"))
+    })
+    .await;
+
+    // The controller has read the host off.
+    let releasable = json!({"status": {"releasable": [{"uid": lost_uid, "epoch": 1}]}});
+    dpu.patch_dpu_status(&releasable).await;
     until("only what is granted is left", async || {
         let (all, connected) = (exposed(&dpu).await, dpu.volumes.list().await.expect("list"));
         let only = |ids: Vec<&str>| ids == [kept_uid.as_str()];
@@ -189,6 +208,7 @@ async fn strays_leave_and_fenced_stays_fenced(site: &ApiServer) {
         done.then_some(()).ok_or_else(|| format!("{all:?} {connected:?}"))
     })
     .await;
+    dpu.until_condition(conditions::ORPHANS_HELD, "False NoOrphans").await;
 
     let refused = dpu.volumes.volume(MIB);
     let uid = dpu.disk("refused", Some(&refused), json!({})).await;

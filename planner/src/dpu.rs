@@ -7,11 +7,15 @@ use crate::machine::observed::{BmcProblem, BmcSeen, has_finalizer};
 use crate::own_bmc;
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{DpuStatus, PowerDomain};
+use api::dpu::{DpuStatus, PowerDomain, Releasable};
 use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
+
+mod orphans;
+
+pub use orphans::OrphanSeen;
 
 /// Reasons of the controller's own conditions of a Dpu.
 pub const AGENT_SILENT: &str = "AgentSilent";
@@ -29,6 +33,8 @@ pub struct Observed {
     pub silent: bool,
     /// Of the server that it sits in.
     pub host: Seen<HostObserved>,
+    /// When the reading that gave `host` was begun.
+    pub host_read_at: Option<Timestamp>,
     /// Why that could not be read.
     pub problem: Option<BmcProblem>,
     /// Its own BMC, if one is named.
@@ -37,6 +43,8 @@ pub struct Observed {
     pub prepared: bool,
     /// It is being deleted, and attachments are in its namespace.
     pub used: bool,
+    /// What its agent reports as orphans.
+    pub orphans: Vec<OrphanSeen>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +63,8 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Status {
     pub namespace: Option<String>,
+    /// Of the orphans, those that the agent may detach.
+    pub releasable: Vec<Releasable>,
     pub conditions: Vec<Condition>,
 }
 
@@ -67,6 +77,8 @@ pub struct Plan {
     pub bmc: BmcNeed,
     /// Of its own BMC.
     pub own_bmc: BmcNeed,
+    /// When to look again although nothing was heard of.
+    pub wake_at: Option<Timestamp>,
 }
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
@@ -111,8 +123,10 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         // Until the agent has said again how it is.
         ours.extend(ready.filter(|ready| [AGENT_SILENT, HOST_OFF].contains(&ready.reason.as_str())).cloned());
     }
-    let status = Status { namespace, conditions: ours };
+    let verdict = orphans::judge(o, now);
+    let status = Status { namespace, releasable: verdict.releasable, conditions: ours };
     let same = status.namespace == before.namespace
+        && status.releasable == before.releasable
         && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c));
     let (deleting, kept) =
         (dpu.metadata.deletion_timestamp.is_some(), has_finalizer(&dpu.metadata, labels::FINALIZER_IN_USE));
@@ -123,14 +137,12 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         (false, false) if before.namespace.is_some() => Some(Action::Revoke),
         _ => None,
     };
+    let looked_at = (shares_power && o.silent) || [BMC_NOT_READ, MISMATCH].contains(&reason);
     Plan {
         action,
         status: (!same).then_some(status),
-        bmc: if (shares_power && o.silent) || [BMC_NOT_READ, MISMATCH].contains(&reason) {
-            BmcNeed::Slow
-        } else {
-            BmcNeed::None
-        },
+        bmc: verdict.bmc.max(if looked_at { BmcNeed::Slow } else { BmcNeed::None }),
+        wake_at: verdict.wake_at,
         own_bmc: match own_bmc::name(dpu).is_some() && !own_bmc::is_verified(dpu) && !o.silent {
             true => BmcNeed::Slow,
             false => BmcNeed::None,
@@ -179,7 +191,7 @@ mod tests {
     use super::*;
     use api::dpu::DpuSpec;
 
-    fn observed(power_domain: PowerDomain, silent: bool, power: Option<PowerState>) -> Observed {
+    pub(super) fn observed(power_domain: PowerDomain, silent: bool, power: Option<PowerState>) -> Observed {
         let mut dpu = Dpu::new("dpu-1", DpuSpec { approved: true, power_domain, ..DpuSpec::default() });
         dpu.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
         dpu.status = Some(DpuStatus { boot_id: Some("b1".into()), ..DpuStatus::default() });
@@ -195,10 +207,12 @@ mod tests {
             dpu: Arc::new(dpu),
             silent,
             host,
+            host_read_at: None,
             problem: None,
             own_bmc: BmcSeen::default(),
             prepared: true,
             used: false,
+            orphans: Vec::new(),
         }
     }
 

@@ -44,6 +44,7 @@ reasons! {
     Waiting {
         HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of the other machine, or choose another spec.hardware";
         NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "kubectl get hardware -A";
+        HardwareHasOrphans { hardware: String, dpu: String, count: usize } "the host of Hardware '{hardware}' has {count} disks and NICs that no attachment explains (Dpu '{dpu}'): they are kept until the BMC reports the host powered off", next "kubectl describe dpu {dpu}; power the host off, or: bmctl dpu forget {dpu} UID";
         HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
         DpuNotVerified { dpu: String, message: String } "it is not yet known whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";

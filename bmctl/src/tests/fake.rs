@@ -103,6 +103,15 @@ impl State {
             return self.operation(method, name, query, body);
         }
         if path.contains("/dpus") {
+            if *method == http::Method::PATCH {
+                let mut dpu = self.dpu.clone().unwrap_or_default();
+                for key in ["uid", "resourceVersion"] {
+                    assert_eq!(body["metadata"][key], dpu["metadata"][key], "{key} is a precondition");
+                }
+                json_patch::merge(&mut dpu, &body);
+                self.dpu = Some(dpu.clone());
+                return say(200, &dpu);
+            }
             if *method == http::Method::PUT {
                 self.dpu = Some(body.clone());
                 return say(200, &body);

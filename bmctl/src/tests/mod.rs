@@ -177,3 +177,21 @@ async fn a_dpu_that_answers_is_not_confirmed_down() {
     let failure = bmctl(&fake, "dpu confirm-down u-2 --yes").await.expect_err("refused");
     assert!(failure.to_string().contains("bmctl dpu get"), "{failure}");
 }
+
+#[tokio::test]
+async fn only_what_a_dpu_reports_as_an_orphan_is_forgotten() {
+    let fake = Fake::with(machine());
+    let orphan = |uid: &str| json!({"kind": "Disk", "uid": uid, "epoch": 3});
+    fake.lock().dpu = Some(json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "Dpu",
+        "metadata": {"name": "dpu-1", "uid": "u-1", "resourceVersion": "1"}, "spec": {"forget": ["long-gone", "a"]},
+        "status": {"orphans": [orphan("a"), orphan("b"), orphan("c")]}}));
+    let said = bmctl(&fake, "dpu forget dpu-1 x --yes").await.expect_err("refused").to_string();
+    assert!(said.contains("'x' is not the UID of one of its orphans: it reports a, b, c"), "{said}");
+    let said = bmctl(&fake, "dpu forget dpu-1 b").await.expect_err("refused").to_string();
+    assert!(said.contains("--yes"), "{said}");
+    let said = bmctl(&fake, "dpu forget dpu-1 b --yes").await.expect("forgotten");
+    assert!(said.contains("forgets b"), "{said}");
+    assert_eq!(fake.lock().dpu.as_ref().expect("there")["spec"]["forget"], json!(["a", "b"]));
+    let failure = bmctl(&fake, "dpu forget dpu-2 b --yes").await.expect_err("refused");
+    assert!(failure.to_string().contains("bmctl dpu get"), "{failure}");
+}

@@ -43,7 +43,7 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         let plan = planner::image::leftovers(&o, clock::now());
         if plan.actions.is_empty() {
             tell(c, &o, &plan);
-            return Ok(super::next(&plan));
+            return Ok(Next::at(plan.wake_at));
         }
         if !confirmed && is_there(c, &key.1).await? {
             return Ok(Next::Wait);

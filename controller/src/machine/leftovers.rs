@@ -3,7 +3,7 @@
 //! which its Dpu could never be deleted, a hold, a claim on a server.
 
 use super::gather::{self, Memo};
-use super::{ROUNDS, act, next, want_bmc};
+use super::{ROUNDS, act, want_bmc};
 use crate::Controller;
 use crate::bmc::Owner;
 use crate::clock;
@@ -46,7 +46,7 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         want_bmc(c, &owner, &plan);
         if plan.actions.is_empty() {
             tell(c, &o, &plan);
-            return Ok(next(&plan));
+            return Ok(Next::at(plan.wake_at));
         }
         if !confirmed && is_there(c, &key.1).await? {
             break;

@@ -23,7 +23,6 @@ use api::BareMetalMachine;
 use gather::Memo;
 use planner::machine::{BmcNeed, Disruptive, Plan};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A machine that is not settled after so many rounds lets others go first.
 const ROUNDS: usize = 16;
@@ -58,7 +57,7 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         want_bmc(c, &owner, &plan);
         if plan.is_empty() {
             write(c, &machine, &plan).await?;
-            return Ok(next(&plan));
+            return Ok(Next::at(plan.wake_at));
         }
         let acted = act::all(c, &o, &plan.actions).await;
         if let Err(error) = acted {
@@ -83,16 +82,6 @@ fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
     let server = server.map(|hardware| (Which::Server(hardware), plan.bmc.max(BmcNeed::Slow)));
     let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
     c.hosts.needs(owner, &server.into_iter().chain(dpus).collect::<Vec<_>>());
-}
-
-fn next(plan: &Plan) -> Next {
-    match plan.wake_at {
-        Some(at) => {
-            let left = Duration::try_from(at.duration_since(clock::now())).unwrap_or_default();
-            Next::After(left + Duration::from_millis(5))
-        }
-        None => Next::Wait,
-    }
 }
 
 /// Writes the status if it says anything new, and tells what became so.

@@ -5,7 +5,6 @@
 
 use crate::Controller;
 use crate::cache::{Cache, Object};
-use crate::clock;
 use crate::error::Error;
 use crate::machine::{claims, hosts};
 use crate::objects;
@@ -25,7 +24,6 @@ use planner::verbs::{Action, Lock, Plan, Verb};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 
 const ROUNDS: usize = 16;
 
@@ -74,10 +72,7 @@ async fn rounds<K: Operation>(
             act::<K>(c, key, action).await?;
         }
         if plan.actions.is_empty() && !wrote {
-            return Ok(match plan.wake_at {
-                Some(at) => Next::After(Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()),
-                None => Next::Wait,
-            });
+            return Ok(Next::at(plan.wake_at));
         }
     }
     c.world.verbs.queue(K::VERB).add(key.clone());

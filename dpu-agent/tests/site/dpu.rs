@@ -145,6 +145,16 @@ impl<'a> TestDpu<'a> {
         .await;
     }
 
+    pub async fn dpu(&self) -> Dpu {
+        Api::all(self.site.admin.clone()).get(&self.name).await.expect("its Dpu")
+    }
+
+    /// As the controller does.
+    pub async fn patch_dpu_status(&self, patch: &Value) {
+        let dpus: Api<Dpu> = Api::all(self.site.admin.clone());
+        dpus.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patch");
+    }
+
     pub fn disks(&self) -> Api<DiskAttachment> {
         Api::namespaced(self.site.admin.clone(), &self.namespace)
     }

@@ -8,27 +8,29 @@
 //!   (UID, epoch) was claimed on this boot. [`Step::Claim`] is the only way into the record (step 7).
 //! - What the record names is adopted and, if its process crashed, replayed, with or without the API server (15, 16).
 //! - An attachment is taken away from the host when it is being deleted *and* has `release` (8, 9).
-//! - What nothing explains is taken away only if the list of attachments was read in this round; from an older list
-//!   follows [`Plan::needs_fresh_list`], never a step.
+//! - What the host was shown and no attachment explains is an orphan: it is kept, served and reported ([`orphans`]).
+//! - What else nothing explains is taken away only if the list of attachments was read in this round; from an older list
+//!   follows [`Plan::needs_fresh_list`], never a step. So it is with an orphan that may go, and with a report of orphans.
 
 mod bring;
 mod desired;
 mod observed;
+mod orphans;
 mod report;
 mod retry;
 mod step;
-mod strays;
 mod take;
 #[cfg(test)]
 mod tests;
 
 pub use desired::{Attachment, Function, Import, Key, Kind, Nic, Presentation, Seed, Volume};
-pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportDone, ImportRun, Observed, Plugged};
+pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportDone, ImportRun, Observed, Plugged, Word};
 pub use report::{Report, disk_status, nic_status};
 pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
 
 use crate::exposure::Presence;
 use crate::seen::Seen;
+use api::dpu::Orphan;
 use std::time::Duration;
 
 /// How soon to look again while the host or the switch is about to do something that nobody tells us of.
@@ -38,11 +40,13 @@ const LATER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
-    /// One per attachment that is known, or that the record names while the API server has never answered.
+    /// One per attachment that is known, per orphan, and per entry of the record while the API server has never answered.
     pub items: Vec<Item>,
-    /// Takes away what nothing explains.
-    pub strays: Vec<Step>,
-    /// Something is there that the list of attachments does not explain: read it from quorum and plan again.
+    /// Takes away what nothing explains and no host was shown, or what may be taken from a host.
+    pub clear: Vec<Step>,
+    /// What the host was shown and no attachment explains; `None`: not known now, so what was reported stands.
+    pub orphans: Option<Vec<Orphan>>,
+    /// Something is there that the list of attachments does not explain: read it from quorum, the Dpu too, and plan again.
     pub needs_fresh_list: bool,
     /// When to plan again although nothing was heard of.
     pub look_again: Option<Duration>,
@@ -52,7 +56,7 @@ pub struct Plan {
 pub struct Item {
     pub key: Key,
     pub step: Option<Step>,
-    /// What to tell the user; `None` if the API server never told us of the attachment.
+    /// What to tell the user; `None` if the API server does not tell us of the attachment.
     pub report: Option<Report>,
 }
 
@@ -82,15 +86,21 @@ pub fn plan(observed: &Observed) -> Plan {
                 let report = report::report(observed, attachment, step.as_ref(), stuck);
                 plan.items.push(Item { key: attachment.key.clone(), step, report: Some(report) });
             }
-            let strays = strays::strays(observed, attachments);
-            match observed.attachments {
-                Seen::Fresh(_) => {
-                    for step in strays {
-                        plan.strays.extend(retry::retry(observed, &mut plan.look_again, Stage::Act(step)).0);
-                    }
-                }
-                _ => plan.needs_fresh_list = !strays.is_empty(),
+            let unexplained = orphans::unexplained(observed, attachments);
+            for (entry, stage) in unexplained.serve {
+                let (step, _) = retry::retry(observed, &mut plan.look_again, stage);
+                plan.items.push(Item { key: entry.key, step, report: None });
             }
+            let is_told = unexplained.orphans == observed.word.reported;
+            let is_fresh = matches!(observed.attachments, Seen::Fresh(_));
+            if is_fresh {
+                for step in unexplained.clear {
+                    plan.clear.extend(retry::retry(observed, &mut plan.look_again, Stage::Act(step)).0);
+                }
+            } else {
+                plan.needs_fresh_list = !is_told || !unexplained.clear.is_empty();
+            }
+            plan.orphans = (is_fresh || is_told).then_some(unexplained.orphans);
         }
     }
     // Nobody tells when the host has let go: also what no attachment explains is looked at until it is gone.
@@ -129,7 +139,8 @@ fn decide(observed: &Observed, attachment: &Attachment) -> Stage {
         return Stage::Done;
     }
     if observed.record.get(&id.uid).is_none_or(|entry| entry.id != id) {
-        return Stage::Act(Step::Claim { key: attachment.key.clone(), id });
+        let shown = observed.exposure(&id).is_some();
+        return Stage::Act(Step::Claim { key: attachment.key.clone(), id, shown });
     }
     let asked = bring::Asked { size_bytes: attachment.size_bytes, limits: attachment.limits };
     bring::bring(observed, &id, function, asked)

@@ -3,6 +3,8 @@
 use super::{Attachment, Function, Key, Step, StepKind};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use crate::seen::Seen;
+use api::Dpu;
+use api::dpu::Orphan;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +28,10 @@ pub struct Observed {
     /// By CSI driver: one entry for each connector that there is.
     pub connections: BTreeMap<String, Seen<Vec<Connected>>>,
     pub ports: Seen<Vec<Plugged>>,
+    /// UIDs whose release was seen to be asked for on this boot: a UID never comes back, so what is left of one may go.
+    pub released: BTreeSet<String>,
+    /// What this DPU's Dpu says of orphans.
+    pub word: Word,
     /// UIDs of the seeds whose image is on disk.
     pub seeds: BTreeSet<String>,
     /// The imports that run, by UID.
@@ -52,6 +58,32 @@ pub struct Entry {
     pub limits: Limits,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_done: Option<ImportDone>,
+    /// The host was shown it, or is about to be. Without it nobody would know that after a crash of what presents it.
+    #[serde(default)]
+    pub shown: bool,
+}
+
+/// What the Dpu that the agent joined as says of orphans: the controller's word, an administrator's, and the agent's own.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Word {
+    /// `status.releasable`.
+    pub releasable: BTreeSet<ExposureId>,
+    /// `spec.forget`.
+    pub forget: BTreeSet<String>,
+    /// `status.orphans`: what was reported last.
+    pub reported: Vec<Orphan>,
+}
+
+impl Word {
+    pub fn of(dpu: &Dpu) -> Self {
+        let status = dpu.status.as_ref();
+        let releasable = status.into_iter().flat_map(|status| &status.releasable);
+        Self {
+            releasable: releasable.map(|one| ExposureId { uid: one.uid.clone(), epoch: one.epoch }).collect(),
+            forget: dpu.spec.forget.iter().cloned().collect(),
+            reported: status.map(|status| status.orphans.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +143,19 @@ pub enum FailureClass {
 }
 
 impl Observed {
+    /// What the record has of this very grant.
+    pub(super) fn entry(&self, id: &ExposureId) -> Option<&Entry> {
+        self.record.get(&id.uid).filter(|entry| entry.id == *id)
+    }
+
+    /// Whatever is exposed, connected, plugged or recorded.
+    pub(super) fn present(&self) -> impl Iterator<Item = &ExposureId> {
+        let exposed = self.exposures.last().into_iter().flatten().map(|e| &e.id);
+        let connected = self.all_connections().map(|(_, c)| &c.id);
+        let plugged = self.all_ports().map(|p| &p.id);
+        exposed.chain(connected).chain(plugged).chain(self.record.values().map(|e| &e.id))
+    }
+
     pub(super) fn exposure(&self, id: &ExposureId) -> Option<&Exposure> {
         self.exposures.last()?.iter().find(|e| e.id == *id)
     }
@@ -122,6 +167,11 @@ impl Observed {
 
     pub(super) fn exposures_of(&self, uid: &str) -> impl Iterator<Item = &Exposure> {
         self.exposures.last().into_iter().flatten().filter(move |e| e.id.uid == uid)
+    }
+
+    /// The host sees something of it, or saw it before what presents it crashed.
+    pub(super) fn is_shown(&self, uid: &str) -> bool {
+        self.exposures_of(uid).next().is_some() || self.record.get(uid).is_some_and(|entry| entry.shown)
     }
 
     /// What to hide of these: not asked to leave yet, or so long ago that the host may have missed it. A guest without

@@ -1,57 +1,137 @@
 //! What is presented, connected, plugged or remembered, and that no attachment explains.
 //!
-//! An attachment that is being deleted is not looked at here: with `release` it is taken away, without it stays.
+//! That an object is missing proves nothing of the host: after etcd was restored to an earlier revision, a Dpu was registered
+//! anew or an agent was pointed at another cluster, the list is short of attachments whose disks and NICs a host is using. So
+//! what the host was shown stays, is served and is reported (*OrphanIsKept* of docs/design/fencing.md), until
+//!
+//! - the agent has seen its release asked for, on this boot;
+//! - the controller lists it as releasable: its host was reported powered off, or its hold passed on by proof;
+//! - an administrator names it (`bmctl dpu forget`).
+//!
+//! What no host was shown is taken away. An attachment that is being deleted is not looked at here: with `release` it is
+//! taken away, without it stays.
 
-use super::{Attachment, Observed, Step};
-use crate::exposure::ExposureId;
+use super::bring::{self, Asked};
+use super::{Attachment, Entry, Function, Observed, Stage, Step};
+use crate::exposure::{ExposureId, FunctionKind};
+use api::dpu::{Orphan, OrphanKind, OrphanVolume};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At most one step per UID. The caller takes them only if the list was read in this round.
-pub(super) fn strays(observed: &Observed, attachments: &[Attachment]) -> Vec<Step> {
-    let known: BTreeMap<&str, &Attachment> = attachments.iter().map(|a| (a.key.uid.as_str(), a)).collect();
-    let mut unexplained: BTreeSet<&str> = BTreeSet::new();
-    let explained = |id: &ExposureId| match known.get(id.uid.as_str()) {
-        Some(attachment) => attachment.deleting || attachment.epoch == Some(id.epoch),
-        None => false,
-    };
-    let exposed = observed.exposures.last().into_iter().flatten().map(|e| &e.id);
-    let connected = observed.all_connections().map(|(_, c)| &c.id);
-    let plugged = observed.all_ports().map(|p| &p.id);
-    let recorded = observed.record.values().map(|e| &e.id);
-    for id in exposed.chain(connected).chain(plugged).chain(recorded) {
-        if !explained(id) {
-            unexplained.insert(&id.uid);
-        }
-    }
-    unexplained.extend(observed.seeds.iter().map(String::as_str).filter(|uid| !known.contains_key(uid)));
-    unexplained.extend(observed.imports.keys().map(String::as_str).filter(|uid| !known.contains_key(uid)));
-    unexplained.into_iter().filter_map(|uid| remove(observed, uid, &explained)).collect()
+/// What no attachment explains.
+#[derive(Debug, Default)]
+pub(super) struct Unexplained {
+    /// Shown to the host, and kept.
+    pub orphans: Vec<Orphan>,
+    /// Keeps an orphan as it was claimed: at most one for each.
+    pub serve: Vec<(Entry, Stage)>,
+    /// Takes the rest away: at most one for each UID. The caller takes them only if the list was read in this round.
+    pub clear: Vec<Step>,
 }
 
-/// The next step to be rid of it, in the order of a release; `None` while the host or a reading is waited for.
-fn remove(observed: &Observed, uid: &str, explained: &impl Fn(&ExposureId) -> bool) -> Option<Step> {
-    let exposed = observed.exposures.fresh()?.iter().filter(|e| e.id.uid == uid && !explained(&e.id));
-    let exposed: Vec<_> = exposed.collect();
-    if !exposed.is_empty() {
-        let shown = observed.to_hide(exposed.into_iter())?;
-        return Some(Step::Hide { id: shown.id.clone(), kind: shown.kind });
+pub(super) fn unexplained(observed: &Observed, attachments: &[Attachment]) -> Unexplained {
+    let view = View { observed, known: attachments.iter().map(|a| (a.key.uid.as_str(), a)).collect() };
+    let mut orphans: BTreeSet<&ExposureId> = BTreeSet::new();
+    let mut others: BTreeSet<&str> = BTreeSet::new();
+    for id in observed.present() {
+        match view.explains(id) {
+            true => {}
+            false if view.is_orphan(id) => drop(orphans.insert(id)),
+            false => drop(others.insert(&id.uid)),
+        }
     }
-    if observed.imports.contains_key(uid)
-        && let Some(entry) = observed.record.get(uid)
-    {
-        return Some(Step::StopImport { id: entry.id.clone() });
+    let unnamed = observed.seeds.iter().chain(observed.imports.keys()).map(String::as_str);
+    others.extend(unnamed.filter(|uid| !view.known.contains_key(uid) && !orphans.iter().any(|id| id.uid == *uid)));
+    Unexplained {
+        serve: orphans.iter().filter_map(|id| serve(observed, id)).collect(),
+        clear: others.into_iter().filter_map(|uid| view.clear(uid)).collect(),
+        orphans: orphans.into_iter().map(|id| tell(observed, id)).collect(),
     }
-    if let Some((driver, connection)) = observed.all_connections().find(|(_, c)| c.id.uid == uid && !explained(&c.id)) {
-        return Some(Step::Disconnect { id: connection.id.clone(), driver: driver.to_owned() });
+}
+
+struct View<'a> {
+    observed: &'a Observed,
+    known: BTreeMap<&'a str, &'a Attachment>,
+}
+
+impl View<'_> {
+    fn explains(&self, id: &ExposureId) -> bool {
+        let attachment = self.known.get(id.uid.as_str());
+        attachment.is_some_and(|attachment| attachment.deleting || attachment.epoch == Some(id.epoch))
     }
-    if let Some(port) = observed.all_ports().find(|p| p.id.uid == uid && !explained(&p.id)) {
-        return Some(Step::Unplug { id: port.id.clone() });
+
+    /// The host was shown it, and nobody who may has said that it goes.
+    fn is_orphan(&self, id: &ExposureId) -> bool {
+        let observed = self.observed;
+        let released = observed.released.contains(&id.uid)
+            || observed.word.releasable.contains(id)
+            || observed.word.forget.contains(&id.uid);
+        !released && (observed.exposure(id).is_some() || observed.entry(id).is_some_and(|entry| entry.shown))
     }
-    if observed.ports.fresh().is_none() || observed.connections.values().any(|seen| seen.fresh().is_none()) {
-        return None;
+
+    fn stays(&self, id: &ExposureId) -> bool {
+        self.explains(id) || self.is_orphan(id)
     }
-    if observed.seeds.contains(uid) && observed.exposures_of(uid).next().is_none() {
-        return Some(Step::RemoveSeed { uid: uid.to_owned() });
+
+    /// The next step to be rid of it, in the order of a release; `None` while the host or a reading is waited for.
+    fn clear(&self, uid: &str) -> Option<Step> {
+        let observed = self.observed;
+        let exposed = observed.exposures.fresh()?.iter().filter(|e| e.id.uid == uid && !self.stays(&e.id));
+        let exposed: Vec<_> = exposed.collect();
+        if !exposed.is_empty() {
+            let shown = observed.to_hide(exposed.into_iter())?;
+            return Some(Step::Hide { id: shown.id.clone(), kind: shown.kind });
+        }
+        if observed.imports.contains_key(uid)
+            && let Some(entry) = observed.record.get(uid)
+        {
+            return Some(Step::StopImport { id: entry.id.clone() });
+        }
+        let gone = |id: &ExposureId| id.uid == uid && !self.stays(id);
+        if let Some((driver, connection)) = observed.all_connections().find(|(_, c)| gone(&c.id)) {
+            return Some(Step::Disconnect { id: connection.id.clone(), driver: driver.to_owned() });
+        }
+        if let Some(port) = observed.all_ports().find(|p| gone(&p.id)) {
+            return Some(Step::Unplug { id: port.id.clone() });
+        }
+        if observed.ports.fresh().is_none() || observed.connections.values().any(|seen| seen.fresh().is_none()) {
+            return None;
+        }
+        if observed.seeds.contains(uid) && observed.exposures_of(uid).next().is_none() {
+            return Some(Step::RemoveSeed { uid: uid.to_owned() });
+        }
+        observed.record.get(uid).filter(|entry| gone(&entry.id)).map(|_| Step::Forget { uid: uid.to_owned() })
     }
-    observed.record.get(uid).filter(|entry| !explained(&entry.id)).map(|_| Step::Forget { uid: uid.to_owned() })
+}
+
+/// What the record names is presented again if its process crashed, as without the API server. Limits stay as they were.
+fn serve(observed: &Observed, id: &ExposureId) -> Option<(Entry, Stage)> {
+    let entry = observed.entry(id)?;
+    let asked = Asked { size_bytes: None, limits: entry.limits };
+    Some((entry.clone(), bring::bring(observed, id, &entry.function, asked)))
+}
+
+/// What the API server is told of an orphan: all that the record knows.
+fn tell(observed: &Observed, id: &ExposureId) -> Orphan {
+    let entry = observed.entry(id);
+    let is_nic = observed.exposure(id).map(|exposure| exposure.kind) == Some(FunctionKind::Nic);
+    let mut orphan = Orphan {
+        kind: if is_nic { OrphanKind::Nic } else { OrphanKind::Disk },
+        uid: id.uid.clone(),
+        epoch: id.epoch,
+        attachment_name: entry.map(|entry| entry.key.name.clone()),
+        ..Orphan::default()
+    };
+    match entry.map(|entry| &entry.function) {
+        Some(Function::Disk { volume, .. }) => {
+            orphan.volume = Some(OrphanVolume { driver: volume.driver.clone(), volume_handle: volume.handle.clone() });
+        }
+        Some(Function::Nic(nic)) => {
+            orphan.kind = OrphanKind::Nic;
+            orphan.logical_port = Some(nic.logical_port.clone());
+            orphan.mac_address = Some(nic.mac.clone());
+            orphan.addresses = nic.addresses.iter().map(ToString::to_string).collect();
+        }
+        Some(Function::Seed(_) | Function::Import(_)) | None => {}
+    }
+    orphan
 }

@@ -6,10 +6,11 @@ use crate::exposure::{ExposureId, FunctionKind, Limits};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Read the attachment from quorum; only with a grant and without a deletionTimestamp write `status.fence`, then
-    /// the record.
+    /// the record. `shown`: the host sees it already, kept from before a boot.
     Claim {
         key: Key,
         id: ExposureId,
+        shown: bool,
     },
     Connect {
         id: ExposureId,
@@ -51,6 +52,10 @@ pub enum Step {
     StopImport {
         id: ExposureId,
     },
+    /// Remember, beside the record, that its release was asked for: what is left of it is no orphan.
+    NoteRelease {
+        uid: String,
+    },
     Hide {
         id: ExposureId,
         kind: FunctionKind,
@@ -85,6 +90,7 @@ pub enum StepKind {
     Resize,
     Limit,
     Import,
+    NoteRelease,
     Hide,
     Unplug,
     Disconnect,
@@ -109,7 +115,7 @@ impl Step {
             | Self::Hide { id, .. }
             | Self::Unplug { id }
             | Self::Disconnect { id, .. } => &id.uid,
-            Self::RemoveSeed { uid } | Self::Forget { uid } => uid,
+            Self::NoteRelease { uid } | Self::RemoveSeed { uid } | Self::Forget { uid } => uid,
             Self::Finish { key } => &key.uid,
         }
     }
@@ -124,6 +130,7 @@ impl Step {
             Self::Resize { .. } => StepKind::Resize,
             Self::Limit { .. } => StepKind::Limit,
             Self::StartImport { .. } | Self::StopImport { .. } => StepKind::Import,
+            Self::NoteRelease { .. } => StepKind::NoteRelease,
             Self::Hide { .. } => StepKind::Hide,
             Self::Unplug { .. } => StepKind::Unplug,
             Self::Disconnect { .. } => StepKind::Disconnect,
@@ -146,6 +153,7 @@ impl StepKind {
             Self::Resize => "ResizeFailed",
             Self::Limit => "LimitFailed",
             Self::Import => "ImportFailed",
+            Self::NoteRelease => "NoteReleaseFailed",
             Self::Hide => "HideFailed",
             Self::Unplug => "UnplugFailed",
             Self::Disconnect => "DisconnectFailed",

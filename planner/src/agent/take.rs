@@ -1,4 +1,4 @@
-//! Taking a released attachment away: hide from the host, wait until it let go, disconnect, report.
+//! Taking a released attachment away: note that, hide from the host, wait until it let go, disconnect, report.
 
 use super::{Attachment, Function, Observed, Stage, Step, Stuck, Waiting};
 
@@ -6,6 +6,10 @@ pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
     let uid = &attachment.key.uid;
     if observed.exposures.fresh().is_none() {
         return Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"));
+    }
+    // Before anything is taken away: should the object be gone before its end, this is no orphan.
+    if !observed.released.contains(uid) && observed.is_shown(uid) {
+        return Stage::Act(Step::NoteRelease { uid: uid.clone() });
     }
     if let Some(shown) = observed.to_hide(observed.exposures_of(uid)) {
         return Stage::Act(Step::Hide { id: shown.id.clone(), kind: shown.kind });

@@ -224,8 +224,10 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
     if hardware.spec.bmc_ref.is_none() {
         return Err(Blocked::HardwareHasNoBmc { hardware: hardware_name }.into());
     }
-    let dpu = dpu_of(&o.dpus, &hardware_name).ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
+    let no_dpu = || Blocked::HardwareHasNoDpu { hardware: hardware_name.clone() };
+    let dpu = dpu_of(&o.dpus, &hardware_name).ok_or_else(no_dpu)?;
     usable(dpu)?;
+    without_orphans(dpu, &hardware_name)?;
     verify::claimable(dpu)?;
     room(o, dpu)?;
     connects(o, dpu)
@@ -267,6 +269,16 @@ fn usable(dpu: &DpuSeen) -> Result<(), Reason> {
         return Err(not_ready(dpu));
     }
     Ok(())
+}
+
+/// *OrphanIsNotGranted*: somebody's system may run on what its host has. A DPU that went down with its host has lost all of it.
+fn without_orphans(dpu: &DpuSeen, hardware: &str) -> Result<(), Reason> {
+    let Some(status) = dpu.dpu.status.as_ref() else { return Ok(()) };
+    if status.orphans.is_empty() || is_true(&status.conditions, conditions::PARKED) {
+        return Ok(());
+    }
+    let (hardware, dpu, count) = (hardware.to_owned(), dpu.name().to_owned(), status.orphans.len());
+    Err(Waiting::HardwareHasOrphans { hardware, dpu, count }.into())
 }
 
 fn room(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {

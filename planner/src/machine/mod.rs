@@ -29,6 +29,7 @@ mod verify;
 mod volumes;
 
 pub use maintenance::is_over as maintenance_is_over;
+pub use nics::logical_port;
 pub use observed::Observed;
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
 pub use power::{action_name, state_name};

@@ -14,6 +14,7 @@ use api::machine::{Interface, InterfaceStatus};
 use api::network::VNicSpec;
 use api::{NicAttachment, VNic, labels, names};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -122,7 +123,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         owner: attach::owner(o),
         dpu_name: host.dpu.name().to_owned(),
         interface_name: interface.name.clone(),
-        logical_port: format!("{}.{vnic_name}", o.namespace()),
+        logical_port: logical_port(&vnic.metadata),
         vnic_name,
         vnic_uid: uid(&vnic.metadata).to_owned(),
         mac_address: mac(vnic),
@@ -227,6 +228,11 @@ pub(super) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) 
 fn held_here(o: &Observed, vnic: &VNic, holder: &Holder) -> bool {
     let interface = annotation(&vnic.metadata, &format!("{}{}", labels::IN_USE_BY, o.uid())).unwrap_or_default();
     names::attachment(o.uid(), o.name(), interface) == holder.attachment_name
+}
+
+/// What the logical network knows a VNic's port by.
+pub fn logical_port(vnic: &ObjectMeta) -> String {
+    format!("{}.{}", vnic.namespace.as_deref().unwrap_or_default(), name(vnic))
 }
 
 /// `10.20.0.0/24` as an address and a length.

@@ -8,12 +8,13 @@ use super::time::{Doing, Ms, Notify, Process, all};
 use super::world::{Via, Watch, World, timestamp};
 use api::attachment::{DiskAttachmentStatus, FenceIdentity};
 use api::conditions::{self, ConditionStatus};
-use api::dpu::DpuCapacity;
+use api::dpu::{DpuCapacity, Orphan};
 use api::machine::AttachPhase;
 use api::{DiskAttachment, Dpu, labels, names};
 use jiff::Timestamp;
 use planner::agent::{
-    Attachment, Connected, Entry, Failure, FailureClass, Key, Observed, Plan, Report, Step, StepKind, disk_status, plan,
+    Attachment, Connected, Entry, Failure, FailureClass, Key, Observed, Plan, Report, Step, StepKind, Word,
+    disk_status, plan,
 };
 use planner::connector::KUBELET;
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
@@ -144,6 +145,8 @@ impl Agent {
             exposures: Seen::Fresh(server.shown.clone()),
             connections,
             ports: Seen::Fresh(Vec::new()),
+            released: server.released.clone(),
+            word: self.watch.caches.borrow().dpus.get("", &self.dpu).map(|dpu| Word::of(&dpu)).unwrap_or_default(),
             seeds: server.seeds.clone(),
             imports: BTreeMap::new(),
             hidden_at: hidden_at.clone(),
@@ -162,9 +165,9 @@ impl Agent {
             let mut decided = plan(&observed);
             if decided.needs_fresh_list
                 && joined
-                && let Some(fresh) = self.list().await
+                && let Some((fresh, word)) = self.list().await
             {
-                observed = self.observe(Seen::Fresh(fresh));
+                observed = Observed { word, ..self.observe(Seen::Fresh(fresh)) };
                 decided = plan(&observed);
             }
             let acted = self.act(&decided).await;
@@ -178,18 +181,19 @@ impl Agent {
     }
 
     /// From quorum.
-    async fn list(&self) -> Option<Vec<Attachment>> {
-        let namespace = names::dpu_namespace(&self.dpu);
+    async fn list(&self) -> Option<(Vec<Attachment>, Word)> {
+        let (namespace, dpu) = (names::dpu_namespace(&self.dpu), self.dpu.clone());
         let read = move |world: &World| {
             let objects = world.objects();
             let own = objects.all::<DiskAttachment>().filter(|d| d.metadata.namespace.as_deref() == Some(&namespace));
-            own.map(|disk| Attachment::from_disk(disk)).collect()
+            let own = own.map(|disk| Attachment::from_disk(disk)).collect();
+            (own, objects.get::<Dpu>("", &dpu).map(|dpu| Word::of(&dpu)).unwrap_or_default())
         };
         self.world.ask((&self.process, Via::ApiServer), || "lists".to_owned(), read).await
     }
 
     async fn act(&self, plan: &Plan) -> bool {
-        let steps: Vec<&Step> = plan.items.iter().filter_map(|item| item.step.as_ref()).chain(&plan.strays).collect();
+        let steps: Vec<&Step> = plan.items.iter().filter_map(|item| item.step.as_ref()).chain(&plan.clear).collect();
         let taken: Vec<Doing<'_, Result<(), Error>>> =
             steps.iter().map(|step| Box::pin(self.take(step)) as _).collect();
         for (step, result) in steps.iter().zip(all(taken).await) {
@@ -229,7 +233,7 @@ impl Agent {
     async fn take(&self, step: &Step) -> Result<(), Error> {
         match step {
             Step::Claim { .. } | Step::Finish { .. } if !self.has_beaten.get() => Err(Error::Unreachable),
-            Step::Claim { key, id } => self.claim(key, id).await,
+            Step::Claim { key, id, shown } => self.claim(key, id, *shown).await,
             Step::Connect { id, volume } => {
                 let (id, volume) = (id.clone(), volume.clone());
                 let name = if self.world.keeps(Rule::ConnectionsAreNew) { self.world.another() } else { 0 };
@@ -260,6 +264,7 @@ impl Agent {
             }
             Step::ExposeDisk { id, driver, .. } => {
                 let (id, of_volume) = (id.clone(), driver.is_some());
+                self.world.server(&self.dpu).record.entry(id.uid.clone()).and_modify(|entry| entry.shown = true);
                 let backend = self.world.server(&self.dpu).connected.get(&id).map(|there| there.name);
                 self.local(step, move |world, dpu| {
                     let mut server = world.server(dpu);
@@ -284,6 +289,10 @@ impl Agent {
                     Ok(())
                 })
                 .await
+            }
+            Step::NoteRelease { uid } => {
+                self.world.server(&self.dpu).released.insert(uid.clone());
+                Ok(())
             }
             Step::Hide { id, .. } => {
                 let (id, boot) = (id.clone(), self.boot);
@@ -315,7 +324,7 @@ impl Agent {
     }
 
     /// Step 7.
-    async fn claim(&self, key: &Key, id: &ExposureId) -> Result<(), Error> {
+    async fn claim(&self, key: &Key, id: &ExposureId, shown: bool) -> Result<(), Error> {
         let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
         let there = there.ok_or(Error::NotFound)?;
         let read = Attachment::from_disk(&there);
@@ -330,8 +339,9 @@ impl Agent {
         (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
         self.write(key, Rests::on(&there.metadata), status).await?;
         let limits = read.limits;
-        let entry = Entry { key: key.clone(), id: id.clone(), boot_id, identity, function, limits, import_done: None };
-        self.world.server(&self.dpu).record.insert(id.uid.clone(), entry);
+        let (key, id) = (key.clone(), id.clone());
+        let entry = Entry { key, id, boot_id, identity, function, limits, import_done: None, shown };
+        self.world.server(&self.dpu).record.insert(entry.id.uid.clone(), entry);
         Ok(())
     }
 
@@ -374,7 +384,7 @@ impl Agent {
     }
 
     async fn tell(&self, observed: &Observed, plan: &Plan) -> bool {
-        let mut told = self.tell_dpu().await;
+        let mut told = self.tell_dpu(plan.orphans.as_ref().unwrap_or(&observed.word.reported)).await;
         let attachments = observed.attachments.last().map(Vec::as_slice).unwrap_or_default();
         for item in plan.items.iter().filter(|item| item.step.is_none()) {
             let attachment = attachments.iter().find(|attachment| attachment.key.uid == item.key.uid);
@@ -398,7 +408,7 @@ impl Agent {
         matches!(written, Ok(_) | Err(Error::NotFound | Error::Conflict))
     }
 
-    async fn tell_dpu(&self) -> bool {
+    async fn tell_dpu(&self, orphans: &[Orphan]) -> bool {
         let (boot_id, shown) = {
             let server = self.world.server(&self.dpu);
             (server.boot_id(), server.shown.len() as u32)
@@ -410,14 +420,17 @@ impl Agent {
             dpu.status.as_ref().is_some_and(|status| {
                 status.boot_id.as_ref() == Some(&boot_id)
                     && status.allocatable.as_ref() == Some(&free)
+                    && status.orphans == orphans
                     && conditions::is_true(&status.conditions, conditions::READY)
             })
         };
         if known.as_ref().is_some_and(is_said) {
             return true;
         }
+        let orphans = orphans.to_vec();
         let say = move |dpu: &mut Dpu| {
             let status = dpu.status.get_or_insert_default();
+            status.orphans = orphans;
             (status.boot_id, status.capacity) = (Some(boot_id), Some(CAPACITY));
             status.allocatable = Some(free);
             conditions::set(&mut status.conditions, conditions::READY, ConditionStatus::True, "Model", "", None, now);

@@ -8,10 +8,12 @@ use super::site::Fence;
 use super::time::{Doing, Ms, NEVER, Notify, Process, all};
 use super::world::{Via, Watch, World, moment, timestamp};
 use super::{DRIVER, FOREIGN, USER};
-use api::dpu::ConfirmedDown;
+use api::dpu::{ConfirmedDown, Orphan};
 use api::hold::FenceRecord;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use planner::dpu::OrphanSeen;
 use planner::machine::observed::{DpuSeen, HolderPodSeen, Observed, VolumeSeen, label, name, uid};
 use planner::machine::plan::{Disruptive, Target};
 use planner::machine::{BmcNeed, Plan, action_name, leftovers, plan};
@@ -42,6 +44,8 @@ pub struct Leader {
     pub fences: BTreeMap<String, String>,
     /// By the name of a machine: the last plan had nothing to do.
     pub idle: RefCell<BTreeMap<String, bool>>,
+    /// When an orphan of a DPU was first seen reported.
+    first_seen: RefCell<BTreeMap<(String, String, u64), Timestamp>>,
     woken: BTreeMap<String, Rc<Notify>>,
 }
 
@@ -76,6 +80,7 @@ impl Leader {
             problems: RefCell::default(),
             fences: fences.into_iter().collect(),
             idle: RefCell::default(),
+            first_seen: RefCell::default(),
             woken,
         });
         let lead = leader.clone();
@@ -103,8 +108,8 @@ impl Leader {
             world.time.spawn(process, self.clone().follow(machine.clone()));
         }
         loop {
-            self.dpus().await;
-            news.wait(&world.time, NEVER).await;
+            let wake_at = self.dpus().await;
+            news.wait(&world.time, wake_at).await;
         }
     }
 
@@ -191,7 +196,8 @@ impl Leader {
     }
 
     /// What the controller says of the DPUs themselves.
-    async fn dpus(&self) {
+    async fn dpus(&self) -> Ms {
+        let mut wake_at = NEVER;
         let dpus: Vec<Arc<Dpu>> = self.watch.caches.borrow().dpus.all().cloned().collect();
         for dpu in dpus {
             let dpu_name = name(&dpu.metadata).to_owned();
@@ -200,18 +206,27 @@ impl Leader {
             let observed = planner::dpu::Observed {
                 silent: self.is_silent(&dpu_name),
                 host: if seen.problem.is_some() { Default::default() } else { seen.host },
+                host_read_at: seen.read_at,
                 problem: seen.problem,
                 own_bmc: own.seen(self.world.now()),
                 prepared: true,
                 used: false,
+                orphans: self.orphans(&dpu),
                 dpu,
             };
             let plan = planner::dpu::plan(&observed, timestamp(self.world.now()));
             host.need(&self.world, "dpu", plan.bmc);
             own.need(&self.world, "dpu", plan.own_bmc);
+            wake_at = plan.wake_at.map_or(wake_at, |at| wake_at.min(moment(at).max(self.world.now() + 5)));
             if let Some(status) = plan.status {
+                let rests = match status.releasable.is_empty() {
+                    true => Rests::default(),
+                    false => Rests::on(&observed.dpu.metadata),
+                };
                 let say = move |dpu: &mut Dpu| {
-                    let there = &mut dpu.status.get_or_insert_default().conditions;
+                    let there = dpu.status.get_or_insert_default();
+                    there.releasable = status.releasable;
+                    let there = &mut there.conditions;
                     for said in status.conditions {
                         match there.iter_mut().find(|condition| condition.type_ == said.type_) {
                             Some(condition) => *condition = said,
@@ -220,11 +235,28 @@ impl Leader {
                     }
                 };
                 // If it fails, the next event finds it as it was.
-                if let Ok(dpu) = self.world.change(&self.process, ("", &dpu_name), Rests::default(), say).await {
+                if let Ok(dpu) = self.world.change(&self.process, ("", &dpu_name), rests, say).await {
                     self.watch.caches.borrow_mut().dpus.put(dpu);
                 }
             }
         }
+        wake_at
+    }
+
+    fn orphans(&self, dpu: &Dpu) -> Vec<OrphanSeen> {
+        let caches = self.watch.caches.borrow();
+        let mut first_seen = self.first_seen.borrow_mut();
+        let reported = dpu.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
+        let key = |orphan: &Orphan| (name(&dpu.metadata).to_owned(), orphan.uid.clone(), orphan.epoch);
+        first_seen.retain(|of, _| of.0 != name(&dpu.metadata) || reported.iter().any(|orphan| key(orphan) == *of));
+        let now = timestamp(self.world.now());
+        let seen = reported.into_iter().map(|orphan| OrphanSeen {
+            since: *first_seen.entry(key(&orphan)).or_insert(now),
+            hold: orphan.volume.as_ref().and_then(|v| caches.holds.get("", &names::hold(&v.driver, &v.volume_handle))),
+            vnic: None,
+            orphan,
+        });
+        seen.collect()
     }
 
     /// One machine, for ever.

@@ -106,6 +106,7 @@ pub struct Server {
     pub beat: Ms,
     /// What a reboot of the DPU forgets.
     pub record: BTreeMap<String, Entry>,
+    pub released: BTreeSet<String>,
     pub seeds: BTreeSet<String>,
     pub shown: Vec<Exposure>,
     pub connected: BTreeMap<ExposureId, Connection>,
@@ -132,6 +133,7 @@ impl Server {
             bmcs_down_until: 0,
             beat: 0,
             record: BTreeMap::new(),
+            released: BTreeSet::new(),
             seeds: BTreeSet::new(),
             shown: Vec::new(),
             connected: BTreeMap::new(),
@@ -151,6 +153,7 @@ impl Server {
         self.turned.push((now, false));
         if forgets {
             self.record.clear();
+            self.released.clear();
         }
         self.seeds.clear();
         self.target_crashes();

@@ -2,5 +2,6 @@
 
 mod examples;
 mod limits;
+mod orphans;
 mod properties;
 mod world;

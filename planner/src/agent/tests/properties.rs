@@ -3,7 +3,7 @@
 
 use super::world::{World, function, id};
 use crate::agent::{Connected, Plugged};
-use crate::exposure::{Exposure, FunctionKind, Limits, Presence};
+use crate::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -12,7 +12,7 @@ enum Event {
     Grant(u8),
     Delete(u8),
     Release(u8),
-    /// The controller fenced it and took the finalizer away.
+    /// The finalizer was taken away, or etcd restored to an earlier revision.
     Vanish(u8),
     Sync,
     Api(bool),
@@ -103,6 +103,22 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
     }
 }
 
+/// The host has every orphan, also after what presented it has crashed, and the API server was told of each.
+fn keeps_what_is_unexplained(world: &World) -> Result<(), TestCaseError> {
+    let explained =
+        |id: &ExposureId| world.attachments.get(&id.uid).is_some_and(|a| a.deleting || a.epoch == Some(id.epoch));
+    let told = |id: &ExposureId| world.word.reported.iter().any(|one| (&one.uid, one.epoch) == (&id.uid, id.epoch));
+    let shown = |id: &ExposureId| world.exposures.iter().any(|e| e.id == *id);
+    for exposure in world.exposures.iter().filter(|e| !explained(&e.id)) {
+        prop_assert!(told(&exposure.id), "an orphan is not reported: {:?}", exposure);
+    }
+    for entry in world.record.values().filter(|entry| !explained(&entry.id)) {
+        prop_assert!(entry.shown && shown(&entry.id), "an orphan is not served: {:?}", entry);
+    }
+    prop_assert!(world.word.reported.iter().all(|one| shown(&id(&one.uid, one.epoch))), "reported, and not there");
+    Ok(())
+}
+
 fn shows_exactly_what_is_granted(world: &World) -> Result<(), TestCaseError> {
     for (uid, attachment) in &world.attachments {
         if attachment.deleting {
@@ -147,6 +163,9 @@ proptest! {
             apply(&mut world, event, &mut epoch);
         }
         (world.api_down, world.emulation_down, world.storage_down) = (false, false, false);
+        world.settle();
+        keeps_what_is_unexplained(&world)?;
+        world.word.releasable = world.word.reported.iter().map(|one| id(&one.uid, one.epoch)).collect();
         world.settle();
         shows_exactly_what_is_granted(&world)?;
 

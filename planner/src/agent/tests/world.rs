@@ -4,7 +4,7 @@ use crate::agent::*;
 use crate::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use crate::seen::Seen;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub const DRIVER: &str = "csi.example.com";
 pub const DPU: &str = "dpu-1";
@@ -25,7 +25,9 @@ pub struct World {
     pub exposures: Vec<Exposure>,
     pub connections: Vec<Connected>,
     pub ports: Vec<Plugged>,
-    pub seeds: std::collections::BTreeSet<String>,
+    pub released: BTreeSet<String>,
+    pub word: Word,
+    pub seeds: BTreeSet<String>,
     pub imports: BTreeMap<String, ImportRun>,
     pub failures: BTreeMap<(String, StepKind), Failure>,
     pub hidden_at: BTreeMap<String, Timestamp>,
@@ -127,6 +129,8 @@ impl World {
             exposures: Self::read(self.emulation_down, &self.exposures),
             connections: BTreeMap::from([(DRIVER.to_owned(), Self::read(self.storage_down, &self.connections))]),
             ports: Seen::Fresh(self.ports.clone()),
+            released: self.released.clone(),
+            word: self.word.clone(),
             seeds: self.seeds.clone(),
             imports: self.imports.clone(),
             guests: BTreeMap::new(),
@@ -144,7 +148,10 @@ impl World {
             plan = super::super::plan(&self.observed(true));
             assert!(!plan.needs_fresh_list);
         }
-        let steps: Vec<Step> = plan.items.iter().filter_map(|i| i.step.clone()).chain(plan.strays.clone()).collect();
+        if let Some(orphans) = plan.orphans.as_ref().filter(|_| !self.api_down) {
+            self.word.reported = orphans.clone();
+        }
+        let steps: Vec<Step> = plan.items.iter().filter_map(|i| i.step.clone()).chain(plan.clear.clone()).collect();
         for (number, step) in steps.iter().enumerate() {
             if crash_after == Some(number) {
                 self.restart_agent();
@@ -205,6 +212,7 @@ impl World {
         self.restart_agent();
         self.boots += 1;
         self.record.clear();
+        self.released.clear();
         self.seeds.clear();
         self.connections.clear();
         if !kept {
@@ -229,8 +237,9 @@ impl World {
                 assert_eq!((&entry.id, &entry.boot_id), (id, &self.boot_id()), "{step:?} under another claim");
             }
             Step::Hide { id, .. } | Step::Disconnect { id, .. } | Step::Unplug { id } => {
-                let stray = truth.is_none_or(|a| !a.deleting && a.epoch != Some(id.epoch));
-                assert!(released || (stray && fresh), "{step:?} takes away what is granted (fresh list: {fresh})");
+                let explained = truth.is_some_and(|a| a.deleting || a.epoch == Some(id.epoch));
+                assert!(released || (!explained && fresh), "{step:?} takes away what is granted (fresh list: {fresh})");
+                assert!(released || self.may_go(id), "{step:?} takes an orphan from its host");
                 let shown = self.exposures.iter().any(|e| e.id == *id);
                 assert!(!self.emulation_down, "{step:?} on an old reading");
                 assert!(matches!(step, Step::Hide { .. }) || !shown, "{step:?} under the host");
@@ -241,11 +250,26 @@ impl World {
                 assert!(!self.connections.iter().any(|c| c.id.uid == key.uid), "{step:?} while connected");
                 assert!(!self.ports.iter().any(|p| p.id.uid == key.uid), "{step:?} while plugged");
             }
-            Step::Forget { .. } | Step::RemoveSeed { .. } | Step::StopImport { .. } => {
+            Step::Forget { uid } => {
+                assert!(released || fresh, "{step:?} on an old list");
+                let id = &self.record[uid].id;
+                assert!(released || self.may_go(id), "{step:?} forgets what its host has");
+            }
+            Step::RemoveSeed { .. } | Step::StopImport { .. } => {
                 assert!(released || fresh, "{step:?} on an old list");
             }
+            Step::NoteRelease { .. } => assert!(released, "{step:?} without release"),
             Step::Claim { .. } | Step::WriteSeed { .. } | Step::Resize { .. } | Step::Limit { .. } => {}
         }
+    }
+
+    /// The host was not shown it, or somebody has said that it goes.
+    fn may_go(&self, id: &ExposureId) -> bool {
+        let shown = self.exposures.iter().any(|e| e.id == *id);
+        let was_shown = self.record.get(&id.uid).is_some_and(|entry| entry.id == *id && entry.shown);
+        let said =
+            self.released.contains(&id.uid) || self.word.releasable.contains(id) || self.word.forget.contains(&id.uid);
+        said || !(shown || was_shown)
     }
 
     fn one_epoch(&self, id: &ExposureId) {
@@ -263,6 +287,7 @@ impl World {
     fn show(&mut self, id: &ExposureId, kind: FunctionKind, limits: Limits) -> Result<(), FailureClass> {
         Self::needs(self.emulation_down)?;
         self.one_epoch(id);
+        self.record.get_mut(&id.uid).ok_or(FailureClass::NotFound)?.shown = true;
         let size_bytes = (kind == FunctionKind::Disk).then_some(self.volume_bytes);
         if !self.exposures.iter().any(|e| e.id == *id) {
             let presence = Presence::Present;
@@ -276,7 +301,7 @@ impl World {
         !self.limits_no_reading || limits.read_mib.is_none()
     }
 
-    fn claim(&mut self, key: &Key, id: &ExposureId) -> Result<(), FailureClass> {
+    fn claim(&mut self, key: &Key, id: &ExposureId, shown: bool) -> Result<(), FailureClass> {
         Self::needs(self.api_down)?;
         let boot_id = self.boot_id();
         let truth = self.attachments.get_mut(&key.uid).ok_or(FailureClass::NotFound)?;
@@ -286,14 +311,15 @@ impl World {
         let function = truth.function.clone().map_err(|_| FailureClass::Invalid)?;
         let identity = format!("{}.{}", id.uid, id.epoch);
         let (id, limits) = (id.clone(), truth.limits);
-        let entry = Entry { key: key.clone(), id, boot_id, identity, function, limits, import_done: None };
-        self.record.insert(key.uid.clone(), entry);
+        let key = key.clone();
+        let entry = Entry { key, id, boot_id, identity, function, limits, import_done: None, shown };
+        self.record.insert(entry.id.uid.clone(), entry);
         Ok(())
     }
 
     fn take(&mut self, step: &Step) -> Result<(), FailureClass> {
         match step {
-            Step::Claim { key, id } => self.claim(key, id)?,
+            Step::Claim { key, id, shown } => self.claim(key, id, *shown)?,
             Step::Connect { id, .. } => {
                 Self::needs(self.storage_down)?;
                 self.one_epoch(id);
@@ -333,6 +359,7 @@ impl World {
                 shown.for_each(|e| e.presence = Presence::Leaving);
                 self.hidden_at.insert(id.uid.clone(), self.now);
             }
+            Step::NoteRelease { uid } => drop(self.released.insert(uid.clone())),
             Step::Unplug { id } => self.ports.retain(|p| p.id != *id),
             Step::Disconnect { id, .. } => {
                 Self::needs(self.storage_down)?;
