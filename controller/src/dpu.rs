@@ -66,6 +66,12 @@ async fn rounds(c: &Controller, dpu_name: &str) -> Result<Next, Error> {
         let o = gather(c, dpu);
         let plan = planner::dpu::plan(&o, clock::now());
         want_bmc(c, &owner, &o, &plan);
+        if !plan.raise.is_empty() {
+            for raise in &plan.raise {
+                crate::orphans::raise(c, raise).await?;
+            }
+            continue;
+        }
         match plan.action {
             Some(Action::Protect) => {
                 finalizer(c, &o.dpu, true).await?;

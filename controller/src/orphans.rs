@@ -2,11 +2,17 @@
 
 use crate::Controller;
 use crate::clock;
+use crate::error::Error;
+use crate::machine::gather;
+use crate::objects;
 use api::dpu::Orphan;
-use api::{Dpu, VNic, names};
+use api::{Dpu, VNic, VolumeHold, names};
 use jiff::Timestamp;
-use planner::dpu::OrphanSeen;
+use planner::dpu::{OrphanSeen, RaiseEpoch};
 use planner::exposure::ExposureId;
+use planner::machine::observed::name;
+use planner::machine::{Observed, OrphanOn};
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,6 +56,28 @@ pub(crate) fn seen(c: &Controller, dpu: &Dpu) -> Vec<OrphanSeen> {
         orphan: orphan.clone(),
     };
     orphans.iter().map(one).collect()
+}
+
+/// By compare-and-swap: the hold is still empty.
+pub(crate) async fn raise(c: &Controller, raise: &RaiseEpoch) -> Result<(), Error> {
+    let meta = &raise.hold.metadata;
+    let change = json!({"spec": {"epoch": raise.epoch}});
+    let (name, uid) = (name(meta), meta.uid.as_deref().unwrap_or_default());
+    let api = c.objects.cluster::<VolumeHold>();
+    objects::patch(&api, &c.world.holds, name, uid, meta.resource_version.as_deref(), change).await.map(drop)
+}
+
+/// Those that may stand in the way of a machine, on whatever DPU.
+pub(crate) async fn concerning(c: &Controller, o: &Observed) -> Result<Vec<OrphanOn>, Error> {
+    let has_some = |dpu: &Arc<Dpu>| dpu.status.as_ref().is_some_and(|status| !status.orphans.is_empty());
+    let dpus: Vec<Arc<Dpu>> = c.world.dpus.all().into_iter().filter(has_some).collect();
+    let mut found = Vec::new();
+    for dpu in gather::dpus(c, dpus).await? {
+        let orphans = dpu.dpu.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
+        let on = orphans.into_iter().map(|orphan| OrphanOn { dpu: dpu.clone(), orphan });
+        found.extend(on.filter(|one| one.concerns(o)));
+    }
+    Ok(found)
 }
 
 fn vnic(c: &Controller, logical_port: &str) -> Option<Arc<VNic>> {

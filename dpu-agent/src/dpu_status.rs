@@ -50,6 +50,10 @@ pub(crate) struct Seen<'a> {
 
 pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -> Result<(), PortError> {
     let Some(dpu) = desired.dpu.single() else { return Ok(()) };
+    if seen.orphans.is_none() && dpu.status.as_ref().is_none_or(|status| status.boot_id.is_none()) {
+        // The controller grants from the first report on: that tells of orphans, too.
+        return Ok(());
+    }
     let connectors = futures::future::join_all(seen.ports.connectors.iter().map(|one| connector(one.as_ref()))).await;
     let part = part(&dpu, connectors, seen);
     if is_told(&dpu, &part) {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 mod orphans;
 
-pub use orphans::OrphanSeen;
+pub use orphans::{OrphanSeen, RaiseEpoch};
 
 /// Reasons of the controller's own conditions of a Dpu.
 pub const AGENT_SILENT: &str = "AgentSilent";
@@ -77,6 +77,8 @@ pub struct Plan {
     pub bmc: BmcNeed,
     /// Of its own BMC.
     pub own_bmc: BmcNeed,
+    /// Empty holds whose epoch an orphan has: another writer gets a later one, whatever becomes of the orphan.
+    pub raise: Vec<RaiseEpoch>,
     /// When to look again although nothing was heard of.
     pub wake_at: Option<Timestamp>,
 }
@@ -142,6 +144,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         action,
         status: (!same).then_some(status),
         bmc: verdict.bmc.max(if looked_at { BmcNeed::Slow } else { BmcNeed::None }),
+        raise: verdict.raise,
         wake_at: verdict.wake_at,
         own_bmc: match own_bmc::name(dpu).is_some() && !own_bmc::is_verified(dpu) && !o.silent {
             true => BmcNeed::Slow,

@@ -45,6 +45,8 @@ reasons! {
         HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of the other machine, or choose another spec.hardware";
         NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "kubectl get hardware -A";
         HardwareHasOrphans { hardware: String, dpu: String, count: usize } "the host of Hardware '{hardware}' has {count} disks and NICs that no attachment explains (Dpu '{dpu}'): they are kept until the BMC reports the host powered off", next "kubectl describe dpu {dpu}; power the host off, or: bmctl dpu forget {dpu} UID";
+        VolumeShownElsewhere { claim: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has the volume of claim '{claim}' by an attachment that no longer exists ({uid}): the claim is granted once the agent of Dpu '{dpu}' has detached that disk", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
+        VNicShownElsewhere { vnic: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has VNic '{vnic}' by an attachment that no longer exists ({uid}): the VNic is granted once the agent of Dpu '{dpu}' has detached that NIC", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
         HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
         DpuNotVerified { dpu: String, message: String } "it is not yet known whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";

@@ -58,6 +58,7 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     o.vnics = world.vnics.by(&namespace).into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect();
     o.subnets = world.subnets.by(&namespace).into_iter().map(|s| (name(&s.metadata).to_owned(), s)).collect();
     claims(c, &uid, &namespace, &mut o, memo).await?;
+    o.orphans = crate::orphans::concerning(c, &o).await?;
     images(c, &namespace, &mut o).await?;
     cloud_init(c, &namespace, &mut o).await?;
     o.migrations = world.verbs.migrations_of(&namespace, o.name());

@@ -129,6 +129,11 @@ fn decide(observed: &Observed, attachment: &Attachment) -> Stage {
         Ok(function) => function,
         Err(message) => return Stage::Stuck(Stuck::blocked(Blocked::InvalidSpec, message.clone())),
     };
+    if observed.released.contains(&attachment.key.uid) {
+        let message = "its release was asked for on this boot, and of that the API server knows nothing any more: it was \
+                       restored to an earlier revision, and the volume may be another's by now";
+        return Stage::Stuck(Stuck::blocked(Blocked::ReleasedBefore, message));
+    }
     let Some(id) = attachment.id() else {
         return Stage::Stuck(Stuck::waiting(Waiting::NotGranted, "the controller has not granted it"));
     };

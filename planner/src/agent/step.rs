@@ -184,6 +184,7 @@ pub enum Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blocked {
     OtherDpu,
+    ReleasedBefore,
     InvalidSpec,
     NoConnector,
     ResizeNeedsPowerCycle,
@@ -218,6 +219,7 @@ impl Why {
             },
             Self::Blocked(blocked) => match blocked {
                 Blocked::OtherDpu => "OtherDpu",
+                Blocked::ReleasedBefore => "ReleasedBefore",
                 Blocked::InvalidSpec => "InvalidSpec",
                 Blocked::NoConnector => "NoConnector",
                 Blocked::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",

@@ -27,8 +27,16 @@ pub struct OrphanSeen {
     pub vnic: Option<Arc<VNic>>,
 }
 
+/// An epoch is never used twice: after a restore the hold may be of before the orphan's grant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RaiseEpoch {
+    pub hold: Arc<VolumeHold>,
+    pub epoch: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Verdict {
+    pub raise: Vec<RaiseEpoch>,
     pub releasable: Vec<Releasable>,
     /// Of the host.
     pub bmc: BmcNeed,
@@ -36,8 +44,11 @@ pub(super) struct Verdict {
 }
 
 pub(super) fn judge(o: &Observed, now: Timestamp) -> Verdict {
-    let (passed, waiting): (Vec<_>, Vec<_>) = o.orphans.iter().partition(|seen| has_passed_on(seen));
-    let mut verdict = Verdict::default();
+    let raise: Vec<RaiseEpoch> = o.orphans.iter().filter_map(raise).collect();
+    // Who may be released is said once the epochs are raised: nobody would know of them afterwards.
+    let settled = |seen: &&OrphanSeen| !raise.iter().any(|raise| Some(&raise.hold) == seen.hold.as_ref());
+    let (passed, waiting): (Vec<_>, Vec<_>) = o.orphans.iter().filter(settled).partition(|seen| has_passed_on(seen));
+    let mut verdict = Verdict { raise: raise.clone(), ..Verdict::default() };
     let mut may_go = |seen: &OrphanSeen| {
         verdict.releasable.push(Releasable { uid: seen.orphan.uid.clone(), epoch: seen.orphan.epoch });
     };
@@ -53,6 +64,12 @@ pub(super) fn judge(o: &Observed, now: Timestamp) -> Verdict {
     }
     verdict.bmc = verdict.bmc.max(BmcNeed::Slow);
     verdict
+}
+
+/// A hold that somebody has is left to that holder's own grant.
+fn raise(seen: &OrphanSeen) -> Option<RaiseEpoch> {
+    let hold = seen.hold.as_ref().filter(|hold| hold.spec.holder.is_none())?;
+    (hold.spec.epoch < seen.orphan.epoch).then(|| RaiseEpoch { hold: hold.clone(), epoch: seen.orphan.epoch })
 }
 
 /// Its hold was taken away from it by proof.
@@ -151,12 +168,29 @@ mod tests {
             at: Time(at(0)),
         };
         let mut hold = VolumeHold::new("h", Default::default());
-        hold.spec.fences = vec![fence(2)];
+        (hold.spec.epoch, hold.spec.fences) = (4, vec![fence(2)]);
         o.orphans[0].hold = Some(Arc::new(hold.clone()));
         assert_eq!(uids(&judge(&o, at(132))), Vec::<&str>::new(), "an earlier grant of it");
         hold.spec.fences.push(fence(3));
         o.orphans[0].hold = Some(Arc::new(hold));
         assert_eq!(uids(&judge(&o, at(132))), ["a"]);
+    }
+
+    #[test]
+    fn an_empty_hold_of_before_its_grant_is_raised_before_anything_goes() {
+        let mut o = held(PowerState::Off, 131);
+        let mut hold = VolumeHold::new("h", Default::default());
+        hold.spec.epoch = 1;
+        o.orphans[0].hold = Some(Arc::new(hold.clone()));
+        let verdict = judge(&o, at(132));
+        assert_eq!((uids(&verdict), verdict.raise.iter().map(|r| r.epoch).collect::<Vec<_>>()), (vec![], vec![3]));
+        hold.spec.epoch = 3;
+        o.orphans[0].hold = Some(Arc::new(hold.clone()));
+        let verdict = judge(&o, at(132));
+        assert_eq!((uids(&verdict), verdict.raise.len()), (vec!["a"], 0));
+        (hold.spec.epoch, hold.spec.holder) = (1, Some(Holder::default()));
+        o.orphans[0].hold = Some(Arc::new(hold));
+        assert_eq!(judge(&o, at(132)).raise.len(), 0, "somebody has it");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::observed::{Observed, in_use_by, name, uid};
 use super::plan::{Action, CreateVolumeAttachment, Target};
 use super::power::{self, Reading};
 use super::volumes::{self, Bound, own_labels, target};
-use super::{down, fencing, growth, holder_pod, holds, limits};
+use super::{down, fencing, growth, holder_pod, holds, limits, orphans};
 use crate::connector;
 use crate::host::PowerState;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -71,6 +71,9 @@ pub(super) fn plan(
     }
     if let Some(reason) = may_grant {
         return Some(reason.clone());
+    }
+    if let Some(reason) = orphans::shown_elsewhere(o, bound.claim_name(), bound.volume) {
+        return Some(reason);
     }
     let epoch = match disk.read_only {
         true => 1,

@@ -123,7 +123,7 @@ pub(super) fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuS
         .or_else(|| of_it().min_by_key(|d| d.name()))
 }
 
-fn not_ready(dpu: &DpuSeen) -> Reason {
+pub(super) fn not_ready(dpu: &DpuSeen) -> Reason {
     let conditions = dpu.dpu.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let message = match conditions::get(conditions, conditions::READY) {
         Some(ready) => format!("{}: {}", ready.reason, ready.message),

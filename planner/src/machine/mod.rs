@@ -16,6 +16,7 @@ mod limits;
 mod maintenance;
 mod nics;
 pub mod observed;
+mod orphans;
 pub mod plan;
 mod power;
 mod release;
@@ -31,6 +32,7 @@ mod volumes;
 pub use maintenance::is_over as maintenance_is_over;
 pub use nics::logical_port;
 pub use observed::Observed;
+pub use orphans::OrphanOn;
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
 pub use power::{action_name, state_name};
 pub use seed::DISK as SEED_DISK;
@@ -61,6 +63,10 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         draft.act(Action::AddMachineFinalizer);
         let what = "the machine's finalizer".to_owned();
         draft.set(Step::HardwareClaimed, Outcome::Not(Waiting::Creating { what }.into()));
+    }
+    if !o.orphans.is_empty() {
+        // Nobody tells a machine what becomes of another DPU's.
+        draft.wake(now + orphans::EVERY);
     }
     if o.lock_is_void {
         draft.act(Action::ClearLock);

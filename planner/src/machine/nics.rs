@@ -5,6 +5,7 @@ use super::claim::Host;
 use super::down;
 use super::draft::Draft;
 use super::observed::{Observed, annotation, in_use_by, label, name, uid};
+use super::orphans;
 use super::plan::{Action, Target};
 use super::volumes::{own_labels, target};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -63,6 +64,9 @@ pub(super) fn plan(
     if attachment.spec.grant.is_none() {
         if let Some(reason) = may_grant {
             return Some(reason.clone());
+        }
+        if let Some(reason) = orphans::vnic_shown_elsewhere(o, vnic) {
+            return Some(reason);
         }
         return Some(grant(host, interface, vnic, attachment, draft));
     }

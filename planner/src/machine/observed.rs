@@ -1,5 +1,6 @@
 //! Everything that a plan for one machine rests on, as the controller gathered it.
 
+use super::orphans::OrphanOn;
 use super::plan::Target;
 use crate::host::HostObserved;
 use crate::reason::Blocked;
@@ -46,6 +47,8 @@ pub struct Observed {
     pub nic_attachments: Vec<Arc<NicAttachment>>,
     /// Of this machine.
     pub holder_pods: Vec<HolderPodSeen>,
+    /// Of the claims' volumes, whatever DPU reports them.
+    pub orphans: Vec<OrphanOn>,
     /// By CSI driver: how its storage can be told to refuse a silent holder, in the words of `Dpu.status.connectors`.
     pub fences: BTreeMap<String, String>,
     /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.

@@ -191,6 +191,11 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> 
     if let Some(reason) = super::verify::wrong_server(o) {
         return Some(reason);
     }
+    let is_off_with_host = host.shares_power() && host.dpu.silent;
+    if host.dpu.boot_id().is_none() && !is_off_with_host {
+        // What its host has already is known with its agent's first report.
+        return Some(super::claim::not_ready(host.dpu));
+    }
     if host.shares_power() || super::release::is_granted(o) || record(o).started_boot_id.is_some() {
         return None;
     }

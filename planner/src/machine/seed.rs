@@ -5,6 +5,7 @@ use super::claim::Host;
 use super::draft::Draft;
 use super::nics;
 use super::observed::Observed;
+use super::orphans;
 use super::plan::{Action, Seed};
 use super::volumes::target;
 use crate::reason::{Blocked, Reason, Waiting};
@@ -31,6 +32,9 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, may_grant: Option<&Reason>, dra
     }
     if let Some(reason) = may_grant {
         return Some(reason.clone());
+    }
+    if let Some(reason) = orphans::seed_shown(o, host) {
+        return Some(reason);
     }
     match data(o) {
         Ok(data) => {

@@ -3,6 +3,7 @@
 use super::leader::{Leader, dpu_of, pod_seen, volume};
 use super::rules::Rule;
 use api::{BareMetalMachine, Dpu, VolumeHold, labels};
+use planner::machine::OrphanOn;
 use planner::machine::observed::{ClaimSeen, Observed, annotation, label, name, uid};
 use std::sync::Arc;
 
@@ -38,6 +39,10 @@ impl Leader {
                 || o.disk_attachments.iter().any(|disk| disk.spec.dpu_name == name(&dpu.metadata))
         };
         o.dpus = caches.dpus.all().filter(near).map(|dpu| self.dpu_seen(dpu)).collect();
+        for dpu in caches.dpus.all() {
+            let reported = dpu.status.iter().flat_map(|status| status.orphans.clone());
+            o.orphans.extend(reported.map(|orphan| OrphanOn { dpu: self.dpu_seen(dpu), orphan }));
+        }
         o.machine = machine;
         let current = planner::machine::claim::current(&o).map(|hardware| dpu_of(name(&hardware.metadata)));
         if let Some((host, _)) = current.filter(|_| !claimed.is_empty()).and_then(|dpu| self.bmcs.get(&dpu)) {

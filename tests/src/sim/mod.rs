@@ -16,6 +16,7 @@
 //! | `kubelet.rs` | the kubelets that run holder pods |
 //! | `life.rs`, `lives.rs` | what a machine goes through; what an image and a Dpu go through |
 //! | `leftovers.rs` | what a machine that is gone has left |
+//! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `verbs.rs` | what is done to a whole machine |
@@ -32,6 +33,7 @@ pub mod leftovers;
 pub mod life;
 pub mod limits;
 pub mod lives;
+pub mod orphans;
 mod parts;
 pub mod passing;
 pub mod process;

@@ -159,23 +159,26 @@ impl Scene {
         }
     }
 
-    /// A disk leaves a host that is on only by an unplug that was asked for, and the boot disk never.
+    /// A disk or NIC leaves a host that is on only where its release was asked for, its storage refused it, or an administrator
+    /// said so; the boot disk never but by his word.
     pub fn before_hide(&self, host: &Host, id: &ExposureId) {
-        let dpu = host.dpu();
-        let Some(disk) = dpu.disks().into_iter().find(|disk| disk.id == *id) else { return };
-        if host.power() == PowerState::Off {
+        if host.power() == PowerState::Off || self.is_forgotten(host, id) {
             return;
         }
-        let attachment = self.attachments(host).into_iter().find(|a| a["metadata"]["uid"] == json!(id.uid));
-        let released = attachment
-            .is_some_and(|a| a["metadata"].get("deletionTimestamp").is_some() && a["spec"]["release"] == json!(true));
-        let fenced = !disk.read_only && !self.storage.accepts(&disk.backend, id.epoch);
-        if !released && !fenced {
-            self.violated(format!("disk {id:?} is taken from {} without a release", host.name));
+        let disk = host.dpu().disks().into_iter().find(|disk| disk.id == *id);
+        let refused =
+            disk.as_ref().is_some_and(|disk| !disk.read_only && !self.storage.accepts(&disk.backend, id.epoch));
+        if !refused && !self.server.store().was_released(&id.uid) {
+            self.violated(format!("{id:?} is taken from {} without a release", host.name));
         }
-        if disk.slot == Slot::Boot {
+        if disk.is_some_and(|disk| disk.slot == Slot::Boot) {
             self.violated(format!("the boot disk {id:?} is taken from {}, which is on", host.name));
         }
+    }
+
+    fn is_forgotten(&self, host: &Host, id: &ExposureId) -> bool {
+        let dpu = self.server.get("metalplane.io/dpus", "", &host.dpu_name).unwrap_or_default();
+        dpu["spec"]["forget"].as_array().into_iter().flatten().any(|uid| *uid == json!(id.uid))
     }
 
     /// Several disks of one machine are cut together only while nothing can be written to any of them.

@@ -20,6 +20,7 @@ use tests::sim::host;
 use tests::sim::leftovers;
 use tests::sim::life;
 use tests::sim::lives;
+use tests::sim::orphans;
 use tests::sim::simulation::{SYSTEM, USER};
 use tests::sim::upkeep;
 use tokio::time::Instant;
@@ -387,6 +388,24 @@ fn a_machine_that_is_let_go_by_force_keeps_its_host_as_it_is() {
     each([PowerDomain::Standby, PowerDomain::Host].into_iter(), |domain| {
         simulate(async { leftovers::let_go_by_force(&Simulation::start_on(*domain, 1, seed(), Plan::None)).await })
     });
+}
+
+#[test]
+fn etcd_is_restored_to_a_time_before_a_machine_that_runs() {
+    simulate(async { orphans::restored(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn an_administrator_takes_one_orphan_from_a_running_host() {
+    simulate(async { orphans::forgotten_by_an_administrator(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn a_dpu_is_registered_anew_under_a_running_host() {
+    simulate(async { orphans::registered_anew(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the host was shown and no attachment explains.
 
-use super::examples::{granted, steps};
+use super::examples::{granted, only, reason, steps};
 use super::world::{World, id};
 use crate::agent::*;
 use api::dpu::OrphanKind;
@@ -87,6 +87,21 @@ fn what_was_seen_to_be_released_is_no_orphan() {
     world.restart_agent();
     world.settle();
     assert!(world.exposures.is_empty() && world.record.is_empty() && world.word.reported.is_empty());
+}
+
+#[test]
+fn what_was_released_is_not_claimed_again_after_a_restore() {
+    let mut world = granted(0);
+    steps(&mut world);
+    let before = world.attachments.clone();
+    let a = world.attachments.get_mut("a").expect("there");
+    (a.deleting, a.release) = (true, true);
+    world.settle();
+    assert_eq!(world.finished, ["a"]);
+    world.attachments = before;
+    world.sync();
+    assert_eq!(steps(&mut world), [], "somebody else may have the volume");
+    assert_eq!(reason(&only(&world)), Some(Why::Blocked(Blocked::ReleasedBefore)));
 }
 
 #[test]

@@ -97,6 +97,10 @@ impl World {
     }
 
     pub fn add(&mut self, uid: &str, function: Function) -> &mut Attachment {
+        if !self.attachments.contains_key(uid) {
+            // The names here come again; a UID never does.
+            self.released.remove(uid);
+        }
         self.attachments.entry(uid.to_owned()).or_insert_with(|| attachment(uid, function))
     }
 

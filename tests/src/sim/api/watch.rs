@@ -50,15 +50,16 @@ struct Watch {
     /// Events until it is gone.
     left: u64,
     ended: bool,
+    era: u32,
 }
 
 pub fn open(server: &Arc<Server>, target: &Target, shared: Shared) -> BoxStream<'static, Bytes> {
     let seconds = target.query.get("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(290);
     let asked = target.query.get("resourceVersion").and_then(|text| text.parse().ok());
     let mut ready = VecDeque::new();
-    let (version, seen) = {
+    let (version, seen, era) = {
         let store = server.store();
-        (store.version(), store.log.len())
+        (store.version(), store.log.len(), store.era)
     };
     let initial = target.query.get("sendInitialEvents").is_some_and(|text| text == "true");
     if initial || asked.is_none_or(|version| version == 0) {
@@ -74,8 +75,18 @@ pub fn open(server: &Arc<Server>, target: &Target, shared: Shared) -> BoxStream<
     let seen = server.store().log[..seen].iter().position(|event| event.version > from).unwrap_or(seen);
     let left = 1 + shared.random.below(6);
     let ends = Instant::now() + Duration::from_secs(seconds);
-    let watch =
-        Watch { server: server.clone(), target: target.clone(), shared, from, seen, ready, ends, left, ended: false };
+    let watch = Watch {
+        server: server.clone(),
+        target: target.clone(),
+        shared,
+        from,
+        seen,
+        ready,
+        ends,
+        left,
+        ended: false,
+        era,
+    };
     unfold(watch, |mut watch| async move {
         let value = watch.next().await?;
         let mut line = value.to_string();
@@ -108,6 +119,10 @@ impl Watch {
                 return None;
             }
             changed.borrow_and_update();
+            if self.server.store().era != self.era {
+                self.expire();
+                continue;
+            }
             if self.is_behind() {
                 self.pause().await;
                 self.read();
@@ -160,6 +175,13 @@ impl Watch {
         }
     }
 
+    fn expire(&mut self) {
+        let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "code": 410, "reason": "Expired", "message": "too old resource version"});
+        self.ready.push_back(line("ERROR", gone));
+        self.ended = true;
+    }
+
     fn read(&mut self) {
         let server = self.server.clone();
         let store = server.store();
@@ -167,10 +189,7 @@ impl Watch {
         let mine: Vec<&Event> = store.log[self.seen..].iter().filter(|event| self.is_mine(event)).collect();
         for event in mine {
             if manners == Manners::Gone && self.left == 0 {
-                let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                    "code": 410, "reason": "Expired", "message": "too old resource version"});
-                self.ready.push_back(line("ERROR", gone));
-                self.ended = true;
+                self.expire();
                 break;
             }
             self.left = self.left.saturating_sub(1);
