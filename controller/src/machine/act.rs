@@ -32,6 +32,9 @@ pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Res
 async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
     let machine = o.machine.as_ref();
     let own = || disks::own_labels(machine);
+    if planner::machine::needs_fresh_machine(action) {
+        confirm_asked(c, machine, action).await?;
+    }
     match action {
         Action::AddMachineFinalizer => finalizer(c, machine, true).await,
         Action::RemoveMachineFinalizer => finalizer(c, machine, false).await,
@@ -128,6 +131,20 @@ async fn confirm_spec(c: &Controller, o: &Observed) -> Result<(), Error> {
     }
     c.world.machines.put(there);
     Err(Error::NotConfirmed { what, message: "it asks for something else by now".to_owned() })
+}
+
+/// From quorum: the machine asks for what is about to be created. A cache of machines that is behind that of claims or VNics
+/// must not create anew what a user has just deleted.
+async fn confirm_asked(c: &Controller, machine: &BareMetalMachine, action: &Action) -> Result<(), Error> {
+    let meta = &machine.metadata;
+    let name = meta.name.as_deref().unwrap_or_default();
+    let what = format!("get BareMetalMachine '{name}'");
+    let api = c.objects.namespaced::<BareMetalMachine>(meta.namespace.as_deref().unwrap_or_default());
+    let there = call(&what, api.get(name)).await?;
+    planner::machine::asks_for(machine, &there, action).map_err(|message| {
+        c.world.machines.put(there);
+        Error::NotConfirmed { what, message }
+    })
 }
 
 async fn finalizer(c: &Controller, machine: &BareMetalMachine, present: bool) -> Result<(), Error> {

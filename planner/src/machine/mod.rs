@@ -3,6 +3,7 @@
 //! [`plan`] runs the steps in the order in which they become true; each gives an [`steps::Outcome`], which is a condition,
 //! and the actions that it can take now. Nothing is remembered between rounds but what stands in the objects.
 
+mod asks;
 mod attach;
 mod boot;
 pub mod claim;
@@ -29,6 +30,7 @@ mod timeline;
 mod verify;
 mod volumes;
 
+pub use asks::{asks_for, needs_fresh_machine};
 pub use maintenance::is_over as maintenance_is_over;
 pub use nics::logical_port;
 pub use observed::Observed;

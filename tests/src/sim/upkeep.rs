@@ -1,11 +1,14 @@
 //! What an administrator does to the server and the DPU under a machine, or gets wrong.
 
+use super::api::watch;
+use super::faults::Who;
 use super::host::{DRIVER, Manners, serial_number};
 use super::life::{self, runs};
 use super::simulation::{Simulation, USER};
 use planner::host::PowerState;
 use serde_json::json;
 use std::time::Duration;
+use tokio::time::Instant;
 
 const MACHINES: &str = "metalplane.io/baremetalmachines";
 
@@ -117,4 +120,29 @@ pub async fn same_name_again(s: &Simulation) -> Result<(), String> {
     tokio::time::sleep(Duration::from_secs(60)).await;
     s.change(claims, USER, "bm-01-data", |claim| claim["metadata"]["finalizers"] = json!([]));
     s.until("the new disk is there", |s| runs(s, "bm-01")).await
+}
+
+/// A user takes a disk or an interface out of the spec and deletes what was made for it at once, while the controller does not
+/// hear of machines: nobody asks for it any more, so it stays deleted.
+pub async fn deleted_unheard(s: &Simulation, kind: &str, list: &str, part: serde_json::Value) -> Result<(), String> {
+    let made = format!("bm-01-{}", part["name"].as_str().unwrap_or_default());
+    life::create(s, "bm-01", 7).await?;
+    s.change(MACHINES, USER, "bm-01", |machine| machine["spec"][list].as_array_mut().expect("a list").push(part));
+    s.until("it is made", |s| s.scene.server.get(kind, USER, &made).is_some()).await?;
+    s.scene.watches(Who::Controller, watch::Manners::Behind(MACHINES, Instant::now() + Duration::from_secs(60)));
+    s.change(MACHINES, USER, "bm-01", |machine| machine["spec"][list].as_array_mut().expect("a list").truncate(1));
+    s.delete(kind, USER, &made);
+    if s.scene.server.get(kind, USER, &made).is_some() {
+        return Err(format!("{made} is protected already: the test is too late"));
+    }
+    let told = s.scene.server.store().log.len();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    s.scene.watches(Who::Controller, watch::Manners::Prompt);
+    let again =
+        s.scene.server.store().log[told..].iter().any(|event| event.id.resource == kind && event.id.name == made);
+    match again {
+        true => Err(format!("{kind} {made} was made again, and nobody asks for it\n{}", s.story())),
+        false if !runs(s, "bm-01") => Err(format!("the machine does not run\n{}", s.story())),
+        false => life::delete(s, "bm-01").await,
+    }
 }

@@ -414,6 +414,19 @@ fn a_disk_comes_back_by_the_name_of_one_that_is_going() {
         .unwrap_or_else(|e| panic!("{e}"));
 }
 
+/// Its user deletes a claim, or a VNic, that a controller with an old view of the machine still thinks is asked for.
+#[test]
+fn what_its_user_deleted_is_not_made_anew_from_an_old_view() {
+    let disk = serde_json::json!({"name": "data", "bus": "VirtioBlk", "size": "1Gi", "source": {"blank": {}}});
+    let nic = serde_json::json!({"name": "eth1", "subnet": "blue", "addresses": ["10.20.0.201"]});
+    let cases = [("persistentvolumeclaims", "disks", disk), ("metalplane.io/vnics", "interfaces", nic)];
+    each(cases.into_iter(), |(kind, list, part)| {
+        simulate(async {
+            upkeep::deleted_unheard(&Simulation::start(1, seed(), Plan::None), kind, list, part.clone()).await
+        })
+    });
+}
+
 /// Many things at once, for two minutes.
 #[test]
 fn a_storm_of_faults() {

@@ -162,6 +162,10 @@ impl World {
     }
 
     pub fn act(&mut self, machine: &str, seen: &Observed, action: &Action) -> Done {
+        if crate::machine::needs_fresh_machine(action) {
+            let there = self.machines.get(machine).ok_or(Conflict)?;
+            crate::machine::asks_for(&seen.machine, there, action).map_err(|_| Conflict)?;
+        }
         match action {
             Action::AddMachineFinalizer => self.finalizer(machine, seen, true),
             Action::RemoveMachineFinalizer => self.finalizer(machine, seen, false),

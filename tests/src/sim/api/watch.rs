@@ -24,6 +24,8 @@ pub enum Manners {
     Late(Duration),
     /// Nothing comes before this moment.
     Frozen(Instant),
+    /// Nothing of this resource comes before this moment, all else at once.
+    Behind(&'static str, Instant),
     /// Ends with 410 after a few events: what happens until the next list is never told.
     Gone,
     /// Every event comes twice, as after a reconnect from an older version.
@@ -171,7 +173,10 @@ impl Watch {
         match self.manners() {
             Manners::Late(most) => tokio::time::sleep(most.mul_f64(self.shared.random.part())).await,
             Manners::Frozen(until) => tokio::time::sleep_until(until).await,
-            Manners::Prompt | Manners::Gone | Manners::Twice => {}
+            Manners::Behind(resource, until) if resource == self.target.id.resource => {
+                tokio::time::sleep_until(until).await;
+            }
+            Manners::Prompt | Manners::Gone | Manners::Twice | Manners::Behind(..) => {}
         }
     }
 

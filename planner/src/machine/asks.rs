@@ -1,0 +1,130 @@
+//! Whether a machine asks for what is about to be created for it.
+//!
+//! A plan rests on a cache. The cache of BareMetalMachines may be behind that of PersistentVolumeClaims or VNics: then the
+//! controller sees that a user has deleted a claim, and not that its disk was taken out of the spec before. So the machine
+//! is read from quorum right before the write, and compared here with the one that the plan rests on.
+
+use super::observed::name;
+use super::plan::Action;
+use super::volumes::{claim_name, is_users_own};
+use api::machine::{Disk, Interface};
+use api::{BareMetalMachine, names};
+
+/// Whether an action creates something that a stale plan would create for nobody.
+pub fn needs_fresh_machine(action: &Action) -> bool {
+    matches!(action, Action::CreateClaim(_) | Action::CreateVNic(_))
+}
+
+/// `planned`: the machine that the plan rests on. `fresh`: the one of that name, read from quorum. An error says why the
+/// action must not be carried out.
+pub fn asks_for(planned: &BareMetalMachine, fresh: &BareMetalMachine, action: &Action) -> Result<(), String> {
+    let of = |what: &str| format!("BareMetalMachine '{}' {what}", name(&planned.metadata));
+    if fresh.metadata.uid != planned.metadata.uid {
+        return Err(of("was deleted, and created again under the same name"));
+    }
+    if fresh.metadata.deletion_timestamp.is_some() {
+        return Err(of("is being deleted"));
+    }
+    let (same, what) = match action {
+        Action::CreateClaim(claim) => {
+            let claim = name(&claim.metadata);
+            let asked = disk(fresh, claim);
+            (asked.is_some() && asked == disk(planned, claim), format!("the disk of claim '{claim}'"))
+        }
+        Action::CreateVNic(vnic) => {
+            let vnic = name(&vnic.metadata);
+            let asked = interface(fresh, vnic);
+            (asked.is_some() && asked == interface(planned, vnic), format!("the interface of VNic '{vnic}'"))
+        }
+        _ => return Ok(()),
+    };
+    if same { Ok(()) } else { Err(of(&format!("no longer asks for {what}, or asks for another"))) }
+}
+
+/// The disk whose claim the controller creates under this name.
+fn disk<'a>(machine: &'a BareMetalMachine, claim: &str) -> Option<&'a Disk> {
+    let is_it = |disk: &&Disk| !is_users_own(machine, disk) && claim_name(machine, disk) == claim;
+    machine.spec.disks.iter().find(is_it)
+}
+
+/// The interface whose VNic the controller creates under this name.
+fn interface<'a>(machine: &'a BareMetalMachine, vnic: &str) -> Option<&'a Interface> {
+    let is_it = |interface: &&Interface| {
+        interface.vnic.is_none() && names::vnic(name(&machine.metadata), &interface.name) == vnic
+    };
+    machine.spec.interfaces.iter().find(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::VNic;
+    use api::network::VNicSpec;
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::json;
+
+    fn machine() -> BareMetalMachine {
+        let machine = json!({
+            "apiVersion": "metalplane.io/v1alpha1", "kind": "BareMetalMachine",
+            "metadata": {"name": "a", "namespace": "team", "uid": "1"},
+            "spec": {
+                "disks": [{"name": "data", "size": "1Gi", "source": {"blank": {}}}],
+                "interfaces": [{"name": "eth0", "subnet": "blue"}],
+            },
+        });
+        serde_json::from_value(machine).expect("a machine")
+    }
+
+    fn actions() -> [Action; 2] {
+        let mut claim = PersistentVolumeClaim::default();
+        claim.metadata.name = Some(names::claim("a", "data"));
+        let spec = VNicSpec { subnet: "blue".to_owned(), addresses: vec![], mac_address: None, security_groups: None };
+        let vnic = VNic::new(&names::vnic("a", "eth0"), spec);
+        [Action::CreateClaim(Box::new(claim)), Action::CreateVNic(Box::new(vnic))]
+    }
+
+    /// What is said of a claim and of a VNic after a change of the machine.
+    fn after(change: impl Fn(&mut BareMetalMachine)) -> [Result<(), String>; 2] {
+        let mut fresh = machine();
+        change(&mut fresh);
+        actions().map(|action| {
+            assert!(needs_fresh_machine(&action));
+            asks_for(&machine(), &fresh, &action)
+        })
+    }
+
+    #[test]
+    fn what_is_still_asked_for_is_created() {
+        assert_eq!(after(|_| {}), [Ok(()), Ok(())]);
+        let another_label = after(|fresh| fresh.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into()));
+        assert_eq!(another_label, [Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn nothing_is_created_for_a_machine_that_is_going_or_is_another() {
+        assert!(after(|fresh| fresh.metadata.uid = Some("2".to_owned())).iter().all(Result::is_err));
+        let going = after(|fresh| fresh.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)));
+        assert!(going.iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn nothing_is_created_for_what_was_taken_out_of_the_spec_or_changed() {
+        assert!(matches!(after(|fresh| fresh.spec.disks.clear()), [Err(_), Ok(())]));
+        assert!(matches!(after(|fresh| fresh.spec.interfaces.clear()), [Ok(()), Err(_)]));
+        let larger = after(|fresh| fresh.spec.disks[0].size = fresh.spec.disks[0].size.take().map(|_| quantity()));
+        assert!(matches!(larger, [Err(_), Ok(())]));
+    }
+
+    /// What a restore put in the place of a claim is not made anew.
+    #[test]
+    fn nothing_is_created_for_a_disk_that_a_restore_gave_another_claim() {
+        let mark = format!("{}data", api::labels::CLAIM);
+        let restored = after(|fresh| fresh.metadata.annotations = Some([(mark.clone(), "b".to_owned())].into()));
+        assert!(matches!(restored, [Err(_), Ok(())]));
+    }
+
+    fn quantity() -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
+        api::quantity::quantity(2 << 30)
+    }
+}
