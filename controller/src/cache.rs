@@ -31,6 +31,8 @@ struct State<K> {
     told: u64,
     /// A listing under way.
     listing: Option<BTreeMap<Key, Arc<K>>>,
+    /// What a write of ours was answered about since it began.
+    during: HashSet<Key>,
 }
 
 pub struct Cache<K> {
@@ -42,8 +44,14 @@ pub struct Cache<K> {
 impl<K: Object> Cache<K> {
     /// `index_of`: under which words an object can be found with [`Cache::by`].
     pub fn new(index_of: fn(&K) -> Vec<String>) -> Arc<Self> {
-        let state =
-            State { objects: BTreeMap::new(), index: HashMap::new(), ended: HashSet::new(), told: 0, listing: None };
+        let state = State {
+            objects: BTreeMap::new(),
+            index: HashMap::new(),
+            ended: HashSet::new(),
+            told: 0,
+            listing: None,
+            during: HashSet::new(),
+        };
         Arc::new(Self { state: RwLock::new(state), index_of, ready: watch::Sender::new(false) })
     }
 
@@ -83,6 +91,9 @@ impl<K: Object> Cache<K> {
     pub fn put(&self, mut object: K) {
         object.meta_mut().managed_fields = None;
         let mut state = self.write();
+        if state.listing.is_some() {
+            state.during.insert(key(object.meta()));
+        }
         let meta = object.meta();
         let here = state.objects.get(&key(meta)).is_some_and(|here| here.meta().uid == meta.uid);
         let version = version(meta);
@@ -94,6 +105,9 @@ impl<K: Object> Cache<K> {
     /// A deletion of ours that ended the object.
     pub fn forget(&self, meta: &ObjectMeta) {
         let mut state = self.write();
+        if state.listing.is_some() {
+            state.during.insert(key(meta));
+        }
         state.ended.extend(meta.uid.clone());
         self.remove(&mut state, &key(meta), meta.uid.as_deref());
     }
@@ -166,7 +180,10 @@ impl<K: Object> Cache<K> {
                 }
                 changed(&object);
             }
-            watcher::Event::Init => self.write().listing = Some(BTreeMap::new()),
+            watcher::Event::Init => {
+                let mut state = self.write();
+                (state.listing, state.during) = (Some(BTreeMap::new()), HashSet::new());
+            }
             watcher::Event::InitApply(mut object) => {
                 object.meta_mut().managed_fields = None;
                 if let Some(listing) = &mut self.write().listing {
@@ -194,9 +211,18 @@ impl<K: Object> Cache<K> {
                 touched.push(old);
             }
         }
-        let uids: HashSet<&String> = listing.values().filter_map(|object| object.meta().uid.as_ref()).collect();
-        state.ended.retain(|uid| uids.contains(uid));
-        for object in listing.into_values() {
+        let during = std::mem::take(&mut state.during);
+        let ended = listing.iter().filter(|(key, _)| during.contains(*key));
+        let ended: HashSet<&String> = ended.filter_map(|(_, object)| object.meta().uid.as_ref()).collect();
+        state.ended.retain(|uid| ended.contains(uid));
+        let told = listing.values().map(|object| version(object.meta())).max().unwrap_or_default();
+        for (key, object) in listing {
+            // The list was read from quorum after it began. What was there before and is newer was never so: etcd was restored.
+            let went_back = |old: &Arc<K>| version(old.meta()) > version(object.meta()) && !during.contains(&key);
+            if let Some(old) = state.objects.get(&key).cloned().filter(went_back) {
+                self.remove(&mut state, &key, old.meta().uid.as_deref());
+                state.told = told;
+            }
             self.apply(&mut state, object.clone());
             touched.push(object);
         }
@@ -279,6 +305,26 @@ mod tests {
         assert_eq!(seen(&cache, "a"), None);
         cache.put(object("a", "2", 8));
         assert_eq!(seen(&cache, "a"), Some(8), "one that the watch has not told of yet");
+    }
+
+    /// etcd was restored: a list that began later is right, whatever its versions.
+    #[test]
+    fn a_listing_takes_back_what_is_newer_than_it_unless_it_was_written_meanwhile() {
+        let cache = cache();
+        for name in ["a", "b", "c"] {
+            cache.put(object(name, name, 9));
+        }
+        cache.forget(&object("c", "c", 9).metadata);
+        cache.event(Event::Init, &|_| {});
+        cache.put(object("b", "b", 10));
+        for name in ["a", "b", "c"] {
+            cache.event(Event::InitApply(object(name, name, 5)), &|_| {});
+        }
+        cache.event(Event::InitDone, &|_| {});
+        assert_eq!((seen(&cache, "a"), seen(&cache, "b"), seen(&cache, "c")), (Some(5), Some(10), Some(5)));
+        cache.put(object("a", "a", 6));
+        cache.put(object("d", "d", 6));
+        assert_eq!((seen(&cache, "a"), seen(&cache, "d")), (Some(6), Some(6)), "versions go on from there");
     }
 
     #[test]

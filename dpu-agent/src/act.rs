@@ -92,8 +92,8 @@ impl Actor {
                 self.imports.stop(&id.uid).await;
                 Ok(())
             }
-            Step::NoteRelease { uid } => {
-                self.record.note_release(uid).map_err(|error| file_error("noting the release of", uid, &error))
+            Step::NoteRelease { id } => {
+                self.record.note_release(id).map_err(|error| file_error("noting the release of", &id.uid, &error))
             }
             Step::Hide { id, kind } => self.ports.emulation.hide(id, *kind).await,
             Step::Unplug { id } => self.ports.switch.unplug(id).await,

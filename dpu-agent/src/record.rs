@@ -6,7 +6,7 @@
 //! Beside it, for as long as the boot lasts: whose release was seen to be asked for. What is left of those is no orphan.
 
 use planner::agent::{Entry, ImportDone};
-use planner::exposure::Limits;
+use planner::exposure::{ExposureId, Limits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub struct Record {
     released_dir: PathBuf,
     boot_id: String,
     entries: Mutex<BTreeMap<String, Entry>>,
-    released: Mutex<BTreeSet<String>>,
+    released: Mutex<BTreeSet<ExposureId>>,
 }
 
 impl Record {
@@ -47,13 +47,13 @@ impl Record {
         Ok(Self { dir, released_dir, boot_id: boot_id.to_owned(), entries: Mutex::new(entries), released })
     }
 
-    pub fn released(&self) -> BTreeSet<String> {
+    pub fn released(&self) -> BTreeSet<ExposureId> {
         self.released.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn note_release(&self, uid: &str) -> io::Result<()> {
-        write_atomically(&self.released_dir.join(uid), self.boot_id.as_bytes())?;
-        self.released.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned());
+    pub fn note_release(&self, id: &ExposureId) -> io::Result<()> {
+        write_atomically(&self.released_dir.join(format!("{}@{}", id.uid, id.epoch)), self.boot_id.as_bytes())?;
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
         Ok(())
     }
 
@@ -113,19 +113,19 @@ fn path_of(dir: &Path, uid: &str) -> PathBuf {
 }
 
 /// Whose release was noted on this boot; notes of another are removed.
-fn released(dir: &Path, boot_id: &str) -> io::Result<BTreeSet<String>> {
+fn released(dir: &Path, boot_id: &str) -> io::Result<BTreeSet<ExposureId>> {
     fs::create_dir_all(dir)?;
-    let mut uids = BTreeSet::new();
+    let mut all = BTreeSet::new();
     for file in fs::read_dir(dir)? {
         let path = file?.path();
-        match path.file_name().and_then(|name| name.to_str()) {
-            Some(uid) if path.extension().is_none() && fs::read(&path)? == boot_id.as_bytes() => {
-                uids.insert(uid.to_owned());
-            }
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('@'));
+        let id = name.and_then(|(uid, epoch)| Some(ExposureId { uid: uid.to_owned(), epoch: epoch.parse().ok()? }));
+        match id {
+            Some(id) if fs::read(&path)? == boot_id.as_bytes() => drop(all.insert(id)),
             _ => fs::remove_file(&path)?,
         }
     }
-    Ok(uids)
+    Ok(all)
 }
 
 fn read(path: &Path) -> io::Result<Entry> {
@@ -146,7 +146,6 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use planner::agent::{Function, Key, Kind, Nic};
-    use planner::exposure::ExposureId;
 
     fn entry(uid: &str, boot_id: &str) -> Entry {
         Entry {
@@ -184,7 +183,8 @@ mod tests {
         record.limits("b", limits).expect("change what is not there");
         record.shown("a").expect("change");
         record.shown("b").expect("change what is not there");
-        record.note_release("b").expect("note");
+        let released = ExposureId { uid: "b".into(), epoch: 3 };
+        record.note_release(&released).expect("note");
         record.remove("never").expect("remove what is not there");
         fs::write(path.join("c.json"), b"{half").expect("write");
         fs::write(path.join("a.new"), b"{half").expect("write");
@@ -194,7 +194,7 @@ mod tests {
             again.all(),
             BTreeMap::from([("a".to_owned(), Entry { limits, shown: true, ..entry("a", "boot-1") })])
         );
-        assert_eq!(again.released(), BTreeSet::from(["b".to_owned()]));
+        assert_eq!(again.released(), BTreeSet::from([released]));
         assert_eq!(files(&path), 1, "what cannot be read is removed");
 
         let rebooted = Record::open(dir.path(), "boot-2").expect("open on another boot");

@@ -7,15 +7,22 @@ use crate::objects;
 use crate::{fences, holder_pods};
 use api::{BareMetalMachine, MachineMigration, labels};
 use futures::future::join_all;
-use planner::machine::{Action, Observed};
+use planner::machine::{Action, Observed, asks_for, needs_fresh_machine};
 use serde_json::{Value, json};
 
 /// All at the same time: actions of one plan do not depend on each other. The first error that is not mere staleness is
 /// what is reported.
 pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Result<(), Error> {
     let mut first: Option<Error> = None;
+    let fresh = match actions.iter().any(needs_fresh_machine) {
+        true => Some(fresh(c, &o.machine).await?),
+        false => None,
+    };
     let acted = actions.iter().map(async |action| {
-        let result = act(c, o, action).await;
+        let result = match asked(c, o, fresh.as_ref(), action) {
+            Ok(()) => act(c, o, action).await,
+            Err(error) => Err(error),
+        };
         c.metrics.acted(action, result.as_ref().err().map(Error::class));
         result
     });
@@ -32,9 +39,6 @@ pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Res
 async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
     let machine = o.machine.as_ref();
     let own = || disks::own_labels(machine);
-    if planner::machine::needs_fresh_machine(action) {
-        confirm_asked(c, machine, action).await?;
-    }
     match action {
         Action::AddMachineFinalizer => finalizer(c, machine, true).await,
         Action::RemoveMachineFinalizer => finalizer(c, machine, false).await,
@@ -133,17 +137,21 @@ async fn confirm_spec(c: &Controller, o: &Observed) -> Result<(), Error> {
     Err(Error::NotConfirmed { what, message: "it asks for something else by now".to_owned() })
 }
 
-/// From quorum: the machine asks for what is about to be created. A cache of machines that is behind that of claims or VNics
-/// must not create anew what a user has just deleted.
-async fn confirm_asked(c: &Controller, machine: &BareMetalMachine, action: &Action) -> Result<(), Error> {
+/// From quorum, once for all actions of a plan.
+async fn fresh(c: &Controller, machine: &BareMetalMachine) -> Result<BareMetalMachine, Error> {
     let meta = &machine.metadata;
     let name = meta.name.as_deref().unwrap_or_default();
-    let what = format!("get BareMetalMachine '{name}'");
     let api = c.objects.namespaced::<BareMetalMachine>(meta.namespace.as_deref().unwrap_or_default());
-    let there = call(&what, api.get(name)).await?;
-    planner::machine::asks_for(machine, &there, action).map_err(|message| {
-        c.world.machines.put(there);
-        Error::NotConfirmed { what, message }
+    call(&format!("get BareMetalMachine '{name}'"), api.get(name)).await
+}
+
+/// The machine asks for what is about to be made or granted. A cache of machines that is behind that of claims or VNics must
+/// not create anew what a user has just deleted.
+fn asked(c: &Controller, o: &Observed, fresh: Option<&BareMetalMachine>, action: &Action) -> Result<(), Error> {
+    let Some(fresh) = fresh.filter(|_| needs_fresh_machine(action)) else { return Ok(()) };
+    asks_for(&o.machine, fresh, action).map_err(|message| {
+        c.world.machines.put(fresh.clone());
+        Error::NotConfirmed { what: format!("get BareMetalMachine '{}'", o.name()), message }
     })
 }
 

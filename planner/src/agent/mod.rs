@@ -129,7 +129,7 @@ fn decide(observed: &Observed, attachment: &Attachment) -> Stage {
         Ok(function) => function,
         Err(message) => return Stage::Stuck(Stuck::blocked(Blocked::InvalidSpec, message.clone())),
     };
-    if observed.released.contains(&attachment.key.uid) {
+    if attachment.id().is_some_and(|id| observed.released.contains(&id)) {
         let message = "its release was asked for on this boot, and of that the API server knows nothing any more: it was \
                        restored to an earlier revision, and the volume may be another's by now";
         return Stage::Stuck(Stuck::blocked(Blocked::ReleasedBefore, message));

@@ -28,8 +28,8 @@ pub struct Observed {
     /// By CSI driver: one entry for each connector that there is.
     pub connections: BTreeMap<String, Seen<Vec<Connected>>>,
     pub ports: Seen<Vec<Plugged>>,
-    /// UIDs whose release was seen to be asked for on this boot: a UID never comes back, so what is left of one may go.
-    pub released: BTreeSet<String>,
+    /// Whose release was seen to be asked for on this boot, or which orphan was seen to be free to go: that is never taken back.
+    pub released: BTreeSet<ExposureId>,
     /// What this DPU's Dpu says of orphans.
     pub word: Word,
     /// UIDs of the seeds whose image is on disk.
@@ -169,9 +169,16 @@ impl Observed {
         self.exposures.last().into_iter().flatten().filter(move |e| e.id.uid == uid)
     }
 
-    /// The host sees something of it, or saw it before what presents it crashed.
-    pub(super) fn is_shown(&self, uid: &str) -> bool {
-        self.exposures_of(uid).next().is_some() || self.record.get(uid).is_some_and(|entry| entry.shown)
+    /// The host sees it, or saw it before what presents it crashed.
+    pub(super) fn is_shown(&self, id: &ExposureId) -> bool {
+        self.exposure(id).is_some() || self.entry(id).is_some_and(|entry| entry.shown)
+    }
+
+    /// What of this UID the host was shown and is not yet noted as released.
+    pub(super) fn to_note(&self, uid: &str) -> Option<&ExposureId> {
+        let recorded = self.record.get(uid).map(|entry| &entry.id);
+        let mut all = self.exposures_of(uid).map(|exposure| &exposure.id).chain(recorded);
+        all.find(|id| self.is_shown(id) && !self.released.contains(id))
     }
 
     /// What to hide of these: not asked to leave yet, or so long ago that the host may have missed it. A guest without

@@ -32,17 +32,19 @@ pub(super) fn unexplained(observed: &Observed, attachments: &[Attachment]) -> Un
     let view = View { observed, known: attachments.iter().map(|a| (a.key.uid.as_str(), a)).collect() };
     let mut orphans: BTreeSet<&ExposureId> = BTreeSet::new();
     let mut others: BTreeSet<&str> = BTreeSet::new();
-    for id in observed.present() {
-        match view.explains(id) {
-            true => {}
-            false if view.is_orphan(id) => drop(orphans.insert(id)),
-            false => drop(others.insert(&id.uid)),
+    for id in observed.present().filter(|id| !view.explains(id)) {
+        // Told of for as long as anything of it is there: nobody else gets it before.
+        if observed.is_shown(id) {
+            orphans.insert(id);
+        }
+        if !view.is_kept(id) {
+            others.insert(&id.uid);
         }
     }
     let unnamed = observed.seeds.iter().chain(observed.imports.keys()).map(String::as_str);
     others.extend(unnamed.filter(|uid| !view.known.contains_key(uid) && !orphans.iter().any(|id| id.uid == *uid)));
     Unexplained {
-        serve: orphans.iter().filter_map(|id| serve(observed, id)).collect(),
+        serve: orphans.iter().filter(|id| view.is_kept(id)).filter_map(|id| serve(observed, id)).collect(),
         clear: others.into_iter().filter_map(|uid| view.clear(uid)).collect(),
         orphans: orphans.into_iter().map(|id| tell(observed, id)).collect(),
     }
@@ -60,21 +62,25 @@ impl View<'_> {
     }
 
     /// The host was shown it, and nobody who may has said that it goes.
-    fn is_orphan(&self, id: &ExposureId) -> bool {
+    fn is_kept(&self, id: &ExposureId) -> bool {
         let observed = self.observed;
-        let released = observed.released.contains(&id.uid)
+        let may_go = observed.released.contains(id)
             || observed.word.releasable.contains(id)
             || observed.word.forget.contains(&id.uid);
-        !released && (observed.exposure(id).is_some() || observed.entry(id).is_some_and(|entry| entry.shown))
+        !may_go && observed.is_shown(id)
     }
 
     fn stays(&self, id: &ExposureId) -> bool {
-        self.explains(id) || self.is_orphan(id)
+        self.explains(id) || self.is_kept(id)
     }
 
     /// The next step to be rid of it, in the order of a release; `None` while the host or a reading is waited for.
     fn clear(&self, uid: &str) -> Option<Step> {
         let observed = self.observed;
+        // Before anything is taken away: who said so may say otherwise of what comes later.
+        if let Some(id) = observed.to_note(uid).filter(|id| !self.stays(id)) {
+            return Some(Step::NoteRelease { id: id.clone() });
+        }
         let exposed = observed.exposures.fresh()?.iter().filter(|e| e.id.uid == uid && !self.stays(&e.id));
         let exposed: Vec<_> = exposed.collect();
         if !exposed.is_empty() {

@@ -52,9 +52,9 @@ pub enum Step {
     StopImport {
         id: ExposureId,
     },
-    /// Remember, beside the record, that its release was asked for: what is left of it is no orphan.
+    /// Remember, beside the record, that it may be taken from the host: what is left of it is no orphan.
     NoteRelease {
-        uid: String,
+        id: ExposureId,
     },
     Hide {
         id: ExposureId,
@@ -114,8 +114,9 @@ impl Step {
             | Self::StopImport { id }
             | Self::Hide { id, .. }
             | Self::Unplug { id }
+            | Self::NoteRelease { id }
             | Self::Disconnect { id, .. } => &id.uid,
-            Self::NoteRelease { uid } | Self::RemoveSeed { uid } | Self::Forget { uid } => uid,
+            Self::RemoveSeed { uid } | Self::Forget { uid } => uid,
             Self::Finish { key } => &key.uid,
         }
     }

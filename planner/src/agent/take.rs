@@ -8,8 +8,8 @@ pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
         return Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"));
     }
     // Before anything is taken away: should the object be gone before its end, this is no orphan.
-    if !observed.released.contains(uid) && observed.is_shown(uid) {
-        return Stage::Act(Step::NoteRelease { uid: uid.clone() });
+    if let Some(id) = observed.to_note(uid) {
+        return Stage::Act(Step::NoteRelease { id: id.clone() });
     }
     if let Some(shown) = observed.to_hide(observed.exposures_of(uid)) {
         return Stage::Act(Step::Hide { id: shown.id.clone(), kind: shown.kind });

@@ -2,7 +2,8 @@
 //!
 //! A plan rests on a cache. The cache of BareMetalMachines may be behind that of PersistentVolumeClaims or VNics: then the
 //! controller sees that a user has deleted a claim, and not that its disk was taken out of the spec before. So the machine
-//! is read from quorum right before the write, and compared here with the one that the plan rests on.
+//! is read from quorum right before the write, and compared here with the one that the plan rests on. The same before a server
+//! is claimed, or anything is attached, held or granted: after a restore of etcd each cache learns of it in its own time.
 
 use super::observed::name;
 use super::plan::Action;
@@ -12,7 +13,18 @@ use api::{BareMetalMachine, names};
 
 /// Whether an action creates something that a stale plan would create for nobody.
 pub fn needs_fresh_machine(action: &Action) -> bool {
-    matches!(action, Action::CreateClaim(_) | Action::CreateVNic(_))
+    matches!(
+        action,
+        Action::ClaimHardware { .. }
+            | Action::CreateClaim(_)
+            | Action::CreateVNic(_)
+            | Action::CreateDiskAttachment(_)
+            | Action::CreateNicAttachment(_)
+            | Action::TakeHold(_)
+            | Action::TakeVNic { .. }
+            | Action::GrantDisk { .. }
+            | Action::GrantNic { .. }
+    )
 }
 
 /// `planned`: the machine that the plan rests on. `fresh`: the one of that name, read from quorum. An error says why the

@@ -290,8 +290,8 @@ impl Agent {
                 })
                 .await
             }
-            Step::NoteRelease { uid } => {
-                self.world.server(&self.dpu).released.insert(uid.clone());
+            Step::NoteRelease { id } => {
+                self.world.server(&self.dpu).released.insert(id.clone());
                 Ok(())
             }
             Step::Hide { id, .. } => {

@@ -106,7 +106,7 @@ pub struct Server {
     pub beat: Ms,
     /// What a reboot of the DPU forgets.
     pub record: BTreeMap<String, Entry>,
-    pub released: BTreeSet<String>,
+    pub released: BTreeSet<ExposureId>,
     pub seeds: BTreeSet<String>,
     pub shown: Vec<Exposure>,
     pub connected: BTreeMap<ExposureId, Connection>,

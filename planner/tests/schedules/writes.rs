@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use planner::exposure::ExposureId;
 use planner::machine::observed::{Observed, annotation, label, name, uid};
 use planner::machine::plan::{Action, CreateVolumeAttachment, TakeHold, Target};
+use planner::machine::{asks_for, needs_fresh_machine};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,6 +37,10 @@ pub fn finalizers(meta: &mut ObjectMeta, finalizer: &str, present: bool) {
 
 impl Leader {
     pub async fn act(&self, o: &Observed, action: &Action) -> Done {
+        if needs_fresh_machine(action) {
+            let there = self.get::<BareMetalMachine>(o.namespace(), o.name()).await?.ok_or(Error::NotFound)?;
+            asks_for(&o.machine, &there, action).map_err(|_| Error::NotConfirmed)?;
+        }
         let machine = &o.machine;
         match action {
             Action::AddMachineFinalizer => self.machine_finalizer(machine, true).await,

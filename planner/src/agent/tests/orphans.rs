@@ -61,7 +61,7 @@ fn an_orphan_goes_by_the_word_of_the_controller_or_of_an_administrator() {
     world.word.releasable.insert(id("a", 6));
     assert_eq!(cleared(&world), [], "of another epoch");
     world.word.releasable.insert(id("a", 7));
-    assert_eq!(cleared(&world), [StepKind::Hide]);
+    assert_eq!(cleared(&world), [StepKind::NoteRelease]);
     let stale = plan(&world.observed(false));
     assert!(stale.needs_fresh_list && stale.clear.is_empty(), "only by a fresh list and word: {stale:?}");
     world.settle();
