@@ -22,6 +22,7 @@ mod liveness;
 mod machine;
 mod metrics;
 mod objects;
+mod patience;
 mod queue;
 mod run;
 mod snapshots;
