@@ -7,6 +7,7 @@
 use crate::queue::Key;
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -144,9 +145,15 @@ impl<K: Object> Cache<K> {
     }
 
     /// Watches for ever; `changed` is told of every object that was added, changed or removed.
-    pub async fn watch(self: Arc<Self>, api: Api<K>, config: watcher::Config, changed: impl Fn(&K) + Send) {
+    pub async fn watch(
+        self: Arc<Self>,
+        api: Api<K>,
+        config: watcher::Config,
+        patience: impl Backoff,
+        changed: impl Fn(&K) + Send,
+    ) {
         let kind = K::kind(&());
-        let stream = watcher(api, config).default_backoff();
+        let stream = watcher(api, config).backoff(patience);
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {
             match event {

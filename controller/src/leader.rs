@@ -5,7 +5,7 @@
 //! clock; the wall clock of another machine is never compared with ours. `leaseTransitions` grows with every change of
 //! leader and is the fencing token that every BMC command carries.
 
-use jiff::Timestamp;
+use crate::clock;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
@@ -146,7 +146,7 @@ impl Elector {
     }
 
     fn spec(&self, transitions: i32, acquired: Option<MicroTime>) -> LeaseSpec {
-        let now = MicroTime(Timestamp::now());
+        let now = MicroTime(clock::now());
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE.as_secs() as i32),

@@ -23,6 +23,7 @@ mod machine;
 mod metrics;
 mod objects;
 mod orphans;
+mod patience;
 mod queue;
 mod run;
 mod snapshots;

@@ -11,8 +11,9 @@ use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -32,7 +33,7 @@ struct Beat {
 }
 
 pub struct Liveness {
-    beats: Mutex<HashMap<String, Beat>>,
+    beats: Mutex<BTreeMap<String, Beat>>,
     ready: watch::Sender<bool>,
     /// Namespaces whose agent has come back, or whose Lease is gone.
     turned: Mutex<Vec<String>>,
@@ -42,14 +43,14 @@ pub struct Liveness {
 impl Liveness {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            beats: Mutex::new(HashMap::new()),
+            beats: Mutex::new(BTreeMap::new()),
             ready: watch::Sender::new(false),
             turned: Mutex::default(),
             wake: Notify::new(),
         })
     }
 
-    fn beats(&self) -> std::sync::MutexGuard<'_, HashMap<String, Beat>> {
+    fn beats(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Beat>> {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,9 +125,9 @@ impl Liveness {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    pub async fn watch(self: Arc<Self>, leases: Api<Lease>) {
+    pub async fn watch(self: Arc<Self>, leases: Api<Lease>, patience: impl Backoff) {
         let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
-        let stream = watcher(leases, config).default_backoff();
+        let stream = watcher(leases, config).backoff(patience);
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {
             match event {

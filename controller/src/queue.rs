@@ -124,6 +124,7 @@ impl Queue {
             };
             match timer {
                 Some(at) => tokio::select! {
+                    biased;
                     () = self.wake.notified() => {}
                     () = tokio::time::sleep_until(at) => {}
                 },

@@ -47,6 +47,8 @@ pub struct Settings {
     pub namespace: String,
     pub inventory_namespace: String,
     pub identity: String,
+    /// Differs between any two processes, restarts included.
+    pub nonce: u64,
     pub holder_image: String,
     pub concurrency: usize,
     pub bmc_concurrency: usize,
@@ -60,6 +62,7 @@ impl From<&Args> for Settings {
             namespace: args.namespace.clone(),
             inventory_namespace: args.inventory_namespace.clone(),
             identity: args.identity.clone(),
+            nonce: nonce(),
             holder_image: args.holder_image.clone(),
             concurrency: usize::from(args.concurrency),
             bmc_concurrency: usize::from(args.bmc_concurrency),
@@ -80,7 +83,7 @@ pub async fn run(
     let metrics = Arc::new(Metrics::default());
     let client = metrics::counted(client, metrics.requests());
     let objects = Objects { client: client.clone() };
-    let world = World::new();
+    let world = World::new(settings.nonce);
     let inventory = settings.inventory_namespace.clone();
     let controller = Arc::new(Controller {
         hosts: Hosts::new(
@@ -107,6 +110,7 @@ pub async fn run(
     let served = serve(settings.http, controller.clone());
     let led = lead(controller, &settings, &mut tasks, stop);
     tokio::select! {
+        biased;
         result = led => result,
         result = served => result,
     }
@@ -129,7 +133,7 @@ async fn lead(
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let mut stop = std::pin::pin!(stop);
-    let identity = format!("{}_{:016x}", settings.identity, unique());
+    let identity = format!("{}_{:016x}", settings.identity, settings.nonce);
     let leases = Api::namespaced(c.objects.client.clone(), &settings.namespace);
     let elector = Elector::new(leases, labels::CONTROLLER, &identity);
     let ready = async {
@@ -138,6 +142,7 @@ async fn lead(
         elector.acquire().await
     };
     let leadership = tokio::select! {
+        biased;
         leadership = ready => leadership,
         () = &mut stop => return Ok(()),
     };
@@ -166,6 +171,7 @@ async fn lead(
         tasks.spawn(admissions::keep(c.clone()));
     }
     tokio::select! {
+        biased;
         lost = elector.hold(leadership) => bail!("leadership is lost: {lost}"),
         () = &mut stop => {}
     }
@@ -174,8 +180,7 @@ async fn lead(
     elector.release(leadership).await.context("give the lease back")
 }
 
-/// Differs between any two processes, restarts included.
-fn unique() -> u64 {
+fn nonce() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one((std::process::id(), jiff::Timestamp::now().as_nanosecond()))
 }

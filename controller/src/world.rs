@@ -3,6 +3,7 @@
 use crate::cache::{Cache, Object, key};
 use crate::liveness::Liveness;
 use crate::objects::Objects;
+use crate::patience::patience;
 use crate::queue::Queue;
 use crate::snapshots::VolumeSnapshot;
 use crate::verbs::Verbs;
@@ -52,6 +53,7 @@ impl Queues {
 }
 
 pub struct World {
+    nonce: u64,
     pub machines: Arc<Cache<BareMetalMachine>>,
     pub hardware: Arc<Cache<Hardware>>,
     pub policies: Arc<Cache<HardwarePolicy>>,
@@ -115,8 +117,10 @@ fn namespace_of(meta: &ObjectMeta) -> String {
 }
 
 impl World {
-    pub fn new() -> Arc<Self> {
+    /// `nonce`: differs between any two processes.
+    pub fn new(nonce: u64) -> Arc<Self> {
         Arc::new(Self {
+            nonce,
             machines: Cache::new(|m| {
                 let mut words = vec![namespace_of(&m.metadata)];
                 words.extend(m.metadata.uid.clone());
@@ -377,7 +381,7 @@ impl World {
             word(&pod.metadata, labels::MACHINE_UID).iter().for_each(|uid| w.of_machine(uid));
         });
         let leases: Api<Lease> = Api::all(o.client.clone());
-        set.spawn(self.liveness.clone().watch(leases));
+        set.spawn(self.liveness.clone().watch(leases, patience(self.nonce, "Lease")));
         set
     }
 
@@ -454,6 +458,6 @@ pub(crate) fn spawn<K: Object>(
     changed: fn(&World, &K),
 ) {
     // Weak would end the watches with the world; the set that owns the tasks does.
-    let (world, cache) = (world.clone(), cache.clone());
-    set.spawn(async move { cache.watch(api, config, move |object| changed(&world, object)).await });
+    let (world, cache, patience) = (world.clone(), cache.clone(), patience(world.nonce, &K::kind(&())));
+    set.spawn(async move { cache.watch(api, config, patience, move |object| changed(&world, object)).await });
 }

@@ -71,6 +71,7 @@ impl Guests {
                 }
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(pause) => {}
                 () = self.changed.notified() => {}
             }

@@ -100,6 +100,7 @@ pub async fn run_with(
     let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone(), actor.ports.emulation.clone());
     let reconciler = Reconciler::new(actor, joined, desired, view, metrics.clone(), args.into());
     tokio::select! {
+        biased;
         result = session => result.context("the session with the API server ended"),
         result = server => result.context("serving agent.sock"),
         result = numbers => result.context("serving metrics"),

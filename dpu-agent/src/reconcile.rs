@@ -78,6 +78,7 @@ impl Reconciler {
             loop {
                 let pause = self.settle(&guests).await;
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(pause) => {}
                     () = self.actor.wake.notified() => {}
                     () = self.actor.ports.emulation.changed() => {}

@@ -73,6 +73,7 @@ pub(crate) async fn run(
         let accounts = Api::namespaced(bootstrap.clone(), &namespace);
         let tokens = Tokens { accounts, node: name, file: &token_file };
         let expiry = tokio::select! {
+            biased;
             expiry = tokens.first() => expiry,
             () = is_gone(&bootstrap, name, &uid, &desired) => continue,
         };
@@ -86,6 +87,7 @@ pub(crate) async fn run(
             )
         };
         tokio::select! {
+            biased;
             _ = session => {}
             () = is_gone(&bootstrap, name, &uid, &desired) => {
                 tracing::warn!(dpu = name, "the Dpu was deleted: what is presented stays; registering again");
@@ -245,6 +247,7 @@ impl Tokens<'_> {
             let life = expiry.duration_since(clock::now()).max(jiff::SignedDuration::ZERO).unsigned_abs();
             tokio::time::sleep(RENEW_PAUSE).await;
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(life.mul_f64(0.8).saturating_sub(RENEW_PAUSE)) => {}
                 () = refused.notified() => tracing::warn!("the API server refuses the token: asking for another"),
             }

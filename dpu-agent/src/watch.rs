@@ -3,9 +3,11 @@
 use crate::clock;
 use crate::cluster::Cluster;
 use api::{DiskAttachment, Dpu, NicAttachment};
+use backon::ExponentialBuilder;
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::runtime::utils::Backoff;
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
+use kube::runtime::watcher::ExponentialBackoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use planner::agent::{Attachment, Word};
@@ -13,6 +15,7 @@ use planner::seen::Seen;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,10 +23,28 @@ use tokio::sync::Notify;
 
 /// The longest time between two tries to watch: an API server that is back should not wait for its DPUs.
 const LONGEST: Duration = Duration::from_secs(5);
+const FIRST: Duration = Duration::from_millis(800);
+/// After so long without a failure the next one is a first one.
+const FORGOTTEN: Duration = Duration::from_secs(120);
 
-/// The client's usual back-off, with its jitter, but never longer than [`LONGEST`].
-#[derive(Default)]
-struct Patience(watcher::DefaultBackoff);
+/// The client's usual back-off, but never longer than [`LONGEST`], with a jitter that follows from the DPU and the kind: no two DPUs come
+/// back together, and one that is run again, in a simulation, comes back as it did before.
+struct Patience(ResetTimerBackoff<ExponentialBackoff>);
+
+impl Patience {
+    fn new(dpu_name: &str, kind: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (dpu_name, kind).hash(&mut hasher);
+        let builder = ExponentialBuilder::default()
+            .with_min_delay(FIRST)
+            .with_max_delay(LONGEST)
+            .with_factor(2.0)
+            .without_max_times()
+            .with_jitter()
+            .with_jitter_seed(hasher.finish());
+        Self(ResetTimerBackoff::new(ExponentialBackoff::from(builder), FORGOTTEN))
+    }
+}
 
 impl Iterator for Patience {
     type Item = Duration;
@@ -72,9 +93,9 @@ impl Desired {
     pub async fn follow(&self, cluster: &Cluster, dpu_name: &str) {
         let own = watcher::Config::default().fields(&format!("metadata.name={dpu_name}"));
         tokio::join!(
-            self.disks.follow(cluster.disks(), watcher::Config::default()),
-            self.nics.follow(cluster.nics(), watcher::Config::default()),
-            self.dpu.follow(cluster.dpus(), own),
+            self.disks.follow(cluster.disks(), dpu_name, watcher::Config::default()),
+            self.nics.follow(cluster.nics(), dpu_name, watcher::Config::default()),
+            self.dpu.follow(cluster.dpus(), dpu_name, own),
         );
     }
 }
@@ -138,9 +159,9 @@ where
         }
     }
 
-    async fn follow(&self, api: Api<K>, config: watcher::Config) {
+    async fn follow(&self, api: Api<K>, dpu_name: &str, config: watcher::Config) {
         let slim = |object: &mut K| object.managed_fields_mut().clear();
-        let mut events = pin!(watcher(api, config).backoff(Patience::default()).modify(slim));
+        let mut events = pin!(watcher(api, config).backoff(Patience::new(dpu_name, &K::kind(&()))).modify(slim));
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.heard(event),

@@ -112,6 +112,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
         namespace: SYSTEM_NAMESPACE.to_owned(),
         inventory_namespace: INVENTORY_NAMESPACE.to_owned(),
         identity: "bench".to_owned(),
+        nonce: std::process::id().into(),
         holder_image: "pause".to_owned(),
         concurrency: 64,
         bmc_concurrency: 128,

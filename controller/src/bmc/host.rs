@@ -12,7 +12,7 @@ use planner::machine::BmcNeed;
 use planner::machine::observed::{BmcProblem, BmcSeen};
 use planner::seen::Seen;
 use ports::{Bmc, ErrorClass, PortError};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Context {
 
 #[derive(Default)]
 struct State {
-    needs: HashMap<Owner, BmcNeed>,
+    needs: BTreeMap<Owner, BmcNeed>,
     /// Somebody waits for the next reading, whatever it says.
     asked: bool,
     host: Option<HostObserved>,

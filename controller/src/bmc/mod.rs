@@ -15,12 +15,12 @@ use crate::queue::Key;
 use crate::world::Queues;
 use planner::machine::BmcNeed;
 use planner::machine::observed::BmcSeen;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
 /// Who wants to know.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     Machine(Key),
     /// The UID of a machine that is no more, and has left something.
@@ -29,7 +29,7 @@ pub enum Owner {
 }
 
 /// Which BMC.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Which {
     /// A server's, by the name of its Hardware.
     Server(String),
@@ -38,7 +38,7 @@ pub enum Which {
 }
 
 pub struct Hosts {
-    hosts: Mutex<HashMap<Which, Arc<Host>>>,
+    hosts: Mutex<BTreeMap<Which, Arc<Host>>>,
     context: Arc<host::Context>,
 }
 
@@ -68,7 +68,7 @@ impl Hosts {
         self.context.token.store(token, std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn hosts(&self) -> std::sync::MutexGuard<'_, HashMap<Which, Arc<Host>>> {
+    fn hosts(&self) -> std::sync::MutexGuard<'_, BTreeMap<Which, Arc<Host>>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

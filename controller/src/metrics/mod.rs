@@ -198,7 +198,7 @@ mod tests {
         metrics.acted(&Action::AddMachineFinalizer, None);
         metrics.bmc("observe", Duration::from_secs(7), Some("Unreachable"));
         metrics.leads(7);
-        let text = metrics.text(&crate::world::World::new(), 3).expect("text");
+        let text = metrics.text(&crate::world::World::new(0), 3).expect("text");
         for line in [
             "controller_runtime_reconcile_total{controller=\"dpu\",result=\"success\"} 0",
             "controller_runtime_reconcile_total{controller=\"machine\",result=\"Conflict\"} 1",

@@ -143,6 +143,7 @@ async fn run(
     let volume = place.open(&job).await?;
     let writer = tokio::task::spawn_blocking(move || sink::write(&job, volume, chunks));
     let fetched = tokio::select! {
+        biased;
         fetched = fetch::fetch(&url, size_bytes, &sender, &progress, wake) => fetched,
         // Sent or dropped: both mean stop.
         _ = stopped => Err(PortError::new(ErrorClass::Busy, format!("the import of {url} was stopped"))),

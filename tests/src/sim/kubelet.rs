@@ -28,17 +28,14 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 /// For ever.
 pub async fn run(scene: Arc<Scene>) {
-    let mut changed = scene.server.changed.subscribe();
     loop {
-        changed.borrow_and_update();
+        let turn = scene.server.changed.turn();
         let pods = scene.server.list("pods");
         let pending = pods.iter().filter(|pod| !work(&scene, pod)).count();
         detach(&scene);
         let again = if pending > 0 { AGAIN } else { Duration::MAX };
-        match tokio::time::timeout(again, changed.changed()).await {
-            Ok(Err(_)) => return,
-            Ok(Ok(())) => tokio::time::sleep(TAKES).await,
-            Err(_) => {}
+        if tokio::time::timeout(again, scene.server.changed.changed(turn)).await.is_ok() {
+            tokio::time::sleep(TAKES).await;
         }
     }
 }

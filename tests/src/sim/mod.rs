@@ -1,9 +1,11 @@
 //! The simulation: the real controller and the real agent over an API server, storage, BMCs and DPUs in this process, on
-//! a paused clock. Seeded: the same seed gives the same faults, and nearly the same order of events.
+//! a paused clock. A run depends on its seed alone: [`begin`] sets the clocks, identifiers and jitter follow from the seed, nothing that takes
+//! simulated time waits for a thread, and who is woken first is never left to chance.
 //!
 //! | file | what |
 //! |---|---|
 //! | `api/` | an API server in memory under `kube::Client` |
+//! | `signal.rs` | a value that many wait for, woken in order |
 //! | `storage.rs` | the actor that stands for the storage system and its sidecars |
 //! | `host.rs` | a server with its BMC and its DPU |
 //! | `parts.rs` | the ports as a process reaches them |
@@ -39,6 +41,7 @@ pub mod passing;
 pub mod process;
 pub mod random;
 pub mod scene;
+mod signal;
 pub mod simulation;
 mod storage;
 pub mod upkeep;
@@ -46,3 +49,13 @@ pub mod verbs;
 mod web;
 
 pub use simulation::Simulation;
+
+/// At the start of a run, inside its runtime: the clocks show a moment that follows from the seed.
+pub fn begin(seed: u64) {
+    const DAY: u64 = 86_400;
+    let after = jiff::SignedDuration::from_secs((seed % (365 * DAY)).cast_signed());
+    // 2026-01-01.
+    let start = jiff::Timestamp::constant(1_767_225_600, 0) + after;
+    controller::clock::simulate(start);
+    dpu_agent::clock::simulate(start);
+}

@@ -41,7 +41,7 @@ impl Process {
 
     /// Nothing of the API server reaches it.
     pub fn is_cut(&self) -> bool {
-        self.watches.cut.as_ref().is_some_and(|cut| *cut.borrow())
+        self.watches.cut.as_ref().is_some_and(|cut| cut.get())
     }
 
     /// The way to the outside and back: takes a moment, and never ends for the dead.

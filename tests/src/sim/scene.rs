@@ -6,6 +6,7 @@ use super::csi::Driver;
 use super::faults::{Effect, Faults, Plan, Who};
 use super::host::Host;
 use super::random::Random;
+use super::signal::Signal;
 use super::storage;
 use api::dpu::PowerDomain;
 use planner::exposure::{ExposureId, Slot};
@@ -17,7 +18,6 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::watch;
 
 pub struct Scene {
     pub server: Arc<Server>,
@@ -29,7 +29,7 @@ pub struct Scene {
     pub random: Random,
     manners: BTreeMap<Who, Arc<Mutex<Manners>>>,
     /// By the name of a DPU: its agent is cut off from the API server.
-    cuts: BTreeMap<String, watch::Sender<bool>>,
+    cuts: BTreeMap<String, Arc<Signal<bool>>>,
     violations: Mutex<Vec<String>>,
     /// UIDs of the claims of which the storage has refused a node.
     refused_nodes: Mutex<BTreeSet<String>>,
@@ -46,7 +46,7 @@ impl Scene {
         Arc::new(Self {
             server: Server::new(),
             faults: Faults::new(plan, random.clone()),
-            cuts: hosts.iter().map(|host| (host.dpu_name.clone(), watch::Sender::new(false))).collect(),
+            cuts: hosts.iter().map(|host| (host.dpu_name.clone(), Signal::new(false))).collect(),
             hosts,
             driver: Driver::default(),
             random,
@@ -84,12 +84,12 @@ impl Scene {
 
     /// Cuts the agent of a DPU off from the API server, or connects it again. All else goes on.
     pub fn cut(&self, dpu: &str, cut: bool) {
-        self.cuts[dpu].send_replace(cut);
+        self.cuts[dpu].set(cut);
     }
 
     /// Whether the process of this name is cut off; the agent's begins with its DPU's.
-    pub fn cuts(&self, process: &str) -> Option<watch::Receiver<bool>> {
-        self.cuts.iter().find(|(dpu, _)| process.split(' ').next() == Some(dpu)).map(|(_, cut)| cut.subscribe())
+    pub fn cuts(&self, process: &str) -> Option<Arc<Signal<bool>>> {
+        self.cuts.iter().find(|(dpu, _)| process.split(' ').next() == Some(dpu)).map(|(_, cut)| cut.clone())
     }
 
     pub fn violated(&self, what: String) {

@@ -8,7 +8,7 @@ use super::host::{Host, serial_number};
 use super::parts::{Bmcs, Parts, fences};
 use super::process::Process;
 use super::scene::Scene;
-use super::{kubelet, storage};
+use super::{kubelet, storage, web};
 use api::dpu::PowerDomain;
 use clap::Parser;
 use controller::Settings;
@@ -167,23 +167,26 @@ impl Simulation {
     /// `namespace`: where its Lease is; two controllers with different ones both lead.
     pub fn start_controller(&mut self, name: &str, namespace: &str) {
         let (scene, name) = (self.scene.clone(), name.to_owned());
-        let settings = Settings {
+        let mut settings = Settings {
             namespace: namespace.to_owned(),
             inventory_namespace: INVENTORY.to_owned(),
             identity: name.clone(),
+            nonce: 0,
             holder_image: "pause".to_owned(),
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,
         };
         self.tasks.push(tokio::spawn(async move {
-            for life in 1.. {
+            for life in 1u64.. {
+                settings.nonce = scene.random.next();
                 let process = Process::new(&scene, Who::Controller, &format!("{name} life {life}"));
                 let client = service::client_of(&process);
                 let bmcs = Arc::new(Bmcs(process.clone()));
                 let fences = fences(&process);
                 let run = Box::pin(controller::run(client, bmcs, fences, settings.clone(), std::future::pending()));
                 tokio::select! {
+                    biased;
                     result = run => tracing::info!("{name} ended: {result:?}"),
                     () = process.died() => tracing::info!("{name} died"),
                 }
@@ -247,15 +250,14 @@ impl Simulation {
 
     /// Waits until `is_so`; an error says what was awaited, and what is there instead.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
-        let mut changed = self.scene.server.changed.subscribe();
         let wait = async {
             loop {
-                changed.borrow_and_update();
+                let turn = self.scene.server.changed.turn();
                 if is_so(self) {
                     return;
                 }
                 // Hosts change by themselves too.
-                let _ = tokio::time::timeout(Duration::from_secs(1), changed.changed()).await;
+                let _ = tokio::time::timeout(Duration::from_secs(1), self.scene.server.changed.changed(turn)).await;
             }
         };
         let waited = tokio::time::timeout(PATIENCE, wait).await;
@@ -290,6 +292,28 @@ impl Simulation {
             lines.push(format!("{} {}: {}{fault}", effect.at, effect.process, effect.what));
         }
         lines.join("\n")
+    }
+
+    /// Every effect and every version of every object, with their times.
+    pub fn whole_journal(&self) -> String {
+        let mut lines = Vec::new();
+        for effect in self.scene.journal() {
+            lines.push(format!("{} {} {} {:?}", effect.at, effect.process, effect.what, effect.fault));
+        }
+        for event in &self.scene.server.store().log {
+            // kube's recorder names and dates Events by the clock of the machine.
+            if event.id.resource != "events.k8s.io/events" {
+                lines.push(format!("{} {:?} {} {}", event.version, event.change, event.id, event.object));
+            }
+        }
+        web::without_port(&lines.join("\n"))
+    }
+
+    /// Of two runs that went the same way it is the same.
+    pub fn digest(&self) -> String {
+        use sha2::Digest;
+        let digest = sha2::Sha256::digest(self.whole_journal());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// All objects and hosts, without what differs from run to run: times and versions.
@@ -366,6 +390,7 @@ async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Current) {
         let ports = Parts { process: process.clone(), host: host.clone(), dpu }.ports();
         let run = Box::pin(dpu_agent::run_with(&args, access, ports, std::future::pending()));
         tokio::select! {
+            biased;
             result = run => tracing::info!("the agent of {} ended: {result:?}", host.dpu_name),
             () = process.died() => tracing::info!("the agent of {} died", host.dpu_name),
             _ = running.wait_for(|now| *now != boot) => tracing::info!("{} lost its power", host.dpu_name),

@@ -21,13 +21,10 @@ const TWICE: Duration = Duration::from_secs(3);
 
 /// For ever.
 pub async fn run(scene: Arc<Scene>) {
-    let mut changed = scene.server.changed.subscribe();
     loop {
-        changed.borrow_and_update();
+        let turn = scene.server.changed.turn();
         work(&scene);
-        if changed.changed().await.is_err() {
-            return;
-        }
+        scene.server.changed.changed(turn).await;
         tokio::time::sleep(TAKES).await;
     }
 }

@@ -1,7 +1,7 @@
 //! A web server with one golden image, for imports: real sockets, for what an agent reads with is real.
 //!
 //! The simulated clock stands still while an import is under way: its writer is a thread, for which tokio's paused clock
-//! waits.
+//! waits. So it takes no time, whatever the machine does, and nothing else happens meanwhile.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,9 +14,18 @@ pub struct Golden {
     pub bytes: Vec<u8>,
 }
 
+static GOLDEN: OnceLock<Golden> = OnceLock::new();
+
+/// The port is the kernel's choice: all else of a run follows from its seed.
+pub fn without_port(text: &str) -> String {
+    match GOLDEN.get() {
+        Some(golden) => text.replace(&golden.url, "http://web/golden.raw"),
+        None => text.to_owned(),
+    }
+}
+
 /// The same for the life of this process.
 pub fn golden() -> &'static Golden {
-    static GOLDEN: OnceLock<Golden> = OnceLock::new();
     GOLDEN.get_or_init(|| {
         use sha2::Digest;
         // Data, a hole, data again, and an end in the middle of a block.

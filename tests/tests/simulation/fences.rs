@@ -200,11 +200,11 @@ fn schedules() -> impl Iterator<Item = u64> {
 fn random_schedules() {
     each(schedules(), |number| {
         let dice = Random::new(seed() + 1_000 + number);
-        let until = controller::clock::now() + jiff::SignedDuration::from_secs(240);
-        let faults = vec![Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer, Fault::Refuse, Fault::Late];
-        let plan = Plan::Storm { per_mille: dice.below(40), faults, until };
         let class = if number % 4 == 3 { "foreign" } else { "fast" };
         simulate(async {
+            let until = controller::clock::now() + jiff::SignedDuration::from_secs(240);
+            let faults = vec![Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer, Fault::Refuse, Fault::Late];
+            let plan = Plan::Storm { per_mille: dice.below(40), faults, until };
             let mut s = Simulation::start(2, seed() + 1_000 + number, plan);
             if number % 3 == 0 {
                 s.start_controller("controller-2", "default");

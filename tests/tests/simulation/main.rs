@@ -7,6 +7,7 @@ mod bmc;
 mod csi;
 mod fences;
 mod kinds;
+mod seeds;
 mod verbs;
 
 use api::dpu::PowerDomain;
@@ -29,14 +30,14 @@ use tokio::time::Instant;
 fn simulate<T>(run: impl Future<Output = T>) -> T {
     static START: OnceLock<()> = OnceLock::new();
     START.get_or_init(|| {
-        // The wall clocks begin before any simulated one.
-        controller::clock::now();
-        dpu_agent::clock::now();
         let filter = std::env::var("SIM_LOG").unwrap_or_else(|_| "off".to_owned());
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a runtime").block_on(run)
+    runtime.expect("a runtime").block_on(async {
+        tests::sim::begin(seed());
+        run.await
+    })
 }
 
 /// Which effects are tried: the one of `SIM_AT=<k>`, all with `SIM_ALL=1`, else one in `stride`, other ones with another
@@ -283,6 +284,7 @@ fn the_machine_is_deleted_at_every_stage_and_made_again() {
             let created = life::create(&s, "bm-01", 7);
             let mut reached = s.scene.faults.reached.subscribe();
             tokio::select! {
+                biased;
                 created = created => created?,
                 _ = reached.wait_for(|reached| *reached) => {}
             }
@@ -431,11 +433,11 @@ fn what_its_user_deleted_is_not_made_anew_from_an_old_view() {
 #[test]
 fn a_storm_of_faults() {
     each(0..6u64, |more| {
-        let until = controller::clock::now() + jiff::SignedDuration::from_secs(150);
-        let faults = vec![Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::CrashBefore, Fault::Late];
-        let plan = Plan::Storm { per_mille: 60, faults, until };
         let (expected, ..) = reference();
         simulate(async {
+            let until = controller::clock::now() + jiff::SignedDuration::from_secs(150);
+            let faults = vec![Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::CrashBefore, Fault::Late];
+            let plan = Plan::Storm { per_mille: 60, faults, until };
             let mut s = Simulation::start(1, seed() + 100 + more, plan);
             s.start_controller("controller-2", SYSTEM);
             let record = life::whole(&s).await?;

@@ -16,6 +16,7 @@ pub mod service;
 pub mod store;
 pub mod watch;
 
+use super::signal::Signal;
 use path::{Id, Target};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,12 +25,12 @@ use store::{Answer, Part, Refusal, Store};
 pub struct Server {
     store: Mutex<Store>,
     /// The last version: woken with every change.
-    pub changed: tokio::sync::watch::Sender<u64>,
+    pub changed: Arc<Signal<u64>>,
 }
 
 impl Server {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { store: Mutex::new(Store::default()), changed: tokio::sync::watch::Sender::new(0) })
+        Arc::new(Self { store: Mutex::new(Store::default()), changed: Signal::new(0) })
     }
 
     pub fn store(&self) -> MutexGuard<'_, Store> {
@@ -42,7 +43,7 @@ impl Server {
         let result = change(&mut store);
         let version = store.version();
         drop(store);
-        self.changed.send_if_modified(|known| std::mem::replace(known, version) != version);
+        self.changed.set(version);
         result
     }
 

@@ -7,6 +7,7 @@ use super::Server;
 use super::path::{Target, selects};
 use super::store::{Change, Event};
 use crate::sim::random::Random;
+use crate::sim::signal::Signal;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, unfold};
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ pub struct Shared {
     pub manners: Arc<Mutex<Manners>>,
     pub random: Random,
     /// Nothing comes through while this is true.
-    pub cut: Option<tokio::sync::watch::Receiver<bool>>,
+    pub cut: Option<Arc<Signal<bool>>>,
 }
 
 struct Watch {
@@ -112,7 +113,7 @@ impl Watch {
     }
 
     async fn next(&mut self) -> Option<Value> {
-        let mut changed = self.server.changed.subscribe();
+        let changed = self.server.changed.clone();
         loop {
             if let Some(value) = self.ready.pop_front() {
                 return Some(value);
@@ -120,7 +121,7 @@ impl Watch {
             if self.ended {
                 return None;
             }
-            changed.borrow_and_update();
+            let turn = changed.turn();
             if self.server.store().era != self.era {
                 self.expire();
                 continue;
@@ -133,7 +134,7 @@ impl Watch {
             let ends = tokio::time::sleep_until(self.ends);
             tokio::select! {
                 biased;
-                result = changed.changed() => result.ok()?,
+                () = changed.changed(turn) => {}
                 () = ends => {
                     self.ended = true;
                     return Some(line("BOOKMARK", bookmark(self.server.store().version())));
@@ -167,8 +168,7 @@ impl Watch {
 
     async fn pause(&self) {
         if let Some(cut) = &self.shared.cut {
-            // Its sender lives as long as the scene.
-            let _ = cut.clone().wait_for(|cut| !cut).await;
+            cut.wait_for(false).await;
         }
         match self.manners() {
             Manners::Late(most) => tokio::time::sleep(most.mul_f64(self.shared.random.part())).await,
