@@ -114,7 +114,12 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     let mut volumes = Vec::new();
     let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
     for disk in &o.machine.spec.disks {
-        let reason = match volumes::plan(o, disk, draft) {
+        // Before a claim is made for a disk that this DPU cannot present.
+        let presented = match attach::current(o, &disk.name) {
+            Some(_) => Ok(()),
+            None => claim::presents(host.dpu, disk),
+        };
+        let reason = match presented.and_then(|()| volumes::plan(o, disk, draft)) {
             Ok(bound) => {
                 let reason = attach::plan(o, host, disk, bound, no_grant.as_ref(), draft);
                 disks.extend(reason.clone());
