@@ -54,7 +54,7 @@ reasons! {
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
         ClaimPending { claim: String, class: String, message: String } "PersistentVolumeClaim '{claim}' (StorageClass {class}) is not bound: {message}", next "kubectl describe pvc {claim}";
         ClaimBindsLate { claim: String, node: String, message: String } "PersistentVolumeClaim '{claim}' (WaitForFirstConsumer) is being made for node '{node}': {message}", next "kubectl describe pvc {claim}";
-        ClaimBeingDeleted { claim: String } "PersistentVolumeClaim '{claim}' is being deleted; a new one is made once it is gone";
+        ClaimBeingDeleted { claim: String } "PersistentVolumeClaim '{claim}' is being deleted: waiting for its finalizers", next "kubectl describe pvc {claim}";
         ClaimExpanding { claim: String, message: String } "PersistentVolumeClaim '{claim}' is being expanded: {message}", next "kubectl describe pvc {claim}";
         VolumeInUse { claim: String, by: String } "the volume of claim '{claim}' is used by {by}";
         VolumeHeld { claim: String, by: String } "the volume of claim '{claim}' is held by {by}";
@@ -108,6 +108,7 @@ reasons! {
         SnapshotMissing { snapshot: String } "there is no VolumeSnapshot '{snapshot}' in this namespace", next "kubectl get volumesnapshots";
         ClaimMissing { claim: String } "there is no PersistentVolumeClaim '{claim}' in this namespace", next "kubectl get pvc";
         ClaimNotOurs { claim: String } "PersistentVolumeClaim '{claim}' exists but was not made for this machine", next "use it with source.persistentVolumeClaim, or delete it: kubectl delete pvc {claim}";
+        ClaimDeletedInUse { claim: String, disk: String, volume: String } "PersistentVolumeClaim '{claim}' of disk '{disk}' was deleted while the machine uses it: unless PersistentVolume '{volume}' has persistentVolumeReclaimPolicy Retain, the data of the disk will be destroyed when the disk is taken out of spec.disks or the machine is deleted", next "to keep the data: kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'";
         ClaimNotBlock { claim: String } "PersistentVolumeClaim '{claim}' must have volumeMode: Block", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim has volumeMode: Block";
         ClaimLost { claim: String } "PersistentVolumeClaim '{claim}' has lost its volume", next "kubectl describe pvc {claim}";
         VolumeNotCsi { claim: String } "the volume of claim '{claim}' is not a CSI volume", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim is of a CSI driver's StorageClass: kubectl get storageclass";

@@ -136,12 +136,15 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
                 let there = attach::current(o, &disk.name).filter(|a| a.spec.grant.is_some());
                 let exposed = there.map(|a| attach::not_exposed(host, &disk.name, attach::Seen::disk(a)));
                 match exposed {
-                    Some(other) => disks.extend(other),
+                    Some(other) => {
+                        disks.extend(other.clone());
+                        other
+                    }
                     None => {
-                        disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into())
+                        disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into());
+                        Some(reason)
                     }
                 }
-                Some(reason)
             }
         };
         let row = attach::row(o, disk, reason.as_ref());
