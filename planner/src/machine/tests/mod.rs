@@ -11,5 +11,6 @@ mod maintenance;
 pub(crate) mod outside;
 mod pods;
 pub(crate) mod properties;
+mod timeline;
 mod verify;
 pub(crate) mod world;
