@@ -54,8 +54,6 @@ use std::collections::BTreeMap;
         .message("spec.hardware is immutable: delete the machine and create it with the other hardware (disks with deletionPolicy Retain are kept)"),
     validation = Rule::new("self.disks.exists_one(d, has(d.bootOrder) && d.bootOrder == 1) || self.interfaces.exists_one(i, has(i.bootOrder) && i.bootOrder == 1)")
         .message("spec.disks: exactly one disk must have bootOrder: 1; write it at the disk that holds the operating system"),
-    validation = Rule::new("self.disks.all(d, !has(d.bootOrder) || self.disks.exists_one(e, has(e.bootOrder) && e.bootOrder == d.bootOrder))")
-        .message("spec.disks[].bootOrder must be unique over disks and interfaces"),
     validation = Rule::new("self.disks.all(d, !has(d.bootOrder) || d.bootOrder != 1 || d.bus == 'NVMe')")
         .message("spec.disks: the disk with bootOrder: 1 must have bus: NVMe, for the firmware boots from the fixed NVMe slot")
 )]
@@ -207,6 +205,8 @@ pub enum SecureBoot {
         .message("disks[].size only grows: write at least the present size"),
     validation = Rule::new("!has(self.source.persistentVolumeClaim) || (!has(self.size) && !has(self.storageClassName) && !has(self.volumeAttributesClassName))")
         .message("disks[].size, storageClassName and volumeAttributesClassName must be left out with source.persistentVolumeClaim: the claim has its own; change the claim instead"),
+    validation = Rule::new("!has(self.bootOrder) || self.bootOrder == 1")
+        .message("disks[].bootOrder above 1 is not served yet: leave it out; the firmware boots from the disk with bootOrder: 1"),
     validation = Rule::new("!has(self.source.blank) || has(self.size)").message("disks[].size must be given with source.blank, for example size: 10Gi"),
     validation = Rule::new("!has(oldSelf.volumeAttributesClassName) || has(self.volumeAttributesClassName)")
         .message("disks[].volumeAttributesClassName may change but not go, as that of a claim: write another class, for example one without limits")
@@ -215,7 +215,7 @@ pub struct Disk {
     /// Unique in the machine; becomes part of the claim's name.
     #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// The place in the firmware's boot order, 1 first; unique over disks and interfaces.
+    /// 1: the disk from which the firmware boots. Above 1 is not served yet and refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub boot_order: Option<u8>,
@@ -386,6 +386,7 @@ pub struct CloudInit {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
+    validation = Rule::new("has(self.icmp) || has(self.tcpSocket)").message("readinessProbe must have a probe: write icmp: {} or leave readinessProbe out"),
     validation = Rule::new("!has(self.tcpSocket)").message("readinessProbe.tcpSocket is not served yet: write icmp: {} or leave readinessProbe out")
 )]
 pub struct ReadinessProbe {

@@ -36,7 +36,7 @@ fn new_machine(hardware: usize) -> machine::Observed {
             "spec": {"hardwareRef": {"name": format!("server-{number}")}, "approved": true},
             "status": {
                 "namespace": format!("metalplane-dpu-dpu-{number}"), "bootID": "b",
-                "capacity": {"disks": 8, "nics": 8, "hotPlugPorts": 14},
+                "capacity": {"disks": 8, "nics": 8, "hotPlugPorts": 14}, "buses": ["NVMe", "VirtioBlk"],
                 "conditions": [{"type": "Ready", "status": "True", "reason": "AgentRunning", "message": "",
                     "lastTransitionTime": "2026-01-01T00:00:00Z"}],
             },

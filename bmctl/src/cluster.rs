@@ -12,6 +12,9 @@ use std::time::Duration;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// For how long the server may say nothing before it counts as one that does not answer.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What the chart installs in every cluster, and labels with its version.
 const LABELLED: &str = "metalplane-deletes";
 
@@ -44,7 +47,7 @@ impl Cluster {
         // A person waits: rather an error now than minutes of silent retries.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
-        config.read_timeout = Some(Duration::from_secs(60));
+        config.read_timeout = Some(READ_TIMEOUT);
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).context("make a client")?;
         Ok(Self { client, namespace, program })

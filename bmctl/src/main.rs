@@ -21,6 +21,7 @@ mod tests;
 mod timeline;
 mod verbs;
 mod wait;
+mod watch;
 
 use anyhow::Context;
 use args::{Cli, Command, DpuCommand};

@@ -6,6 +6,7 @@
 use crate::args::Change;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
+use crate::watch;
 use api::BareMetalMachine;
 use api::conditions::{self, READY};
 use api::machine::{AttachPhase, BareMetalMachineStatus};
@@ -62,8 +63,7 @@ pub async fn after(cluster: &Cluster, name: &str, change: &Change, goal: &Goal) 
     }
     let mut said = String::new();
     let follow = async {
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut events = pin!(watcher(cluster.machines(), config).default_backoff());
+        let mut events = pin!(watcher(cluster.machines(), watch::of(name)).default_backoff());
         loop {
             // A watch that breaks is taken up again, later and later; its errors are told like any other reason.
             let now = match events.try_next().await {
@@ -75,7 +75,10 @@ pub async fn after(cluster: &Cluster, name: &str, change: &Change, goal: &Goal) 
                 }
                 Ok(Some(watcher::Event::Delete(_))) => return Err("it was deleted meanwhile".to_owned()),
                 Ok(_) => continue,
-                Err(error) => format!("the API server does not answer: {error}"),
+                Err(error) => match watch::trouble(&error) {
+                    Some(trouble) => trouble,
+                    None => continue,
+                },
             };
             if now != said {
                 eprintln!("{name}: {now}");

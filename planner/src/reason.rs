@@ -57,7 +57,7 @@ reasons! {
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
         ClaimPending { claim: String, class: String, message: String } "PersistentVolumeClaim '{claim}' (StorageClass {class}) is not bound: {message}", next "kubectl describe pvc {claim}";
         ClaimBindsLate { claim: String, node: String, message: String } "PersistentVolumeClaim '{claim}' (WaitForFirstConsumer) is being made for node '{node}': {message}", next "kubectl describe pvc {claim}";
-        ClaimBeingDeleted { claim: String } "PersistentVolumeClaim '{claim}' is being deleted; a new one is made once it is gone";
+        ClaimBeingDeleted { claim: String } "PersistentVolumeClaim '{claim}' is being deleted: waiting for its finalizers", next "kubectl describe pvc {claim}";
         ClaimExpanding { claim: String, message: String } "PersistentVolumeClaim '{claim}' is being expanded: {message}", next "kubectl describe pvc {claim}";
         VolumeInUse { claim: String, by: String } "the volume of claim '{claim}' is used by {by}";
         VolumeHeld { claim: String, by: String } "the volume of claim '{claim}' is held by {by}";
@@ -99,37 +99,39 @@ reasons! {
         HardwareMissing { hardware: String } "there is no Hardware '{hardware}' in the inventory", next "kubectl get hardware -A";
         NoPolicy { hardware: String, namespace: String } "no HardwarePolicy lets namespace '{namespace}' claim Hardware '{hardware}'", next "kubectl get hardwarepolicies -A";
         NoHardwareFits { summary: String } "no Hardware fits: {summary}", next "kubectl get hardware -A --show-labels";
-        HardwareHasNoBmc { hardware: String } "Hardware '{hardware}' has no spec.bmcRef to a bmc.tinkerbell.org Machine";
+        HardwareHasNoBmc { hardware: String } "Hardware '{hardware}' has no spec.bmcRef to a bmc.tinkerbell.org Machine", next "kubectl edit hardware {hardware} -n INVENTORY, and write spec.bmcRef with the name of its bmc.tinkerbell.org Machine";
         HardwareHasNoDpu { hardware: String } "no Dpu has spec.hardwareRef.name: {hardware}", next "kubectl patch dpu NODE --type merge -p '{{\"spec\":{{\"hardwareRef\":{{\"name\":\"{hardware}\"}}}}}}'";
         HardwareMismatch { dpu: String, message: String } "Dpu '{dpu}' does not sit in the server that its spec.hardwareRef names: {message}", next "kubectl edit dpu {dpu}, so that hardwareRef names the right server; or correct the bmcRef of that Hardware";
         DpuNotApproved { dpu: String } "Dpu '{dpu}' is not approved", next "kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"approved\":true}}}}'";
-        DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance and takes no new machine";
+        DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance and takes no new machine", next "when the maintenance is over: kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"maintenance\":\"None\"}}}}'";
         HostInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance: nothing is started there until that is over; the machine may be moved", next "bmctl migrate NAME";
-        DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' cannot present this machine: {message}";
+        DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' cannot present this machine: {message}", next "kubectl edit bmm NAME, and take disks or interfaces out; what the DPU can present: kubectl get dpu {dpu} -o jsonpath='{{.status.capacity}}'";
+        DpuLacksBus { disk: String, bus: String, dpu: String, there: String } "disk '{disk}' asks for bus {bus}: Dpu '{dpu}' presents disks on {there} only", next "kubectl edit bmm NAME, take disk '{disk}' out, and add it again with bus: {there}; buses of all DPUs: kubectl get dpu -o custom-columns=DPU:.metadata.name,BUSES:.status.buses";
         ImageMissing { image: String } "there is no {image}", next "kubectl get mi,cmi";
         SnapshotMissing { snapshot: String } "there is no VolumeSnapshot '{snapshot}' in this namespace", next "kubectl get volumesnapshots";
         ClaimMissing { claim: String } "there is no PersistentVolumeClaim '{claim}' in this namespace", next "kubectl get pvc";
         ClaimNotOurs { claim: String } "PersistentVolumeClaim '{claim}' exists but was not made for this machine", next "use it with source.persistentVolumeClaim, or delete it: kubectl delete pvc {claim}";
-        ClaimNotBlock { claim: String } "PersistentVolumeClaim '{claim}' must have volumeMode: Block";
+        ClaimDeletedInUse { claim: String, disk: String, volume: String } "PersistentVolumeClaim '{claim}' of disk '{disk}' was deleted while the machine uses it: unless PersistentVolume '{volume}' has persistentVolumeReclaimPolicy Retain, the data of the disk will be destroyed when the disk is taken out of spec.disks or the machine is deleted", next "to keep the data: kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'";
+        ClaimNotBlock { claim: String } "PersistentVolumeClaim '{claim}' must have volumeMode: Block", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim has volumeMode: Block";
         ClaimLost { claim: String } "PersistentVolumeClaim '{claim}' has lost its volume", next "kubectl describe pvc {claim}";
-        VolumeNotCsi { claim: String } "the volume of claim '{claim}' is not a CSI volume";
-        VolumeTooSmall { disk: String, asked: String, needed: String } "disk '{disk}': size {asked} is below the {needed} of its source; write size: {needed} or more";
+        VolumeNotCsi { claim: String } "the volume of claim '{claim}' is not a CSI volume", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim is of a CSI driver's StorageClass: kubectl get storageclass";
+        VolumeTooSmall { disk: String, asked: String, needed: String } "disk '{disk}': size {asked} is below the {needed} of its source", next "kubectl edit bmm NAME, and write size: {needed} or more at disk '{disk}'";
         NoConnector { claim: String, driver: String, dpu: String } "Dpu '{dpu}' cannot connect volumes of CSI driver '{driver}' (claim '{claim}')", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
         UnknownVolumeAttribute { claim: String, driver: String, dpu: String, message: String } "the volume of claim '{claim}' (CSI driver '{driver}') is not connected by Dpu '{dpu}': {message}, and it has no kubelet to connect it", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
         HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' is gone, and with it kubelet's connection; the disk comes back once the host is off", next "bmctl stop NAME && bmctl start NAME";
         SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
-        AddressOutsideSubnet { interface: String, address: String, cidr: String } "interface '{interface}': address {address} is not in {cidr}";
+        AddressOutsideSubnet { interface: String, address: String, cidr: String } "interface '{interface}': address {address} is not in {cidr}", next "kubectl edit bmm NAME, take interface '{interface}' out, and add it again with an address of {cidr}";
         AddressTaken { interface: String, address: String, vnic: String } "interface '{interface}': address {address} belongs to VNic '{vnic}'", next "kubectl get vnic";
         VNicMissing { vnic: String } "there is no VNic '{vnic}' in this namespace", next "kubectl get vnic";
         VNicNotOurs { vnic: String } "VNic '{vnic}' exists but was not made for this machine", next "use it with interfaces[].vnic, or delete it: kubectl delete vnic {vnic}";
         SecretMissing { secret: String, key: String } "Secret '{secret}' with key '{key}' is not in this namespace", next "kubectl get secret {secret}";
-        BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}";
-        BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; update the Secret that its bmc.tinkerbell.org Machine names, it is read again at once";
-        NoBootOption { hardware: String } "the BMC of '{hardware}' names no boot option for the DPU's boot slot and takes no continuous override", next "annotate the Hardware with metalplane.io/boot-option: NAME-OR-REFERENCE";
+        BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl describe machines.bmc.tinkerbell.org -A";
+        BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; a Secret that changes is read again at once", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl edit the Secret that this Machine's spec.connection.authSecretRef names";
+        NoBootOption { hardware: String } "the BMC of '{hardware}' names no boot option for the DPU's boot slot and takes no continuous override", next "kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=OPTION";
         ExpandNeedsStop { claim: String, message: String } "PersistentVolumeClaim '{claim}' grows only while nobody has its volume: stop the machine, which gives it back until it has grown, and start it again; its driver says: {message}", next "bmctl stop NAME, and start it once the claim has grown";
         ClassMissing { claim: String, class: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' is not there: its disk keeps the limits that it has", next "kubectl get volumeattributesclasses";
         ClassNotUnderstood { claim: String, class: String, message: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' says no limits: {message}; its disk keeps the limits that it has", next "kubectl describe volumeattributesclass {class}";
-        LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' runs without the limits of its class ({limits}): Dpu '{dpu}' cannot keep them: {message}", next "give its claim another volumeAttributesClassName";
+        LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' runs without the limits of its class ({limits}): Dpu '{dpu}' cannot keep them: {message}", next "kubectl edit bmm NAME, and write another volumeAttributesClassName at disk '{disk}'";
         ResizeNeedsPowerCycle { disk: String } "disk '{disk}' has its new size after the next power cycle", next "bmctl stop NAME && bmctl start NAME";
         MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
         SeveralDisksRun { machine: String, disks: String } "machine '{machine}' runs with several disks ({disks}), and its storage cannot cut them at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
@@ -148,14 +150,14 @@ reasons! {
 reasons! {
     /// It was tried and did not work; it is tried again with back-off.
     Failed {
-        BmcUnreachable { hardware: String, message: String } "the BMC of '{hardware}' does not answer: {message}";
-        BmcFailed { hardware: String, message: String } "the BMC of '{hardware}' failed: {message}";
-        PowerNotTaken { hardware: String, action: String, attempts: u32 } "'{hardware}' was sent {action} and did not follow ({attempts} times)";
-        BootOrderNotTaken { hardware: String } "the BMC of '{hardware}' accepted the boot order but does not show it";
+        BmcUnreachable { hardware: String, message: String } "the BMC of '{hardware}' does not answer: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then check the address and the network of that BMC";
+        BmcFailed { hardware: String, message: String } "the BMC of '{hardware}' failed: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then look at the event log of that BMC";
+        PowerNotTaken { hardware: String, action: String, attempts: u32 } "'{hardware}' was sent {action} and did not follow ({attempts} times)", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then look at the event log of that BMC";
+        BootOrderNotTaken { hardware: String } "the BMC of '{hardware}' accepted the boot order but does not show it", next "kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=OPTION";
         SnapshotFailed { snapshot: String, message: String } "VolumeSnapshot '{snapshot}' failed: {message}", next "kubectl describe volumesnapshot {snapshot}";
-        MachineDeleted { machine: String } "machine '{machine}' was deleted meanwhile";
-        NotTakenInTime { seconds: i64, message: String } "not every disk was cut within {seconds} s: {message}; delete the MachineSnapshot and make another one";
-        AttachFailed { what: String, dpu: String, message: String } "Dpu '{dpu}' cannot present {what}: {message}";
+        MachineDeleted { machine: String } "machine '{machine}' was deleted meanwhile", next "kubectl get machinesnapshots,machinerestores,machinemigrations, and delete the one of '{machine}'";
+        NotTakenInTime { seconds: i64, message: String } "not every disk was cut within {seconds} s: {message}", next "kubectl get machinesnapshots, delete this one, then bmctl snapshot create MACHINE";
+        AttachFailed { what: String, dpu: String, message: String } "Dpu '{dpu}' cannot present {what}: {message}", next "kubectl describe dpu {dpu}";
     }
 }
 
@@ -287,6 +289,23 @@ mod tests {
             assert_eq!(next_of(reason.name(), &reason.message()), reason.next(), "{reason}");
         }
         assert_eq!(next_of("NoSuchReason", ""), None);
+    }
+
+    /// It waits for somebody, so it says what to type; `NAME` becomes the machine's name and stands alone.
+    #[test]
+    fn every_blocked_and_failed_reason_has_a_next_command() {
+        let tables = || Blocked::TABLE.iter().chain(Failed::TABLE);
+        let commands = ["kubectl ", "bmctl "];
+        let without: Vec<&str> = tables()
+            .filter(|(_, _, next)| !commands.iter().any(|command| next.contains(command)))
+            .map(|(name, _, _)| *name)
+            .collect();
+        assert_eq!(without, Vec::<&str>::new());
+        for (name, _, next) in Waiting::TABLE.iter().chain(tables()) {
+            let words = next.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+            let joined = words.filter(|word| word.contains("NAME") && *word != "NAME").collect::<Vec<_>>();
+            assert_eq!(joined, Vec::<&str>::new(), "{name}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! ```
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,10 +21,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
+use crate::args;
 use crate::cluster::servers;
 use crate::layout::Layout;
 use crate::supervisor::process::{Listed, ProcessSpec, State};
-use crate::supervisor::{Ready, control};
+use crate::supervisor::{self, Ready, control};
 
 /// Every step of a start has a limit of its own; this one has room for building the outside programs, once.
 const START_LIMIT: Duration = Duration::from_secs(1800);
@@ -91,7 +93,10 @@ impl Sandbox {
         if options.vfio_user {
             command.arg("--vfio-user");
         }
+        let mut said = None;
         if options.keep {
+            // Beside the folder, which is emptied at the start.
+            said = Some(says_into(&mut command, &Layout::root().join(format!("{name}.out")))?);
             command.stdin(Stdio::null());
         } else {
             command.arg("--end-with-stdin").stdin(Stdio::piped());
@@ -100,7 +105,11 @@ impl Sandbox {
         let own = child.id();
         let deadline = tokio::time::Instant::now() + START_LIMIT;
         loop {
-            if let Some(status) = child.try_wait()? {
+            let ended = child.try_wait()?;
+            if let Some(said) = &mut said {
+                pass_on(said)?;
+            }
+            if let Some(status) = ended {
                 bail!(
                     "sandbox {name} did not start ({status}): see its messages above and {}/logs",
                     layout.dir.display()
@@ -231,17 +240,34 @@ impl Sandbox {
 
     /// Ends the sandbox and returns when nothing of it is left.
     pub async fn down(mut self) -> Result<()> {
+        let Some(mut supervisor) = self.supervisor.take() else {
+            // Another process's child cannot be waited for; its lock can, and what it left is looked for.
+            return supervisor::down(&args::Name { name: self.layout.name }).await;
+        };
         self.request(json!({"op": "down"})).await?;
-        if let Some(mut supervisor) = self.supervisor.take() {
-            let status = tokio::time::timeout(Duration::from_secs(60), supervisor.wait())
-                .await
-                .with_context(|| format!("the supervisor of {} did not end within 60 s", self.layout.name))??;
-            if !status.success() {
-                bail!("the supervisor of {} ended with {status}", self.layout.name);
-            }
+        let status = tokio::time::timeout(Duration::from_secs(60), supervisor.wait())
+            .await
+            .with_context(|| format!("the supervisor of {} did not end within 60 s", self.layout.name))??;
+        if !status.success() {
+            bail!("the supervisor of {} ended with {status}", self.layout.name);
         }
         Ok(())
     }
+}
+
+/// A program that stays writes into a file: with its caller's output, whoever reads that would wait for its end. What it
+/// says meanwhile can be read from the answer.
+fn says_into(command: &mut Command, path: &Path) -> Result<File> {
+    let folder = path.parent().context("a file has a folder")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    command.stdout(file.try_clone()?).stderr(file);
+    File::open(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// What was said since the last time.
+fn pass_on(said: &mut File) -> Result<()> {
+    std::io::copy(said, &mut std::io::stderr()).context("cannot pass on what the sandbox says").map(drop)
 }
 
 fn read_ready(layout: &Layout) -> Result<Ready> {
@@ -312,4 +338,36 @@ pub async fn print_request(name: &str, request: &str) -> Result<()> {
     let request = serde_json::from_str(request).context("the request is no JSON")?;
     println!("{}", control::request(&Layout::new(name)?, &request).await?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    /// As `make demo KEEP=1 | tee log`: a reader of the caller's output has its end although the program stays.
+    #[tokio::test]
+    async fn a_program_that_stays_does_not_hold_its_callers_output() {
+        let path = std::env::temp_dir().join(format!("stays-{}.out", std::process::id()));
+        let (mut caller, output) = std::io::pipe().expect("a pipe");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo said; echo complained >&2; exec sleep 600"]).kill_on_drop(true).stdin(Stdio::null());
+        command.stdout(output.try_clone().expect("another")).stderr(output);
+        let mut said = says_into(&mut command, &path).expect("a file");
+        let mut child = command.spawn().expect("started");
+        drop(command);
+        let mut nothing = String::new();
+        caller.read_to_string(&mut nothing).expect("the end");
+        assert_eq!(nothing, "");
+        let mut text = String::new();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while !text.contains("complained") && tokio::time::Instant::now() < deadline {
+            said.read_to_string(&mut text).expect("readable");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(text, "said\ncomplained\n");
+        assert!(child.try_wait().expect("known").is_none(), "it stays");
+        child.kill().await.expect("ended");
+        std::fs::remove_file(path).expect("removed");
+    }
 }

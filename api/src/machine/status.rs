@@ -42,7 +42,7 @@ pub struct BareMetalMachineStatus {
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub interfaces: Vec<InterfaceStatus>,
-    /// When each step of the last start and of the last change began and ended. Bounded.
+    /// When each step of the last start began and ended. What changes while the machine runs is not in it. Bounded.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub timeline: Vec<TimelineEntry>,

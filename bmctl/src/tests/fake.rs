@@ -15,6 +15,8 @@ pub struct State {
     /// So many writes find that somebody else was faster.
     pub conflicts: u32,
     pub writes: u32,
+    /// How many were begun.
+    pub watches: u32,
     /// The answer to every write.
     pub refusal: Option<Value>,
     /// Only the machine may be read.
@@ -90,7 +92,8 @@ impl State {
                 return self.operation(method, name, query, body);
             }
             if query.contains("watch=") {
-                // A watch that ends at once: the client starts another.
+                // A watch that breaks at once: the client starts another.
+                self.watches += 1;
                 return say(200, &Value::Null);
             }
             return match (&self.machine, name) {

@@ -38,6 +38,15 @@ async fn a_conflict_is_tried_again_with_what_the_other_wrote() {
     assert_eq!(machine["spec"]["disks"][1]["name"], "data");
 }
 
+/// What the user is told at the end of the time is what the machine waits for, not how a watch of it ended.
+#[tokio::test]
+async fn a_watch_that_breaks_is_not_what_is_waited_for() {
+    let fake = Fake::with(machine());
+    let failure = bmctl(&fake, "stop bm-01 --wait --timeout 2s").await.expect_err("it stays on").to_string();
+    assert!(fake.lock().watches > 0 && failure.contains("Running"), "{failure}");
+    assert!(!failure.contains("API server"), "{failure}");
+}
+
 #[tokio::test]
 async fn conflicts_without_end_are_given_up() {
     let fake = Fake::with(machine());

@@ -5,6 +5,7 @@ use crate::args::Output;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::output::{name_of, structured};
+use crate::watch;
 use api::conditions;
 use api::verbs::{HasPhase, OperationPhase};
 use api::{MachineMigration, MachineRestore, MachineSnapshot};
@@ -72,8 +73,7 @@ pub async fn make<K: Operation>(cluster: &Cluster, making: &Making, wanted: &K, 
 async fn follow<K: Operation>(cluster: &Cluster, making: &Making, name: &str) -> Result<(), Failure> {
     let mut said = String::new();
     let follow = async {
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut events = pin!(watcher(api::<K>(cluster), config).default_backoff());
+        let mut events = pin!(watcher(api::<K>(cluster), watch::of(name)).default_backoff());
         loop {
             let now = match events.try_next().await {
                 Ok(Some(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
@@ -86,7 +86,10 @@ async fn follow<K: Operation>(cluster: &Cluster, making: &Making, name: &str) ->
                 }
                 Ok(Some(watcher::Event::Delete(_))) => return Err("it was deleted meanwhile".to_owned()),
                 Ok(_) => continue,
-                Err(error) => format!("the API server does not answer: {error}"),
+                Err(error) => match watch::trouble(&error) {
+                    Some(trouble) => trouble,
+                    None => continue,
+                },
             };
             if now != said {
                 eprintln!("{name}: {now}");

@@ -13,7 +13,7 @@ use crate::verbs::{self, Verb};
 use api::conditions::{self, is_true};
 use api::dpu::{Maintenance, PowerDomain};
 use api::labels;
-use api::machine::HardwareChoice;
+use api::machine::{Disk, HardwareChoice};
 use api::tinkerbell::Hardware;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -230,7 +230,26 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
     without_orphans(dpu, &hardware_name)?;
     verify::claimable(dpu)?;
     room(o, dpu)?;
+    o.machine.spec.disks.iter().try_for_each(|disk| presents(dpu, disk))?;
     connects(o, dpu)
+}
+
+/// The DPU has the bus on which a disk is asked for.
+pub(super) fn presents(dpu: &DpuSeen, disk: &Disk) -> Result<(), Reason> {
+    // An agent that cannot read what it presents with says neither capacity nor buses.
+    let status = dpu.dpu.status.as_ref().filter(|status| status.capacity.is_some()).ok_or_else(|| not_ready(dpu))?;
+    if status.buses.contains(&disk.bus) {
+        return Ok(());
+    }
+    let there: Vec<String> = status.buses.iter().map(|bus| format!("{bus:?}")).collect();
+    let there = if there.is_empty() { "no bus".to_owned() } else { there.join(" or ") };
+    Err(Blocked::DpuLacksBus {
+        disk: disk.name.clone(),
+        bus: format!("{:?}", disk.bus),
+        dpu: dpu.name().to_owned(),
+        there,
+    }
+    .into())
 }
 
 /// Of the volumes that are there already: the DPU can connect each.

@@ -123,7 +123,12 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     let mut volumes = Vec::new();
     let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
     for disk in &o.machine.spec.disks {
-        let reason = match volumes::plan(o, disk, draft) {
+        // Before a claim is made for a disk that this DPU cannot present.
+        let presented = match attach::current(o, &disk.name) {
+            Some(_) => Ok(()),
+            None => claim::presents(host.dpu, disk),
+        };
+        let reason = match presented.and_then(|()| volumes::plan(o, disk, draft)) {
             Ok(bound) => {
                 let reason = attach::plan(o, host, disk, bound, no_grant.as_ref(), draft);
                 disks.extend(reason.clone());
@@ -140,12 +145,15 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
                 let there = attach::current(o, &disk.name).filter(|a| a.spec.grant.is_some());
                 let exposed = there.map(|a| attach::not_exposed(host, &disk.name, attach::Seen::disk(a)));
                 match exposed {
-                    Some(other) => disks.extend(other),
+                    Some(other) => {
+                        disks.extend(other.clone());
+                        other
+                    }
                     None => {
-                        disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into())
+                        disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into());
+                        Some(reason)
                     }
                 }
-                Some(reason)
             }
         };
         let row = attach::row(o, disk, reason.as_ref());

@@ -115,9 +115,13 @@ fn ready(o: &Observed, draft: &Draft) -> Outcome {
         Want::Keep if off => return Outcome::Off,
         Want::Keep | Want::On => {}
     }
-    let probed = o.machine.spec.readiness_probe.as_ref().is_some_and(|probe| probe.icmp.is_some());
-    let counted = |step: &Step| *step != Step::GuestReachable || probed;
+    let counted = |step: &Step| *step != Step::GuestReachable || is_probed(o);
     gravest(Step::ALL.into_iter().filter(counted).map(|step| steps.get(step)))
+}
+
+/// An answer of the guest counts. An empty probe, which is refused today, asks for none.
+fn is_probed(o: &Observed) -> bool {
+    o.machine.spec.readiness_probe.as_ref().is_some_and(|probe| probe.icmp.is_some())
 }
 
 /// The first that is not done; but what somebody has to do something about comes before what passes by itself.
@@ -148,7 +152,7 @@ fn state(o: &Observed, draft: &Draft) -> MachineState {
         return of_reason(steps.get(Step::HardwareClaimed), MachineState::Provisioning);
     }
     match power {
-        Outcome::Done => match o.machine.spec.readiness_probe.is_some() && !steps.done(Step::GuestReachable) {
+        Outcome::Done => match is_probed(o) && !steps.done(Step::GuestReachable) {
             true => MachineState::Starting,
             false => MachineState::Running,
         },

@@ -1,11 +1,14 @@
-//! When each step began and ended: one entry per step, of the last start or change.
+//! When each step of the last start began and ended: one entry per step.
+//!
+//! A start ends when the host is on as asked; what changes later (a disk is plugged, a claim grows) is no step of it. The next
+//! start begins when the host is off again and shall not be, or when it is reset.
 
 use super::draft::Draft;
 use super::observed::Observed;
 use super::plan::Disruptive;
-use super::power;
+use super::power::{self, Reading, Want};
 use super::steps::{Outcome, Step};
-use crate::host::PowerAction;
+use crate::host::{PowerAction, PowerState};
 use api::conditions;
 use api::machine::TimelineEntry;
 use jiff::Timestamp;
@@ -28,16 +31,30 @@ const ORDER: [&str; 9] = [
 ];
 
 pub(super) fn advance(o: &Observed, draft: &Draft, entries: &mut Vec<TimelineEntry>, now: Timestamp) {
+    let mut over = entries.iter().any(|e| e.step == conditions::POWERED_ON && e.finished_at.is_some());
+    if power::want(o) == Want::Off || matches!(draft.steps.get(Step::PoweredOn), Outcome::Off) {
+        if !over {
+            // A start that was given up.
+            entries.clear();
+        }
+        return;
+    }
     let starts = match &draft.disruptive {
         Some(Disruptive::Power(order)) => matches!(order.action, PowerAction::On | PowerAction::WarmReset),
         _ => false,
     };
+    let is_off = matches!(power::reading(o), Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off));
+    if over && (starts || is_off) {
+        entries.clear();
+        over = false;
+    }
     if starts {
         entries.retain(|e| ![POWER_ON_SENT, FIRST_PACKET, conditions::GUEST_REACHABLE].contains(&e.step.as_str()));
         entries.push(entry(POWER_ON_SENT, Some(now), Some(now)));
     }
-    for step in Step::ALL {
-        step_of(entries, step, draft.steps.get(step), now);
+    // The guest comes after the power.
+    for step in Step::ALL.into_iter().filter(|step| !over || *step == Step::GuestReachable) {
+        step_of(entries, step, draft.steps.get(step), over, now);
     }
     if let Some(at) = first_packet(o).filter(|_| !starts) {
         let sent = entries.iter().find(|e| e.step == POWER_ON_SENT).and_then(|e| e.finished_at.clone());
@@ -48,7 +65,7 @@ pub(super) fn advance(o: &Observed, draft: &Draft, entries: &mut Vec<TimelineEnt
     entries.sort_by_key(|entry| ORDER.iter().position(|step| *step == entry.step));
 }
 
-fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, now: Timestamp) {
+fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, over: bool, now: Timestamp) {
     let at = entries.iter().position(|entry| entry.step == step.condition());
     match (outcome, at) {
         (Outcome::Done, Some(at)) => {
@@ -56,7 +73,7 @@ fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, now:
         }
         (Outcome::Done, None) => entries.push(entry(step.condition(), Some(now), Some(now))),
         // What cannot be seen for a moment has not begun anew.
-        (Outcome::Not(_), Some(at)) if entries[at].finished_at.is_some() => {
+        (Outcome::Not(_), Some(at)) if entries[at].finished_at.is_some() && !over => {
             entries[at] = entry(step.condition(), Some(now), None);
         }
         (Outcome::Not(_), None) => entries.push(entry(step.condition(), Some(now), None)),

@@ -3,7 +3,7 @@
 use super::claim::Host;
 use super::draft::Draft;
 use super::limits;
-use super::observed::{ClaimSeen, ImageSeen, Observed, VolumeSeen, annotation, label, name, uid};
+use super::observed::{ClaimSeen, ImageSeen, Observed, VolumeSeen, annotation, in_use_by, label, name, uid};
 use super::plan::{Action, ImportSnapshot, Target};
 use crate::late;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -109,6 +109,7 @@ pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Resul
     if !users_own && label(&claim.metadata, labels::MACHINE_UID) != Some(o.uid()) {
         return Err(Blocked::ClaimNotOurs { claim: claim_name }.into());
     }
+    deleted_in_use(o, disk, claim)?;
     bound(claim, seen.event.as_deref())?;
     if seen.not_csi {
         return Err(Blocked::VolumeNotCsi { claim: claim_name }.into());
@@ -119,6 +120,17 @@ pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Resul
         limits::choose(disk, claim, draft);
     }
     Ok(Bound { claim: seen, volume })
+}
+
+/// Somebody has deleted the claim of a disk that the machine has. Nothing undoes that: the claim, and with it the volume,
+/// stays only for as long as the machine protects it.
+fn deleted_in_use(o: &Observed, disk: &Disk, claim: &PersistentVolumeClaim) -> Result<(), Reason> {
+    let meta = &claim.metadata;
+    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+    let (Some(volume), Some(_), true) = (volume, &meta.deletion_timestamp, in_use_by(meta, o.uid())) else {
+        return Ok(());
+    };
+    Err(Blocked::ClaimDeletedInUse { claim: name(meta).to_owned(), disk: disk.name.clone(), volume }.into())
 }
 
 /// A claim that has its volume, and stays. `event`: what was last said about it.

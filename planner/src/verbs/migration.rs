@@ -38,18 +38,22 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineMigrationStatus> {
         },
         |actions| undo(o, phase, actions),
     );
-    let (from, to) = (status.source_hardware_name.clone(), status.target_hardware_name.clone());
-    let done = format!(
-        "machine '{}' moved from Hardware '{}' to '{}'",
-        o.object.spec.machine_name,
-        from.unwrap_or_default(),
-        to.unwrap_or_default()
-    );
+    let done = done(&o.object.spec.machine_name, &status);
     if progress == Progress::Done {
         status.finished_at.get_or_insert(MicroTime(now));
     }
     let tell = subject.tell(&mut status.operation, &progress, &done, now);
     Plan { actions, status, wake_at: None, tell }
+}
+
+/// What is said of a migration that has succeeded.
+fn done(machine: &str, status: &MachineMigrationStatus) -> String {
+    let from = status.source_hardware_name.as_deref().unwrap_or_default();
+    let to = status.target_hardware_name.as_deref().unwrap_or_default();
+    match from == to {
+        true => format!("machine '{machine}' was on Hardware '{to}' already: nothing was moved"),
+        false => format!("machine '{machine}' moved from Hardware '{from}' to '{to}'"),
+    }
 }
 
 fn work(
@@ -73,6 +77,11 @@ fn work(
         None if status.moved_at.is_some() && status.target_hardware_name.as_ref() == Some(&current) => {
             arrived(o, there, status)
         }
+        None if asks_for(o, &current) => {
+            status.source_hardware_name = Some(current.clone());
+            status.target_hardware_name = Some(current);
+            Progress::Done
+        }
         None => begin(o, subject, status, now, actions),
         Some(target) if target == current => {
             status.moved_at.get_or_insert(MicroTime(now));
@@ -93,6 +102,11 @@ fn work(
             Progress::Running(on_its_way(there, status))
         }
     }
+}
+
+/// The migration names this very Hardware as its target.
+fn asks_for(o: &Observed, hardware: &str) -> bool {
+    o.object.spec.target.as_ref().and_then(|target| target.name.as_deref()) == Some(hardware)
 }
 
 /// When the source was told to go off, and was seen off.

@@ -15,7 +15,7 @@ use super::{DRIVER, INVENTORY, USER};
 use api::dpu::{
     BmcReference, ConfirmedDown, ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwareReference, PowerDomain,
 };
-use api::machine::{BareMetalMachineSpec, ClaimReference, Disk, DiskSource, HardwareChoice, RunStrategy};
+use api::machine::{BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, HardwareChoice, RunStrategy};
 use api::quantity::quantity;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::TypedLocalObjectReference;
@@ -110,6 +110,7 @@ fn dpu(name: &str, domain: PowerDomain, has_bmc: bool, fence: Fence) -> Dpu {
     dpu.status = Some(DpuStatus {
         namespace: Some(namespace(name)),
         capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
+        buses: vec![DiskBus::NVMe, DiskBus::VirtioBlk],
         connectors: offers.into(),
         ..DpuStatus::default()
     });

@@ -1,8 +1,8 @@
 //! A QEMU whose guests can use a vfio-user device, which came with version 10.1.
 //!
 //! Where the machine's own is older, one is unpacked from Debian's next release into the cache, with all libraries that
-//! it needs down to its own loader. Nothing is installed, and no package source is added to the machine: apt-get gets
-//! lists and state of its own.
+//! it needs down to its own loader. It comes from where this machine has its own packages. Nothing is installed, and no
+//! package source is added to the machine: apt-get gets lists and state of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -53,7 +53,8 @@ async fn unpack(part: &Path, root: &Path) -> Result<()> {
     }
     // Nothing is installed in it: every library comes along.
     std::fs::write(apt.join("status"), "")?;
-    let source = |suite: &str| format!("deb [signed-by={KEYS}] http://deb.debian.org/debian {suite} main\n");
+    let mirror = mirror().await?;
+    let source = |suite: &str| format!("deb [signed-by={KEYS}] {mirror} {suite} main\n");
     std::fs::write(apt.join("sources.list"), source(RELEASE) + &source(&format!("{RELEASE}-backports")))?;
     apt_get(&apt, &["update"]).await?;
     let backports = format!("{RELEASE}-backports");
@@ -74,6 +75,24 @@ async fn unpack(part: &Path, root: &Path) -> Result<()> {
         Err(error) if !root.is_dir() => Err(error).with_context(|| format!("cannot create {}", root.display())),
         _ => Ok(()),
     }
+}
+
+/// Where this machine has its Debian from, as apt-get understands its package sources.
+async fn mirror() -> Result<String> {
+    let format = "$(REPO_URI) $(RELEASE) $(COMPONENT)";
+    let targets =
+        outside::run("apt-get", ["indextargets", "--format", format, "Created-By: Packages", "Origin: Debian"]).await?;
+    archive(&targets).map(str::to_owned).context(
+        "the package sources of this machine name no archive of Debian: add one to /etc/apt/sources.list.d and run apt-get update",
+    )
+}
+
+/// Of lines `URI RELEASE COMPONENT` the first URI of the archive itself: updates and security have releases with a dash.
+fn archive(targets: &str) -> Option<&str> {
+    targets.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [uri, release, "main"] if !release.contains(['-', '/']) => Some(uri),
+        _ => None,
+    })
 }
 
 /// Starts QEMU by its own loader with its own libraries; this machine's are older.
@@ -107,4 +126,20 @@ async fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.arg("-q").args(options.iter().flat_map(|option| ["-o", option])).args(arguments);
     outside::finish_within(command, None, DOWNLOAD_LIMIT).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::archive;
+
+    #[test]
+    fn the_archive_is_that_of_the_machines_own_packages() {
+        let targets = "http://mirror.test/debian-security/ bookworm-security main\n\
+                       http://mirror.test/debian/ bookworm-updates main\n\
+                       http://mirror.test/debian/ bookworm contrib\n\
+                       http://mirror.test/debian/ bookworm main\n";
+        assert_eq!(archive(targets), Some("http://mirror.test/debian/"));
+        assert_eq!(archive("http://mirror.test/debian-security/ bookworm-security main\n"), None);
+        assert_eq!(archive(""), None);
+    }
 }

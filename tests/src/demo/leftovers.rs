@@ -10,13 +10,29 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Count(BTreeMap<String, Vec<String>>);
 
-const OBJECTS: [&str; 6] =
-    ["baremetalmachines", "diskattachments", "nicattachments", "vnics", "persistentvolumeclaims", "volumeattachments"];
+/// An empty hold goes after its PersistentVolume, which is looked for with back-off.
+const GONE_WITHIN: Duration = Duration::from_secs(180);
+
+/// Kinds, and where beside its name an object may say whose it is.
+const OBJECTS: [(&str, &str); 11] = [
+    ("baremetalmachines", ".metadata.labels"),
+    ("diskattachments", ".metadata.labels"),
+    ("nicattachments", ".metadata.labels"),
+    ("vnics", ".metadata.labels"),
+    ("persistentvolumeclaims", ".metadata.labels"),
+    ("persistentvolumes", ".spec.claimRef.name"),
+    ("volumeattachments", ".metadata.labels"),
+    ("volumeholds", ".metadata.labels"),
+    ("volumesnapshots", ".spec.source.persistentVolumeClaimName"),
+    ("volumesnapshotcontents", ".spec.volumeSnapshotRef.name"),
+    ("secrets", ".metadata.labels"),
+];
 
 pub(super) async fn count(site: &Site) -> Result<Count> {
     let mut found = BTreeMap::new();
-    for kind in OBJECTS {
-        found.insert(kind.to_owned(), lines(&site.kubectl(&["get", kind, "-A", "-o", "name"]).await?));
+    for (kind, whose) in OBJECTS {
+        let columns = format!("-o=custom-columns=NAME:.metadata.name,WHOSE:{whose}");
+        found.insert(kind.to_owned(), lines(&site.kubectl(&["get", kind, "-A", "--no-headers", &columns]).await?));
     }
     for node in site.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
         let ports = site.enter(&node.name, &["ovs-vsctl", "list-ports", "br-int"]).await?;
@@ -50,7 +66,7 @@ fn lines(text: &str) -> Vec<String> {
 pub(super) async fn none(story: &Story, site: &Site, before: &Count) -> Result<()> {
     let kept = Count::default();
     let before = if *before == kept { None } else { Some(before) };
-    until("nothing is left of the machine", Duration::from_secs(60), async || {
+    until("nothing is left of the machine", GONE_WITHIN, async || {
         let now = count(site).await?;
         let left: Vec<String> = now.0.iter().flat_map(|(kind, names)| new_ones(kind, names, before)).collect();
         Ok(if left.is_empty() { Ok(()) } else { Err(left.join("; ")) })
@@ -67,9 +83,33 @@ pub(super) async fn none(story: &Story, site: &Site, before: &Count) -> Result<(
 /// Without a count from before, the golden image's volume is the only thing that may be there.
 fn new_ones(kind: &str, names: &[String], before: Option<&Count>) -> Vec<String> {
     let old = before.and_then(|b| b.0.get(kind));
+    // What it says of whose it is may change.
+    let same = |name: &str, other: &str| name.split_whitespace().next() == other.split_whitespace().next();
     let ours = |name: &&String| match old {
-        Some(old) => !old.contains(name),
+        Some(old) => !old.iter().any(|other| same(name, other)),
         None => name.contains(super::MACHINE) || kind.starts_with("switch") || kind.starts_with("QEMU"),
     };
     names.iter().filter(ours).map(|name| format!("{kind}: {name}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(all: &[&str]) -> Vec<String> {
+        all.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_was_there_before_may_stay_whatever_it_says_by_now() {
+        let before = Count([("volumeholds".to_owned(), names(&["vol-1   map[a:b]"]))].into());
+        let now = names(&["vol-1   <none>", "vol-2   <none>"]);
+        assert_eq!(new_ones("volumeholds", &now, Some(&before)), ["volumeholds: vol-2   <none>"]);
+    }
+
+    #[test]
+    fn a_volume_is_known_by_its_claim_when_nobody_counted_before() {
+        let now = names(&["pvc-1   bm-01-root", "pvc-2   metalplane-import-debian-12"]);
+        assert_eq!(new_ones("persistentvolumes", &now, None), ["persistentvolumes: pvc-1   bm-01-root"]);
+    }
 }

@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use sandbox::handle::Options;
 use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The sandbox's name.
@@ -25,14 +27,52 @@ pub fn logs() -> PathBuf {
     sandbox::layout::Layout::root().join(NAME).join("logs")
 }
 
+/// After so long without a line the reader is told what is still under way.
+const QUIET: Duration = Duration::from_secs(20);
+
 /// Prints each step with the seconds since the start.
 struct Story {
     began: Instant,
+    /// The last step, and when something was last printed.
+    last: Mutex<(String, Instant)>,
 }
 
 impl Story {
+    fn new() -> Self {
+        let began = Instant::now();
+        Self { began, last: Mutex::new((String::new(), began)) }
+    }
+
     fn say(&self, text: &str) {
+        self.print(text);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (text.trim().to_owned(), Instant::now());
+    }
+
+    fn print(&self, text: &str) {
         println!("[{:6.1} s] {text}", self.began.elapsed().as_secs_f64());
+    }
+
+    /// What is still under way, if nothing was printed for so long.
+    fn overdue(&self, now: Instant) -> Option<String> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let quiet = !last.0.is_empty() && now.saturating_duration_since(last.1) >= QUIET;
+        quiet.then(|| {
+            last.1 = now;
+            format!("    still: {}", last.0)
+        })
+    }
+
+    /// Does `work`, and tells what is still under way while nothing else is told.
+    async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            if let Ok(done) = tokio::time::timeout(Duration::from_secs(1), work.as_mut()).await {
+                return done;
+            }
+            if let Some(text) = self.overdue(Instant::now()) {
+                self.print(&text);
+            }
+        }
     }
 }
 
@@ -40,10 +80,10 @@ pub async fn run(keep: bool, agents: Agents) -> Result<()> {
     if sandbox::Sandbox::connect(NAME).await.is_ok() {
         bail!("a demo runs already: end it with `make demo-clean`");
     }
-    let story = Story { began: Instant::now() };
+    let story = Story::new();
     let options = Options { keep, server_memory_mib: 1024, server_vcpus: 2, ..Options::default() };
     tokio::select! {
-        result = show(&story, keep, agents, options) => result,
+        result = story.during(show(&story, keep, agents, options)) => result,
         _ = tokio::signal::ctrl_c() => {
             story.say("interrupted: ending the sandbox");
             end_what_started().await;
@@ -134,7 +174,7 @@ async fn delete(story: &Story, site: &Site, before: &leftovers::Count) -> Result
 
 /// `make demo-clean`.
 pub async fn clean() -> Result<()> {
-    let story = Story { began: Instant::now() };
+    let story = Story::new();
     let site = match Site::connect(NAME).await {
         Ok(site) => site,
         Err(error) => {
@@ -142,9 +182,9 @@ pub async fn clean() -> Result<()> {
             return Ok(());
         }
     };
-    let result = clean_machine(&story, &site).await;
+    let result = story.during(clean_machine(&story, &site)).await;
     story.say("ending the cluster");
-    site.down().await?;
+    story.during(site.down()).await?;
     result?;
     println!("demo-clean: ok");
     Ok(())
@@ -156,4 +196,23 @@ async fn clean_machine(story: &Story, site: &Site) -> Result<()> {
         site.kubectl(&["delete", "bmm", MACHINE, "--timeout=180s"]).await?;
     }
     leftovers::none(story, site, &leftovers::Count::default()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_step_is_told_again_and_again() {
+        let story = Story::new();
+        let at = |seconds| story.began + Duration::from_secs(seconds);
+        assert_eq!(story.overdue(at(100)), None, "nothing is under way");
+        story.say("importing");
+        let said = story.last.lock().expect("not poisoned").1;
+        let still = Some("    still: importing".to_owned());
+        assert_eq!(story.overdue(said + QUIET / 2), None);
+        assert_eq!(story.overdue(said + QUIET), still);
+        assert_eq!(story.overdue(said + QUIET + QUIET / 2), None);
+        assert_eq!(story.overdue(said + 2 * QUIET), still);
+    }
 }

@@ -26,6 +26,9 @@ pub(super) async fn load(sandbox: &Sandbox, say: &dyn Fn(&str)) -> Result<PathBu
     let entries = std::fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
     let files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     for tar in files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "tar")) {
+        let size = std::fs::metadata(tar).with_context(|| format!("read {}", tar.display()))?.len();
+        let name = tar.file_stem().unwrap_or_default().to_string_lossy();
+        say(&format!("    {name}, {} MiB, into every node that lacks it", size >> 20));
         sandbox.load_image(tar).await?;
     }
     Ok(values)

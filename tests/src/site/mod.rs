@@ -70,6 +70,7 @@ impl Site {
         let target = options.vfio_user.then(|| real::program("nvmf_tgt").map_err(anyhow::Error::msg)).transpose()?;
         ensure!(target.is_none() || agents == Agents::Process, "pods would take their disks from the slots socket");
         let sandbox = Sandbox::start(name, options).await?;
+        say("the cluster is up; building helm from its pinned module (minutes at the first time, then cached)");
         let site = Self { sandbox, helm: install::helm().await?, agents, target, ceph: None };
         site.install(say).await?;
         Ok(site)

@@ -35,6 +35,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     ("  disks:\n", "  maintenancePolicy: LiveMigrate\n  disks:\n", "spec.maintenancePolicy", "Stop"),
     ("  disks:\n", "  readinessProbe: {tcpSocket: {port: 22}}\n  disks:\n", "spec.readinessProbe", "write icmp"),
+    ("  disks:\n", "  readinessProbe: {}\n  disks:\n", "spec.readinessProbe", "write icmp"),
     (
         "  disks:\n",
         "  cloudInit: {userData: x, userDataSecretRef: {name: secret}}\n  disks:\n",
@@ -42,6 +43,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "at most one",
     ),
     ("bootOrder: 1", "bootOrder: 2", "spec", "must have bootOrder: 1"),
+    (
+        "  disks:\n",
+        "  disks:\n  - {name: second, bootOrder: 2, size: 1Gi, source: {blank: {}}}\n",
+        "spec.disks[0]",
+        "above 1 is not served yet: leave it out",
+    ),
     ("bootOrder: 1", "bootOrder: 0", "spec.disks[0].bootOrder", "greater than or equal to 1"),
     ("bootOrder: 1", "bus: SATA, bootOrder: 1", "spec.disks[0].bus", "NVMe"),
     ("bootOrder: 1", "bus: VirtioBlk, bootOrder: 1", "spec", "must have bus: NVMe"),

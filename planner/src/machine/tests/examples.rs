@@ -1,11 +1,14 @@
 //! Single decisions, each by name.
 
+use super::growth::running;
 use super::world::World;
 use crate::host::PowerState;
 use crate::machine::{Action, Disruptive, plan};
 use crate::seen::Seen;
 use api::conditions;
 use api::labels;
+use api::machine::{AttachPhase, Disk, DiskBus, DiskSource, MachineState, ReadinessProbe};
+use api::quantity::quantity;
 
 fn reason(plan: &crate::machine::Plan, type_: &str) -> String {
     conditions::get(&plan.status.conditions, type_).map(|c| format!("{} {}", c.status, c.reason)).unwrap_or_default()
@@ -77,4 +80,61 @@ fn an_unreachable_bmc_is_said_and_waited_for() {
     let plan = plan(&o, world.now);
     assert!(plan.disruptive.is_none());
     assert_eq!(reason(&plan, conditions::POWERED_ON), "Unknown BmcUnreachable");
+}
+
+/// From now on the DPUs present disks on NVMe only, as with SPDK.
+fn nvme_only(world: &mut World) {
+    for dpu in world.dpus.values_mut() {
+        dpu.status.get_or_insert_default().buses = vec![DiskBus::NVMe];
+    }
+}
+
+#[test]
+fn no_server_is_claimed_whose_dpu_lacks_the_bus_of_a_disk() {
+    let mut world = World::new();
+    world.machine("a", true);
+    nvme_only(&mut world);
+    until_claimed(&mut world);
+    let plan = plan(&world.observe("a").expect("there"), world.now);
+    assert_eq!(reason(&plan, conditions::HARDWARE_CLAIMED), "False NoHardwareFits");
+    let ready = conditions::get(&plan.status.conditions, conditions::READY).expect("told");
+    assert!(ready.message.contains("2 DpuLacksBus"), "{}", ready.message);
+    assert!(plan.is_empty(), "{:?}", plan.actions);
+}
+
+#[test]
+fn a_disk_that_is_plugged_on_a_bus_that_the_dpu_lacks_gets_no_claim() {
+    let mut world = running();
+    nvme_only(&mut world);
+    let plug = |world: &mut World, bus| {
+        let source = DiskSource { blank: Some(Default::default()), ..DiskSource::default() };
+        let disk = Disk { name: "more".into(), bus, size: Some(quantity(1 << 30)), source, ..Disk::default() };
+        world.machines.get_mut("a").expect("there").spec.disks.push(disk);
+        plan(&world.observe("a").expect("there"), world.now)
+    };
+    let creates = |action: &Action| matches!(action, Action::CreateClaim(_));
+    let lacking = plug(&mut world, DiskBus::VirtioBlk);
+    assert_eq!(reason(&lacking, conditions::READY), "False DpuLacksBus");
+    assert!(!lacking.actions.iter().any(creates), "{:?}", lacking.actions);
+    // The disk on that bus which is presented already stays.
+    assert_eq!(lacking.status.disks[1].phase, AttachPhase::Attached);
+    world.machines.get_mut("a").expect("there").spec.disks.pop();
+    assert!(plug(&mut world, DiskBus::NVMe).actions.iter().any(creates));
+}
+
+#[test]
+fn an_empty_readiness_probe_asks_for_no_answer() {
+    let mut world = running();
+    world.server("dpu-1").guest_since = None;
+    world.nics.values_mut().for_each(|nic| nic.status.get_or_insert_default().guest = None);
+    for (probe, state, ready) in [
+        (None, MachineState::Running, "True"),
+        (Some(ReadinessProbe::default()), MachineState::Running, "True"),
+        (Some(ReadinessProbe { icmp: Some(Default::default()), tcp_socket: None }), MachineState::Starting, "False"),
+    ] {
+        world.machines.get_mut("a").expect("there").spec.readiness_probe = probe.clone();
+        let plan = plan(&world.observe("a").expect("there"), world.now);
+        assert!(reason(&plan, conditions::READY).starts_with(ready), "{probe:?}");
+        assert_eq!(plan.status.state, Some(state), "{probe:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Tests of the planner for machines: a small pure model of everything around it, and what must hold in it.
 
 mod act;
+mod deleted;
 mod examples;
 mod exchange;
 mod growth;
@@ -10,5 +11,6 @@ mod maintenance;
 pub(crate) mod outside;
 mod pods;
 pub(crate) mod properties;
+mod timeline;
 mod verify;
 pub(crate) mod world;

@@ -141,6 +141,7 @@ impl World {
             namespace: Some(format!("metalplane-{dpu_name}")),
             boot_id: Some("boot-0".into()),
             capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
+            buses: vec![DiskBus::NVMe, DiskBus::VirtioBlk],
             connectors: [(DRIVER, FENCE), (crate::connector::KUBELET, "None")]
                 .map(|(driver, fence)| ConnectorStatus {
                     driver: driver.into(),

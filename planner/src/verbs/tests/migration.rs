@@ -309,6 +309,21 @@ fn a_name_moves_a_machine_that_is_bound_to_another_server() {
 }
 
 #[test]
+fn a_migration_to_the_server_that_the_machine_is_on_has_succeeded_at_once() {
+    let (mut m, first) = Move::of_a_running_machine();
+    m.ask(named(&first));
+    m.until(Move::is_over);
+    assert_eq!(m.said(), (OperationPhase::Succeeded, "Succeeded".to_owned()));
+    assert_eq!((on(&m.world), state(&m.world, "a")), (first.clone(), Some(MachineState::Running)));
+    let status = m.object.as_ref().and_then(|o| o.status.clone()).expect("a status");
+    let message = format!("machine 'a' was on Hardware '{first}' already: nothing was moved");
+    assert_eq!(status.operation.conditions[0].message, message);
+    assert_eq!((status.started_at, status.moved_at), (None, None), "no time of a move that was none");
+    assert!(status.finished_at.is_some());
+    assert_eq!(held(&m.world), [&first]);
+}
+
+#[test]
 fn it_is_cancelled_while_the_machine_has_its_disks_and_not_later() {
     let (mut m, first) = Move::of_a_running_machine();
     m.ask(None);

@@ -93,6 +93,7 @@ const CASES: &[Case] = &[
         "\"Stop\", \"Wait\", \"ColdMigrate\"",
     ),
     (MACHINE, "  disks:", "  readinessProbe: {tcpSocket: {port: 22}}\n  disks:", "spec.readinessProbe", "write icmp"),
+    (MACHINE, "  disks:", "  readinessProbe: {}\n  disks:", "spec.readinessProbe", "write icmp"),
     (
         MACHINE,
         "  disks:",
@@ -101,6 +102,13 @@ const CASES: &[Case] = &[
         "at most one",
     ),
     (MACHINE, "bootOrder: 1", "bootOrder: 2", "spec.disks", "must have bootOrder: 1"),
+    (
+        MACHINE,
+        "  disks:",
+        "  disks:\n  - {name: second, bootOrder: 2, size: 1Gi, source: {blank: {}}}",
+        "spec.disks[0]",
+        "above 1 is not served yet: leave it out",
+    ),
     (MACHINE, "bootOrder: 1", "bus: SATA, bootOrder: 1", "spec.disks[0].bus", "\"NVMe\", \"VirtioBlk\""),
     (MACHINE, "bootOrder: 1", "bus: VirtioBlk, bootOrder: 1", "spec.disks", "must have bus: NVMe"),
     (MACHINE, "bootOrder: 1", "size: much, bootOrder: 1", "spec.disks[0].size", "quantity"),

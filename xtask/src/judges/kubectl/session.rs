@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,11 +11,26 @@ use std::time::{Duration, Instant};
 pub(super) struct Session {
     kubectl: PathBuf,
     pub(super) kubeconfig: PathBuf,
-    /// For what is put on the PATH or kept.
+    /// For what is kept; `bin` in it is the PATH.
     pub(super) folder: PathBuf,
     transcript: File,
     counted: usize,
     wrong: Vec<String>,
+}
+
+/// What the session runs besides kubectl and its plug-in: `kubectl diff` needs the one, a completion the other.
+const PROGRAMS: [&str; 2] = ["bash", "diff"];
+
+/// The caller's PATH may have plug-ins of kubectl, even ours.
+fn path_of_its_own(bin: &Path) -> Result<()> {
+    fs::create_dir_all(bin).context("make a folder for plug-ins")?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for name in PROGRAMS {
+        let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+        let found = found.with_context(|| format!("{name} is not on the PATH: install it"))?;
+        symlink(&found, bin.join(name)).with_context(|| format!("link {}", found.display()))?;
+    }
+    Ok(())
 }
 
 /// What a command answered.
@@ -42,7 +58,7 @@ impl Said {
 impl Session {
     pub(super) fn new(folder: &Path, kubectl: &Path, kubeconfig: &Path) -> Result<Self> {
         let transcript = File::create(folder.join("session.txt")).context("make session.txt")?;
-        fs::create_dir_all(folder.join("bin")).context("make a folder for plug-ins")?;
+        path_of_its_own(&folder.join("bin"))?;
         Ok(Self {
             kubectl: kubectl.to_owned(),
             kubeconfig: kubeconfig.to_owned(),
@@ -83,9 +99,7 @@ impl Session {
     }
 
     fn answer(&mut self, mut command: Command, shown: &str, input: Option<&str>) -> Said {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = [self.folder.join("bin")].into_iter().chain(std::env::split_paths(&path));
-        command.env("PATH", std::env::join_paths(folders).unwrap_or(path.clone()));
+        command.env("PATH", self.folder.join("bin"));
         command.env("KUBECACHEDIR", self.folder.join("cache")).env("COLUMNS", "80");
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -166,4 +180,25 @@ fn outcome(mut command: Command, input: Option<&str>) -> Result<Said> {
     let done = child.wait_with_output().context("wait for it")?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Said { code: done.status.code().unwrap_or(-1), out: text(&done.stdout), err: text(&done.stderr) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_plug_in_on_the_callers_path_is_not_found() {
+        let folder = std::env::temp_dir().join(format!("kubectl-session-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder");
+        let kubectl = folder.join("kubectl");
+        fs::write(&kubectl, "#!/bin/sh\necho \"$PATH\"; diff /dev/null /dev/null && bash -c 'echo both run'\n")
+            .expect("written");
+        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).expect("executable");
+        let mut session = Session::new(&folder, &kubectl, &folder.join("kubeconfig")).expect("a session");
+        let said = session.say(&["plugin", "list"], None);
+        fs::remove_dir_all(&folder).expect("removed");
+        assert_eq!(said.all(), format!("{}\nboth run\n", folder.join("bin").display()));
+    }
 }
