@@ -45,8 +45,8 @@ fn main() -> ExitCode {
     };
     let result = runtime.block_on(async {
         match Cli::parse().command {
-            Command::Run { keep, agents: AgentsArg::Daemonset } => demo::run(keep, Agents::DaemonSet).await,
-            Command::Run { keep, agents: AgentsArg::Process } => demo::run(keep, Agents::Process).await,
+            Command::Run { keep, agents: AgentsArg::Daemonset } => Box::pin(demo::run(keep, Agents::DaemonSet)).await,
+            Command::Run { keep, agents: AgentsArg::Process } => Box::pin(demo::run(keep, Agents::Process)).await,
             Command::Clean => demo::clean().await,
         }
     });
