@@ -148,7 +148,9 @@ impl Cluster {
 
     /// The driver, once as controller and once on the node, and the sidecars.
     async fn install(&self) {
-        let (layout, crds) = (self.sandbox.layout(), PathBuf::from(Cluster::program("snapshot-crds")));
+        // Those of the controller that serves them: other programs were built with older ones.
+        let controller = PathBuf::from(Cluster::program("snapshot-controller"));
+        let (layout, crds) = (self.sandbox.layout(), controller.with_file_name("snapshot-crds"));
         self.kubectl(&["apply", "--server-side", "-k", &crds.display().to_string()], "").await;
         self.until("the snapshot API is discovered", || self.discovers("volumegroupsnapshotclasses")).await;
         let pool = format!("--pool=default={}", layout.pool().display());
