@@ -105,6 +105,7 @@ fn settled_agent(disks: usize) -> agent::Observed {
                 function: attachment.function.clone().expect("the spec is valid"),
                 limits: Default::default(),
                 import_done: None,
+                shown: true,
             },
         );
         exposures.push(Exposure {
