@@ -3,7 +3,8 @@
 //! docs/design/fencing.md, 15 to 17: what the record names is adopted and replayed; what it does not name is not touched
 //! until it has been claimed. An entry of another boot, or one that cannot be read, is as good as none.
 //!
-//! Beside it, for as long as the boot lasts: whose release was seen to be asked for. What is left of those is no orphan.
+//! Beside it, for as long as the boot lasts: whose release was seen to be asked for, and which orphan may be detached. What is left of
+//! those is not kept for the host, and none of them is claimed again.
 
 use planner::agent::{Entry, ImportDone};
 use planner::exposure::{ExposureId, Limits};

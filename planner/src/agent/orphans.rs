@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What no attachment explains.
 #[derive(Debug, Default)]
 pub(super) struct Unexplained {
-    /// Shown to the host, and kept.
+    /// Shown to the host, and not gone yet: those that are kept, and those that may go and are on their way.
     pub orphans: Vec<Orphan>,
     /// Keeps an orphan as it was claimed: at most one for each.
     pub serve: Vec<(Entry, Stage)>,
