@@ -242,6 +242,7 @@ pub struct ImportStatus {
     derive = "PartialEq",
     doc = "One virtual NIC that one DPU presents to its host.",
     crates(kube_core = "::kube_core"),
+    selectable = ".spec.vnicUID",
     printcolumn(name = "Machine", type_ = "string", json_path = ".spec.owner.name"),
     printcolumn(name = "Interface", type_ = "string", json_path = ".spec.interfaceName"),
     printcolumn(name = "MAC", type_ = "string", json_path = ".spec.macAddress", priority = "1"),

@@ -44,6 +44,13 @@ pub const SHARED_STORAGE_CREDENTIAL: &str = "SharedStorageCredential";
 
 /// The host has disks or NICs that no attachment explains (`status.orphans`): true is what to look into.
 pub const ORPHANS_HELD: &str = "OrphansHeld";
+/// False: the API server was put back to an earlier state, and what the DPU's host has been shown since is not known yet.
+pub const EXPOSURES_KNOWN: &str = "ExposuresKnown";
+
+/// Of a VNic: each of its addresses, and a MAC address that it asks for, has an AddressHold that names this VNic.
+pub const ADDRESSES_ASSIGNED: &str = "AddressesAssigned";
+/// Of a VNic or Subnet that is being deleted: nothing uses it any more.
+pub const DELETABLE: &str = "Deletable";
 
 /// Of a MachineRestore: the machine has its old content. Of a MachineMigration: it is on the other server.
 pub const COMPLETE: &str = "Complete";

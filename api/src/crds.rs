@@ -20,6 +20,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crate::NicAttachment::crd(),
         crate::Subnet::crd(),
         crate::VNic::crd(),
+        crate::AddressHold::crd(),
         crate::tinkerbell::Hardware::crd(),
         crate::tinkerbell::Machine::crd(),
     ];
@@ -69,7 +70,7 @@ mod tests {
     #[test]
     fn crds_have_structural_schemas() {
         let crds = super::crds();
-        assert_eq!(crds.len(), 15);
+        assert_eq!(crds.len(), 16);
         let text = serde_json::to_string(&crds).expect("json");
         assert!(!text.contains("\"format\":\"uint"), "the API server warns of unsigned formats");
     }

@@ -87,6 +87,19 @@ pub struct BmcReference {
     pub serial_number: Option<String>,
 }
 
+/// A BMC that showed the DPU powered on while the DPU's agent answered.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifiedBmc {
+    /// As in spec.bmcRef.
+    pub name: String,
+    /// As in spec.bmcRef.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial_number: Option<String>,
+    /// A digest of the UID and the connection of the bmc.tinkerbell.org Machine. Another digest means another BMC.
+    pub identity: String,
+}
+
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, Hash, JsonSchema)]
 pub enum PowerDomain {
     #[default]
@@ -153,7 +166,18 @@ pub struct DpuStatus {
     /// Which of the orphans the agent may detach. Written by the controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub releasable: Vec<Releasable>,
-    /// Ready, Approved, Parked, HostVerified, BmcVerified, HostRestricted, SharedStorageCredential, OrphansHeld.
+    /// The BMC that was found to be this DPU's own: what the condition BmcVerified rests on. Written by the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_bmc: Option<VerifiedBmc>,
+    /// How often the agent has found that the API server went back to an earlier state. Told with what the host has, as of a
+    /// list that was read after that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub went_back: u64,
+    /// The value of metalplane.io/went-back on the agent's Lease up to which every Dpu was asked for a report. Written by the
+    /// controller.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub went_back_handled: u64,
+    /// Ready, Approved, Parked, HostVerified, BmcVerified, HostRestricted, SharedStorageCredential, OrphansHeld, ExposuresKnown.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -241,6 +265,10 @@ pub struct OrphanVolume {
     pub driver: String,
     /// The CSI volume handle.
     pub volume_handle: String,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One of the orphans, by the UID of its attachment and the epoch of its grant.

@@ -28,7 +28,8 @@ pub const TINKERBELL_OWNER: &str = "v1alpha1.tinkerbell.org/ownerName";
 pub const FINALIZER_MACHINE: &str = "metalplane.io/machine";
 /// On a DiskAttachment or NicAttachment: the DPU no longer presents it.
 pub const FINALIZER_EXPOSED: &str = "metalplane.io/exposed";
-/// On a PersistentVolumeClaim or VNic: attached to a machine. On a Dpu: something may be attached there.
+/// On a PersistentVolumeClaim: attached to a machine. On a VNic: it has addresses, or is attached. On a Subnet: VNics have addresses
+/// of it. On a Dpu: something may be attached there.
 pub const FINALIZER_IN_USE: &str = "metalplane.io/in-use";
 /// On a MachineImage: an import is under way or clones start from its snapshot.
 pub const FINALIZER_IMAGE: &str = "metalplane.io/image";
@@ -39,6 +40,10 @@ pub const CSI_DRIVER: &str = "csi.metalplane.io";
 /// Field managers of server-side apply.
 pub const CONTROLLER: &str = "metalplane-controller";
 pub const AGENT: &str = "metalplane-dpu-agent";
+/// On an agent's Lease: how often the agent has renewed it.
+pub const BEAT: &str = "metalplane.io/beat";
+/// On an agent's Lease: how often the agent has found that the API server forgot renewals which it had confirmed.
+pub const WENT_BACK: &str = "metalplane.io/went-back";
 
 /// The attacher of the VolumeAttachments that the controller makes itself: nobody serves it.
 pub const NATIVE_ATTACHER: &str = "native.metalplane.io";
@@ -46,7 +51,7 @@ pub const NATIVE_ATTACHER: &str = "native.metalplane.io";
 pub const DPU_NODE: &str = "node-restriction.kubernetes.io/metalplane-dpu";
 
 /// Prefix of an annotation on a PersistentVolumeClaim or VNic; the rest is the UID of a machine that uses it. The finalizer
-/// `metalplane.io/in-use` stays until the last one is gone.
+/// `metalplane.io/in-use` stays until the last one is gone, and on a VNic until its addresses are released after that.
 pub const IN_USE_BY: &str = "in-use.metalplane.io/";
 /// On a PersistentVolumeClaim whose StorageClass binds late: the node for which the volume is made (Kubernetes' own).
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";

@@ -23,7 +23,7 @@ pub use hold::VolumeHold;
 pub use image::{ClusterMachineImage, MachineImage};
 pub use limits::Limits;
 pub use machine::BareMetalMachine;
-pub use network::{Subnet, VNic};
+pub use network::{AddressHold, Subnet, VNic};
 pub use verbs::{MachineMigration, MachineRestore, MachineSnapshot};
 
 use schemars::JsonSchema;

@@ -29,15 +29,25 @@ pub fn representor(attachment_uid: &str) -> String {
     format!("mp{}", short(attachment_uid, 13))
 }
 
-/// A locally administered unicast MAC address (IEEE 802-2014, 8.4), for a VNic that names none.
-pub fn mac(vnic_uid: &str) -> String {
-    let digest = Sha256::digest(vnic_uid.as_bytes());
+/// A locally administered unicast MAC address (IEEE 802-2014, 8.4), for a VNic that names none. `attempt`: how many before it are
+/// taken in the Subnet.
+pub fn mac(vnic_uid: &str, attempt: u32) -> String {
+    let digest = match attempt {
+        0 => Sha256::digest(vnic_uid.as_bytes()),
+        _ => Sha256::digest(format!("{vnic_uid}/{attempt}").as_bytes()),
+    };
     format!("02:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", digest[0], digest[1], digest[2], digest[3], digest[4])
 }
 
 /// The name of the [`crate::VolumeHold`] of a volume: cluster-wide, one per driver and handle.
 pub fn hold(driver: &str, volume_handle: &str) -> String {
     format!("vh-{}", short(&format!("{driver}\n{volume_handle}"), 32))
+}
+
+/// The name of the [`crate::AddressHold`] of an address or a MAC address: cluster-wide, one per Subnet and address, however that
+/// is written.
+pub fn address_hold(subnet_uid: &str, address: &str) -> String {
+    format!("ah-{}", short(&format!("{subnet_uid}\n{}", crate::network::canonical(address)), 32))
 }
 
 /// A DPU's own namespace. Shortened with a hash where the plain name is no DNS label (RFC 1123, 63 bytes).
@@ -111,6 +121,13 @@ mod tests {
             assert!(serials.insert(serial(&uid)), "serial of {uid} collides");
             assert!(representors.insert(representor(&uid)), "representor of {uid} collides");
         }
+    }
+
+    #[test]
+    fn an_address_has_one_hold_in_a_subnet_however_it_is_written() {
+        assert_eq!(address_hold("s", "fd00::7"), address_hold("s", "FD00:0:0:0:0:0:0:7"));
+        assert_ne!(address_hold("s", "fd00::7"), address_hold("t", "fd00::7"));
+        assert_ne!(address_hold("s", "10.0.0.1"), address_hold("s", "10.0.0.11"));
     }
 
     #[test]

@@ -1,4 +1,8 @@
-//! `Subnet` and `VNic`: the logical network as its users declare it.
+//! `Subnet` and `VNic`: the logical network as its users declare it; `AddressHold`: who has which address of it.
+
+mod address;
+
+pub use address::{AddressHold, AddressHoldSpec, AddressOwner, SubnetReference, canonical};
 
 use crate::attachment::Grant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -14,6 +18,7 @@ use serde::{Deserialize, Serialize};
     kind = "Subnet",
     category = "metal",
     namespaced,
+    status = "SubnetStatus",
     derive = "PartialEq",
     doc = "A range of addresses on the flat network.",
     crates(kube_core = "::kube_core"),
@@ -40,6 +45,16 @@ pub struct SubnetSpec {
     pub gateway: Option<String>,
 }
 
+/// What the controller says of the Subnet.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubnetStatus {
+    /// Deletable, while it is being deleted.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
 /// One virtual NIC. An interface with a subnet gets one of its own; one made by hand can move between machines.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
@@ -55,9 +70,20 @@ pub struct SubnetSpec {
     doc = "A virtual NIC: a subnet, a MAC address and addresses.",
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Subnet", type_ = "string", json_path = ".spec.subnet"),
-    printcolumn(name = "Address", type_ = "string", json_path = ".spec.addresses[0]"),
+    printcolumn(name = "Address", type_ = "string", json_path = ".status.addresses[0]"),
     printcolumn(name = "MAC", type_ = "string", json_path = ".status.macAddress"),
     printcolumn(name = "Dpu", type_ = "string", json_path = ".status.holder.dpuName"),
+    printcolumn(
+        name = "Assigned",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="AddressesAssigned")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="AddressesAssigned")].reason"#,
+        priority = "1"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -88,7 +114,10 @@ pub struct VNicSpec {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VNicStatus {
-    /// The MAC address in use: that of the spec, or one made from the UID.
+    /// The addresses that this VNic has, each with an AddressHold. Set once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// The MAC address in use: that of the spec, or one made from the UID. Set once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
     /// The attachment that may use this VNic now; changes by compare-and-swap only, as a VolumeHold does.
@@ -97,7 +126,7 @@ pub struct VNicStatus {
     /// The grant that the holder has; its epoch only grows.
     #[serde(default)]
     pub grant: Grant,
-    /// Nothing is written here yet.
+    /// AddressesAssigned; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -67,8 +67,11 @@ pub async fn confirm_down(cluster: &Cluster, uid: &str, yes: bool, dry_run: bool
             )?;
         }
         confirmed_boot = Some(boot_id.clone());
-        dpu.spec.confirmed_down = Some(ConfirmedDown { boot_id: boot_id.clone() });
+        // A word of before a restore of etcd does not count after it: what stands there is taken back, and said anew.
+        let stands = !dry_run && dpu.spec.confirmed_down.as_ref().is_some_and(|down| down.boot_id == boot_id);
+        dpu.spec.confirmed_down = (!stands).then(|| ConfirmedDown { boot_id: boot_id.clone() });
         match Api::<Dpu>::all(cluster.client.clone()).replace(&name, &params, &dpu).await {
+            Ok(_) if stands => {}
             Ok(changed) => {
                 let dry = if dry_run { " (server dry run)" } else { "" };
                 let taint = taint(cluster, &name).await;

@@ -1,6 +1,7 @@
 //! The only reader of flags and environment.
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use runtime::process::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -79,12 +80,6 @@ pub struct CephCluster {
     pub id: String,
     pub user: String,
     pub config_file: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Text,
-    Json,
 }
 
 fn file_pool(text: &str) -> Result<(String, PathBuf), String> {

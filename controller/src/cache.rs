@@ -4,12 +4,13 @@
 //! write's answer goes into the cache as well ([`Cache::put`], [`Cache::forget`]); an event that is older is ignored.
 //! Nothing that is read here decides about a fence: those decisions compare-and-swap, or read from quorum.
 
-use crate::queue::Key;
+use crate::index::IndexKey;
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
+use runtime::queue::Key;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
@@ -25,7 +26,7 @@ pub fn key(meta: &ObjectMeta) -> Key {
 
 struct State<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    index: HashMap<String, BTreeSet<Key>>,
+    index: HashMap<IndexKey, BTreeSet<Key>>,
     /// UIDs that we saw the end of; an event about them that comes later is older.
     ended: HashSet<String>,
     /// How far the watch has told, in the order of resource versions.
@@ -38,13 +39,13 @@ struct State<K> {
 
 pub struct Cache<K> {
     state: RwLock<State<K>>,
-    index_of: fn(&K) -> Vec<String>,
+    index_of: fn(&K) -> Vec<IndexKey>,
     ready: watch::Sender<bool>,
 }
 
 impl<K: Object> Cache<K> {
-    /// `index_of`: under which words an object can be found with [`Cache::by`].
-    pub fn new(index_of: fn(&K) -> Vec<String>) -> Arc<Self> {
+    /// `index_of`: under what an object can be found with [`Cache::by`].
+    pub fn new(index_of: fn(&K) -> Vec<IndexKey>) -> Arc<Self> {
         let state = State {
             objects: BTreeMap::new(),
             index: HashMap::new(),
@@ -68,9 +69,9 @@ impl<K: Object> Cache<K> {
         self.read().objects.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    pub fn by(&self, word: &str) -> Vec<Arc<K>> {
+    pub fn by(&self, index: &IndexKey) -> Vec<Arc<K>> {
         let state = self.read();
-        let keys = state.index.get(word).into_iter().flatten();
+        let keys = state.index.get(index).into_iter().flatten();
         keys.filter_map(|key| state.objects.get(key).cloned()).collect()
     }
 
@@ -123,12 +124,12 @@ impl<K: Object> Cache<K> {
             if version(old.meta()) > version(meta) {
                 return;
             }
-            for word in (self.index_of)(old) {
-                unindex(&mut state.index, &word, &key);
+            for index in (self.index_of)(old) {
+                unindex(&mut state.index, &index, &key);
             }
         }
-        for word in (self.index_of)(&object) {
-            state.index.entry(word).or_default().insert(key.clone());
+        for index in (self.index_of)(&object) {
+            state.index.entry(index).or_default().insert(key.clone());
         }
         state.objects.insert(key, object);
     }
@@ -138,8 +139,8 @@ impl<K: Object> Cache<K> {
             return;
         }
         if let Some(old) = state.objects.remove(key) {
-            for word in (self.index_of)(&old) {
-                unindex(&mut state.index, &word, key);
+            for index in (self.index_of)(&old) {
+                unindex(&mut state.index, &index, key);
             }
         }
     }
@@ -237,11 +238,11 @@ impl<K: Object> Cache<K> {
     }
 }
 
-fn unindex(index: &mut HashMap<String, BTreeSet<Key>>, word: &str, key: &Key) {
-    if let Some(keys) = index.get_mut(word) {
+fn unindex(all: &mut HashMap<IndexKey, BTreeSet<Key>>, index: &IndexKey, key: &Key) {
+    if let Some(keys) = all.get_mut(index) {
         keys.remove(key);
         if keys.is_empty() {
-            index.remove(word);
+            all.remove(index);
         }
     }
 }
@@ -271,7 +272,7 @@ mod tests {
     }
 
     fn cache() -> Arc<Cache<ConfigMap>> {
-        Cache::new(|object| object.metadata.uid.iter().cloned().collect())
+        Cache::new(|object| object.metadata.uid.iter().map(|uid| IndexKey::uid(uid)).collect())
     }
 
     fn seen(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
@@ -298,8 +299,8 @@ mod tests {
         cache.event(Event::Apply(object("a", "2", 8)), &|_| {});
         cache.event(Event::Delete(object("a", "1", 7)), &|_| {});
         assert_eq!(seen(&cache, "a"), Some(8), "the successor stays");
-        assert_eq!(cache.by("2").len(), 1);
-        assert!(cache.by("1").is_empty());
+        assert_eq!(cache.by(&IndexKey::uid("2")).len(), 1);
+        assert!(cache.by(&IndexKey::uid("1")).is_empty());
     }
 
     /// Our write took the last finalizer away; the watch is quicker than the answer.

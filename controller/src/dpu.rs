@@ -2,23 +2,26 @@
 
 use crate::Controller;
 use crate::bmc::{Owner, Which};
+use crate::cache::key;
 use crate::clock;
 use crate::error::{Error, call, found};
 use crate::liveness::LEASE;
 use crate::objects;
-use crate::queue::{Key, Next};
+use crate::work::Work;
+use crate::{machine, went_back};
+use api::conditions::{self, EXPOSURES_KNOWN};
 use api::{DiskAttachment, Dpu, NicAttachment, labels, names};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams};
+use planner::dpu::went_back::{is_asked, is_noticed};
 use planner::dpu::{Action, Observed, Plan, Status};
-use planner::machine::BmcNeed;
 use planner::machine::observed::{label, name};
 use planner::seen::Seen;
+use runtime::queue::{Key, Next};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The agent's rights in its own namespace; the chart makes it.
@@ -27,43 +30,14 @@ const AGENT: &str = "agent";
 /// How often the quiet ones are looked for.
 const LISTEN: Duration = Duration::from_millis(200);
 
-/// UID and generation of those for which everything was applied by this process.
-#[derive(Default)]
-pub struct Prepared(Mutex<HashMap<String, Option<i64>>>);
-
-impl Prepared {
-    fn get(&self, uid: &str) -> Option<Option<i64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid).copied()
-    }
-
-    fn put(&self, uid: String, generation: Option<i64>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, generation);
-    }
-}
-
-pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    let began = tokio::time::Instant::now();
-    let result = rounds(&c, &key.1).await;
-    c.metrics.reconciled("dpu", began.elapsed(), result.as_ref().err().map(Error::class));
-    match result {
-        Ok(next) => next,
-        Err(error) => {
-            if !error.is_stale() {
-                tracing::warn!(dpu = %key.1, "{error}");
-            }
-            Next::BackOff
-        }
-    }
-}
-
-async fn rounds(c: &Controller, dpu_name: &str) -> Result<Next, Error> {
-    let owner = Owner::Dpu((String::new(), dpu_name.to_owned()));
+pub async fn reconcile(c: &Controller, (_, dpu_name): &Key) -> Result<Next, Error> {
+    let owner = Owner::Dpu((String::new(), dpu_name.clone()));
     for _ in 0..4 {
         let Some(dpu) = c.world.dpus.get("", dpu_name) else {
             c.hosts.needs(&owner, &[]);
             return collect(c, dpu_name).await.map(|()| Next::Wait);
         };
-        let o = gather(c, dpu);
+        let o = gather(c, dpu).await?;
         let plan = planner::dpu::plan(&o, clock::now());
         want_bmc(c, &owner, &o, &plan);
         if !plan.raise.is_empty() {
@@ -96,7 +70,7 @@ async fn rounds(c: &Controller, dpu_name: &str) -> Result<Next, Error> {
     Ok(Next::Wait)
 }
 
-fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
+async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
     let namespace = dpu.status.as_ref().and_then(|status| status.namespace.as_deref());
     let silent = namespace.is_none_or(|namespace| c.world.liveness.is_silent(namespace));
     let seen = server(&dpu).map(|server| c.hosts.seen(&server)).unwrap_or_default();
@@ -105,7 +79,11 @@ fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
     let namespace = c.world.namespaces.get("", &own).filter(|n| n.metadata.deletion_timestamp.is_none());
     let uid = dpu.metadata.uid.clone().unwrap_or_default();
     let known = c.prepared.get(&uid);
-    Observed {
+    let asked = match is_asked(&dpu) {
+        true => machine::gather::dpus(c, vec![dpu.clone()]).await?.pop(),
+        false => None,
+    };
+    Ok(Observed {
         silent,
         host: if seen.problem.is_some() { Seen::Unknown } else { seen.host },
         host_read_at: seen.read_at,
@@ -114,8 +92,11 @@ fn gather(c: &Controller, dpu: Arc<Dpu>) -> Observed {
         prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.approved),
         used: dpu.metadata.deletion_timestamp.is_some() && is_used(c, &own),
         orphans: crate::orphans::seen(c, &dpu),
+        heard: went_back::heard(c, &dpu),
+        site: went_back::site(c),
+        asked,
         dpu,
-    }
+    })
 }
 
 fn server(dpu: &Dpu) -> Option<Which> {
@@ -127,7 +108,7 @@ fn own_bmc(dpu: &Dpu) -> Option<Which> {
 }
 
 fn want_bmc(c: &Controller, owner: &Owner, o: &Observed, plan: &Plan) {
-    let server = server(&o.dpu).map(|server| (server, plan.bmc.min(BmcNeed::Slow)));
+    let server = server(&o.dpu).map(|server| (server, plan.bmc));
     let own = own_bmc(&o.dpu).map(|own| (own, plan.own_bmc));
     c.hosts.needs(owner, &server.into_iter().chain(own).collect::<Vec<_>>());
 }
@@ -138,10 +119,16 @@ async fn write(c: &Controller, dpu: &Dpu, status: &Status) -> Result<(), Error> 
         "apiVersion": "metalplane.io/v1alpha1",
         "kind": "Dpu",
         "metadata": {"name": dpu_name, "uid": dpu.metadata.uid},
-        "status": {"namespace": status.namespace, "releasable": status.releasable, "conditions": status.conditions},
+        "status": {
+            "namespace": status.namespace,
+            "releasable": status.releasable,
+            "verifiedBmc": status.verified_bmc,
+            "wentBackHandled": status.went_back_handled,
+            "conditions": status.conditions,
+        },
     });
-    if !status.releasable.is_empty() {
-        // The agent acts on it: it rests on what was reported in this very version.
+    if !status.releasable.is_empty() || conditions::get(&status.conditions, EXPOSURES_KNOWN).is_some() {
+        // The agent acts on it, or grants do: it rests on what was reported in this very version.
         object["metadata"]["resourceVersion"] = json!(dpu.metadata.resource_version);
     }
     let params = PatchParams::apply(labels::CONTROLLER).force();
@@ -292,8 +279,12 @@ fn turned(c: &Controller, namespace: &str) {
     let Some(dpu_name) = there.and_then(|namespace| label(&namespace.metadata, labels::DPU).map(str::to_owned)) else {
         return;
     };
-    c.world.queues.dpus.add((String::new(), dpu_name.clone()));
+    c.world.look(Work::Dpu, (String::new(), dpu_name.clone()));
     if let Some(dpu) = c.world.dpus.get("", &dpu_name) {
         c.world.machines_of_dpu(&dpu);
+        if is_noticed(&dpu, went_back::heard(c, &dpu)) {
+            let all = c.world.dpus.all();
+            all.iter().for_each(|dpu| c.world.look(Work::Dpu, key(&dpu.metadata)));
+        }
     }
 }

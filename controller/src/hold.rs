@@ -3,22 +3,11 @@
 use crate::Controller;
 use crate::error::{Error, call, found};
 use crate::objects;
-use crate::queue::{Key, Next};
 use api::VolumeHold;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use std::sync::Arc;
+use runtime::queue::{Key, Next};
 
-pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    match collect(&c, &key.1).await {
-        Ok(next) => next,
-        Err(error) => {
-            tracing::warn!(hold = %key.1, "{error}");
-            Next::BackOff
-        }
-    }
-}
-
-async fn collect(c: &Controller, name: &str) -> Result<Next, Error> {
+pub async fn reconcile(c: &Controller, (_, name): &Key) -> Result<Next, Error> {
     let Some(hold) = c.world.holds.get("", name) else { return Ok(Next::Wait) };
     if hold.spec.holder.is_some() {
         return Ok(Next::Wait);

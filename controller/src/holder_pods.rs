@@ -5,7 +5,6 @@ use crate::cache::key;
 use crate::error::{Error, call, found};
 use crate::machine::disks;
 use crate::objects;
-use crate::queue::{Key, Next};
 use api::labels;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,7 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use planner::machine::observed::{HolderPodSeen, label, name, uid};
 use planner::machine::plan::Target;
-use std::sync::Arc;
+use runtime::queue::{Key, Next};
 use std::time::Duration;
 
 /// How often a pod is looked at whose machine is there.
@@ -137,17 +136,11 @@ fn forget(c: &Controller, target: &Target) {
 }
 
 /// Ends a pod whose machine does not exist: a create that came late, from a leader before this one.
-pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    let Some(pod) = c.world.holder_pods.get(&key.0, &key.1) else { return Next::Wait };
-    let machine = label(&pod.metadata, labels::MACHINE_UID).unwrap_or_default();
-    if !c.world.machines.by(machine).is_empty() {
-        return Next::After(LOOK);
+pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let Some(pod) = c.world.holder_pods.get(&key.0, &key.1) else { return Ok(Next::Wait) };
+    if c.world.has_machine(label(&pod.metadata, labels::MACHINE_UID).unwrap_or_default()) {
+        return Ok(Next::After(LOOK));
     }
-    match delete(&c, &target(&pod.metadata), false).await {
-        Ok(()) => Next::BackOff,
-        Err(error) => {
-            tracing::warn!(pod = %key.1, namespace = %key.0, "{error}");
-            Next::BackOff
-        }
-    }
+    delete(c, &target(&pod.metadata), false).await?;
+    Ok(Next::BackOff)
 }

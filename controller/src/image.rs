@@ -5,37 +5,25 @@ pub(crate) mod leftovers;
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
+use crate::index::IndexKey;
 use crate::machine::{disks, gather as machine_gather};
 use crate::objects;
-use crate::queue::{Key, Next};
 use crate::snapshots::{SnapshotSource, VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotSpec};
+use crate::went_back;
+use crate::work::Work;
 use api::quantity::bytes;
 use api::{ClusterMachineImage, MachineImage, labels};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use planner::image::{Action, Observed, Plan};
 use planner::machine::observed::{SnapshotSeen, name, uid};
+use runtime::queue::{Key, Next};
 use serde_json::json;
-use std::sync::Arc;
 
 const ROUNDS: usize = 16;
 
-pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    let began = tokio::time::Instant::now();
-    let result = rounds(&c, &key).await;
-    c.metrics.reconciled("image", began.elapsed(), result.as_ref().err().map(Error::class));
-    match result {
-        Ok(next) => next,
-        Err(error) => {
-            if !error.is_stale() {
-                tracing::warn!(image = %key.1, namespace = %key.0, "{error}");
-            }
-            Next::BackOff
-        }
-    }
-}
-
-async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     for _ in 0..ROUNDS {
         let Some(o) = gather(c, key).await? else { return Ok(Next::Wait) };
         let plan = planner::image::plan(&o, clock::now());
@@ -47,7 +35,7 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
             return Ok(Next::at(plan.wake_at));
         }
     }
-    c.world.queues.images.add(key.clone());
+    c.world.look(Work::Image, key.clone());
     Ok(Next::Wait)
 }
 
@@ -61,7 +49,7 @@ async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
         (image.metadata.clone(), "MachineImage", image.spec.import.clone(), image.status.clone())
     };
     let namespace = if key.0.is_empty() { c.namespace.clone() } else { key.0.clone() };
-    let attachments = world.disks.by(uid(&meta));
+    let attachments = world.disks.by(&IndexKey::owner(uid(&meta)));
     let mut claim = None;
     if let Some(claim_name) = planner::image::claim_name(kind, name(&meta), &import)
         && let Some(there) = world.claims.get(&namespace, &claim_name)
@@ -70,13 +58,14 @@ async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
     }
     let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
     let hold = volume.and_then(|volume| world.holds.get("", &volume.hold_name()));
-    let volume_attachments =
-        volume.map(|volume| world.volume_attachments.by(&format!("pv:{}", volume.name))).unwrap_or_default();
+    let volume_attachments = volume
+        .map(|volume| world.volume_attachments.by(&IndexKey::names::<PersistentVolume>("", &volume.name)))
+        .unwrap_or_default();
     let snapshot_name = planner::image::snapshot_name(kind, name(&meta), &import);
     let snapshot = world.snapshots.get(&namespace, &snapshot_name).map(|snapshot| seen(&snapshot));
     let own = (namespace.as_str(), snapshot_name.as_str());
     let imported_elsewhere =
-        world.snapshots.by(uid(&meta)).iter().any(|snapshot| {
+        world.snapshots.by(&IndexKey::owner(uid(&meta))).iter().any(|snapshot| {
             (snapshot.metadata.namespace.as_deref().unwrap_or_default(), name(&snapshot.metadata)) != own
         });
     let dpus = machine_gather::dpus(c, world.dpus.all()).await?;
@@ -93,6 +82,7 @@ async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
         hold,
         volume_attachments,
         imported_elsewhere,
+        no_grants: went_back::forbids_grant(c),
     }))
 }
 
@@ -167,7 +157,7 @@ async fn create_snapshot(c: &Controller, o: &Observed, snapshot: &str, claim: &s
 
 /// All that carry the image's UID, wherever they are; contents that are kept by policy go after their snapshots.
 async fn delete_snapshots(c: &Controller, o: &Observed) -> Result<(), Error> {
-    for snapshot in c.world.snapshots.by(uid(&o.meta)) {
+    for snapshot in c.world.snapshots.by(&IndexKey::owner(uid(&o.meta))) {
         let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
         let api = c.objects.namespaced::<VolumeSnapshot>(&namespace);
         objects::delete(&api, &c.world.snapshots, &snapshot.metadata, false).await?;

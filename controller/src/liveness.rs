@@ -7,13 +7,16 @@
 use crate::cache::key;
 use crate::clock;
 use crate::error::{Error, call, found};
+use api::labels;
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
+use planner::dpu::went_back::Heard;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -28,12 +31,19 @@ struct Beat {
     /// `renewTime` and `holderIdentity`, as they were last seen.
     value: String,
     since: Instant,
+    /// Which of all changes that this process has heard of was its last.
+    changed: u64,
+    /// The agent's word that the API server went back (`planner::dpu::went_back`).
+    went_back: u64,
     /// The silence has been confirmed by a quorum read.
     confirmed: bool,
 }
 
 pub struct Liveness {
     beats: Mutex<BTreeMap<String, Beat>>,
+    /// How often any of them has changed, and how often when this process began to lead.
+    changes: AtomicU64,
+    led_at: AtomicU64,
     ready: watch::Sender<bool>,
     /// Namespaces whose agent has come back, or whose Lease is gone.
     turned: Mutex<Vec<String>>,
@@ -44,6 +54,8 @@ impl Liveness {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             beats: Mutex::new(BTreeMap::new()),
+            changes: AtomicU64::new(0),
+            led_at: AtomicU64::new(0),
             ready: watch::Sender::new(false),
             turned: Mutex::default(),
             wake: Notify::new(),
@@ -74,17 +86,42 @@ impl Liveness {
             spec.and_then(|spec| spec.renew_time.as_ref()),
             spec.and_then(|spec| spec.holder_identity.as_ref())
         );
+        let went_back = number(lease, labels::WENT_BACK);
         let mut beats = self.beats();
-        let news = beats.get(namespace).is_none_or(|beat| beat.value != value);
+        let before = beats.get(namespace);
+        let news = before.is_none_or(|beat| beat.value != value);
         if news {
-            let was_silent = beats.get(namespace).is_none_or(|beat| beat.confirmed);
-            beats.insert(namespace.to_owned(), Beat { value, since: Instant::now(), confirmed: false });
+            let turned = before.is_none_or(|beat| beat.confirmed || beat.went_back != went_back);
+            let changed = 1 + self.changes.fetch_add(1, Ordering::SeqCst);
+            let beat = Beat { value, since: Instant::now(), changed, went_back, confirmed: false };
+            beats.insert(namespace.to_owned(), beat);
             drop(beats);
-            if was_silent {
+            if turned {
                 self.turn(namespace);
             }
         }
         news
+    }
+
+    /// This process leads from now on: what was heard before says nothing about what is so now.
+    pub fn lead(&self) {
+        self.led_at.store(self.now(), Ordering::SeqCst);
+    }
+
+    /// How many changes this process has heard of, of whatever agent.
+    pub fn now(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// `asked_at`: the moment, as [`Liveness::now`] counts, at which the agent's Dpu was seen to be asked.
+    pub fn heard(&self, namespace: &str, asked_at: Option<u64>) -> Heard {
+        let beats = self.beats();
+        let Some(beat) = beats.get(namespace) else { return Heard::default() };
+        Heard {
+            went_back: beat.went_back,
+            since_leading: beat.changed > self.led_at.load(Ordering::SeqCst),
+            since_asked: asked_at.is_some_and(|asked_at| beat.changed > asked_at),
+        }
     }
 
     /// From quorum: it has not renewed its Lease since it was last seen to.
@@ -147,4 +184,9 @@ impl Liveness {
             }
         }
     }
+}
+
+fn number(lease: &Lease, annotation: &str) -> u64 {
+    let text = lease.metadata.annotations.as_ref().and_then(|all| all.get(annotation));
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }

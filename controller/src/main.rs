@@ -1,31 +1,19 @@
 //! `metalplane-controller`.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
-use controller::args::{Args, LogFormat};
+use controller::args::Args;
 use controller::{Settings, run, wire_up};
-use std::io::IsTerminal;
+use kube::Client;
+use runtime::{cluster, process};
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(&args.log)).with_writer(std::io::stderr);
-    let log = log.with_ansi(std::io::stderr().is_terminal());
-    match args.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
-    rustls::crypto::ring::default_provider().install_default().map_err(|_| anyhow::anyhow!("a TLS provider is set"))?;
-    let client = wire_up::client(&args).await?;
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    run(client, Arc::new(wire_up::Redfish), wire_up::fences(&args), Settings::from(&args), stop).await
+    process::log(&args.log, args.log_format)?;
+    process::provide_tls();
+    let config = cluster::config(args.kubeconfig.as_deref(), "--kubeconfig").await?;
+    let client = Client::try_from(config).context("make a client for the API server")?;
+    run(client, Arc::new(wire_up::Redfish), wire_up::fences(&args), Settings::from(&args), process::stopped()?).await
 }

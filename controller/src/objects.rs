@@ -74,6 +74,21 @@ pub async fn patch<K: Object>(
     Ok(patched)
 }
 
+/// The same of a status.
+pub async fn patch_status<K: Object>(
+    api: &Api<K>,
+    cache: &Cache<K>,
+    meta: &ObjectMeta,
+    status: Value,
+) -> Result<K, Error> {
+    let name = meta.name.clone().unwrap_or_default();
+    let what = what::<K>("patch status of", &name);
+    let change = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status});
+    let patched = call(&what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+    cache.put(patched.clone());
+    Ok(patched)
+}
+
 /// Replaces the whole object; its resourceVersion decides.
 pub async fn replace<K: Object + Serialize>(api: &Api<K>, cache: &Cache<K>, object: &K) -> Result<K, Error> {
     let name = object.meta().name.clone().unwrap_or_default();

@@ -1,56 +1,23 @@
 //! What a plan for a Dpu knows of the orphans that its agent reports: since when, and who may have their volumes and NICs now.
 
 use crate::Controller;
-use crate::clock;
 use crate::error::Error;
 use crate::machine::gather;
+use crate::memory;
 use crate::objects;
-use api::dpu::Orphan;
+use api::dpu::{Orphan, OrphanKind};
 use api::{Dpu, VNic, VolumeHold, names};
-use jiff::Timestamp;
 use planner::dpu::{OrphanSeen, RaiseEpoch};
-use planner::exposure::ExposureId;
 use planner::machine::observed::name;
 use planner::machine::{Observed, OrphanOn};
 use serde_json::json;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// When each orphan was first seen reported, by the UID of the Dpu: a reading of its host that was begun before proves nothing.
-#[derive(Default)]
-pub struct FirstSeen(Mutex<HashMap<String, Since>>);
-
-type Since = HashMap<ExposureId, Timestamp>;
-
-impl FirstSeen {
-    /// What is not reported any more is forgotten: it is another orphan when it is reported again.
-    fn of(&self, dpu: &Dpu, orphans: &[Orphan]) -> Since {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let uid = dpu.metadata.uid.clone().unwrap_or_default();
-        let before = all.remove(&uid).unwrap_or_default();
-        let now = clock::now();
-        let since = |orphan: &Orphan| {
-            let id = id(orphan);
-            let at = before.get(&id).copied().unwrap_or(now);
-            (id, at)
-        };
-        let seen: Since = orphans.iter().map(since).collect();
-        if !seen.is_empty() {
-            all.insert(uid, seen.clone());
-        }
-        seen
-    }
-}
-
-fn id(orphan: &Orphan) -> ExposureId {
-    ExposureId { uid: orphan.uid.clone(), epoch: orphan.epoch }
-}
+use std::sync::Arc;
 
 pub(crate) fn seen(c: &Controller, dpu: &Dpu) -> Vec<OrphanSeen> {
     let orphans = dpu.status.as_ref().map(|status| status.orphans.as_slice()).unwrap_or_default();
     let since = c.first_seen.of(dpu, orphans);
     let one = |orphan: &Orphan| OrphanSeen {
-        since: since[&id(orphan)],
+        since: since[&memory::id(orphan)],
         hold: orphan.volume.as_ref().and_then(|v| c.world.holds.get("", &names::hold(&v.driver, &v.volume_handle))),
         vnic: orphan.logical_port.as_deref().and_then(|port| vnic(c, port)),
         orphan: orphan.clone(),
@@ -69,14 +36,26 @@ pub(crate) async fn raise(c: &Controller, raise: &RaiseEpoch) -> Result<(), Erro
 
 /// Those that may stand in the way of a machine, on whatever DPU.
 pub(crate) async fn concerning(c: &Controller, o: &Observed) -> Result<Vec<OrphanOn>, Error> {
+    let mut found = on_dpus(c).await?;
+    found.retain(|one| one.concerns(o));
+    Ok(found)
+}
+
+async fn on_dpus(c: &Controller) -> Result<Vec<OrphanOn>, Error> {
     let has_some = |dpu: &Arc<Dpu>| dpu.status.as_ref().is_some_and(|status| !status.orphans.is_empty());
     let dpus: Vec<Arc<Dpu>> = c.world.dpus.all().into_iter().filter(has_some).collect();
     let mut found = Vec::new();
     for dpu in gather::dpus(c, dpus).await? {
         let orphans = dpu.dpu.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
-        let on = orphans.into_iter().map(|orphan| OrphanOn { dpu: dpu.clone(), orphan });
-        found.extend(on.filter(|one| one.concerns(o)));
+        found.extend(orphans.into_iter().map(|orphan| OrphanOn { dpu: dpu.clone(), orphan }));
     }
+    Ok(found)
+}
+
+/// Every NIC that a host has and no attachment explains.
+pub(crate) async fn nics(c: &Controller) -> Result<Vec<OrphanOn>, Error> {
+    let mut found = on_dpus(c).await?;
+    found.retain(|one| one.orphan.kind == OrphanKind::Nic);
     Ok(found)
 }
 

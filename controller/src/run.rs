@@ -2,45 +2,30 @@
 
 use crate::args::Args;
 use crate::bmc::{BmcFactory, Hosts};
+use crate::context::Controller;
+use crate::error::Error;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::leader::Elector;
+use crate::memory::{Asked, FirstSeen, Prepared};
 use crate::metrics::{self, Metrics};
 use crate::objects::Objects;
-use crate::queue;
 use crate::volumes::Volumes;
+use crate::work::Work;
 use crate::world::World;
-use crate::{admissions, dpu, hold, holder_pods, http, image, machine, orphans, verbs};
-use anyhow::{Context, Result, bail};
+use crate::{admissions, dpu, hold, holder_pods, image, machine, network, verbs};
+use anyhow::{Context, Result, anyhow, bail};
 use api::labels;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::{Api, Client};
+use runtime::http::{self, Page};
+use runtime::leader::Elector;
+use runtime::queue::{self, Key, Next};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-
-/// What the work of every kind shares.
-pub struct Controller {
-    pub objects: Objects,
-    pub world: Arc<World>,
-    pub hosts: Arc<Hosts>,
-    pub events: Events,
-    pub volumes: Volumes,
-    pub(crate) metrics: Arc<Metrics>,
-    pub prepared: dpu::Prepared,
-    pub first_seen: orphans::FirstSeen,
-    /// The controller's own namespace.
-    pub namespace: String,
-    pub inventory: String,
-    pub holder_image: String,
-    pub fences: Fences,
-}
-
-impl Controller {
-    pub(crate) fn numbers(&self) -> String {
-        // Writing to a text cannot fail.
-        self.metrics.text(&self.world, self.hosts.count()).unwrap_or_default()
-    }
-}
+use tokio::time::Instant;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -97,8 +82,9 @@ pub async fn run(
         events: Events::start(client.clone(), &settings.identity),
         volumes: Volumes::default(),
         metrics,
-        prepared: dpu::Prepared::default(),
-        first_seen: orphans::FirstSeen::default(),
+        prepared: Prepared::default(),
+        first_seen: FirstSeen::default(),
+        asked: Asked::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),
@@ -107,6 +93,7 @@ pub async fn run(
         world: world.clone(),
     });
     let mut tasks = world.watch(&objects, &inventory);
+    controller.hosts.watch(settings.nonce, &mut tasks);
     let served = serve(settings.http, controller.clone());
     let led = lead(controller, &settings, &mut tasks, stop);
     tokio::select! {
@@ -119,10 +106,22 @@ pub async fn run(
 async fn serve(address: Option<SocketAddr>, controller: Arc<Controller>) -> Result<()> {
     match address {
         Some(address) => {
-            let never = http::serve(address, controller).await.with_context(|| format!("serve on {address}"))?;
+            let page = move |path: String| std::future::ready(page(&controller, &path));
+            let never = http::serve(address, page).await.with_context(|| format!("serve on {address}"))?;
             match never {}
         }
         None => std::future::pending().await,
+    }
+}
+
+fn page(c: &Controller, path: &str) -> Page {
+    match path {
+        "/healthz" | "/livez" => Page::ok(),
+        "/readyz" if c.world.is_ready() => Page::ok(),
+        "/readyz" => Page::not_ready("the caches are not filled yet"),
+        // Writing to a text cannot fail.
+        "/metrics" => Page::metrics(c.metrics.text(&c.world, c.hosts.count()).unwrap_or_default()),
+        _ => Page::not_found("/healthz, /readyz or /metrics"),
     }
 }
 
@@ -143,41 +142,71 @@ async fn lead(
     };
     let leadership = tokio::select! {
         biased;
-        leadership = ready => leadership,
+        leadership = ready => leadership.map_err(|lost| anyhow!("did not begin to lead: {lost}"))?,
         () = &mut stop => return Ok(()),
     };
     tracing::info!(token = leadership.token, identity, "leading");
     c.hosts.lead(leadership.token);
+    c.world.liveness.lead();
     c.metrics.leads(leadership.token);
-    let queues = &c.world.queues;
-    queues.named().iter().for_each(|(name, _)| c.metrics.controller(name));
-    let n = settings.concurrency;
-    let (machines, dpus, images, holds, pods) = (c.clone(), c.clone(), c.clone(), c.clone(), c.clone());
-    tasks.spawn(queue::work(queues.machines.clone(), n, move |key| machine::reconcile(machines.clone(), key)));
-    let gone = c.clone();
-    tasks.spawn(queue::work(queues.leftovers.clone(), n, move |key| machine::leftovers::reconcile(gone.clone(), key)));
-    let gone = c.clone();
-    tasks.spawn(queue::work(queues.image_leftovers.clone(), n, move |key| {
-        image::leftovers::reconcile(gone.clone(), key)
-    }));
-    tasks.spawn(queue::work(queues.dpus.clone(), n, move |key| dpu::reconcile(dpus.clone(), key)));
-    tasks.spawn(queue::work(queues.images.clone(), n, move |key| image::reconcile(images.clone(), key)));
-    tasks.spawn(queue::work(queues.holds.clone(), n, move |key| hold::reconcile(holds.clone(), key)));
-    verbs::work(&c, n, tasks);
-    let work = move |key| holder_pods::reconcile(pods.clone(), key);
-    tasks.spawn(queue::work(queues.holder_pods.clone(), n, work));
-    tasks.spawn(dpu::listen(c.clone()));
-    if c.fences.admit_by_list() {
-        tasks.spawn(admissions::keep(c.clone()));
-    }
+    let worked = async {
+        network::before_all(&c).await;
+        work(&c, settings.concurrency, tasks);
+        std::future::pending::<Infallible>().await
+    };
     tokio::select! {
         biased;
         lost = elector.hold(leadership) => bail!("leadership is lost: {lost}"),
         () = &mut stop => {}
+        never = worked => match never {},
     }
     // Nothing of ours goes on when the next one starts.
     tasks.shutdown().await;
     elector.release(leadership).await.context("give the lease back")
+}
+
+/// Every queue is worked on from now on.
+fn work(c: &Arc<Controller>, concurrency: usize, tasks: &mut JoinSet<()>) {
+    for work in Work::ALL {
+        c.metrics.controller(work.name());
+        let (c, queue) = (c.clone(), c.world.queue(work).clone());
+        tasks.spawn(queue::work(queue, concurrency, move |key| reconcile(c.clone(), work, key)));
+    }
+    tasks.spawn(dpu::listen(c.clone()));
+    if c.fences.admit_by_list() {
+        tasks.spawn(admissions::keep(c.clone()));
+    }
+}
+
+/// Works on one object, and tells of it.
+async fn reconcile(c: Arc<Controller>, work: Work, key: Key) -> Next {
+    let began = Instant::now();
+    let (c, k) = (&c, &key);
+    let done: BoxFuture<'_, Result<Next, Error>> = match work {
+        Work::Machine => machine::reconcile(c, k).boxed(),
+        Work::MachineLeftovers => machine::leftovers::reconcile(c, k).boxed(),
+        Work::ImageLeftovers => image::leftovers::reconcile(c, k).boxed(),
+        Work::Dpu => dpu::reconcile(c, k).boxed(),
+        Work::Image => image::reconcile(c, k).boxed(),
+        Work::Hold => hold::reconcile(c, k).boxed(),
+        Work::HolderPod => holder_pods::reconcile(c, k).boxed(),
+        Work::VNic => network::vnics::reconcile(c, k).boxed(),
+        Work::Subnet => network::subnets::reconcile(c, k).boxed(),
+        Work::MachineSnapshot => verbs::snapshot::reconcile(c, k).boxed(),
+        Work::MachineRestore => verbs::restore::reconcile(c, k).boxed(),
+        Work::MachineMigration => verbs::migration::reconcile(c, k).boxed(),
+    };
+    let result = done.await;
+    c.metrics.reconciled(work.name(), began.elapsed(), result.as_ref().err().map(Error::class));
+    result.unwrap_or_else(|error| {
+        // What was read was not the newest: the next look is on what is.
+        if error.is_stale() {
+            tracing::debug!(work = work.name(), namespace = %key.0, name = %key.1, "{error}");
+        } else {
+            tracing::warn!(work = work.name(), namespace = %key.0, name = %key.1, "{error}");
+        }
+        Next::BackOff
+    })
 }
 
 fn nonce() -> u64 {

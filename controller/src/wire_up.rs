@@ -2,33 +2,13 @@
 
 use crate::Fences;
 use crate::args::Args;
-use crate::bmc::{BmcFactory, Endpoint};
-use anyhow::{Context, Result};
+use crate::bmc::{BmcFactory, RedfishEndpoint};
 use ceph::{CephFence, Cluster, Clusters};
 use file::FileFence;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use ports::{Bmc, PortError, StorageFence};
 use redfish::{RedfishBmc, RedfishConfig, Secret, Verify};
 use spdk::fence::NvmeFence;
 use std::sync::Arc;
-
-/// A client that never repeats a request by itself: a write that succeeded behind a lost answer would come back as a
-/// conflict. Whoever calls looks first.
-pub async fn client(args: &Args) -> Result<Client> {
-    let mut config = match &args.kubeconfig {
-        Some(path) => {
-            let kubeconfig =
-                Kubeconfig::read_from(path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("use the kubeconfig {}", path.display()))?
-        }
-        None => Config::infer().await.context("find the API server: give --kubeconfig, or run in a pod")?,
-    };
-    config.default_retry = false;
-    Client::try_from(config).context("make a client for the API server")
-}
 
 /// The storage that this process can reach.
 pub fn fences(args: &Args) -> Fences {
@@ -53,7 +33,7 @@ pub fn fences(args: &Args) -> Fences {
 pub struct Redfish;
 
 impl BmcFactory for Redfish {
-    fn open(&self, endpoint: &Endpoint) -> Result<Arc<dyn Bmc>, PortError> {
+    fn redfish(&self, endpoint: &RedfishEndpoint) -> Result<Arc<dyn Bmc>, PortError> {
         let password = Secret::new(endpoint.password.0.clone());
         let mut config = RedfishConfig::new(&endpoint.host, &endpoint.username, password);
         config.port = endpoint.port;

@@ -2,6 +2,7 @@
 
 use crate::{DRIVER, pool::is_node_id, proxy::PROXY_DRIVER};
 use clap::{Parser, ValueEnum};
+use runtime::process::LogFormat;
 use std::{net::SocketAddr, path::PathBuf};
 
 /// The CSI driver csi.metalplane.io: volumes, clones and snapshots as reflinked image files.
@@ -97,12 +98,6 @@ pub enum Half {
     Controller,
     // Disks, filesystems and mounts of this node.
     Node,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Text,
-    Json,
 }
 
 impl Args {

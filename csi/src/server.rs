@@ -12,10 +12,7 @@ use crate::{
     tend, wire_up,
 };
 use anyhow::{Context, bail};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
 use proto::{
     csi::v1::{
         controller_server::ControllerServer, group_controller_server::GroupControllerServer,
@@ -23,6 +20,7 @@ use proto::{
     },
     pluginregistration::registration_server::RegistrationServer,
 };
+use runtime::{cluster, process};
 use std::{future::Future, io::ErrorKind, path::Path, sync::Arc, time::Duration};
 use tokio::{net::UnixListener, sync::mpsc};
 use tokio_stream::{StreamExt, wrappers::UnixListenerStream};
@@ -117,16 +115,10 @@ async fn of_machines(server: &mut Server, args: &Args, half: Half) -> anyhow::Re
 
 /// The API server of the cluster with the machines. A call's own time limit is the sidecars'.
 async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
-    // Of several providers that may be compiled in, the one that everything else uses.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut config = match kubeconfig {
-        None => Config::incluster().context("not in a cluster: give --machine-kubeconfig")?,
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
-            let options = KubeConfigOptions::default();
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.context("use the kubeconfig")?
-        }
-    };
+    process::provide_tls();
+    let mut config = cluster::config(kubeconfig, "--machine-kubeconfig").await?;
+    // A write that was done behind a lost answer is found by the next try: it looks first.
+    config.default_retry = true;
     config.connect_timeout = Some(TIME_LIMIT);
     config.read_timeout = Some(TIME_LIMIT);
     Client::try_from(config).context("make a client")

@@ -2,6 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use planner::exposure::Limits;
+use runtime::process::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -206,12 +207,6 @@ pub struct CephCluster {
     pub id: String,
     pub user: String,
     pub config_file: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Text,
-    Json,
 }
 
 impl Args {

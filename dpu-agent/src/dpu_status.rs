@@ -34,6 +34,7 @@ pub(crate) struct AgentPart {
     online_resize_buses: Vec<DiskBus>,
     connectors: Vec<ConnectorStatus>,
     orphans: Vec<Orphan>,
+    went_back: u64,
     conditions: Vec<Condition>,
 }
 
@@ -46,6 +47,8 @@ pub(crate) struct Seen<'a> {
     pub observed: &'a Observed,
     /// `None`: not known now.
     pub orphans: Option<&'a [Orphan]>,
+    /// How often the API server was found to have gone back before all of this was listed; `None`: it is being listed.
+    pub went_back: Option<u64>,
 }
 
 pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -> Result<(), PortError> {
@@ -90,7 +93,14 @@ fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, seen: Seen<'_>) -> AgentPar
         connectors,
         conditions: own_conditions(dpu, seen, &orphans),
         orphans,
+        went_back: went_back(dpu, seen),
     }
+}
+
+/// Told only with what the host has.
+fn went_back(dpu: &Dpu, seen: Seen<'_>) -> u64 {
+    let told = dpu.status.as_ref().map(|status| status.went_back).unwrap_or_default();
+    seen.orphans.and(seen.went_back).unwrap_or(told)
 }
 
 /// What is not known now stands as it was told.
@@ -173,6 +183,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.online_resize_buses == part.online_resize_buses
         && status.connectors == part.connectors
         && status.orphans == part.orphans
+        && status.went_back == part.went_back
         && told(dpu) == part.conditions
 }
 

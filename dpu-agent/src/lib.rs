@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `session.rs` | registers the Dpu, waits for approval, gets and renews this DPU's own identity |
 //! | `watch.rs` | the attachments of this DPU's namespace and its Dpu, as the API server tells of them |
-//! | `heartbeat.rs` | the Lease, each second, whatever else happens |
+//! | `heartbeat.rs`, `beats.rs` | the Lease, each second, whatever else happens; whether the API server forgot one |
 //! | `observed.rs` | gather: what is exposed, connected, plugged and recorded |
 //! | `reconcile.rs` | the loop around `planner::agent::plan`, which validates and decides |
 //! | `act.rs`, `claim.rs`, `finish.rs` | one step each; `claim.rs` is step 7 of docs/design/fencing.md, `finish.rs` step 9 |
@@ -23,8 +23,8 @@
 
 pub mod act;
 pub mod args;
+mod beats;
 mod claim;
-pub mod clock;
 pub mod cluster;
 mod dpu_status;
 mod finish;
@@ -48,6 +48,7 @@ use act::Actor;
 use anyhow::Context;
 use args::Args;
 use reconcile::Reconciler;
+use runtime::clock;
 use session::Access;
 use std::future::Future;
 use std::sync::Arc;
@@ -95,10 +96,11 @@ pub async fn run_with(
     let desired = Arc::new(watch::Desired::new(wake.clone()));
     let view = Arc::new(serve::View::new(&args.node_name, &boot_id));
     let metrics = Arc::new(metrics::Metrics::default());
-    let session = session::run(args, access, &cluster, desired.clone(), &metrics);
+    let beats = Arc::new(beats::Beats::open(&args.run_dir, &boot_id));
+    let session = session::run(args, access, &cluster, desired.clone(), (&beats, &metrics));
     let server = serve::serve(args.run_dir.join("agent.sock"), view.clone());
     let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone(), actor.ports.emulation.clone());
-    let reconciler = Reconciler::new(actor, joined, desired, view, metrics.clone(), args.into());
+    let reconciler = Reconciler::new(actor, joined, desired, view, (beats.clone(), metrics.clone()), args.into());
     tokio::select! {
         biased;
         result = session => result.context("the session with the API server ended"),

@@ -1,6 +1,7 @@
 //! The loop: gather, plan, take the steps, gather again until there is nothing left to do; then tell, and wait.
 
 use crate::act::{Actor, Server};
+use crate::beats::Beats;
 use crate::cluster::{Cluster, bounded};
 use crate::guest::Guests;
 use crate::metrics::Metrics;
@@ -35,6 +36,7 @@ pub struct Reconciler {
     joined: watch::Receiver<Option<Cluster>>,
     desired: Arc<Desired>,
     view: Arc<View>,
+    beats: Arc<Beats>,
     metrics: Arc<Metrics>,
     guests: Guests,
     last: Last,
@@ -51,7 +53,7 @@ impl Reconciler {
         joined: watch::Receiver<Option<Cluster>>,
         desired: Arc<Desired>,
         view: Arc<View>,
-        metrics: Arc<Metrics>,
+        (beats, metrics): (Arc<Beats>, Arc<Metrics>),
         placement: Placement,
     ) -> Self {
         Self {
@@ -60,6 +62,7 @@ impl Reconciler {
             joined,
             desired,
             view,
+            beats,
             metrics,
             guests: Guests::default(),
             last: Last::default(),
@@ -93,6 +96,8 @@ impl Reconciler {
         for _ in 0..ROUNDS {
             let began = Instant::now();
             self.collect_imports().await;
+            // Before the gathering: what that knows was listed after the API server was last found to have gone back.
+            let went_back = self.desired.is_listed().then(|| self.beats.went_back());
             let mut observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await;
             observed.failures = self.failures.clone();
             let shown = observed.exposures.last().map(Vec::as_slice).unwrap_or_default();
@@ -108,7 +113,7 @@ impl Reconciler {
             let acted = self.act(&plan, server, &observed).await;
             self.metrics.round(began.elapsed(), &observed);
             let told = match server {
-                Some(server) => self.tell(&observed, &plan, server).await,
+                Some(server) => self.tell(&observed, &plan, server, went_back).await,
                 None => true,
             };
             if !acted {
@@ -211,7 +216,7 @@ impl Reconciler {
     }
 
     /// Whether all was told.
-    async fn tell(&mut self, observed: &Observed, plan: &Plan, server: Server<'_>) -> bool {
+    async fn tell(&mut self, observed: &Observed, plan: &Plan, server: Server<'_>, went_back: Option<u64>) -> bool {
         let attachments = observed.attachments.last().map(Vec::as_slice).unwrap_or_default();
         let of = |uid: &str| attachments.iter().find(|attachment| attachment.key.uid == uid);
         // What has a step to take is told of when it has been taken.
@@ -230,7 +235,7 @@ impl Reconciler {
         let capabilities = self.capabilities.as_ref();
         let orphans = plan.orphans.as_deref();
         let (ports, placement) = (&self.actor.ports, &self.placement);
-        let seen = dpu_status::Seen { ports, placement, capabilities, observed, orphans };
+        let seen = dpu_status::Seen { ports, placement, capabilities, observed, orphans, went_back };
         let dpu = dpu_status::tell(server.cluster, &self.desired, seen).await;
         if let Err(error) = &dpu {
             tracing::warn!(%error, "will try again");

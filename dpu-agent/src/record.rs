@@ -135,11 +135,20 @@ fn read(path: &Path) -> io::Result<Entry> {
 
 /// All of it or what was there before, whenever the process dies. Readable by the owner only.
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, |file| file.sync_all())
+}
+
+/// The same for what is written often, and lost with the machine anyway.
+pub(crate) fn write_in_memory(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, |_| Ok(()))
+}
+
+fn replace(path: &Path, content: &[u8], settle: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(content)?;
-    file.sync_all()?;
+    settle(&file)?;
     fs::rename(&new, path)
 }
 

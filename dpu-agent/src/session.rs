@@ -5,9 +5,10 @@
 //! client reads again by itself: a renewal that fails changes nothing while the old one lives.
 
 use crate::args::Args;
+use crate::beats::Beats;
 use crate::clock;
 use crate::cluster::{Cluster, bounded};
-use crate::heartbeat;
+use crate::heartbeat::{self, AsWhom};
 use crate::metrics::Metrics;
 use crate::record::write_atomically;
 use crate::watch::Desired;
@@ -18,7 +19,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use ports::{ErrorClass, PortError};
 use std::path::Path;
@@ -63,7 +64,7 @@ pub(crate) async fn run(
     access: Access,
     joined: &watch::Sender<Option<Cluster>>,
     desired: Arc<Desired>,
-    metrics: &Metrics,
+    (beats, metrics): (&Beats, &Metrics),
 ) -> anyhow::Result<()> {
     let Access { bootstrap, own } = access;
     let name = &args.node_name;
@@ -79,20 +80,17 @@ pub(crate) async fn run(
         };
         let cluster = Cluster { client: own(&token_file)?, namespace };
         let refused = Notify::new();
-        let session = async {
-            tokio::join!(
-                tokens.renew(expiry, &refused),
-                heartbeat::beat(&cluster, name, &refused, joined, metrics),
-                desired.follow(&cluster, name),
-            )
-        };
+        let as_whom = AsWhom { node: name, dpu_uid: &uid, beats };
+        let follow = async { tokio::join!(tokens.renew(expiry, &refused), desired.follow(&cluster, name)) };
         tokio::select! {
             biased;
-            _ = session => {}
+            () = heartbeat::beat(&cluster, as_whom, &refused, joined, metrics) => {}
+            _ = follow => {}
             () = is_gone(&bootstrap, name, &uid, &desired) => {
                 tracing::warn!(dpu = name, "the Dpu was deleted: what is presented stays; registering again");
             }
         }
+        desired.unlist();
         joined.send_replace(None);
     }
 }
@@ -117,17 +115,7 @@ async fn is_gone(bootstrap: &Client, name: &str, uid: &str, desired: &Desired) {
 }
 
 async fn bootstrap_config(args: &Args) -> anyhow::Result<Config> {
-    let mut config = match &args.kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("the kubeconfig {}", path.display()))?
-        }
-        None => Config::incluster().context("not in a pod, so --kubeconfig has to be given")?,
-    };
-    // Each call here is repeated by its caller, who looks first whether it took effect.
-    config.default_retry = false;
+    let mut config = runtime::cluster::config(args.kubeconfig.as_deref(), "--kubeconfig").await?;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)
 }

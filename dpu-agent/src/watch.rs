@@ -3,19 +3,16 @@
 use crate::clock;
 use crate::cluster::Cluster;
 use api::{DiskAttachment, Dpu, NicAttachment};
-use backon::ExponentialBuilder;
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::runtime::utils::{Backoff, ResetTimerBackoff};
-use kube::runtime::watcher::ExponentialBackoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use planner::agent::{Attachment, Word};
 use planner::seen::Seen;
+use runtime::patience::Patience;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,43 +20,6 @@ use tokio::sync::Notify;
 
 /// The longest time between two tries to watch: an API server that is back should not wait for its DPUs.
 const LONGEST: Duration = Duration::from_secs(5);
-const FIRST: Duration = Duration::from_millis(800);
-/// After so long without a failure the next one is a first one.
-const FORGOTTEN: Duration = Duration::from_secs(120);
-
-/// The client's usual back-off, but never longer than [`LONGEST`], with a jitter that follows from the DPU and the kind: no two DPUs come
-/// back together, and one that is run again, in a simulation, comes back as it did before.
-struct Patience(ResetTimerBackoff<ExponentialBackoff>);
-
-impl Patience {
-    fn new(dpu_name: &str, kind: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (dpu_name, kind).hash(&mut hasher);
-        let builder = ExponentialBuilder::default()
-            .with_min_delay(FIRST)
-            .with_max_delay(LONGEST)
-            .with_factor(2.0)
-            .without_max_times()
-            .with_jitter()
-            .with_jitter_seed(hasher.finish());
-        Self(ResetTimerBackoff::new(ExponentialBackoff::from(builder), FORGOTTEN))
-    }
-}
-
-impl Iterator for Patience {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.0.next().map(|delay| delay.min(LONGEST))
-    }
-}
-
-impl Backoff for Patience {
-    fn reset(&mut self) {
-        self.0.reset();
-    }
-}
-
 pub struct Desired {
     pub disks: Mirror<DiskAttachment>,
     pub nics: Mirror<NicAttachment>,
@@ -89,6 +49,18 @@ impl Desired {
         self.dpu.single().as_ref().map(Word::of).unwrap_or_default()
     }
 
+    /// What was listed was told by an API server that is not asked any more, or that went back: it stands, but is not known to be so.
+    pub fn unlist(&self) {
+        self.disks.lock().listed = false;
+        self.nics.lock().listed = false;
+        self.dpu.lock().listed = false;
+    }
+
+    /// All was listed since.
+    pub fn is_listed(&self) -> bool {
+        self.disks.lock().listed && self.nics.lock().listed && self.dpu.lock().listed
+    }
+
     /// Follows until the first stream ends, which none does by itself.
     pub async fn follow(&self, cluster: &Cluster, dpu_name: &str) {
         let own = watcher::Config::default().fields(&format!("metadata.name={dpu_name}"));
@@ -111,6 +83,8 @@ struct Known<K> {
     objects: Option<BTreeMap<String, K>>,
     /// A list that is under way.
     listing: BTreeMap<String, K>,
+    /// A list is complete since the session began.
+    listed: bool,
     heard_at: Timestamp,
 }
 
@@ -119,7 +93,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     fn new(wake: Arc<Notify>) -> Self {
-        let known = Known { objects: None, listing: BTreeMap::new(), heard_at: Timestamp::UNIX_EPOCH };
+        let known = Known { objects: None, listing: BTreeMap::new(), listed: false, heard_at: Timestamp::UNIX_EPOCH };
         Self { known: Mutex::new(known), wake }
     }
 
@@ -161,7 +135,8 @@ where
 
     async fn follow(&self, api: Api<K>, dpu_name: &str, config: watcher::Config) {
         let slim = |object: &mut K| object.managed_fields_mut().clear();
-        let mut events = pin!(watcher(api, config).backoff(Patience::new(dpu_name, &K::kind(&()))).modify(slim));
+        let mut events =
+            pin!(watcher(api, config).backoff(Patience::at_most(LONGEST, dpu_name, &K::kind(&()))).modify(slim));
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.heard(event),
@@ -179,7 +154,10 @@ where
                 known.listing.insert(object.uid().unwrap_or_default(), object);
                 return;
             }
-            watcher::Event::InitDone => known.objects = Some(std::mem::take(&mut known.listing)),
+            watcher::Event::InitDone => {
+                known.objects = Some(std::mem::take(&mut known.listing));
+                known.listed = true;
+            }
             watcher::Event::Apply(object) => {
                 let uid = object.uid().unwrap_or_default();
                 let objects = known.objects.get_or_insert_default();

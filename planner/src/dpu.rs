@@ -3,19 +3,21 @@
 use crate::host::{HostObserved, PowerState};
 use crate::identity::{self, Identity};
 use crate::machine::BmcNeed;
-use crate::machine::observed::{BmcProblem, BmcSeen, has_finalizer};
+use crate::machine::observed::{BmcProblem, BmcSeen, DpuSeen, has_finalizer};
 use crate::own_bmc;
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{DpuStatus, PowerDomain, Releasable};
+use api::dpu::{DpuStatus, PowerDomain, Releasable, VerifiedBmc};
 use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
 mod orphans;
+pub mod went_back;
 
 pub use orphans::{OrphanSeen, RaiseEpoch};
+use went_back::{Heard, Site};
 
 /// Reasons of the controller's own conditions of a Dpu.
 pub const AGENT_SILENT: &str = "AgentSilent";
@@ -24,7 +26,9 @@ pub const HOST_OFF: &str = "HostOff";
 pub const NOT_REPORTED: &str = "NotReported";
 const MATCHES: &str = "SerialNumberMatches";
 const MISMATCH: &str = "SerialNumberMismatch";
-const BMC_NOT_READ: &str = "BmcNotRead";
+pub(crate) const BMC_NOT_READ: &str = "BmcNotRead";
+/// As the reason of a machine is called that has the server.
+pub(crate) const PROTOCOL_UNSUPPORTED: &str = "BmcProtocolUnsupported";
 
 #[derive(Debug, Clone)]
 pub struct Observed {
@@ -45,6 +49,10 @@ pub struct Observed {
     pub used: bool,
     /// What its agent reports as orphans.
     pub orphans: Vec<OrphanSeen>,
+    pub heard: Heard,
+    pub site: Site,
+    /// While the Dpu is asked what its host has: what may prove it down.
+    pub asked: Option<DpuSeen>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +73,8 @@ pub struct Status {
     pub namespace: Option<String>,
     /// Of the orphans, those that the agent may detach.
     pub releasable: Vec<Releasable>,
+    pub verified_bmc: Option<VerifiedBmc>,
+    pub went_back_handled: u64,
     pub conditions: Vec<Condition>,
 }
 
@@ -111,9 +121,16 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     }
     let (verified, reason, message) = verified(o);
     set(conditions::HOST_VERIFIED, verified, reason, &message);
-    if let Some((verified, reason, message)) = own_bmc::verify(dpu, o.silent, &o.own_bmc) {
-        set(conditions::BMC_VERIFIED, verified, reason, &message);
+    let own_bmc = own_bmc::verify(dpu, o.silent, &o.own_bmc);
+    if let Some((verified, reason, message)) = own_bmc.as_ref().map(|verdict| &verdict.finding) {
+        set(conditions::BMC_VERIFIED, *verified, reason, message);
     }
+    let verified_bmc = own_bmc.and_then(|verdict| verdict.record);
+    let known = went_back::verdict(o, parked);
+    if let Some((status, reason, message)) = &known {
+        set(conditions::EXPOSURES_KNOWN, *status, reason, message);
+    }
+    let asked = known.is_some_and(|(status, ..)| status == ConditionStatus::False);
     let ready = conditions::get(&before.conditions, conditions::READY);
     if o.silent && before.boot_id.is_some() {
         let (reason, message) = match parked {
@@ -125,10 +142,18 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         // Until the agent has said again how it is.
         ours.extend(ready.filter(|ready| [AGENT_SILENT, HOST_OFF].contains(&ready.reason.as_str())).cloned());
     }
+    if let (true, Some(first)) = (asked, went_back::asked_of(dpu)) {
+        let said = ours.iter_mut().filter(|said| said.type_ == conditions::EXPOSURES_KNOWN);
+        said.for_each(|said| said.observed_generation = Some(first));
+    }
     let verdict = orphans::judge(o, now);
-    let status = Status { namespace, releasable: verdict.releasable, conditions: ours };
+    let went_back_handled = went_back::handled(o);
+    let status =
+        Status { namespace, releasable: verdict.releasable, verified_bmc, went_back_handled, conditions: ours };
     let same = status.namespace == before.namespace
         && status.releasable == before.releasable
+        && status.verified_bmc == before.verified_bmc
+        && status.went_back_handled == before.went_back_handled
         && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c));
     let (deleting, kept) =
         (dpu.metadata.deletion_timestamp.is_some(), has_finalizer(&dpu.metadata, labels::FINALIZER_IN_USE));
@@ -139,17 +164,31 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         (false, false) if before.namespace.is_some() => Some(Action::Revoke),
         _ => None,
     };
-    let looked_at = (shares_power && o.silent) || [BMC_NOT_READ, MISMATCH].contains(&reason);
+    let again = asked.then(|| now + went_back::EVERY);
+    let looked_at = (shares_power && o.silent) || [BMC_NOT_READ, PROTOCOL_UNSUPPORTED, MISMATCH].contains(&reason);
     Plan {
         action,
         status: (!same).then_some(status),
         bmc: verdict.bmc.max(if looked_at { BmcNeed::Slow } else { BmcNeed::None }),
         raise: verdict.raise,
-        wake_at: verdict.wake_at,
-        own_bmc: match own_bmc::name(dpu).is_some() && !own_bmc::is_verified(dpu) && !o.silent {
-            true => BmcNeed::Slow,
-            false => BmcNeed::None,
+        wake_at: again.into_iter().chain(verdict.wake_at).min(),
+        own_bmc: match own_bmc::name(dpu) {
+            Some(_) if asked && o.silent => BmcNeed::Now,
+            Some(_) if !own_bmc::is_verified(dpu, &o.own_bmc) && !o.silent => BmcNeed::Slow,
+            _ => BmcNeed::None,
         },
+    }
+}
+
+/// The reason of a condition that needs a reading there is none of.
+pub(crate) fn unread(problem: &BmcProblem) -> &'static str {
+    match problem {
+        BmcProblem::NotSpoken { .. } => PROTOCOL_UNSUPPORTED,
+        BmcProblem::Missing(_)
+        | BmcProblem::Unreachable(_)
+        | BmcProblem::Unauthorized(_)
+        | BmcProblem::Failed(_)
+        | BmcProblem::WrongServer(_) => BMC_NOT_READ,
     }
 }
 
@@ -184,7 +223,7 @@ fn verified(o: &Observed) -> (ConditionStatus, &'static str, String) {
                 (Some(problem), _) => format!("the BMC of '{hardware}' cannot be read: {}", problem.message()),
                 (None, _) => format!("the BMC of '{hardware}' is being read"),
             };
-            (ConditionStatus::Unknown, BMC_NOT_READ, message)
+            (ConditionStatus::Unknown, o.problem.as_ref().map_or(BMC_NOT_READ, unread), message)
         }
     }
 }
@@ -204,6 +243,7 @@ mod tests {
             serial_number: None,
             model: None,
             manufacturer: None,
+            lacks: Default::default(),
         };
         let host = power.map_or(Seen::Unknown, |power| Seen::Fresh(host(power)));
         Observed {
@@ -216,6 +256,9 @@ mod tests {
             prepared: true,
             used: false,
             orphans: Vec::new(),
+            heard: Heard::default(),
+            site: Site::default(),
+            asked: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Words for a host as its BMC shows it.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PowerState {
@@ -11,7 +12,7 @@ pub enum PowerState {
 }
 
 /// A reset that a BMC can be asked for. Each is idempotent in effect except `WarmReset`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PowerAction {
     On,
     /// Asks the guest's operating system (ACPI power button).
@@ -79,4 +80,38 @@ pub struct HostObserved {
     pub serial_number: Option<String>,
     pub model: Option<String>,
     pub manufacturer: Option<String>,
+    /// As the BMC shows of itself; never concluded from a request that failed.
+    pub lacks: BTreeSet<Lack>,
+}
+
+impl HostObserved {
+    pub fn lacks(&self, lack: Lack) -> bool {
+        self.lacks.contains(&lack)
+    }
+}
+
+/// What this BMC does not offer, of all that Metalplane asks a BMC for. A verb that needs it is answered `Unsupported`, so it
+/// is not planned. (A serial number or a device path that is not told is a `None` where it would stand.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Lack {
+    /// No reset of the host that would do this.
+    Power(PowerAction),
+    /// No list of the firmware's boot options.
+    BootOptions,
+    /// No persistent boot order.
+    BootOrder,
+}
+
+impl Lack {
+    /// For a message: "the BMC has no …".
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Power(PowerAction::On) => "power-on",
+            Self::Power(PowerAction::SoftOff) => "graceful shutdown",
+            Self::Power(PowerAction::ForceOff) => "forced power-off",
+            Self::Power(PowerAction::WarmReset) => "warm reset",
+            Self::BootOptions => "list of boot options",
+            Self::BootOrder => "persistent boot order",
+        }
+    }
 }

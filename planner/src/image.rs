@@ -52,6 +52,8 @@ pub struct Observed {
     pub volume_attachments: Vec<Arc<VolumeAttachment>>,
     /// Snapshots and their contents that were made for this image elsewhere are still there.
     pub imported_elsewhere: bool,
+    /// Why nothing may be granted on any DPU now (*TimeWentBack*).
+    pub no_grants: Option<Reason>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -156,6 +158,8 @@ fn waits(result: &Result<(), Option<Reason>>, now: Timestamp) -> Option<Timestam
             Waiting::ClaimPending { .. }
                 | Waiting::ClaimBindsLate { .. }
                 | Waiting::DpuSilent { .. }
+                | Waiting::DpuNotHeard { .. }
+                | Waiting::ExposuresUnknown { .. }
                 | Waiting::DpuNotReady { .. },
         )))
     );
@@ -287,7 +291,7 @@ fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, actions: &mut Vec<Act
         return Err(detach(o, attachment, now, actions).unwrap_or_else(|| detaching.into()));
     }
     if attachment.spec.grant.is_none() {
-        return Err(grant(o, claim, attachment, actions));
+        return Err(o.no_grants.clone().unwrap_or_else(|| grant(o, claim, attachment, actions)));
     }
     let status = attachment.status.as_ref();
     let what = "the import".to_owned();

@@ -4,11 +4,12 @@
 //! agent answered (the condition BmcVerified), and where a serial number is given, with that. And a BMC looks at its DPU only
 //! now and then itself: what it says counts from a while after the agent was last heard.
 
+use crate::dpu::{BMC_NOT_READ, unread};
 use crate::host::{HostObserved, PowerState};
 use crate::machine::observed::{BmcSeen, DpuSeen};
 use api::Dpu;
 use api::conditions::{self, BMC_VERIFIED, ConditionStatus};
-use api::dpu::BmcReference;
+use api::dpu::{BmcReference, VerifiedBmc};
 use jiff::SignedDuration;
 
 /// BlueField's BMC asks its DPU every 30 seconds: what it says sooner may be of the time before the agent fell silent.
@@ -17,30 +18,32 @@ pub const LAG: SignedDuration = SignedDuration::from_secs(30);
 const READ_ON: &str = "ReadOn";
 const READ_OFF: &str = "ReadOff";
 const MISMATCH: &str = "SerialNumberMismatch";
-const NOT_READ: &str = "BmcNotRead";
 const NOT_NAMED: &str = "NotNamed";
 
 /// Status, reason and message of the condition BmcVerified.
 pub type Finding = (ConditionStatus, &'static str, String);
 
+/// What the controller says of a DPU's own BMC.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    pub finding: Finding,
+    /// What a finding of True rests on.
+    pub record: Option<VerifiedBmc>,
+}
+
 pub fn name(dpu: &Dpu) -> Option<&str> {
     dpu.spec.bmc_ref.as_ref().map(|reference| reference.name.as_str())
 }
 
-/// Names all that it rests on: of another reference it is void.
-fn verified(reference: &BmcReference) -> Finding {
-    let serial = reference.serial_number.as_ref().map(|serial| format!(" '{serial}'")).unwrap_or_default();
-    let message = format!("BMC '{}' showed the DPU{serial} on while its agent answered", reference.name);
-    (ConditionStatus::True, READ_ON, message)
+/// The BMC that was found to be this DPU's own, if the reference still names that one.
+fn record(dpu: &Dpu) -> Option<&VerifiedBmc> {
+    let (reference, record) = (dpu.spec.bmc_ref.as_ref()?, dpu.status.as_ref()?.verified_bmc.as_ref()?);
+    (record.name == reference.name && record.serial_number == reference.serial_number).then_some(record)
 }
 
-fn stands(dpu: &Dpu, (status, reason, message): &Finding) -> bool {
-    let said = dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, BMC_VERIFIED));
-    said.is_some_and(|said| said.status == status.as_str() && said.reason == *reason && said.message == *message)
-}
-
-pub fn is_verified(dpu: &Dpu) -> bool {
-    dpu.spec.bmc_ref.as_ref().is_some_and(|reference| stands(dpu, &verified(reference)))
+/// Where nobody looks the finding stands.
+pub fn is_verified(dpu: &Dpu, seen: &BmcSeen) -> bool {
+    record(dpu).is_some_and(|record| seen.identity.as_ref().is_none_or(|identity| *identity == record.identity))
 }
 
 /// Why the reading is not of this DPU.
@@ -51,36 +54,63 @@ fn other_serial(reference: &BmcReference, read: &HostObserved) -> Option<String>
     (!same).then(|| format!("serial number '{wanted}' is expected, BMC '{}' reports '{reported}'", reference.name))
 }
 
-/// The condition BmcVerified; `None`: no BMC is named, nor was one before. Once found true it stands until the reference changes.
-pub fn verify(dpu: &Dpu, silent: bool, seen: &BmcSeen) -> Option<Finding> {
+/// The condition BmcVerified; `None`: no BMC is named, nor was one before. Once found true it stands until the reference, or what the
+/// reference's name stands for, changes.
+pub fn verify(dpu: &Dpu, silent: bool, seen: &BmcSeen) -> Option<Verdict> {
     let before = dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, BMC_VERIFIED));
+    let without_record = |finding| Verdict { finding, record: None };
     let Some(reference) = &dpu.spec.bmc_ref else {
-        return before.map(|_| (ConditionStatus::Unknown, NOT_NAMED, "spec.bmcRef is not set".to_owned()));
+        let finding = (ConditionStatus::Unknown, NOT_NAMED, "spec.bmcRef is not set".to_owned());
+        return before.map(|_| without_record(finding));
     };
-    let (name, good) = (&reference.name, verified(reference));
-    if stands(dpu, &good) {
-        return Some(good);
+    let name = &reference.name;
+    let serial = reference.serial_number.as_ref().map(|serial| format!(" '{serial}'")).unwrap_or_default();
+    let good = |record| Verdict {
+        finding: (
+            ConditionStatus::True,
+            READ_ON,
+            format!("BMC '{name}' showed the DPU{serial} on while its agent answered"),
+        ),
+        record: Some(record),
+    };
+    if let Some(record) = record(dpu).filter(|_| is_verified(dpu, seen)) {
+        return Some(good(record.clone()));
     }
-    let unknown = |message: String| (ConditionStatus::Unknown, NOT_READ, message);
-    Some(match (&seen.problem, seen.host.last()) {
+    let unknown = |message: String| (ConditionStatus::Unknown, BMC_NOT_READ, message);
+    let of = |identity: &String| VerifiedBmc {
+        name: name.clone(),
+        serial_number: reference.serial_number.clone(),
+        identity: identity.clone(),
+    };
+    let finding = match (&seen.problem, seen.host.last(), &seen.identity) {
         // Then it says nothing about whose BMC it is.
         _ if silent => unknown(format!("BMC '{name}' has not shown the DPU on while its agent answered")),
-        (Some(problem), _) => unknown(format!("BMC '{name}' cannot be read: {}", problem.message())),
-        (None, Some(read)) => match (other_serial(reference, read), read.power) {
+        (Some(problem), ..) => {
+            let message = format!("BMC '{name}' cannot be read: {}", problem.message());
+            (ConditionStatus::Unknown, unread(problem), message)
+        }
+        (None, Some(read), Some(identity)) => match (other_serial(reference, read), read.power) {
             (Some(message), _) => (ConditionStatus::False, MISMATCH, message),
-            (None, PowerState::On) => good,
+            (None, PowerState::On) => return Some(good(of(identity))),
             (None, _) => {
                 let message = format!("BMC '{name}' shows a DPU that is not on, while this DPU's agent answers");
                 (ConditionStatus::False, READ_OFF, message)
             }
         },
-        (None, None) => unknown(format!("BMC '{name}' is being read")),
-    })
+        (None, ..) => unknown(format!("BMC '{name}' is being read")),
+    };
+    Some(without_record(finding))
 }
 
 /// Why this silent DPU is not proven down by a reading of this moment; `None`: it is.
 pub fn not_off(dpu: &DpuSeen) -> Option<String> {
     judge(dpu, dpu.bmc.host.fresh())
+}
+
+/// It is known to present nothing any more: it went off with its host, its own BMC shows it off, or an administrator says so.
+pub fn is_down(dpu: &DpuSeen) -> bool {
+    let parked = dpu.dpu.status.as_ref().is_some_and(|s| conditions::is_true(&s.conditions, conditions::PARKED));
+    parked || dpu.is_confirmed_down() || (dpu.silent && not_off(dpu).is_none())
 }
 
 /// It was read off since its agent fell silent, be it a while ago: what may be planned on, and not what moves a volume.
@@ -90,7 +120,13 @@ pub fn was_off(dpu: &DpuSeen) -> bool {
 
 fn judge(dpu: &DpuSeen, read: Option<&HostObserved>) -> Option<String> {
     let Some(reference) = &dpu.dpu.spec.bmc_ref else { return Some("spec.bmcRef is not set".to_owned()) };
-    if !is_verified(&dpu.dpu) {
+    if record(&dpu.dpu).is_some() && !is_verified(&dpu.dpu, &dpu.bmc) {
+        let name = &reference.name;
+        return Some(format!(
+            "bmc.tinkerbell.org Machine '{name}' has changed since it was found to be this DPU's BMC"
+        ));
+    }
+    if record(&dpu.dpu).is_none() {
         let said = dpu.dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, BMC_VERIFIED));
         return Some(said.map_or_else(|| "it has not been read yet".to_owned(), |said| said.message.clone()));
     }
@@ -113,6 +149,7 @@ fn judge(dpu: &DpuSeen, read: Option<&HostObserved>) -> Option<String> {
 mod tests {
     use super::*;
     use crate::machine::observed::BmcProblem;
+    use crate::protocol::Protocol;
     use crate::seen::Seen;
     use api::dpu::{DpuSpec, DpuStatus};
     use jiff::Timestamp;
@@ -125,11 +162,13 @@ mod tests {
             serial_number: serial.map(str::to_owned),
             model: None,
             manufacturer: None,
+            lacks: Default::default(),
         }
     }
 
     fn seen(power: PowerState, serial: Option<&str>) -> BmcSeen {
-        BmcSeen { host: Seen::Fresh(read(power, serial)), ..BmcSeen::default() }
+        let identity = Some("one".to_owned());
+        BmcSeen { host: Seen::Fresh(read(power, serial)), identity, ..BmcSeen::default() }
     }
 
     fn dpu(serial: Option<&str>) -> Dpu {
@@ -137,21 +176,24 @@ mod tests {
         Dpu::new("dpu-1", DpuSpec { bmc_ref: Some(reference), ..DpuSpec::default() })
     }
 
-    fn told(mut dpu: Dpu, (status, reason, message): Finding) -> Dpu {
-        let mut said = DpuStatus::default();
+    fn told(mut dpu: Dpu, Verdict { finding: (status, reason, message), record }: Verdict) -> Dpu {
+        let mut said = DpuStatus { verified_bmc: record, ..DpuStatus::default() };
         conditions::set(&mut said.conditions, BMC_VERIFIED, status, reason, &message, None, Timestamp::UNIX_EPOCH);
         dpu.status = Some(said);
         dpu
     }
 
-    fn word(finding: Option<Finding>) -> String {
-        finding.map_or_else(|| "none".to_owned(), |(status, reason, _)| format!("{} {reason}", status.as_str()))
+    fn word(verdict: Option<Verdict>) -> String {
+        let word = |(status, reason, _): Finding| format!("{} {reason}", status.as_str());
+        verdict.map_or_else(|| "none".to_owned(), |verdict| word(verdict.finding))
     }
 
     #[test]
     fn a_bmc_is_verified_only_by_an_agent_that_answers_and_a_reading_that_fits() {
         let (on, off) = (seen(PowerState::On, Some("MT1")), seen(PowerState::Off, Some("MT1")));
         let down = BmcSeen { problem: Some(BmcProblem::Unreachable("no answer".into())), ..BmcSeen::default() };
+        let asks = BmcProblem::NotSpoken { machine: "dpu-1-bmc".into(), protocol: Protocol::Ipmi };
+        let by_ipmi = BmcSeen { problem: Some(asks), ..BmcSeen::default() };
         for (dpu, silent, seen, wanted) in [
             (dpu(None), false, &on, "True ReadOn"),
             (dpu(None), true, &on, "Unknown BmcNotRead"),
@@ -159,6 +201,7 @@ mod tests {
             (dpu(Some("mt1")), false, &on, "True ReadOn"),
             (dpu(Some("MT2")), false, &on, "False SerialNumberMismatch"),
             (dpu(None), false, &down, "Unknown BmcNotRead"),
+            (dpu(None), false, &by_ipmi, "Unknown BmcProtocolUnsupported"),
             (dpu(None), false, &BmcSeen::default(), "Unknown BmcNotRead"),
             (Dpu::default(), false, &on, "none"),
         ] {
@@ -171,8 +214,11 @@ mod tests {
         let good = verify(&dpu(None), false, &seen(PowerState::On, None)).expect("one is named");
         let mut dpu = told(dpu(None), good);
         assert_eq!(word(verify(&dpu, true, &seen(PowerState::Off, None))), "True ReadOn");
+        assert_eq!(word(verify(&dpu, true, &BmcSeen::default())), "True ReadOn", "nobody looks");
+        let elsewhere = BmcSeen { identity: Some("two".into()), ..seen(PowerState::Off, None) };
+        assert_eq!(word(verify(&dpu, true, &elsewhere)), "Unknown BmcNotRead", "the Machine has another address");
         dpu.spec.bmc_ref.as_mut().expect("set").name = "another".into();
-        assert!(!is_verified(&dpu), "what was found of one BMC is said of another");
+        assert!(!is_verified(&dpu, &BmcSeen::default()), "what was found of one BMC is said of another");
         dpu.spec.bmc_ref = None;
         assert_eq!(word(verify(&dpu, false, &BmcSeen::default())), "Unknown NotNamed");
     }
@@ -190,7 +236,8 @@ mod tests {
         };
         assert_eq!(not_off(&proven), None);
         type Change = fn(&mut DpuSeen);
-        let changes: [(&str, Change); 6] = [
+        let changes: [(&str, Change); 7] = [
+            ("another BMC by the same name", |it| it.bmc.identity = Some("two".to_owned())),
             ("not verified", |it| it.dpu = Arc::new(dpu(None))),
             ("on", |it| it.bmc.host = Seen::Fresh(read(PowerState::On, None))),
             ("going off", |it| it.bmc.host = Seen::Fresh(read(PowerState::PoweringOff, None))),

@@ -47,6 +47,8 @@ reasons! {
         HardwareHasOrphans { hardware: String, dpu: String, count: usize } "the host of Hardware '{hardware}' has {count} disks and NICs that no attachment explains (Dpu '{dpu}'): they are kept until the BMC reports the host powered off", next "kubectl describe dpu {dpu}; power the host off, or: bmctl dpu forget {dpu} UID";
         VolumeShownElsewhere { claim: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has the volume of claim '{claim}' by an attachment that no longer exists ({uid}): the claim is granted once the agent of Dpu '{dpu}' has detached that disk", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
         VNicShownElsewhere { vnic: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has VNic '{vnic}' by an attachment that no longer exists ({uid}): the VNic is granted once the agent of Dpu '{dpu}' has detached that NIC", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
+        ExposuresUnknown { dpu: String } "the API server is back in an earlier state, and what the host of Dpu '{dpu}' has been shown since is not known: nothing is granted on any DPU before the agent of Dpu '{dpu}' has reported, or that DPU is known to be off", next "kubectl describe dpu {dpu}: condition ExposuresKnown says what to do";
+        DpuNotHeard { dpu: String } "the controller began to lead a moment ago and has not heard the agent of Dpu '{dpu}' since: nothing is granted before that agent renews its Lease, or has not for 5 s";
         HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
         DpuNotVerified { dpu: String, message: String } "it is not yet known whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";
@@ -63,6 +65,11 @@ reasons! {
         VolumeHeld { claim: String, by: String } "the volume of claim '{claim}' is held by {by}";
         VNicHeld { vnic: String, by: String } "VNic '{vnic}' is held by {by}";
         VNicBeingDeleted { vnic: String } "VNic '{vnic}' is being deleted";
+        VNicNotReady { vnic: String, message: String } "VNic '{vnic}' is not ready: {message}", next "kubectl describe vnic {vnic}";
+        VNicInUse { vnic: String, by: String } "VNic '{vnic}' is being deleted, and {by} uses it: waiting for {by} to release VNic '{vnic}'", next "kubectl edit bmm, and take the interface of VNic '{vnic}' out; or kubectl delete bmm of the machine";
+        AddressReleasing { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' is being released by VNic '{vnic}', which is being deleted or no longer exists", next "kubectl describe vnic {vnic}";
+        AddressShownElsewhere { address: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has address {address} by an attachment that no longer exists ({uid}): the address is assigned once the agent of Dpu '{dpu}' has detached that NIC", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
+        SubnetInUse { subnet: String, by: String } "Subnet '{subnet}' is being deleted, and addresses of Subnet '{subnet}' are in use by {by}: waiting for their release", next "kubectl get vnic,bmm; delete those machines and VNics, or let them run: Subnet '{subnet}' is deleted after the last of them";
         HolderPodStarting { pod: String, node: String, message: String } "holder pod '{pod}' does not run on node '{node}' yet: {message}", next "kubectl describe pod {pod}";
         Creating { what: String } "{what} is being made";
         Attaching { what: String, dpu: String, message: String } "{what} is being presented by Dpu '{dpu}'{message}";
@@ -120,14 +127,20 @@ reasons! {
         UnknownVolumeAttribute { claim: String, driver: String, dpu: String, message: String } "the volume of claim '{claim}' (CSI driver '{driver}') is not connected by Dpu '{dpu}': {message}, and it has no kubelet to connect it", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
         HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' is gone, and with it kubelet's connection; the disk comes back once the host is off", next "bmctl stop NAME && bmctl start NAME";
         SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
-        AddressOutsideSubnet { interface: String, address: String, cidr: String } "interface '{interface}': address {address} is not in {cidr}", next "kubectl edit bmm NAME, take interface '{interface}' out, and add it again with an address of {cidr}";
-        AddressTaken { interface: String, address: String, vnic: String } "interface '{interface}': address {address} belongs to VNic '{vnic}'", next "kubectl get vnic";
+        SubnetBeingDeleted { subnet: String } "Subnet '{subnet}' is being deleted: no VNic gets an address of Subnet '{subnet}' any more", next "kubectl describe subnet {subnet}; name another Subnet: kubectl get subnets";
+        AddressOutsideSubnet { address: String, subnet: String, cidr: String } "address {address} is not in {cidr} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with an address of {cidr}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with an address of {cidr}";
+        AddressReserved { address: String, subnet: String, what: String } "address {address} is the {what} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with another address than {address}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with another address";
+        AddressTaken { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another address than {address}";
+        MacTaken { mac: String, subnet: String, vnic: String } "MAC address {mac} in Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another macAddress than {mac}";
         VNicMissing { vnic: String } "there is no VNic '{vnic}' in this namespace", next "kubectl get vnic";
         VNicNotOurs { vnic: String } "VNic '{vnic}' exists but was not made for this machine", next "use it with interfaces[].vnic, or delete it: kubectl delete vnic {vnic}";
         SecretMissing { secret: String, key: String } "Secret '{secret}' with key '{key}' is not in this namespace", next "kubectl get secret {secret}";
         BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl describe machines.bmc.tinkerbell.org -A";
+        BmcProtocolUnsupported { hardware: String, machine: String, protocol: String } "the BMC of '{hardware}' cannot be used: bmc.tinkerbell.org Machine '{machine}' asks for {protocol}, which is not supported yet", next "if that BMC speaks Redfish: kubectl edit machines.bmc.tinkerbell.org {machine} -n INVENTORY, and write spec.connection.providerOptions.preferredOrder: [gofish]";
         BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; a Secret that changes is read again at once", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl edit the Secret that this Machine's spec.connection.authSecretRef names";
         NoBootOption { hardware: String } "the BMC of '{hardware}' names no boot option for the DPU's boot slot and takes no continuous override", next "kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=OPTION";
+        BootOrderUnsupported { hardware: String, lacks: String } "the BMC of '{hardware}' has no {lacks} and takes no continuous boot source override to Hdd: the host cannot be made to boot from its DPU", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then update the firmware of that BMC, or choose another spec.hardware";
+        PowerActionUnsupported { hardware: String, action: String } "the BMC of '{hardware}' has no {action}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then update the firmware of that BMC";
         ExpandNeedsStop { claim: String, message: String } "PersistentVolumeClaim '{claim}' grows only while nobody has its volume: stop the machine, which gives it back until it has grown, and start it again; its driver says: {message}", next "bmctl stop NAME, and start it once the claim has grown";
         ClassMissing { claim: String, class: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' is not there: its disk keeps the limits that it has", next "kubectl get volumeattributesclasses";
         ClassNotUnderstood { claim: String, class: String, message: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' says no limits: {message}; its disk keeps the limits that it has", next "kubectl describe volumeattributesclass {class}";
@@ -191,6 +204,14 @@ impl Reason {
             Self::Waiting(reason) => reason.next(),
             Self::Blocked(reason) => reason.next(),
             Self::Failed(reason) => reason.next(),
+        }
+    }
+
+    /// For who reads it in the object alone: the message, and the next step behind it.
+    pub fn told(&self) -> String {
+        match self.next() {
+            Some(next) => format!("{}. Next: {next}", self.message()),
+            None => self.message(),
         }
     }
 

@@ -7,7 +7,8 @@ use planner::host::{BootChange, HostObserved, PowerAction};
 /// The implementation keeps at most one request to the same BMC under way and bounds each by a time limit.
 #[async_trait]
 pub trait Bmc: Send + Sync {
-    /// Reads power, boot configuration and identity, uncached.
+    /// Reads power, boot configuration and identity, uncached; and what this BMC lacks, as it shows of itself. A verb that needs
+    /// what is lacking is `Unsupported`.
     async fn observe(&self) -> Result<HostObserved, PortError>;
 
     /// Sends one power action and returns when the BMC has accepted it, not when it has taken effect. Never retries
@@ -16,7 +17,7 @@ pub trait Bmc: Send + Sync {
     async fn power(&self, action: PowerAction) -> Result<(), PortError>;
 
     /// Changes the persistent boot configuration. The caller reads it back with [`Bmc::observe`]. It is so already:
-    /// nothing happens. An option that is not in the boot order is `NotFound`; no boot order at all, `Unsupported`.
+    /// nothing happens. An option that is not in the boot order is `NotFound`.
     /// `Restore` leaves out options that are gone, and ends a continuous override.
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError>;
 }

@@ -9,7 +9,7 @@ use crate::processes::Process;
 use anyhow::{Context, Result, anyhow, ensure};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
-use controller::bmc::{BmcFactory, Endpoint};
+use controller::bmc::{BmcFactory, RedfishEndpoint};
 use controller::{Fences, Settings, run};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -132,7 +132,7 @@ struct Bmcs {
 }
 
 impl BmcFactory for Bmcs {
-    fn open(&self, endpoint: &Endpoint) -> Result<Arc<dyn Bmc>, PortError> {
+    fn redfish(&self, endpoint: &RedfishEndpoint) -> Result<Arc<dyn Bmc>, PortError> {
         let missing = || PortError::new(ErrorClass::Unreachable, format!("no host {}", endpoint.host));
         let host = self.hosts.get(&endpoint.host).ok_or_else(missing)?;
         Ok(Arc::new(Told { name: host.name.clone(), bmc: HostBmc(host.clone()) }))

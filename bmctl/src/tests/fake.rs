@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct State {
     pub machine: Option<Value>,
     pub dpu: Option<Value>,
+    /// What was said of the Dpu, one after the other.
+    pub confirmed_down: Vec<Value>,
     /// Objects of the kinds that are operations, as they were made.
     pub operations: Vec<Value>,
     /// So many writes find that somebody else was faster.
@@ -116,6 +118,7 @@ impl State {
                 return say(200, &dpu);
             }
             if *method == http::Method::PUT {
+                self.confirmed_down.push(body["spec"]["confirmedDown"]["bootID"].clone());
                 self.dpu = Some(body.clone());
                 return say(200, &body);
             }

@@ -183,6 +183,9 @@ async fn a_dpu_that_answers_is_not_confirmed_down() {
     let said = bmctl(&fake, "dpu confirm-down u-1 --yes").await.expect("confirmed");
     assert!(said.contains("confirmed down for boot b-1") && said.contains("kubectl taint node dpu-1"), "{said}");
     assert_eq!(fake.lock().dpu.as_ref().expect("there")["spec"]["confirmedDown"]["bootID"], "b-1");
+    // What was said before a restore of etcd is said anew.
+    bmctl(&fake, "dpu confirm-down u-1 --yes").await.expect("confirmed again");
+    assert_eq!(fake.lock().confirmed_down, [json!("b-1"), Value::Null, json!("b-1")]);
     let failure = bmctl(&fake, "dpu confirm-down u-2 --yes").await.expect_err("refused");
     assert!(failure.to_string().contains("bmctl dpu get"), "{failure}");
 }

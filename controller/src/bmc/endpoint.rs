@@ -1,12 +1,13 @@
-//! Where a BMC is and how to log in: Hardware, or Dpu → bmc.tinkerbell.org Machine → Secret. Read anew whenever a session
-//! is opened, so a changed Secret is used at once.
+//! Where a BMC is and how to log in: bmc.tinkerbell.org Machine → Secret. Read from quorum whenever a session is opened, so a
+//! changed Secret is used at once.
 
-use super::Which;
 use crate::error::{call, found};
 use crate::objects::Objects;
-use api::tinkerbell::{Hardware, Machine};
+use api::tinkerbell::Machine;
+use api::tinkerbell::provider_options::RedfishOptions;
 use k8s_openapi::api::core::v1::Secret;
-use planner::machine::observed::BmcProblem;
+use planner::machine::observed::{BmcProblem, name};
+use planner::protocol::{self, Protocol};
 use ports::{Bmc, PortError};
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ impl fmt::Debug for Password {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct RedfishEndpoint {
     pub host: String,
     pub port: u16,
     pub username: String,
@@ -34,61 +35,76 @@ pub struct Endpoint {
     pub fencing_token: u64,
 }
 
-/// Makes a BMC's driver. Connects to nothing yet.
-pub trait BmcFactory: Send + Sync {
-    fn open(&self, endpoint: &Endpoint) -> Result<Arc<dyn Bmc>, PortError>;
+/// By the protocol that the bmc.tinkerbell.org Machine asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    Redfish(RedfishEndpoint),
+    /// Refused by name. No account is read for it.
+    Ipmi {
+        machine: String,
+    },
 }
 
-pub(super) async fn resolve(
+/// Makes the drivers of BMCs, one by protocol. They connect to nothing yet.
+pub trait BmcFactory: Send + Sync {
+    fn redfish(&self, endpoint: &RedfishEndpoint) -> Result<Arc<dyn Bmc>, PortError>;
+}
+
+impl Endpoint {
+    pub(super) fn open(&self, factory: &dyn BmcFactory) -> Result<Arc<dyn Bmc>, BmcProblem> {
+        match self {
+            Self::Redfish(endpoint) => factory.redfish(endpoint).map_err(super::session::problem),
+            Self::Ipmi { machine } => Err(BmcProblem::NotSpoken { machine: machine.clone(), protocol: Protocol::Ipmi }),
+        }
+    }
+}
+
+/// From quorum.
+pub(super) async fn machine(objects: &Objects, inventory: &str, name: &str) -> Result<Option<Machine>, BmcProblem> {
+    let what = format!("get bmc.tinkerbell.org Machine '{name}'");
+    found(call(&what, objects.namespaced::<Machine>(inventory).get(name)).await).map_err(unavailable)
+}
+
+pub(super) fn no_machine(inventory: &str, name: &str) -> BmcProblem {
+    BmcProblem::Missing(format!("there is no bmc.tinkerbell.org Machine '{name}' in '{inventory}'"))
+}
+
+pub(super) async fn of(
     objects: &Objects,
     inventory: &str,
-    which: &Which,
+    machine: &Machine,
     fencing_token: u64,
 ) -> Result<Endpoint, BmcProblem> {
-    let reference = match which {
-        Which::Server(hardware) => of_server(objects, inventory, hardware).await?,
-        Which::Dpu(machine) => machine.clone(),
-    };
-    let what = format!("get bmc.tinkerbell.org Machine '{reference}'");
-    let machine = found(call(&what, objects.namespaced::<Machine>(inventory).get(&reference)).await);
-    let machine = machine.map_err(unavailable)?.ok_or_else(|| {
-        BmcProblem::Missing(format!("there is no bmc.tinkerbell.org Machine '{reference}' in '{inventory}'"))
-    })?;
-    let connection = machine.spec.connection;
-    if connection.host.is_empty() {
-        let message = format!("bmc.tinkerbell.org Machine '{reference}' has no connection.host");
-        return Err(BmcProblem::Missing(message));
+    let (machine, connection) = (name(&machine.metadata), &machine.spec.connection);
+    match protocol::of(connection) {
+        Protocol::Ipmi => return Ok(Endpoint::Ipmi { machine: machine.to_owned() }),
+        Protocol::Redfish => {}
     }
-    let secret = connection.auth_secret_ref.clone().and_then(|secret| secret.name);
-    let secret = secret.ok_or_else(|| {
-        BmcProblem::Missing(format!("bmc.tinkerbell.org Machine '{reference}' has no connection.authSecretRef"))
-    })?;
-    let (username, password) = login(objects, inventory, &secret).await?;
-    let options = connection.provider_options.and_then(|options| options.redfish).unwrap_or_default();
-    let port = options.port.and_then(|port| u16::try_from(port).ok()).unwrap_or(443);
-    Ok(Endpoint {
-        host: connection.host,
-        port,
+    let missing = |field: &str| {
+        BmcProblem::Missing(format!("bmc.tinkerbell.org Machine '{machine}' has no spec.connection.{field}"))
+    };
+    if connection.host.is_empty() {
+        return Err(missing("host"));
+    }
+    let secret = connection.auth_secret_ref.as_ref().and_then(|secret| secret.name.as_deref());
+    let secret = secret.ok_or_else(|| missing("authSecretRef"))?;
+    let (username, password) = login(objects, inventory, secret).await?;
+    let options = connection.provider_options.as_ref().and_then(|options| options.redfish.clone());
+    let RedfishOptions { port, use_basic_auth, system_name } = options.unwrap_or_default();
+    Ok(Endpoint::Redfish(RedfishEndpoint {
+        host: connection.host.clone(),
+        port: port.and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
         username,
         password,
         insecure_tls: connection.insecure_tls,
-        use_basic_auth: options.use_basic_auth.unwrap_or_default(),
-        system_name: options.system_name,
+        use_basic_auth: use_basic_auth.unwrap_or_default(),
+        system_name,
         fencing_token,
-    })
+    }))
 }
 
 fn unavailable(error: crate::error::Error) -> BmcProblem {
     BmcProblem::Failed(error.to_string())
-}
-
-/// The name of the bmc.tinkerbell.org Machine of a server.
-async fn of_server(objects: &Objects, inventory: &str, hardware: &str) -> Result<String, BmcProblem> {
-    let api = objects.namespaced::<Hardware>(inventory);
-    let hardware = found(call(&format!("get Hardware '{hardware}'"), api.get(hardware)).await).map_err(unavailable)?;
-    let reference = hardware.and_then(|hardware| hardware.spec.bmc_ref);
-    let reference = reference.ok_or_else(|| BmcProblem::Missing("the Hardware has no spec.bmcRef".to_owned()))?;
-    Ok(reference.name)
 }
 
 /// Only Secrets of the inventory namespace are read, whatever namespace a reference names.

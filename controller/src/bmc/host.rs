@@ -1,19 +1,26 @@
-//! One BMC: the task that reads it, and the commands to it.
+//! One BMC: what was read of it, and the task that reads it.
 
-use super::endpoint::{self, BmcFactory, Endpoint};
-use super::{Owner, Which, enqueue};
+use super::endpoint::BmcFactory;
+use super::session::{Reading, Refused, Session};
+use super::{Owner, enqueue};
+use crate::cache::Cache;
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::world::World;
+use api::names;
+use api::tinkerbell::Machine;
+use api::tinkerbell::machine::Connection;
+use futures::FutureExt;
 use jiff::Timestamp;
-use planner::host::{BootChange, BootConfiguration, HostObserved, PowerAction};
+use planner::host::{BootConfiguration, HostObserved};
 use planner::machine::BmcNeed;
-use planner::machine::observed::{BmcProblem, BmcSeen};
+use planner::machine::observed::{BmcProblem, BmcSeen, uid};
 use planner::seen::Seen;
-use ports::{Bmc, ErrorClass, PortError};
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -23,8 +30,6 @@ use tokio::time::Instant;
 const FRESH: Duration = Duration::from_secs(2);
 const AWAITING: Duration = Duration::from_millis(300);
 const SLOW: Duration = Duration::from_secs(30);
-/// A refused login is tried again after so long even if the Secret has not changed.
-const REFUSED: Duration = Duration::from_secs(300);
 /// One read that fails in quiet times is not a problem yet.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -33,85 +38,112 @@ pub struct Context {
     pub objects: Objects,
     pub inventory: String,
     pub world: Arc<World>,
+    /// Where the BMCs are, as the watch tells.
+    pub machines: Arc<Cache<Machine>>,
     pub(crate) metrics: Arc<Metrics>,
     pub permits: Semaphore,
     pub token: AtomicU64,
 }
 
+/// Which BMC the name stands for: of another object, or with another connection, it is another BMC.
+#[derive(PartialEq)]
+pub(super) struct Source {
+    uid: String,
+    connection: Connection,
+}
+
+impl Source {
+    pub(super) fn of(machine: &Machine) -> Self {
+        Self { uid: uid(&machine.metadata).to_owned(), connection: machine.spec.connection.clone() }
+    }
+
+    /// As `Dpu.status.verifiedBmc` keeps it.
+    pub(super) fn identity(&self) -> String {
+        let connection = serde_json::to_string(&self.connection).unwrap_or_default();
+        names::short(&format!("{}/{connection}", self.uid), 20)
+    }
+}
+
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     needs: BTreeMap<Owner, BmcNeed>,
+    source: Option<Source>,
+    /// Grows with every other `source`; and since when it is this one.
+    pub(super) turn: u64,
+    pub(super) since: Option<Timestamp>,
     /// Somebody waits for the next reading, whatever it says.
-    asked: bool,
-    host: Option<HostObserved>,
+    pub(super) asked: bool,
+    pub(super) host: Option<HostObserved>,
     /// When the read of `host` began, and when it was answered.
     began: Option<Timestamp>,
     answered: Option<Instant>,
     failures: u32,
     problem: Option<BmcProblem>,
-    accepted_at: Option<Timestamp>,
-    boot_sent_at: Option<Timestamp>,
-    boot_attempts: u32,
-    boot_before: Option<BootConfiguration>,
+    pub(super) accepted_at: Option<Timestamp>,
+    pub(super) boot_sent_at: Option<Timestamp>,
+    pub(super) boot_attempts: u32,
+    pub(super) boot_before: Option<BootConfiguration>,
 }
 
 pub struct Host {
-    which: Which,
-    context: Arc<Context>,
+    /// Of its bmc.tinkerbell.org Machine.
+    pub(super) name: String,
+    pub(super) context: Arc<Context>,
     state: Mutex<State>,
-    wake: Notify,
-    driver: tokio::sync::Mutex<Option<Arc<dyn Bmc>>>,
-    /// A login that the BMC refused. It is not tried again before the Secret changes: many BMCs lock an account after a
-    /// few wrong passwords.
-    refused: Mutex<Option<Refused>>,
-    /// What the open driver was made with.
-    endpoint: Mutex<Option<Endpoint>>,
-}
-
-struct Refused {
-    endpoint: Endpoint,
-    message: String,
-    at: Instant,
+    pub(super) wake: Notify,
+    /// Its lock is what keeps requests apart, whoever makes them.
+    pub(super) session: tokio::sync::Mutex<Option<Session>>,
+    pub(super) refused: Mutex<Option<Refused>>,
 }
 
 impl Host {
-    pub(super) fn new(which: Which, context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Self {
-            which,
+    pub(super) fn new(name: &str, context: Arc<Context>) -> Arc<Self> {
+        let host = Self {
+            name: name.to_owned(),
             context,
             state: Mutex::default(),
             wake: Notify::new(),
-            driver: tokio::sync::Mutex::new(None),
+            session: tokio::sync::Mutex::new(None),
             refused: Mutex::default(),
-            endpoint: Mutex::default(),
-        })
+        };
+        host.look(host.context.machines.get(&host.context.inventory, name).as_deref());
+        Arc::new(host)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn need(&self, owner: Owner, need: BmcNeed) {
+    /// What there is under this name now. Of another BMC nothing counts that was read or sent before.
+    pub(super) fn look(&self, machine: Option<&Machine>) {
+        let source = machine.map(Source::of);
+        let mut state = self.state();
+        if state.source == source {
+            return;
+        }
+        let (needs, turn) = (std::mem::take(&mut state.needs), state.turn + 1);
+        *state = State { needs, source, turn, since: Some(clock::now()), asked: true, ..State::default() };
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn need(&self, owner: &Owner, need: BmcNeed) {
         let mut state = self.state();
         let before = match need {
-            BmcNeed::None => state.needs.remove(&owner),
-            need => state.needs.insert(owner, need),
+            BmcNeed::None => state.needs.remove(owner),
+            need => state.needs.insert(owner.clone(), need),
         };
         if need == BmcNeed::Now || (need > BmcNeed::Now && before < Some(need)) {
             state.asked = true;
         }
         drop(state);
-        if before != Some(need) || need == BmcNeed::Now {
+        if before.unwrap_or_default() != need || need == BmcNeed::Now {
             self.wake.notify_one();
         }
     }
 
     pub(super) fn is_needed(&self) -> bool {
         !self.state().needs.is_empty()
-    }
-
-    pub(super) fn is_owned_by(&self, owner: &Owner) -> bool {
-        self.state().needs.contains_key(owner)
     }
 
     pub fn seen(&self) -> BmcSeen {
@@ -128,21 +160,35 @@ impl Host {
             accepted_at: state.accepted_at,
             boot_sent_at: state.boot_sent_at,
             boot_attempts: state.boot_attempts,
+            identity: state.source.as_ref().map(Source::identity),
         }
     }
 
-    /// Reads for as long as somebody needs it.
-    pub(super) fn start(self: Arc<Self>) {
-        tokio::spawn(async move {
-            while self.is_needed() {
-                let pause = self.pause();
-                // Woken or not, the pause is computed anew.
-                let woken = tokio::time::timeout(pause, self.wake.notified()).await.is_ok();
-                if !woken || self.pause().is_zero() {
-                    self.read().await;
-                }
+    /// Reads for as long as somebody needs it. What panics is told and begins anew, with the back-off of a reading that failed.
+    pub(super) async fn run(self: Arc<Self>) {
+        while let Err(panic) = caught(self.reads()).await {
+            *self.session.lock().await = None;
+            self.panicked("observe", &panic);
+            let message = format!("the driver of bmc.tinkerbell.org Machine '{}' panicked: {panic}", self.name);
+            self.tell(self.store(Err(BmcProblem::Failed(message))));
+        }
+    }
+
+    /// A panic is a bug: it is counted and stands in the log, beside what is told to users.
+    pub(super) fn panicked(&self, call: &'static str, panic: &str) {
+        tracing::error!(bmc = self.name, call, "the driver panicked: {panic}");
+        self.context.metrics.bmc_panicked(call);
+    }
+
+    async fn reads(&self) {
+        while self.is_needed() {
+            let pause = self.pause();
+            // Woken or not, the pause is computed anew.
+            let woken = tokio::time::timeout(pause, self.wake.notified()).await.is_ok();
+            if !woken || self.pause().is_zero() {
+                self.read().await;
             }
-        });
+        }
     }
 
     /// How long until the next read.
@@ -164,31 +210,30 @@ impl Host {
 
     async fn read(&self) {
         let Ok(_permit) = self.context.permits.acquire().await else { return };
-        let began = clock::now();
         self.state().asked = false;
-        let result = match self.driver().await {
-            Ok(driver) => self.timed("observe", driver.observe()).await.map_err(problem),
-            Err(problem) => Err(problem),
-        };
-        if let Err(problem) = &result {
-            self.remember(problem);
-            *self.driver.lock().await = None;
-        }
-        let owners = self.store(began, result);
+        let result = self.observe().await;
+        self.tell(self.store(result));
+    }
+
+    fn tell(&self, owners: Vec<Owner>) {
         for owner in owners {
-            enqueue(&self.context.world.queues, &owner);
+            enqueue(&self.context.world, &owner);
         }
     }
 
     /// Who is to be told.
-    fn store(&self, began: Timestamp, result: Result<HostObserved, BmcProblem>) -> Vec<Owner> {
+    fn store(&self, result: Result<Reading, BmcProblem>) -> Vec<Owner> {
         let mut state = self.state();
+        if result.as_ref().is_ok_and(|reading| reading.turn != state.turn) {
+            // Of another BMC by now.
+            return Vec::new();
+        }
         let urgent = state.needs.values().any(|need| *need >= BmcNeed::Now);
         let before = state.problem.clone();
         state.answered = Some(Instant::now());
         let mut news = urgent;
         match result {
-            Ok(host) => {
+            Ok(Reading { host, began, .. }) => {
                 news |= state.host.as_ref() != Some(&host) || before.is_some();
                 let sent = state.boot_sent_at.is_some_and(|sent| began > sent);
                 if sent && state.boot_before.as_ref().is_some_and(|before| *before != host.boot) {
@@ -209,93 +254,13 @@ impl Host {
         }
         if news { state.needs.keys().cloned().collect() } else { Vec::new() }
     }
-
-    async fn driver(&self) -> Result<Arc<dyn Bmc>, BmcProblem> {
-        let mut driver = self.driver.lock().await;
-        if let Some(driver) = driver.as_ref() {
-            return Ok(driver.clone());
-        }
-        let context = &self.context;
-        let token = context.token.load(Ordering::SeqCst);
-        let endpoint = endpoint::resolve(&context.objects, &context.inventory, &self.which, token).await?;
-        if let Some(refused) = self.refused().as_ref().filter(|r| r.endpoint == endpoint && r.at.elapsed() < REFUSED) {
-            return Err(BmcProblem::Unauthorized(refused.message.clone()));
-        }
-        let opened = context.factory.open(&endpoint).map_err(problem)?;
-        *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoint);
-        Ok(driver.insert(opened).clone())
-    }
-
-    async fn timed<T>(
-        &self,
-        name: &'static str,
-        call: impl Future<Output = Result<T, PortError>>,
-    ) -> Result<T, PortError> {
-        let began = Instant::now();
-        let result = call.await;
-        self.context.metrics.bmc(name, began.elapsed(), result.as_ref().err().map(|error| error.class.as_str()));
-        result
-    }
-
-    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Remembers the login that was refused just now.
-    fn remember(&self, problem: &BmcProblem) {
-        let endpoint = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (BmcProblem::Unauthorized(message), Some(endpoint)) = (problem, endpoint) {
-            *self.refused() = Some(Refused { endpoint, message: message.clone(), at: Instant::now() });
-        }
-    }
-
-    async fn commanded(&self) -> Result<Arc<dyn Bmc>, PortError> {
-        self.driver().await.map_err(|problem| match problem {
-            BmcProblem::Missing(message) | BmcProblem::Failed(message) => PortError::new(ErrorClass::Invalid, message),
-            BmcProblem::Unreachable(message) => PortError::new(ErrorClass::Unreachable, message),
-            BmcProblem::Unauthorized(message) => PortError::new(ErrorClass::Unauthorized, message),
-            BmcProblem::WrongServer(reason) => PortError::new(ErrorClass::Invalid, reason.message()),
-        })
-    }
-
-    /// Sends one power action. What it did is seen in a reading that begins later.
-    pub async fn power(&self, action: PowerAction) -> Result<(), PortError> {
-        let driver = self.commanded().await?;
-        let result = self.timed("power", driver.power(action)).await;
-        {
-            let mut state = self.state();
-            state.asked = true;
-            if result.is_ok() {
-                state.accepted_at = Some(clock::now());
-            }
-        }
-        self.wake.notify_one();
-        result
-    }
-
-    pub async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
-        let driver = self.commanded().await?;
-        {
-            let mut state = self.state();
-            state.boot_sent_at = Some(clock::now());
-            state.boot_attempts += 1;
-            state.boot_before = state.host.as_ref().map(|host| host.boot.clone());
-        }
-        let result = self.timed("configure_boot", driver.configure_boot(change)).await;
-        self.state().asked = true;
-        self.wake.notify_one();
-        result
-    }
 }
 
-fn problem(error: PortError) -> BmcProblem {
-    match error.class {
-        ErrorClass::Unreachable => BmcProblem::Unreachable(error.message),
-        ErrorClass::Unauthorized => BmcProblem::Unauthorized(error.message),
-        ErrorClass::Busy
-        | ErrorClass::NotFound
-        | ErrorClass::Conflict
-        | ErrorClass::Unsupported
-        | ErrorClass::Invalid => BmcProblem::Failed(error.message),
-    }
+/// The message of a panic, if the future ended in one.
+pub(super) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let said = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => panic.downcast_ref::<&str>().map_or("no message", |message| message).to_owned(),
+    };
+    AssertUnwindSafe(future).catch_unwind().await.map_err(said)
 }

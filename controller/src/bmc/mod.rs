@@ -1,23 +1,37 @@
-//! BMCs, of hosts and of DPUs: read in the background, one task per BMC. A host's is commanded, one request at a time; a
-//! DPU's own is only read.
+//! BMCs, of hosts and of DPUs: read in the background, one task per bmc.tinkerbell.org Machine, for whoever refers to it: the
+//! Hardware of a machine's server, or a Dpu. They share its readings and its session, and it gets one request at a time. A
+//! host's BMC is commanded; a DPU's own is only read.
 //!
 //! A reconcile never waits for a reading. It says how urgently it needs one ([`Hosts::needs`]) and is called again when
-//! there is news. Readings are fast only while an action is awaited; a BMC that fails is asked with a back-off.
+//! there is news. Readings are fast only while an action is awaited; a BMC that fails is asked with a back-off, and so is
+//! one whose driver panics. A Machine that is made anew under the same name, or gets another connection, is another BMC:
+//! what was read before says nothing of it, and no command rests on that.
 
 mod endpoint;
 mod host;
+mod session;
 
-pub use endpoint::{BmcFactory, Endpoint, Password};
+pub use endpoint::{BmcFactory, Password, RedfishEndpoint};
 pub use host::Host;
+use host::Source;
 
+use crate::cache::Cache;
+use crate::index::IndexKey;
 use crate::objects::Objects;
-use crate::queue::Key;
-use crate::world::Queues;
+use crate::work::Work;
+use crate::world::World;
+use api::tinkerbell::{Hardware, Machine};
+use kube::Resource;
+use kube::runtime::watcher;
 use planner::machine::BmcNeed;
-use planner::machine::observed::BmcSeen;
+use planner::machine::observed::{BmcProblem, BmcSeen, name};
+use runtime::patience::Patience;
+use runtime::queue::Key;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Who wants to know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,9 +51,21 @@ pub enum Which {
     Dpu(String),
 }
 
+struct Task {
+    host: Arc<Host>,
+    /// What is under way ends with the last need, so that there is never a second session.
+    _reads: AbortOnDropHandle<()>,
+}
+
 pub struct Hosts {
-    hosts: Mutex<BTreeMap<Which, Arc<Host>>>,
+    /// By the name of the bmc.tinkerbell.org Machine, of which the inventory namespace has one.
+    tasks: Mutex<BTreeMap<String, Task>>,
     context: Arc<host::Context>,
+}
+
+/// The bmc.tinkerbell.org Machine of a server.
+pub(crate) fn of_server(hardware: &Hardware) -> Option<&str> {
+    hardware.spec.bmc_ref.as_ref().map(|reference| reference.name.as_str())
 }
 
 impl Hosts {
@@ -47,7 +73,7 @@ impl Hosts {
         factory: Arc<dyn BmcFactory>,
         objects: Objects,
         inventory: &str,
-        world: Arc<crate::world::World>,
+        world: Arc<World>,
         metrics: Arc<crate::metrics::Metrics>,
         limit: usize,
     ) -> Arc<Self> {
@@ -56,11 +82,31 @@ impl Hosts {
             objects,
             inventory: inventory.to_owned(),
             world,
+            machines: Cache::new(|_| Vec::new()),
             metrics,
             permits: Semaphore::new(limit),
             token: std::sync::atomic::AtomicU64::new(0),
         });
-        Arc::new(Self { hosts: Mutex::default(), context })
+        Arc::new(Self { tasks: Mutex::default(), context })
+    }
+
+    /// Follows the bmc.tinkerbell.org Machines until the set is dropped.
+    pub(crate) fn watch(self: &Arc<Self>, nonce: u64, set: &mut JoinSet<()>) {
+        let (hosts, context) = (self.clone(), &self.context);
+        let (machines, api) = (context.machines.clone(), context.objects.namespaced::<Machine>(&context.inventory));
+        let patience = Patience::new(nonce, &Machine::kind(&()));
+        set.spawn(machines.watch(api, watcher::Config::default(), patience, move |machine| {
+            hosts.changed(name(&machine.metadata));
+        }));
+    }
+
+    fn changed(&self, machine: &str) {
+        // It may stand for another BMC than the one that was verified as a DPU's own.
+        let world = &self.context.world;
+        world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Machine>("", machine));
+        if let Some(host) = self.named(machine) {
+            host.look(self.context.machines.get(&self.context.inventory, machine).as_deref());
+        }
     }
 
     /// The fencing token that every command carries from now on.
@@ -68,64 +114,70 @@ impl Hosts {
         self.context.token.store(token, std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn hosts(&self) -> std::sync::MutexGuard<'_, BTreeMap<Which, Arc<Host>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tasks(&self) -> MutexGuard<'_, BTreeMap<String, Task>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How urgently `owner` needs a reading of this BMC. The task that reads it lives as long as somebody needs it.
-    fn need(&self, which: &Which, owner: Owner, need: BmcNeed) {
-        let mut hosts = self.hosts();
-        match hosts.get(which) {
-            Some(host) => {
-                host.need(owner, need);
-                if !host.is_needed() {
-                    hosts.remove(which);
-                }
-            }
-            None if need == BmcNeed::None => {}
-            None => {
-                let host = Host::new(which.clone(), self.context.clone());
-                host.need(owner, need);
-                host.clone().start();
-                hosts.insert(which.clone(), host);
-            }
-        }
-    }
-
-    /// `owner` needs these, and none of the others any more.
-    pub fn needs(&self, owner: &Owner, needs: &[(Which, BmcNeed)]) {
-        let others: Vec<Which> = {
-            let hosts = self.hosts();
-            let needed = |which: &Which| needs.iter().any(|(needed, _)| needed == which);
-            let owned = hosts.iter().filter(|(which, host)| !needed(which) && host.is_owned_by(owner));
-            owned.map(|(which, _)| which.clone()).collect()
+    fn machine_of(&self, which: &Which) -> Result<String, BmcProblem> {
+        let hardware = match which {
+            Which::Dpu(machine) => return Ok(machine.clone()),
+            Which::Server(hardware) => hardware,
         };
-        for other in others {
-            self.need(&other, owner.clone(), BmcNeed::None);
+        let there = self.context.world.hardware.get(&self.context.inventory, hardware);
+        let there = there.ok_or_else(|| BmcProblem::Missing(format!("there is no Hardware '{hardware}'")))?;
+        let named = of_server(&there).map(str::to_owned);
+        named.ok_or_else(|| BmcProblem::Missing(format!("Hardware '{hardware}' has no spec.bmcRef")))
+    }
+
+    /// `owner` needs these, and none of the others any more. The task that reads a BMC lives as long as somebody needs it.
+    pub fn needs(&self, owner: &Owner, needs: &[(Which, BmcNeed)]) {
+        let mut wanted: BTreeMap<String, BmcNeed> = BTreeMap::new();
+        for (which, need) in needs.iter().filter(|(_, need)| *need != BmcNeed::None) {
+            if let Ok(machine) = self.machine_of(which) {
+                let most = wanted.entry(machine).or_default();
+                *most = (*most).max(*need);
+            }
         }
-        for (which, need) in needs {
-            self.need(which, owner.clone(), *need);
+        let mut tasks = self.tasks();
+        tasks.retain(|machine, task| {
+            task.host.need(owner, wanted.remove(machine).unwrap_or_default());
+            task.host.is_needed()
+        });
+        for (machine, need) in wanted {
+            let host = Host::new(&machine, self.context.clone());
+            host.need(owner, need);
+            let reads = AbortOnDropHandle::new(tokio::spawn(host.clone().run()));
+            tasks.insert(machine, Task { host, _reads: reads });
         }
     }
 
     pub fn seen(&self, which: &Which) -> BmcSeen {
-        self.hosts().get(which).map(|host| host.seen()).unwrap_or_default()
+        match self.machine_of(which) {
+            Ok(machine) => self.named(&machine).map_or_else(|| self.unread(&machine), |host| host.seen()),
+            Err(problem) => BmcSeen { problem: Some(problem), ..BmcSeen::default() },
+        }
     }
 
-    /// To command it.
-    pub fn server(&self, hardware: &str) -> Option<Arc<Host>> {
-        self.hosts().get(&Which::Server(hardware.to_owned())).cloned()
+    /// Nobody reads it; what its name stands for is known all the same.
+    fn unread(&self, machine: &str) -> BmcSeen {
+        let there = self.context.machines.get(&self.context.inventory, machine);
+        BmcSeen { identity: there.map(|there| Source::of(&there).identity()), ..BmcSeen::default() }
+    }
+
+    /// By its bmc.tinkerbell.org Machine; to command it.
+    pub fn named(&self, machine: &str) -> Option<Arc<Host>> {
+        self.tasks().get(machine).map(|task| task.host.clone())
     }
 
     pub fn count(&self) -> usize {
-        self.hosts().len()
+        self.tasks().len()
     }
 }
 
-fn enqueue(queues: &Queues, owner: &Owner) {
+fn enqueue(world: &World, owner: &Owner) {
     match owner {
-        Owner::Machine(key) => queues.machines.add(key.clone()),
-        Owner::Gone(key) => queues.leftovers.add(key.clone()),
-        Owner::Dpu(key) => queues.dpus.add(key.clone()),
+        Owner::Machine(key) => world.look(Work::Machine, key.clone()),
+        Owner::Gone(key) => world.look(Work::MachineLeftovers, key.clone()),
+        Owner::Dpu(key) => world.look(Work::Dpu, key.clone()),
     }
 }

@@ -5,8 +5,9 @@ use super::{ROUNDS, act};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
+use crate::index::IndexKey;
 use crate::machine::gather as machine_gather;
-use crate::queue::{Key, Next};
+use crate::work::Work;
 use api::conditions;
 use api::image::{ImageImport, ImageSource};
 use api::{ClusterMachineImage, MachineImage, labels};
@@ -15,25 +16,10 @@ use kube::Api;
 use kube::api::ListParams;
 use planner::image::{Observed, Plan};
 use planner::machine::observed::label;
-use std::sync::Arc;
+use runtime::queue::{Key, Next};
 
 /// `key`: no namespace, and the UID of an image.
-pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    let began = tokio::time::Instant::now();
-    let result = rounds(&c, &key).await;
-    c.metrics.reconciled("image-leftovers", began.elapsed(), result.as_ref().err().map(Error::class));
-    match result {
-        Ok(next) => next,
-        Err(error) => {
-            if !error.is_stale() {
-                tracing::warn!(image = %key.1, "{error}");
-            }
-            Next::BackOff
-        }
-    }
-}
-
-async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     let mut confirmed = false;
     for _ in 0..ROUNDS {
         if c.world.has_image(&key.1) {
@@ -55,16 +41,16 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
             act(c, &o, action).await?;
         }
     }
-    c.world.queues.image_leftovers.add(key.clone());
+    c.world.look(Work::ImageLeftovers, key.clone());
     Ok(Next::Wait)
 }
 
 /// All that carries its UID. What it was to import is not known any more.
 async fn observed(c: &Controller, image: &str) -> Result<Observed, Error> {
-    let world = &c.world;
+    let (world, owner) = (&c.world, &IndexKey::owner(image));
     let made_for_it = |meta: &ObjectMeta| label(meta, labels::IMAGE_UID) == Some(image);
     let mut claim = None;
-    if let Some(there) = world.claims.by(image).into_iter().find(|claim| made_for_it(&claim.metadata)) {
+    if let Some(there) = world.claims.by(owner).into_iter().find(|claim| made_for_it(&claim.metadata)) {
         let namespace = there.metadata.namespace.clone().unwrap_or_default();
         claim = Some(machine_gather::claim_seen(c, &namespace, &[], false, there, &mut Default::default()).await?);
     }
@@ -86,10 +72,11 @@ async fn observed(c: &Controller, image: &str) -> Result<Observed, Error> {
         claim,
         snapshot: None,
         dpus: machine_gather::dpus(c, world.dpus.all()).await?,
-        attachments: world.disks.by(image),
-        hold: world.holds.by(image).into_iter().find(|hold| hold.spec.holder.is_some()),
-        volume_attachments: world.volume_attachments.by(image),
+        attachments: world.disks.by(owner),
+        hold: world.holds.by(owner).into_iter().find(|hold| hold.spec.holder.is_some()),
+        volume_attachments: world.volume_attachments.by(owner),
         imported_elsewhere: false,
+        no_grants: None,
     })
 }
 

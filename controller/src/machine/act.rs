@@ -46,10 +46,10 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateMigration(migration) => {
             let ours = |there: &MachineMigration| there.spec == migration.spec;
             let api = c.objects.namespaced::<MachineMigration>(o.namespace());
-            objects::create(&api, &c.world.verbs.migrations, migration, ours).await.map(drop)
+            objects::create(&api, &c.world.migrations, migration, ours).await.map(drop)
         }
         Action::DeleteMigration { target } => {
-            let migrations = &c.world.verbs.migrations;
+            let migrations = &c.world.migrations;
             let Some(there) = migrations.get(&target.namespace, &target.name) else { return Ok(()) };
             if there.metadata.uid.as_deref() != Some(&target.uid) {
                 return Ok(());
@@ -110,13 +110,19 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         }
         Action::AbandonNic { target } => nics::abandon(c, target).await,
         Action::FreeVNic { target, holder } => nics::free(c, target, holder).await,
-        Action::UnprotectVNic { target } => nics::unprotect(c, o.uid(), target).await,
-        Action::DeleteVNic { target } => nics::delete_vnic(c, target).await,
+        Action::UnprotectVNic { target } => {
+            confirm_spec(c, o).await?;
+            nics::unprotect(c, o.uid(), target).await
+        }
+        Action::DeleteVNic { target } => {
+            confirm_spec(c, o).await?;
+            nics::delete_vnic(c, target).await
+        }
     }
 }
 
 /// From quorum: what the machine asks for is what the plan rests on. A cache of machines that is behind that of attachments
-/// must not take away what was just added. One that is gone asks for nothing, ever.
+/// or VNics must not take away what was just added. One that is gone asks for nothing, ever.
 async fn confirm_spec(c: &Controller, o: &Observed) -> Result<(), Error> {
     if o.gone {
         return Ok(());

@@ -3,20 +3,23 @@
 use crate::Controller;
 use crate::bmc::Which;
 use crate::error::{Error, call, found};
+use crate::index::IndexKey;
+use crate::kinds::is_machine;
 use crate::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::{clock, holder_pods, volumes};
+use crate::{clock, holder_pods, volumes, went_back};
 use api::conditions::{self, is_true};
 use api::image::MachineImageStatus;
 use api::machine::ImageKind;
 use api::quantity::bytes;
-use api::{BareMetalMachine, labels};
-use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Secret};
+use api::tinkerbell::Hardware;
+use api::{BareMetalMachine, Dpu, labels};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::api::ListParams;
-use planner::machine::claim_name;
 use planner::machine::observed::{
     BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, ContentSeen, DpuSeen, ImageSeen, Observed, SnapshotSeen, name,
 };
-use std::collections::BTreeMap;
+use planner::machine::{claim_name, vnic_name};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A claim that is pending for longer gets its last event looked up.
@@ -30,17 +33,17 @@ pub(crate) struct Memo {
 }
 
 pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
-    let uid = machine.metadata.uid.clone().unwrap_or_default();
+    let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     let world = &c.world;
     let mut o = Observed {
         namespace_labels: namespace_labels(c, &namespace),
-        disk_attachments: world.disks.by(&uid),
-        nic_attachments: world.nics.by(&uid),
+        disk_attachments: world.disks.by(&owner),
+        nic_attachments: world.nics.by(&owner),
         machine,
         ..Observed::default()
     };
-    o.hardware = world.hardware.by(&uid);
+    o.hardware = world.hardware.by(&owner);
     if o.hardware.is_empty() {
         o.hardware = world.hardware.all();
         o.policies = world.policies.all();
@@ -51,24 +54,24 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     }
     o.holder_image = c.holder_image.clone();
     (o.fences, o.fence_problems) = (c.fences.kinds(), c.fences.problems());
-    for pod in world.holder_pods.by(&uid) {
+    for pod in world.holder_pods.by(&owner) {
         let event = pod_event(c, &pod, memo).await?;
         o.holder_pods.push(holder_pods::seen(&pod, event));
     }
-    o.vnics = world.vnics.by(&namespace).into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect();
-    o.subnets = world.subnets.by(&namespace).into_iter().map(|s| (name(&s.metadata).to_owned(), s)).collect();
-    claims(c, &uid, &namespace, &mut o, memo).await?;
+    network(c, &owner, &namespace, &mut o);
+    claims(c, &owner, &namespace, &mut o, memo).await?;
     o.orphans = crate::orphans::concerning(c, &o).await?;
+    o.no_grants = went_back::forbids_grant(c);
     images(c, &namespace, &mut o).await?;
     cloud_init(c, &namespace, &mut o).await?;
-    o.migrations = world.verbs.migrations_of(&namespace, o.name());
+    o.migrations = world.migrations.by(&IndexKey::names::<BareMetalMachine>(&namespace, o.name()));
     o.lock_is_void = crate::verbs::lock_is_void(c, &o.machine).await?;
     Ok(o)
 }
 
 /// What a choice of another Hardware rests on: the whole inventory, beside the machine and what is presented of it.
 pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>) -> Result<Observed, Error> {
-    let uid = machine.metadata.uid.clone().unwrap_or_default();
+    let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     let world = &c.world;
     let mut o = Observed {
@@ -76,8 +79,8 @@ pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>
         hardware: world.hardware.all(),
         policies: world.policies.all(),
         dpus: dpus(c, world.dpus.all()).await?,
-        disk_attachments: world.disks.by(&uid),
-        nic_attachments: world.nics.by(&uid),
+        disk_attachments: world.disks.by(&owner),
+        nic_attachments: world.nics.by(&owner),
         machine,
         ..Observed::default()
     };
@@ -90,8 +93,9 @@ fn namespace_labels(c: &Controller, namespace: &str) -> BTreeMap<String, String>
 }
 
 /// The DPUs of the claimed Hardware, and those that attachments are on.
-fn own_dpus(c: &Controller, o: &Observed) -> Vec<Arc<api::Dpu>> {
-    let mut all: Vec<Arc<api::Dpu>> = o.hardware.iter().flat_map(|h| c.world.dpus.by(name(&h.metadata))).collect();
+fn own_dpus(c: &Controller, o: &Observed) -> Vec<Arc<Dpu>> {
+    let mut all: Vec<Arc<Dpu>> =
+        o.hardware.iter().flat_map(|h| c.world.dpus.by(&IndexKey::names::<Hardware>("", name(&h.metadata)))).collect();
     let disks = o.disk_attachments.iter().map(|a| &a.spec.dpu_name);
     for attached in disks.chain(o.nic_attachments.iter().map(|a| &a.spec.dpu_name)) {
         if !all.iter().any(|dpu| name(&dpu.metadata) == attached) {
@@ -101,7 +105,7 @@ fn own_dpus(c: &Controller, o: &Observed) -> Vec<Arc<api::Dpu>> {
     all
 }
 
-pub(crate) async fn dpus(c: &Controller, dpus: Vec<Arc<api::Dpu>>) -> Result<Vec<DpuSeen>, Error> {
+pub(crate) async fn dpus(c: &Controller, dpus: Vec<Arc<Dpu>>) -> Result<Vec<DpuSeen>, Error> {
     let mut all = Vec::with_capacity(dpus.len());
     for dpu in dpus {
         let namespace = dpu.status.as_ref().and_then(|status| status.namespace.as_deref());
@@ -110,9 +114,18 @@ pub(crate) async fn dpus(c: &Controller, dpus: Vec<Arc<api::Dpu>>) -> Result<Vec
         let out_of_service = asked && is_out_of_service(c, name(&dpu.metadata)).await?;
         let bmc = planner::own_bmc::name(&dpu).map(|bmc| c.hosts.seen(&Which::Dpu(bmc.to_owned()))).unwrap_or_default();
         let heard_at = namespace.and_then(|namespace| c.world.liveness.heard_at(namespace));
-        all.push(DpuSeen { dpu, silent, heard_at, out_of_service, bmc });
+        let attached = attached(c, name(&dpu.metadata));
+        all.push(DpuSeen { dpu, silent, heard_at, out_of_service, bmc, attached });
     }
     Ok(all)
+}
+
+/// The machines that have something attached to this DPU's host.
+fn attached(c: &Controller, dpu: &str) -> BTreeMap<String, String> {
+    let on = IndexKey::names::<Dpu>("", dpu);
+    let disks = c.world.disks.by(&on).into_iter().map(|disk| disk.spec.owner.clone());
+    let owners = disks.chain(c.world.nics.by(&on).into_iter().map(|nic| nic.spec.owner.clone()));
+    owners.filter(is_machine).map(|owner| (owner.uid, owner.name)).collect()
 }
 
 /// The taint by which an administrator says that a node is shut down; a Node that is gone is out of service too.
@@ -130,11 +143,31 @@ pub(super) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
         .unwrap_or_default()
 }
 
-async fn claims(c: &Controller, uid: &str, namespace: &str, o: &mut Observed, memo: &mut Memo) -> Result<(), Error> {
+/// The VNics that the machine names, those that are its own, and the Subnets of them all.
+fn network(c: &Controller, owner: &IndexKey, namespace: &str, o: &mut Observed) {
+    let world = &c.world;
+    let mut vnics = world.vnics.by(owner);
+    let interfaces = &o.machine.spec.interfaces;
+    vnics.extend(interfaces.iter().filter_map(|i| world.vnics.get(namespace, &vnic_name(&o.machine, i))));
+    let mut subnets: BTreeSet<String> = interfaces.iter().filter_map(|interface| interface.subnet.clone()).collect();
+    vnics.retain(|vnic| vnic.metadata.namespace.as_deref() == Some(namespace));
+    subnets.extend(vnics.iter().map(|vnic| vnic.spec.subnet.clone()));
+    o.vnics = vnics.into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect();
+    o.subnets =
+        subnets.into_iter().filter_map(|name| Some((name.clone(), world.subnets.get(namespace, &name)?))).collect();
+}
+
+async fn claims(
+    c: &Controller,
+    owner: &IndexKey,
+    namespace: &str,
+    o: &mut Observed,
+    memo: &mut Memo,
+) -> Result<(), Error> {
     let world = &c.world;
     let mut all: BTreeMap<String, Arc<PersistentVolumeClaim>> = world
         .claims
-        .by(uid)
+        .by(owner)
         .into_iter()
         .filter(|claim| claim.metadata.namespace.as_deref() == Some(namespace))
         .map(|claim| (name(&claim.metadata).to_owned(), claim))
@@ -148,18 +181,19 @@ async fn claims(c: &Controller, uid: &str, namespace: &str, o: &mut Observed, me
     for (claim_name, claim) in all {
         let seen = claim_seen(c, namespace, &o.disk_attachments, !o.deleting(), claim, memo).await?;
         if let Some(volume) = &seen.volume {
-            o.volume_attachments.extend(world.volume_attachments.by(&format!("pv:{}", volume.name)));
+            o.volume_attachments
+                .extend(world.volume_attachments.by(&IndexKey::names::<PersistentVolume>("", &volume.name)));
             let hold = world.holds.get("", &volume.hold_name());
             o.holds.extend(hold.map(|hold| (name(&hold.metadata).to_owned(), hold)));
         }
         o.claims.insert(claim_name, seen);
     }
-    for va in world.volume_attachments.by(uid) {
+    for va in world.volume_attachments.by(owner) {
         if !o.volume_attachments.iter().any(|known| known.metadata.uid == va.metadata.uid) {
             o.volume_attachments.push(va);
         }
     }
-    let held = world.holds.by(uid).into_iter().map(|hold| (name(&hold.metadata).to_owned(), hold));
+    let held = world.holds.by(owner).into_iter().map(|hold| (name(&hold.metadata).to_owned(), hold));
     o.holds.extend(held);
     Ok(())
 }

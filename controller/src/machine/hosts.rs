@@ -1,47 +1,75 @@
 //! Commands to a claimed host. Right before each the claim is read from quorum: a machine that no longer has the host, or
 //! is another one under the same name, commands nothing.
 
-use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call};
 use crate::objects;
+use crate::{Controller, bmc};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, labels};
+use jiff::Timestamp;
 use planner::host::BootChange;
 use planner::machine::action_name;
-use planner::machine::observed::annotation;
+use planner::machine::observed::{Observed, annotation, name};
 use planner::machine::plan::PowerOrder;
 use planner::verbs::operation::HardwareVersion;
 use ports::{ErrorClass, PortError};
 use serde_json::json;
 use std::sync::Arc;
 
-async fn confirm_claim(c: &Controller, machine: &BareMetalMachine, hardware: &str) -> Result<(), Error> {
+/// The server that a plan commands, and the reading that the plan rests on.
+pub(super) struct Commanded {
+    hardware: String,
+    /// The bmc.tinkerbell.org Machine that was read.
+    bmc: Option<String>,
+    read_at: Option<Timestamp>,
+}
+
+impl Commanded {
+    pub(super) fn of(o: &Observed) -> Option<Self> {
+        let hardware = planner::machine::claim::current(o)?;
+        Some(Self {
+            hardware: name(&hardware.metadata).to_owned(),
+            bmc: bmc::of_server(hardware).map(str::to_owned),
+            read_at: o.bmc.read_at,
+        })
+    }
+
+    /// From quorum: this machine has that server, and its BMC is the one that was read.
+    async fn confirm(&self, c: &Controller, machine: &BareMetalMachine) -> Result<Arc<bmc::Host>, Error> {
+        let there = confirm_claim(c, machine, &self.hardware).await?;
+        if bmc::of_server(&there) != self.bmc.as_deref() {
+            let what = format!("get Hardware '{}'", self.hardware);
+            c.world.hardware.put(there);
+            return Err(Error::NotConfirmed { what, message: "its spec.bmcRef has changed".to_owned() });
+        }
+        let message = || format!("the BMC of '{}' has not been read yet", self.hardware);
+        let host = self.bmc.as_deref().and_then(|bmc| c.hosts.named(bmc));
+        host.ok_or_else(|| PortError::new(ErrorClass::Busy, message()).into())
+    }
+}
+
+async fn confirm_claim(c: &Controller, machine: &BareMetalMachine, hardware: &str) -> Result<Hardware, Error> {
     let what = format!("get Hardware '{hardware}'");
     let there = call(&what, c.objects.namespaced::<Hardware>(&c.inventory).get(hardware)).await?;
     if annotation(&there.metadata, labels::CLAIMED_BY) == machine.metadata.uid.as_deref() {
-        return Ok(());
+        return Ok(there);
     }
     c.world.hardware.put(there);
     Err(Error::NotConfirmed { what, message: "this machine's claim is gone".to_owned() })
-}
-
-fn host(c: &Controller, hardware: &str) -> Result<Arc<crate::bmc::Host>, Error> {
-    let message = format!("the BMC of '{hardware}' has not been read yet");
-    c.hosts.server(hardware).ok_or_else(|| PortError::new(ErrorClass::Busy, message).into())
 }
 
 /// Sends a power action whose record has been written. What the BMC refused for certain is taken out of the record.
 pub(super) async fn power(
     c: &Controller,
     machine: &Arc<BareMetalMachine>,
-    hardware: &str,
+    commanded: &Commanded,
     order: &PowerOrder,
 ) -> Result<(), Error> {
-    let name = action_name(order.action);
+    let (hardware, name) = (&commanded.hardware, action_name(order.action));
     let sent = async {
-        confirm_claim(c, machine, hardware).await?;
-        Ok::<(), Error>(host(c, hardware)?.power(order.action).await?)
+        let host = commanded.confirm(c, machine).await?;
+        Ok::<(), Error>(host.power(order.action, commanded.read_at).await?)
     };
     match sent.await {
         Ok(()) => {
@@ -79,12 +107,12 @@ async fn take_back(c: &Controller, before: &Arc<BareMetalMachine>) -> Result<(),
 pub(super) async fn configure_boot(
     c: &Controller,
     machine: &Arc<BareMetalMachine>,
-    hardware: &str,
+    commanded: &Commanded,
     change: &BootChange,
 ) -> Result<(), Error> {
-    confirm_claim(c, machine, hardware).await?;
-    tracing::info!(hardware, ?change, "boot order");
-    Ok(host(c, hardware)?.configure_boot(change).await?)
+    let host = commanded.confirm(c, machine).await?;
+    tracing::info!(hardware = commanded.hardware, ?change, "boot order");
+    Ok(host.configure_boot(change, commanded.read_at).await?)
 }
 
 /// The claim: an annotation, by compare-and-swap.

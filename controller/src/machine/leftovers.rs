@@ -8,37 +8,23 @@ use crate::Controller;
 use crate::bmc::Owner;
 use crate::clock;
 use crate::error::{Error, call};
-use crate::queue::{Key, Next};
-use crate::world::users;
+use crate::index::IndexKey;
+use crate::work::Work;
+use api::BareMetalMachine;
 use api::conditions;
-use api::{BareMetalMachine, VNic};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::ListParams;
 use planner::machine::{Observed, Plan};
+use runtime::queue::{Key, Next};
 use std::sync::Arc;
 
 /// `key`: no namespace, and the UID of a machine.
-pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    let began = tokio::time::Instant::now();
-    let result = rounds(&c, &key).await;
-    c.metrics.reconciled("leftovers", began.elapsed(), result.as_ref().err().map(Error::class));
-    match result {
-        Ok(next) => next,
-        Err(error) => {
-            if !error.is_stale() {
-                tracing::warn!(machine = %key.1, "{error}");
-            }
-            Next::BackOff
-        }
-    }
-}
-
-async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     let (mut memo, owner) = (Memo::default(), Owner::Gone(key.clone()));
     let mut confirmed = false;
     for _ in 0..ROUNDS {
-        if !c.world.machines.by(&key.1).is_empty() {
+        if c.world.has_machine(&key.1) {
             break;
         }
         let o = observed(c, &key.1, &mut memo).await?;
@@ -59,7 +45,7 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
     // It is there, or others go first.
     c.hosts.needs(&owner, &[]);
     if confirmed {
-        c.world.queues.leftovers.add(key.clone());
+        c.world.look(Work::MachineLeftovers, key.clone());
     }
     Ok(Next::Wait)
 }
@@ -88,12 +74,11 @@ fn tell(c: &Controller, o: &Observed, plan: &Plan) {
 
 /// Where it was.
 fn namespace(c: &Controller, uid: &str) -> Option<String> {
-    let world = &c.world;
+    let (world, uid) = (&c.world, &IndexKey::owner(uid));
     let disks = world.disks.by(uid).into_iter().find_map(|disk| disk.spec.owner.namespace.clone());
     let nics = || world.nics.by(uid).into_iter().find_map(|nic| nic.spec.owner.namespace.clone());
     let pods = || world.holder_pods.by(uid).into_iter().find_map(|pod| pod.metadata.namespace.clone());
-    let is_own = |vnic: &Arc<VNic>| users(&vnic.metadata).iter().any(|user| user == uid);
-    let vnics = || world.vnics.all().into_iter().find(is_own)?.metadata.namespace.clone();
+    let vnics = || world.vnics.by(uid).into_iter().find_map(|vnic| vnic.metadata.namespace.clone());
     let claims = || world.claims.by(uid).into_iter().find_map(|claim| claim.metadata.namespace.clone());
     disks.or_else(nics).or_else(pods).or_else(vnics).or_else(claims)
 }

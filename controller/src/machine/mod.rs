@@ -18,33 +18,17 @@ use crate::cache::key;
 use crate::clock;
 use crate::error::Error;
 use crate::objects;
-use crate::queue::{Key, Next};
+use crate::work::Work;
 use api::BareMetalMachine;
 use gather::Memo;
-use planner::machine::{BmcNeed, Disruptive, Plan};
+use planner::machine::{BmcNeed, Disruptive, Observed, Plan};
+use runtime::queue::{Key, Next};
 use std::sync::Arc;
 
 /// A machine that is not settled after so many rounds lets others go first.
 const ROUNDS: usize = 16;
 
-pub async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    let began = tokio::time::Instant::now();
-    let result = rounds(&c, &key).await;
-    c.metrics.reconciled("machine", began.elapsed(), result.as_ref().err().map(Error::class));
-    match result {
-        Ok(next) => next,
-        Err(error) if error.is_stale() => {
-            tracing::debug!(machine = %key.1, namespace = %key.0, "{error}");
-            Next::BackOff
-        }
-        Err(error) => {
-            tracing::warn!(machine = %key.1, namespace = %key.0, "{error}");
-            Next::BackOff
-        }
-    }
-}
-
-async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     let (mut memo, owner) = (Memo::default(), Owner::Machine(key.clone()));
     for _ in 0..ROUNDS {
         let Some(machine) = c.world.machines.get(&key.0, &key.1) else {
@@ -53,7 +37,6 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         };
         let o = gather::gather(c, machine.clone(), &mut memo).await?;
         let plan = planner::machine::plan(&o, clock::now());
-        let hardware = plan.status.hardware_name.clone();
         want_bmc(c, &owner, &plan);
         if plan.is_empty() {
             write(c, &machine, &plan).await?;
@@ -70,10 +53,10 @@ async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         if plan.actions.is_empty()
             && let Some(disruptive) = &plan.disruptive
         {
-            disrupt(c, &machine, &plan, hardware.as_deref().unwrap_or_default(), disruptive).await?;
+            disrupt(c, &o, &plan, disruptive).await?;
         }
     }
-    c.world.queues.machines.add(key.clone());
+    c.world.look(Work::Machine, key.clone());
     Ok(Next::Wait)
 }
 
@@ -108,23 +91,20 @@ async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> 
 }
 
 /// The one disruptive action of a plan: first its record, then itself.
-async fn disrupt(
-    c: &Controller,
-    machine: &Arc<BareMetalMachine>,
-    plan: &Plan,
-    hardware: &str,
-    disruptive: &Disruptive,
-) -> Result<(), Error> {
+async fn disrupt(c: &Controller, o: &Observed, plan: &Plan, disruptive: &Disruptive) -> Result<(), Error> {
+    let machine = &o.machine;
+    // Nothing disruptive is planned without a server.
+    let Some(commanded) = hosts::Commanded::of(o) else { return Ok(()) };
     // The plan rests on this very version of the machine: a newer one may say `paused`.
     let (namespace, name) = key(&machine.metadata);
     let current = c.world.machines.get(&namespace, &name);
     if current.is_none_or(|current| current.metadata.resource_version != machine.metadata.resource_version) {
-        c.world.queues.machines.add((namespace, name));
+        c.world.look(Work::Machine, (namespace, name));
         return Ok(());
     }
     write(c, machine, plan).await?;
     match disruptive {
-        Disruptive::Power(order) => hosts::power(c, machine, hardware, order).await,
-        Disruptive::ConfigureBoot(change) => hosts::configure_boot(c, machine, hardware, change).await,
+        Disruptive::Power(order) => hosts::power(c, machine, &commanded, order).await,
+        Disruptive::ConfigureBoot(change) => hosts::configure_boot(c, machine, &commanded, change).await,
     }
 }

@@ -53,13 +53,11 @@ pub(super) async fn protect(c: &Controller, machine_uid: &str, target: &Target, 
     patch_vnic(c, &there, json!({"metadata": {"finalizers": finalizers, "annotations": {mark: interface}}})).await
 }
 
+/// The finalizer stays until the VNic's addresses are released (`crate::network`).
 pub(super) async fn unprotect(c: &Controller, machine_uid: &str, target: &Target) -> Result<(), Error> {
     let there = vnic(c, target)?;
     let mark = format!("{}{machine_uid}", labels::IN_USE_BY);
-    let marks = there.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with(labels::IN_USE_BY));
-    let others = marks.filter(|(key, _)| **key != mark).count() > 0;
-    let finalizers = objects::finalizers(&there.metadata, labels::FINALIZER_IN_USE, others);
-    patch_vnic(c, &there, json!({"metadata": {"finalizers": finalizers, "annotations": {mark: null}}})).await
+    patch_vnic(c, &there, json!({"metadata": {"annotations": {mark: null}}})).await
 }
 
 async fn patch_vnic(c: &Controller, there: &VNic, change: serde_json::Value) -> Result<(), Error> {

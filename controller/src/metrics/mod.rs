@@ -136,6 +136,11 @@ impl Metrics {
         self.bmc_results.get_or_create(&BmcResult { call, result: error.unwrap_or(SUCCESS) }).inc();
     }
 
+    /// The driver ended in a panic instead of a result.
+    pub(crate) fn bmc_panicked(&self, call: &'static str) {
+        self.bmc_results.get_or_create(&BmcResult { call, result: "Panicked" }).inc();
+    }
+
     pub(crate) fn leads(&self, token: u64) {
         self.leads.get_or_create(&Named { name: api::labels::CONTROLLER }).set(1);
         self.fencing_token.set(i64::try_from(token).unwrap_or(i64::MAX));

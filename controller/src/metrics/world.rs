@@ -1,6 +1,6 @@
 //! How the world is at the moment of a scrape: queues, machines and what they wait for, DPUs.
 
-use crate::queue::Queue;
+use crate::work::Work;
 use crate::world::World;
 use api::conditions;
 use planner::reason::{ReasonKind, kind_of};
@@ -52,8 +52,7 @@ fn count(number: usize) -> i64 {
 fn queues(world: &World, registry: &mut Registry) {
     let (depth, running) = (Family::<Name, Gauge>::default(), Family::<Controller, Gauge>::default());
     let retries = Family::<Name, Gauge>::default();
-    for (name, queue) in world.queues.named() {
-        let queue: &Queue = queue;
+    for (name, queue) in Work::ALL.map(|work| (work.name(), world.queue(work))) {
         depth.get_or_create(&Name { name }).set(count(queue.depth()));
         running.get_or_create(&Controller { controller: name }).set(count(queue.running()));
         retries.get_or_create(&Name { name }).set(count(queue.failing()));

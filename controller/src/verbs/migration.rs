@@ -5,24 +5,26 @@ use crate::Controller;
 use crate::cache::{Cache, key};
 use crate::error::Error;
 use crate::machine::gather;
-use crate::queue::{Key, Next};
+use crate::work::Work;
 use crate::world::World;
 use api::MachineMigration;
 use api::verbs::migration::MachineMigrationStatus;
 use planner::verbs::migration::Observed;
 use planner::verbs::{Plan, Verb};
+use runtime::queue::{Key, Next};
 use std::sync::Arc;
 
 impl Operation for MachineMigration {
     const VERB: Verb = Verb::Migration;
+    const WORK: Work = Work::MachineMigration;
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
-        &world.verbs.migrations
+        &world.migrations
     }
 }
 
-pub(super) async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    operation::reconcile(&c, "machinemigration", &key, plan).await
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    operation::reconcile(c, key, plan).await
 }
 
 async fn plan(c: &Controller, object: &Arc<MachineMigration>) -> Result<Plan<MachineMigrationStatus>, Error> {

@@ -6,10 +6,11 @@
 use crate::Controller;
 use crate::cache::{Cache, Object};
 use crate::error::Error;
+use crate::index::IndexKey;
 use crate::machine::{claims, hosts};
 use crate::objects;
-use crate::queue::{Key, Next};
 use crate::snapshots::{SnapshotSource, VolumeSnapshot, VolumeSnapshotSpec};
+use crate::work::Work;
 use crate::world::World;
 use api::verbs::HasPhase;
 use api::{BareMetalMachine, labels};
@@ -21,6 +22,7 @@ use planner::machine::observed::label;
 use planner::machine::plan::Target;
 use planner::verbs::operation::{MachineVersion, NewSnapshot};
 use planner::verbs::{Action, Lock, Plan, Verb};
+use runtime::queue::{Key, Next};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -32,34 +34,13 @@ pub(crate) trait Operation:
     Object + Serialize + Resource<Scope = NamespaceResourceScope> + HasPhase + HasStatus<Status: PartialEq + Clone>
 {
     const VERB: Verb;
+    const WORK: Work;
 
     fn cache(world: &World) -> &Arc<Cache<Self>>;
 }
 
 /// Plans on what is so now; `None`: there is no such object.
 pub(super) async fn reconcile<K: Operation>(
-    c: &Controller,
-    name: &'static str,
-    key: &Key,
-    plan: impl AsyncFn(&Controller, &Arc<K>) -> Result<Plan<K::Status>, Error>,
-) -> Next {
-    let began = tokio::time::Instant::now();
-    let result = rounds(c, key, plan).await;
-    c.metrics.reconciled(name, began.elapsed(), result.as_ref().err().map(Error::class));
-    match result {
-        Ok(next) => next,
-        Err(error) => {
-            if error.is_stale() {
-                tracing::debug!(operation = %key.1, namespace = %key.0, "{error}");
-            } else {
-                tracing::warn!(operation = %key.1, namespace = %key.0, "{error}");
-            }
-            Next::BackOff
-        }
-    }
-}
-
-async fn rounds<K: Operation>(
     c: &Controller,
     key: &Key,
     plan: impl AsyncFn(&Controller, &Arc<K>) -> Result<Plan<K::Status>, Error>,
@@ -75,7 +56,7 @@ async fn rounds<K: Operation>(
             return Ok(Next::at(plan.wake_at));
         }
     }
-    c.world.verbs.queue(K::VERB).add(key.clone());
+    c.world.look(K::WORK, key.clone());
     Ok(Next::Wait)
 }
 
@@ -115,7 +96,7 @@ async fn act<K: Operation>(c: &Controller, key: &Key, action: &Action) -> Result
             hosts::claim_target(c, &there, hardware, meta.uid.as_deref().unwrap_or_default()).await
         }
         Action::GiveTargetBack { name, machine_uid } => {
-            let holders = c.world.machines.by(machine_uid);
+            let holders = c.world.machines.by(&IndexKey::uid(machine_uid));
             let Some(machine) = holders.first() else { return Err(Error::NotFound { what }) };
             hosts::unclaim(c, machine, name).await
         }

@@ -5,7 +5,7 @@ use super::snapshot::snapshots;
 use crate::Controller;
 use crate::cache::{Cache, key};
 use crate::error::Error;
-use crate::queue::{Key, Next};
+use crate::work::Work;
 use crate::world::World;
 use api::MachineRestore;
 use api::verbs::restore::MachineRestoreStatus;
@@ -13,19 +13,21 @@ use planner::machine::claim_name;
 use planner::machine::observed::uid;
 use planner::verbs::restore::Observed;
 use planner::verbs::{Plan, Verb};
+use runtime::queue::{Key, Next};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Operation for MachineRestore {
     const VERB: Verb = Verb::Restore;
+    const WORK: Work = Work::MachineRestore;
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
-        &world.verbs.restores
+        &world.restores
     }
 }
 
-pub(super) async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    operation::reconcile(&c, "machinerestore", &key, plan).await
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    operation::reconcile(c, key, plan).await
 }
 
 async fn plan(c: &Controller, object: &Arc<MachineRestore>) -> Result<Plan<MachineRestoreStatus>, Error> {
@@ -36,7 +38,7 @@ fn gather(c: &Controller, object: &Arc<MachineRestore>) -> Observed {
     let (namespace, _) = key(&object.metadata);
     let world = &c.world;
     let machine = world.machines.get(&namespace, &object.spec.machine_name);
-    let snapshot = world.verbs.snapshots.get(&namespace, &object.spec.snapshot_name);
+    let snapshot = world.machine_snapshots.get(&namespace, &object.spec.snapshot_name);
     let taken = snapshot.iter().flat_map(|snapshot| &snapshot.status).flat_map(|status| &status.disks);
     let recorded = || object.status.iter().flat_map(|status| &status.disks);
     let named = taken.map(|disk| &disk.volume_snapshot_name).chain(recorded().map(|disk| &disk.volume_snapshot_name));

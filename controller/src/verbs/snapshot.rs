@@ -4,8 +4,9 @@ use super::operation::{self, Operation};
 use crate::Controller;
 use crate::cache::{Cache, key};
 use crate::error::Error;
-use crate::queue::{Key, Next};
+use crate::index::IndexKey;
 use crate::snapshots::VolumeSnapshot;
+use crate::work::Work;
 use crate::world::World;
 use api::verbs::snapshot::MachineSnapshotStatus;
 use api::{MachineSnapshot, labels};
@@ -14,19 +15,21 @@ use planner::machine::observed::{label, name, uid};
 use planner::machine::plan::Target;
 use planner::verbs::snapshot::{Observed, VolumeSnapshotSeen};
 use planner::verbs::{Plan, Verb};
+use runtime::queue::{Key, Next};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Operation for MachineSnapshot {
     const VERB: Verb = Verb::Snapshot;
+    const WORK: Work = Work::MachineSnapshot;
 
     fn cache(world: &World) -> &Arc<Cache<Self>> {
-        &world.verbs.snapshots
+        &world.machine_snapshots
     }
 }
 
-pub(super) async fn reconcile(c: Arc<Controller>, key: Key) -> Next {
-    operation::reconcile(&c, "machinesnapshot", &key, plan).await
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    operation::reconcile(c, key, plan).await
 }
 
 async fn plan(c: &Controller, object: &Arc<MachineSnapshot>) -> Result<Plan<MachineSnapshotStatus>, Error> {
@@ -56,7 +59,7 @@ pub(super) fn snapshots<'a>(
     named: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<String, VolumeSnapshotSeen> {
     let named = named.filter_map(|name| c.world.snapshots.get(namespace, name));
-    let made = c.world.snapshots.by(operation);
+    let made = c.world.snapshots.by(&IndexKey::owner(operation));
     named.chain(made).map(|there| (name(&there.metadata).to_owned(), seen(&there, operation))).collect()
 }
 

@@ -5,9 +5,6 @@ mod disks;
 
 use crate::serve::View;
 use anyhow::Context;
-use axum::Router;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
 use disks::Disks;
 use planner::agent::{Observed, Step};
 use ports::emulation::DiskStatistics;
@@ -19,12 +16,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use runtime::http::{self, Page};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Prometheus waits 10 s by default.
 const STATISTICS: Duration = Duration::from_secs(5);
 const SUCCESS: &str = "success";
@@ -92,7 +89,7 @@ impl Metrics {
         self.steps.get_or_create(&Taken { step: format!("{:?}", step.kind()), result }).inc();
     }
 
-    pub(crate) fn renewed(&self, result: &Result<(), PortError>) {
+    pub(crate) fn renewed<T>(&self, result: &Result<T, PortError>) {
         let result = result.as_ref().err().map_or(SUCCESS, |error| error.class.as_str());
         self.renewals.get_or_create(&Renewed { result }).inc();
     }
@@ -133,19 +130,21 @@ pub(crate) async fn serve(
     emulation: Arc<dyn Emulation>,
 ) -> anyhow::Result<()> {
     let Some(address) = address else { return std::future::pending().await };
-    let listener =
-        tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
-    let answer = move || {
+    let page = move |path: String| {
         let (metrics, view, emulation) = (metrics.clone(), view.clone(), emulation.clone());
         async move {
+            if path != "/metrics" {
+                return Page::not_found("/metrics");
+            }
             // A scrape tells the rest while the disks' numbers cannot be had.
             let disks = tokio::time::timeout(STATISTICS, emulation.statistics()).await;
             let disks = disks.ok().and_then(Result::ok).unwrap_or_default();
             // Writing to a text cannot fail.
-            ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text(&view, disks).unwrap_or_default())
+            Page::metrics(metrics.text(&view, disks).unwrap_or_default())
         }
     };
-    axum::serve(listener, Router::new().route("/metrics", get(answer))).await.context("the server ended")
+    let never = http::serve(address, page).await.with_context(|| format!("serve on {address}"))?;
+    match never {}
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ impl<'a> TestDpu<'a> {
             kubelet_dir: None,
             run_dir: self.run_dir(),
             metrics: None,
-            log_format: dpu_agent::args::LogFormat::Text,
+            log_format: runtime::process::LogFormat::Text,
             log_filter: String::new(),
         };
         let ports = Ports {

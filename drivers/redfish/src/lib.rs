@@ -56,9 +56,10 @@ impl Bmc for RedfishBmc {
         let service = self.opened(&mut service).await?;
         let (_, system) = service.system().await?;
         let options = boot_options(service, system.value()).await?;
+        let resets = service.resets(system.value()).await?;
         let unknown = || service.error("read the system", ErrorClass::Invalid, "it does not tell its PowerState");
         let power = observed::power(system.value()).ok_or_else(unknown)?;
-        Ok(observed::host(system.value(), power, options))
+        Ok(observed::host(system.value(), power, options, &resets))
     }
 
     async fn power(&self, action: PowerAction) -> Result<(), PortError> {
@@ -71,13 +72,12 @@ impl Bmc for RedfishBmc {
             plan::Power::Refused => return Err(service.error(&step, ErrorClass::Conflict, "the host is off")),
             plan::Power::Send => {}
         }
-        let reset = &system.value()["Actions"]["#ComputerSystem.Reset"];
-        let Some(target) = reset["target"].as_str() else {
+        let resets = service.resets(system.value()).await?;
+        let Some(target) = &resets.target else {
             return Err(service.error(&step, ErrorClass::Unsupported, "the system has no action Reset"));
         };
-        let allowable = allowable_resets(service, reset).await?;
-        let Some(reset_type) = plan::reset_type(action, allowable.as_deref()) else {
-            let allowable = allowable.unwrap_or_default().join(", ");
+        let Some(reset_type) = resets.of(action) else {
+            let allowable = resets.allowable.unwrap_or_default().join(", ");
             return Err(service.error(&step, ErrorClass::Unsupported, &format!("the BMC offers [{allowable}] only")));
         };
         service.post(&step, target, &json!({"ResetType": reset_type})).await
@@ -124,26 +124,14 @@ async fn writable(
     Ok((settings, seen))
 }
 
-/// `None` when the BMC does not tell.
-async fn allowable_resets(service: &mut Service, reset: &Value) -> Result<Option<Vec<String>>, PortError> {
-    if let Some(told) = observed::texts(reset, "/ResetType@Redfish.AllowableValues") {
-        return Ok(Some(told));
-    }
-    let Some(info) = reset["@Redfish.ActionInfo"].as_str() else { return Ok(None) };
-    let info = service.get("read which resets are allowed", &info.to_owned().into()).await?;
-    let mut parameters = info.value()["Parameters"].as_array().into_iter().flatten();
-    let reset_type = parameters.find(|p| p["Name"] == "ResetType");
-    Ok(reset_type.and_then(|p| observed::texts(p, "/AllowableValues")))
-}
-
-/// Empty where the BMC has none, or says that it has and then cannot show them.
-async fn boot_options(service: &mut Service, system: &Value) -> Result<Vec<BootOption>, PortError> {
+/// `None` where the BMC has no list of them, or says that it has and then cannot show it.
+async fn boot_options(service: &mut Service, system: &Value) -> Result<Option<Vec<BootOption>>, PortError> {
     let Some(collection) = system.pointer("/Boot/BootOptions/@odata.id").and_then(Value::as_str) else {
-        return Ok(Vec::new());
+        return Ok(None);
     };
     let step = "list the boot options";
     let collection = match service.get(step, &collection.to_owned().into()).await {
-        Err(e) if matches!(e.class, ErrorClass::NotFound | ErrorClass::Unsupported) => return Ok(Vec::new()),
+        Err(e) if matches!(e.class, ErrorClass::NotFound | ErrorClass::Unsupported) => return Ok(None),
         collection => collection?,
     };
     let mut options = Vec::new();
@@ -155,5 +143,5 @@ async fn boot_options(service: &mut Service, system: &Value) -> Result<Vec<BootO
         };
         options.extend(observed::boot_option(option.value()));
     }
-    Ok(options)
+    Ok(Some(options))
 }

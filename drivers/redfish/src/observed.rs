@@ -2,8 +2,10 @@
 //!
 //! Only the properties that are needed are looked at, so that a BMC with a mistake elsewhere can still be used.
 
-use planner::host::{BootConfiguration, BootOption, BootSource, HostObserved, PowerState};
+use crate::plan;
+use planner::host::{BootConfiguration, BootOption, BootSource, HostObserved, Lack, PowerAction, PowerState};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 fn text(document: &Value, pointer: &str) -> Option<String> {
     document.pointer(pointer).and_then(Value::as_str).map(str::trim).filter(|t| !t.is_empty()).map(str::to_owned)
@@ -30,10 +32,41 @@ pub(crate) fn boot_order(system: &Value) -> Option<Vec<String>> {
     texts(system, "/Boot/BootOrder")
 }
 
-pub(crate) fn host(system: &Value, power: PowerState, options: Vec<BootOption>) -> HostObserved {
+/// The resets that the BMC offers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resets {
+    /// Where they are sent; `None`: it offers none.
+    pub(crate) target: Option<String>,
+    /// Values of `ResetType`; `None`: it does not tell.
+    pub(crate) allowable: Option<Vec<String>>,
+}
+
+impl Resets {
+    /// The `ResetType` for an action; `None`: it does not offer that.
+    pub(crate) fn of(&self, action: PowerAction) -> Option<&'static str> {
+        self.target.as_ref().and_then(|_| plan::reset_type(action, self.allowable.as_deref()))
+    }
+}
+
+fn lacks(system: &Value, options: Option<&Vec<BootOption>>, resets: &Resets) -> BTreeSet<Lack> {
+    use PowerAction::{ForceOff, On, SoftOff, WarmReset};
+    let power = [On, SoftOff, ForceOff, WarmReset].into_iter().filter(|action| resets.of(*action).is_none());
+    let options = options.is_none().then_some(Lack::BootOptions);
+    let order = boot_order(system).is_none().then_some(Lack::BootOrder);
+    power.map(Lack::Power).chain(options).chain(order).collect()
+}
+
+/// `options`: `None` where the BMC has no list of them.
+pub(crate) fn host(
+    system: &Value,
+    power: PowerState,
+    options: Option<Vec<BootOption>>,
+    resets: &Resets,
+) -> HostObserved {
+    let lacks = lacks(system, options.as_ref(), resets);
     let boot = BootConfiguration {
         order: boot_order(system).unwrap_or_default(),
-        options,
+        options: options.unwrap_or_default(),
         continuous_override: continuous_override(system),
         allowable_overrides: allowable_overrides(system),
     };
@@ -43,6 +76,7 @@ pub(crate) fn host(system: &Value, power: PowerState, options: Vec<BootOption>) 
         serial_number: text(system, "/SerialNumber"),
         model: text(system, "/Model"),
         manufacturer: text(system, "/Manufacturer"),
+        lacks,
     }
 }
 
@@ -107,6 +141,25 @@ mod tests {
         assert_eq!(allowable_overrides(&system), [BootSource::Pxe, BootSource::Hdd, BootSource::Other]);
         system["Boot"]["BootSourceOverrideEnabled@Redfish.AllowableValues"] = json!(["Disabled", "Once"]);
         assert_eq!(allowable_overrides(&system), []);
+    }
+
+    #[test]
+    fn what_is_not_shown_is_lacking() {
+        let full = json!({"Boot": {"BootOrder": []}});
+        let resets = |allowable: Option<&[&str]>| Resets {
+            target: Some("/Reset".to_owned()),
+            allowable: allowable.map(|all| all.iter().map(|&reset| reset.to_owned()).collect()),
+        };
+        let seen = |system: &Value, options: Option<Vec<BootOption>>, resets: &Resets| {
+            host(system, PowerState::On, options, resets).lacks.into_iter().collect::<Vec<_>>()
+        };
+        // An order that is empty before the first POST is one.
+        assert_eq!(seen(&full, Some(Vec::new()), &resets(None)), []);
+        let told = resets(Some(&["ForceOn", "ForceOff", "PowerCycle"]));
+        let (soft, warm) = (Lack::Power(PowerAction::SoftOff), Lack::Power(PowerAction::WarmReset));
+        assert_eq!(seen(&full, Some(Vec::new()), &told), [soft, warm]);
+        assert_eq!(seen(&json!({}), None, &resets(None)), [Lack::BootOptions, Lack::BootOrder]);
+        assert_eq!(seen(&full, Some(Vec::new()), &Resets::default()).len(), 4);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::{
     config::{RedfishConfig, Verify},
     failure::{self, Layer, LayerError},
+    observed::{self, Resets},
 };
 use http::{HeaderMap, HeaderValue};
 use nv_redfish::{
@@ -32,6 +33,8 @@ pub(crate) struct Service {
     systems: ODataId,
     /// Where our system was last found.
     system: Option<ODataId>,
+    /// What the description of its action Reset said: its address, and the values. It is asked for once.
+    described: Option<(String, Option<Vec<String>>)>,
 }
 
 /// A client for the BMC; connects to nothing yet.
@@ -92,7 +95,7 @@ impl Service {
         let sessions = link("/Links/Sessions/@odata.id").filter(|_| !config.use_basic_auth).map(ODataId::from);
         let systems = link("/Systems/@odata.id").unwrap_or_else(|| SYSTEMS.to_owned()).into();
         let layer = CompatBmc::new(http.clone(), Arc::new(quirks));
-        let mut service = Self { config, http, layer, sessions, systems, system: None };
+        let mut service = Self { config, http, layer, sessions, systems, system: None, described: None };
         service.log_in().await?;
         Ok(service)
     }
@@ -170,6 +173,38 @@ impl Service {
         let (id, system) = self.find_system(step).await?;
         self.system = Some(id.clone());
         Ok((id, system))
+    }
+
+    /// The resets that our system offers, as `system` and the description of the action say.
+    pub(crate) async fn resets(&mut self, system: &Value) -> Result<Resets, PortError> {
+        let reset = &system["Actions"]["#ComputerSystem.Reset"];
+        let target = reset["target"].as_str().map(str::to_owned);
+        let told = observed::texts(reset, "/ResetType@Redfish.AllowableValues");
+        let allowable = match (told, reset["@Redfish.ActionInfo"].as_str()) {
+            (Some(told), _) => Some(told),
+            (None, Some(description)) => self.described(description).await?,
+            (None, None) => None,
+        };
+        Ok(Resets { target, allowable })
+    }
+
+    async fn described(&mut self, description: &str) -> Result<Option<Vec<String>>, PortError> {
+        if let Some((_, told)) = self.described.as_ref().filter(|(known, _)| known == description) {
+            return Ok(told.clone());
+        }
+        let told = match self.get("read which resets are allowed", &description.to_owned().into()).await {
+            Ok(info) => {
+                let mut parameters = info.value()["Parameters"].as_array().into_iter().flatten();
+                let reset_type = parameters.find(|p| p["Name"] == "ResetType");
+                reset_type.and_then(|p| observed::texts(p, "/AllowableValues"))
+            }
+            Err(e) if matches!(e.class, ErrorClass::Unreachable | ErrorClass::Unauthorized) => return Err(e),
+            Err(e) if e.class == ErrorClass::Busy => return Ok(None),
+            // A BMC that cannot show it can be read and commanded all the same.
+            Err(_) => None,
+        };
+        self.described = Some((description.to_owned(), told.clone()));
+        Ok(told)
     }
 
     async fn find_system(&mut self, step: &str) -> Result<(ODataId, Arc<Raw>), PortError> {

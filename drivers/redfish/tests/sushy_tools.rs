@@ -2,6 +2,7 @@
 //! order, no session service, and basic authentication over HTTP or HTTPS.
 
 use async_trait::async_trait;
+use planner::host::Lack;
 use ports::{
     Bmc, ErrorClass,
     conformance::{
@@ -114,7 +115,8 @@ impl Bench for Emulator {
         // The emulator changes the power at a random second up to the eleventh, and it reports every override as
         // continuous.
         let settles_within = Duration::from_secs(120);
-        Abilities { boot_order: false, override_ends: false, guest_obeys: true, settles_within }
+        let lacks = [Lack::BootOptions, Lack::BootOrder].into();
+        Abilities { lacks, override_ends: false, guest_obeys: true, settles_within }
     }
 
     async fn connect(&self) -> Box<dyn Bmc> {

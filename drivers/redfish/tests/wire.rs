@@ -3,11 +3,11 @@
 mod stub;
 
 use axum::http::Method;
-use planner::host::{BootChange, PowerAction, PowerState};
+use planner::host::{BootChange, Lack, PowerAction, PowerState};
 use ports::{Bmc, ErrorClass};
 use redfish::{RedfishBmc, RedfishConfig, Secret};
 use std::time::{Duration, Instant};
-use stub::{PASSWORD, Script, Stub, script};
+use stub::{PASSWORD, RESET_INFO, Script, Stub, script};
 
 fn connect(config: RedfishConfig) -> RedfishBmc {
     RedfishBmc::new(config).expect("a client")
@@ -127,4 +127,22 @@ async fn of_several_systems_the_named_one_is_used() {
     assert!(e.message.contains("[Dpu, 1]"), "{e}");
     let e = connect(named("2")).observe().await.expect_err("no such system");
     assert_eq!(e.class, ErrorClass::NotFound, "{e}");
+}
+
+#[tokio::test]
+async fn what_the_bmc_does_not_offer_is_told_by_type_and_not_sent() {
+    let resets: &[&str] = &["On", "ForceOff", "PowerCycle"];
+    let bmc = Stub::start(Script { resets: Some(resets), ..script() }).await;
+    let client = connect(bmc.config());
+    let (soft, warm) = (PowerAction::SoftOff, PowerAction::WarmReset);
+    for _ in 0..2 {
+        let lacks = client.observe().await.expect("observe").lacks;
+        assert_eq!(lacks.into_iter().collect::<Vec<_>>(), [Lack::Power(soft), Lack::Power(warm), Lack::BootOptions]);
+    }
+    for lacking in [soft, warm] {
+        assert_eq!(client.power(lacking).await.expect_err("it is lacking").class, ErrorClass::Unsupported);
+    }
+    assert_eq!(bmc.requests(&Method::POST).len(), 0);
+    let asked = bmc.requests(&Method::GET).iter().filter(|request| request.path == RESET_INFO).count();
+    assert_eq!(asked, 1, "the description does not change, and every reading would cost a request more");
 }

@@ -67,6 +67,7 @@ fn observed() -> Observed {
         hold: None,
         volume_attachments: Vec::new(),
         imported_elsewhere: false,
+        no_grants: None,
     }
 }
 

@@ -34,7 +34,9 @@ pub fn asks_for(planned: &BareMetalMachine, fresh: &BareMetalMachine, action: &A
     if fresh.metadata.uid != planned.metadata.uid {
         return Err(of("was deleted, and created again under the same name"));
     }
-    if fresh.metadata.deletion_timestamp.is_some() {
+    // One that is being deleted claims its server again, if the Hardware was deleted and is there again, to give back what it has.
+    let again = planned.metadata.deletion_timestamp.is_some() && matches!(action, Action::ClaimHardware { .. });
+    if fresh.metadata.deletion_timestamp.is_some() && !again {
         return Err(of("is being deleted"));
     }
     let (same, what) = match action {

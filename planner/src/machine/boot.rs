@@ -6,7 +6,7 @@
 use super::draft::Draft;
 use super::observed::{Observed, annotation, name};
 use super::plan::{Action, BmcNeed, Disruptive};
-use crate::host::{BootChange, BootConfiguration, BootSource, HostObserved};
+use crate::host::{BootChange, BootConfiguration, BootSource, HostObserved, Lack};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::labels;
 use api::tinkerbell::Hardware;
@@ -17,8 +17,9 @@ const ATTEMPTS: u32 = 3;
 const RETRY: SignedDuration = SignedDuration::from_secs(30);
 
 /// What would make the DPU's boot slot first.
-pub(super) fn wanted(hardware: &Hardware, boot: &BootConfiguration) -> Option<BootChange> {
-    let first = |reference: &str| Some(BootChange::First { reference: reference.to_owned() });
+fn wanted(hardware: &Hardware, host: &HostObserved) -> Option<BootChange> {
+    let (boot, has_order) = (&host.boot, !host.lacks(Lack::BootOrder));
+    let first = |reference: &str| has_order.then(|| BootChange::First { reference: reference.to_owned() });
     if let Some(named) = annotation(&hardware.metadata, labels::BOOT_OPTION) {
         let option = boot.options.iter().find(|o| o.reference == named || o.display_name == named)?;
         return first(&option.reference);
@@ -32,10 +33,19 @@ pub(super) fn wanted(hardware: &Hardware, boot: &BootConfiguration) -> Option<Bo
     if slots.iter().any(|option| names(&option.display_name, "dpu")) {
         slots.retain(|option| names(&option.display_name, "dpu"));
     }
-    if let [slot] = slots.as_slice() {
+    if let ([slot], true) = (slots.as_slice(), has_order) {
         return first(&slot.reference);
     }
     boot.allowable_overrides.contains(&BootSource::Hdd).then_some(BootChange::ContinuousHdd)
+}
+
+/// Why nothing makes the DPU's boot slot first.
+fn unnamed(hardware: String, host: &HostObserved) -> Blocked {
+    let lacks = [Lack::BootOptions, Lack::BootOrder].into_iter().filter(|lack| host.lacks(*lack));
+    match lacks.map(Lack::noun).collect::<Vec<_>>().join(" and no ") {
+        none if none.is_empty() => Blocked::NoBootOption { hardware },
+        lacks => Blocked::BootOrderUnsupported { hardware, lacks },
+    }
 }
 
 fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
@@ -59,8 +69,8 @@ pub(super) fn plan(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mu
         draft.need_bmc(BmcNeed::Now);
         return Some(super::power::unread(o, hardware_name));
     };
-    let Some(change) = wanted(hardware, &host.boot) else {
-        return Some(Blocked::NoBootOption { hardware: hardware_name }.into());
+    let Some(change) = wanted(hardware, host) else {
+        return Some(unnamed(hardware_name, host).into());
     };
     if is_so(&change, &host.boot) {
         return None;

@@ -132,12 +132,36 @@ pub(super) fn not_ready(dpu: &DpuSeen) -> Reason {
     Waiting::DpuNotReady { dpu: dpu.name().to_owned(), message }.into()
 }
 
-/// Chooses a Hardware and claims it.
+/// Chooses a Hardware and claims it. Where the Hardware was deleted under a machine whose disks or NICs are granted, no other one
+/// will do: its host runs. That one is claimed again once it is there again.
 pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
-    match pick(o, o.machine.spec.hardware.iter().collect()) {
+    let chosen = match release::granted_on(o).next() {
+        Some(dpu) => deleted_under(o, dpu),
+        None => pick(o, o.machine.spec.hardware.iter().collect()),
+    };
+    match chosen {
         Ok(hardware) => take(hardware, draft),
         Err(reason) => reason,
     }
+}
+
+fn deleted_under<'a>(o: &'a Observed, dpu: &str) -> Result<&'a Hardware, Reason> {
+    let of_it = o.dpus.iter().find(|seen| seen.name() == dpu).and_then(DpuSeen::hardware_name);
+    let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
+    let wanted = of_it.or(recorded).unwrap_or_default();
+    let missing = || Blocked::HardwareMissing { hardware: wanted.to_owned() };
+    let hardware = o.hardware.iter().find(|h| name(&h.metadata) == wanted).ok_or_else(missing)?;
+    // The machine is on it: no policy, and nothing that its DPU lacks now, makes that otherwise.
+    is_free(hardware).map(|()| hardware.as_ref())
+}
+
+/// Of a machine that is being deleted: nothing is taken from its host before that can be switched off.
+pub(super) fn again(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+    let dpu = release::granted_on(o).next()?;
+    Some(match deleted_under(o, dpu) {
+        Ok(hardware) => take(hardware, draft),
+        Err(reason) => reason,
+    })
 }
 
 /// Chooses where a machine may move to, by the same check. `o.hardware` is the whole inventory.
@@ -199,7 +223,7 @@ fn take(hardware: &Hardware, draft: &mut Draft) -> Reason {
     Waiting::Creating { what: format!("the claim on Hardware '{name}'") }.into()
 }
 
-fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
+fn is_free(hardware: &Hardware) -> Result<(), Reason> {
     let meta = &hardware.metadata;
     let hardware_name = name(meta).to_owned();
     if meta.deletion_timestamp.is_some() {
@@ -212,6 +236,13 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
         let by = annotation(meta, labels::CLAIMED_BY_NAME).unwrap_or(claimer);
         return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
     }
+    Ok(())
+}
+
+fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
+    is_free(hardware)?;
+    let meta = &hardware.metadata;
+    let hardware_name = name(meta).to_owned();
     let own_labels = meta.labels.clone().unwrap_or_default();
     let allowed = o.policies.iter().any(|policy| {
         policy.metadata.namespace == meta.namespace
@@ -227,6 +258,10 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
     let no_dpu = || Blocked::HardwareHasNoDpu { hardware: hardware_name.clone() };
     let dpu = dpu_of(&o.dpus, &hardware_name).ok_or_else(no_dpu)?;
     usable(dpu)?;
+    if let Some((_, by)) = dpu.attached.iter().find(|(uid, _)| *uid != o.uid()) {
+        // A Hardware that was deleted and created again under a machine that runs says nothing of that.
+        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+    }
     without_orphans(dpu, &hardware_name)?;
     verify::claimable(dpu)?;
     room(o, dpu)?;

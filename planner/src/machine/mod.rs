@@ -32,7 +32,7 @@ mod volumes;
 
 pub use asks::{asks_for, needs_fresh_machine};
 pub use maintenance::is_over as maintenance_is_over;
-pub use nics::logical_port;
+pub use nics::{logical_port, vnic_name};
 pub use observed::Observed;
 pub use orphans::OrphanOn;
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
@@ -119,7 +119,7 @@ fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
 
 fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     let leaving = release::strays(o, now, draft);
-    let no_grant = power::forbids_grant(o, host, draft);
+    let no_grant = power::forbids_grant(o, host, now, draft);
     let mut volumes = Vec::new();
     let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
     for disk in &o.machine.spec.disks {
@@ -162,7 +162,7 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     disks.extend(seed::plan(o, host, no_grant.as_ref(), draft));
     let mut nics = Vec::new();
     for interface in &o.machine.spec.interfaces {
-        let reason = nics::plan(o, host, interface, no_grant.as_ref(), draft);
+        let reason = nics::plan(o, host, interface, no_grant.as_ref(), now, draft);
         nics.extend(reason.clone());
         let row = nics::row(o, interface, reason.as_ref());
         draft.interfaces.push(row);

@@ -8,25 +8,26 @@ use super::observed::{Observed, annotation, in_use_by, label, name, uid};
 use super::orphans;
 use super::plan::{Action, Target};
 use super::volumes::{own_labels, target};
+use crate::network::addresses;
 use crate::reason::{Blocked, Reason, Waiting};
 use api::attachment::{FunctionKind, NicAttachmentSpec};
 use api::hold::Holder;
 use api::machine::{Interface, InterfaceStatus};
 use api::network::VNicSpec;
-use api::{NicAttachment, VNic, labels, names};
+use api::{BareMetalMachine, NicAttachment, VNic, conditions, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Room for the tunnel's headers below an uplink of 1500 bytes.
 const MTU: u16 = 1400;
 
-pub(super) fn vnic_name(o: &Observed, interface: &Interface) -> String {
+/// The VNic behind an interface: one that its user made, or the one that is made for it.
+pub fn vnic_name(machine: &BareMetalMachine, interface: &Interface) -> String {
     match &interface.vnic {
         Some(vnic) => vnic.name.clone(),
-        None => names::vnic(o.name(), &interface.name),
+        None => names::vnic(name(&machine.metadata), &interface.name),
     }
 }
 
@@ -40,7 +41,19 @@ fn leaving<'a>(o: &'a Observed, interface: &str) -> Option<&'a Arc<NicAttachment
 
 pub(super) fn mac(vnic: &VNic) -> String {
     let status = vnic.status.as_ref().and_then(|status| status.mac_address.clone());
-    status.or_else(|| vnic.spec.mac_address.clone()).unwrap_or_else(|| names::mac(uid(&vnic.metadata)))
+    status.or_else(|| vnic.spec.mac_address.clone()).unwrap_or_else(|| names::mac(uid(&vnic.metadata), 0))
+}
+
+/// The addresses that are assigned to the VNic, or why none are: its condition says it, and nobody judges it a second time.
+pub(super) fn assigned(vnic: &VNic) -> Result<&[String], Reason> {
+    let status = vnic.status.as_ref();
+    if let Some(status) = status.filter(|_| addresses::is_assigned(vnic)) {
+        return Ok(&status.addresses);
+    }
+    let said = status.and_then(|status| conditions::get(&status.conditions, conditions::ADDRESSES_ASSIGNED));
+    let message = said.map(|said| format!("{}: {}", said.reason, said.message));
+    let message = message.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
+    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), message }.into())
 }
 
 /// Plans one interface; `None`: the host can see it.
@@ -49,6 +62,7 @@ pub(super) fn plan(
     host: Host<'_>,
     interface: &Interface,
     may_grant: Option<&Reason>,
+    now: Timestamp,
     draft: &mut Draft,
 ) -> Option<Reason> {
     if let Some(old) = leaving(o, &interface.name) {
@@ -62,10 +76,14 @@ pub(super) fn plan(
         return Some(create(o, host, interface, vnic, draft));
     };
     if attachment.spec.grant.is_none() {
+        if vnic.metadata.deletion_timestamp.is_some() {
+            // Its addresses are released next: nobody gets it any more.
+            return Some(detach(o, attachment, now, draft));
+        }
         if let Some(reason) = may_grant {
             return Some(reason.clone());
         }
-        if let Some(reason) = orphans::vnic_shown_elsewhere(o, vnic) {
+        if let Some(reason) = orphans::vnic_shown_elsewhere(o, vnic).or_else(|| assigned(vnic).err()) {
             return Some(reason);
         }
         return Some(grant(host, interface, vnic, attachment, draft));
@@ -74,7 +92,7 @@ pub(super) fn plan(
 }
 
 fn vnic<'a>(o: &'a Observed, interface: &Interface, draft: &mut Draft) -> Result<&'a VNic, Reason> {
-    let vnic_name = vnic_name(o, interface);
+    let vnic_name = vnic_name(&o.machine, interface);
     let Some(vnic) = o.vnics.get(&vnic_name) else {
         if interface.vnic.is_some() {
             return Err(Blocked::VNicMissing { vnic: vnic_name }.into());
@@ -95,18 +113,10 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
     let Some(subnet) = o.subnets.get(&subnet_name) else {
         return Blocked::SubnetMissing { subnet: subnet_name }.into();
     };
-    let addresses = interface.addresses.clone().unwrap_or_default();
-    for address in &addresses {
-        if !prefix(&subnet.spec.cidr).is_some_and(|network| contains(network, address)) {
-            let (address, cidr) = (address.clone(), subnet.spec.cidr.clone());
-            return Blocked::AddressOutsideSubnet { interface: interface.name.clone(), address, cidr }.into();
-        }
-        let taken = |other: &&Arc<VNic>| other.spec.subnet == subnet_name && other.spec.addresses.contains(address);
-        if let Some(other) = o.vnics.values().find(taken) {
-            let (address, vnic) = (address.clone(), name(&other.metadata).to_owned());
-            return Blocked::AddressTaken { interface: interface.name.clone(), address, vnic }.into();
-        }
+    if subnet.metadata.deletion_timestamp.is_some() {
+        return Blocked::SubnetBeingDeleted { subnet: subnet_name }.into();
     }
+    let addresses = interface.addresses.clone().unwrap_or_default();
     let mut vnic = VNic::new(
         &vnic_name,
         VNicSpec { subnet: subnet_name, addresses, mac_address: interface.mac_address.clone(), security_groups: None },
@@ -119,6 +129,10 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
 
 fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draft: &mut Draft) -> Reason {
     let vnic_name = name(&vnic.metadata).to_owned();
+    let addresses = match assigned(vnic) {
+        Ok(addresses) => addresses.to_vec(),
+        Err(reason) => return reason,
+    };
     if !in_use_by(&vnic.metadata, o.uid()) {
         draft.act(Action::ProtectVNic { target: target(&vnic.metadata), interface: interface.name.clone() });
         return Waiting::Creating { what: format!("the protection of VNic '{vnic_name}'") }.into();
@@ -131,7 +145,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         vnic_name,
         vnic_uid: uid(&vnic.metadata).to_owned(),
         mac_address: mac(vnic),
-        addresses: vnic.spec.addresses.clone(),
+        addresses,
         function_kind: FunctionKind::HotplugPF,
         mtu: MTU,
         grant: None,
@@ -172,7 +186,7 @@ fn grant(host: Host<'_>, interface: &Interface, vnic: &VNic, attachment: &NicAtt
 
 pub(super) fn row(o: &Observed, interface: &Interface, reason: Option<&Reason>) -> InterfaceStatus {
     let attachment = leaving(o, &interface.name).or_else(|| current(o, &interface.name));
-    let vnic_name = vnic_name(o, interface);
+    let vnic_name = vnic_name(&o.machine, interface);
     InterfaceStatus {
         name: interface.name.clone(),
         dpu_name: attachment.map(|a| a.spec.dpu_name.clone()),
@@ -217,7 +231,8 @@ pub(super) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) 
             Some(holder) if used && !present.contains(holder.attachment_uid.as_str()) && held_here(o, vnic, holder) => {
                 Action::FreeVNic { target: target(meta), holder: holder.clone() }
             }
-            _ if wanted.contains(vnic_name) => continue,
+            // One that is being deleted is let go, and created again under its name where a machine asks for it.
+            _ if wanted.contains(vnic_name) && meta.deletion_timestamp.is_none() => continue,
             _ if used => Action::UnprotectVNic { target: target(meta) },
             _ if meta.deletion_timestamp.is_some() => continue,
             _ => Action::DeleteVNic { target: target(meta) },
@@ -237,25 +252,4 @@ fn held_here(o: &Observed, vnic: &VNic, holder: &Holder) -> bool {
 /// What the logical network knows a VNic's port by.
 pub fn logical_port(vnic: &ObjectMeta) -> String {
     format!("{}.{}", vnic.namespace.as_deref().unwrap_or_default(), name(vnic))
-}
-
-/// `10.20.0.0/24` as an address and a length.
-pub(super) fn prefix(cidr: &str) -> Option<(IpAddr, u8)> {
-    let (address, length) = cidr.split_once('/')?;
-    let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?);
-    (length <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, length))
-}
-
-fn contains((network, length): (IpAddr, u8), address: &str) -> bool {
-    match (network, address.parse::<IpAddr>()) {
-        (IpAddr::V4(network), Ok(IpAddr::V4(address))) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            u32::from(network) & mask == u32::from(address) & mask
-        }
-        (IpAddr::V6(network), Ok(IpAddr::V6(address))) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            u128::from(network) & mask == u128::from(address) & mask
-        }
-        _ => false,
-    }
 }

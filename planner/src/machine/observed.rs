@@ -3,7 +3,8 @@
 use super::orphans::OrphanOn;
 use super::plan::Target;
 use crate::host::HostObserved;
-use crate::reason::Blocked;
+use crate::protocol::Protocol;
+use crate::reason::{Blocked, Reason};
 use crate::seen::Seen;
 use api::machine::{ImageKind, RunStrategy};
 use api::tinkerbell::Hardware;
@@ -49,6 +50,8 @@ pub struct Observed {
     pub holder_pods: Vec<HolderPodSeen>,
     /// Of the claims' volumes, whatever DPU reports them.
     pub orphans: Vec<OrphanOn>,
+    /// Why nothing may be granted on any DPU now (*TimeWentBack*).
+    pub no_grants: Option<Reason>,
     /// By CSI driver: how its storage can be told to refuse a silent holder, in the words of `Dpu.status.connectors`.
     pub fences: BTreeMap<String, String>,
     /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.
@@ -76,6 +79,8 @@ pub struct DpuSeen {
     pub out_of_service: bool,
     /// Its own BMC, which `spec.bmcRef` names.
     pub bmc: BmcSeen,
+    /// The machines that have something attached to its host, by UID, with their names.
+    pub attached: BTreeMap<String, String>,
 }
 
 impl DpuSeen {
@@ -118,12 +123,19 @@ pub struct BmcSeen {
     /// When a boot order was last sent, and how many have been since the BMC last showed what was sent.
     pub boot_sent_at: Option<Timestamp>,
     pub boot_attempts: u32,
+    /// Which BMC the name stands for (`VerifiedBmc::identity`); `None`: nobody has looked.
+    pub identity: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BmcProblem {
     /// There is no object, no Secret or no address.
     Missing(String),
+    /// Its bmc.tinkerbell.org Machine asks for a protocol that is not spoken.
+    NotSpoken {
+        machine: String,
+        protocol: Protocol,
+    },
     Unreachable(String),
     Unauthorized(String),
     /// Answers, but not usefully.
@@ -137,6 +149,10 @@ impl BmcProblem {
         match self {
             Self::Missing(message) | Self::Unreachable(message) => message.clone(),
             Self::Unauthorized(message) | Self::Failed(message) => message.clone(),
+            Self::NotSpoken { machine, protocol } => format!(
+                "bmc.tinkerbell.org Machine '{machine}' asks for {}, which is not supported yet; if that BMC speaks Redfish, write spec.connection.providerOptions.preferredOrder: [gofish]",
+                protocol.name()
+            ),
             Self::WrongServer(reason) => reason.message(),
         }
     }

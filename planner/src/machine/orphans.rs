@@ -6,7 +6,6 @@ use super::observed::{DpuSeen, Observed, VolumeSeen, name};
 use crate::own_bmc;
 use crate::reason::{Reason, Waiting};
 use api::VNic;
-use api::conditions::{self, is_true};
 use api::dpu::{Orphan, OrphanKind, OrphanVolume};
 use api::hold::FenceProof;
 use jiff::SignedDuration;
@@ -43,9 +42,8 @@ impl OrphanOn {
     }
 
     /// The DPU went down since it reported: a boot forgets what no attachment explains.
-    fn is_down(&self) -> bool {
-        let parked = self.dpu.dpu.status.as_ref().is_some_and(|status| is_true(&status.conditions, conditions::PARKED));
-        parked || self.dpu.is_confirmed_down() || (self.dpu.silent && own_bmc::not_off(&self.dpu).is_none())
+    pub(crate) fn is_down(&self) -> bool {
+        own_bmc::is_down(&self.dpu)
     }
 }
 

@@ -3,16 +3,21 @@
 //! Rests on a reading of this moment that is younger than the last action; the record of an action is written before it is
 //! sent, so that a crash in between repeats nothing that interrupts a guest.
 
+mod record;
+
+pub(super) use record::{accepted_at, record};
+pub use record::{action_name, state_name};
+
 use super::claim::Host;
 use super::draft::Draft;
 use super::maintenance;
-use super::observed::{BmcProblem, Observed, annotation, name};
+use super::observed::{BmcProblem, Observed, annotation};
 use super::plan::{Action, BmcNeed, Disruptive, PowerOrder};
 use super::steps::{Outcome, Step};
-use crate::host::{PowerAction, PowerState};
+use crate::host::{Lack, PowerAction, PowerState};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::labels;
-use api::machine::{PowerStatus, RunStrategy};
+use api::machine::RunStrategy;
 use jiff::{SignedDuration, Timestamp};
 
 /// How long a BMC may take to show what it accepted.
@@ -44,102 +49,13 @@ pub(super) fn want(o: &Observed) -> Want {
     }
 }
 
-/// What was recorded about the last action.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Record<'a> {
-    pub action: Option<PowerAction>,
-    pub at: Option<Timestamp>,
-    accepted_at: Option<Timestamp>,
-    pub started_boot_id: Option<&'a str>,
-    pub attempts: u32,
-    /// The state that was last read, and since when it is so.
-    state: Option<&'a str>,
-    since: Option<Timestamp>,
-}
-
-/// Of the machine's Hardware: what was done to one that it left says nothing.
-pub(super) fn record(o: &Observed) -> Record<'_> {
-    let hardware = super::claim::current(o).map(|hardware| name(&hardware.metadata));
-    let same = |recorded: &String| hardware.is_none_or(|hardware| hardware == recorded);
-    let status = o.machine.status.as_ref().filter(|status| status.hardware_name.as_ref().is_none_or(same));
-    let power: Option<&PowerStatus> = status.and_then(|status| status.power.as_ref());
-    Record {
-        action: power.and_then(|p| p.last_action.as_deref()).and_then(action),
-        at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
-        accepted_at: accepted_at(o, power),
-        started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
-        attempts: status.map(|status| status.power_on_attempts).unwrap_or_default(),
-        state: power.map(|p| p.state.as_str()),
-        since: power.map(|p| p.observed_at.0),
-    }
-}
-
-/// When an action was last accepted, as far as the status or this process knows. Whole microseconds: that is what status
-/// keeps.
-pub(super) fn accepted_at(o: &Observed, power: Option<&PowerStatus>) -> Option<Timestamp> {
-    let told = power.and_then(|power| power.last_action_accepted_at.as_ref()).map(|at| at.0);
-    let sent = power.and_then(|power| power.last_action_at.as_ref()).map(|at| at.0);
-    let seen = o.bmc.accepted_at.and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
-    // What was accepted before was another machine's, or an action before this one.
-    told.max(seen.filter(|seen| sent.is_some_and(|sent| *seen >= sent)))
-}
-
-pub fn action(name: &str) -> Option<PowerAction> {
-    [PowerAction::On, PowerAction::SoftOff, PowerAction::ForceOff, PowerAction::WarmReset]
-        .into_iter()
-        .find(|action| action_name(*action) == name)
-}
-
-pub fn action_name(action: PowerAction) -> &'static str {
-    match action {
-        PowerAction::On => "On",
-        PowerAction::SoftOff => "SoftOff",
-        PowerAction::ForceOff => "ForceOff",
-        PowerAction::WarmReset => "WarmReset",
-    }
-}
-
-pub fn state_name(state: PowerState) -> &'static str {
-    match state {
-        PowerState::On => "On",
-        PowerState::Off => "Off",
-        PowerState::PoweringOn => "PoweringOn",
-        PowerState::PoweringOff => "PoweringOff",
-    }
-}
-
-impl Record<'_> {
-    /// The host was on after the last action and is off now.
-    fn went_off(&self) -> bool {
-        match self.state {
-            Some("Off") => self.since > self.at,
-            Some("On" | "PoweringOff") => true,
-            _ => false,
-        }
-    }
-
-    fn off_since(&self, now: Timestamp) -> Timestamp {
-        match self.state {
-            Some("Off") => self.since.unwrap_or(now),
-            _ => now,
-        }
-    }
-
-    /// Whether the last action, a reset without which nothing is booted, may never have been sent: its record is written
-    /// before, and power says nothing about it.
-    fn reset_may_be_lost(&self) -> bool {
-        self.action == Some(PowerAction::WarmReset) && self.accepted_at < self.at
-    }
-
-    fn asked_on(&self) -> bool {
-        matches!(self.action, Some(PowerAction::On | PowerAction::WarmReset))
-    }
-}
-
 /// Why there is no reading of this moment.
 pub(super) fn unread(o: &Observed, hardware: String) -> Reason {
     match o.bmc.problem.clone() {
         Some(BmcProblem::Missing(message)) => Blocked::BmcMissing { hardware, message }.into(),
+        Some(BmcProblem::NotSpoken { machine, protocol }) => {
+            Blocked::BmcProtocolUnsupported { hardware, machine, protocol: protocol.name().to_owned() }.into()
+        }
         Some(BmcProblem::Unauthorized(message)) => Blocked::BmcUnauthorized { hardware, message }.into(),
         Some(BmcProblem::Unreachable(message)) => Failed::BmcUnreachable { hardware, message }.into(),
         Some(BmcProblem::Failed(message)) => Failed::BmcFailed { hardware, message }.into(),
@@ -187,9 +103,15 @@ fn rises(o: &Observed) -> Option<Timestamp> {
 
 /// Why nothing may be granted yet. A disk must not appear in a system that somebody else started: a host on standby power
 /// is off, or was started by us. (A DPU that shares its host's power lives only while the host is on.)
-pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     if let Some(reason) = super::verify::wrong_server(o) {
         return Some(reason);
+    }
+    if let Some(reason) = &o.no_grants {
+        if !all_granted(o, host) {
+            draft.wake(now + crate::dpu::went_back::EVERY);
+        }
+        return Some(reason.clone());
     }
     let is_off_with_host = host.shares_power() && host.dpu.silent;
     if host.dpu.boot_id().is_none() && !is_off_with_host {
@@ -203,8 +125,8 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, draft: &mut Draft) -> 
     match reading(o) {
         Reading::Fresh(PowerState::Off) => None,
         Reading::Fresh(PowerState::On) => {
-            send(PowerOrder::plain(PowerAction::ForceOff), draft);
-            Some(Waiting::HostStillOn { hardware }.into())
+            let order = PowerOrder::plain(PowerAction::ForceOff);
+            Some(send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::HostStillOn { hardware }.into()))
         }
         Reading::Fresh(_) | Reading::Rising(_) => {
             draft.need_bmc(BmcNeed::Awaiting);
@@ -228,9 +150,19 @@ pub(super) fn all_granted(o: &Observed, host: Host<'_>) -> bool {
         && spec.interfaces.iter().all(|i| super::nics::current(o, &i.name).is_some_and(|a| a.spec.grant.is_some()))
 }
 
-fn send(order: PowerOrder, draft: &mut Draft) {
+/// Plans a power action; or says why it is none: the BMC does not offer it.
+fn send(o: &Observed, hardware: &str, order: PowerOrder, draft: &mut Draft) -> Option<Reason> {
+    if lacks(o, order.action) {
+        let (hardware, action) = (hardware.to_owned(), Lack::Power(order.action).noun().to_owned());
+        return Some(Blocked::PowerActionUnsupported { hardware, action }.into());
+    }
     draft.need_bmc(BmcNeed::Awaiting);
     draft.disrupt(Disruptive::Power(order));
+    None
+}
+
+fn lacks(o: &Observed, action: PowerAction) -> bool {
+    o.bmc.host.last().is_some_and(|host| host.lacks(Lack::Power(action)))
 }
 
 /// What forbids to power on, and what forbids a reset.
@@ -319,16 +251,21 @@ fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &
         draft.need_bmc(BmcNeed::Now);
         return if must_reset { Outcome::Unseen(unread(o, hardware)) } else { Outcome::Done };
     }
-    send(
-        PowerOrder {
-            action: PowerAction::WarmReset,
-            started_boot_id: host.boot_id().map(str::to_owned),
-            restart,
-            attempts: record.attempts,
-        },
-        draft,
-    );
-    Outcome::Not(Waiting::Resetting { hardware }.into())
+    let order = PowerOrder {
+        action: PowerAction::WarmReset,
+        started_boot_id: host.boot_id().map(str::to_owned),
+        restart,
+        attempts: record.attempts,
+    };
+    match send(o, &hardware, order, draft) {
+        None => Outcome::Not(Waiting::Resetting { hardware }.into()),
+        Some(reason) if must_reset => Outcome::Not(reason),
+        // It runs, and cannot be restarted as its user asks.
+        Some(reason) => {
+            draft.restart_required.get_or_insert(reason);
+            Outcome::Done
+        }
+    }
 }
 
 /// It is waited for, whatever comes next.
@@ -356,7 +293,10 @@ fn start(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mu
     }
     let attempts = record.attempts + u32::from(record.asked_on());
     let started_boot_id = (!host.shares_power()).then(|| host.boot_id().map(str::to_owned)).flatten();
-    send(PowerOrder { action: PowerAction::On, started_boot_id, restart: restart_request(o), attempts }, draft);
+    let order = PowerOrder { action: PowerAction::On, started_boot_id, restart: restart_request(o), attempts };
+    if let Some(reason) = send(o, &hardware, order, draft) {
+        return Outcome::Not(reason);
+    }
     Outcome::Not(match not_taken {
         true => Failed::PowerNotTaken { hardware, action: "On".to_owned(), attempts }.into(),
         false => Waiting::PoweringOn { hardware }.into(),
@@ -414,14 +354,16 @@ fn stop(o: &Observed, hardware: String, now: Timestamp, draft: &mut Draft) -> Re
         }
         (Some(PowerAction::ForceOff), _) => {
             let attempts = record.attempts + 1;
-            send(PowerOrder { attempts, ..PowerOrder::plain(PowerAction::ForceOff) }, draft);
-            Failed::PowerNotTaken { hardware, action: "ForceOff".to_owned(), attempts }.into()
+            let order = PowerOrder { attempts, ..PowerOrder::plain(PowerAction::ForceOff) };
+            send(o, &hardware, order, draft)
+                .unwrap_or_else(|| Failed::PowerNotTaken { hardware, action: "ForceOff".to_owned(), attempts }.into())
         }
         (last, _) => {
             // A system that was never started through us has nobody to ask.
-            let ask = !grace.is_zero() && last != Some(PowerAction::SoftOff) && record.asked_on();
-            send(PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff }), draft);
-            Waiting::PoweringOff { hardware }.into()
+            let asked_before = last == Some(PowerAction::SoftOff) || !record.asked_on();
+            let ask = !grace.is_zero() && !asked_before && !lacks(o, PowerAction::SoftOff);
+            let order = PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff });
+            send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::PoweringOff { hardware }.into())
         }
     }
 }

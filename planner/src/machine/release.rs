@@ -55,7 +55,8 @@ pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<
 fn sweep(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let spec = &o.machine.spec;
     let claims: BTreeSet<String> = spec.disks.iter().map(|disk| claim_name(&o.machine, disk)).collect();
-    let vnics: BTreeSet<String> = spec.interfaces.iter().map(|interface| nics::vnic_name(o, interface)).collect();
+    let vnics: BTreeSet<String> =
+        spec.interfaces.iter().map(|interface| nics::vnic_name(&o.machine, interface)).collect();
     let swept = holds::sweep(o, &claims, now, draft);
     swept.or(nics::sweep(o, &vnics, draft))
 }
@@ -96,6 +97,11 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
         return None;
     }
     let hardware = claim::claimed(o, draft);
+    if hardware.is_none()
+        && let Some(reason) = claim::again(o, draft)
+    {
+        return Some(reason);
+    }
     let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
     if attached && let Some(reason) = host_off(o, hardware, now, draft) {
         return Some(reason);

@@ -8,6 +8,7 @@ use super::observed::Observed;
 use super::orphans;
 use super::plan::{Action, Seed};
 use super::volumes::target;
+use crate::network::cidr;
 use crate::reason::{Blocked, Reason, Waiting};
 use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot};
 use api::machine::DiskBus;
@@ -105,16 +106,17 @@ fn network_config(o: &Observed) -> Result<String, Reason> {
         text.push_str("ethernets:\n");
     }
     for interface in &o.machine.spec.interfaces {
-        let vnic_name = nics::vnic_name(o, interface);
+        let vnic_name = nics::vnic_name(&o.machine, interface);
         let waiting = || Waiting::Creating { what: format!("VNic '{vnic_name}'") };
         let vnic = o.vnics.get(&vnic_name).ok_or_else(waiting)?;
         let subnet_name = &vnic.spec.subnet;
         let missing = || Blocked::SubnetMissing { subnet: subnet_name.clone() };
         let subnet = o.subnets.get(subnet_name).ok_or_else(missing)?;
-        let length = nics::prefix(&subnet.spec.cidr).map(|(_, length)| length).unwrap_or_default();
+        let length = cidr::network(&subnet.spec).map(|network| network.prefix_len()).unwrap_or_default();
+        let addresses = nics::assigned(vnic)?;
         let (name, mac) = (&interface.name, quoted(&nics::mac(vnic)));
         let _ = write!(text, "  {name}:\n    match:\n      macaddress: {mac}\n    set-name: {name}\n    addresses:\n");
-        for address in &vnic.spec.addresses {
+        for address in addresses {
             let _ = writeln!(text, "      - {}", quoted(&format!("{address}/{length}")));
         }
         if let Some(gateway) = &subnet.spec.gateway {

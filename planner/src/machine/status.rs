@@ -6,7 +6,7 @@ use super::observed::{Observed, name};
 use super::plan::{Action, Disruptive, Plan, PowerOrder, Told};
 use super::power::{self, Reading, Want};
 use super::steps::{Outcome, Step, Steps};
-use super::{maintenance, nics, timeline};
+use super::{maintenance, nics, release, timeline};
 use crate::host::{PowerAction, PowerState};
 use crate::reason::{Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
@@ -69,7 +69,9 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
     let ready = ready(o, &draft);
     status.state = Some(state(o, &draft));
     conditions_of(o, &draft, &ready, &mut status.conditions, now);
-    let hardware = claim::current(o).map(|hardware| name(&hardware.metadata).to_owned());
+    // A host runs on when its Hardware is deleted.
+    let kept = before.hardware_name.clone().filter(|_| release::is_granted(o));
+    let hardware = claim::current(o).map(|hardware| name(&hardware.metadata).to_owned()).or(kept);
     if before.hardware_name.is_some() && before.hardware_name != hardware {
         // Of another server.
         (status.power, status.power_on_attempts) = (None, 0);
@@ -266,7 +268,7 @@ fn words<'a>(outcome: &'a Outcome, done: &'a str) -> (ConditionStatus, &'a str, 
 fn addresses(o: &Observed) -> Vec<MachineAddress> {
     let mut all = Vec::new();
     for interface in &o.machine.spec.interfaces {
-        let made = o.vnics.get(&nics::vnic_name(o, interface)).map(|vnic| vnic.spec.addresses.clone());
+        let made = o.vnics.get(&nics::vnic_name(&o.machine, interface)).map(|vnic| vnic.spec.addresses.clone());
         for address in made.or_else(|| interface.addresses.clone()).unwrap_or_default() {
             all.push(MachineAddress { interface: interface.name.clone(), address });
         }

@@ -8,7 +8,7 @@ use planner::machine::BmcNeed;
 use planner::machine::observed::{BmcProblem, BmcSeen};
 use planner::seen::Seen;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 const FRESH: Ms = 2_000;
@@ -51,7 +51,7 @@ fn observed(power: PowerState, order: Vec<String>) -> HostObserved {
     };
     let options = vec![option("Boot0001", "Pci(0x4)/MAC(00)"), option(SLOT, "Pci(0x2)/NVMe(0x1,00)")];
     let boot = BootConfiguration { order, options, ..BootConfiguration::default() };
-    HostObserved { power, boot, serial_number: None, model: None, manufacturer: None }
+    HostObserved { power, boot, serial_number: None, model: None, manufacturer: None, lacks: BTreeSet::new() }
 }
 
 impl Bmc {
@@ -106,6 +106,7 @@ impl Bmc {
             accepted_at: self.accepted_at.get().map(timestamp),
             boot_sent_at: self.boot_sent_at.get().map(timestamp),
             boot_attempts: self.boot_attempts.get(),
+            identity: Some("own".to_owned()),
         }
     }
 

@@ -192,6 +192,7 @@ impl Leader {
                 Some(_) => self.bmcs[&dpu_name].1.seen(self.world.now()),
                 None => Default::default(),
             },
+            attached: Default::default(),
         }
     }
 
@@ -213,6 +214,9 @@ impl Leader {
                 used: false,
                 orphans: self.orphans(&dpu),
                 dpu,
+                heard: Default::default(),
+                site: Default::default(),
+                asked: None,
             };
             let plan = planner::dpu::plan(&observed, timestamp(self.world.now()));
             host.need(&self.world, "dpu", plan.bmc);
@@ -226,6 +230,7 @@ impl Leader {
                 let say = move |dpu: &mut Dpu| {
                     let there = dpu.status.get_or_insert_default();
                     there.releasable = status.releasable;
+                    there.verified_bmc = status.verified_bmc;
                     let there = &mut there.conditions;
                     for said in status.conditions {
                         match there.iter_mut().find(|condition| condition.type_ == said.type_) {

@@ -5,14 +5,15 @@
 use super::{Sleep, eventually};
 use crate::{Bmc, ErrorClass, PortError};
 use async_trait::async_trait;
-use planner::host::{BootChange, BootConfiguration, BootSource, HostObserved, PowerAction, PowerState};
+use planner::host::{BootChange, BootConfiguration, BootSource, HostObserved, Lack, PowerAction, PowerState};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// What the part behind the port can do; it must do the rest.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Abilities {
-    /// It has a boot order that can be written, with at least two entries.
-    pub boot_order: bool,
+    /// What it does not offer. Forced power-off and power-on are needed by the suite itself; a boot order has two entries at least.
+    pub lacks: BTreeSet<Lack>,
     /// A continuous boot override can be set and ended again.
     pub override_ends: bool,
     /// The guest obeys a soft power-off.
@@ -39,11 +40,16 @@ pub trait Bench: Sleep {
 pub async fn run(bench: &dyn Bench) {
     let bmc = bench.connect().await;
     power(bench, bmc.as_ref()).await;
-    let found = observe(bmc.as_ref()).await.boot;
-    if bench.abilities().boot_order {
-        boot_order(bench, bmc.as_ref(), &found).await;
-    } else {
+    let seen = observe(bmc.as_ref()).await;
+    let (lacks, found) = (seen.lacks.clone(), seen.boot.clone());
+    assert_eq!(lacks, bench.abilities().lacks, "what the BMC says that it lacks");
+    if seen.lacks(Lack::BootOptions) {
+        assert_eq!(found.options, [], "it is said to have no list of boot options");
+    }
+    if seen.lacks(Lack::BootOrder) {
         no_boot_order(bmc.as_ref()).await;
+    } else {
+        boot_order(bench, bmc.as_ref(), &found).await;
     }
     continuous_override(bench, bmc.as_ref(), &found).await;
     refusals(bench).await;
@@ -68,6 +74,7 @@ async fn act(bench: &dyn Bench, bmc: &dyn Bmc, action: PowerAction, state: Power
 
 async fn power(bench: &dyn Bench, bmc: &dyn Bmc) {
     use PowerAction::{ForceOff, On, SoftOff, WarmReset};
+    let lacks = |action| bench.abilities().lacks.contains(&Lack::Power(action));
     act(bench, bmc, ForceOff, PowerState::Off).await;
     bmc.power(ForceOff).await.expect("ForceOff of a host that is off");
     bmc.power(SoftOff).await.expect("SoftOff of a host that is off");
@@ -77,8 +84,16 @@ async fn power(bench: &dyn Bench, bmc: &dyn Bmc) {
     act(bench, bmc, On, PowerState::On).await;
     bmc.power(On).await.expect("On of a host that is on");
     assert_eq!(observe(bmc).await.power, PowerState::On, "On is no reset");
-    act(bench, bmc, WarmReset, PowerState::On).await;
-    if bench.abilities().guest_obeys {
+    for lacking in [WarmReset, SoftOff].into_iter().filter(|action| lacks(*action)) {
+        assert_eq!(class(bmc.power(lacking).await), Some(ErrorClass::Unsupported), "{lacking:?} is not offered");
+        assert_eq!(observe(bmc).await.power, PowerState::On, "{lacking:?} was refused, and did something");
+    }
+    if !lacks(WarmReset) {
+        act(bench, bmc, WarmReset, PowerState::On).await;
+    }
+    if lacks(SoftOff) {
+        // Refused above.
+    } else if bench.abilities().guest_obeys {
         act(bench, bmc, SoftOff, PowerState::Off).await;
         act(bench, bmc, On, PowerState::On).await;
     } else {

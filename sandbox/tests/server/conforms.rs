@@ -51,7 +51,7 @@ impl bmc::Bench for Bench {
     fn abilities(&self) -> bmc::Abilities {
         // Without a disk no guest runs that could obey.
         let settles_within = Duration::from_secs(60);
-        bmc::Abilities { boot_order: true, override_ends: true, guest_obeys: false, settles_within }
+        bmc::Abilities { lacks: Default::default(), override_ends: true, guest_obeys: false, settles_within }
     }
 
     async fn connect(&self) -> Box<dyn Bmc> {

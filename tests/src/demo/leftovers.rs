@@ -14,11 +14,12 @@ pub(super) struct Count(BTreeMap<String, Vec<String>>);
 const GONE_WITHIN: Duration = Duration::from_secs(180);
 
 /// Kinds, and where beside its name an object may say whose it is.
-const OBJECTS: [(&str, &str); 11] = [
+const OBJECTS: [(&str, &str); 12] = [
     ("baremetalmachines", ".metadata.labels"),
     ("diskattachments", ".metadata.labels"),
     ("nicattachments", ".metadata.labels"),
     ("vnics", ".metadata.labels"),
+    ("addressholds", ".spec.owner.name"),
     ("persistentvolumeclaims", ".metadata.labels"),
     ("persistentvolumes", ".spec.claimRef.name"),
     ("volumeattachments", ".metadata.labels"),

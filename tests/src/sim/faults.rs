@@ -85,7 +85,7 @@ impl Faults {
     pub fn effect(&self, who: Who, process: &str, what: &str) -> Option<Fault> {
         let mut state = self.state();
         let count = state.journal.iter().filter(|effect| effect.who == who).count();
-        let now = controller::clock::now();
+        let now = runtime::clock::now();
         let fault = match &mut state.plan {
             Plan::None => None,
             Plan::At { who: whose, at, fault } => (*whose == who && *at == count).then_some(*fault),

@@ -3,18 +3,21 @@
 //! The host takes time for everything: power, firmware, the guest's start, its own shutdown, letting go of a function.
 //! A DPU is on standby power, or shares its host's: then it goes down with it, and boots beside it, into empty slots.
 
+mod bmc;
+
+pub use bmc::{DpuBmc, HostBmc, Manners};
+
 use super::random::Random;
 use api::dpu::PowerDomain;
-use async_trait::async_trait;
 use futures::FutureExt;
 use jiff::Timestamp;
 use planner::connector::KUBELET;
 use planner::exposure::{Exposure, ExposureId, Presence, Slot};
-use planner::host::{BootChange, BootConfiguration, BootOption, BootSource, HostObserved, PowerAction, PowerState};
+use planner::host::{BootConfiguration, BootOption, BootSource, Lack, PowerAction, PowerState};
 use ports::conformance::memory::{MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
 use ports::emulation::DiskFunction;
-use ports::{Bmc, Emulation, ErrorClass, PortError};
-use std::collections::BTreeMap;
+use ports::{Emulation, ErrorClass, PortError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,20 +33,6 @@ const HOT_PLUG_PORTS: u32 = 14;
 pub const DRIVER: &str = "csi.metalplane.io";
 /// Of a StorageClass whose volumes only kubelet can connect.
 pub const FOREIGN: &str = "foreign.example.com";
-
-/// How the BMC treats who talks to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manners {
-    #[default]
-    Good,
-    Unreachable,
-    Unauthorized,
-    Slow(Duration),
-    /// Accepts everything and does nothing.
-    Lies,
-    /// Switches the host on so long after it has accepted that.
-    LateOn(Duration),
-}
 
 /// What a reboot of the DPU forgets.
 pub struct Dpu {
@@ -97,6 +86,10 @@ struct State {
     guest_since: Option<Timestamp>,
     manners: Manners,
     serial_number: String,
+    /// What the BMC does not offer.
+    lacks: BTreeSet<Lack>,
+    /// How often a session with the BMC was opened.
+    sessions: u32,
     boots: u32,
     dpu: Arc<Dpu>,
     /// The firmware found the boot disk when it looked last.
@@ -148,6 +141,8 @@ impl Host {
             guest_since: None,
             manners: Manners::Good,
             serial_number: serial_number(&name),
+            lacks: BTreeSet::new(),
+            sessions: 0,
             boots: 1,
             dpu: Dpu::new(&dpu_name, 1, dir, storage),
             found: false,
@@ -192,6 +187,20 @@ impl Host {
     /// The BMC answers for the server that the DPU sits in.
     pub fn is_itself(&self) -> bool {
         self.state().serial_number == serial_number(&self.name)
+    }
+
+    /// The BMC does not offer this from now on.
+    pub fn lacks(&self, lacks: &[Lack]) {
+        self.state().lacks = lacks.iter().copied().collect();
+    }
+
+    /// A session with the BMC begins.
+    pub fn opened(&self) {
+        self.state().sessions += 1;
+    }
+
+    pub fn sessions(&self) -> u32 {
+        self.state().sessions
     }
 
     pub fn behave(&self, manners: Manners) {
@@ -281,7 +290,7 @@ impl Host {
         });
         self.later(after + GUEST, state.turn, |_, state| {
             if state.power == PowerState::On && state.found {
-                state.guest_since = Some(controller::clock::now());
+                state.guest_since = Some(runtime::clock::now());
             }
         });
     }
@@ -302,6 +311,9 @@ impl Host {
             (PowerAction::On, false) | (PowerAction::SoftOff | PowerAction::ForceOff, true) => return Ok(()),
             (PowerAction::WarmReset, true) => {
                 return Err(PortError::new(ErrorClass::Conflict, format!("{}: it is off", self.name)));
+            }
+            _ if state.lacks.contains(&Lack::Power(action)) => {
+                return Err(PortError::new(ErrorClass::Unsupported, format!("{}: no {action:?}", self.name)));
             }
             _ => {}
         }
@@ -338,108 +350,9 @@ impl Host {
         }
         Ok(())
     }
-
-    async fn answers(&self) -> Result<Manners, PortError> {
-        let manners = self.state().manners;
-        tokio::time::sleep(Duration::from_millis(20 + self.random.below(20))).await;
-        match manners {
-            Manners::Unreachable => Err(PortError::new(ErrorClass::Unreachable, format!("{}: no answer", self.name))),
-            Manners::Unauthorized => {
-                Err(PortError::new(ErrorClass::Unauthorized, format!("{}: the password is refused", self.name)))
-            }
-            Manners::Slow(by) => {
-                tokio::time::sleep(by).await;
-                Ok(manners)
-            }
-            Manners::Good | Manners::Lies | Manners::LateOn(_) => Ok(manners),
-        }
-    }
 }
 
 /// What is engraved on it.
 pub fn serial_number(server: &str) -> String {
     server.to_uppercase()
-}
-
-/// The BMC of the DPU, on power of its own. Nobody has any business commanding it.
-pub struct DpuBmc(pub Arc<Host>);
-
-#[async_trait]
-impl Bmc for DpuBmc {
-    async fn observe(&self) -> Result<HostObserved, PortError> {
-        tokio::time::sleep(Duration::from_millis(20 + self.0.random.below(20))).await;
-        let on = self.0.running.borrow().is_some();
-        Ok(HostObserved {
-            power: if on { PowerState::On } else { PowerState::Off },
-            boot: BootConfiguration::default(),
-            serial_number: Some(serial_number(&self.0.dpu_name)),
-            model: Some("Simulated DPU".to_owned()),
-            manufacturer: Some("Metalplane".to_owned()),
-        })
-    }
-
-    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
-        panic!("{}: {action:?} sent to a DPU's own BMC", self.0.dpu_name)
-    }
-
-    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
-        panic!("{}: {change:?} sent to a DPU's own BMC", self.0.dpu_name)
-    }
-}
-
-/// The BMC's side of a host; an orphan rule keeps the port from `Arc<Host>` itself.
-pub struct HostBmc(pub Arc<Host>);
-
-#[async_trait]
-impl Bmc for HostBmc {
-    async fn observe(&self) -> Result<HostObserved, PortError> {
-        self.0.answers().await?;
-        let state = self.0.state();
-        Ok(HostObserved {
-            power: state.power,
-            boot: state.boot.clone(),
-            serial_number: Some(state.serial_number.clone()),
-            model: Some("Simulation".to_owned()),
-            manufacturer: Some("Metalplane".to_owned()),
-        })
-    }
-
-    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
-        match self.0.answers().await? {
-            Manners::Lies => Ok(()),
-            Manners::LateOn(by) if action == PowerAction::On => {
-                let host = self.0.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(by).await;
-                    // Of a host that is on by then nothing is changed.
-                    let _ = host.act(action);
-                });
-                Ok(())
-            }
-            _ => self.0.act(action),
-        }
-    }
-
-    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
-        if self.0.answers().await? == Manners::Lies {
-            return Ok(());
-        }
-        let mut state = self.0.state();
-        let boot = &mut state.boot;
-        match change {
-            BootChange::First { reference } => {
-                let place = boot.order.iter().position(|option| option == reference);
-                let missing = || PortError::new(ErrorClass::NotFound, format!("{}: no {reference}", self.0.name));
-                let place = place.ok_or_else(missing)?;
-                boot.order[..=place].rotate_right(1);
-            }
-            BootChange::ContinuousHdd => boot.continuous_override = Some(BootSource::Hdd),
-            BootChange::Restore { order } => {
-                let known = |option: &&String| boot.options.iter().any(|known| known.reference == **option);
-                boot.order = order.iter().filter(known).cloned().collect();
-                boot.continuous_override = None;
-            }
-        }
-        Ok(())
-    }
 }

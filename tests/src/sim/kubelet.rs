@@ -93,7 +93,7 @@ fn answered(scene: &Scene, pod: &Value, call: Call) -> bool {
                 "apiVersion": "v1", "kind": "Event", "metadata": {"name": id.name},
                 "involvedObject": {"uid": text(pod, "/metadata/uid")},
                 "message": format!("MapVolume failed: {message}"),
-                "lastTimestamp": controller::clock::now().to_string(),
+                "lastTimestamp": runtime::clock::now().to_string(),
             });
             scene.server.write(|store| store.create(&id, event)).expect("its name is new");
             false

@@ -31,7 +31,7 @@ pub fn plug_blank(machine: &mut Value) {
 
 /// The annotation that asks for a restart.
 pub fn restart_now() -> Value {
-    json!({ api::labels::RESTART_REQUESTED_AT: controller::clock::now() })
+    json!({ api::labels::RESTART_REQUESTED_AT: runtime::clock::now() })
 }
 
 pub fn condition<'a>(machine: &'a Value, type_: &str) -> &'a str {
@@ -140,6 +140,7 @@ pub fn is_clean(s: &Simulation) -> bool {
         "metalplane.io/nicattachments",
         "metalplane.io/volumeholds",
         "metalplane.io/vnics",
+        "metalplane.io/addressholds",
         "persistentvolumeclaims",
         "persistentvolumes",
         "storage.k8s.io/volumeattachments",

@@ -197,7 +197,7 @@ pub async fn hand_over(s: &Simulation, class: &str) -> Result<(), String> {
     );
     let shared = json!({"name": "shared", "source": {"persistentVolumeClaim": {"claimName": "shared"}}});
     for (number, name) in [(1, "bm-01"), (2, "bm-02")] {
-        let mut machine = machine(name, number);
+        let mut machine = machine(name, number + 10);
         machine["spec"]["hardware"] = json!({"name": format!("server-{number}")});
         machine["spec"]["disks"].as_array_mut().expect("a list").push(shared.clone());
         s.create(MACHINES, USER, machine);

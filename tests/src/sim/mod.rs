@@ -6,10 +6,11 @@
 //! |---|---|
 //! | `api/` | an API server in memory under `kube::Client` |
 //! | `signal.rs` | a value that many wait for, woken in order |
+//! | `addresses.rs` | one address and two machines that ask for it; Subnets under a machine |
 //! | `storage.rs` | the actor that stands for the storage system and its sidecars |
-//! | `host.rs` | a server with its BMC and its DPU |
-//! | `parts.rs` | the ports as a process reaches them |
-//! | `process.rs`, `faults.rs` | lives of controllers and agents, and what goes wrong with their effects |
+//! | `host.rs`, `host/bmc.rs` | a server with its BMC and its DPU |
+//! | `parts.rs`, `bmcs.rs` | the ports as a process reaches them |
+//! | `process.rs`, `restarts.rs`, `faults.rs` | lives of controllers and agents, and what goes wrong with their effects |
 //! | `scene.rs` | all of it together, and the invariants |
 //! | `web.rs` | a web server with a golden image |
 //! | `passing.rs` | a volume that passes from one DPU to another, and what may happen meanwhile |
@@ -20,13 +21,17 @@
 //! | `leftovers.rs` | what a machine that is gone has left |
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
+//! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `verbs.rs` | what is done to a whole machine |
 //!
 //! What a fault may never lead to is checked after every effect (`scene.rs`). What must come after a fault is judged by
 //! comparing with a run without one: same objects, same hosts, no more power actions.
 
+pub mod addresses;
 pub mod api;
+pub mod bmc_objects;
+mod bmcs;
 pub mod csi;
 pub mod faults;
 pub mod host;
@@ -40,6 +45,7 @@ mod parts;
 pub mod passing;
 pub mod process;
 pub mod random;
+mod restarts;
 pub mod scene;
 mod signal;
 pub mod simulation;
@@ -56,6 +62,5 @@ pub fn begin(seed: u64) {
     let after = jiff::SignedDuration::from_secs((seed % (365 * DAY)).cast_signed());
     // 2026-01-01.
     let start = jiff::Timestamp::constant(1_767_225_600, 0) + after;
-    controller::clock::simulate(start);
-    dpu_agent::clock::simulate(start);
+    runtime::clock::simulate(start);
 }

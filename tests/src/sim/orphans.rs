@@ -1,8 +1,9 @@
 //! The API server forgets what hosts are using: etcd is restored to an earlier revision, or a Dpu is registered anew.
 
-use super::api::store::Backup;
+use super::api::store::{Backup, Numbers};
 use super::host::Host;
 use super::life::{self, runs};
+use super::passing;
 use super::simulation::{Simulation, USER};
 use planner::exposure::Exposure;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ async fn forgotten_machine(s: &mut Simulation) -> Result<(Arc<Host>, Vec<Exposur
     s.create(MACHINES, USER, life::machine("bm-01", 7));
     s.until("the machine runs", |s| runs(s, "bm-01")).await?;
     let running = shown(&host);
-    s.scene.server.write(|store| store.restore(before));
+    s.scene.server.write(|store| store.restore(before, Numbers::Later));
     s.stop_agent(&host);
     s.start_agent(&host);
     s.until("the agent reports all of it", |s| reported(s, &host).len() == running.len()).await?;
@@ -67,6 +68,39 @@ pub async fn restored(s: &mut Simulation) -> Result<(), String> {
     host.goes_off();
     s.until("the orphans are gone", |s| reported(s, &host).is_empty()).await?;
     s.until("the next machine runs", |s| runs(s, "bm-02")).await
+}
+
+/// etcd is put back to a time at which a volume was nobody's. The DPU whose host has the volume now does not answer, so nothing in
+/// the cluster tells of it; the next machine that asks for the volume has to wait until that DPU has told.
+pub async fn shown_by_an_unresponsive_dpu(s: &mut Simulation, numbers: Numbers) -> Result<(), String> {
+    s.until("both Dpus are ready", |s| {
+        s.scene.hosts.iter().all(|host| life::condition(&dpu(s, host), "Ready") == "True")
+    })
+    .await?;
+    passing::claim(s, "fast");
+    s.until("the claim is bound", passing::is_bound).await?;
+    let before: Backup = s.scene.server.store().backup();
+    s.create(MACHINES, USER, passing::machine("bm-01", 1, true));
+    s.until("the machine has the volume", |s| passing::has(s, "bm-01")).await?;
+    let host = s.scene.hosts[0].clone();
+    let running = shown(&host);
+    s.scene.cut(&host.dpu_name, true);
+    s.until("the agent does not answer", |s| life::condition(&dpu(s, &host), "Ready") == "Unknown").await?;
+    s.scene.server.write(|store| store.restore(before, numbers));
+    s.create(MACHINES, USER, passing::machine("bm-02", 2, true));
+    s.until("the next machine is told whose report is missing", |s| passing::says(s, "bm-02", "ExposuresUnknown"))
+        .await?;
+    tokio::time::sleep(LONG).await;
+    s.until("the next machine still waits", |s| passing::says(s, "bm-02", "ExposuresUnknown")).await?;
+    s.scene.cut(&host.dpu_name, false);
+    s.until("the next machine is told where the volume is", |s| passing::says(s, "bm-02", "VolumeShownElsewhere"))
+        .await?;
+    tokio::time::sleep(LONG).await;
+    if shown(&host) != running {
+        return Err(format!("a running host lost {running:?}; it has {:?}\n{}", shown(&host), s.story()));
+    }
+    host.goes_off();
+    s.until("the next machine has the volume", |s| passing::has(s, "bm-02")).await
 }
 
 /// An administrator takes one of them from the host while it runs; the others stay.

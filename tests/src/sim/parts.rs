@@ -1,19 +1,17 @@
 //! The ports as one process reaches them: each changing call is an effect, and is looked at by the invariants.
 
-use super::host::{DRIVER, Dpu, DpuBmc, Host, HostBmc};
+use super::host::{DRIVER, Dpu, Host};
 use super::kubelet::KubeletPart;
 use super::process::Process;
 use async_trait::async_trait;
 use controller::Fences;
-use controller::bmc::{BmcFactory, Endpoint};
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits};
-use planner::host::{BootChange, HostObserved, PowerAction};
 use ports::conformance::memory::MemoryFence;
 use ports::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
 use ports::fence::Admission;
 use ports::switch::{GuestObserved, PortObserved, SwitchPort};
 use ports::volume::{Connection, Fence, Volume};
-use ports::{Bmc, Emulation, ErrorClass, PortError, StorageFence, Switch, VolumeConnector};
+use ports::{Emulation, ErrorClass, PortError, StorageFence, Switch, VolumeConnector};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
@@ -23,21 +21,6 @@ fn lost<T>() -> Result<T, PortError> {
 
 fn busy<T>() -> Result<T, PortError> {
     Err(PortError::new(ErrorClass::Busy, "not now"))
-}
-
-/// Opens the BMC whose address is the host's name, or that of the DPU in it.
-pub struct Bmcs(pub Arc<Process>);
-
-impl BmcFactory for Bmcs {
-    fn open(&self, endpoint: &Endpoint) -> Result<Arc<dyn Bmc>, PortError> {
-        let hosts = &self.0.scene.hosts;
-        if let Some(host) = hosts.iter().find(|host| host.dpu_name == endpoint.host) {
-            return Ok(Arc::new(DistantBmc { process: self.0.clone(), bmc: DpuBmc(host.clone()) }));
-        }
-        let host = hosts.iter().find(|host| host.name == endpoint.host);
-        let host = host.ok_or_else(|| PortError::new(ErrorClass::Unreachable, format!("no host {}", endpoint.host)))?;
-        Ok(Arc::new(CountedBmc { process: self.0.clone(), host: host.clone() }))
-    }
 }
 
 /// The storage as the controller may fence it.
@@ -85,60 +68,6 @@ impl StorageFence for CountedFence {
     async fn verify_fenced(&self, volume: &Volume, identity: &str) -> Result<bool, PortError> {
         self.process.travel().await;
         self.fence.verify_fenced(volume, identity).await
-    }
-}
-
-/// A DPU's own BMC: read, and never commanded.
-struct DistantBmc {
-    process: Arc<Process>,
-    bmc: DpuBmc,
-}
-
-#[async_trait]
-impl Bmc for DistantBmc {
-    async fn observe(&self) -> Result<HostObserved, PortError> {
-        self.process.travel().await;
-        let seen = self.bmc.observe().await;
-        self.process.travel().await;
-        seen
-    }
-
-    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
-        self.bmc.power(action).await
-    }
-
-    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
-        self.bmc.configure_boot(change).await
-    }
-}
-
-struct CountedBmc {
-    process: Arc<Process>,
-    host: Arc<Host>,
-}
-
-#[async_trait]
-impl Bmc for CountedBmc {
-    async fn observe(&self) -> Result<HostObserved, PortError> {
-        self.process.travel().await;
-        let seen = HostBmc(self.host.clone()).observe().await;
-        self.process.travel().await;
-        seen
-    }
-
-    async fn power(&self, action: PowerAction) -> Result<(), PortError> {
-        let (host, scene) = (self.host.clone(), self.process.scene.clone());
-        let act = async move {
-            scene.before_power(&host, action);
-            HostBmc(host).power(action).await
-        };
-        self.process.effect(&format!("{} {action:?}", self.host.name), act, lost, busy).await
-    }
-
-    async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
-        let (host, wanted) = (self.host.clone(), change.clone());
-        let act = async move { HostBmc(host).configure_boot(&wanted).await };
-        self.process.effect(&format!("{} {change:?}", self.host.name), act, lost, busy).await
     }
 }
 

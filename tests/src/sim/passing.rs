@@ -14,6 +14,15 @@ const CLAIM: &str = "shared";
 
 /// A claim on storage of this class, and two machines, each on its own server. The first has the claim as a disk.
 pub async fn start(s: &Simulation, class: &str) -> Result<(), String> {
+    claim(s, class);
+    for (number, name) in [(1, "bm-01"), (2, "bm-02")] {
+        s.create(MACHINES, USER, machine(name, number, number == 1));
+    }
+    s.until("both are there, the first with the volume", |s| is_ready(s, "bm-02") && has(s, "bm-01")).await
+}
+
+/// The claim, of its user's own.
+pub fn claim(s: &Simulation, class: &str) {
     s.create(
         "persistentvolumeclaims",
         USER,
@@ -23,15 +32,21 @@ pub async fn start(s: &Simulation, class: &str) -> Result<(), String> {
                 "resources": {"requests": {"storage": "1Gi"}}},
         }),
     );
-    for (number, name) in [(1, "bm-01"), (2, "bm-02")] {
-        let mut machine = life::machine(name, number);
-        machine["spec"]["hardware"] = json!({"name": format!("server-{number}")});
-        if number == 1 {
-            disks(&mut machine).push(shared());
-        }
-        s.create(MACHINES, USER, machine);
+}
+
+pub fn is_bound(s: &Simulation) -> bool {
+    let claim = s.scene.server.get("persistentvolumeclaims", USER, CLAIM).unwrap_or_default();
+    claim["status"]["phase"] == "Bound"
+}
+
+/// A machine on the server of this number.
+pub fn machine(name: &str, number: u8, with_the_volume: bool) -> Value {
+    let mut machine = life::machine(name, number + 10);
+    machine["spec"]["hardware"] = json!({"name": format!("server-{number}")});
+    if with_the_volume {
+        disks(&mut machine).push(shared());
     }
-    s.until("both are there, the first with the volume", |s| is_ready(s, "bm-02") && has(s, "bm-01")).await
+    machine
 }
 
 fn shared() -> Value {

@@ -1,18 +1,14 @@
 //! One run: starts the processes, changes objects as a user would, waits for what should come, and tells what is there.
 
 use super::api::path::Id;
-use super::api::service;
 use super::api::store::Part;
-use super::faults::{Plan, Who};
+use super::faults::Plan;
 use super::host::{Host, serial_number};
-use super::parts::{Bmcs, Parts, fences};
-use super::process::Process;
+use super::restarts::Lives;
 use super::scene::Scene;
 use super::{kubelet, storage, web};
 use api::dpu::PowerDomain;
-use clap::Parser;
 use controller::Settings;
-use dpu_agent::session::Access;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,22 +20,14 @@ pub const INVENTORY: &str = "metalplane-inventory";
 pub const USER: &str = "team-a";
 /// After this much simulated time what has not come will not come.
 pub const PATIENCE: Duration = Duration::from_secs(900);
-const RESTART: Duration = Duration::from_secs(1);
 
 pub struct Simulation {
     pub scene: Arc<Scene>,
     tasks: Vec<JoinHandle<()>>,
+    controllers: Vec<Lives>,
     /// By the name of the DPU.
-    agents: BTreeMap<String, Agent>,
+    agents: BTreeMap<String, Lives>,
     _dir: tempfile::TempDir,
-}
-
-type Current = Arc<std::sync::Mutex<Option<Arc<Process>>>>;
-
-struct Agent {
-    supervisor: JoinHandle<()>,
-    /// Its present life.
-    current: Current,
 }
 
 impl Drop for Simulation {
@@ -47,8 +35,8 @@ impl Drop for Simulation {
         for task in &self.tasks {
             task.abort();
         }
-        for agent in self.agents.values() {
-            agent.supervisor.abort();
+        for lives in self.agents.values().chain(&self.controllers) {
+            lives.abort();
         }
     }
 }
@@ -65,7 +53,13 @@ impl Simulation {
         let dir = dir.expect("a folder for the agents' files");
         std::fs::create_dir(dir.path().join("volumes")).expect("a folder for the volumes");
         let scene = Scene::new(hosts, power_domain, seed, plan, dir.path());
-        let mut simulation = Self { scene: scene.clone(), tasks: Vec::new(), agents: BTreeMap::new(), _dir: dir };
+        let mut simulation = Self {
+            scene: scene.clone(),
+            tasks: Vec::new(),
+            controllers: Vec::new(),
+            agents: BTreeMap::new(),
+            _dir: dir,
+        };
         simulation.furnish();
         simulation.tasks.push(tokio::spawn(storage::run(scene.clone())));
         simulation.tasks.push(tokio::spawn(kubelet::run(scene.clone())));
@@ -144,12 +138,17 @@ impl Simulation {
 
     /// The object that says where the BMC of this name answers.
     fn bmc(&self, name: &str, secret: &str) {
+        self.create_bmc(name, name, secret);
+    }
+
+    /// The same, of a BMC that answers elsewhere.
+    pub fn create_bmc(&self, name: &str, address: &str, secret: &str) {
         self.create(
             "bmc.tinkerbell.org/machines",
             INVENTORY,
             json!({
                 "apiVersion": "bmc.tinkerbell.org/v1alpha1", "kind": "Machine", "metadata": {"name": name},
-                "spec": {"connection": {"host": name, "port": 623, "insecureTLS": true,
+                "spec": {"connection": {"host": address, "port": 623, "insecureTLS": true,
                     "authSecretRef": {"name": secret, "namespace": INVENTORY}}},
             }),
         );
@@ -166,49 +165,32 @@ impl Simulation {
 
     /// `namespace`: where its Lease is; two controllers with different ones both lead.
     pub fn start_controller(&mut self, name: &str, namespace: &str) {
-        let (scene, name) = (self.scene.clone(), name.to_owned());
-        let mut settings = Settings {
+        let settings = Settings {
             namespace: namespace.to_owned(),
             inventory_namespace: INVENTORY.to_owned(),
-            identity: name.clone(),
+            identity: name.to_owned(),
             nonce: 0,
             holder_image: "pause".to_owned(),
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,
         };
-        self.tasks.push(tokio::spawn(async move {
-            for life in 1u64.. {
-                settings.nonce = scene.random.next();
-                let process = Process::new(&scene, Who::Controller, &format!("{name} life {life}"));
-                let client = service::client_of(&process);
-                let bmcs = Arc::new(Bmcs(process.clone()));
-                let fences = fences(&process);
-                let run = Box::pin(controller::run(client, bmcs, fences, settings.clone(), std::future::pending()));
-                tokio::select! {
-                    biased;
-                    result = run => tracing::info!("{name} ended: {result:?}"),
-                    () = process.died() => tracing::info!("{name} died"),
-                }
-                process.die();
-                tokio::time::sleep(RESTART).await;
-            }
-        }));
+        self.controllers.push(Lives::of_controller(&self.scene, settings));
+    }
+
+    /// No controller runs any more, and whoever led has not given its Lease back.
+    pub fn stop_controllers(&mut self) {
+        self.controllers.drain(..).for_each(Lives::end);
     }
 
     pub fn start_agent(&mut self, host: &Arc<Host>) {
-        let current = Arc::new(std::sync::Mutex::new(None));
-        let supervisor = tokio::spawn(agent(self.scene.clone(), host.clone(), current.clone()));
-        self.agents.insert(host.dpu_name.clone(), Agent { supervisor, current });
+        self.agents.insert(host.dpu_name.clone(), Lives::of_agent(&self.scene, host));
     }
 
     /// The agent is gone, and what it presented is still presented.
     pub fn stop_agent(&mut self, host: &Host) {
         if let Some(agent) = self.agents.remove(&host.dpu_name) {
-            agent.supervisor.abort();
-            if let Some(process) = agent.current.lock().ok().and_then(|mut current| current.take()) {
-                process.die();
-            }
+            agent.end();
         }
     }
 
@@ -277,7 +259,7 @@ impl Simulation {
             let bad: Vec<String> = bad.map(|c| format!("{}: {} {}", c["type"], c["reason"], c["message"])).collect();
             lines.push(format!("machine {} {}\n  {}", object["metadata"], object["status"]["state"], bad.join("\n  ")));
         }
-        for kind in ["diskattachments", "nicattachments", "volumeholds", "vnics"] {
+        for kind in ["diskattachments", "nicattachments", "volumeholds", "vnics", "addressholds"] {
             for object in self.scene.server.list(&format!("metalplane.io/{kind}")) {
                 lines.push(format!("{kind} {} {}", object["metadata"], object["status"]));
             }
@@ -368,34 +350,5 @@ fn timeless(value: &Value) -> Value {
             Value::Array(list)
         }
         other => other.clone(),
-    }
-}
-
-/// Lives of one agent, as kubelet starts them again for as long as its DPU runs.
-async fn agent(scene: Arc<Scene>, host: Arc<Host>, current: Current) {
-    let mut running = host.running();
-    for life in 1.. {
-        // The sender lives as long as the host.
-        let boot = running.wait_for(Option::is_some).await.map(|boot| *boot).unwrap_or_default();
-        let process = Process::new(&scene, Who::Agent, &format!("{} life {life}", host.dpu_name));
-        *current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(process.clone());
-        let dpu = host.dpu();
-        let run_dir = dpu.run_dir.display().to_string();
-        let boot_id_file = dpu.run_dir.join("boot-id").display().to_string();
-        let arguments =
-            ["dpu-agent", "--node-name", &host.dpu_name, "--run-dir", &run_dir, "--boot-id-file", &boot_id_file];
-        let args = dpu_agent::args::Args::parse_from(arguments);
-        let (own, bootstrap) = (process.clone(), service::client_of(&process));
-        let access = Access { bootstrap, own: Box::new(move |_| Ok(service::client_of(&own))) };
-        let ports = Parts { process: process.clone(), host: host.clone(), dpu }.ports();
-        let run = Box::pin(dpu_agent::run_with(&args, access, ports, std::future::pending()));
-        tokio::select! {
-            biased;
-            result = run => tracing::info!("the agent of {} ended: {result:?}", host.dpu_name),
-            () = process.died() => tracing::info!("the agent of {} died", host.dpu_name),
-            _ = running.wait_for(|now| *now != boot) => tracing::info!("{} lost its power", host.dpu_name),
-        }
-        process.die();
-        tokio::time::sleep(RESTART).await;
     }
 }

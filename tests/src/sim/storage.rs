@@ -209,7 +209,7 @@ fn ready(scene: &Scene, snapshot: &Value) {
     let mut done = Value::clone(snapshot);
     done["status"] = json!({
         "boundVolumeSnapshotContentName": content,
-        "creationTime": controller::clock::now().to_string(),
+        "creationTime": runtime::clock::now().to_string(),
         "readyToUse": true,
         "restoreSize": "4Gi",
     });

@@ -1,9 +1,10 @@
-//! The simulated BMC keeps its port's promises.
+//! The simulated BMC keeps its port's promises; and how the controller treats one, whoever refers to it.
 
 use super::kinds::seed;
 use super::{each, simulate};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
+use planner::host::{Lack, PowerAction};
 use ports::conformance::Sleep;
 use ports::conformance::bmc::{Abilities, Bench, run};
 use ports::{Bmc, conformance::memory::MemoryStorage};
@@ -13,14 +14,18 @@ use tests::sim::Simulation;
 use tests::sim::faults::Plan;
 use tests::sim::host::{Host, HostBmc, Manners};
 use tests::sim::random::Random;
-use tests::sim::upkeep;
+use tests::sim::{bmc_objects, upkeep};
 
-struct Rack(Arc<Host>, tempfile::TempDir);
+struct Rack {
+    host: Arc<Host>,
+    lacks: Vec<Lack>,
+    dir: tempfile::TempDir,
+}
 
 impl Rack {
     fn host(&self, number: usize, manners: Manners) -> Box<dyn Bmc> {
         let host =
-            Host::new(number, PowerDomain::Standby, self.1.path(), &MemoryStorage::default(), Random::new(seed()));
+            Host::new(number, PowerDomain::Standby, self.dir.path(), &MemoryStorage::default(), Random::new(seed()));
         host.behave(manners);
         Box::new(HostBmc(host))
     }
@@ -37,11 +42,12 @@ impl Sleep for Rack {
 impl Bench for Rack {
     fn abilities(&self) -> Abilities {
         let settles_within = Duration::from_secs(3);
-        Abilities { boot_order: true, override_ends: true, guest_obeys: false, settles_within }
+        let lacks = self.lacks.iter().copied().collect();
+        Abilities { lacks, override_ends: true, guest_obeys: false, settles_within }
     }
 
     async fn connect(&self) -> Box<dyn Bmc> {
-        Box::new(HostBmc(self.0.clone()))
+        Box::new(HostBmc(self.host.clone()))
     }
 
     async fn with_wrong_password(&self) -> Option<(Box<dyn Bmc>, String)> {
@@ -55,11 +61,16 @@ impl Bench for Rack {
 
 #[test]
 fn keeps_the_ports_promises() {
-    simulate(async {
-        let dir = tempfile::tempdir().expect("a folder");
-        let host = Host::new(1, PowerDomain::Standby, dir.path(), &MemoryStorage::default(), Random::new(seed()));
-        run(&Rack(host, dir)).await;
-    });
+    let all = [PowerAction::SoftOff, PowerAction::WarmReset].map(Lack::Power);
+    let all = all.into_iter().chain([Lack::BootOptions, Lack::BootOrder]).collect();
+    for lacks in [Vec::new(), vec![Lack::BootOptions], all] {
+        simulate(async {
+            let dir = tempfile::tempdir().expect("a folder");
+            let host = Host::new(1, PowerDomain::Standby, dir.path(), &MemoryStorage::default(), Random::new(seed()));
+            host.lacks(&lacks);
+            run(&Rack { host, lacks, dir }).await;
+        });
+    }
 }
 
 #[test]
@@ -70,4 +81,41 @@ fn a_host_that_comes_on_late_is_not_left_on_by_a_deletion() {
             upkeep::deleted_before_it_is_on(&s, Duration::from_secs(*late)).await
         })
     });
+}
+
+fn seen(scenario: impl AsyncFnOnce(&Simulation) -> Result<(), String>) {
+    simulate(async {
+        let s = Simulation::start(2, seed(), Plan::None);
+        scenario(&s).await?;
+        match s.scene.violations().as_slice() {
+            [] => Ok(()),
+            violations => Err(violations.join("\n")),
+        }
+    })
+    .unwrap_or_else(|error: String| panic!("{error}"));
+}
+
+#[test]
+fn a_hardware_and_a_dpu_share_one_session() {
+    seen(bmc_objects::shared);
+}
+
+#[test]
+fn a_machine_object_that_is_made_anew_or_changed_is_another_bmc() {
+    seen(bmc_objects::made_anew);
+}
+
+#[test]
+fn a_hardware_that_names_another_bmc_is_not_commanded_by_the_old_one() {
+    seen(bmc_objects::named_anew);
+}
+
+#[test]
+fn ipmi_is_refused_by_name() {
+    seen(bmc_objects::by_ipmi);
+}
+
+#[test]
+fn a_guest_is_not_asked_where_its_bmc_cannot_ask() {
+    seen(bmc_objects::without_shutdown);
 }

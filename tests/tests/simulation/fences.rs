@@ -150,7 +150,7 @@ fn a_dpu_that_has_renewed_its_lease_is_not_taken_for_off() {
         s.until("its BMC is asked", |s| passing::says(s, "bm-01", "DpuNotOff")).await?;
         s.scene.watches(Who::Controller, Manners::Frozen(tokio::time::Instant::now() + Duration::from_secs(40)));
         s.change("coordination.k8s.io/leases", "metalplane-dpu-dpu-1", "agent", |lease| {
-            lease["spec"]["renewTime"] = json!(controller::clock::now());
+            lease["spec"]["renewTime"] = json!(runtime::clock::now());
         });
         // Counted from its last renewal that was heard, the BMC's word is good by now.
         tokio::time::sleep(Duration::from_secs(33)).await;
@@ -202,7 +202,7 @@ fn random_schedules() {
         let dice = Random::new(seed() + 1_000 + number);
         let class = if number % 4 == 3 { "foreign" } else { "fast" };
         simulate(async {
-            let until = controller::clock::now() + jiff::SignedDuration::from_secs(240);
+            let until = runtime::clock::now() + jiff::SignedDuration::from_secs(240);
             let faults = vec![Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer, Fault::Refuse, Fault::Late];
             let plan = Plan::Storm { per_mille: dice.below(40), faults, until };
             let mut s = Simulation::start(2, seed() + 1_000 + number, plan);

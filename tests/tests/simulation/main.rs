@@ -3,6 +3,7 @@
 //! `SIM_SEED=<number>` runs with that seed, `SIM_AT=<k>` only the case with the kth effect, `SIM_ALL=1` every case;
 //! `SIM_LOG=debug` shows what the programs log. A failure names the seed and the fault.
 
+mod addresses;
 mod bmc;
 mod csi;
 mod fences;
@@ -15,6 +16,7 @@ use kinds::{Kind, life_with, reference, reference_of, seed};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tests::sim::Simulation;
+use tests::sim::api::store::Numbers;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::host;
@@ -337,8 +339,8 @@ fn a_volume_passes_from_one_dpu_to_the_other() {
 
 #[test]
 fn a_bmc_misbehaves_for_a_while() {
-    use host::Manners::{Lies, Slow, Unauthorized, Unreachable};
-    let cases = [Unreachable, Unauthorized, Slow(Duration::from_secs(8)), Lies];
+    use host::Manners::{Lies, Panics, Slow, Unauthorized, Unreachable};
+    let cases = [Unreachable, Unauthorized, Slow(Duration::from_secs(8)), Lies, Panics];
     let cases = cases.into_iter().flat_map(|manners| [1, 20, 45].map(|after| (manners, after)));
     each(cases, |(manners, after)| {
         life_through(Plan::None, async |s| {
@@ -398,6 +400,16 @@ fn etcd_is_restored_to_a_time_before_a_machine_that_runs() {
         .unwrap_or_else(|e| panic!("{e}"));
 }
 
+/// With later resource versions, and with those of before once more.
+#[test]
+fn etcd_is_restored_while_a_dpu_does_not_answer() {
+    each([Numbers::Later, Numbers::Again].into_iter(), |numbers| {
+        simulate(async {
+            orphans::shown_by_an_unresponsive_dpu(&mut Simulation::start(2, seed(), Plan::None), *numbers).await
+        })
+    });
+}
+
 #[test]
 fn an_administrator_takes_one_orphan_from_a_running_host() {
     simulate(async { orphans::forgotten_by_an_administrator(&mut Simulation::start(1, seed(), Plan::None)).await })
@@ -435,7 +447,7 @@ fn a_storm_of_faults() {
     each(0..6u64, |more| {
         let (expected, ..) = reference();
         simulate(async {
-            let until = controller::clock::now() + jiff::SignedDuration::from_secs(150);
+            let until = runtime::clock::now() + jiff::SignedDuration::from_secs(150);
             let faults = vec![Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::CrashBefore, Fault::Late];
             let plan = Plan::Storm { per_mille: 60, faults, until };
             let mut s = Simulation::start(1, seed() + 100 + more, plan);

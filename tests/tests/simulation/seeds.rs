@@ -17,7 +17,7 @@ const SCENARIOS: [(&str, u64); 5] = [("storm", 7), ("leaders", 20261122), ("gone
 fn digest(scenario: &str, seed: u64) -> String {
     simulate(async {
         tests::sim::begin(seed);
-        let until = controller::clock::now() + jiff::SignedDuration::from_secs(150);
+        let until = runtime::clock::now() + jiff::SignedDuration::from_secs(150);
         let faults = vec![Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::CrashBefore, Fault::Late];
         let plan = match scenario {
             "storm" => Plan::Storm { per_mille: 60, faults, until },

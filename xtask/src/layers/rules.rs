@@ -16,7 +16,7 @@ const fn folder(name: &'static str, may: &'static [&'static str]) -> Folder {
 }
 
 const fn shell(name: &'static str) -> Folder {
-    Folder { drivers_in_wire_up: true, ..folder(name, &["api", "planner", "ports", "proto", "drivers/*"]) }
+    Folder { drivers_in_wire_up: true, ..folder(name, &["api", "planner", "ports", "proto", "runtime", "drivers/*"]) }
 }
 
 pub(super) const FOLDERS: &[Folder] = &[
@@ -24,14 +24,15 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("planner", &["api"]),
     folder("ports", &["planner"]),
     folder("proto", &[]),
+    folder("runtime", &[]),
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
     folder("drivers/*", &["ports", "planner"]),
     folder("spdk-target", &["drivers/spdk-sys"]),
     shell("controller"),
     shell("dpu-agent"),
-    folder("apiserver", &["api", "planner", "proto"]),
-    folder("boot", &["planner", "proto"]),
+    folder("apiserver", &["api", "planner", "proto", "runtime"]),
+    folder("boot", &["planner", "proto", "runtime"]),
     shell("csi"),
     folder("cni", &["proto"]),
     folder("bmctl", &["api", "planner", "proto"]),

@@ -18,6 +18,7 @@ use tokio::{net::TcpListener, task::AbortHandle};
 
 pub const PASSWORD: &str = "correct-horse";
 const SYSTEM: &str = "/redfish/v1/Systems/1";
+pub const RESET_INFO: &str = "/redfish/v1/Systems/1/ResetActionInfo";
 const RESET: &str = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
 
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub struct Script {
     /// The valid session tokens; `None`: no session service, and no authentication at all.
     pub tokens: Option<Vec<String>>,
     pub more_systems: bool,
+    /// The resets that the description of the action names; `None`: nothing tells.
+    pub resets: Option<&'static [&'static str]>,
 }
 
 pub struct Stub {
@@ -124,6 +127,10 @@ fn respond(script: &mut Script, request: &Request) -> Response {
             Json(json!({"@odata.id": "/redfish/v1/Systems/Dpu", "Id": "Dpu", "PowerState": "Off"})).into_response()
         }
         (&Method::GET, SYSTEM) => Json(system(script)).into_response(),
+        (&Method::GET, RESET_INFO) => {
+            let parameter = json!({"Name": "ResetType", "AllowableValues": script.resets});
+            Json(json!({"@odata.id": RESET_INFO, "Parameters": [parameter]})).into_response()
+        }
         (_, SYSTEM | RESET) => write(script, request),
         _ => StatusCode::NOT_FOUND.into_response(),
     }
@@ -159,10 +166,14 @@ fn etag(script: &Script) -> String {
 }
 
 fn system(script: &Script) -> Value {
+    let mut reset = json!({"target": RESET});
+    if script.resets.is_some() {
+        reset["@Redfish.ActionInfo"] = RESET_INFO.into();
+    }
     json!({
         "@odata.id": SYSTEM, "@odata.etag": etag(script), "Id": "1", "Name": "Server", "PowerState": script.power,
         "Boot": {"BootOrder": script.boot_order},
-        "Actions": {"#ComputerSystem.Reset": {"target": RESET}},
+        "Actions": {"#ComputerSystem.Reset": reset},
     })
 }
 

@@ -7,6 +7,7 @@ use crate::machine::observed::{Observed, annotation, name, uid};
 use crate::machine::plan::{Action, CreateVolumeAttachment, PowerOrder, Target};
 use crate::machine::{Disruptive, Plan};
 use api::attachment::Grant;
+use api::conditions::{self, ConditionStatus};
 use api::hold::VolumeHoldSpec;
 use api::{MachineMigration, VolumeHold, labels};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
@@ -341,6 +342,11 @@ impl World {
                 let mut vnic = (**vnic).clone();
                 let own = self.meta("team", name(&vnic.metadata));
                 vnic.metadata = ObjectMeta { labels: vnic.metadata.labels.take(), ..own };
+                // What the controller does beside: `crate::network`.
+                let status = vnic.status.get_or_insert_default();
+                status.addresses = vnic.spec.addresses.clone();
+                let (assigned, done) = (conditions::ADDRESSES_ASSIGNED, ConditionStatus::True);
+                conditions::set(&mut status.conditions, assigned, done, "Assigned", "", None, self.now);
                 self.vnics.insert(name(&vnic.metadata).to_owned(), vnic);
                 Ok(())
             }

@@ -5,6 +5,8 @@ mod deleted;
 mod examples;
 mod exchange;
 mod growth;
+mod inventory;
+mod lacks;
 mod limits;
 mod lost;
 mod maintenance;

@@ -1,6 +1,6 @@
 //! A model of the API server and of everything that acts beside the controller.
 
-use crate::host::{BootConfiguration, BootOption, HostObserved, PowerState};
+use crate::host::{BootConfiguration, BootOption, HostObserved, Lack, PowerState};
 use crate::machine::observed::{
     BmcProblem, BmcSeen, ClaimSeen, ClassSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, name, uid,
 };
@@ -23,7 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub const DRIVER: &str = "csi.metalplane.io";
@@ -38,6 +38,8 @@ pub struct Server {
     pub bmc_answers: bool,
     /// As its BMC reports it.
     pub serial_number: Option<String>,
+    /// What its BMC does not offer.
+    pub lacks: BTreeSet<Lack>,
     /// What the BMC accepts takes effect at the next step.
     pub pending: Option<PowerState>,
     pub agent_lives: bool,
@@ -74,7 +76,7 @@ pub struct World {
     pub holder_pods: BTreeMap<String, super::pods::HolderPod>,
     pub migrations: BTreeMap<String, MachineMigration>,
     /// UIDs of attachments that the storage refuses.
-    pub fenced: std::collections::BTreeSet<String>,
+    pub fenced: BTreeSet<String>,
 }
 
 pub fn server_of(hardware: &str) -> String {
@@ -84,8 +86,10 @@ pub fn server_of(hardware: &str) -> String {
 /// What a DPU's own BMC shows.
 fn own_bmc(power: PowerState, now: Timestamp) -> BmcSeen {
     let boot = BootConfiguration::default();
-    let host = HostObserved { power, boot, serial_number: None, model: None, manufacturer: None };
-    BmcSeen { host: Seen::Fresh(host), read_at: Some(now), ..BmcSeen::default() }
+    let host =
+        HostObserved { power, boot, serial_number: None, model: None, manufacturer: None, lacks: BTreeSet::new() };
+    let identity = Some("own".to_owned());
+    BmcSeen { host: Seen::Fresh(host), read_at: Some(now), identity, ..BmcSeen::default() }
 }
 
 /// The claim that is the user's own is on storage that only kubelet can connect.
@@ -156,6 +160,7 @@ impl World {
             boot: vec!["Boot0003".into(), "Boot0001".into()],
             bmc_answers: true,
             serial_number: None,
+            lacks: BTreeSet::new(),
             pending: None,
             agent_lives: power_domain == PowerDomain::Standby,
             boots: 0,
@@ -282,8 +287,9 @@ impl World {
             conditions::set(&mut status.conditions, conditions::PARKED, parked.into(), "Model", "", None, self.now);
             let boot_id = status.boot_id.clone();
             let verified = crate::own_bmc::verify(dpu, false, &own_bmc(PowerState::On, self.now));
-            if let (Some((verified, reason, message)), Some(status)) = (verified, &mut dpu.status) {
-                let all = &mut status.conditions;
+            if let (Some(verdict), Some(status)) = (verified, &mut dpu.status) {
+                status.verified_bmc = verdict.record;
+                let ((verified, reason, message), all) = (verdict.finding, &mut status.conditions);
                 conditions::set(all, conditions::BMC_VERIFIED, verified, reason, &message, None, self.now);
             }
             dpu.spec.confirmed_down =
@@ -315,6 +321,7 @@ impl World {
             serial_number: server.serial_number.clone(),
             model: None,
             manufacturer: None,
+            lacks: server.lacks.clone(),
         };
         BmcSeen {
             host: Seen::Fresh(host),
@@ -383,6 +390,14 @@ impl World {
             heard_at: Some(server.heard_at),
             out_of_service: server.confirmed_down,
             bmc: own_bmc(if server.dpu_off { PowerState::Off } else { PowerState::On }, self.now),
+            attached: self.attached(name),
         }
+    }
+
+    fn attached(&self, dpu: &str) -> BTreeMap<String, String> {
+        let disks = self.disks.values().map(|disk| (&disk.spec.dpu_name, &disk.spec.owner));
+        let nics = self.nics.values().map(|nic| (&nic.spec.dpu_name, &nic.spec.owner));
+        let here = disks.chain(nics).filter(|(of, _)| *of == dpu);
+        here.map(|(_, owner)| (owner.uid.clone(), owner.name.clone())).collect()
     }
 }

@@ -118,7 +118,7 @@ impl Server {
     fn token(&self, id: &Id, mut request: Value) -> Answer {
         self.store().get(id)?;
         let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
-        let expiry = controller::clock::now() + jiff::SignedDuration::from_secs(seconds);
+        let expiry = runtime::clock::now() + jiff::SignedDuration::from_secs(seconds);
         request["metadata"] = json!({"name": id.name, "namespace": id.namespace});
         request["status"] =
             json!({"token": format!("token-of-{}", id.namespace), "expirationTimestamp": expiry.to_string()});

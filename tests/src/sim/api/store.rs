@@ -16,6 +16,7 @@ pub enum Change {
 
 #[derive(Debug, Clone)]
 pub struct Event {
+    pub era: u32,
     pub version: u64,
     pub change: Change,
     pub id: Id,
@@ -66,9 +67,19 @@ pub struct Store {
     pub era: u32,
 }
 
+/// Which resource versions are given after a restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// As `etcdutl snapshot restore --bump-revision --mark-compacted`.
+    Later,
+    /// As without: those that were given since the backup are given again.
+    Again,
+}
+
 /// What a backup of etcd holds.
 #[derive(Clone)]
 pub struct Backup {
+    version: u64,
     objects: BTreeMap<Id, Arc<Value>>,
     applied: BTreeMap<(String, bool, String), Value>,
 }
@@ -82,7 +93,7 @@ fn finalizers(object: &Value) -> usize {
 }
 
 fn now() -> String {
-    let now = controller::clock::now();
+    let now = runtime::clock::now();
     jiff::Timestamp::from_second(now.as_second()).map(|at| at.to_string()).unwrap_or_default()
 }
 
@@ -113,14 +124,16 @@ impl Store {
     }
 
     pub fn backup(&self) -> Backup {
-        Backup { objects: self.objects.clone(), applied: self.applied.clone() }
+        Backup { version: self.version, objects: self.objects.clone(), applied: self.applied.clone() }
     }
 
-    /// As `etcdutl snapshot restore --bump-revision --mark-compacted`: objects are as they were, versions go on, and every watch
-    /// has to list again.
-    pub fn restore(&mut self, backup: Backup) {
+    /// Objects are as they were, and every watch ends.
+    pub fn restore(&mut self, backup: Backup, numbers: Numbers) {
         (self.objects, self.applied) = (backup.objects, backup.applied);
-        self.version += 1000;
+        self.version = match numbers {
+            Numbers::Later => self.version + 1000,
+            Numbers::Again => backup.version,
+        };
         self.era += 1;
     }
 
@@ -153,7 +166,7 @@ impl Store {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
-        self.log.push(Event { version: self.version, change, id: id.clone(), object: object.clone() });
+        self.log.push(Event { era: self.era, version: self.version, change, id: id.clone(), object: object.clone() });
         match change {
             Change::Deleted => {
                 self.objects.remove(id);

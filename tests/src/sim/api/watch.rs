@@ -75,7 +75,11 @@ pub fn open(server: &Arc<Server>, target: &Target, shared: Shared) -> BoxStream<
         }
     }
     let from = asked.filter(|asked| *asked > 0 && !initial).unwrap_or(version);
-    let seen = server.store().log[..seen].iter().position(|event| event.version > from).unwrap_or(seen);
+    let told = |event: &Event| event.era == era && event.version > from;
+    let seen = server.store().log[..seen].iter().position(told).unwrap_or(seen);
+    if from > version {
+        ready.push_back(too_large(from, version));
+    }
     let left = 1 + shared.random.below(6);
     let ends = Instant::now() + Duration::from_secs(seconds);
     let watch = Watch {
@@ -87,7 +91,7 @@ pub fn open(server: &Arc<Server>, target: &Target, shared: Shared) -> BoxStream<
         ready,
         ends,
         left,
-        ended: false,
+        ended: from > version,
         era,
     };
     unfold(watch, |mut watch| async move {
@@ -105,6 +109,16 @@ fn line(change: &str, object: Value) -> Value {
 
 fn bookmark(version: u64) -> Value {
     json!({"apiVersion": "v1", "kind": "Bookmark", "metadata": {"resourceVersion": version.to_string()}})
+}
+
+/// As an API server answers one who knows more than etcd does.
+fn too_large(from: u64, version: u64) -> Value {
+    let message = format!("Too large resource version: {from}, current: {version}");
+    line(
+        "ERROR",
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "code": 504, "reason": "Timeout", "message": message}),
+    )
 }
 
 impl Watch {
@@ -144,7 +158,8 @@ impl Watch {
     }
 
     fn is_mine(&self, event: &Event) -> bool {
-        event.version > self.from
+        event.era == self.era
+            && event.version > self.from
             && event.id.resource == self.target.id.resource
             && (self.target.id.namespace.is_empty() || event.id.namespace == self.target.id.namespace)
             && selects(&self.target.query, &event.object)

@@ -226,6 +226,7 @@ fn deletes(session: &mut Session) {
     let hint = ["only the controller deletes", "Take the disk or interface out"];
     session.refused("an administrator deletes an attachment", &da, None, &hint);
     session.refused("an administrator deletes every hold", &["delete", "vh", "--all"], None, &hint[..1]);
+    session.refused("an administrator deletes every address", &["delete", "ah", "--all"], None, &hint[..1]);
     let na = ["delete", "na", "--all", "-n", DPU_NAMESPACE];
     session.refused("an administrator deletes NIC attachments", &na, None, &hint[..1]);
     let ours = [&da[..], &[CONTROLLER]].concat();

@@ -269,6 +269,7 @@ const TOLD: &[(&str, &str, &str, &str)] = &[
     ("vh", "replace", r#"{"path":"/spec/epoch","value":1}"#, "epoch only grows"),
     ("vh", "replace", r#"{"path":"/spec/volumeHandle","value":"x"}"#, "the volume of a hold is immutable"),
     ("vh", "replace", r#"{"path":"/spec/holder/dpuName","value":"dpu-2"}"#, "only through an empty hold"),
+    ("ah", "replace", r#"{"path":"/spec/owner/uid","value":"x"}"#, "spec is immutable"),
 ];
 
 pub(super) fn run(session: &mut Session) {
@@ -295,7 +296,7 @@ pub(super) fn run(session: &mut Session) {
         session.refused(&format!("immutable: {kind} {patch}"), &words, None, &[hint]);
     }
     for (kind, op, change, hint) in TOLD {
-        let place = if *kind == "vh" { "default" } else { super::tables::DPU_NAMESPACE };
+        let place = if ["vh", "ah"].contains(kind) { "default" } else { super::tables::DPU_NAMESPACE };
         let name = session.say(&["get", kind, "-n", place, "-o", "name"], None).out.trim().to_owned();
         let patch = format!("[{}]", change.replacen('{', &format!("{{\"op\":\"{op}\","), 1));
         let words = ["patch", &name, "-n", place, "--type=json", "-p", &patch];

@@ -29,6 +29,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     shows(session, "get da", &["get", "da", "-n", DPU_NAMESPACE], &["bm-01-root-", "root", "Attached"]);
     shows(session, "get na", &["get", "na", "-n", DPU_NAMESPACE], &["bm-01-eth0-", "eth0", "Attached"]);
     shows(session, "get vnic", &["get", "vnic"], &["shared-nic", "blue", "10.20.0.9", "02:00:00:00:00:09", "dpu-1"]);
+    shows(session, "get ah", &["get", "ah"], &["ah-", "blue", "10.20.0.9", "shared-nic"]);
     shows(session, "get subnet", &["get", "subnet"], &["blue", "10.20.0.0/24", "10.20.0.1"]);
     shows(session, "get hardware", &["get", "hardware", "-n", "metalplane-inventory"], &["rack1-u07"]);
     shows(session, "get msnap", &["get", "msnap"], &["before-upgrade", "bm-01", "False", "SeveralDisksRun"]);
@@ -116,7 +117,11 @@ fn objects() -> Vec<Value> {
                 "conditions": [condition("Ready", "False", "Importing")]}}),
         json!({"apiVersion": api, "kind": "VNic", "metadata": {"name": "shared-nic", "namespace": "default"},
             "spec": {"subnet": "blue", "addresses": ["10.20.0.9"]},
-            "status": {"macAddress": "02:00:00:00:00:09", "holder": holder, "grant": {"epoch": 2}}}),
+            "status": {"addresses": ["10.20.0.9"], "macAddress": "02:00:00:00:00:09",
+                "conditions": [condition("AddressesAssigned", "True", "Assigned")], "holder": holder, "grant": {"epoch": 2}}}),
+        json!({"apiVersion": api, "kind": "AddressHold", "metadata": {"name": names::address_hold(UID, "10.20.0.9")},
+            "spec": {"subnet": {"namespace": "default", "name": "blue", "uid": UID}, "address": "10.20.0.9",
+                "owner": {"kind": "VNic", "namespace": "default", "name": "shared-nic", "uid": UID}}}),
         json!({"apiVersion": api, "kind": "MachineSnapshot",
             "metadata": {"name": "before-upgrade", "namespace": "default"}, "spec": {"machineName": "bm-01"},
             "status": {"observedGeneration": 1, "phase": "Pending", "machineUID": UID,
@@ -150,7 +155,7 @@ fn objects() -> Vec<Value> {
         json!({"apiVersion": api, "kind": "NicAttachment",
             "metadata": {"name": names::attachment(UID, "bm-01", "eth0"), "namespace": DPU_NAMESPACE},
             "spec": {"owner": owner, "dpuName": "dpu-1", "interfaceName": "eth0", "vnicName": "bm-01-eth0",
-                "vnicUID": UID, "logicalPort": "default.bm-01-eth0", "macAddress": names::mac(UID),
+                "vnicUID": UID, "logicalPort": "default.bm-01-eth0", "macAddress": names::mac(UID, 0),
                 "addresses": ["10.20.0.7"], "mtu": 1400, "grant": {"epoch": 1}},
             "status": {"phase": "Attached", "exposedBootID": UID, "representor": names::representor(UID),
                 "guest": {"answeredAt": "2026-01-01T00:00:00.000000Z", "answeredAddress": "10.20.0.7"},

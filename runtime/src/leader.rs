@@ -10,6 +10,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::PostParams;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -29,6 +30,9 @@ pub struct Leadership {
 pub enum Lost {
     #[error("lease '{lease}' was taken by '{by}'")]
     Taken { lease: String, by: String },
+    /// A restore of etcd has put back the lease too. What this process knows is of a time that the API server has forgotten.
+    #[error("lease '{lease}' is back in an earlier state")]
+    WentBack { lease: String },
     #[error("lease '{lease}' could not be renewed for {} s: {cause}", RENEW_DEADLINE.as_secs())]
     NotRenewed { lease: String, cause: String },
 }
@@ -38,33 +42,76 @@ enum Renewal {
     /// Not renewed; the next reading tells whether it is still ours.
     Conflict,
     Taken(String),
+    WentBack,
 }
 
 pub struct Elector {
     leases: Api<Lease>,
     name: String,
     identity: String,
+    sent: Sent,
+}
+
+/// What became of an attempt to lead.
+enum Attempt {
+    Leads(Leadership),
+    /// Another process leads, or was faster.
+    Waits,
+    WentBack,
+}
+
+impl Attempt {
+    fn of(written: Option<Lease>) -> Self {
+        written.map_or(Self::Waits, |lease| Self::Leads(leadership(&lease)))
+    }
+}
+
+/// What a lease says of its history: it only grows.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    transitions: i32,
+    holder: Option<String>,
+    /// By the holder's own clock.
+    renewed_at: Option<i64>,
+}
+
+impl Told {
+    fn of(spec: &LeaseSpec) -> Self {
+        Self {
+            transitions: spec.lease_transitions.unwrap_or_default(),
+            holder: spec.holder_identity.clone(),
+            renewed_at: spec.renew_time.as_ref().map(|at| at.0.as_microsecond()),
+        }
+    }
+
+    fn follows(&self, before: &Self) -> bool {
+        let same_holder = (self.transitions, &self.holder) == (before.transitions, &before.holder);
+        self.transitions >= before.transitions && (!same_holder || self.renewed_at >= before.renewed_at)
+    }
 }
 
 /// What we last saw of the lease, and since when it has not changed.
 struct Observed {
     resource_version: Option<String>,
+    told: Option<Told>,
     since: Instant,
 }
 
 impl Elector {
     /// `identity` must differ between any two processes, restarts included.
     pub fn new(leases: Api<Lease>, name: impl Into<String>, identity: impl Into<String>) -> Self {
-        Self { leases, name: name.into(), identity: identity.into() }
+        Self { leases, name: name.into(), identity: identity.into(), sent: Sent::default() }
     }
 
-    /// Waits until this process leads. Errors of the API server are tried again.
-    pub async fn acquire(&self) -> Leadership {
-        let mut observed = Observed { resource_version: None, since: Instant::now() };
+    /// Waits until this process leads. Errors of the API server are tried again. A lease that goes back meanwhile ends the waiting: what
+    /// this process has watched is not what is there.
+    pub async fn acquire(&self) -> Result<Leadership, Lost> {
+        let mut observed = Observed { resource_version: None, told: None, since: Instant::now() };
         loop {
             match timeout(RENEW_DEADLINE, self.try_acquire(&mut observed)).await {
-                Ok(Ok(Some(leadership))) => return leadership,
-                Ok(Ok(None)) => {}
+                Ok(Ok(Attempt::Leads(leadership))) => return Ok(leadership),
+                Ok(Ok(Attempt::Waits)) => {}
+                Ok(Ok(Attempt::WentBack)) => return Err(Lost::WentBack { lease: self.name.clone() }),
                 Ok(Err(error)) => tracing::warn!("cannot read or write lease '{}': {error}", self.name),
                 Err(_) => tracing::warn!("the API server did not answer about lease '{}'", self.name),
             }
@@ -72,30 +119,43 @@ impl Elector {
         }
     }
 
-    async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Option<Leadership>> {
+    async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
-            return self.create().await;
+            return if observed.told.is_some() { Ok(Attempt::WentBack) } else { self.create().await };
         };
         let spec = lease.spec.clone().unwrap_or_default();
         if lease.metadata.resource_version != observed.resource_version {
-            *observed = Observed { resource_version: lease.metadata.resource_version.clone(), since: Instant::now() };
+            let (resource_version, told) = (lease.metadata.resource_version.clone(), Some(Told::of(&spec)));
+            if observed.told.as_ref().is_some_and(|before| !told.as_ref().is_some_and(|told| told.follows(before))) {
+                return Ok(Attempt::WentBack);
+            }
+            *observed = Observed { resource_version, told, since: Instant::now() };
         }
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let free = holder.is_empty() || holder == self.identity || observed.since.elapsed() >= lasts(&spec);
         if !free {
-            return Ok(None);
+            return Ok(Attempt::Waits);
         }
         let transitions = spec.lease_transitions.unwrap_or_default() + i32::from(holder != self.identity);
         let taken = Lease { spec: Some(self.spec(transitions, None)), ..lease };
-        let written = self.leases.replace(&self.name, &PostParams::default(), &taken).await;
-        Ok(conflict_is_none(written)?.map(|lease| leadership(&lease)))
+        Ok(Attempt::of(self.replace(&taken).await?))
     }
 
-    async fn create(&self) -> kube::Result<Option<Leadership>> {
+    async fn create(&self) -> kube::Result<Attempt> {
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
         let lease = Lease { metadata, spec: Some(self.spec(1, None)) };
-        let created = self.leases.create(&PostParams::default(), &lease).await;
-        Ok(conflict_is_none(created)?.map(|lease| leadership(&lease)))
+        self.sent.send(&lease);
+        let created = conflict_is_none(self.leases.create(&PostParams::default(), &lease).await)?;
+        created.iter().for_each(|lease| self.sent.confirm(lease));
+        Ok(Attempt::of(created))
+    }
+
+    /// In the version that was read; nothing: another process was faster.
+    async fn replace(&self, lease: &Lease) -> kube::Result<Option<Lease>> {
+        self.sent.send(lease);
+        let written = conflict_is_none(self.leases.replace(&self.name, &PostParams::default(), lease).await)?;
+        written.iter().for_each(|lease| self.sent.confirm(lease));
+        Ok(written)
     }
 
     /// Renews until that fails for too long. The caller ends the process: what is under way must not go on.
@@ -109,6 +169,7 @@ impl Elector {
                 Ok(Ok(Renewal::Renewed)) => renewed = Instant::now(),
                 Ok(Ok(Renewal::Conflict)) => cause = "somebody else wrote to it".to_owned(),
                 Ok(Ok(Renewal::Taken(by))) => return Lost::Taken { lease: self.name.clone(), by },
+                Ok(Ok(Renewal::WentBack)) => return Lost::WentBack { lease: self.name.clone() },
                 Ok(Err(error)) => cause = error.to_string(),
                 Err(_) => cause = "no answer".to_owned(),
             }
@@ -124,9 +185,12 @@ impl Elector {
         if !self.is_ours(&spec, leadership) {
             return Ok(Renewal::Taken(spec.holder_identity.unwrap_or_default()));
         }
+        if !self.sent.explains(&lease) {
+            return Ok(Renewal::WentBack);
+        }
         let transitions = spec.lease_transitions.unwrap_or_default();
         let renewed = Lease { spec: Some(self.spec(transitions, spec.acquire_time)), ..lease };
-        let written = conflict_is_none(self.leases.replace(&self.name, &PostParams::default(), &renewed).await)?;
+        let written = self.replace(&renewed).await?;
         Ok(if written.is_some() { Renewal::Renewed } else { Renewal::Conflict })
     }
 
@@ -158,6 +222,34 @@ impl Elector {
     }
 }
 
+/// When the last confirmed write of ours, and each that was sent since, says that it renewed, in microseconds: what a lease keeps.
+#[derive(Default)]
+struct Sent(Mutex<Vec<i64>>);
+
+impl Sent {
+    fn renewed_at(lease: &Lease) -> Option<i64> {
+        lease.spec.as_ref()?.renew_time.as_ref().map(|at| at.0.as_microsecond())
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, lease: &Lease) {
+        self.all().extend(Self::renewed_at(lease));
+    }
+
+    fn confirm(&self, lease: &Lease) {
+        let confirmed = Self::renewed_at(lease);
+        self.all().retain(|sent| Some(*sent) == confirmed);
+    }
+
+    /// A lease that is ours says what we wrote last, or may have written since.
+    fn explains(&self, lease: &Lease) -> bool {
+        Self::renewed_at(lease).is_some_and(|said| self.all().contains(&said))
+    }
+}
+
 fn token(spec: &LeaseSpec) -> u64 {
     u64::try_from(spec.lease_transitions.unwrap_or_default()).unwrap_or_default()
 }
@@ -176,5 +268,44 @@ fn conflict_is_none<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    fn lease(second: i64) -> Lease {
+        let at = Timestamp::from_second(second).expect("a time");
+        let spec = LeaseSpec { renew_time: Some(MicroTime(at)), ..LeaseSpec::default() };
+        Lease { spec: Some(spec), ..Lease::default() }
+    }
+
+    #[test]
+    fn who_waits_notices_a_lease_that_went_back() {
+        let told = |transitions, holder: &str, renewed_at| Told {
+            transitions,
+            holder: Some(holder.to_owned()),
+            renewed_at: Some(renewed_at),
+        };
+        assert!(told(3, "b", 5).follows(&told(2, "a", 9)), "clocks of two machines are not compared");
+        assert!(told(2, "a", 9).follows(&told(2, "a", 7)));
+        assert!(told(2, "", 9).follows(&told(2, "a", 9)), "released");
+        assert!(!told(2, "a", 7).follows(&told(2, "a", 9)));
+        assert!(!told(2, "a", 9).follows(&told(3, "b", 5)));
+    }
+
+    #[test]
+    fn a_lease_that_says_what_was_overwritten_went_back() {
+        let sent = Sent::default();
+        for second in [10, 12] {
+            sent.send(&lease(second));
+            sent.confirm(&lease(second));
+        }
+        assert!(sent.explains(&lease(12)));
+        assert!(!sent.explains(&lease(10)), "restored");
+        sent.send(&lease(14));
+        assert!(sent.explains(&lease(12)) && sent.explains(&lease(14)), "the answer was lost: either may be so");
     }
 }

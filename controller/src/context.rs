@@ -1,0 +1,28 @@
+//! What the work of every kind shares.
+
+use crate::bmc::Hosts;
+use crate::events::Events;
+use crate::fences::Fences;
+use crate::memory::{Asked, FirstSeen, Prepared};
+use crate::metrics::Metrics;
+use crate::objects::Objects;
+use crate::volumes::Volumes;
+use crate::world::World;
+use std::sync::Arc;
+
+pub struct Controller {
+    pub objects: Objects,
+    pub world: Arc<World>,
+    pub hosts: Arc<Hosts>,
+    pub events: Events,
+    pub volumes: Volumes,
+    pub(crate) metrics: Arc<Metrics>,
+    pub prepared: Prepared,
+    pub first_seen: FirstSeen,
+    pub asked: Asked,
+    /// The controller's own namespace.
+    pub namespace: String,
+    pub inventory: String,
+    pub holder_image: String,
+    pub fences: Fences,
+}

@@ -1,0 +1,37 @@
+//! Under what an object can be found in a [`crate::cache::Cache`] beside its own name.
+
+use kube::Resource;
+use runtime::queue::Key;
+use std::borrow::Cow;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum IndexKey {
+    /// The object's own UID.
+    Uid(String),
+    Namespace(String),
+    /// The UID of what the object was made for, belongs to, or is in use by: a machine, an image, an operation, a VNic, a Subnet.
+    Owner(String),
+    /// An object that this one names: its kind, and its namespace (empty for what has none, and for what lives in the inventory's)
+    /// and name.
+    Names(Cow<'static, str>, Key),
+    /// An address or a MAC address in the Subnet of this namespace and name, which the object has or asks for.
+    Address(Key, String),
+}
+
+impl IndexKey {
+    pub fn uid(uid: &str) -> Self {
+        Self::Uid(uid.to_owned())
+    }
+
+    pub fn namespace(namespace: &str) -> Self {
+        Self::Namespace(namespace.to_owned())
+    }
+
+    pub fn owner(uid: &str) -> Self {
+        Self::Owner(uid.to_owned())
+    }
+
+    pub fn names<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> Self {
+        Self::Names(K::kind(&()), (namespace.to_owned(), name.to_owned()))
+    }
+}

@@ -1,0 +1,89 @@
+//! What machines run on, and who may claim it.
+
+use crate::cache::key;
+use crate::index::IndexKey;
+use crate::objects::Objects;
+use crate::work::Work;
+use crate::world::{Kind, World};
+use api::tinkerbell::{Hardware, Machine};
+use api::{Dpu, HardwarePolicy, labels};
+use kube::Api;
+use kube::runtime::watcher;
+
+fn claimed_by(hardware: &Hardware) -> Option<&String> {
+    hardware.metadata.annotations.as_ref()?.get(labels::CLAIMED_BY)
+}
+
+impl Kind for Hardware {
+    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(inventory), watcher::Config::default())
+    }
+
+    fn index(&self) -> Vec<IndexKey> {
+        claimed_by(self).map(|uid| IndexKey::owner(uid)).into_iter().collect()
+    }
+
+    fn wake(&self, world: &World) {
+        // Which BMC is read for a Dpu follows from the Hardware that the Dpu names.
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Self>("", name));
+        match claimed_by(self) {
+            Some(uid) => world.of_machine(uid),
+            None => world.machines_without_hardware(),
+        }
+    }
+}
+
+impl Kind for HardwarePolicy {
+    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(inventory), watcher::Config::default())
+    }
+
+    fn wake(&self, world: &World) {
+        world.machines_without_hardware();
+    }
+}
+
+impl Kind for Dpu {
+    fn index(&self) -> Vec<IndexKey> {
+        let hardware = self.spec.hardware_ref.iter().map(|hardware| IndexKey::names::<Hardware>("", &hardware.name));
+        let bmc = self.spec.bmc_ref.iter().map(|bmc| IndexKey::names::<Machine>("", &bmc.name));
+        hardware.chain(bmc).collect()
+    }
+
+    /// The machine on its host, and all that still look for one.
+    fn wake(&self, world: &World) {
+        world.look(Work::Dpu, key(&self.metadata));
+        world.machines_of_dpu(self);
+        world.vnics_shown_by(self);
+        world.machines_without_hardware();
+    }
+}
+
+impl World {
+    /// The machine on the DPU's host.
+    pub fn machines_of_dpu(&self, dpu: &Dpu) {
+        let Some(reference) = dpu.spec.hardware_ref.as_ref() else { return };
+        for hardware in self.hardware.all().iter().filter(|h| h.metadata.name.as_deref() == Some(&reference.name)) {
+            if let Some(uid) = claimed_by(hardware) {
+                self.machine_by_uid(uid);
+            }
+        }
+    }
+
+    /// What becomes of an orphan may hang on who holds its volume or its VNic now.
+    pub(super) fn dpus_with_orphans(&self) {
+        for dpu in self.dpus.all() {
+            if dpu.status.as_ref().is_some_and(|status| !status.orphans.is_empty()) {
+                self.look(Work::Dpu, key(&dpu.metadata));
+            }
+        }
+    }
+
+    /// A Dpu that is being deleted waits for the last attachment.
+    pub(super) fn dpu_that_leaves(&self, name: &str) {
+        if self.dpus.get("", name).is_none_or(|dpu| dpu.metadata.deletion_timestamp.is_some()) {
+            self.look(Work::Dpu, (String::new(), name.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Machines, and who wakes them.
+
+use super::{label, namespace_of, own_uid, users};
+use crate::cache::key;
+use crate::index::IndexKey;
+use crate::snapshots::VolumeSnapshot;
+use crate::work::Work;
+use crate::world::{Kind, World};
+use api::machine::{Disk, ImageKind, Interface};
+use api::{BareMetalMachine, ClusterMachineImage, MachineImage, Subnet, VNic, labels};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::machine::{claim_name, vnic_name};
+
+impl Kind for BareMetalMachine {
+    fn index(&self) -> Vec<IndexKey> {
+        let namespace = namespace_of(&self.metadata);
+        let mut all = vec![IndexKey::namespace(namespace)];
+        all.extend(own_uid(&self.metadata));
+        all.extend(self.spec.disks.iter().flat_map(|disk| named_by_disk(self, disk)));
+        all.extend(self.spec.interfaces.iter().flat_map(|interface| named_by_interface(self, interface)));
+        all
+    }
+
+    fn wake(&self, world: &World) {
+        world.look(Work::Machine, key(&self.metadata));
+        world.operations_of(&self.metadata);
+        world.of_machine(self.metadata.uid.as_deref().unwrap_or_default());
+    }
+}
+
+fn named_by_disk(machine: &BareMetalMachine, disk: &Disk) -> Vec<IndexKey> {
+    let namespace = namespace_of(&machine.metadata);
+    let mut all = vec![IndexKey::names::<PersistentVolumeClaim>(namespace, &claim_name(machine, disk))];
+    all.extend(disk.source.image.iter().map(|image| match image.kind {
+        ImageKind::MachineImage => IndexKey::names::<MachineImage>(namespace, &image.name),
+        ImageKind::ClusterMachineImage => IndexKey::names::<ClusterMachineImage>("", &image.name),
+    }));
+    all.extend(
+        disk.source.snapshot.iter().map(|snapshot| IndexKey::names::<VolumeSnapshot>(namespace, &snapshot.name)),
+    );
+    all
+}
+
+fn named_by_interface(machine: &BareMetalMachine, interface: &Interface) -> Vec<IndexKey> {
+    let namespace = namespace_of(&machine.metadata);
+    let subnet = interface.subnet.iter().map(|subnet| IndexKey::names::<Subnet>(namespace, subnet));
+    subnet.chain([IndexKey::names::<VNic>(namespace, &vnic_name(machine, interface))]).collect()
+}
+
+impl World {
+    /// The machine with this UID is looked at again.
+    pub fn machine_by_uid(&self, uid: &str) {
+        for machine in self.machines.by(&IndexKey::uid(uid)) {
+            self.look(Work::Machine, key(&machine.metadata));
+            self.operations_of(&machine.metadata);
+        }
+    }
+
+    /// The machine with this UID, or something of it, has changed: it is looked at again, and what it has left if it was deleted.
+    pub(super) fn of_machine(&self, uid: &str) {
+        match self.has_machine(uid) {
+            true => self.machine_by_uid(uid),
+            false => self.look(Work::MachineLeftovers, (String::new(), uid.to_owned())),
+        }
+    }
+
+    pub(crate) fn has_machine(&self, uid: &str) -> bool {
+        !self.machines.by(&IndexKey::uid(uid)).is_empty()
+    }
+
+    /// Of a machine or an image, as the labels say.
+    pub(super) fn of_maker(&self, meta: &ObjectMeta) {
+        label(meta, labels::MACHINE_UID).iter().for_each(|uid| self.of_machine(uid));
+        label(meta, labels::IMAGE_UID).iter().for_each(|uid| self.of_image(uid));
+    }
+
+    /// The machines that use a claim or VNic. An image looks at the claim that it made itself.
+    pub(super) fn of_users(&self, meta: &ObjectMeta) {
+        let image = label(meta, labels::IMAGE_UID);
+        users(meta).filter(|uid| image.as_deref() != Some(uid)).for_each(|uid| self.of_machine(uid));
+    }
+
+    /// The machines that name this object.
+    pub(super) fn machines_that_name<K: kube::Resource<DynamicType = ()>>(&self, namespace: &str, name: &str) {
+        self.look_at_each(Work::Machine, &self.machines, &IndexKey::names::<K>(namespace, name));
+    }
+
+    /// Those that have no server yet, for the inventory has changed.
+    pub(super) fn machines_without_hardware(&self) {
+        self.migrations_that_look();
+        for machine in self.machines.all() {
+            let uid = machine.metadata.uid.as_deref();
+            if uid.is_none_or(|uid| self.hardware.by(&IndexKey::owner(uid)).is_empty()) {
+                self.look(Work::Machine, key(&machine.metadata));
+            }
+        }
+    }
+}
+
+impl Kind for Namespace {
+    /// Its labels decide which servers its machines may claim.
+    fn wake(&self, world: &World) {
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        world.look_at_each(Work::Machine, &world.machines, &IndexKey::namespace(name));
+        if let Some(dpu) = label(&self.metadata, labels::DPU) {
+            world.look(Work::Dpu, (String::new(), dpu));
+        }
+    }
+}

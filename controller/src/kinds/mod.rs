@@ -1,0 +1,53 @@
+//! Each watched kind: what its objects are found by, and who is looked at again when one of them changes. An event wakes the
+//! objects that name what has changed, and no others.
+
+mod attachments;
+mod images;
+mod inventory;
+mod machine;
+mod network;
+mod operations;
+mod storage;
+
+use crate::index::IndexKey;
+use api::attachment::OwnerReference;
+use api::labels;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+fn label(meta: &ObjectMeta, label: &str) -> Option<String> {
+    meta.labels.as_ref()?.get(label).cloned()
+}
+
+/// The UIDs of the machine and the image for which something was made.
+fn made_for(meta: &ObjectMeta) -> impl Iterator<Item = String> {
+    [labels::MACHINE_UID, labels::IMAGE_UID].into_iter().filter_map(|name| label(meta, name))
+}
+
+/// The UIDs by which a claim or VNic is annotated as in use.
+fn users(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
+    meta.annotations.iter().flatten().filter_map(|(key, _)| key.strip_prefix(labels::IN_USE_BY))
+}
+
+/// The UIDs of those that use a claim or VNic, and of the one that it was made for.
+fn owners(meta: &ObjectMeta) -> Vec<IndexKey> {
+    let mut all: Vec<IndexKey> = users(meta).map(IndexKey::owner).collect();
+    for own in made_for(meta).map(IndexKey::Owner) {
+        if !all.contains(&own) {
+            all.push(own);
+        }
+    }
+    all
+}
+
+/// A machine's, not an image's.
+pub(crate) fn is_machine(owner: &OwnerReference) -> bool {
+    owner.kind == "BareMetalMachine"
+}
+
+fn namespace_of(meta: &ObjectMeta) -> &str {
+    meta.namespace.as_deref().unwrap_or_default()
+}
+
+fn own_uid(meta: &ObjectMeta) -> Option<IndexKey> {
+    meta.uid.as_deref().map(IndexKey::uid)
+}

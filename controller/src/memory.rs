@@ -1,0 +1,71 @@
+//! What a process remembers of Dpus between two looks at them. A new process begins with nothing, which is safe.
+
+use crate::clock;
+use api::Dpu;
+use api::dpu::Orphan;
+use jiff::Timestamp;
+use planner::dpu::went_back;
+use planner::exposure::ExposureId;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// UID and generation of those for which everything was applied by this process.
+#[derive(Default)]
+pub struct Prepared(Mutex<HashMap<String, Option<i64>>>);
+
+impl Prepared {
+    pub(crate) fn get(&self, uid: &str) -> Option<Option<i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid).copied()
+    }
+
+    pub(crate) fn put(&self, uid: String, generation: Option<i64>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, generation);
+    }
+}
+
+/// When each Dpu, by its UID, was seen to be asked what its host has, as `Liveness::now` counts.
+#[derive(Default)]
+pub struct Asked(Mutex<HashMap<String, u64>>);
+
+impl Asked {
+    /// One that is not asked any more is forgotten.
+    pub(crate) fn at(&self, dpu: &Dpu, now: u64) -> Option<u64> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = dpu.metadata.uid.clone().unwrap_or_default();
+        if went_back::is_asked(dpu) {
+            return Some(*all.entry(uid).or_insert(now));
+        }
+        all.remove(&uid);
+        None
+    }
+}
+
+/// When each orphan was first seen reported, by the UID of the Dpu: a reading of its host that was begun before proves nothing.
+#[derive(Default)]
+pub struct FirstSeen(Mutex<HashMap<String, Since>>);
+
+pub(crate) type Since = HashMap<ExposureId, Timestamp>;
+
+impl FirstSeen {
+    /// What is not reported any more is forgotten: it is another orphan when it is reported again.
+    pub(crate) fn of(&self, dpu: &Dpu, orphans: &[Orphan]) -> Since {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = dpu.metadata.uid.clone().unwrap_or_default();
+        let before = all.remove(&uid).unwrap_or_default();
+        let now = clock::now();
+        let since = |orphan: &Orphan| {
+            let id = id(orphan);
+            let at = before.get(&id).copied().unwrap_or(now);
+            (id, at)
+        };
+        let seen: Since = orphans.iter().map(since).collect();
+        if !seen.is_empty() {
+            all.insert(uid, seen.clone());
+        }
+        seen
+    }
+}
+
+pub(crate) fn id(orphan: &Orphan) -> ExposureId {
+    ExposureId { uid: orphan.uid.clone(), epoch: orphan.epoch }
+}

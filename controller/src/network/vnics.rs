@@ -1,0 +1,177 @@
+//! One VNic: gather → plan → act → status, until there is nothing to do but wait.
+
+use super::{about, orphaned, subnet_of};
+use crate::Controller;
+use crate::clock;
+use crate::error::{Error, call, found};
+use crate::index::IndexKey;
+use crate::objects;
+use crate::work::Work;
+use crate::world::Kind;
+use api::{AddressHold, NicAttachment, Subnet, VNic, labels, names};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::ListParams;
+use planner::machine::observed::{has_finalizer, name, uid};
+use planner::network::addresses::{self, Action, Observed, Plan};
+use runtime::queue::{Key, Next};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A VNic that is not settled after so many rounds lets others go first.
+const ROUNDS: usize = 16;
+
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    orphaned::collect(c, key).await?;
+    rounds(c, key).await
+}
+
+pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+    for _ in 0..ROUNDS {
+        let Some(vnic) = c.world.vnics.get(&key.0, &key.1) else { return Ok(Next::Wait) };
+        let o = gather(c, vnic).await?;
+        let plan = addresses::plan(&o, clock::now());
+        if plan.actions.is_empty() {
+            write(c, &o, &plan).await?;
+            return Ok(Next::at(plan.wake_at));
+        }
+        let releases = |action: &Action| matches!(action, Action::DeleteAddressHold(_) | Action::Unprotect);
+        if plan.actions.iter().any(releases) {
+            confirm_unused(c, &o.vnic).await?;
+        }
+        for action in &plan.actions {
+            act(c, &o, action).await?;
+        }
+    }
+    c.world.look(Work::VNic, key.clone());
+    Ok(Next::Wait)
+}
+
+async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
+    let (world, own, subnet_key) = (&c.world, uid(&vnic.metadata).to_owned(), subnet_of(&vnic));
+    let subnet = world.subnets.get(&subnet_key.0, &subnet_key.1);
+    let interests = addresses::interests(&vnic);
+    let mut holds = world.address_holds.by(&IndexKey::owner(&own));
+    if let Some(subnet) = &subnet {
+        for address in &interests {
+            let hold = world.address_holds.get("", &names::address_hold(uid(&subnet.metadata), address));
+            holds.extend(hold.filter(|hold| hold.spec.owner.uid != own));
+        }
+    }
+    let mut rivals: Vec<Arc<VNic>> = Vec::new();
+    for rival in interests.iter().flat_map(|address| world.vnics.by(&about(&subnet_key, address))) {
+        if uid(&rival.metadata) != own && !rivals.iter().any(|known| known.metadata.uid == rival.metadata.uid) {
+            rivals.push(rival);
+        }
+    }
+    let attachments = world.nics.by(&IndexKey::owner(&own));
+    let orphans = crate::orphans::nics(c).await?;
+    Ok(Observed { vnic, subnet, holds, rivals, attachments, orphans })
+}
+
+async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
+    match action {
+        Action::ProtectSubnet => match &o.subnet {
+            Some(subnet) => super::subnets::finalizer(c, subnet, true).await,
+            None => Ok(()),
+        },
+        Action::Protect => finalizer(c, &o.vnic, true).await,
+        Action::CreateAddressHold(hold) => {
+            confirm_subnet(c, o).await?;
+            // Whose it is, is what the next round looks at.
+            objects::create(&c.objects.cluster(), &c.world.address_holds, hold.as_ref(), |_| true).await.map(drop)
+        }
+        Action::DeleteAddressHold(hold) => delete(c, hold).await,
+        Action::Unprotect => finalizer(c, &o.vnic, false).await,
+    }
+}
+
+/// Exactly the hold with this UID.
+pub(super) async fn delete(c: &Controller, hold: &AddressHold) -> Result<(), Error> {
+    objects::delete(&c.objects.cluster(), &c.world.address_holds, &hold.metadata, false).await?;
+    // Of a hold that a restore of etcd has taken away no event tells.
+    hold.wake(&c.world);
+    Ok(())
+}
+
+/// From quorum: the Subnet stays. Whoever takes its finalizer away looks for VNics after the deletion began, and this one has its
+/// own finalizer by now.
+async fn confirm_subnet(c: &Controller, o: &Observed) -> Result<(), Error> {
+    let Some(seen) = o.subnet.as_ref().map(|subnet| &subnet.metadata) else { return Ok(()) };
+    let what = format!("get Subnet '{}'", name(seen));
+    let api = c.objects.namespaced::<Subnet>(seen.namespace.as_deref().unwrap_or_default());
+    let there = call(&what, api.get(name(seen))).await?;
+    let now = &there.metadata;
+    let stays = now.deletion_timestamp.is_none() && has_finalizer(now, labels::FINALIZER_IN_USE);
+    if now.uid == seen.uid && stays {
+        return Ok(());
+    }
+    c.world.subnets.put(there);
+    Err(Error::NotConfirmed { what, message: "it is being deleted, or was created again".to_owned() })
+}
+
+/// From quorum: the VNic is being deleted, so nobody takes it any more; no machine marks it, and no attachment of it
+/// exists. One that is created too late is never granted.
+async fn confirm_unused(c: &Controller, vnic: &VNic) -> Result<(), Error> {
+    let meta = &vnic.metadata;
+    let what = format!("get VNic '{}'", name(meta));
+    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
+    if let Some(there) = found(call(&what, api.get(name(meta))).await)?
+        && there.metadata.uid == meta.uid
+        && (addresses::is_marked(&there) || there.metadata.deletion_timestamp.is_none())
+    {
+        c.world.vnics.put(there);
+        return Err(Error::NotConfirmed { what, message: "it is in use".to_owned() });
+    }
+    match attachment_of(c, uid(meta)).await? {
+        Some(attachment) => {
+            let message = format!("NicAttachment '{}' exists", name(&attachment.metadata));
+            c.world.nics.put(attachment);
+            Err(Error::NotConfirmed { what, message })
+        }
+        None => Ok(()),
+    }
+}
+
+/// From quorum: an attachment of the VNic with this UID. What a DPU may present exists as long as that may be so.
+pub(super) async fn attachment_of(c: &Controller, vnic_uid: &str) -> Result<Option<NicAttachment>, Error> {
+    let api: Api<NicAttachment> = Api::all(c.objects.client.clone());
+    let of_it = ListParams::default().fields(&format!("spec.vnicUID={vnic_uid}"));
+    Ok(call(&format!("list NicAttachments of VNic {vnic_uid}"), api.list(&of_it)).await?.items.pop())
+}
+
+async fn finalizer(c: &Controller, vnic: &VNic, present: bool) -> Result<(), Error> {
+    let meta = &vnic.metadata;
+    let finalizers = objects::finalizers(meta, labels::FINALIZER_IN_USE, present);
+    let change = json!({"metadata": {"finalizers": finalizers}});
+    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
+    let version = meta.resource_version.as_deref();
+    match objects::patch(&api, &c.world.vnics, name(meta), uid(meta), version, change).await {
+        Ok(patched) => forget_ended(&patched.metadata, |meta| c.world.vnics.forget(meta)),
+        Err(Error::NotFound { .. }) if !present => c.world.vnics.forget(meta),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// The last finalizer has ended the object.
+pub(super) fn forget_ended(meta: &ObjectMeta, forget: impl Fn(&ObjectMeta)) {
+    if meta.deletion_timestamp.is_some() && meta.finalizers.iter().flatten().count() == 0 {
+        forget(meta);
+    }
+}
+
+/// Writes the status if it says anything new, by compare-and-swap, and tells what the VNic waits for.
+async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
+    let Some(status) = &plan.status else { return Ok(()) };
+    let meta = &o.vnic.metadata;
+    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
+    let said = json!({
+        "addresses": status.addresses, "macAddress": status.mac_address, "conditions": status.conditions,
+    });
+    objects::patch_status(&api, &c.world.vnics, meta, said).await?;
+    if let Some(reason) = &plan.reason {
+        c.events.tell(o.vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+    }
+    Ok(())
+}

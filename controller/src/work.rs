@@ -1,0 +1,78 @@
+//! The kinds of work, each with a queue of its own. Which function does it is told by `run::reconcile`.
+
+use runtime::queue::Queue;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    Machine,
+    /// What a machine that was deleted has left, by its UID.
+    MachineLeftovers,
+    /// What an image that was deleted has left, by its UID.
+    ImageLeftovers,
+    Dpu,
+    Image,
+    Hold,
+    HolderPod,
+    VNic,
+    Subnet,
+    MachineSnapshot,
+    MachineRestore,
+    MachineMigration,
+}
+
+impl Work {
+    pub const ALL: [Self; 12] = [
+        Self::Machine,
+        Self::MachineLeftovers,
+        Self::ImageLeftovers,
+        Self::Dpu,
+        Self::Image,
+        Self::Hold,
+        Self::HolderPod,
+        Self::VNic,
+        Self::Subnet,
+        Self::MachineSnapshot,
+        Self::MachineRestore,
+        Self::MachineMigration,
+    ];
+
+    /// As logs and metrics name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::MachineLeftovers => "leftovers",
+            Self::ImageLeftovers => "image-leftovers",
+            Self::Dpu => "dpu",
+            Self::Image => "image",
+            Self::Hold => "hold",
+            Self::HolderPod => "holder-pod",
+            Self::VNic => "vnic",
+            Self::Subnet => "subnet",
+            Self::MachineSnapshot => "machinesnapshot",
+            Self::MachineRestore => "machinerestore",
+            Self::MachineMigration => "machinemigration",
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Queues([Arc<Queue>; Work::ALL.len()]);
+
+impl Queues {
+    pub fn of(&self, work: Work) -> &Arc<Queue> {
+        &self.0[work as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_work_has_its_own_place() {
+        for (place, work) in Work::ALL.into_iter().enumerate() {
+            assert_eq!(work as usize, place, "{work:?}");
+        }
+    }
+}

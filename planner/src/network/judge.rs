@@ -1,0 +1,123 @@
+//! Whether a VNic may have one address, and if not who has it.
+
+use super::addresses::{Observed, asked, is_held, macs, seniority};
+use super::cidr;
+use crate::machine::OrphanOn;
+use crate::machine::observed::{name, uid};
+use crate::reason::{Blocked, Reason, Waiting};
+use api::network::canonical;
+use api::{AddressHold, Subnet, VNic, names};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Verdict {
+    /// It has the hold.
+    Own,
+    /// Nobody has it.
+    Free,
+    Not(Reason),
+}
+
+/// `address`: an address, or a MAC address that is asked for.
+pub(super) fn address(o: &Observed, subnet: &Subnet, address: &str) -> Verdict {
+    if let Some(hold) = hold(o, subnet, address) {
+        return match hold.spec.owner.uid == uid(&o.vnic.metadata) {
+            // After a restore of etcd a hold may be there before the first report of the orphan is.
+            true => orphan(o, address).map_or(Verdict::Own, |one| Verdict::Not(shown(one, address))),
+            false => Verdict::Not(has(o, hold, address)),
+        };
+    }
+    let is_address = address.parse::<IpAddr>().is_ok();
+    let unfit = if is_address { unfit(subnet, address) } else { None };
+    let subnet = name(&subnet.metadata);
+    let taken = unfit
+        .or_else(|| orphan(o, address).map(|one| shown(one, address)))
+        .or_else(|| before_it(o, address, is_address).map(|rival| taken(address, subnet, &rival.metadata)));
+    taken.map_or(Verdict::Free, Verdict::Not)
+}
+
+/// Of a MAC address that the VNic has, or one made from its UID: nobody else is known to have it.
+pub(super) fn mac_is_free(o: &Observed, subnet: &Subnet, mac: &str) -> bool {
+    let has_it = o.vnic.status.as_ref().is_some_and(|status| status.mac_address.is_some());
+    let own = |hold: &Arc<AddressHold>| hold.spec.owner.uid == uid(&o.vnic.metadata);
+    let held = hold(o, subnet, mac);
+    let rival = || o.rivals.iter().any(|rival| has_mac(rival, mac));
+    has_it || held.is_some_and(own) || (held.is_none() && orphan(o, mac).is_none() && !rival())
+}
+
+fn hold<'a>(o: &'a Observed, subnet: &Subnet, address: &str) -> Option<&'a Arc<AddressHold>> {
+    let hold = names::address_hold(uid(&subnet.metadata), address);
+    o.holds.iter().find(|there| name(&there.metadata) == hold)
+}
+
+/// What the Subnet says of the address.
+fn unfit(subnet: &Subnet, address: &str) -> Option<Reason> {
+    let (of, address) = (name(&subnet.metadata).to_owned(), address.to_owned());
+    if !cidr::contains(&subnet.spec, &address) {
+        return Some(Blocked::AddressOutsideSubnet { address, subnet: of, cidr: subnet.spec.cidr.clone() }.into());
+    }
+    let what = cidr::reserved(&subnet.spec, &address)?.to_owned();
+    Some(Blocked::AddressReserved { address, subnet: of, what }.into())
+}
+
+/// Whose hold it is.
+fn has(o: &Observed, hold: &AddressHold, address: &str) -> Reason {
+    let owner = &hold.spec.owner;
+    let there = o.rivals.iter().find(|rival| uid(&rival.metadata) == owner.uid);
+    let stays = there.filter(|rival| rival.metadata.deletion_timestamp.is_none());
+    match stays {
+        Some(rival) => taken(address, &hold.spec.subnet.name, &rival.metadata),
+        None => {
+            let (subnet, vnic) = (hold.spec.subnet.name.clone(), owner.name.clone());
+            Waiting::AddressReleasing { address: address.to_owned(), subnet, vnic }.into()
+        }
+    }
+}
+
+type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+fn taken(address: &str, subnet: &str, vnic: &Meta) -> Reason {
+    let (subnet, vnic) = (subnet.to_owned(), name(vnic).to_owned());
+    match address.parse::<IpAddr>() {
+        Ok(_) => Blocked::AddressTaken { address: address.to_owned(), subnet, vnic }.into(),
+        Err(_) => Blocked::MacTaken { mac: address.to_owned(), subnet, vnic }.into(),
+    }
+}
+
+/// Another VNic that has it without a hold: one that a machine holds since before there were holds, or one whose MAC address was
+/// made from its UID.
+fn before_it<'a>(o: &'a Observed, address: &str, is_address: bool) -> Option<&'a Arc<VNic>> {
+    let first = |rival: &VNic| is_held(rival) && seniority(rival) < seniority(&o.vnic);
+    let asks = |rival: &VNic| asked(rival).iter().any(|other| other == address);
+    o.rivals.iter().find(|rival| match is_address {
+        true => asks(rival) && first(rival),
+        // One that asks for it too gets it by a hold.
+        false => has_mac(rival, address) && (rival.spec.mac_address.is_none() || first(rival)),
+    })
+}
+
+fn has_mac(vnic: &VNic, mac: &str) -> bool {
+    let has = vnic.status.as_ref().and_then(|status| status.mac_address.as_deref());
+    has.is_some() && macs(vnic).iter().any(|own| own == mac)
+}
+
+/// A NIC that a host has and no attachment explains, but not this VNic's own: what becomes of that one is said when it is granted.
+fn orphan<'a>(o: &'a Observed, address: &str) -> Option<&'a OrphanOn> {
+    let namespace = format!("{}.", o.vnic.metadata.namespace.as_deref().unwrap_or_default());
+    let own = crate::machine::logical_port(&o.vnic.metadata);
+    o.orphans.iter().find(|one| {
+        // A port is named after its VNic's namespace, in which the Subnet is.
+        let here = match one.orphan.logical_port.as_deref() {
+            Some(port) => port.starts_with(&namespace) && port != own,
+            None => true,
+        };
+        let of_it = one.orphan.addresses.iter().chain(&one.orphan.mac_address).any(|has| canonical(has) == address);
+        here && of_it && !one.is_down()
+    })
+}
+
+fn shown(there: &OrphanOn, address: &str) -> Reason {
+    let (address, dpu, uid) = (address.to_owned(), there.dpu.name().to_owned(), there.orphan.uid.clone());
+    Waiting::AddressShownElsewhere { address, dpu, uid }.into()
+}

@@ -1,0 +1,22 @@
+//! The logical network: who has which address of a Subnet, and what keeps a Subnet.
+//!
+//! [`addresses`] is about one VNic, [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
+//! condition `AddressesAssigned` of its own (`crate::machine`).
+
+pub mod addresses;
+pub mod cidr;
+mod judge;
+pub mod subnets;
+#[cfg(test)]
+mod tests;
+
+use crate::machine::observed::label;
+use api::{NicAttachment, VNic, labels};
+use std::sync::Arc;
+
+/// The machine that a VNic is attached to, or was created for.
+fn machine_of(vnic: &VNic, attachments: &[Arc<NicAttachment>]) -> Option<String> {
+    let attached = attachments.iter().find(|a| Some(&a.spec.vnic_uid) == vnic.metadata.uid.as_ref());
+    let owner = attached.map(|attachment| attachment.spec.owner.name.as_str());
+    owner.or_else(|| label(&vnic.metadata, labels::MACHINE)).map(|name| format!("BareMetalMachine '{name}'"))
+}

@@ -1,0 +1,19 @@
+//! What every program of Metalplane stands on, whatever it is for. It knows no kind and no driver.
+//!
+//! | file | what |
+//! |---|---|
+//! | `clock.rs` | the one clock of a process; a simulation sets it |
+//! | `process.rs` | the log, TLS, and the signals that end a process |
+//! | `cluster.rs` | the API server: where it is, and how a client talks to it |
+//! | `patience.rs` | how long a watch waits that failed |
+//! | `leader.rs` | one process acts at a time |
+//! | `queue.rs` | which objects are to be looked at, each once at a time |
+//! | `http.rs` | /healthz, /readyz, /metrics |
+
+pub mod clock;
+pub mod cluster;
+pub mod http;
+pub mod leader;
+pub mod patience;
+pub mod process;
+pub mod queue;

@@ -1,0 +1,80 @@
+//! No address is served twice, whatever goes wrong; and a Subnet stays under what runs in it.
+
+use super::{each, sample, seed, simulate};
+use std::time::Duration;
+use tests::sim::api::watch::Manners;
+use tests::sim::faults::{Fault, Plan, Who};
+use tests::sim::{Simulation, addresses as scene};
+
+/// Nothing goes wrong; then each of these with one in `stride` of the first `count` effects of the controller.
+fn cases(faults: &[Fault], count: usize, stride: usize) -> impl Iterator<Item = Plan> {
+    let at = move |fault: &Fault| {
+        let fault = *fault;
+        sample(count, stride).map(move |at| Plan::At { who: Who::Controller, at, fault }).collect::<Vec<_>>()
+    };
+    let all: Vec<Plan> = faults.iter().flat_map(at).collect();
+    [Plan::None].into_iter().chain(all)
+}
+
+#[test]
+fn two_machines_ask_for_one_address_at_once() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::Refuse], 150, 23);
+    each(cases, |plan| simulate(async { scene::two_machines(&Simulation::start(2, seed(), plan.clone())).await }));
+}
+
+/// Each has a Lease of its own, so both lead: what remains is the hold's name.
+#[test]
+fn two_machines_ask_two_controllers_for_one_address() {
+    each(0..4u64, |more| {
+        simulate(async {
+            let mut s = Simulation::start(2, seed() + more, Plan::None);
+            s.start_controller("controller-2", "default");
+            if more % 2 == 1 {
+                s.scene.watches(Who::Controller, Manners::Late(Duration::from_secs(2)));
+            }
+            scene::two_machines(&s).await
+        })
+    });
+}
+
+#[test]
+fn vnics_have_their_addresses_without_a_machine() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::Refuse], 40, 7);
+    each(cases, |plan| simulate(async { scene::own_vnics(&Simulation::start(1, seed(), plan.clone())).await }));
+}
+
+#[test]
+fn a_hold_that_was_created_too_late_is_collected() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late], 16, 3);
+    each(cases, |plan| simulate(async { scene::held_too_late(&Simulation::start(1, seed(), plan.clone())).await }));
+}
+
+#[test]
+fn a_vnic_is_taken_away_by_force_under_a_running_machine() {
+    simulate(async { scene::vnic_taken_by_force(&Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn a_subnet_is_deleted_under_a_running_machine() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late], 80, 13);
+    each(cases, |plan| simulate(async { scene::subnet_deleted(&Simulation::start(2, seed(), plan.clone())).await }));
+}
+
+#[test]
+fn an_orphaned_nic_keeps_its_address() {
+    simulate(async { scene::orphan_keeps_its_address(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn two_machines_run_with_one_address_at_the_upgrade() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse], 150, 21);
+    each(cases, |plan| simulate(async { scene::upgraded(&mut Simulation::start(2, seed(), plan.clone())).await }));
+}
+
+#[test]
+fn the_oldest_vnic_has_the_address_at_the_upgrade() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Refuse], 8, 2);
+    each(cases, |plan| simulate(async { scene::upgraded_idle(&mut Simulation::start(1, seed(), plan.clone())).await }));
+}
