@@ -26,6 +26,13 @@ impl Guest {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
+    /// The last lines that are not empty.
+    pub fn last_lines(&self, count: usize) -> String {
+        let printed = self.printed();
+        let lines: Vec<&str> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
     /// Waits until the guest has printed a line that `wanted` accepts behind position `from`; returns that line.
     pub async fn line(
         &self,

@@ -62,6 +62,18 @@ fn on_site(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
     run(name, test);
 }
 
+/// Says why a test failed, the cause first: whoever sees a part of the output only, sees that part.
+async fn tell(site: &Site, namespace: &str, error: &anyhow::Error) {
+    eprintln!("CAUSE {error:#}");
+    for server in &site.sandbox.ready().servers {
+        let lines = site.server(&server.name).guest().last_lines(12);
+        eprintln!("the last lines of the console of {}:\n{lines}", server.name);
+    }
+    if let Ok(machines) = site.kubectl(&["describe", "bmm", "-n", namespace]).await {
+        eprintln!("{machines}");
+    }
+}
+
 /// Runs one test on the site, in a namespace of its own, which is deleted behind it.
 fn run(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
     if !nix::unistd::geteuid().is_root() {
@@ -77,10 +89,8 @@ fn run(name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
     let result = runtime.block_on(async {
         site.kubectl(&["create", "namespace", &namespace]).await?;
         let result = test(site, &namespace).await;
-        if result.is_err()
-            && let Ok(machines) = site.kubectl(&["describe", "bmm", "-n", &namespace]).await
-        {
-            eprintln!("{machines}");
+        if let Err(error) = &result {
+            tell(site, &namespace, error).await;
         }
         // What a failed test leaves would fail the next ones: they share the servers.
         let deleted = site.kubectl(&["delete", "bmm", "--all", "-n", &namespace, "--timeout=240s"]).await;
