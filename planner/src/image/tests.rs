@@ -126,6 +126,12 @@ fn a_silent_dpu_is_said_and_waited_for() {
     assert_eq!(planned(&o), (Vec::new(), "Attaching".to_owned()));
     silent(&mut o, false);
     assert_eq!(planned(&o), (Vec::new(), "DpuSilent".to_owned()));
+    let mut not_granted = importing();
+    let mut attachment = DiskAttachment::clone(&not_granted.attachments[0]);
+    attachment.spec.grant = None;
+    not_granted.attachments = vec![Arc::new(attachment)];
+    silent(&mut not_granted, false);
+    assert_eq!(planned(&not_granted), (Vec::new(), "DpuSilent".to_owned()));
     // Deleting the image is no proof either.
     o.meta.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     released(&mut o);

@@ -114,6 +114,10 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, now: Timestamp, draft:
         return Some(reason.clone());
     }
     let is_off_with_host = host.shares_power() && host.dpu.silent;
+    if host.dpu.silent && !is_off_with_host {
+        // A grant that nobody reads now may be found by a DPU that comes back much later, and takes the fence's work with it.
+        return Some(Waiting::DpuSilent { dpu: host.dpu.name().to_owned() }.into());
+    }
     if host.dpu.boot_id().is_none() && !is_off_with_host {
         // What its host has already is known with its agent's first report.
         return Some(super::claim::not_ready(host.dpu));

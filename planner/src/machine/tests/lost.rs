@@ -271,3 +271,28 @@ fn an_agent_is_fenced_only_in_the_way_that_it_declares() {
         assert!(says.is_none() || awaited == says, "{declared}: {awaited:?}");
     }
 }
+
+/// A grant that nobody reads would be found by a DPU that comes back whenever it does.
+#[test]
+fn nothing_more_is_granted_on_a_dpu_that_does_not_answer() {
+    let mut world = runs_on("hw-2");
+    let data = world.machines["a"].spec.disks[1].clone();
+    world.machines.get_mut("a").expect("there").spec.disks.truncate(1);
+    settle_with_claims(&mut world);
+    world.suffer(Fault::AgentDies(0));
+    world.report_dpus();
+    world.machines.get_mut("a").expect("there").spec.disks.push(data);
+    for _ in 0..5 {
+        world.step();
+        rounds(&mut world, "a");
+    }
+    let granted = |world: &World| {
+        let disk = world.disks.values().find(|disk| disk.spec.disk_name == "data");
+        disk.expect("it is asked for").spec.grant.is_some()
+    };
+    assert!(!granted(&world), "a DPU that does not answer is granted a disk");
+    assert_eq!(ready(&world, "a").as_deref(), Some("DpuSilent"));
+    world.server("dpu-1").agent_lives = true;
+    settle_with_claims(&mut world);
+    assert!(granted(&world) && state(&world, "a") == Some(MachineState::Running), "{:?}", ready(&world, "a"));
+}
