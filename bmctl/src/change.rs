@@ -1,11 +1,13 @@
-//! Changes a machine as `kubectl edit` would: read, change, write with its resourceVersion, again on a conflict.
+//! Changes a machine as `kubectl edit` would: read, change, patch what differs with its resourceVersion, again on a conflict.
 
 use crate::args::{Change, Output};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::output::{name_of, structured};
 use api::BareMetalMachine;
-use kube::api::PostParams;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use runtime::change::Raw;
 
 /// virtctl tries as often.
 const ATTEMPTS: usize = 15;
@@ -17,15 +19,18 @@ pub async fn machine(
     change: &Change,
     edit: impl Fn(&mut BareMetalMachine) -> Result<(), Failure>,
 ) -> Result<BareMetalMachine, Failure> {
-    let machines = cluster.machines();
-    let params = PostParams { dry_run: change.dry_run, field_manager: Some("bmctl".to_owned()) };
+    let machines: Api<Raw<BareMetalMachine>> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let params =
+        PatchParams { dry_run: change.dry_run, field_manager: Some("bmctl".to_owned()), ..PatchParams::default() };
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let mut machine = cluster.machine(name).await?;
+        let read = machines.get(name).await.map_err(|error| cluster.failure(error, name))?;
+        let mut machine = read.object.clone();
         edit(&mut machine)?;
-        match machines.replace(name, &params, &machine).await {
-            Ok(changed) => return Ok(changed),
+        let Some(differs) = read.change(&machine).map_err(anyhow::Error::from)? else { return Ok(machine) };
+        match machines.patch(name, &params, &Patch::Merge(differs)).await {
+            Ok(changed) => return Ok(changed.object),
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {}
             Err(error) => return Err(cluster.failure(error, name)),
         }

@@ -10,8 +10,9 @@ use api::conditions::{self, READY};
 use api::dpu::ConfirmedDown;
 use api::labels::OUT_OF_SERVICE;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use serde_json::json;
 use std::io::{IsTerminal, Write};
 
 async fn all(cluster: &Cluster) -> Result<Vec<Dpu>, Failure> {
@@ -48,10 +49,10 @@ pub async fn get(cluster: &Cluster, output: Option<Output>) -> Result<String, Fa
 /// The write carries the resourceVersion of what was looked at: an agent that comes back meanwhile, or reports another
 /// boot, makes it a conflict, and everything is looked at again.
 pub async fn confirm_down(cluster: &Cluster, uid: &str, yes: bool, dry_run: bool) -> Result<String, Failure> {
-    let params = PostParams { dry_run, field_manager: Some("bmctl".to_owned()) };
+    let params = PatchParams { dry_run, field_manager: Some("bmctl".to_owned()), ..PatchParams::default() };
     let mut confirmed_boot = None;
     loop {
-        let Some(mut dpu) = all(cluster).await?.into_iter().find(|d| d.uid().as_deref() == Some(uid)) else {
+        let Some(dpu) = all(cluster).await?.into_iter().find(|d| d.uid().as_deref() == Some(uid)) else {
             let next = format!("{} dpu get", cluster.program);
             return Err(Failure::NotFound { object: format!("a Dpu with the UID '{uid}'"), next });
         };
@@ -69,8 +70,10 @@ pub async fn confirm_down(cluster: &Cluster, uid: &str, yes: bool, dry_run: bool
         confirmed_boot = Some(boot_id.clone());
         // A word of before a restore of etcd does not count after it: what stands there is taken back, and said anew.
         let stands = !dry_run && dpu.spec.confirmed_down.as_ref().is_some_and(|down| down.boot_id == boot_id);
-        dpu.spec.confirmed_down = (!stands).then(|| ConfirmedDown { boot_id: boot_id.clone() });
-        match Api::<Dpu>::all(cluster.client.clone()).replace(&name, &params, &dpu).await {
+        let down = (!stands).then(|| ConfirmedDown { boot_id: boot_id.clone() });
+        let seen = json!({"uid": dpu.metadata.uid, "resourceVersion": dpu.metadata.resource_version});
+        let word = Patch::Merge(json!({"metadata": seen, "spec": {"confirmedDown": down}}));
+        match Api::<Dpu>::all(cluster.client.clone()).patch(&name, &params, &word).await {
             Ok(_) if stands => {}
             Ok(changed) => {
                 let dry = if dry_run { " (server dry run)" } else { "" };

@@ -199,15 +199,15 @@ async fn write(c: &Controller, key: &Key, o: &Observed, plan: &Plan) -> Result<b
         return Ok(false);
     }
     if o.kind == "ClusterMachineImage" {
-        let Some(image) = c.world.cluster_images.get("", &key.1) else { return Ok(false) };
-        let mut image = ClusterMachineImage::clone(&image);
+        let Some(seen) = c.world.cluster_images.get("", &key.1) else { return Ok(false) };
+        let mut image = ClusterMachineImage::clone(&seen);
         image.status = Some(plan.status.clone());
-        objects::replace_status(&c.objects.cluster(), &c.world.cluster_images, &image).await?;
+        objects::change_status(&c.objects.cluster(), &c.world.cluster_images, &*seen, &image).await?;
     } else {
-        let Some(image) = c.world.images.get(&key.0, &key.1) else { return Ok(false) };
-        let mut image = MachineImage::clone(&image);
+        let Some(seen) = c.world.images.get(&key.0, &key.1) else { return Ok(false) };
+        let mut image = MachineImage::clone(&seen);
         image.status = Some(plan.status.clone());
-        objects::replace_status(&c.objects.namespaced(&key.0), &c.world.images, &image).await?;
+        objects::change_status(&c.objects.namespaced(&key.0), &c.world.images, &*seen, &image).await?;
     }
     Ok(true)
 }

@@ -89,20 +89,37 @@ pub async fn patch_status<K: Object>(
     Ok(patched)
 }
 
-/// Replaces the whole object; its resourceVersion decides.
-pub async fn replace<K: Object + Serialize>(api: &Api<K>, cache: &Cache<K>, object: &K) -> Result<K, Error> {
-    let name = object.meta().name.clone().unwrap_or_default();
-    let replaced = call(&what::<K>("update", &name), api.replace(&name, &PostParams::default(), object)).await?;
-    cache.put(replaced.clone());
-    Ok(replaced)
+/// Makes `after` of `before`, in the version that was read.
+pub async fn change<K: Object + Serialize>(api: &Api<K>, cache: &Cache<K>, before: &K, after: &K) -> Result<K, Error> {
+    let Some(change) = differing(before, after)? else { return Ok(after.clone()) };
+    let name = before.meta().name.clone().unwrap_or_default();
+    let what = what::<K>("patch", &name);
+    let changed = call(&what, api.patch(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+    cache.put(changed.clone());
+    Ok(changed)
 }
 
-pub async fn replace_status<K: Object + Serialize>(api: &Api<K>, cache: &Cache<K>, object: &K) -> Result<K, Error> {
-    let name = object.meta().name.clone().unwrap_or_default();
-    let replaced =
-        call(&what::<K>("update status of", &name), api.replace_status(&name, &PostParams::default(), object)).await?;
-    cache.put(replaced.clone());
-    Ok(replaced)
+/// The same of a status.
+pub async fn change_status<K: Object + Serialize>(
+    api: &Api<K>,
+    cache: &Cache<K>,
+    before: &K,
+    after: &K,
+) -> Result<K, Error> {
+    let Some(change) = differing(before, after)? else { return Ok(after.clone()) };
+    let name = before.meta().name.clone().unwrap_or_default();
+    let what = what::<K>("patch status of", &name);
+    let changed = call(&what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+    cache.put(changed.clone());
+    Ok(changed)
+}
+
+/// The patch that makes `after` of `before`; `None`: there is nothing to write.
+pub fn differing<K: Resource<DynamicType = ()> + Serialize>(before: &K, after: &K) -> Result<Option<Value>, Error> {
+    runtime::change::of(before, after).map_err(|error| {
+        let what = format!("patch {} '{}'", K::kind(&()), before.meta().name.as_deref().unwrap_or_default());
+        Error::Refused { what, message: error.to_string() }
+    })
 }
 
 /// Deletes exactly the object with this UID (and, if given, in this version).

@@ -5,11 +5,11 @@
 //! clock; the wall clock of another machine is never compared with ours. `leaseTransitions` grows with every change of
 //! leader and is the fencing token that every BMC command carries.
 
-use crate::clock;
+use crate::{change, clock};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -137,8 +137,8 @@ impl Elector {
             return Ok(Attempt::Waits);
         }
         let transitions = spec.lease_transitions.unwrap_or_default() + i32::from(holder != self.identity);
-        let taken = Lease { spec: Some(self.spec(transitions, None)), ..lease };
-        Ok(Attempt::of(self.replace(&taken).await?))
+        let taken = Lease { spec: Some(self.spec(transitions, None)), ..lease.clone() };
+        Ok(Attempt::of(self.change(&lease, &taken).await?))
     }
 
     async fn create(&self) -> kube::Result<Attempt> {
@@ -151,9 +151,11 @@ impl Elector {
     }
 
     /// In the version that was read; nothing: another process was faster.
-    async fn replace(&self, lease: &Lease) -> kube::Result<Option<Lease>> {
-        self.sent.send(lease);
-        let written = conflict_is_none(self.leases.replace(&self.name, &PostParams::default(), lease).await)?;
+    async fn change(&self, read: &Lease, wanted: &Lease) -> kube::Result<Option<Lease>> {
+        self.sent.send(wanted);
+        let change = change::of(read, wanted).map_err(kube::Error::SerdeError)?;
+        let patch = Patch::Merge(change.unwrap_or_default());
+        let written = conflict_is_none(self.leases.patch(&self.name, &PatchParams::default(), &patch).await)?;
         written.iter().for_each(|lease| self.sent.confirm(lease));
         Ok(written)
     }
@@ -189,8 +191,8 @@ impl Elector {
             return Ok(Renewal::WentBack);
         }
         let transitions = spec.lease_transitions.unwrap_or_default();
-        let renewed = Lease { spec: Some(self.spec(transitions, spec.acquire_time)), ..lease };
-        let written = self.replace(&renewed).await?;
+        let renewed = Lease { spec: Some(self.spec(transitions, spec.acquire_time)), ..lease.clone() };
+        let written = self.change(&lease, &renewed).await?;
         Ok(if written.is_some() { Renewal::Renewed } else { Renewal::Conflict })
     }
 
@@ -201,8 +203,9 @@ impl Elector {
         if !self.is_ours(&spec, leadership) {
             return Ok(());
         }
-        let released = Lease { spec: Some(LeaseSpec { holder_identity: Some(String::new()), ..spec }), ..lease };
-        conflict_is_none(self.leases.replace(&self.name, &PostParams::default(), &released).await).map(drop)
+        let released =
+            Lease { spec: Some(LeaseSpec { holder_identity: Some(String::new()), ..spec }), ..lease.clone() };
+        self.change(&lease, &released).await.map(drop)
     }
 
     fn is_ours(&self, spec: &LeaseSpec, leadership: Leadership) -> bool {

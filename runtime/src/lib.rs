@@ -5,11 +5,13 @@
 //! | `clock.rs` | the one clock of a process; a simulation sets it |
 //! | `process.rs` | the log, TLS, and the signals that end a process |
 //! | `cluster.rs` | the API server: where it is, and how a client talks to it |
+//! | `change.rs` | a change of an object that was read: a patch that names what it was read as |
 //! | `patience.rs` | how long a watch waits that failed |
 //! | `leader.rs` | one process acts at a time |
 //! | `queue.rs` | which objects are to be looked at, each once at a time |
 //! | `http.rs` | /healthz, /readyz, /metrics |
 
+pub mod change;
 pub mod clock;
 pub mod cluster;
 pub mod http;

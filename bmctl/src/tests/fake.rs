@@ -1,4 +1,4 @@
-//! An API server of one machine and one Dpu: gets, lists, replaces by resourceVersion, and refuses when told to.
+//! An API server of one machine and one Dpu: gets, lists, patches by UID and resourceVersion, and refuses when told to.
 
 use kube::Client;
 use kube::client::Body;
@@ -87,8 +87,8 @@ impl State {
     fn answer(&mut self, method: &http::Method, path: &str, query: &str, body: Value) -> http::Response<Body> {
         let name = path.rsplit('/').next().unwrap_or_default();
         if path.contains("/baremetalmachines") {
-            if *method == http::Method::PUT {
-                return self.replace(body, query.contains("dryRun=All"));
+            if *method == http::Method::PATCH {
+                return self.patch(&body, query.contains("dryRun=All"));
             }
             if *method == http::Method::POST {
                 return self.operation(method, name, query, body);
@@ -113,14 +113,12 @@ impl State {
                 for key in ["uid", "resourceVersion"] {
                     assert_eq!(body["metadata"][key], dpu["metadata"][key], "{key} is a precondition");
                 }
+                if let Some(word) = body.pointer("/spec/confirmedDown") {
+                    self.confirmed_down.push(word["bootID"].clone());
+                }
                 json_patch::merge(&mut dpu, &body);
                 self.dpu = Some(dpu.clone());
                 return say(200, &dpu);
-            }
-            if *method == http::Method::PUT {
-                self.confirmed_down.push(body["spec"]["confirmedDown"]["bootID"].clone());
-                self.dpu = Some(body.clone());
-                return say(200, &body);
             }
             return say(200, &list("DpuList", self.dpu.as_ref().unwrap_or(&Value::Null)));
         }
@@ -165,21 +163,22 @@ impl State {
         }
     }
 
-    fn replace(&mut self, mut wanted: Value, dry_run: bool) -> http::Response<Body> {
+    fn patch(&mut self, change: &Value, dry_run: bool) -> http::Response<Body> {
         self.writes += 1;
         if let Some(refusal) = &self.refusal {
             return say(422, refusal);
         }
         let Some(machine) = &mut self.machine else { return no(404, "NotFound", "bm-01") };
-        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
         if self.conflicts > 0 {
             self.conflicts -= 1;
             machine["metadata"]["resourceVersion"] = json!(format!("other-{}", self.writes));
             machine["metadata"]["annotations"]["other"] = json!(self.writes.to_string());
         }
-        if version(&wanted) != version(machine) {
+        if ["uid", "resourceVersion"].iter().any(|key| change["metadata"][key] != machine["metadata"][key]) {
             return no(409, "Conflict", "bm-01");
         }
+        let mut wanted = machine.clone();
+        json_patch::merge(&mut wanted, change);
         wanted["metadata"]["resourceVersion"] = json!(format!("ours-{}", self.writes));
         if !dry_run {
             *machine = wanted.clone();

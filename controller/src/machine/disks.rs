@@ -6,12 +6,13 @@ use crate::objects;
 use crate::{dpu, fences, holder_pods};
 use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
 use api::{BareMetalMachine, DiskAttachment, Limits, VolumeHold, labels};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use planner::machine::observed::{label, name};
 use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target, rests_on_silence};
 use serde_json::{Value, json};
@@ -32,30 +33,34 @@ pub(crate) async fn take_hold(
     owner_labels: BTreeMap<String, String>,
     take: &TakeHold,
 ) -> Result<(), Error> {
-    let mut hold = VolumeHold::new(
-        &take.name,
-        VolumeHoldSpec {
-            driver: take.driver.clone(),
-            volume_handle: take.volume_handle.clone(),
-            persistent_volume_name: Some(take.persistent_volume_name.clone()),
-            holder: Some(take.holder.clone()),
-            epoch: take.epoch,
-            fences: take.fences.clone(),
-        },
-    );
-    hold.metadata.labels = Some(owner_labels);
+    let spec = VolumeHoldSpec {
+        driver: take.driver.clone(),
+        volume_handle: take.volume_handle.clone(),
+        persistent_volume_name: Some(take.persistent_volume_name.clone()),
+        holder: Some(take.holder.clone()),
+        epoch: take.epoch,
+        fences: take.fences.clone(),
+    };
     let volume_attachment = (labels::VOLUME_ATTACHMENT.to_owned(), take.volume_attachment.clone());
     let holder_pod = take.holder_pod.clone().map(|pod| (labels::HOLDER_POD.to_owned(), pod));
-    hold.metadata.annotations = Some([volume_attachment].into_iter().chain(holder_pod).collect());
+    let annotations = Some([volume_attachment].into_iter().chain(holder_pod).collect());
     let api = c.objects.cluster::<VolumeHold>();
     match &take.resource_version {
         None => {
+            let mut hold = VolumeHold::new(&take.name, spec);
+            (hold.metadata.labels, hold.metadata.annotations) = (Some(owner_labels), annotations);
             let ours = |there: &VolumeHold| there.spec.holder.as_ref() == Some(&take.holder);
             objects::create(&api, &c.world.holds, &hold, ours).await.map(drop)
         }
         Some(version) => {
-            hold.metadata.resource_version = Some(version.clone());
-            match objects::replace(&api, &c.world.holds, &hold).await {
+            let seen = c.world.holds.get("", &take.name);
+            let Some(seen) = seen.filter(|seen| seen.metadata.resource_version.as_ref() == Some(version)) else {
+                let what = format!("patch VolumeHold '{}'", take.name);
+                return Err(Error::Conflict { what, message: "it is another one by now".to_owned() });
+            };
+            let mut hold = VolumeHold { spec, ..VolumeHold::clone(&seen) };
+            (hold.metadata.labels, hold.metadata.annotations) = (Some(owner_labels), annotations);
+            match objects::change(&api, &c.world.holds, &*seen, &hold).await {
                 Err(error @ Error::Conflict { .. }) => {
                     refresh(c, &take.name).await?;
                     Err(error)
@@ -143,6 +148,7 @@ async fn write_seed(c: &Controller, attachment: &DiskAttachment, seed: &Seed) ->
         controller: Some(true),
         block_owner_deletion: None,
     };
+    let data = seed.data.iter().map(|(key, text)| (key.clone(), ByteString(text.clone().into_bytes()))).collect();
     let secret = Secret {
         metadata: ObjectMeta {
             name: Some(seed.secret_name.clone()),
@@ -151,7 +157,7 @@ async fn write_seed(c: &Controller, attachment: &DiskAttachment, seed: &Seed) ->
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
-        string_data: Some(seed.data.clone()),
+        data: Some(data),
         ..Secret::default()
     };
     let api = c.objects.namespaced::<Secret>(meta.namespace.as_deref().unwrap_or_default());
@@ -160,9 +166,13 @@ async fn write_seed(c: &Controller, attachment: &DiskAttachment, seed: &Seed) ->
         // Of an attachment before this one, or of a write whose answer was lost.
         Err(Error::Conflict { .. }) => {
             let there = call(&what, api.get(&seed.secret_name)).await?;
-            let mut secret = secret;
-            secret.metadata.resource_version = there.metadata.resource_version;
-            call(&what, api.replace(&seed.secret_name, &kube::api::PostParams::default(), &secret)).await.map(drop)
+            let mut wanted = there.clone();
+            wanted.metadata.labels = secret.metadata.labels;
+            wanted.metadata.owner_references = secret.metadata.owner_references;
+            wanted.data = secret.data;
+            let Some(change) = objects::differing(&there, &wanted)? else { return Ok(()) };
+            let params = PatchParams::default();
+            call(&what, api.patch(&seed.secret_name, &params, &Patch::Merge(&change))).await.map(drop)
         }
         result => result.map(drop),
     }
@@ -231,13 +241,14 @@ pub(crate) async fn abandon(
 }
 
 /// The proof into the hold's record, once.
-async fn record(c: &Controller, mut hold: VolumeHold, fence: &FenceRecord) -> Result<VolumeHold, Error> {
+async fn record(c: &Controller, seen: VolumeHold, fence: &FenceRecord) -> Result<VolumeHold, Error> {
     let same = |old: &FenceRecord| old.attachment_uid == fence.attachment_uid && old.epoch == fence.epoch;
-    if hold.spec.fences.iter().any(same) {
-        return Ok(hold);
+    if seen.spec.fences.iter().any(same) {
+        return Ok(seen);
     }
+    let mut hold = seen.clone();
     hold.spec.fences.push(fence.clone());
-    objects::replace(&c.objects.cluster(), &c.world.holds, &hold).await
+    objects::change(&c.objects.cluster(), &c.world.holds, &seen, &hold).await
 }
 
 /// Step 10: the attachment is gone (read from quorum), the connector's own claim goes and is seen gone, then the hold is
@@ -279,8 +290,9 @@ pub(crate) async fn free(
         holder_pods::see_gone(c, pod, &holder.attachment_uid, proven).await?;
     }
     fences::dismiss(c, &there, holder).await;
-    there.spec.holder = None;
-    objects::replace(&c.objects.cluster(), &c.world.holds, &there).await.map(drop)
+    let mut freed = there.clone();
+    freed.spec.holder = None;
+    objects::change(&c.objects.cluster(), &c.world.holds, &there, &freed).await.map(drop)
 }
 
 /// The proof of step 12 or 13 that ended this holder: its node is down, kubelet included.

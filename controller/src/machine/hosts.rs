@@ -101,7 +101,7 @@ async fn take_back(c: &Controller, before: &Arc<BareMetalMachine>) -> Result<(),
         status.power_on_attempts = old.power_on_attempts;
     }
     let api = c.objects.namespaced::<BareMetalMachine>(&namespace);
-    objects::replace_status(&api, &c.world.machines, &updated).await.map(drop)
+    objects::change_status(&api, &c.world.machines, &*current, &updated).await.map(drop)
 }
 
 pub(super) async fn configure_boot(

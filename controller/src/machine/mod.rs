@@ -78,7 +78,7 @@ async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> 
     let mut updated = BareMetalMachine::clone(&current);
     updated.status = Some(plan.status.clone());
     let api = c.objects.namespaced::<BareMetalMachine>(&namespace);
-    match objects::replace_status(&api, &c.world.machines, &updated).await {
+    match objects::change_status(&api, &c.world.machines, &*current, &updated).await {
         Ok(_) => {}
         // The last finalizer went in this round.
         Err(Error::NotFound { .. }) => return Ok(()),

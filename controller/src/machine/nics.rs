@@ -74,7 +74,8 @@ async fn patch_vnic(c: &Controller, there: &VNic, change: serde_json::Value) -> 
 
 /// Empty → this holder, epoch + 1, by compare-and-swap.
 pub(super) async fn take(c: &Controller, target: &Target, holder: &Holder, mac: &str) -> Result<(), Error> {
-    let mut there = VNic::clone(&*vnic(c, target)?);
+    let seen = vnic(c, target)?;
+    let mut there = VNic::clone(&seen);
     let status = there.status.get_or_insert_default();
     if status.holder.is_some() {
         return Ok(());
@@ -82,7 +83,8 @@ pub(super) async fn take(c: &Controller, target: &Target, holder: &Holder, mac: 
     status.holder = Some(holder.clone());
     status.grant = Grant { epoch: status.grant.epoch + 1 };
     status.mac_address = Some(mac.to_owned());
-    objects::replace_status(&c.objects.namespaced(&target.namespace), &c.world.vnics, &there).await.map(drop)
+    let api = c.objects.namespaced(&target.namespace);
+    objects::change_status(&api, &c.world.vnics, &*seen, &there).await.map(drop)
 }
 
 pub(super) async fn grant(c: &Controller, target: &Target, epoch: u64) -> Result<(), Error> {
@@ -127,13 +129,15 @@ pub(super) async fn free(c: &Controller, target: &Target, holder: &Holder) -> Re
         c.world.nics.put(there);
         return Err(Error::NotConfirmed { what, message: "it is still there".to_owned() });
     }
-    let mut there = VNic::clone(&*vnic(c, target)?);
+    let seen = vnic(c, target)?;
+    let mut there = VNic::clone(&seen);
     let status = there.status.get_or_insert_default();
     if status.holder.as_ref() != Some(holder) {
         return Ok(());
     }
     status.holder = None;
-    objects::replace_status(&c.objects.namespaced(&target.namespace), &c.world.vnics, &there).await.map(drop)
+    let api = c.objects.namespaced(&target.namespace);
+    objects::change_status(&api, &c.world.vnics, &*seen, &there).await.map(drop)
 }
 
 pub(super) async fn delete_vnic(c: &Controller, target: &Target) -> Result<(), Error> {

@@ -68,7 +68,8 @@ async fn write<K: Operation>(c: &Controller, object: &Arc<K>, plan: &Plan<K::Sta
     let mut updated = K::clone(object);
     *updated.status_mut() = Some(plan.status.clone());
     let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-    objects::replace_status(&c.objects.namespaced(namespace), K::cache(&c.world), &updated).await?;
+    let api = c.objects.namespaced(namespace);
+    objects::change_status(&api, K::cache(&c.world), object.as_ref(), &updated).await?;
     if let Some((reason, note)) = &plan.tell {
         c.events.tell(object.as_ref(), reason, note);
     }

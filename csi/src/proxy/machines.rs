@@ -1,13 +1,15 @@
 //! The cluster with the machines: its claims, and the disks of its machines. Every write rests on what was read
-//! (resourceVersion, UID), and touches only what this driver has made.
+//! (resourceVersion, UID), names only what it changes, and touches only what this driver has made.
 
 use crate::pool::is_node_id;
 use api::machine::{AttachPhase, ClaimReference, Disk, DiskBus, DiskSource, DiskStatus};
 use api::{BareMetalMachine, conditions, names};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Error};
+use runtime::change::Raw;
+use serde_json::json;
 
 /// On every claim of this driver: the name that the caller of CreateVolume chose.
 const VOLUME_NAME: &str = "proxy.csi.metalplane.io/volume-name";
@@ -17,7 +19,7 @@ const ATTEMPTS: usize = 8;
 
 #[derive(Clone)]
 pub struct Machines {
-    machines: Api<BareMetalMachine>,
+    machines: Api<Raw<BareMetalMachine>>,
     claims: Api<PersistentVolumeClaim>,
 }
 
@@ -173,12 +175,12 @@ impl Machines {
     pub async fn expand_claim(&self, claim: &str, size_bytes: u64) -> Result<u64, MachineError> {
         let mut there = self.need_claim(claim).await?;
         if requested(&there) < Some(size_bytes) {
-            let spec = there.spec.get_or_insert_default();
-            let requests = spec.resources.get_or_insert_default().requests.get_or_insert_default();
-            requests.insert("storage".to_owned(), api::quantity::quantity(size_bytes));
+            let seen = json!({"uid": there.metadata.uid, "resourceVersion": there.metadata.resource_version});
+            let requests = json!({"storage": api::quantity::quantity(size_bytes)});
+            let change = Patch::Merge(json!({"metadata": seen, "spec": {"resources": {"requests": requests}}}));
             // Others may write it meanwhile: the next call looks again.
             there =
-                self.claims.replace(claim, &post(), &there).await.map_err(failed(format!("grow claim '{claim}'")))?;
+                self.claims.patch(claim, &patch(), &change).await.map_err(failed(format!("grow claim '{claim}'")))?;
         }
         match capacity(&there) {
             Some(capacity) if capacity >= size_bytes => Ok(capacity),
@@ -195,7 +197,7 @@ impl Machines {
     /// The machine that has the claim as a disk.
     pub async fn machine_with(&self, claim: &str) -> Result<Option<String>, MachineError> {
         let all = self.machines.list(&ListParams::default()).await.map_err(failed("list machines"))?;
-        let found = all.items.iter().find(|machine| has_disk_of(machine, claim));
+        let found = all.items.iter().map(|raw| &raw.object).find(|machine| has_disk_of(machine, claim));
         Ok(found.and_then(|machine| machine.metadata.name.clone()))
     }
 
@@ -275,7 +277,7 @@ impl Machines {
         }
     }
 
-    async fn machine(&self, name: &str) -> Result<Option<BareMetalMachine>, MachineError> {
+    async fn machine(&self, name: &str) -> Result<Option<Raw<BareMetalMachine>>, MachineError> {
         // A worker says its name itself; what no machine can be called would be another path at the API server.
         if !is_node_id(name) {
             return Ok(None);
@@ -283,28 +285,37 @@ impl Machines {
         self.machines.get_opt(name).await.map_err(failed(format!("get machine '{name}'")))
     }
 
-    /// Reads, changes, writes with the resourceVersion, again on a conflict. `change` answers whether there is anything to write.
+    /// Reads, changes, patches what differs, again on a conflict. `change` answers whether there is anything to write.
     async fn edit(
         &self,
-        mut there: BareMetalMachine,
+        mut there: Raw<BareMetalMachine>,
         change: impl Fn(&mut BareMetalMachine) -> Result<bool, MachineError>,
     ) -> Result<BareMetalMachine, MachineError> {
-        let name = there.metadata.name.clone().unwrap_or_default();
+        let name = there.object.metadata.name.clone().unwrap_or_default();
         for _ in 0..ATTEMPTS {
-            if !change(&mut there)? {
-                return Ok(there);
+            let mut wanted = there.object.clone();
+            if !change(&mut wanted)? {
+                return Ok(wanted);
             }
-            match self.machines.replace(&name, &post(), &there).await {
-                Ok(written) => return Ok(written),
+            let step = || format!("edit machine '{name}'");
+            let differs = there.change(&wanted);
+            let differs = differs.map_err(|cause| MachineError::Api { step: step(), cause: cause.to_string() })?;
+            let Some(differs) = differs else { return Ok(wanted) };
+            match self.machines.patch(&name, &patch(), &Patch::Merge(differs)).await {
+                Ok(written) => return Ok(written.object),
                 Err(error) if is_code(&error, 409) => {
                     let again = self.machine(&name).await?;
                     there = again.ok_or_else(|| MachineError::NoSuchMachine(name.clone()))?;
                 }
-                Err(error) => return Err(failed(format!("edit machine '{name}'"))(error)),
+                Err(error) => return Err(failed(step())(error)),
             }
         }
         Err(MachineError::Conflicts(format!("machine '{name}'")))
     }
+}
+
+fn patch() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 fn post() -> PostParams {
