@@ -1,11 +1,12 @@
 //! The logical network: who has which address of a Subnet, and what keeps a Subnet.
 //!
 //! [`addresses`] is about one VNic, [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
-//! condition `AddressesAssigned` of its own (`crate::machine`).
+//! condition `AddressesAssigned` of its own (`crate::machine`). [`rows`] is what OVN is told of them.
 
 pub mod addresses;
 pub mod cidr;
 mod judge;
+pub mod rows;
 pub mod subnets;
 #[cfg(test)]
 mod tests;

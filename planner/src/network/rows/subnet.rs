@@ -1,0 +1,146 @@
+//! A Subnet: a switch on which nothing passes that no group allows.
+//!
+//! The deny belongs to the switch, not to a membership: a port that is in no group can reach nothing, whatever is written in
+//! which order. It is in the transaction that makes the switch, so no port is ever there without it.
+
+use super::{Cell, Direction, Maker, Row, RowId, Table};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+pub const DHCP4: &str = "dhcp4";
+pub const DHCP6: &str = "dhcp6";
+const ROUTER: &str = "router";
+const GATEWAY: &str = "gateway";
+
+/// Priorities of ACLs: the deny, what the router is allowed, what the switch itself answers. Those of groups are above (`group.rs`).
+const DENY: i64 = 1000;
+const TO_ROUTER: i64 = 1100;
+const TO_SWITCH: i64 = 1500;
+
+/// Addresses of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    pub network: IpNet,
+    /// The router's address in it; `None`: there is no router port for this family.
+    pub gateway: Option<IpAddr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subnet {
+    pub uid: String,
+    pub vpc_uid: String,
+    /// At most one of each.
+    pub families: Vec<Family>,
+    /// Of the router's port, and of the servers that the switch itself is; another for each Subnet.
+    pub router_mac: String,
+    pub mtu: u16,
+    pub lease_seconds: u32,
+    pub dns_servers: Vec<IpAddr>,
+}
+
+impl Subnet {
+    pub fn rows(&self, site: &str) -> Vec<Row> {
+        let maker = Maker { site, kind: "Subnet", uid: &self.uid };
+        let switch = RowId::of(&self.uid);
+        let mut rows = vec![maker.row(Table::LogicalSwitch, "", [("name", Cell::Text(switch.name()))])];
+        rows.extend(self.acls(&maker).into_iter().map(|acl| acl.in_set(switch.clone(), Table::LogicalSwitch, "acls")));
+        rows.extend(self.to_the_router(&maker));
+        rows.extend(self.families.iter().map(|family| self.dhcp(&maker, family)));
+        rows
+    }
+
+    fn acls(&self, maker: &Maker<'_>) -> Vec<Row> {
+        use Direction::{Egress, Ingress};
+        let router = RowId::part(&self.uid, ROUTER).name();
+        let dhcp = "(ip4 && udp.src == 68 && udp.dst == 67) || (ip6 && udp.src == 546 && udp.dst == 547)";
+        vec![
+            maker.acl("deny-ingress", Ingress, DENY, "ip".to_owned(), "drop"),
+            maker.acl("deny-egress", Egress, DENY, "ip".to_owned(), "drop"),
+            // What comes from and goes to the router has passed, or passes, the rules of the guests' own ports.
+            maker.acl("router-ingress", Ingress, TO_ROUTER, format!("outport == \"{router}\""), "allow-stateless"),
+            maker.acl("router-egress", Egress, TO_ROUTER, format!("inport == \"{router}\""), "allow-stateless"),
+            maker.acl("dhcp", Egress, TO_SWITCH, dhcp.to_owned(), "allow-stateless"),
+        ]
+    }
+
+    fn to_the_router(&self, maker: &Maker<'_>) -> Vec<Row> {
+        let networks: Vec<String> = self
+            .families
+            .iter()
+            .filter_map(|family| family.gateway.map(|gateway| format!("{gateway}/{}", family.network.prefix_len())))
+            .collect();
+        if networks.is_empty() {
+            return Vec::new();
+        }
+        let (port, gateway) = (RowId::part(&self.uid, ROUTER), RowId::part(&self.uid, GATEWAY));
+        let of_switch = [
+            ("name", Cell::Text(port.name())),
+            ("type", Cell::text("router")),
+            ("addresses", Cell::text("router")),
+            ("options", Cell::pairs([("router-port", gateway.name())])),
+        ];
+        let mut of_router = vec![
+            ("name", Cell::Text(gateway.name())),
+            ("mac", Cell::Text(self.router_mac.clone())),
+            ("networks", Cell::texts(networks)),
+            ("options", Cell::pairs([("gateway_mtu", self.mtu.to_string())])),
+        ];
+        if self.families.iter().any(|family| matches!(family.gateway, Some(IpAddr::V6(_)))) {
+            // Addresses come by DHCPv6, and the router's advertisement says so (RFC 4861 section 4.2, flag M).
+            let mut said = vec![
+                ("address_mode", "dhcpv6_stateful".to_owned()),
+                ("send_periodic", "true".to_owned()),
+                ("mtu", self.mtu.to_string()),
+            ];
+            said.extend(self.dns(false).first().map(|server| ("rdnss", server.to_string())));
+            of_router.push(("ipv6_ra_configs", Cell::pairs(said)));
+        }
+        vec![
+            maker.row(Table::LogicalSwitchPort, ROUTER, of_switch).in_set(
+                RowId::of(&self.uid),
+                Table::LogicalSwitch,
+                "ports",
+            ),
+            maker.row(Table::LogicalRouterPort, GATEWAY, of_router).in_set(
+                RowId::of(&self.vpc_uid),
+                Table::LogicalRouter,
+                "ports",
+            ),
+        ]
+    }
+
+    fn dns(&self, v4: bool) -> Vec<IpAddr> {
+        self.dns_servers.iter().copied().filter(|server| server.is_ipv4() == v4).collect()
+    }
+
+    fn dhcp(&self, maker: &Maker<'_>, family: &Family) -> Row {
+        let set = |servers: Vec<IpAddr>| {
+            let all: Vec<String> = servers.iter().map(ToString::to_string).collect();
+            (!all.is_empty()).then(|| ("dns_server", format!("{{{}}}", all.join(", "))))
+        };
+        let v4 = family.network.network().is_ipv4();
+        let (part, options) = if v4 {
+            // A server has an address (RFC 2131 section 4.3.1, option 54): the router's, or the network's last but one host.
+            let server = family
+                .gateway
+                .unwrap_or_else(|| family.network.hosts().next_back().unwrap_or(family.network.network()));
+            let mut options = vec![
+                ("server_id", server.to_string()),
+                ("server_mac", self.router_mac.clone()),
+                ("lease_time", self.lease_seconds.to_string()),
+                ("mtu", self.mtu.to_string()),
+            ];
+            if let Some(gateway) = family.gateway {
+                options.push(("router", gateway.to_string()));
+                // Clients that read option 121 ignore option 3 (RFC 3442): all routes stand in it.
+                options.push(("classless_static_route", format!("{{0.0.0.0/0,{gateway}}}")));
+            }
+            options.extend(set(self.dns(true)));
+            (DHCP4, options)
+        } else {
+            (DHCP6, [("server_id", self.router_mac.clone())].into_iter().chain(set(self.dns(false))).collect())
+        };
+        let columns = [("cidr", Cell::Text(family.network.to_string())), ("options", Cell::pairs(options))];
+        maker.row(Table::DhcpOptions, part, columns)
+    }
+}
