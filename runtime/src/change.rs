@@ -26,6 +26,37 @@ fn between(before: &Value, after: &Value) -> Option<Value> {
     Some(Value::Object(gone.chain(set).collect::<Map<_, _>>()))
 }
 
+/// `after`, with what `raw` has and `before`, which is what was understood of it, lacks. An item of a list is the one that it was
+/// equal to, or that had its name.
+fn carried_over(raw: &Value, before: &Value, after: &Value) -> Value {
+    match (raw, before, after) {
+        _ if before == after => raw.clone(),
+        (Value::Object(raw), Value::Object(before), Value::Object(after)) => {
+            let unknown = raw.iter().filter(|(key, _)| !before.contains_key(*key));
+            let unknown = unknown.map(|(key, value)| (key.clone(), value.clone()));
+            let known = after.iter().map(|(key, value)| {
+                let was = raw.get(key).zip(before.get(key));
+                (key.clone(), was.map_or_else(|| value.clone(), |(raw, before)| carried_over(raw, before, value)))
+            });
+            Value::Object(unknown.chain(known).collect())
+        }
+        (Value::Array(raw), Value::Array(before), Value::Array(after)) => {
+            let named =
+                |item: &Value, other: &Value| item.get("name").is_some() && item.get("name") == other.get("name");
+            let was = |item: &Value| {
+                let at = before.iter().position(|other| other == item);
+                at.or_else(|| before.iter().position(|other| named(other, item)))
+            };
+            let item = |item: &Value| match was(item).and_then(|at| raw.get(at).zip(before.get(at))) {
+                Some((raw, before)) => carried_over(raw, before, item),
+                None => item.clone(),
+            };
+            Value::Array(after.iter().map(item).collect())
+        }
+        _ => after.clone(),
+    }
+}
+
 fn bound(mut change: Value, meta: &ObjectMeta) -> Value {
     change["metadata"]["uid"] = json!(meta.uid);
     change["metadata"]["resourceVersion"] = json!(meta.resource_version);
@@ -48,9 +79,7 @@ pub struct Raw<K> {
 impl<K: Resource + Serialize> Raw<K> {
     /// The patch that makes `after` of it; what this program does not know of stays, in the items of lists too.
     pub fn change(&self, after: &K) -> serde_json::Result<Option<Value>> {
-        let steps = json_patch::diff(&serde_json::to_value(&self.object)?, &serde_json::to_value(after)?);
-        let mut changed = self.raw.clone();
-        json_patch::patch(&mut changed, &steps).map_err(serde_json::Error::custom)?;
+        let changed = carried_over(&self.raw, &serde_json::to_value(&self.object)?, &serde_json::to_value(after)?);
         Ok(between(&self.raw, &changed).map(|change| bound(change, self.object.meta())))
     }
 }

@@ -291,7 +291,7 @@ fn nothing_more_is_granted_on_a_dpu_that_does_not_answer() {
         disk.expect("it is asked for").spec.grant.is_some()
     };
     assert!(!granted(&world), "a DPU that does not answer is granted a disk");
-    assert_eq!(ready(&world, "a").as_deref(), Some("DpuSilent"));
+    assert!(ready(&world, "a").is_some_and(|told| told.contains("DpuSilent")), "{:?}", ready(&world, "a"));
     world.server("dpu-1").agent_lives = true;
     settle_with_claims(&mut world);
     assert!(granted(&world) && state(&world, "a") == Some(MachineState::Running), "{:?}", ready(&world, "a"));

@@ -141,7 +141,8 @@ proptest! {
             row.row.columns.values_mut().for_each(|cell| *cell = Cell::Foreign);
             row.row.member_of.clear();
         }
-        apply(&mut found, &diff(&wanted, &found), &mut next);
+        let change = diff(&wanted, &found);
+        apply(&mut found, &change, &mut next);
         prop_assert!(diff(&wanted, &found).is_empty());
         prop_assert_eq!(found.len(), wanted.len());
         prop_assert!(found.iter().all(|there| wanted.contains(&there.row)));
