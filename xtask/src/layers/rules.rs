@@ -35,7 +35,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("boot", &["planner", "proto", "runtime"]),
     shell("csi"),
     folder("cni", &["proto"]),
-    folder("bmctl", &["api", "planner", "proto"]),
+    folder("bmctl", &["api", "planner", "proto", "runtime"]),
     Folder { never: &["controller", "dpu-agent", "apiserver"], ..folder("sandbox", &["*"]) },
     folder("tests", &["*"]),
     folder("benches", &["*"]),
