@@ -55,7 +55,8 @@ pub(super) fn transaction(
     }
     writer.mutate_sets();
     for found in change.deletes.iter().filter(|found| found.row.table.is_root()) {
-        let (uuid, ..) = writer.unchanged(found)?;
+        let (uuid, row, _) = writer.unchanged(found)?;
+        writer.keeps_nobody(found, row)?;
         writer.transaction.delete(found.row.table.name(), &[Condition::row(uuid)]);
     }
     writer.transaction.comment(&format!("metalplane: {what}"));
@@ -241,6 +242,18 @@ impl<'a> Writer<'a> {
             self.sets.entry(set).or_default().1.insert(Atom::Uuid(uuid));
         }
         Ok(())
+    }
+
+    /// The server would delete the ports of others with their switch.
+    fn keeps_nobody(&self, found: &Found, row: &Row) -> Result<(), NorthBoundError> {
+        let owner = |uuid| self.copy.cache().owner(uuid).map(|(_, uid)| uid).filter(|uid| *uid != found.row.id.uid);
+        let sets = found.row.table.sets().iter().filter(|_| found.row.table != Table::PortGroup);
+        let mut others = sets.filter_map(|(column, _)| row.get(*column)).flat_map(Value::uuids).filter_map(owner);
+        others.next().map_or(Ok(()), |uid| {
+            let (table, name) = (found.row.table.name(), found.row.id.name());
+            let cause = format!("{table} '{name}' still has rows of {uid}: delete those first");
+            Err(PortError::new(ErrorClass::Busy, format!("{}: {cause}", self.what)).into())
+        })
     }
 
     fn mutate_sets(&mut self) {
