@@ -85,5 +85,6 @@ fn a_read_only_server_counts_as_unreachable() {
         let change = diff(&Vpc { uid: "v".to_owned() }.rows("site"), &[]);
         let refused = north_bound.apply(&change).await.expect_err("read-only");
         assert_eq!(refused.class(), ErrorClass::Unreachable, "{refused}");
+        assert!(refused.to_string().contains("not allowed"), "said by the server: {refused}");
     });
 }

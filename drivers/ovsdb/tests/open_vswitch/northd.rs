@@ -56,6 +56,14 @@ impl Ovn {
         trace.contains(&format!("output to \"mp-{to}\""))
     }
 
+    fn reaches_the_router(&self, from: &Nic) -> bool {
+        let gateway = "ip4.dst == 10.1.0.1 && ip.ttl == 64 && icmp4.type == 8";
+        let mac = router_mac(from.subnet);
+        let packet = format!("eth.src == {} && eth.dst == {mac} && ip4.src == {} && {gateway}", from.mac, from.v4);
+        let trace = self.trace(&format!("mp-{}", from.subnet), &format!("inport == \"mp-{}\" && {packet}", from.uid));
+        trace.contains(&format!("inport=\"mp-{}.gateway\"", from.subnet))
+    }
+
     fn ping(&self, from: &Nic, to: &Nic) -> bool {
         let hop = if from.subnet == to.subnet { to.mac } else { router_mac(from.subnet) };
         let v4 = format!(
@@ -155,6 +163,7 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
             ovn.put(nic.uid, port(nic, &["g-1"])).await;
         }
         ovn.sync();
+        assert!(ovn.reaches_the_router(&A), "a member may send");
         assert!(ovn.ping(&A, &C) && ovn.ping(&C, &A), "members of a group, by the router");
         assert!(!ovn.ping(&A, &B) && !ovn.ping(&B, &A), "who is in no group, on the same switch");
         ovn.put(B.uid, port(&B, &["g-1"])).await;
@@ -177,9 +186,7 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
 
 fn in_no_group_nothing_passes(ovn: &Ovn) {
     assert!(!ovn.ping(&A, &B) && !ovn.ping(&A, &C), "a port in no group reaches nobody");
-    let to_router = format!("eth.dst == {} && ip4.src == {}", router_mac("s1"), A.v4);
-    let gateway = format!("{to_router} && ip4.dst == 10.1.0.1 && ip.ttl == 64 && icmp4.type == 8");
-    assert!(!ovn.passes(&A, &gateway, A.uid), "not even the router");
+    assert!(!ovn.reaches_the_router(&A), "not even the router");
     let to_b = format!("eth.dst == {} && ip4.src == {} && ip4.dst == {} && ip.ttl == 64", B.mac, A.v4, B.v4);
     assert!(!ovn.passes(&A, &format!("{to_b} && udp.src == 68 && udp.dst == 67"), B.uid), "nor as if it were DHCP");
     assert!(!ovn.passes(&A, &format!("{to_b} && tcp.dst == 80"), B.uid));
@@ -196,7 +203,7 @@ fn addresses_are_given(ovn: &Ovn) {
         "offerip = 10.1.0.7",
         "router = 10.1.0.1",
         "classless_static_route = {0.0.0.0/0, 10.1.0.1}",
-        "dns_server = 10.1.0.53",
+        "dns_server = {10.1.0.53}",
         "lease_time = 3600",
         "mtu = 1442",
         "netmask = 255.255.255.0",
@@ -211,6 +218,6 @@ fn addresses_are_given(ovn: &Ovn) {
     let trace = ovn.trace("mp-s1", &format!("inport == \"mp-a-1\" && eth.src == {} && {solicit}", A.mac));
     let options =
         trace.lines().find(|line| line.contains("put_dhcpv6_opts(")).unwrap_or_else(|| panic!("no answer: {trace}"));
-    assert!(options.contains("ia_addr = fd00:1::7") && options.contains("dns_server = fd00:1::53"), "{options}");
+    assert!(options.contains("ia_addr = fd00:1::7") && options.contains("dns_server = {fd00:1::53}"), "{options}");
     assert!(trace.contains("output to \"mp-a-1\""), "the answer comes back: {trace}");
 }
