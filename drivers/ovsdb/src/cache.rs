@@ -1,9 +1,10 @@
 //! A copy of the monitored tables, kept by merging updates.
 
+use crate::index::{Holder, Index, Indexed};
 use crate::schema::{ColumnType, DatabaseSchema};
 use crate::value::{Row, Value};
 use serde_json::{Map, Value as Json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 /// Columns of a row as they came.
@@ -29,6 +30,7 @@ pub(crate) struct RowChange {
 #[derive(Debug, Clone, Default)]
 pub struct Cache {
     tables: BTreeMap<String, BTreeMap<Uuid, Row>>,
+    index: Option<Index>,
 }
 
 impl Cache {
@@ -44,8 +46,41 @@ impl Cache {
         self.rows(table).find(|(_, row)| row.get(column).and_then(Value::as_str) == Some(text))
     }
 
+    pub(crate) fn indexed(indexed: Indexed) -> Self {
+        Self { index: Some(Index::new(indexed)), ..Self::default() }
+    }
+
+    /// Whom rows belong to, by the index. Without an index there is nobody.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        self.index.iter().flat_map(Index::owners)
+    }
+
+    /// The rows of a table that belong to `owner`.
+    pub fn rows_of(&self, owner: &str, table: &str) -> impl Iterator<Item = (Uuid, &Row)> {
+        let rows = self.index.iter().flat_map(move |index| index.rows_of(owner, table));
+        let of_table = self.tables.get(table);
+        rows.filter_map(move |uuid| Some((uuid, of_table?.get(&uuid)?)))
+    }
+
+    /// The table of a row that belongs to somebody, and to whom.
+    pub fn owner(&self, row: Uuid) -> Option<(&str, &str)> {
+        self.index.as_ref()?.owner(row)
+    }
+
+    /// The indexed sets that name a row.
+    pub fn holders(&self, row: Uuid) -> impl Iterator<Item = &Holder> {
+        self.index.iter().flat_map(move |index| index.holders(row))
+    }
+
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<String> {
+        self.index.as_mut().map(Index::take_touched).unwrap_or_default()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.tables.clear();
+        if let Some(index) = &mut self.index {
+            index.clear();
+        }
     }
 
     /// An error means that the copy no longer matches the server's: it has to be fetched afresh.
@@ -67,19 +102,38 @@ impl Cache {
                         }
                     }
                     row.extend(typed(raw, types)?);
-                    rows.insert(uuid, row);
+                    let before = rows.insert(uuid, row);
+                    if let Some(index) = &mut self.index {
+                        before.iter().for_each(|row| index.toggle_all(&table, uuid, row));
+                        index.own(&table, uuid, rows.get(&uuid));
+                        rows.get(&uuid).into_iter().for_each(|row| index.toggle_all(&table, uuid, row));
+                    }
                 }
                 Change::Modify(raw) => {
                     let row =
                         rows.get_mut(&uuid).ok_or_else(|| format!("a change of the unknown row {table} {uuid}"))?;
+                    let mut own = false;
                     for (column, difference) in typed(raw, types)? {
                         let of = &types[&column];
                         let old = row.remove(&column).unwrap_or_else(|| of.default_value());
+                        match &mut self.index {
+                            Some(index) if index.is_set(&table, &column) => {
+                                index.toggle(&table, &column, uuid, &difference);
+                            }
+                            _ => own = true,
+                        }
                         row.insert(column, apply_difference(old, difference, of)?);
+                    }
+                    if let Some(index) = self.index.as_mut().filter(|_| own) {
+                        index.own(&table, uuid, Some(row));
                     }
                 }
                 Change::Delete => {
-                    rows.remove(&uuid);
+                    let before = rows.remove(&uuid);
+                    if let Some(index) = &mut self.index {
+                        before.iter().for_each(|row| index.toggle_all(&table, uuid, row));
+                        index.own(&table, uuid, None);
+                    }
                 }
             }
         }
@@ -106,7 +160,15 @@ fn apply_difference(old: Value, difference: Value, of: &ColumnType) -> Result<Va
         return Ok(difference);
     }
     match (old, difference) {
-        (Value::Set(old), Value::Set(difference)) => Ok(Value::Set(&old ^ &difference)),
+        // In place: a set may have thousands of members, and a difference mostly one.
+        (Value::Set(mut old), Value::Set(difference)) => {
+            for atom in difference {
+                if !old.remove(&atom) {
+                    old.insert(atom);
+                }
+            }
+            Ok(Value::Set(old))
+        }
         (Value::Map(mut old), Value::Map(difference)) => {
             for (key, value) in difference {
                 if old.get(&key) == Some(&value) {

@@ -19,7 +19,10 @@ pub enum Error {
     Refused { address: String, method: String, error: String },
     /// An operation of a transaction failed, and with it the whole transaction (RFC 7047 section 4.1.3).
     #[error("OVSDB transaction, step {operation}: {error}{}", details.as_ref().map(|d| format!(" ({d})")).unwrap_or_default())]
-    Operation { operation: String, error: String, details: Option<String> },
+    Operation { index: usize, operation: String, error: String, details: Option<String> },
+    /// It answers, but not as the leader of its cluster, or behind what was seen before.
+    #[error("the OVSDB server {address} will not do: {cause}")]
+    Unfit { address: String, cause: String },
     #[error("the OVSDB server {address} sent what makes no sense: {cause}")]
     Protocol { address: String, cause: String },
 }
@@ -28,13 +31,17 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Address(_) | Self::Protocol { .. } => ErrorClass::Invalid,
-            Self::Connect { .. } | Self::Closed { .. } | Self::Timeout { .. } => ErrorClass::Unreachable,
+            Self::Connect { .. } | Self::Closed { .. } | Self::Timeout { .. } | Self::Unfit { .. } => {
+                ErrorClass::Unreachable
+            }
             Self::Refused { error, .. } if error.contains("unknown database") => ErrorClass::NotFound,
             Self::Refused { .. } => ErrorClass::Invalid,
             Self::Operation { error, .. } => match error.as_str() {
                 // The `wait` of a guarded transaction: somebody changed the row meanwhile.
                 "timed out" => ErrorClass::Busy,
                 "constraint violation" | "referential integrity violation" => ErrorClass::Conflict,
+                // The server is read-only for now: the backup of another one.
+                "not allowed" => ErrorClass::Unreachable,
                 "permission error" => ErrorClass::Unauthorized,
                 "resources exhausted" | "I/O error" | "not owner" | "cluster error" => ErrorClass::Busy,
                 _ => ErrorClass::Invalid,

@@ -6,20 +6,27 @@
 //! | stream | `address.rs`, `wire.rs` | how to connect; where a JSON message ends |
 //! | connection | `client.rs` | request ids, time limits, echo both ways |
 //! | language | `value.rs`, `schema.rs`, `transact.rs`, `monitor.rs` | RFC 7047 sections 3.2, 5.1, 5.2 and 4.1.5 |
-//! | copy | `cache.rs`, `session.rs` | merging updates; reconnecting and resuming |
+//! | copy | `cache.rs`, `index.rs`, `feed.rs`, `session.rs`, `leader.rs` | merging updates, and whom they are about; reconnecting and resuming; which server will do |
 //! | switch | `switch.rs` | the Open_vSwitch database: Bridge, Port, Interface |
+//! | north-bound | `north_bound/` | the OVN_Northbound database: our rows of it, as `planner` has them |
+//! | south-bound | `chassis.rs` | the OVN_Southbound database: which numbers chassis have reached |
 //! | guest | `guest.rs`, `sighting.rs`, `frames.rs`, `packet.rs`, `link.rs` | whether somebody answers behind a port |
 //!
-//! The layers down to "copy" know no table and serve the OVN north-bound database too.
+//! The layers down to "copy" know no table.
 
 pub mod address;
 pub mod cache;
+pub mod chassis;
 pub mod client;
 mod error;
+mod feed;
 mod frames;
 mod guest;
+pub mod index;
+mod leader;
 mod link;
 pub mod monitor;
+pub mod north_bound;
 mod packet;
 pub mod schema;
 pub mod session;
@@ -30,7 +37,9 @@ pub mod value;
 pub mod wire;
 
 pub use address::Address;
+pub use chassis::OvnSouthBound;
 pub use error::Error;
+pub use north_bound::OvnNorthBound;
 pub use session::{Link, Schedule, Session, SessionConfig};
 pub use switch::OpenVSwitch;
 pub use transact::Transaction;

@@ -9,11 +9,14 @@ use crate::Error;
 use crate::address::Address;
 use crate::cache::Cache;
 use crate::client::{Connection, Limits, Notification};
+use crate::feed::Feed;
+use crate::index::Indexed;
+use crate::leader::Leader;
 use crate::monitor::{self, Dialect, Update};
 use crate::schema::DatabaseSchema;
 use crate::transact::{Outcome, Transaction};
 use serde_json::{Value as Json, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -75,6 +78,7 @@ const LOST_PATIENCE: Duration = Duration::from_secs(1);
 /// Ends when dropped.
 pub struct Session {
     view: watch::Receiver<View>,
+    feed: Arc<Feed>,
     task: JoinHandle<()>,
     database: String,
     address: String,
@@ -90,17 +94,27 @@ impl Drop for Session {
 impl Session {
     /// Returns at once and connects in the background; needs a Tokio runtime.
     pub fn start(config: SessionConfig) -> Self {
+        Self::keep(config, Cache::default(), None)
+    }
+
+    /// The same with an index of the copy, and with the leader of the database's cluster only: another server counts as lost.
+    pub fn start_with_leader(config: SessionConfig, indexed: Indexed) -> Self {
+        Self::keep(config, Cache::indexed(indexed), Some(Leader::default()))
+    }
+
+    fn keep(config: SessionConfig, cache: Cache, leader: Option<Leader>) -> Self {
         let nothing = DatabaseSchema { name: config.database.clone(), version: String::new(), tables: BTreeMap::new() };
         let (publish, view) = watch::channel(View {
             link: Link::Connecting,
-            cache: Cache::default(),
+            cache,
             schema: Arc::new(nothing),
             connection: None,
             merged: 0,
         });
+        let feed = Arc::<Feed>::default();
         let (database, address, limit) = (config.database.clone(), config.address.to_string(), config.limits.call);
-        let task = tokio::spawn(Keeper { config, publish, last: None }.run());
-        Self { view, task, database, address, limit }
+        let keeper = Keeper { config, publish, feed: Arc::clone(&feed), leader, last: None };
+        Self { view, feed, task: tokio::spawn(keeper.run()), database, address, limit }
     }
 
     pub fn database(&self) -> &str {
@@ -115,6 +129,22 @@ impl Session {
     /// Tells of every change of the cache or the link.
     pub fn changes(&self) -> watch::Receiver<View> {
         self.view.clone()
+    }
+
+    /// Waits until an update came or the link changed since the last call, and tells whom the updates were about, by the
+    /// index. For one caller.
+    pub async fn touched(&self) -> BTreeSet<String> {
+        self.feed.next().await
+    }
+
+    /// The view, if its copy follows the server; else why not. As [`Session::view`], never across an `await`.
+    pub fn current(&self) -> Result<watch::Ref<'_, View>, Error> {
+        let view = self.view.borrow();
+        match &view.link {
+            Link::Synced(_) => Ok(view),
+            Link::Lost(error) => Err(error.clone()),
+            Link::Connecting => Err(Error::Closed { address: self.address.clone(), cause: "not open yet".to_owned() }),
+        }
     }
 
     /// The connection, waiting for the first one up to the time limit of a call and for a lost one a moment; then the
@@ -169,6 +199,9 @@ impl Session {
 struct Keeper {
     config: SessionConfig,
     publish: watch::Sender<View>,
+    feed: Arc<Feed>,
+    /// Present if no other server will do.
+    leader: Option<Leader>,
     last: Option<Uuid>,
 }
 
@@ -197,6 +230,7 @@ impl Keeper {
                 view.connection = None;
                 view.link = Link::Lost(error);
             });
+            self.feed.tell(BTreeSet::new());
             tokio::time::sleep(delay).await;
         }
     }
@@ -207,6 +241,10 @@ impl Keeper {
 
     async fn establish(&mut self) -> Result<Established, Error> {
         let (connection, notifications) = Connection::open(&self.config.address, self.config.limits).await?;
+        if self.leader.is_some() {
+            let server = connection.call(Dialect::Plain.method(), Leader::params()).await?;
+            self.judge(&server, true)?;
+        }
         let schema = connection.call("get_schema", json!([self.config.database])).await?;
         let schema = DatabaseSchema::from_json(&schema).map_err(|cause| self.protocol(cause))?;
         if *self.publish.borrow().schema != schema {
@@ -233,16 +271,29 @@ impl Keeper {
         Ok(Established { connection, notifications, monitored })
     }
 
+    /// What the server says of itself.
+    fn judge(&mut self, server: &Json, first: bool) -> Result<(), Error> {
+        let judged = self.leader.as_mut().map_or(Ok(()), |leader| leader.judge(server, &self.config.database, first));
+        judged.map_err(|cause| Error::Unfit { address: self.config.address.to_string(), cause })
+    }
+
     /// Returns when the connection has ended, with the reason.
     async fn follow(&mut self, established: Established) -> Error {
         let Established { connection, mut notifications, monitored } = established;
         while let Some(notification) = notifications.recv().await {
-            let update = match monitor::notification(&notification.method, &notification.params) {
-                Ok(update) => update.unwrap_or_default(),
-                Err(cause) => {
-                    self.last = None;
-                    return self.protocol(cause);
-                }
+            let update = if let Some(server) = Leader::updates(&notification.params) {
+                self.judge(server, false).map(|()| Update::default())
+            } else {
+                monitor::notification(&notification.method, &notification.params)
+                    .map(Option::unwrap_or_default)
+                    .map_err(|cause| {
+                        self.last = None;
+                        self.protocol(cause)
+                    })
+            };
+            let update = match update {
+                Ok(update) => update,
+                Err(error) => return error,
             };
             if let Err(error) = self.merge(update, &monitored, |view| view.merged += 1) {
                 return error;
@@ -258,7 +309,7 @@ impl Keeper {
         monitored: &BTreeMap<String, Vec<String>>,
         and: impl FnOnce(&mut View),
     ) -> Result<(), Error> {
-        let mut merged = Ok(());
+        let (mut merged, mut touched) = (Ok(()), BTreeSet::new());
         self.publish.send_modify(|view| {
             and(view);
             if update.afresh {
@@ -266,7 +317,9 @@ impl Keeper {
             }
             let schema = Arc::clone(&view.schema);
             merged = view.cache.apply(update.changes, &schema, monitored);
+            touched = view.cache.take_touched();
         });
+        self.feed.tell(touched);
         if update.last_transaction.is_some() || update.afresh {
             self.last = update.last_transaction;
         }

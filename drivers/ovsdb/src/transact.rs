@@ -163,7 +163,7 @@ impl Transaction {
             if let Some(error) = element.get("error").filter(|error| !error.is_null()) {
                 let details = element.get("details").and_then(Json::as_str).map(str::to_owned);
                 let error = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
-                return Err(Error::Operation { operation: self.step(index), error, details });
+                return Err(Error::Operation { index, operation: self.step(index), error, details });
             }
         }
         if elements.len() != self.operations.len() {

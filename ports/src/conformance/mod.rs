@@ -11,6 +11,7 @@ pub mod emulation;
 pub mod fence;
 pub mod lvol;
 pub mod memory;
+pub mod north_bound;
 pub mod switch;
 pub mod volume;
 pub mod writer;

@@ -44,6 +44,15 @@ pub fn missing() -> Option<String> {
     Some(format!("{absent} is not installed"))
 }
 
+/// What of OVN this machine lacks.
+pub fn missing_of_ovn() -> Option<String> {
+    let programs = ["ovn-nbctl", "ovn-sbctl", "ovn-northd", "ovn-trace"];
+    let absent = programs.into_iter().find(|program| !folders().any(|folder| folder.join(program).exists()));
+    let schemas = ["ovn/ovn-nb.ovsschema", "ovn/ovn-sb.ovsschema"];
+    let absent = absent.or_else(|| schemas.into_iter().find(|schema| shared(schema).is_none()))?;
+    Some(format!("{absent} is not installed (packages ovn-central, ovn-common)"))
+}
+
 fn folders() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).collect::<Vec<_>>().into_iter()
@@ -75,19 +84,21 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 /// Ends with this process, and with the thread that started it.
-struct Daemon {
+pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
 impl Daemon {
-    fn start(directory: &Path, program: &str, arguments: &[String]) -> Self {
+    pub fn start(directory: &Path, program: &str, arguments: &[String]) -> Self {
         let log = directory.join(format!("{program}.out"));
         let output = fs::File::create(&log).expect("a log file");
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", program])
             .args(arguments)
-            .envs(["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"].map(|name| (name, directory)))
+            .envs(
+                ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "OVN_RUNDIR"].map(|name| (name, directory)),
+            )
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a second handle"))
             .stderr(output)
@@ -137,6 +148,15 @@ impl OpenVSwitchLab {
         lab
     }
 
+    /// One of OVN's two databases, named by its schema, as its own tool leaves it at first.
+    pub async fn ovn(database: &str) -> Self {
+        let short = if database == ovsdb::chassis::DATABASE { "sb" } else { "nb" };
+        let schema = shared(&format!("ovn/ovn-{short}.ovsschema")).expect("looked for by missing_of_ovn");
+        let lab = Self::database_of(&schema).await;
+        lab.tool(&format!("ovn-{short}ctl"), &["init"]);
+        lab
+    }
+
     /// With a bridge `br-int`.
     pub async fn switch() -> Self {
         run("ip", &["link", "set", "lo", "up"]);
@@ -150,11 +170,15 @@ impl OpenVSwitchLab {
         lab
     }
 
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     pub fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().expect("a plain path").to_owned()
     }
 
-    fn own_files(&self, program: &str) -> Vec<String> {
+    pub fn own_files(&self, program: &str) -> Vec<String> {
         ["pidfile", "unixctl", "log-file"]
             .map(|option| format!("--{option}={}", self.path(&format!("{program}.{option}"))))
             .to_vec()
@@ -179,8 +203,13 @@ impl OpenVSwitchLab {
     }
 
     pub fn vsctl(&self, arguments: &[&str]) -> String {
+        self.tool("ovs-vsctl", arguments)
+    }
+
+    /// A program that takes the database as `--db`.
+    pub fn tool(&self, program: &str, arguments: &[&str]) -> String {
         let database = format!("--db=unix:{}", self.path("db.sock"));
-        run("ovs-vsctl", &[&[database.as_str()], arguments].concat())
+        run(program, &[&[database.as_str()], arguments].concat())
     }
 
     pub fn config(&self, monitored: BTreeMap<String, Vec<String>>) -> SessionConfig {

@@ -1,7 +1,11 @@
-//! The client, the switch and the guest watch against a real Open vSwitch.
+//! The client, the switch and the guest watch against a real Open vSwitch, the network's databases against a real OVN.
 
+mod chassis;
+mod cluster;
 mod lab;
 mod north_bound;
+mod northd;
 mod proxy;
+mod rows;
 mod session;
 mod switch;

@@ -159,7 +159,8 @@ impl Cell {
     }
 
     fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Self {
-        Self::Pairs(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        let pairs: BTreeMap<String, String> = pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        if pairs.is_empty() { Self::Empty } else { Self::Pairs(pairs) }
     }
 
     fn row(id: Option<RowId>) -> Self {

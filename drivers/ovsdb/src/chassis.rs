@@ -1,0 +1,52 @@
+//! [`ports::SouthBound`] on a real OVN_Southbound database: a Chassis says who there is, its Chassis_Private what it has installed.
+
+use crate::session::{Session, SessionConfig};
+use crate::value::Value;
+use async_trait::async_trait;
+use ports::south_bound::Chassis;
+use ports::{PortError, SouthBound};
+use std::collections::BTreeMap;
+
+pub const DATABASE: &str = "OVN_Southbound";
+
+/// What [`OvnSouthBound`] reads, for [`SessionConfig::monitored`].
+pub fn monitored() -> BTreeMap<String, Vec<String>> {
+    [("Chassis", ["name"].as_slice()), ("Chassis_Private", &["name", "nb_cfg"])]
+        .into_iter()
+        .map(|(table, columns)| (table.to_owned(), columns.iter().map(|&column| column.to_owned()).collect()))
+        .collect()
+}
+
+pub struct OvnSouthBound {
+    session: Session,
+}
+
+impl OvnSouthBound {
+    /// Connects in the background; needs a Tokio runtime.
+    pub fn new(config: SessionConfig) -> Self {
+        Self { session: Session::start(config) }
+    }
+}
+
+#[async_trait]
+impl SouthBound for OvnSouthBound {
+    fn chassis(&self) -> Result<BTreeMap<String, Chassis>, PortError> {
+        let view = self.session.current().map_err(|error| error.for_port("reading the chassis"))?;
+        let named = |table| view.cache.rows(table).filter_map(|(_, row)| Some((row.get("name")?.as_str()?, row)));
+        let mut all: BTreeMap<String, Chassis> =
+            named("Chassis").map(|(name, _)| (name.to_owned(), Chassis::default())).collect();
+        for (name, row) in named("Chassis_Private") {
+            // A chassis that has just registered says 0: no change was ever given that number.
+            let number = row.get("nb_cfg").and_then(Value::as_integer).and_then(|number| u64::try_from(number).ok());
+            if let Some(chassis) = all.get_mut(name) {
+                chassis.installed = number.filter(|number| *number > 0);
+            }
+        }
+        Ok(all)
+    }
+
+    async fn changes(&self) -> Result<(), PortError> {
+        self.session.touched().await;
+        self.session.current().map(|_| ()).map_err(|error| error.for_port("following the chassis"))
+    }
+}

@@ -1,0 +1,42 @@
+//! [`ports::SouthBound`] on a real `ovsdb-server`; the chassis are made with OVN's own tool.
+
+use crate::lab::{OpenVSwitchLab, in_namespace, missing_of_ovn};
+use ovsdb::OvnSouthBound;
+use ovsdb::chassis::{DATABASE, monitored};
+use ports::south_bound::Chassis;
+use ports::{ErrorClass, SouthBound};
+use std::collections::BTreeMap;
+
+#[test]
+fn a_chassis_tells_what_it_has_installed() {
+    let name = "a_chassis_tells_what_it_has_installed";
+    if let Some(reason) = missing_of_ovn() {
+        eprintln!("SKIP {name}: {reason}");
+        return;
+    }
+    in_namespace(name, || async {
+        let mut lab = OpenVSwitchLab::ovn(DATABASE).await;
+        let mut config = lab.config(monitored());
+        config.database = DATABASE.to_owned();
+        let south_bound = OvnSouthBound::new(config);
+        let becomes = async |wanted: &[(&str, Option<u64>)]| {
+            let of = |(name, installed): &(&str, Option<u64>)| ((*name).to_owned(), Chassis { installed: *installed });
+            let wanted: BTreeMap<String, Chassis> = wanted.iter().map(of).collect();
+            while south_bound.chassis() != Ok(wanted.clone()) {
+                // An error is told too: of the time before the connection.
+                let _ = south_bound.changes().await;
+            }
+        };
+        becomes(&[]).await;
+        lab.tool("ovn-sbctl", &["chassis-add", "dpu-1", "geneve", "192.0.2.1"]);
+        becomes(&[("dpu-1", None)]).await;
+        lab.tool("ovn-sbctl", &["create", "chassis_private", "name=dpu-1"]);
+        lab.tool("ovn-sbctl", &["create", "chassis_private", "name=gone", "nb_cfg=9"]);
+        becomes(&[("dpu-1", None)]).await;
+        lab.tool("ovn-sbctl", &["set", "chassis_private", "dpu-1", "nb_cfg=7"]);
+        becomes(&[("dpu-1", Some(7))]).await;
+        lab.stop_server();
+        while south_bound.changes().await.is_ok() {}
+        assert_eq!(south_bound.chassis().map_err(|error| error.class), Err(ErrorClass::Unreachable));
+    });
+}

@@ -1,0 +1,223 @@
+//! The rows compiled by a real `ovn-northd`, judged by `ovn-trace`: what a packet may do.
+
+use crate::lab::{Daemon, OpenVSwitchLab, in_namespace, missing_of_ovn};
+use crate::rows::leader;
+use ovsdb::OvnNorthBound;
+use planner::network::rows::{Binding, Direction, Family, Group, Peer, Port, Row, Rule, Subnet, Vpc, diff};
+use ports::NorthBound;
+use std::process::Command;
+
+struct Ovn {
+    north: OpenVSwitchLab,
+    south: OpenVSwitchLab,
+    north_bound: OvnNorthBound,
+    _northd: Daemon,
+}
+
+const SITE: &str = "site";
+
+impl Ovn {
+    async fn start() -> Self {
+        let north = OpenVSwitchLab::ovn(ovsdb::north_bound::DATABASE).await;
+        let south = OpenVSwitchLab::ovn(ovsdb::chassis::DATABASE).await;
+        let mut arguments = north.own_files("ovn-northd");
+        arguments.push(format!("--ovnnb-db=unix:{}", north.path("db.sock")));
+        arguments.push(format!("--ovnsb-db=unix:{}", south.path("db.sock")));
+        let northd = Daemon::start(north.directory(), "ovn-northd", &arguments);
+        let north_bound = leader(&north, SITE).await;
+        Self { north, south, north_bound, _northd: northd }
+    }
+
+    async fn put(&self, uid: &str, wanted: Vec<Row>) {
+        let change = diff(&wanted, &self.north_bound.rows(uid).expect("in step"));
+        self.north_bound.apply(&change).await.expect("a change of what was just read");
+    }
+
+    /// Until `ovn-northd` has compiled everything.
+    fn sync(&self) {
+        self.north.tool("ovn-nbctl", &["--timeout=60", "--wait=sb", "sync"]);
+    }
+
+    /// What becomes of a packet. `ovn-trace` reads every flow of the datapath and complains of those that it cannot.
+    fn trace(&self, switch: &str, packet: &str) -> String {
+        let database = format!("--db=unix:{}", self.south.path("db.sock"));
+        let output = Command::new("ovn-trace")
+            .args([database.as_str(), "--ct=new", "--ct=new", "--ct=new", "--ct=new", switch, packet])
+            .output()
+            .expect("ovn-trace");
+        let (text, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && complaints.is_empty(), "{packet}: {complaints}\n{text}");
+        text.into_owned()
+    }
+
+    fn passes(&self, from: &Nic, packet: &str, to: &str) -> bool {
+        let packet = format!("inport == \"mp-{}\" && eth.src == {} && {packet}", from.uid, from.mac);
+        let trace = self.trace(&format!("mp-{}", from.subnet), &packet);
+        trace.contains(&format!("output to \"mp-{to}\""))
+    }
+
+    fn reaches_the_router(&self, from: &Nic) -> bool {
+        let gateway = "ip4.dst == 10.1.0.1 && ip.ttl == 64 && icmp4.type == 8";
+        let mac = router_mac(from.subnet);
+        let packet = format!("eth.src == {} && eth.dst == {mac} && ip4.src == {} && {gateway}", from.mac, from.v4);
+        let trace = self.trace(&format!("mp-{}", from.subnet), &format!("inport == \"mp-{}\" && {packet}", from.uid));
+        trace.contains(&format!("inport=\"mp-{}.gateway\"", from.subnet))
+    }
+
+    fn ping(&self, from: &Nic, to: &Nic) -> bool {
+        let hop = if from.subnet == to.subnet { to.mac } else { router_mac(from.subnet) };
+        let v4 = format!(
+            "eth.dst == {hop} && ip4.src == {} && ip4.dst == {} && ip.ttl == 64 && icmp4.type == 8",
+            from.v4, to.v4
+        );
+        let v6 = format!(
+            "eth.dst == {hop} && ip6.src == {} && ip6.dst == {} && ip.ttl == 64 && icmp6.type == 128",
+            from.v6, to.v6
+        );
+        let [v4, v6] = [v4, v6].map(|packet| self.passes(from, &packet, to.uid));
+        assert_eq!(v4, v6, "{} to {}: both families have the same rules", from.uid, to.uid);
+        v4
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Nic {
+    uid: &'static str,
+    subnet: &'static str,
+    mac: &'static str,
+    v4: &'static str,
+    v6: &'static str,
+}
+
+const A: Nic = Nic { uid: "a-1", subnet: "s1", mac: "02:00:00:00:01:07", v4: "10.1.0.7", v6: "fd00:1::7" };
+const B: Nic = Nic { uid: "b-1", subnet: "s1", mac: "02:00:00:00:01:08", v4: "10.1.0.8", v6: "fd00:1::8" };
+const C: Nic = Nic { uid: "c-1", subnet: "s2", mac: "02:00:00:00:02:07", v4: "10.2.0.7", v6: "fd00:2::7" };
+
+fn router_mac(subnet: &str) -> &'static str {
+    if subnet == "s1" { "02:00:00:00:01:01" } else { "02:00:00:00:02:01" }
+}
+
+fn subnet(uid: &'static str) -> Vec<Row> {
+    let number = if uid == "s1" { 1 } else { 2 };
+    let family = |network: String, gateway: String| Family {
+        network: network.parse().expect("a network"),
+        gateway: Some(gateway.parse().expect("an address")),
+    };
+    let subnet = Subnet {
+        uid: uid.to_owned(),
+        vpc_uid: "v".to_owned(),
+        families: vec![
+            family(format!("10.{number}.0.0/24"), format!("10.{number}.0.1")),
+            family(format!("fd00:{number}::/64"), format!("fd00:{number}::1")),
+        ],
+        router_mac: router_mac(uid).to_owned(),
+        mtu: 1442,
+        lease_seconds: 3600,
+        dns_servers: vec!["10.1.0.53".parse().expect("an address"), "fd00:1::53".parse().expect("an address")],
+    };
+    subnet.rows(SITE)
+}
+
+fn port(nic: &Nic, groups: &[&str]) -> Vec<Row> {
+    let port = Port {
+        uid: nic.uid.to_owned(),
+        subnet_uid: nic.subnet.to_owned(),
+        mac: nic.mac.to_owned(),
+        addresses: [nic.v4, nic.v6].map(|address| address.parse().expect("an address")).into(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        binding: Some(Binding { chassis: "dpu-1".to_owned(), attachment_uid: "a".to_owned(), epoch: 1 }),
+    };
+    port.rows(SITE)
+}
+
+/// Members reach each other, and may send anywhere.
+fn group(uid: &str) -> Vec<Row> {
+    let rule = |direction, peers| Rule { direction, peers, ports: Vec::new(), icmp: None };
+    let members = Some(vec![Peer::Group(uid.to_owned())]);
+    Group { uid: uid.to_owned(), rules: vec![rule(Direction::Ingress, members), rule(Direction::Egress, None)] }
+        .rows(SITE)
+}
+
+#[test]
+fn ovn_compiles_the_rows_to_what_the_groups_say() {
+    let name = "ovn_compiles_the_rows_to_what_the_groups_say";
+    if let Some(reason) = missing_of_ovn() {
+        eprintln!("SKIP {name}: {reason}");
+        return;
+    }
+    in_namespace(name, || async {
+        let ovn = Ovn::start().await;
+        ovn.put("v", Vpc { uid: "v".to_owned() }.rows(SITE)).await;
+        for uid in ["s1", "s2"] {
+            ovn.put(uid, subnet(uid)).await;
+        }
+        ovn.put("g-1", group("g-1")).await;
+        for nic in [&A, &B, &C] {
+            ovn.put(nic.uid, port(nic, &[])).await;
+        }
+        ovn.sync();
+        in_no_group_nothing_passes(&ovn);
+        addresses_are_given(&ovn);
+
+        for nic in [&A, &C] {
+            ovn.put(nic.uid, port(nic, &["g-1"])).await;
+        }
+        ovn.sync();
+        assert!(ovn.reaches_the_router(&A), "a member may send");
+        assert!(ovn.ping(&A, &C) && ovn.ping(&C, &A), "members of a group, by the router");
+        assert!(!ovn.ping(&A, &B) && !ovn.ping(&B, &A), "who is in no group, on the same switch");
+        ovn.put(B.uid, port(&B, &["g-1"])).await;
+        ovn.sync();
+        assert!(ovn.ping(&A, &B) && ovn.ping(&B, &C), "joining a group");
+        assert!(!ovn.ping(&Nic { v4: "10.1.0.9", v6: "fd00:1::9", ..A }, &B), "a foreign source address");
+        assert!(!ovn.ping(&Nic { mac: "02:00:00:00:01:99", ..A }, &B), "a foreign MAC address");
+
+        let wanted = [("v", Vpc { uid: "v".to_owned() }.rows(SITE)), ("s1", subnet("s1")), ("a-1", port(&A, &["g-1"]))];
+        ovn.north_bound.raise().await.expect("in step after it");
+        for (uid, wanted) in wanted {
+            let left = diff(&wanted, &ovn.north_bound.rows(uid).expect("in step"));
+            assert!(left.is_empty(), "ovn-northd writes nothing into our columns: {left:#?}");
+        }
+        ovn.put("g-1", Group { uid: "g-1".to_owned(), rules: Vec::new() }.rows(SITE)).await;
+        ovn.sync();
+        assert!(!ovn.ping(&A, &B) && !ovn.ping(&A, &C), "a group without rules is closed");
+    });
+}
+
+fn in_no_group_nothing_passes(ovn: &Ovn) {
+    assert!(!ovn.ping(&A, &B) && !ovn.ping(&A, &C), "a port in no group reaches nobody");
+    assert!(!ovn.reaches_the_router(&A), "not even the router");
+    let to_b = format!("eth.dst == {} && ip4.src == {} && ip4.dst == {} && ip.ttl == 64", B.mac, A.v4, B.v4);
+    assert!(!ovn.passes(&A, &format!("{to_b} && udp.src == 68 && udp.dst == 67"), B.uid), "nor as if it were DHCP");
+    assert!(!ovn.passes(&A, &format!("{to_b} && tcp.dst == 80"), B.uid));
+}
+
+fn addresses_are_given(ovn: &Ovn) {
+    let discover = "eth.dst == ff:ff:ff:ff:ff:ff && ip4.src == 0.0.0.0 && ip4.dst == 255.255.255.255 && ip.ttl == 64 \
+                    && udp.src == 68 && udp.dst == 67";
+    let packet = format!("inport == \"mp-a-1\" && eth.src == {} && {discover}", A.mac);
+    let trace = ovn.trace("mp-s1", &packet);
+    let options =
+        trace.lines().find(|line| line.contains("put_dhcp_opts(")).unwrap_or_else(|| panic!("no answer: {trace}"));
+    for wanted in [
+        "offerip = 10.1.0.7",
+        "router = 10.1.0.1",
+        "classless_static_route = {0.0.0.0/0, 10.1.0.1}",
+        "dns_server = {10.1.0.53}",
+        "lease_time = 3600",
+        "mtu = 1442",
+        "netmask = 255.255.255.0",
+        "server_id = 10.1.0.1",
+    ] {
+        assert!(options.contains(wanted), "{wanted} in {options}");
+    }
+    assert!(trace.contains("output to \"mp-a-1\""), "the answer comes back: {trace}");
+
+    let solicit = "eth.dst == 33:33:00:01:00:02 && ip6.src == fe80::ff:fe00:107 && ip6.dst == ff02::1:2 && ip.ttl == 1 \
+                   && udp.src == 546 && udp.dst == 547";
+    let trace = ovn.trace("mp-s1", &format!("inport == \"mp-a-1\" && eth.src == {} && {solicit}", A.mac));
+    let options =
+        trace.lines().find(|line| line.contains("put_dhcpv6_opts(")).unwrap_or_else(|| panic!("no answer: {trace}"));
+    assert!(options.contains("ia_addr = fd00:1::7") && options.contains("dns_server = {fd00:1::53}"), "{options}");
+    assert!(trace.contains("output to \"mp-a-1\""), "the answer comes back: {trace}");
+}

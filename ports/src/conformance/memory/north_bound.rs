@@ -1,0 +1,319 @@
+//! OVN's north-bound database: rows of all sites, with what the real one does by itself. A child row that no set names is deleted,
+//! a reference to a deleted row is emptied, names are unique.
+
+use super::{lock, reachable, refuse};
+use crate::north_bound::{Changes, NorthBoundError, Token};
+use crate::{ErrorClass, NorthBound, PortError};
+use async_trait::async_trait;
+use planner::network::rows::{Cell, Change, Found, Membership, Row, RowId, SITE, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+#[derive(Clone, Default)]
+pub struct MemoryNorthBound {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    rows: BTreeMap<String, Row>,
+    up: BTreeSet<String>,
+    tokens: BTreeMap<String, Token>,
+    number: u64,
+    down: bool,
+    handles: Vec<Arc<Feed>>,
+}
+
+#[derive(Default)]
+struct Feed {
+    pending: Mutex<BTreeSet<String>>,
+    notify: Notify,
+}
+
+/// What one controller has: the token that it took, and what it was told.
+pub struct MemoryNorthBoundHandle {
+    state: Arc<Mutex<State>>,
+    site: String,
+    token: Mutex<Option<Token>>,
+    told: Mutex<Option<bool>>,
+    feed: Arc<Feed>,
+}
+
+impl MemoryNorthBound {
+    pub fn open(&self, site: &str) -> MemoryNorthBoundHandle {
+        let feed = Arc::<Feed>::default();
+        let mut state = lock(&self.state);
+        lock(&feed.pending).extend(state.rows.values().map(|row| row.id.uid.clone()));
+        feed.notify.notify_one();
+        state.handles.push(Arc::clone(&feed));
+        let (token, told) = Default::default();
+        MemoryNorthBoundHandle { state: Arc::clone(&self.state), site: site.to_owned(), token, told, feed }
+    }
+
+    /// Cuts the database off, or puts it back.
+    pub fn set_down(&self, down: bool) {
+        let mut state = lock(&self.state);
+        state.down = down;
+        state.tell(BTreeSet::new());
+    }
+
+    /// Somebody writes one column of a row.
+    pub fn set_by_hand(&self, uuid: &str, column: &'static str, cell: Cell) {
+        let mut state = lock(&self.state);
+        if let Some(row) = state.rows.get_mut(uuid) {
+            row.columns.insert(column, cell);
+            let uid = row.id.uid.clone();
+            state.tell(BTreeSet::from([uid]));
+        }
+    }
+
+    pub fn delete_by_hand(&self, uuid: &str) {
+        let mut state = lock(&self.state);
+        let uid = state.rows.remove(uuid).map(|row| row.id.uid);
+        state.collect();
+        state.tell(uid.into_iter().collect());
+    }
+
+    /// The chassis of a VNic's port has it.
+    pub fn come_up(&self, uid: &str) {
+        let mut state = lock(&self.state);
+        state.up.insert(uid.to_owned());
+        state.tell(BTreeSet::from([uid.to_owned()]));
+    }
+}
+
+/// The set keeps its members: nothing else does.
+fn keeps(set: &Membership) -> bool {
+    set.table != Table::PortGroup || set.column != "ports"
+}
+
+fn of_site(row: &Row, site: &str) -> bool {
+    row.external_ids.get(SITE).is_some_and(|of| of == site)
+}
+
+impl State {
+    fn tell(&mut self, uids: BTreeSet<String>) {
+        for feed in &self.handles {
+            lock(&feed.pending).extend(uids.iter().cloned());
+            feed.notify.notify_one();
+        }
+    }
+
+    fn has(&self, table: Table, id: &RowId) -> bool {
+        self.rows.values().any(|row| row.table == table && row.id == *id)
+    }
+
+    /// What a deletion takes with it, until nothing more goes.
+    fn collect(&mut self) {
+        loop {
+            let there: BTreeSet<(Table, RowId)> = self.rows.values().map(|row| (row.table, row.id.clone())).collect();
+            for row in self.rows.values_mut() {
+                row.member_of.retain(|set| there.contains(&(set.table, set.row.clone())));
+                for cell in row.columns.values_mut() {
+                    let dangling = matches!(cell, Cell::Row(id) if !there.contains(&(Table::DhcpOptions, id.clone())));
+                    *cell = if dangling { Cell::Empty } else { cell.clone() };
+                }
+            }
+            let before = self.rows.len();
+            self.rows.retain(|_, row| row.table.is_root() || row.member_of.iter().any(keeps));
+            if self.rows.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// What stands against a change.
+    fn check(&self, change: &Change, site: &str) -> Result<(), NorthBoundError> {
+        let before = change.updates.iter().map(|update| &update.before).chain(&change.deletes);
+        let is = |found: &&Found| {
+            let row = self.rows.get(&found.uuid).filter(|row| of_site(row, site));
+            row == Some(&found.row)
+        };
+        if let Some(found) = before.into_iter().find(|found| !is(found)) {
+            return Err(NorthBoundError::Contended(format!("{:?} is not as it was", found.row.id)));
+        }
+        let twice = change.inserts.iter().find(|row| row.table.is_root() && self.has(row.table, &row.id));
+        let twice =
+            twice.or(change.inserts.iter().find(|row| row.table.has_unique_name() && self.has(row.table, &row.id)));
+        if let Some(row) = twice {
+            return Err(NorthBoundError::Contended(format!("{:?} is there already", row.id)));
+        }
+        let made = |table, id: &RowId| change.inserts.iter().any(|row| row.table == table && row.id == *id);
+        for row in change.inserts.iter().chain(change.updates.iter().map(|update| &update.after)) {
+            let sets = row.member_of.iter().map(|set| (set.table, &set.row));
+            let cells = row.columns.values().filter_map(|cell| match cell {
+                Cell::Row(id) => Some((Table::DhcpOptions, id)),
+                _ => None,
+            });
+            if let Some((table, id)) = sets.chain(cells).find(|(table, id)| !made(*table, id) && !self.has(*table, id))
+            {
+                let message = format!("{:?}: {} {} is not there yet", row.id, table.name(), id.name());
+                return Err(PortError::new(ErrorClass::NotFound, message).into());
+            }
+        }
+        for found in &change.deletes {
+            let holds = |row: &&Row| {
+                let of = |set: &Membership| keeps(set) && set.table == found.row.table && set.row == found.row.id;
+                row.id.uid != found.row.id.uid && row.member_of.iter().any(of)
+            };
+            if let Some(row) = self.rows.values().find(holds) {
+                return refuse(ErrorClass::Busy, format!("{:?} still has rows of {}", found.row.id, row.id.uid))
+                    .map_err(NorthBoundError::Port);
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, change: &Change) {
+        for found in &change.deletes {
+            self.rows.remove(&found.uuid);
+        }
+        for update in &change.updates {
+            self.rows.insert(update.before.uuid.clone(), update.after.clone());
+        }
+        for row in &change.inserts {
+            self.next += 1;
+            self.rows.insert(format!("{:08}", self.next), row.clone());
+        }
+        self.collect();
+        let rows = change.inserts.iter().chain(change.updates.iter().map(|update| &update.after));
+        let uids = rows.chain(change.deletes.iter().map(|found| &found.row)).map(|row| row.id.uid.clone());
+        self.tell(uids.collect());
+    }
+}
+
+impl MemoryNorthBoundHandle {
+    fn leads(&self, state: &State) -> Result<(), NorthBoundError> {
+        reachable(state.down, "the north-bound database")?;
+        let mine = lock(&self.token).clone();
+        if mine.is_none() || state.tokens.get(&self.site) != mine.as_ref() {
+            return Err(NorthBoundError::NotLeader(format!("the token is {:?}", state.tokens.get(&self.site))));
+        }
+        Ok(())
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, PortError> {
+        let state = lock(&self.state);
+        reachable(state.down, "the north-bound database")?;
+        Ok(read(&state))
+    }
+
+    fn ours(&self, row: &Row) -> bool {
+        of_site(row, &self.site)
+    }
+}
+
+#[async_trait]
+impl NorthBound for MemoryNorthBoundHandle {
+    fn rows(&self, uid: &str) -> Result<Vec<Found>, PortError> {
+        self.read(|state| {
+            let mine = state.rows.iter().filter(|(_, row)| row.id.uid == uid && self.ours(row));
+            mine.map(|(uuid, row)| Found { uuid: uuid.clone(), row: row.clone() }).collect()
+        })
+    }
+
+    fn uids(&self) -> Result<BTreeSet<String>, PortError> {
+        self.read(|state| state.rows.values().filter(|row| self.ours(row)).map(|row| row.id.uid.clone()).collect())
+    }
+
+    fn is_up(&self, uid: &str) -> Result<bool, PortError> {
+        self.read(|state| state.up.contains(uid) && state.has(Table::LogicalSwitchPort, &RowId::of(uid)))
+    }
+
+    fn number(&self) -> Result<u64, PortError> {
+        self.read(|state| state.number)
+    }
+
+    fn token(&self) -> Result<Option<Token>, PortError> {
+        self.read(|state| state.tokens.get(&self.site).cloned())
+    }
+
+    async fn take_token(&self, token: &Token, over: Option<&Token>) -> Result<(), NorthBoundError> {
+        let mut state = lock(&self.state);
+        reachable(state.down, "the north-bound database")?;
+        if let Some(over) = over.filter(|over| !token.may_follow(over)) {
+            return Err(NorthBoundError::NotLeader(format!("the token is {over}")));
+        }
+        if state.tokens.get(&self.site) != over {
+            return Err(NorthBoundError::Contended(format!("the token is {:?}", state.tokens.get(&self.site))));
+        }
+        state.tokens.insert(self.site.clone(), token.clone());
+        *lock(&self.token) = Some(token.clone());
+        Ok(())
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), NorthBoundError> {
+        if change.is_empty() {
+            return Ok(());
+        }
+        let mut state = lock(&self.state);
+        self.leads(&state)?;
+        state.check(change, &self.site)?;
+        state.carry_out(change);
+        Ok(())
+    }
+
+    async fn raise(&self) -> Result<u64, NorthBoundError> {
+        let mut state = lock(&self.state);
+        self.leads(&state)?;
+        state.number += 1;
+        Ok(state.number)
+    }
+
+    async fn changes(&self) -> Changes {
+        loop {
+            let down = lock(&self.state).down;
+            let uids = std::mem::take(&mut *lock(&self.feed.pending));
+            if !uids.is_empty() || *lock(&self.told) != Some(down) {
+                *lock(&self.told) = Some(down);
+                return Changes { uids, link: reachable(down, "the north-bound database") };
+            }
+            self.feed.notify.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::north_bound;
+
+    #[derive(Default)]
+    struct Bench(MemoryNorthBound);
+
+    #[async_trait]
+    impl north_bound::Bench for Bench {
+        type NorthBound = MemoryNorthBoundHandle;
+
+        async fn open(&self, site: &str) -> MemoryNorthBoundHandle {
+            self.0.open(site)
+        }
+
+        async fn set_by_hand(&self, found: &Found, column: &'static str, text: &str) {
+            self.0.set_by_hand(&found.uuid, column, Cell::Text(text.to_owned()));
+        }
+
+        async fn delete_port_by_hand(&self, found: &Found) {
+            self.0.delete_by_hand(&found.uuid);
+        }
+
+        async fn come_up(&self, found: &Found) {
+            self.0.come_up(&found.row.id.uid);
+        }
+
+        async fn set_down(&self, down: bool) {
+            self.0.set_down(down);
+        }
+
+        async fn pause(&self) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn keeps_the_ports_promises() {
+        north_bound::suite(&Bench::default()).await;
+    }
+}
