@@ -77,6 +77,11 @@ impl Layout {
         self.dir.join("kubeconfig")
     }
 
+    /// Databases and sockets of OVN's central part.
+    pub fn ovn(&self) -> PathBuf {
+        self.dir.join("ovn")
+    }
+
     pub fn pool(&self) -> PathBuf {
         self.dir.join("pool")
     }
@@ -162,7 +167,7 @@ impl NodeId {
         Ipv4Addr::new(10, 77, 0, self.last_octet())
     }
 
-    /// VXLAN endpoint; DPUs only.
+    /// Geneve endpoint.
     pub fn tunnel_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 78, 0, self.last_octet())
     }

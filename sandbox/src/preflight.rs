@@ -38,6 +38,11 @@ const NEEDED: &[Row] = &[
     ("ovsdb-tool", "openvswitch-switch", How::Unpack),
     ("ovs-vswitchd", "openvswitch-switch", How::Unpack),
     ("ovs-vsctl", "openvswitch-switch", How::Unpack),
+    ("ovn-northd", "ovn-central", How::Unpack),
+    ("ovn-controller", "ovn-host", How::Unpack),
+    ("ovn-appctl", "ovn-common", How::Unpack),
+    ("ovn-nbctl", "ovn-common", How::Unpack),
+    ("ovn-sbctl", "ovn-common", How::Unpack),
 ];
 
 /// The same for virtual servers and the images that they boot.

@@ -10,6 +10,7 @@ pub mod leftover;
 pub mod network;
 pub mod node;
 pub mod openvswitch;
+pub mod ovn;
 pub mod pki;
 pub mod pool;
 pub mod relay;
@@ -98,7 +99,12 @@ impl Site {
     pub async fn start(&self, args: &args::Run) -> Result<()> {
         images::write_pause(&self.layout, &self.programs)?;
         let boots = futures::future::try_join_all(self.nodes.iter().map(|node| node::boot(self, node)));
-        let (_, boots, ()) = tokio::try_join!(control_plane::start(self), boots, servers::write_configs(self, args))?;
+        let (_, _, boots, ()) = tokio::try_join!(
+            control_plane::start(self),
+            ovn::start_central(self),
+            boots,
+            servers::write_configs(self, args)
+        )?;
         let joins = self.nodes.iter().zip(&boots).map(|(node, boot_id)| node::join(self, node, boot_id));
         tokio::try_join!(futures::future::try_join_all(joins), servers::start(self))?;
         control_plane::takes_pods(self).await
@@ -158,12 +164,18 @@ impl Site {
         // Whoever runs it need not have found, or unpacked, what this sandbox did.
         let environment = self.programs.environment();
         let programs = environment.get("PATH").map(String::as_str).unwrap_or_default();
-        let libraries = environment.get("LD_LIBRARY_PATH").map(|path| format!("export LD_LIBRARY_PATH={path}\n"));
+        let mut exports = String::new();
+        if let Some(folders) = environment.get("LD_LIBRARY_PATH") {
+            exports += &format!("export LD_LIBRARY_PATH={folders}\n");
+        }
+        // The control plane's: a node has no business with OVN's databases.
+        for (name, value) in ovn::environment(&self.layout).into_iter().filter(|_| node == CONTROL_PLANE) {
+            exports += &format!("export {name}={value}\n");
+        }
         let text = format!(
             "#!/bin/sh\n# Runs a command inside {node} of sandbox {}. Written anew at each start of the node.\n\
-             export PATH=\"{programs}:$PATH\"\n{}{} -- \"$@\"\n",
+             export PATH=\"{programs}:$PATH\"\n{exports}{} -- \"$@\"\n",
             self.layout.name,
-            libraries.unwrap_or_default(),
             words.join(" "),
         );
         if let Some(folder) = path.parent() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  cp: br-mgmt 10.77.0.1/24 ──── mgmt0 of every node 10.77.0.x     API server, kubelets, BMCs (10.77.0.10N)
-//!      br-tunnel (no address) ── uplink of every DPU               VXLAN, ends at br-phy 10.78.0.x inside the DPU
+//!      br-tunnel (no address) ── uplink of every node              Geneve, ends at br-phy 10.78.0.x inside the node
 //! ```
 //!
 //! No namespace has a default route and none is joined to the machine's own: nothing can leak either way.
@@ -34,7 +34,7 @@ fn control_plane_script(layout: &Layout, nodes: &[NodeId], servers: &[String]) -
          link add br-mgmt type bridge forward_delay 0\n\
          address add {API_ADDRESS}/24 dev br-mgmt\n\
          link set br-mgmt up\n\
-         link add br-tunnel mtu 9000 type bridge forward_delay 0\n\
+         link add br-tunnel type bridge forward_delay 0\n\
          link set br-tunnel up\n"
     );
     for server in servers {
@@ -44,11 +44,7 @@ fn control_plane_script(layout: &Layout, nodes: &[NodeId], servers: &[String]) -
         let (name, netns) = (&node.name, layout.netns(&node.name));
         cable(&mut script, &format!("m-{name}"), "br-mgmt", "mgmt0", &netns)?;
         writeln!(script, "route add {} via {}", node.pod_cidr(), node.address())?;
-        if node.is_dpu() {
-            cable(&mut script, &format!("t-{name}"), "br-tunnel", "uplink", &netns)?;
-            // Room for a guest's full-size packet with the tunnel's headers around it.
-            writeln!(script, "link set t-{name} mtu 9000")?;
-        }
+        cable(&mut script, &format!("t-{name}"), "br-tunnel", "uplink", &netns)?;
     }
     Ok(script)
 }
@@ -67,10 +63,9 @@ fn node_script(node: &NodeId, nodes: &[NodeId]) -> String {
         "link set mgmt0 up".to_owned(),
         // Service addresses are rewritten by kube-proxy, but only a packet that has a route gets as far as that.
         format!("route add {SERVICE_CIDR} via {API_ADDRESS}"),
+        // 1500 as almost everywhere: a logical network has what Geneve leaves of it.
+        "link set uplink mtu 1500 up".to_owned(),
     ];
-    if node.is_dpu() {
-        lines.push("link set uplink mtu 9000 up".to_owned());
-    }
     for other in nodes.iter().filter(|other| *other != node) {
         lines.push(format!("route add {} via {}", other.pod_cidr(), other.address()));
     }
@@ -114,7 +109,7 @@ mod tests {
             assert!(!script.contains("default") && !script.contains("0.0.0.0/0"), "{script}");
         }
         assert!(scripts[0].contains("address add 10.77.0.101/24 dev br-mgmt"));
-        assert!(scripts[0].contains("peer name uplink netns mp-test-dpu-2") && !scripts[3].contains("uplink"));
+        assert!(scripts[0].contains("peer name uplink netns mp-test-dpu-2") && scripts[3].contains("uplink"));
         assert!(scripts[1].contains("route add 10.244.12.0/24 via 10.77.0.12"));
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cluster::holder::HolderConfig;
-use crate::cluster::{Site, images, kubelet, openvswitch, pool, servers};
+use crate::cluster::{Site, images, kubelet, openvswitch, ovn, pool, servers};
 use crate::layout::NodeId;
 use crate::server::faults::tell_dpu_lost;
 use crate::supervisor::process::ProcessSpec;
@@ -34,17 +34,15 @@ pub async fn boot(site: &Site, node: &NodeId) -> Result<String> {
     fs::write(&config_path, serde_json::to_vec_pretty(&config)?)?;
     start_holder(site, node, &config_path, &config.boot_id_file).await?;
     let switch = async {
-        match node.is_dpu() {
-            true => openvswitch::start(site, node).await,
-            false => Ok(()),
-        }
+        openvswitch::start(site, node).await?;
+        ovn::start_chassis(site, node).await
     };
     tokio::try_join!(switch, start_containerd(site, node, &dir))?;
     site.progress.step(format!("{}: booted", node.name));
     Ok(config.boot_id)
 }
 
-/// Starts kubelet and kube-proxy and waits until the node is Ready. The API server must serve.
+/// Starts kubelet and kube-proxy and waits until the node is Ready and a chassis. The API server and OVN must serve.
 pub async fn join(site: &Site, node: &NodeId, boot_id: &str) -> Result<()> {
     let dir = site.layout.node_dir(&node.name);
     let kubelet = kubelet::process(site, node, &dir)?;
@@ -61,6 +59,7 @@ pub async fn join(site: &Site, node: &NodeId, boot_id: &str) -> Result<()> {
     let wanted = format!("{boot_id} True");
     let ready = || async { site.kubectl(["get", &resource, "-o", query]).await.is_ok_and(|seen| seen == wanted) };
     site.table.until(&name, "the node is Ready", ready).await?;
+    ovn::chassis_connected(site, node).await?;
     site.progress.step(format!("{}: Ready", node.name));
     Ok(())
 }
@@ -92,7 +91,7 @@ fn holder_config(site: &Site, node: &NodeId, dir: &Path) -> Result<HolderConfig>
         fs::create_dir_all(dir.join(folder))?;
         binds.push((dir.join(folder), PathBuf::from(at)));
     }
-    for inner in ["run/lock", "run/metalplane", "run/openvswitch", "lib/metalplane", "lib/openvswitch", "lib/kubelet"] {
+    for inner in ["run/lock", "run/metalplane", "run/openvswitch", "run/ovn", "lib/metalplane", "lib/openvswitch", "lib/kubelet"] {
         fs::create_dir_all(dir.join(inner))?;
     }
     if let Some(server) = node.server() {

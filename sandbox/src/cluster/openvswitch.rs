@@ -1,27 +1,25 @@
-//! Open vSwitch of one DPU, in user space: a database server and a switch, as on a real DPU at the usual places.
+//! Open vSwitch of one node, in user space: a database server and a switch, as on a real node at the usual places.
 //!
 //! `br-phy` has the uplink and the tunnel's address, which must sit on a bridge for a user-space tunnel to find it.
-//! `br-int` is where our agent plugs guests; a VXLAN port to every other DPU makes all of them one flat network.
+//! `br-int` is where our agent plugs guests. It has no flow of its own, so nothing passes that OVN does not let through.
+
+use std::path::Path;
 
 use anyhow::Result;
 
-use crate::cluster::{Site, words};
+use crate::cluster::Site;
 use crate::layout::NodeId;
 use crate::outside;
 use crate::supervisor::process::ProcessSpec;
 
-/// Of the one flat network between the DPUs.
-const TUNNEL_KEY: u32 = 100;
+/// Open vSwitch's own, in user space: the kernel's module is not everywhere.
+pub const DATAPATH: &str = "netdev";
+/// The supervisor keeps what a process writes there.
+pub const LOG_TO_STDERR: [&str; 3] = ["-vsyslog:off", "-vfile:off", "-vconsole:info"];
 
 pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
     let dir = site.layout.node_dir(&node.name);
-    let database = dir.join("lib/openvswitch/conf.db");
-    if !database.exists() {
-        let schema = site.programs.shared_file("openvswitch/vswitch.ovsschema")?;
-        let mut create = tokio::process::Command::new("ovsdb-tool");
-        create.arg("create").args([&database, &schema]).envs(site.programs.environment());
-        outside::finish(create, None).await?;
-    }
+    create_database(site, &dir.join("lib/openvswitch/conf.db"), "openvswitch/vswitch.ovsschema").await?;
     let server = process(
         node,
         "ovsdb-server",
@@ -48,43 +46,45 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
 }
 
 async fn add_bridges(site: &Site, node: &NodeId) -> Result<()> {
-    let mut steps: Vec<String> = Vec::new();
-    for bridge in ["br-phy", "br-int"] {
-        steps.push(format!("--may-exist add-br {bridge} -- set bridge {bridge} datapath_type=netdev"));
-    }
-    steps.push("--may-exist add-port br-phy uplink".into());
-    for other in site.nodes.iter().filter(|other| other.is_dpu() && *other != node) {
-        let port = format!("vx-{}", other.name);
-        let remote = other.tunnel_address();
-        steps.push(format!("--may-exist add-port br-int {port}"));
-        steps.push(format!(
-            "set interface {port} type=vxlan options:remote_ip={remote} options:key={TUNNEL_KEY} \
-             external-ids:metalplane-sandbox=tunnel"
-        ));
-        // What came through one tunnel never goes out by another: with three DPUs that would be a loop.
-        steps.push(format!("set port {port} protected=true"));
-    }
-    let line = steps.join(" -- ");
-    let args: Vec<&str> = line.split_ascii_whitespace().collect();
-    vsctl(site, node, &args).await
+    let bridge = |name: &str| format!("--may-exist add-br {name} -- set bridge {name} datapath_type={DATAPATH}");
+    let line = format!(
+        "{} -- --may-exist add-port br-phy uplink -- {} fail_mode=secure",
+        bridge("br-phy"),
+        bridge("br-int")
+    );
+    vsctl(site, node, &line.split_ascii_whitespace().collect::<Vec<_>>()).await
 }
 
-async fn vsctl(site: &Site, node: &NodeId, args: &[&str]) -> Result<()> {
-    let mut command = words(["ovs-vsctl".as_ref(), "--timeout=20".as_ref()]);
-    command.extend(args.iter().map(Into::into));
+/// Makes the file of a database that is not there yet.
+pub async fn create_database(site: &Site, file: &Path, schema: &str) -> Result<()> {
+    if file.exists() {
+        return Ok(());
+    }
+    let schema = site.programs.shared_file(schema)?;
+    let mut create = tokio::process::Command::new("ovsdb-tool");
+    create.arg("create").args([file, schema.as_path()]).envs(site.programs.environment());
+    outside::finish(create, None).await.map(drop)
+}
+
+/// Changes the node's Open vSwitch, which must run.
+pub async fn vsctl<A: AsRef<str>>(site: &Site, node: &NodeId, args: &[A]) -> Result<()> {
+    let command = ["ovs-vsctl", "--timeout=20"].into_iter().chain(args.iter().map(AsRef::as_ref));
     site.in_node(node, command).await.map(drop)
 }
 
-fn process(node: &NodeId, program: &str, args: &[&str]) -> ProcessSpec {
+/// A process of Open vSwitch or OVN on the node.
+pub fn process(node: &NodeId, program: &str, args: &[&str]) -> ProcessSpec {
     let mut argv = vec![program];
     argv.extend(args);
-    argv.extend(["--pidfile", "-vsyslog:off", "-vfile:off", "-vconsole:info"]);
+    argv.push("--pidfile");
+    argv.extend(LOG_TO_STDERR);
     let mut spec = ProcessSpec::new(format!("{}/{program}", node.name), argv).enter(&node.name);
     for (name, value) in [
         ("OVS_RUNDIR", "/run/openvswitch"),
         ("OVS_DBDIR", "/var/lib/openvswitch"),
         ("OVS_LOGDIR", "/var/log"),
         ("OVS_SYSCONFDIR", "/var/lib/openvswitch"),
+        ("OVN_RUNDIR", "/run/ovn"),
     ] {
         spec = spec.env(name, value);
     }

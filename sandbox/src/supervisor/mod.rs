@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::args;
 use crate::cluster::cgroup::Cgroups;
-use crate::cluster::{Progress, Site, control_plane, leftover, pool, servers};
+use crate::cluster::{Progress, Site, control_plane, leftover, ovn, pool, servers};
 use crate::layout::{Layout, bmc_address};
 use crate::preflight;
 use crate::programs::Programs;
@@ -38,10 +38,19 @@ pub struct Ready {
     pub admin_kubeconfig: PathBuf,
     pub control_socket: PathBuf,
     pub pool: PathBuf,
+    pub ovn: ReadyOvn,
     /// Folders of kubectl and of ctr.
     pub programs: Vec<PathBuf>,
     pub nodes: Vec<ReadyNode>,
     pub servers: Vec<ReadyServer>,
+}
+
+/// OVN's databases, as its own commands are told of them. In `cp` these commands find both without being told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadyOvn {
+    pub north_bound: String,
+    pub south_bound: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -130,7 +139,7 @@ async fn bring_up(
 /// Those who use a thing end before it: servers and what was spawned, nodes, controllers, API server, etcd.
 async fn stop_in_order(site: &Site) -> Result<()> {
     let _ = fs::remove_file(site.layout.ready());
-    let node_parts = ["holder", "containerd", "ovsdb-server", "ovs-vswitchd"];
+    let node_parts = ["holder", "containerd", "ovsdb-server", "ovs-vswitchd", "ovn-controller"];
     let all: Vec<String> = site.table.groups().iter().flat_map(|group| site.table.group(group)).collect();
     let control_plane = |name: &&String| name.starts_with("control-plane/");
     let lasts = |name: &&String| name.split_once('/').is_some_and(|(_, rest)| node_parts.contains(&rest));
@@ -140,8 +149,8 @@ async fn stop_in_order(site: &Site) -> Result<()> {
         site.cgroups.kill(&site.layout.node_cgroup(&node.name)).await?;
     }
     for wave in [
-        &[control_plane::CONTROLLERS, control_plane::SCHEDULER][..],
-        &[control_plane::API_SERVER],
+        &[control_plane::CONTROLLERS, control_plane::SCHEDULER, ovn::NORTHD][..],
+        &[control_plane::API_SERVER, ovn::NORTH_BOUND.process, ovn::SOUTH_BOUND.process],
         &[control_plane::ETCD],
     ] {
         let names: Vec<String> = wave.iter().map(|name| (*name).to_owned()).collect();
@@ -208,6 +217,7 @@ fn ready(site: &Site) -> Result<Ready> {
         admin_kubeconfig: site.layout.admin_kubeconfig(),
         control_socket: site.layout.control_socket(),
         pool: site.layout.pool(),
+        ovn: ReadyOvn { north_bound: ovn::NORTH_BOUND.remote(), south_bound: ovn::SOUTH_BOUND.remote() },
         programs: vec![site.programs.kubernetes.clone(), site.programs.containerd.clone()],
         nodes: site.nodes.iter().map(node).collect(),
         servers: site.servers.iter().map(server).collect::<Result<_>>()?,

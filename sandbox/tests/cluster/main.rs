@@ -1,5 +1,7 @@
 //! A whole cluster comes up, does what the rest of Metalplane needs of it, and leaves nothing behind.
 
+mod network;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -85,7 +87,9 @@ async fn checks(sandbox: &Sandbox) -> Result<()> {
     what_a_pod_mounts_reaches_its_node(sandbox).await.context("mounts")?;
     a_dpu_sees_little_of_its_server(sandbox).await.context("a server's folder")?;
     pods_reach_the_control_plane(sandbox).await.context("network of pods")?;
-    guests_share_one_network(sandbox).await.context("VXLAN")?;
+    network::nothing_leads_out(sandbox).await.context("default routes")?;
+    network::nothing_passes_but_between_logical_ports(sandbox).await.context("OVN")?;
+    network::guests_outlive_the_control_of_their_network(sandbox).await.context("OVN killed")?;
     processes_can_be_killed_and_started(sandbox).await.context("process control")?;
     a_dpu_loses_power_and_comes_back(sandbox).await.context("power")
 }
@@ -195,21 +199,6 @@ async fn pods_reach_the_control_plane(sandbox: &Sandbox) -> Result<()> {
     Ok(())
 }
 
-async fn guests_share_one_network(sandbox: &Sandbox) -> Result<()> {
-    for (dpu, address) in [("dpu-1", "10.9.0.1/24"), ("dpu-2", "10.9.0.2/24")] {
-        let plug = "ovs-vsctl --may-exist add-port br-int guest0 -- set interface guest0 type=internal";
-        output(sandbox.enter(dpu).args(plug.split(' '))).await?;
-        output(sandbox.enter(dpu).args(["ip", "address", "replace", address, "dev", "guest0"])).await?;
-        output(sandbox.enter(dpu).args(["ip", "link", "set", "guest0", "up"])).await?;
-    }
-    // Twice: an ordinary packet, and one as large as a guest's network allows.
-    for size in ["56", "1472"] {
-        let ping = ["ping", "-c", "2", "-i", "0.2", "-W", "3", "-M", "do", "-s", size, "10.9.0.2"];
-        until(Duration::from_secs(90), || async { output(sandbox.enter("dpu-1").args(ping)).await.map(drop) }).await?;
-    }
-    Ok(())
-}
-
 async fn processes_can_be_killed_and_started(sandbox: &Sandbox) -> Result<()> {
     let state = |name: &'static str| async move {
         let listed = sandbox.list().await?;
@@ -258,7 +247,7 @@ async fn a_dpu_loses_power_and_comes_back(sandbox: &Sandbox) -> Result<()> {
         in_pod(sandbox, &pod, &["true"]).await.map(drop)
     })
     .await?;
-    guests_share_one_network(sandbox).await
+    network::guests_reach_each_other(sandbox).await
 }
 
 async fn pod_on(sandbox: &Sandbox, node: &str) -> Result<String> {

@@ -1,0 +1,142 @@
+//! OVN: both databases and northd in the control plane's network, and a controller on every node.
+//!
+//! ```text
+//!  cp:     Metalplane's controller ──> NB :6641 ── ovn-northd ── SB :6642
+//!  node-N: ovn-controller ──> SB, and its own Open vSwitch: br-int is a chassis, Geneve from br-phy to every other one
+//! ```
+//!
+//! A chassis is called as its node is. Without a logical port nothing passes `br-int`. Connections are plain TCP.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tokio::process::Command;
+
+use crate::cluster::{Site, openvswitch};
+use crate::layout::{API_ADDRESS, CONTROL_PLANE, Layout, NodeId};
+use crate::outside;
+use crate::supervisor::process::ProcessSpec;
+
+pub const NORTHD: &str = "control-plane/ovn-northd";
+
+/// The desired network.
+pub const NORTH_BOUND: Database = Database {
+    process: "control-plane/ovn-nb",
+    name: "nb",
+    schema: "ovn/ovn-nb.ovsschema",
+    port: 6641,
+    variable: "OVN_NB_DB",
+};
+/// What northd makes of it for the chassis, and what they report.
+pub const SOUTH_BOUND: Database = Database {
+    process: "control-plane/ovn-sb",
+    name: "sb",
+    schema: "ovn/ovn-sb.ovsschema",
+    port: 6642,
+    variable: "OVN_SB_DB",
+};
+
+/// One of OVN's two databases, and its server.
+pub struct Database {
+    pub process: &'static str,
+    /// Of its files in the sandbox's folder.
+    name: &'static str,
+    schema: &'static str,
+    port: u16,
+    /// Where OVN's commands look for its address.
+    variable: &'static str,
+}
+
+impl Database {
+    /// Its address in the control plane's network and on every node.
+    pub fn remote(&self) -> String {
+        format!("tcp:{API_ADDRESS}:{}", self.port)
+    }
+
+    /// Its unix socket, which no namespace hides.
+    pub fn socket(&self, layout: &Layout) -> PathBuf {
+        layout.ovn().join(format!("{}.sock", self.name))
+    }
+
+    fn local_remote(&self, layout: &Layout) -> String {
+        format!("unix:{}", self.socket(layout).display())
+    }
+
+    async fn start(&self, site: &Site) -> Result<()> {
+        let file = site.layout.ovn().join(format!("{}.db", self.name));
+        openvswitch::create_database(site, &file, self.schema).await?;
+        let args = [
+            file.display().to_string(),
+            format!("--remote=punix:{}", self.socket(&site.layout).display()),
+            format!("--remote=ptcp:{}:{API_ADDRESS}", self.port),
+        ];
+        site.table.start(central_process(site, self.process, "ovsdb-server", &args))?;
+        let address = (API_ADDRESS, self.port).into();
+        let listens = || async { site.dialer.connect(address).await.is_ok() };
+        site.table.until(self.process, "it listens", listens).await
+    }
+}
+
+/// What OVN's commands need to find the databases, from wherever they are run.
+pub fn environment(layout: &Layout) -> BTreeMap<&'static str, String> {
+    [NORTH_BOUND, SOUTH_BOUND].map(|database| (database.variable, database.local_remote(layout))).into()
+}
+
+/// Starts the databases and northd, and waits until what is written to NB arrives in SB.
+pub async fn start_central(site: &Site) -> Result<()> {
+    std::fs::create_dir_all(site.layout.ovn())?;
+    tokio::try_join!(NORTH_BOUND.start(site), SOUTH_BOUND.start(site))?;
+    let databases = [
+        format!("--ovnnb-db={}", NORTH_BOUND.local_remote(&site.layout)),
+        format!("--ovnsb-db={}", SOUTH_BOUND.local_remote(&site.layout)),
+    ];
+    site.table.start(central_process(site, NORTHD, "ovn-northd", &databases))?;
+    let translates = || async {
+        let mut sync = Command::new("ovn-nbctl");
+        sync.args(["--timeout=10", "--wait=sb", "sync"]);
+        sync.envs(site.programs.environment()).envs(environment(&site.layout));
+        outside::finish(sync, None).await.is_ok()
+    };
+    site.table.until(NORTHD, "SB follows NB", translates).await?;
+    site.progress.step("OVN: SB follows NB");
+    Ok(())
+}
+
+/// Makes a node whose Open vSwitch runs a chassis.
+pub async fn start_chassis(site: &Site, node: &NodeId) -> Result<()> {
+    let mut set = vec!["set".to_owned(), "Open_vSwitch".into(), ".".into()];
+    for (key, value) in [
+        ("ovn-remote", SOUTH_BOUND.remote()),
+        ("ovn-encap-type", "geneve".into()),
+        ("ovn-encap-ip", node.tunnel_address().to_string()),
+        ("ovn-bridge-datapath-type", openvswitch::DATAPATH.into()),
+    ] {
+        set.push(format!("external-ids:{key}={value}"));
+    }
+    openvswitch::vsctl(site, node, &set).await?;
+    site.table.start(openvswitch::process(node, "ovn-controller", &["unix:/run/openvswitch/db.sock"]))?;
+    Ok(())
+}
+
+/// Waits until the node's controller has a session with SB. Both must run.
+pub async fn chassis_connected(site: &Site, node: &NodeId) -> Result<()> {
+    let name = format!("{}/ovn-controller", node.name);
+    let connected = || async {
+        let ask = ["ovn-appctl", "--timeout=10", "-t", "ovn-controller", "connection-status"];
+        site.in_node(node, ask).await.is_ok_and(|status| status.trim() == "connected")
+    };
+    site.table.until(&name, "it is connected to SB", connected).await
+}
+
+fn central_process(site: &Site, name: &str, program: &str, args: &[String]) -> ProcessSpec {
+    let dir = site.layout.ovn();
+    // Their own files are named after the process: two are the same program.
+    let file = |suffix: &str| dir.join(name.rsplit('/').next().unwrap_or(name)).with_extension(suffix);
+    let mut argv = vec![program.to_owned()];
+    argv.extend_from_slice(args);
+    argv.push(format!("--pidfile={}", file("pid").display()));
+    argv.push(format!("--unixctl={}", file("ctl").display()));
+    argv.extend(openvswitch::LOG_TO_STDERR.map(str::to_owned));
+    ProcessSpec::new(name, argv).enter(CONTROL_PLANE)
+}
