@@ -91,7 +91,9 @@ fn holder_config(site: &Site, node: &NodeId, dir: &Path) -> Result<HolderConfig>
         fs::create_dir_all(dir.join(folder))?;
         binds.push((dir.join(folder), PathBuf::from(at)));
     }
-    for inner in ["run/lock", "run/metalplane", "run/openvswitch", "run/ovn", "lib/metalplane", "lib/openvswitch", "lib/kubelet"] {
+    for inner in
+        ["run/lock", "run/metalplane", "run/openvswitch", "run/ovn", "lib/metalplane", "lib/openvswitch", "lib/kubelet"]
+    {
         fs::create_dir_all(dir.join(inner))?;
     }
     if let Some(server) = node.server() {

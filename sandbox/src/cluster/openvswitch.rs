@@ -47,11 +47,8 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
 
 async fn add_bridges(site: &Site, node: &NodeId) -> Result<()> {
     let bridge = |name: &str| format!("--may-exist add-br {name} -- set bridge {name} datapath_type={DATAPATH}");
-    let line = format!(
-        "{} -- --may-exist add-port br-phy uplink -- {} fail_mode=secure",
-        bridge("br-phy"),
-        bridge("br-int")
-    );
+    let line =
+        format!("{} -- --may-exist add-port br-phy uplink -- {} fail_mode=secure", bridge("br-phy"), bridge("br-int"));
     vsctl(site, node, &line.split_ascii_whitespace().collect::<Vec<_>>()).await
 }
 

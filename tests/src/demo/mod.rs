@@ -150,7 +150,7 @@ async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
     Ok(())
 }
 
-/// Asks from an internal port of the other DPU's switch: the packets cross the VXLAN tunnel between the two.
+/// Asks from an internal port of the other DPU's switch: the packets cross the tunnel between the two.
 async fn ping_from_the_other_dpu(story: &Story, site: &Site) -> Result<Timestamp> {
     let own = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
     let own = own["status"]["disks"][0]["dpuName"].as_str().unwrap_or_default().to_owned();
