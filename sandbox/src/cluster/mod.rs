@@ -85,7 +85,8 @@ impl Site {
         let table = Table::new(layout.clone(), cgroups.clone(), programs.environment())?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no free loopback port")?;
         pki::write(&layout, &nodes, listener.local_addr()?.port())?;
-        tokio::try_join!(network::create(&layout, &nodes, &servers), pool::create(&layout, args.pool_gib))?;
+        let network = network::create(&layout, &programs, &nodes, &servers);
+        tokio::try_join!(network, pool::create(&layout, args.pool_gib))?;
         let dialer = Dialer::new(&layout.netns_file(CONTROL_PLANE))?;
         relay::serve(listener, dialer.clone(), (API_ADDRESS, API_PORT).into());
         progress.step("networks, keys and storage pool made");

@@ -10,12 +10,25 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use tokio::process::Command;
 
 use crate::layout::{API_ADDRESS, CONTROL_PLANE, Layout, NodeId, SERVICE_CIDR, bmc_address};
 use crate::outside;
+use crate::programs::Programs;
+
+/// A switch in user space receives a copy: the kernel has the packet, too, and would answer a guest's ARP from the
+/// guest's own port and forward what the guest sends, past all that the switch forbids. `mp…` are representors.
+const SWITCH_ALONE: &str = r#"
+table arp metalplane-sandbox {
+    chain input { type filter hook input priority 0; iifname { "uplink", "mp*" } drop; }
+}
+table inet metalplane-sandbox {
+    chain prerouting { type filter hook prerouting priority raw; iifname { "uplink", "mp*" } drop; }
+}
+"#;
 
 /// Makes all namespaces, bridges, cables and routes. They must not exist yet.
-pub async fn create(layout: &Layout, nodes: &[NodeId], servers: &[String]) -> Result<()> {
+pub async fn create(layout: &Layout, programs: &Programs, nodes: &[NodeId], servers: &[String]) -> Result<()> {
     let mut namespaces = vec![layout.netns(CONTROL_PLANE)];
     namespaces.extend(nodes.iter().map(|node| layout.netns(&node.name)));
     for namespace in &namespaces {
@@ -23,7 +36,13 @@ pub async fn create(layout: &Layout, nodes: &[NodeId], servers: &[String]) -> Re
     }
     let control_plane = layout.netns(CONTROL_PLANE);
     batch(&control_plane, &control_plane_script(layout, nodes, servers)?).await?;
-    let nodes = nodes.iter().map(|node| async { batch(&layout.netns(&node.name), &node_script(node, nodes)).await });
+    let nodes = nodes.iter().map(|node| async {
+        let netns = layout.netns(&node.name);
+        batch(&netns, &node_script(node, nodes)).await?;
+        let mut rules = Command::new("ip");
+        rules.args(["netns", "exec", &netns, "nft", "-f", "-"]).envs(programs.environment());
+        outside::finish(rules, Some(SWITCH_ALONE)).await
+    });
     futures::future::try_join_all(nodes).await?;
     Ok(())
 }

@@ -88,6 +88,7 @@ async fn checks(sandbox: &Sandbox) -> Result<()> {
     a_dpu_sees_little_of_its_server(sandbox).await.context("a server's folder")?;
     pods_reach_the_control_plane(sandbox).await.context("network of pods")?;
     network::nothing_leads_out(sandbox).await.context("default routes")?;
+    network::a_guest_meets_the_switch_alone(sandbox).await.context("the node's own network")?;
     network::nothing_passes_but_between_logical_ports(sandbox).await.context("OVN")?;
     network::guests_outlive_the_control_of_their_network(sandbox).await.context("OVN killed")?;
     processes_can_be_killed_and_started(sandbox).await.context("process control")?;

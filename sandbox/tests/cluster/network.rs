@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::Sandbox;
+use tokio::process::Command;
 
 use crate::{NODES, output, until};
 
@@ -54,6 +55,27 @@ pub async fn nothing_passes_but_between_logical_ports(sandbox: &Sandbox) -> Resu
     bind(sandbox, "dpu-1").await?;
     is_not_heard(sandbox, "node-1").await.context("the port that asks is not bound")?;
     guests_reach_each_other(sandbox).await
+}
+
+/// The kernel of a node sees what comes in on a representor, for the switch only has a copy: it must not take part.
+pub async fn a_guest_meets_the_switch_alone(sandbox: &Sandbox) -> Result<()> {
+    let script = "ip netns add guest
+        ip link add mptest0 address 02:00:00:00:98:01 type veth peer name eth0 address 02:00:00:00:98:02 netns guest
+        ip address add 10.98.0.1/24 dev mptest0
+        ip link set mptest0 up
+        ip -n guest address add 10.98.0.2/24 dev eth0
+        ip -n guest link set eth0 up";
+    output(sandbox.enter("dpu-1").args(["sh", "-ec", script])).await?;
+    let ask = ["ip", "netns", "exec", "guest", "ping", "-c", "2", "-i", "0.2", "-W", "1", "10.98.0.1"];
+    is_not_answered(sandbox.enter("dpu-1").args(ask)).await.context("ARP, then IP")?;
+    let neighbour = ["ip", "-n", "guest", "neigh", "show", "10.98.0.1"];
+    let neighbour = output(sandbox.enter("dpu-1").args(neighbour)).await?;
+    ensure!(!neighbour.contains("lladdr"), "ARP is answered: {neighbour}");
+    let script = "ip neigh replace 10.98.0.2 lladdr 02:00:00:00:98:02 dev mptest0
+        ip -n guest neigh replace 10.98.0.1 lladdr 02:00:00:00:98:01 dev eth0";
+    output(sandbox.enter("dpu-1").args(["sh", "-ec", script])).await?;
+    is_not_answered(sandbox.enter("dpu-1").args(ask)).await.context("IP")?;
+    output(sandbox.enter("dpu-1").args(["ip", "netns", "delete", "guest"])).await.map(drop)
 }
 
 /// Makes what is missing of it: a node that was off has the port, but no address on it.
@@ -117,13 +139,18 @@ async fn bind(sandbox: &Sandbox, node: &str) -> Result<()> {
     nbctl(sandbox, &["--wait=hv", "sync"]).await.map(drop)
 }
 
-/// Asks the guest of dpu-1, and an answer is an error. So is a question that could not be asked.
+/// Asks the guest of dpu-1.
 async fn is_not_heard(sandbox: &Sandbox, node: &str) -> Result<()> {
     let ask = ["ping", "-c", "2", "-i", "0.2", "-W", "1", &address("dpu-1")];
-    let output = sandbox.enter(node).args(ask).output().await?;
+    is_not_answered(sandbox.enter(node).args(ask)).await.context(node.to_owned())
+}
+
+/// An answer to this ping is an error. So is a question that could not be asked.
+async fn is_not_answered(ping: &mut Command) -> Result<()> {
+    let output = ping.output().await?;
     let said = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1), "{node} asked: {}: {said}{error}", output.status);
+    ensure!(output.status.code() == Some(1), "{}: {said}{error}", output.status);
     Ok(())
 }
 
