@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use crate::args;
+use crate::args::{self, Network};
 use crate::layout::{API_ADDRESS, API_PORT, CONTROL_PLANE, Layout, NodeId};
 use crate::outside;
 use crate::programs::Programs;
@@ -42,6 +42,7 @@ pub struct Site {
     pub table: Table,
     pub nodes: Vec<NodeId>,
     pub servers: Vec<String>,
+    pub network: Network,
     pub dialer: Dialer,
     pub progress: Progress,
     /// One at a time may change a node's power.
@@ -85,13 +86,14 @@ impl Site {
         let table = Table::new(layout.clone(), cgroups.clone(), programs.environment())?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no free loopback port")?;
         pki::write(&layout, &nodes, listener.local_addr()?.port())?;
-        let network = network::create(&layout, &programs, &nodes, &servers);
-        tokio::try_join!(network, pool::create(&layout, args.pool_gib))?;
+        let made = network::create(&layout, &programs, &nodes, &servers);
+        tokio::try_join!(made, pool::create(&layout, args.pool_gib))?;
         let dialer = Dialer::new(&layout.netns_file(CONTROL_PLANE))?;
         relay::serve(listener, dialer.clone(), (API_ADDRESS, API_PORT).into());
         progress.step("networks, keys and storage pool made");
         let power = nodes.iter().map(|node| (node.name.clone(), Mutex::new(()))).collect();
-        let site = Self { layout, programs, cgroups, table, nodes, servers, dialer, progress, power };
+        let network = args.network;
+        let site = Self { layout, programs, cgroups, table, nodes, servers, network, dialer, progress, power };
         site.write_enter(CONTROL_PLANE, None)?;
         Ok(site)
     }
@@ -100,15 +102,18 @@ impl Site {
     pub async fn start(&self, args: &args::Run) -> Result<()> {
         images::write_pause(&self.layout, &self.programs)?;
         let boots = futures::future::try_join_all(self.nodes.iter().map(|node| node::boot(self, node)));
-        let (_, _, boots, ()) = tokio::try_join!(
-            control_plane::start(self),
-            ovn::start_central(self),
-            boots,
-            servers::write_configs(self, args)
-        )?;
+        let (_, _, boots, ()) =
+            tokio::try_join!(control_plane::start(self), self.start_ovn(), boots, servers::write_configs(self, args))?;
         let joins = self.nodes.iter().zip(&boots).map(|(node, boot_id)| node::join(self, node, boot_id));
         tokio::try_join!(futures::future::try_join_all(joins), servers::start(self))?;
         control_plane::takes_pods(self).await
+    }
+
+    async fn start_ovn(&self) -> Result<()> {
+        match self.network {
+            Network::Flat => Ok(()),
+            Network::Ovn => ovn::start_central(self).await,
+        }
     }
 
     pub fn node(&self, name: &str) -> Result<&NodeId> {

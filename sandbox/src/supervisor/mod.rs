@@ -38,7 +38,8 @@ pub struct Ready {
     pub admin_kubeconfig: PathBuf,
     pub control_socket: PathBuf,
     pub pool: PathBuf,
-    pub ovn: ReadyOvn,
+    /// `None`: the network is flat.
+    pub ovn: Option<ReadyOvn>,
     /// Folders of kubectl and of ctr.
     pub programs: Vec<PathBuf>,
     pub nodes: Vec<ReadyNode>,
@@ -153,8 +154,7 @@ async fn stop_in_order(site: &Site) -> Result<()> {
         &[control_plane::API_SERVER, ovn::NORTH_BOUND.process, ovn::SOUTH_BOUND.process],
         &[control_plane::ETCD],
     ] {
-        let names: Vec<String> = wave.iter().map(|name| (*name).to_owned()).collect();
-        stop_all(site, &names.iter().collect::<Vec<_>>()).await;
+        stop_all(site, &all.iter().filter(|name| wave.contains(&name.as_str())).collect::<Vec<_>>()).await;
     }
     Ok(())
 }
@@ -217,7 +217,8 @@ fn ready(site: &Site) -> Result<Ready> {
         admin_kubeconfig: site.layout.admin_kubeconfig(),
         control_socket: site.layout.control_socket(),
         pool: site.layout.pool(),
-        ovn: ReadyOvn { north_bound: ovn::NORTH_BOUND.remote(), south_bound: ovn::SOUTH_BOUND.remote() },
+        ovn: (site.network == args::Network::Ovn)
+            .then(|| ReadyOvn { north_bound: ovn::NORTH_BOUND.remote(), south_bound: ovn::SOUTH_BOUND.remote() }),
         programs: vec![site.programs.kubernetes.clone(), site.programs.containerd.clone()],
         nodes: site.nodes.iter().map(node).collect(),
         servers: site.servers.iter().map(server).collect::<Result<_>>()?,
