@@ -235,7 +235,8 @@ impl NorthBound for OvnNorthBound {
     async fn changes(&self) -> Changes {
         loop {
             let uids = self.session.touched().await;
-            let link = self.session.current().map(|_| ()).map_err(|error| error.for_port("following the database"));
+            // A database without its one row in NB_Global cannot be written yet.
+            let link = self.read("following the database", |view| global(view).map(|_| ()));
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
             if !uids.is_empty() || told.as_ref() != Some(&link) {
                 *told = Some(link.clone());

@@ -6,6 +6,7 @@ use ovsdb::chassis::{DATABASE, monitored};
 use ports::south_bound::Chassis;
 use ports::{ErrorClass, SouthBound};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[test]
 fn a_chassis_tells_what_it_has_installed() {
@@ -22,10 +23,14 @@ fn a_chassis_tells_what_it_has_installed() {
         let becomes = async |wanted: &[(&str, Option<u64>)]| {
             let of = |(name, installed): &(&str, Option<u64>)| ((*name).to_owned(), Chassis { installed: *installed });
             let wanted: BTreeMap<String, Chassis> = wanted.iter().map(of).collect();
-            while south_bound.chassis() != Ok(wanted.clone()) {
-                // An error is told too: of the time before the connection.
-                let _ = south_bound.changes().await;
-            }
+            let seen = async {
+                while south_bound.chassis() != Ok(wanted.clone()) {
+                    // An error is told too: of the time before the connection.
+                    let _ = south_bound.changes().await;
+                }
+            };
+            let limit = tokio::time::timeout(Duration::from_secs(60), seen).await;
+            limit.unwrap_or_else(|_| panic!("never {wanted:?}: {:?}", south_bound.chassis()));
         };
         becomes(&[]).await;
         lab.tool("ovn-sbctl", &["chassis-add", "dpu-1", "geneve", "192.0.2.1"]);
@@ -36,7 +41,8 @@ fn a_chassis_tells_what_it_has_installed() {
         lab.tool("ovn-sbctl", &["set", "chassis_private", "dpu-1", "nb_cfg=7"]);
         becomes(&[("dpu-1", Some(7))]).await;
         lab.stop_server();
-        while south_bound.changes().await.is_ok() {}
+        let lost = async { while south_bound.changes().await.is_ok() {} };
+        tokio::time::timeout(Duration::from_secs(60), lost).await.expect("the loss is told");
         assert_eq!(south_bound.chassis().map_err(|error| error.class), Err(ErrorClass::Unreachable));
     });
 }

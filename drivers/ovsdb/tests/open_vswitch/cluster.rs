@@ -2,12 +2,13 @@
 //! good as away.
 
 use crate::lab::{Daemon, OpenVSwitchLab, config, eventually, in_namespace, missing_of_ovn, run, shared};
-use crate::rows::leader;
+use crate::rows::{in_step, leader};
 use ovsdb::OvnNorthBound;
 use ovsdb::north_bound::{DATABASE, monitored};
 use planner::network::rows::{Vpc, diff};
-use ports::{ErrorClass, NorthBound};
+use ports::{ErrorClass, NorthBound, PortError};
 use std::path::Path;
+use std::time::Duration;
 
 fn skipped(name: &str) -> bool {
     let missing = missing_of_ovn();
@@ -45,6 +46,10 @@ impl Server {
     }
 }
 
+fn message<T>(result: Result<T, PortError>) -> String {
+    result.map_err(|error| error.message).err().unwrap_or_default()
+}
+
 #[test]
 fn only_the_leader_of_the_cluster_is_believed() {
     let name = "only_the_leader_of_the_cluster_is_believed";
@@ -55,12 +60,15 @@ fn only_the_leader_of_the_cluster_is_believed() {
         let directory = tempfile::Builder::new().prefix("ovn").tempdir_in("/var/tmp").expect("a directory");
         let first = Server::start(directory.path(), 1);
         let leader = first.handle();
-        while leader.changes().await.link.is_err() {}
+        let told = async { while !message(leader.changes().await.link).contains("NB_Global") {} };
+        tokio::time::timeout(Duration::from_secs(60), told).await.expect("nobody has initialised it, which is told");
+        run("ovn-nbctl", &["--timeout=60", &format!("--db={}", first.socket), "init"]);
+        in_step(&leader).await;
         let second = Server::start(directory.path(), 2);
         let follower = second.handle();
         // Until it has joined it is not connected; then it follows.
-        let said = || follower.uids().map_err(|error| error.message).err().unwrap_or_default();
-        eventually("the second server says that it follows", || said().contains("follows")).await;
+        let says = || message(follower.uids()).contains("follows");
+        eventually("the second server says that it follows", says).await;
         assert_eq!(follower.uids().map_err(|error| error.class), Err(ErrorClass::Unreachable));
         leader.uids().expect("the first server leads on");
     });

@@ -4,10 +4,10 @@ use crate::lab::{OpenVSwitchLab, in_namespace, missing_of_ovn};
 use async_trait::async_trait;
 use ovsdb::OvnNorthBound;
 use ovsdb::north_bound::{DATABASE, monitored};
-use planner::network::rows::{Found, RowId, Table, Vpc, diff};
+use planner::network::rows::{Direction, Family, Found, Group, Port, Row, RowId, Rule, Subnet, Table, Vpc, diff};
 use ports::NorthBound;
 use ports::conformance::north_bound::{Bench, suite};
-use ports::north_bound::Token;
+use ports::north_bound::{NorthBoundError, Token};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -25,10 +25,16 @@ pub fn handle(lab: &OpenVSwitchLab, site: &str) -> OvnNorthBound {
     OvnNorthBound::new(config, site)
 }
 
+/// Until the copy follows the database.
+pub async fn in_step(handle: &OvnNorthBound) {
+    let followed = async { while handle.changes().await.link.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(60), followed).await.expect("a database that can be followed");
+}
+
 /// In step, with a token.
 pub async fn leader(lab: &OpenVSwitchLab, site: &str) -> OvnNorthBound {
     let handle = handle(lab, site);
-    while handle.changes().await.link.is_err() {}
+    in_step(&handle).await;
     let before = handle.token().expect("in step");
     let transitions = before.as_ref().map_or(1, |token| token.transitions + 1);
     let token = Token { lease_uid: "lease".to_owned(), transitions };
@@ -114,5 +120,85 @@ fn what_others_add_to_our_rows_stays_and_a_second_row_goes() {
         assert_eq!(put().await.deletes.len(), 1, "of two rows with one id one goes");
         let rows = north_bound.rows("v").expect("in step");
         assert_eq!((rows.len(), rows[0].row.table, &rows[0].row.id), (1, Table::LogicalRouter, &RowId::of("v")));
+    });
+}
+
+fn subnet() -> Vec<Row> {
+    let network = "10.20.0.0/24".parse().expect("a network");
+    let subnet = Subnet {
+        uid: "s".to_owned(),
+        vpc_uid: "v".to_owned(),
+        families: vec![Family { network, gateway: None }],
+        router_mac: "02:00:00:00:00:01".to_owned(),
+        mtu: 1442,
+        lease_seconds: 3600,
+        dns_servers: Vec::new(),
+    };
+    subnet.rows("site")
+}
+
+fn group(uid: &str, rules: usize) -> Vec<Row> {
+    let rule = Rule { direction: Direction::Ingress, peers: None, ports: Vec::new(), icmp: None };
+    Group { uid: uid.to_owned(), rules: vec![rule; rules] }.rows("site")
+}
+
+fn port(groups: &[&str], last: u8) -> Vec<Row> {
+    let port = Port {
+        uid: "p".to_owned(),
+        subnet_uid: "s".to_owned(),
+        mac: "02:00:00:00:00:07".to_owned(),
+        addresses: vec![[10, 20, 0, last].into()],
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        binding: None,
+    };
+    port.rows("site")
+}
+
+/// The copy is one write behind, as it may always be: this thread runs nothing else while `ovn-nbctl` does. So it is the server that
+/// refuses.
+#[test]
+fn the_server_refuses_what_an_old_copy_says() {
+    let name = "the_server_refuses_what_an_old_copy_says";
+    if let Some(reason) = missing_of_ovn() {
+        eprintln!("SKIP {name}: {reason}");
+        return;
+    }
+    in_namespace(name, || async {
+        let lab = OpenVSwitchLab::ovn(DATABASE).await;
+        let north_bound = leader(&lab, "site").await;
+        let plan = |uid: &str, wanted: &[Row]| diff(wanted, &north_bound.rows(uid).expect("in step"));
+        let all = [("s", subnet()), ("g", group("g", 1)), ("h", group("h", 0)), ("p", port(&["g"], 7))];
+        let restore = async || {
+            north_bound.raise().await.expect("in step after it");
+            for (uid, wanted) in &all {
+                north_bound.apply(&plan(uid, wanted)).await.expect("a change of what was just read");
+            }
+        };
+        let by_hand: [(&str, Vec<Row>, &[&str]); 7] = [
+            ("p", port(&["g"], 8), &["lsp-set-addresses", "mp-p", "02:00:00:00:00:07 10.20.0.9"]),
+            ("p", port(&["g"], 8), &["lsp-del", "mp-p"]),
+            ("p", Vec::new(), &["lsp-set-addresses", "mp-p", "02:00:00:00:00:07 10.20.0.9"]),
+            ("p", Vec::new(), &["remove", "logical_switch_port", "mp-p", "external_ids", "metalplane-site"]),
+            ("p", port(&["g", "h"], 7), &["pg-del", "mp_h"]),
+            ("g", group("g", 2), &["--type=port-group", "acl-add", "mp_g", "to-lport", "7", "ip", "drop"]),
+            ("g", Vec::new(), &["clear", "port_group", "mp_g", "ports"]),
+        ];
+        for (uid, wanted, by_hand) in by_hand {
+            restore().await;
+            let change = plan(uid, &wanted);
+            lab.tool("ovn-nbctl", by_hand);
+            let dump = || {
+                ["lsp-list mp-s", "--columns=name,ports,acls list port_group", "list acl"]
+                    .map(|command| lab.tool("ovn-nbctl", &command.split(' ').collect::<Vec<_>>()))
+            };
+            let before = dump();
+            let refused = north_bound.apply(&change).await.expect_err("planned from what is no more");
+            assert!(matches!(refused, NorthBoundError::Contended(_)), "{by_hand:?}: {refused}");
+            assert!(refused.to_string().contains("OVSDB transaction, step"), "by the server: {refused}");
+            assert_eq!(dump(), before, "{by_hand:?}: nothing was written");
+            if by_hand[0] == "remove" {
+                lab.tool("ovn-nbctl", &["lsp-del", "mp-p"]);
+            }
+        }
     });
 }
