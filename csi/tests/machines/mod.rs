@@ -1,5 +1,5 @@
-//! An API server of machines and claims, and the controller that would attach and detach: gets, lists, makes, replaces by
-//! resourceVersion, deletes by precondition.
+//! An API server of machines and claims, and the controller that would attach and detach: gets, lists, makes, patches and
+//! deletes by precondition.
 
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
@@ -113,8 +113,9 @@ impl State {
         }
         match method.as_str() {
             "GET" => say(200, &there),
-            "PUT" => self.replace(kind, name, &there, body),
-            _ => self.delete(kind, name, there, &body),
+            "PATCH" => self.patch(kind, name, there, &body),
+            "DELETE" => self.delete(kind, name, there, &body),
+            other => no(405, "MethodNotAllowed", other),
         }
     }
 
@@ -133,17 +134,19 @@ impl State {
         say(201, &made)
     }
 
-    fn replace(&mut self, kind: &str, name: &str, there: &Value, object: Value) -> http::Response<Body> {
+    fn patch(&mut self, kind: &str, name: &str, mut there: Value, change: &Value) -> http::Response<Body> {
+        let given = &change["metadata"];
+        assert_eq!(given["uid"], there["metadata"]["uid"], "a patch without the UID that was read");
         if self.conflicts > 0 {
             self.conflicts -= 1;
-            let mut other = there.clone();
-            other["metadata"]["annotations"]["other"] = json!(self.conflicts.to_string());
-            self.put(kind, name, other);
+            there["metadata"]["annotations"]["other"] = json!(self.conflicts.to_string());
+            there = self.put(kind, name, there);
         }
-        if self.get(kind, name)["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+        if given["resourceVersion"] != there["metadata"]["resourceVersion"] {
             return no(409, "Conflict", name);
         }
-        let written = self.put(kind, name, object);
+        json_patch::merge(&mut there, change);
+        let written = self.put(kind, name, there);
         say(200, &written)
     }
 

@@ -6,9 +6,6 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tests::site::{STORAGE_CLASS, Site, until};
 
-const DISK: &str =
-    "\n  - {name: data, bus: VirtioBlk, source: {persistentVolumeClaim: {claimName: mine}}}\n  interfaces:";
-
 /// The host stays off: what is asked is who may write.
 #[test]
 fn a_dpu_that_its_own_bmc_reads_off_gives_its_volumes_up() {
@@ -26,17 +23,9 @@ fn a_dpu_that_its_own_bmc_reads_off_gives_its_volumes_up() {
 }
 
 async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
-    site.apply(&format!(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mine, namespace: {}}}\nspec: {{accessModes: \
-         [ReadWriteOnce], volumeMode: Block, storageClassName: {STORAGE_CLASS}, resources: {{requests: {{storage: 64Mi}}}}}}\n",
-        machine.namespace
-    ))
-    .await?;
-    let halted = machine
-        .manifest()
-        .replace("\n  interfaces:", DISK)
-        .replace("spec:\n  hardware", "spec:\n  runStrategy: Halted\n  hardware");
-    site.apply(&halted).await?;
+    machine.apply_own_claim(STORAGE_CLASS).await?;
+    let halted = machine.manifest().replace("spec:\n  hardware", "spec:\n  runStrategy: Halted\n  hardware");
+    site.apply(&Machine::with_own_disk(&halted)).await?;
     until("the disk is presented", SOON, async || {
         let disks = machine.object().await?["status"]["disks"].as_array().cloned().unwrap_or_default();
         let attached = disks.iter().any(|disk| disk["name"] == "data" && disk["phase"] == "Attached");

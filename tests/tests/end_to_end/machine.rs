@@ -89,6 +89,23 @@ impl<'a> Machine<'a> {
         manifest(self.namespace, self.name, self.address).replace("spec:\n  readinessProbe", &hardware)
     }
 
+    /// A manifest of this machine with one more disk, `data`, which is the claim `mine`.
+    pub fn with_own_disk(manifest: &str) -> String {
+        let disk =
+            "\n  - {name: data, bus: VirtioBlk, source: {persistentVolumeClaim: {claimName: mine}}}\n  interfaces:";
+        manifest.replace("\n  interfaces:", disk)
+    }
+
+    /// Makes the claim `mine`.
+    pub async fn apply_own_claim(&self, class: &str) -> Result<()> {
+        let manifest = format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mine, namespace: {}}}\nspec: {{accessModes: \
+             [ReadWriteOnce], volumeMode: Block, storageClassName: {class}, resources: {{requests: {{storage: 64Mi}}}}}}\n",
+            self.namespace
+        );
+        self.site.apply(&manifest).await.map(drop)
+    }
+
     pub async fn apply(&self) -> Result<()> {
         self.site.apply(&self.manifest()).await.map(drop)
     }

@@ -1,7 +1,7 @@
 //! The controller dies at five points of one machine's life: one volume, one start, and the machine runs.
 //!
 //! Each point is held open by what the next step needs and does not get, so that it is met on any machine: an image that
-//! is not there, a StorageClass that is not there, a BMC that takes no change, an agent that does nothing.
+//! is not there, a StorageClass that is not there, a BMC that takes no change, a second disk whose StorageClass is not there either.
 
 use crate::machine::{Machine, SOON};
 use crate::{IMAGE, on_site};
@@ -12,6 +12,7 @@ use tests::site::{GuestKind, STORAGE_CLASS, Site, until};
 
 const LATER_IMAGE: &str = "later";
 const LATER_CLASS: &str = "later";
+const LAST_CLASS: &str = "last";
 
 #[test]
 fn the_controller_is_killed_at_five_points_of_one_life() {
@@ -21,7 +22,7 @@ fn the_controller_is_killed_at_five_points_of_one_life() {
         machine.on().inject(Faults::default()).await?;
         let deleted = machine.delete().await;
         site.kubectl(&["delete", "cmi", LATER_IMAGE, "--ignore-not-found", "--timeout=120s"]).await?;
-        site.kubectl(&["delete", "storageclass", LATER_CLASS, "--ignore-not-found"]).await?;
+        site.kubectl(&["delete", "storageclass", LATER_CLASS, LAST_CLASS, "--ignore-not-found"]).await?;
         result.and(deleted)
     });
 }
@@ -30,7 +31,9 @@ async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
     let (server, before) = (machine.on(), machine.power_actions()?.len());
     // The boot order is set as soon as a server is claimed, whatever else is awaited.
     server.inject(Faults { refused_change: 1_000_000, ..Faults::default() }).await?;
-    let manifest = machine.manifest().replace(&format!("name: {IMAGE}}}"), &format!("name: {LATER_IMAGE}}}"));
+    machine.apply_own_claim(LAST_CLASS).await?;
+    let manifest = Machine::with_own_disk(&machine.manifest());
+    let manifest = manifest.replace(&format!("name: {IMAGE}}}"), &format!("name: {LATER_IMAGE}}}"));
     site.apply(&manifest.replace("bootOrder: 1,", &format!("bootOrder: 1, storageClassName: {LATER_CLASS},"))).await?;
     machine.says("ImageMissing").await?;
     kill(site, "after the claim").await?;
@@ -40,8 +43,7 @@ async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
     let volume = claim(machine).await?["metadata"]["uid"].clone();
     kill(site, "after the PersistentVolumeClaim").await?;
 
-    let frozen = site.freeze_agent(&server.dpu())?;
-    offer_class(site).await?;
+    offer_class(site, LATER_CLASS).await?;
     until("the boot disk is granted", SOON, async || {
         let all = site.get(&["diskattachments", "-A"]).await?.unwrap_or_default();
         let granted = all["items"].as_array().into_iter().flatten().any(|attachment| {
@@ -55,10 +57,10 @@ async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
 
     server.inject(Faults::default()).await?;
     server.boots_from_the_slot(SOON).await?;
-    ensure!(machine.power_actions()?.len() == before, "the host was started without its disk");
+    ensure!(machine.power_actions()?.len() == before, "the host was started without its second disk");
     kill(site, "after the boot order").await?;
 
-    drop(frozen);
+    offer_class(site, LAST_CLASS).await?;
     until("power-on is sent", SOON, async || {
         Ok(if machine.power_actions()?.len() > before { Ok(()) } else { Err("no action".to_owned()) })
     })
@@ -69,7 +71,7 @@ async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
     machine.wait_state("Running").await?;
     ensure!(claim(machine).await?["metadata"]["uid"] == volume, "the boot volume was made twice");
     let claims = machine.kubectl(&["get", "pvc", "-o", "name"]).await?;
-    ensure!(claims.lines().count() == 1, "claims: {claims}");
+    ensure!(claims.lines().count() == 2, "claims: {claims}");
     ensure!(machine.power_actions()?[before..] == ["On"], "it was sent {:?}", &machine.power_actions()?[before..]);
     Ok(())
 }
@@ -85,8 +87,8 @@ async fn claim(machine: &Machine<'_>) -> Result<Value> {
 }
 
 /// The file pool's class under another name.
-async fn offer_class(site: &Site) -> Result<()> {
+async fn offer_class(site: &Site, name: &str) -> Result<()> {
     let mut class = site.get(&["storageclass", STORAGE_CLASS]).await?.unwrap_or_default();
-    class["metadata"] = serde_json::json!({"name": LATER_CLASS});
+    class["metadata"] = serde_json::json!({"name": name});
     site.apply(&class.to_string()).await.map(drop)
 }

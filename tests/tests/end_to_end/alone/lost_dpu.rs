@@ -6,8 +6,6 @@ use crate::on_site;
 use anyhow::{Context, Result, ensure};
 use tests::site::{OUT_OF_SERVICE, STORAGE_CLASS, Site, until};
 
-const DISK: &str = "\n  - {name: data, bus: VirtioBlk, source: {persistentVolumeClaim: {claimName: mine}}}";
-
 #[test]
 fn a_lost_dpus_disk_moves_only_when_an_administrator_says_that_it_is_down() {
     on_site("a_lost_dpu", async |site, namespace| {
@@ -24,20 +22,12 @@ fn a_lost_dpus_disk_moves_only_when_an_administrator_says_that_it_is_down() {
     });
 }
 
-fn with_the_disk(machine: &Machine<'_>) -> String {
-    machine.manifest().replace("\n  interfaces:", &format!("{DISK}\n  interfaces:"))
-}
-
 async fn life(site: &Site, first: &Machine<'_>, second: &Machine<'_>) -> Result<()> {
     let namespace = first.namespace;
-    site.apply(&format!(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mine, namespace: {namespace}}}\nspec: {{accessModes: \
-         [ReadWriteOnce], volumeMode: Block, storageClassName: {STORAGE_CLASS}, resources: {{requests: {{storage: 64Mi}}}}}}\n"
-    ))
-    .await?;
-    site.apply(&with_the_disk(first)).await?;
+    first.apply_own_claim(STORAGE_CLASS).await?;
+    site.apply(&Machine::with_own_disk(&first.manifest())).await?;
     first.wait_ready().await?;
-    site.apply(&with_the_disk(second)).await?;
+    site.apply(&Machine::with_own_disk(&second.manifest())).await?;
     let lost = first.on().dpu();
     let holder = second.says("VolumeHeld").await?;
     ensure!(holder.contains(&lost), "the holder is not named: {holder}");

@@ -232,14 +232,8 @@ async fn nothing_is_left(machine: &Machine<'_>, held: &[Held]) -> Result<()> {
 async fn lost(machine: &Machine<'_>) -> Result<()> {
     let (site, dpu) = (machine.site, machine.on().dpu());
     site.apply(HELD_MANIFEST).await?;
-    let own = "\n  - {name: data, bus: VirtioBlk, source: {persistentVolumeClaim: {claimName: mine}}}\n  interfaces:";
-    site.apply(&format!(
-        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mine, namespace: {}}}\nspec: {{accessModes: \
-         [ReadWriteOnce], volumeMode: Block, storageClassName: {HELD_CLASS}, resources: {{requests: {{storage: 64Mi}}}}}}\n",
-        machine.namespace
-    ))
-    .await?;
-    site.apply(&manifest(machine).replace("\n  interfaces:", own)).await?;
+    machine.apply_own_claim(HELD_CLASS).await?;
+    site.apply(&Machine::with_own_disk(&manifest(machine))).await?;
     machine.wait_ready().await?;
     let held = one_disk(machine, "data").await?;
     machine.guest().shell("printf LOST | dd of=/dev/vda conv=notrunc,fsync", SOON).await?;
@@ -249,7 +243,7 @@ async fn lost(machine: &Machine<'_>) -> Result<()> {
     let explained = machine.says("DpuSilent").await?;
     ensure!(explained.contains(&dpu), "the silent DPU is not named: {explained}");
     let second = Machine { name: "second", ..Machine::on_first(site, machine.namespace) };
-    site.apply(&second.manifest().replace("\n  interfaces:", own)).await?;
+    site.apply(&Machine::with_own_disk(&second.manifest())).await?;
     let by = second.says("VolumeHeld").await?;
     ensure!(by.contains(&dpu), "the holder is not named: {by}");
     ensure!(holder(machine, &held.volume).await?.as_deref() == Some(&dpu), "the volume has moved on its own");
