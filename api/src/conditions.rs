@@ -49,7 +49,9 @@ pub const EXPOSURES_KNOWN: &str = "ExposuresKnown";
 
 /// Of a VNic: each of its addresses, and a MAC address that it asks for, has an AddressHold that names this VNic.
 pub const ADDRESSES_ASSIGNED: &str = "AddressesAssigned";
-/// Of a VNic or Subnet that is being deleted: nothing uses it any more.
+/// Of a VNic: OVN's north-bound database has its port, in its groups, for whoever holds the VNic.
+pub const PROGRAMMED: &str = "Programmed";
+/// Of an object of the network that is being deleted: nothing uses it any more.
 pub const DELETABLE: &str = "Deletable";
 
 /// Of a MachineRestore: the machine has its old content. Of a MachineMigration: it is on the other server.

@@ -18,7 +18,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crate::VolumeHold::crd(),
         crate::DiskAttachment::crd(),
         crate::NicAttachment::crd(),
+        crate::Vpc::crd(),
         crate::Subnet::crd(),
+        crate::SecurityGroup::crd(),
         crate::VNic::crd(),
         crate::AddressHold::crd(),
         crate::tinkerbell::Hardware::crd(),
@@ -70,7 +72,7 @@ mod tests {
     #[test]
     fn crds_have_structural_schemas() {
         let crds = super::crds();
-        assert_eq!(crds.len(), 16);
+        assert_eq!(crds.len(), 18);
         let text = serde_json::to_string(&crds).expect("json");
         assert!(!text.contains("\"format\":\"uint"), "the API server warns of unsigned formats");
     }

@@ -169,6 +169,9 @@ pub struct DpuStatus {
     /// The BMC that was found to be this DPU's own: what the condition BmcVerified rests on. Written by the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_bmc: Option<VerifiedBmc>,
+    /// What the network knows this DPU by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<DpuNetwork>,
     /// How often the agent has found that the API server went back to an earlier state. Told with what the host has, as of a
     /// list that was read after that.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -269,6 +272,13 @@ pub struct OrphanVolume {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DpuNetwork {
+    /// The name of its chassis in OVN: `external_ids:system-id` of Open vSwitch.
+    pub chassis: String,
 }
 
 /// One of the orphans, by the UID of its attachment and the epoch of its grant.

@@ -1,9 +1,18 @@
-//! `Subnet` and `VNic`: the logical network as its users declare it; `AddressHold`: who has which address of it.
+//! `Vpc`, `Subnet`, `SecurityGroup` and `VNic`: the logical network as its users declare it; `AddressHold`: who has which address of
+//! it.
 
 mod address;
+mod group;
+mod vpc;
 
 pub use address::{AddressHold, AddressHoldSpec, AddressOwner, SubnetReference, canonical};
+pub use group::{
+    EgressRule, Icmp, IngressRule, IpFamily, Peer, PortRange, Protocol, SecurityGroup, SecurityGroupSpec,
+    SecurityGroupStatus,
+};
+pub use vpc::{AdmittedSubnet, DEFAULT, Vpc, VpcSpec, VpcStatus};
 
+use crate::Named;
 use crate::attachment::Grant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::{CustomResource, KubeSchema};
@@ -16,29 +25,42 @@ use serde::{Deserialize, Serialize};
     group = "metalplane.io",
     version = "v1alpha1",
     kind = "Subnet",
+    shortname = "sn",
     category = "metal",
     namespaced,
     status = "SubnetStatus",
     derive = "PartialEq",
-    doc = "A range of addresses on the flat network.",
+    doc = "A range of addresses of a Vpc.",
     crates(kube_core = "::kube_core"),
+    printcolumn(name = "Vpc", type_ = "string", json_path = ".spec.vpc.name"),
     printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
-    printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.gateway"),
+    printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.gateway", priority = "1"),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        priority = "1"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.cidr == oldSelf.cidr").message("cidr is immutable: make another Subnet"),
+    validation = Rule::new("has(self.vpc) == has(oldSelf.vpc) && (!has(self.vpc) || self.vpc == oldSelf.vpc)").message("vpc is immutable: make another Subnet"),
     validation = Rule::new("!has(self.gateway) || !isCIDR(self.cidr) || !isIP(self.gateway) || cidr(self.cidr).containsIP(self.gateway)")
         .message("gateway must be an address inside cidr")
 )]
 pub struct SubnetSpec {
+    /// The Vpc in this namespace. Left out: the Vpc `default`, which the controller creates. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vpc: Option<Named>,
     /// For example 10.20.0.0/24. Immutable.
     #[schemars(length(max = 49))]
     #[x_kube(validation = Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked()").message("cidr must be a network such as 10.20.0.0/24, with no host bits set"))]
     pub cidr: String,
-    /// The default gateway that guests are told. Left out: none.
+    /// The address of the Vpc's router, which guests are told as their default gateway. Left out: the Subnet has no router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 45))]
     #[x_kube(validation = Rule::new("isIP(self)").message("gateway must be an IP address such as 10.20.0.1"))]
@@ -49,7 +71,7 @@ pub struct SubnetSpec {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubnetStatus {
-    /// Deletable, while it is being deleted.
+    /// Ready; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -89,8 +111,8 @@ pub struct SubnetStatus {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self == oldSelf").message("spec is immutable: make another VNic"),
-    validation = Rule::new("!has(self.securityGroups) || self.securityGroups.size() == 0").message("securityGroups is not served yet: leave it out")
+    validation = Rule::new("self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress)")
+        .message("subnet, addresses and macAddress are immutable: make another VNic")
 )]
 pub struct VNicSpec {
     /// The Subnet in this namespace.
@@ -104,9 +126,10 @@ pub struct VNicSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 17), regex(pattern = r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$"))]
     pub mac_address: Option<String>,
-    /// Not served yet and refused.
+    /// SecurityGroups in this namespace, of the Subnet's Vpc. May change while the guest runs. Left out: those of the Vpc
+    /// (defaultSecurityGroups).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub security_groups: Option<Vec<String>>,
 }
 
@@ -126,8 +149,19 @@ pub struct VNicStatus {
     /// The grant that the holder has; its epoch only grows.
     #[serde(default)]
     pub grant: Grant,
-    /// AddressesAssigned; while it is being deleted, Deletable.
+    /// What OVN's north-bound database has of the VNic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programmed: Option<Programmed>,
+    /// AddressesAssigned, Programmed; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Programmed {
+    /// The grant by which the port can be bound. Left out: nobody can bind the port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
 }

@@ -62,6 +62,9 @@ pub struct Args {
     /// The folder of Ceph's programs rbd, rados and ceph.
     #[arg(long, env = "METALPLANE_CEPH_PROGRAMS", value_name = "DIR")]
     pub ceph_programs: Option<PathBuf>,
+    /// OVN's north-bound database, in the notation of ovn-nbctl(8): tcp:ADDRESS:PORT or unix:/path. Left out: NICs are on the flat network.
+    #[arg(long, env = "METALPLANE_OVN_NB", value_name = "DATABASE")]
+    pub ovn_nb: Option<ovsdb::Address>,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,

@@ -5,6 +5,7 @@ use crate::events::Events;
 use crate::fences::Fences;
 use crate::memory::{Asked, FirstSeen, Prepared};
 use crate::metrics::Metrics;
+use crate::network::Logical;
 use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::world::World;
@@ -25,4 +26,5 @@ pub struct Controller {
     pub inventory: String,
     pub holder_image: String,
     pub fences: Fences,
+    pub network: Logical,
 }

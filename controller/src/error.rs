@@ -1,6 +1,7 @@
 //! What can go wrong between a plan and its effect. Every message names the object, the step and the cause.
 
-use ports::PortError;
+use ports::north_bound::NorthBoundError;
+use ports::{ErrorClass, PortError};
 use std::future::Future;
 use std::time::Duration;
 
@@ -24,12 +25,24 @@ pub enum Error {
     NotConfirmed { what: String, message: String },
     #[error(transparent)]
     Bmc(#[from] PortError),
+    #[error("OVN's north-bound database: {0}")]
+    NorthBound(#[from] NorthBoundError),
 }
 
 impl Error {
     /// The caches were behind, and catch up by themselves.
     pub fn is_stale(&self) -> bool {
-        matches!(self, Self::Conflict { .. } | Self::NotConfirmed { .. } | Self::NotFound { .. })
+        let behind = |error: &NorthBoundError| matches!(error.class(), ErrorClass::Conflict | ErrorClass::NotFound);
+        match self {
+            Self::Conflict { .. } | Self::NotConfirmed { .. } | Self::NotFound { .. } => true,
+            Self::NorthBound(error) => behind(error),
+            Self::Refused { .. } | Self::Unavailable { .. } | Self::Bmc(_) => false,
+        }
+    }
+
+    /// OVN's database is away, whatever was asked of it.
+    pub fn is_north_bound_away(&self) -> bool {
+        matches!(self, Self::NorthBound(error) if error.class() == ErrorClass::Unreachable)
     }
 
     pub fn class(&self) -> &'static str {
@@ -40,6 +53,7 @@ impl Error {
             Self::Unavailable { .. } => "Unavailable",
             Self::NotConfirmed { .. } => "NotConfirmed",
             Self::Bmc(error) => error.class.as_str(),
+            Self::NorthBound(error) => error.class().as_str(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::cache::{Cache, Object};
 use crate::error::{Error, call, found};
+use api::labels;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -170,4 +171,26 @@ pub async fn delete<K: Object>(
 pub fn finalizers(meta: &ObjectMeta, finalizer: &str, present: bool) -> Vec<String> {
     let others = meta.finalizers.iter().flatten().filter(|f| *f != finalizer).cloned();
     others.chain(present.then(|| finalizer.to_owned())).collect()
+}
+
+/// Puts the finalizer of what is in use on the object that was seen, or takes it off.
+pub async fn keep<K>(objects: &Objects, cache: &Cache<K>, meta: &ObjectMeta, present: bool) -> Result<(), Error>
+where
+    K: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    let api = objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
+    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+    let change = json!({"metadata": {"finalizers": finalizers(meta, labels::FINALIZER_IN_USE, present)}});
+    match patch(&api, cache, name, uid, meta.resource_version.as_deref(), change).await {
+        Ok(patched) => {
+            let meta = patched.meta();
+            if meta.deletion_timestamp.is_some() && meta.finalizers.iter().flatten().count() == 0 {
+                // The last finalizer has ended it.
+                cache.forget(meta);
+            }
+        }
+        Err(Error::NotFound { .. }) if !present => cache.forget(meta),
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }

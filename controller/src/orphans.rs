@@ -60,5 +60,5 @@ pub(crate) async fn nics(c: &Controller) -> Result<Vec<OrphanOn>, Error> {
 }
 
 fn vnic(c: &Controller, logical_port: &str) -> Option<Arc<VNic>> {
-    c.world.vnics.all().into_iter().find(|vnic| planner::machine::logical_port(&vnic.metadata) == logical_port)
+    c.world.vnics.all().into_iter().find(|vnic| planner::machine::is_port_of(logical_port, &vnic.metadata))
 }

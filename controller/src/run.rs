@@ -8,6 +8,7 @@ use crate::events::Events;
 use crate::fences::Fences;
 use crate::memory::{Asked, FirstSeen, Prepared};
 use crate::metrics::{self, Metrics};
+use crate::network::{Logical, OpenNorthBound};
 use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::work::Work;
@@ -62,6 +63,7 @@ pub async fn run(
     client: Client,
     factory: Arc<dyn BmcFactory>,
     fences: Fences,
+    north_bound: Option<OpenNorthBound>,
     settings: Settings,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
@@ -89,6 +91,7 @@ pub async fn run(
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),
         fences,
+        network: Logical::new(north_bound),
         objects: objects.clone(),
         world: world.clone(),
     });
@@ -152,17 +155,19 @@ async fn lead(
     let worked = async {
         network::before_all(&c).await;
         work(&c, settings.concurrency, tasks);
+        tasks.spawn(network::follow(c.clone(), leadership.clone()));
         std::future::pending::<Infallible>().await
     };
     tokio::select! {
         biased;
-        lost = elector.hold(leadership) => bail!("leadership is lost: {lost}"),
+        lost = elector.hold(&leadership) => bail!("leadership is lost: {lost}"),
+        () = c.network.deposed() => bail!("OVN's north-bound database is led by another controller"),
         () = &mut stop => {}
         never = worked => match never {},
     }
     // Nothing of ours goes on when the next one starts.
     tasks.shutdown().await;
-    elector.release(leadership).await.context("give the lease back")
+    elector.release(&leadership).await.context("give the lease back")
 }
 
 /// Every queue is worked on from now on.
@@ -191,7 +196,9 @@ async fn reconcile(c: Arc<Controller>, work: Work, key: Key) -> Next {
         Work::Hold => hold::reconcile(c, k).boxed(),
         Work::HolderPod => holder_pods::reconcile(c, k).boxed(),
         Work::VNic => network::vnics::reconcile(c, k).boxed(),
+        Work::Vpc => network::vpcs::reconcile(c, k).boxed(),
         Work::Subnet => network::subnets::reconcile(c, k).boxed(),
+        Work::SecurityGroup => network::groups::reconcile(c, k).boxed(),
         Work::MachineSnapshot => verbs::snapshot::reconcile(c, k).boxed(),
         Work::MachineRestore => verbs::restore::reconcile(c, k).boxed(),
         Work::MachineMigration => verbs::migration::reconcile(c, k).boxed(),

@@ -1,10 +1,11 @@
 //! The only place that names a concrete driver.
 
-use crate::Fences;
 use crate::args::Args;
 use crate::bmc::{BmcFactory, RedfishEndpoint};
+use crate::{Fences, OpenNorthBound};
 use ceph::{CephFence, Cluster, Clusters};
 use file::FileFence;
+use ovsdb::{OvnNorthBound, Schedule, SessionConfig, client, north_bound};
 use ports::{Bmc, PortError, StorageFence};
 use redfish::{RedfishBmc, RedfishConfig, Secret, Verify};
 use spdk::fence::NvmeFence;
@@ -28,6 +29,20 @@ pub fn fences(args: &Args) -> Fences {
         all.push(Arc::new(CephFence::new(clusters)));
     }
     Fences::new(all)
+}
+
+pub fn north_bound(args: &Args) -> Option<OpenNorthBound> {
+    let address = args.ovn_nb.clone()?;
+    Some(Arc::new(move |site| {
+        let config = SessionConfig {
+            address: address.clone(),
+            database: north_bound::DATABASE.to_owned(),
+            monitored: north_bound::monitored(),
+            limits: client::Limits::default(),
+            schedule: Schedule::default(),
+        };
+        Arc::new(OvnNorthBound::new(config, site))
+    }))
 }
 
 pub struct Redfish;

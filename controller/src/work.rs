@@ -15,14 +15,16 @@ pub enum Work {
     Hold,
     HolderPod,
     VNic,
+    Vpc,
     Subnet,
+    SecurityGroup,
     MachineSnapshot,
     MachineRestore,
     MachineMigration,
 }
 
 impl Work {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Machine,
         Self::MachineLeftovers,
         Self::ImageLeftovers,
@@ -31,7 +33,9 @@ impl Work {
         Self::Hold,
         Self::HolderPod,
         Self::VNic,
+        Self::Vpc,
         Self::Subnet,
+        Self::SecurityGroup,
         Self::MachineSnapshot,
         Self::MachineRestore,
         Self::MachineMigration,
@@ -48,7 +52,9 @@ impl Work {
             Self::Hold => "hold",
             Self::HolderPod => "holder-pod",
             Self::VNic => "vnic",
+            Self::Vpc => "vpc",
             Self::Subnet => "subnet",
+            Self::SecurityGroup => "securitygroup",
             Self::MachineSnapshot => "machinesnapshot",
             Self::MachineRestore => "machinerestore",
             Self::MachineMigration => "machinemigration",

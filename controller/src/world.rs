@@ -10,7 +10,7 @@ use crate::work::{Queues, Work};
 use api::tinkerbell::Hardware;
 use api::{
     AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, HardwarePolicy, MachineImage,
-    MachineMigration, MachineRestore, MachineSnapshot, NicAttachment, Subnet, VNic, VolumeHold,
+    MachineMigration, MachineRestore, MachineSnapshot, NicAttachment, SecurityGroup, Subnet, VNic, VolumeHold, Vpc,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
@@ -93,7 +93,9 @@ watched! {
     holds: VolumeHold,
     disks: DiskAttachment,
     nics: NicAttachment,
+    vpcs: Vpc,
     subnets: Subnet,
+    groups: SecurityGroup,
     vnics: VNic,
     address_holds: AddressHold,
     images: MachineImage,

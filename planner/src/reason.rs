@@ -70,6 +70,13 @@ reasons! {
         AddressReleasing { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' is being released by VNic '{vnic}', which is being deleted or no longer exists", next "kubectl describe vnic {vnic}";
         AddressShownElsewhere { address: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has address {address} by an attachment that no longer exists ({uid}): the address is assigned once the agent of Dpu '{dpu}' has detached that NIC", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
         SubnetInUse { subnet: String, by: String } "Subnet '{subnet}' is being deleted, and addresses of Subnet '{subnet}' are in use by {by}: waiting for their release", next "kubectl get vnic,bmm; delete those machines and VNics, or let them run: Subnet '{subnet}' is deleted after the last of them";
+        SubnetNotReady { subnet: String, message: String } "Subnet '{subnet}' is not ready: {message}", next "kubectl describe subnet {subnet}";
+        VpcNotReady { vpc: String, message: String } "Vpc '{vpc}' is not ready: {message}", next "kubectl describe vpc {vpc}";
+        VpcInUse { vpc: String, by: String } "Vpc '{vpc}' is being deleted, and {by} is in it: waiting for the deletion of {by}", next "kubectl get subnets,sg";
+        SecurityGroupNotReady { group: String, message: String } "SecurityGroup '{group}' is not ready: {message}", next "kubectl describe sg {group}";
+        SecurityGroupInUse { group: String, by: String } "SecurityGroup '{group}' is being deleted, and {by} is in it: waiting until {by} names another group, or is deleted", next "kubectl get vnic";
+        NorthBoundUnreachable { message: String } "OVN's north-bound database cannot be written: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-nb";
+        ChassisUnknown { dpu: String } "the agent of Dpu '{dpu}' has not reported the name of its chassis", next "on node {dpu}: ovs-vsctl get Open_vSwitch . external_ids:system-id";
         HolderPodStarting { pod: String, node: String, message: String } "holder pod '{pod}' does not run on node '{node}' yet: {message}", next "kubectl describe pod {pod}";
         Creating { what: String } "{what} is being made";
         Attaching { what: String, dpu: String, message: String } "{what} is being presented by Dpu '{dpu}'{message}";
@@ -128,6 +135,11 @@ reasons! {
         HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' is gone, and with it kubelet's connection; the disk comes back once the host is off", next "bmctl stop NAME && bmctl start NAME";
         SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
         SubnetBeingDeleted { subnet: String } "Subnet '{subnet}' is being deleted: no VNic gets an address of Subnet '{subnet}' any more", next "kubectl describe subnet {subnet}; name another Subnet: kubectl get subnets";
+        VpcMissing { vpc: String } "there is no Vpc '{vpc}' in this namespace", next "kubectl get vpc";
+        VpcBeingDeleted { vpc: String } "Vpc '{vpc}' is being deleted: no Subnet or SecurityGroup gets into Vpc '{vpc}' any more", next "kubectl describe vpc {vpc}";
+        CidrOverlaps { cidr: String, vpc: String, other: String, others: String } "{cidr} overlaps {others} of Subnet '{other}' in Vpc '{vpc}'", next "kubectl delete this Subnet, and create it with another cidr or in another Vpc; or: kubectl delete subnet {other}";
+        SecurityGroupMissing { group: String } "there is no SecurityGroup '{group}' in this namespace", next "kubectl get sg";
+        GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name one of Vpc '{vpc}'";
         AddressOutsideSubnet { address: String, subnet: String, cidr: String } "address {address} is not in {cidr} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with an address of {cidr}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with an address of {cidr}";
         AddressReserved { address: String, subnet: String, what: String } "address {address} is the {what} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with another address than {address}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with another address";
         AddressTaken { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another address than {address}";

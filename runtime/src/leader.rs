@@ -19,10 +19,22 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The right to act, until [`Elector::hold`] says that it is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leadership {
+    /// Of this Lease; one that is made anew counts anew.
+    pub lease_uid: String,
     /// Larger than that of every leader before.
     pub token: u64,
+    identity: String,
+}
+
+impl Leadership {
+    /// The lease, as it was read, is this leader's.
+    pub fn is_of(&self, lease: &Lease) -> bool {
+        let spec = lease.spec.clone().unwrap_or_default();
+        let same = lease.metadata.uid.as_deref() == Some(&self.lease_uid);
+        same && spec.holder_identity.as_deref() == Some(&self.identity) && token(&spec) == self.token
+    }
 }
 
 /// Why a leader has to stop at once.
@@ -161,7 +173,7 @@ impl Elector {
     }
 
     /// Renews until that fails for too long. The caller ends the process: what is under way must not go on.
-    pub async fn hold(&self, leadership: Leadership) -> Lost {
+    pub async fn hold(&self, leadership: &Leadership) -> Lost {
         let mut renewed = Instant::now();
         let mut cause = String::new();
         loop {
@@ -181,10 +193,10 @@ impl Elector {
         }
     }
 
-    async fn renew(&self, leadership: Leadership) -> kube::Result<Renewal> {
+    async fn renew(&self, leadership: &Leadership) -> kube::Result<Renewal> {
         let lease = self.leases.get(&self.name).await?;
         let spec = lease.spec.clone().unwrap_or_default();
-        if !self.is_ours(&spec, leadership) {
+        if !leadership.is_of(&lease) {
             return Ok(Renewal::Taken(spec.holder_identity.unwrap_or_default()));
         }
         if !self.sent.explains(&lease) {
@@ -197,19 +209,15 @@ impl Elector {
     }
 
     /// Gives the lease back, so that the next leader need not wait for it to run out.
-    pub async fn release(&self, leadership: Leadership) -> kube::Result<()> {
+    pub async fn release(&self, leadership: &Leadership) -> kube::Result<()> {
         let lease = self.leases.get(&self.name).await?;
-        let spec = lease.spec.clone().unwrap_or_default();
-        if !self.is_ours(&spec, leadership) {
+        if !leadership.is_of(&lease) {
             return Ok(());
         }
+        let spec = lease.spec.clone().unwrap_or_default();
         let released =
             Lease { spec: Some(LeaseSpec { holder_identity: Some(String::new()), ..spec }), ..lease.clone() };
         self.change(&lease, &released).await.map(drop)
-    }
-
-    fn is_ours(&self, spec: &LeaseSpec, leadership: Leadership) -> bool {
-        spec.holder_identity.as_deref() == Some(&self.identity) && token(spec) == leadership.token
     }
 
     fn spec(&self, transitions: i32, acquired: Option<MicroTime>) -> LeaseSpec {
@@ -258,7 +266,12 @@ fn token(spec: &LeaseSpec) -> u64 {
 }
 
 fn leadership(lease: &Lease) -> Leadership {
-    Leadership { token: lease.spec.as_ref().map(token).unwrap_or_default() }
+    let spec = lease.spec.clone().unwrap_or_default();
+    Leadership {
+        lease_uid: lease.metadata.uid.clone().unwrap_or_default(),
+        token: token(&spec),
+        identity: spec.holder_identity.unwrap_or_default(),
+    }
 }
 
 fn lasts(spec: &LeaseSpec) -> Duration {

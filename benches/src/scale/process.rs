@@ -123,7 +123,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
     let host = |number| Host::new(number, PowerDomain::Standby, folder.path(), &storage, random.clone());
     let hosts = (1..=usize::from(args.hosts)).map(host).map(|host| (host.name.clone(), host)).collect();
     let factory = Arc::new(Bmcs { hosts });
-    Box::pin(run(Client::try_from(config)?, factory, Fences::default(), settings, std::future::pending())).await
+    Box::pin(run(Client::try_from(config)?, factory, Fences::default(), None, settings, std::future::pending())).await
 }
 
 /// The simulation's BMCs, by the address in their endpoint.

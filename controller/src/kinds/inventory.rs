@@ -56,6 +56,9 @@ impl Kind for Dpu {
         world.look(Work::Dpu, key(&self.metadata));
         world.machines_of_dpu(self);
         world.vnics_shown_by(self);
+        // Their ports are bound to its chassis.
+        let held = IndexKey::names::<Self>("", self.metadata.name.as_deref().unwrap_or_default());
+        world.look_at_each(Work::VNic, &world.vnics, &held);
         world.machines_without_hardware();
     }
 }

@@ -1,16 +1,64 @@
-//! Subnets, VNics, and who has which address.
+//! Vpcs, Subnets, SecurityGroups, VNics, and who has which address.
 
-use super::{namespace_of, owners};
+use super::{namespace_of, own_uid, owners};
 use crate::cache::key;
 use crate::index::IndexKey;
 use crate::network::{about, subnet_of};
 use crate::work::Work;
 use crate::world::{Kind, World};
+use api::conditions::{self, PROGRAMMED};
 use api::network::canonical;
-use api::{AddressHold, Dpu, Subnet, VNic};
-use planner::network::addresses;
+use api::{AddressHold, Dpu, SecurityGroup, Subnet, VNic, Vpc};
+use planner::network::{addresses, admission, desired, port};
+use runtime::queue::Key;
+
+impl Kind for Vpc {
+    fn index(&self) -> Vec<IndexKey> {
+        own_uid(&self.metadata).into_iter().collect()
+    }
+
+    fn wake(&self, world: &World) {
+        let (namespace, name) = key(&self.metadata);
+        let named = IndexKey::names::<Self>(&namespace, &name);
+        world.look_at_each(Work::Subnet, &world.subnets, &named);
+        world.look_at_each(Work::SecurityGroup, &world.groups, &named);
+        world.look(Work::Vpc, (namespace, name));
+    }
+}
+
+impl Kind for SecurityGroup {
+    /// By its Vpc, and by the groups that are its peers.
+    fn index(&self) -> Vec<IndexKey> {
+        let namespace = namespace_of(&self.metadata);
+        let mut all: Vec<IndexKey> = own_uid(&self.metadata).into_iter().collect();
+        all.push(IndexKey::names::<Vpc>(namespace, &self.spec.vpc.name));
+        all.extend(desired::peers(self).map(|peer| IndexKey::names::<Self>(namespace, peer)));
+        all.dedup();
+        all
+    }
+
+    fn wake(&self, world: &World) {
+        let (namespace, name) = key(&self.metadata);
+        let named = IndexKey::names::<Self>(&namespace, &name);
+        world.look_at_each(Work::SecurityGroup, &world.groups, &named);
+        world.vnics_without_port(&named);
+        // Those that are in it by its Vpc.
+        for subnet in world.subnets.by(&IndexKey::names::<Vpc>(&namespace, &self.spec.vpc.name)) {
+            let (namespace, subnet) = key(&subnet.metadata);
+            world.vnics_without_port(&IndexKey::names::<Subnet>(&namespace, &subnet));
+        }
+        world.look(Work::Vpc, (namespace.clone(), self.spec.vpc.name.clone()));
+        world.look(Work::SecurityGroup, (namespace, name));
+    }
+}
 
 impl Kind for Subnet {
+    fn index(&self) -> Vec<IndexKey> {
+        let mut all: Vec<IndexKey> = own_uid(&self.metadata).into_iter().collect();
+        all.push(IndexKey::names::<Vpc>(namespace_of(&self.metadata), admission::vpc_of(self)));
+        all
+    }
+
     fn wake(&self, world: &World) {
         let (namespace, name) = key(&self.metadata);
         let named = IndexKey::names::<Self>(&namespace, &name);
@@ -19,6 +67,8 @@ impl Kind for Subnet {
             world.machines_that_name::<VNic>(&namespace, vnic.metadata.name.as_deref().unwrap_or_default());
         }
         world.vnics_without_addresses(&named);
+        world.vnics_without_port(&named);
+        world.look(Work::Vpc, (namespace.clone(), admission::vpc_of(self).to_owned()));
         world.look(Work::Subnet, (namespace, name));
     }
 }
@@ -27,7 +77,12 @@ impl Kind for VNic {
     fn index(&self) -> Vec<IndexKey> {
         let subnet = subnet_of(self);
         let mut all = owners(&self.metadata);
+        all.extend(own_uid(&self.metadata));
         all.push(IndexKey::names::<Subnet>(&subnet.0, &subnet.1));
+        let groups = self.spec.security_groups.iter().flatten();
+        all.extend(groups.map(|group| IndexKey::names::<SecurityGroup>(&subnet.0, group)));
+        let holder = self.status.as_ref().and_then(|status| status.holder.as_ref());
+        all.extend(holder.map(|holder| IndexKey::names::<Dpu>("", &holder.dpu_name)));
         all.extend(addresses::interests(self).iter().map(|address| about(&subnet, address)));
         all
     }
@@ -41,6 +96,7 @@ impl Kind for VNic {
         world.of_users(meta);
         // Whoever waits for an address that this one has without a hold.
         addresses::interests(self).iter().for_each(|address| world.vnics_without_addresses(&about(&subnet, address)));
+        world.groups_in_deletion(self, &subnet);
         world.look(Work::Subnet, subnet);
     }
 }
@@ -72,6 +128,28 @@ impl World {
                 let subnet = key(&subnet.metadata);
                 has.iter().for_each(|has| self.look_at_each(Work::VNic, &self.vnics, &about(&subnet, has)));
             }
+        }
+    }
+
+    /// Groups of a VNic that wait for it.
+    fn groups_in_deletion(&self, vnic: &VNic, (namespace, subnet): &Key) {
+        let subnet = self.subnets.get(namespace, subnet);
+        let vpc = subnet.and_then(|subnet| self.vpcs.get(namespace, admission::vpc_of(&subnet)));
+        let named = vpc.iter().flat_map(|vpc| port::groups(vnic, vpc));
+        for group in named.filter_map(|group| self.groups.get(namespace, group)) {
+            if group.metadata.deletion_timestamp.is_some() {
+                self.look(Work::SecurityGroup, key(&group.metadata));
+            }
+        }
+    }
+
+    /// Whose port is not all that was asked for.
+    pub(super) fn vnics_without_port(&self, index: &IndexKey) {
+        let has = |vnic: &VNic| {
+            vnic.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, PROGRAMMED))
+        };
+        for vnic in self.vnics.by(index).iter().filter(|vnic| !has(vnic)) {
+            self.look(Work::VNic, key(&vnic.metadata));
         }
     }
 

@@ -1,18 +1,43 @@
-//! Subnets and VNics: who has which address (`planner::network`).
+//! The network: who has which address, and what OVN has of each object (`planner::network`).
 //!
-//! Each VNic gets its AddressHolds and gives them back; a Subnet that is being deleted goes after the last of them. What an event
-//! wakes is found by index (`crate::kinds`): nothing here looks at a whole Subnet.
+//! | file | what |
+//! |---|---|
+//! | `vpcs.rs`, `subnets.rs`, `groups.rs` | one object: its rows in OVN, its condition Ready, what its deletion waits for |
+//! | `vnics.rs`, `orphaned.rs`, `upgrade.rs` | a VNic's AddressHolds: created before it has the addresses, deleted after its port |
+//! | `program.rs` | a VNic's port |
+//! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
+//! | `barrier.rs`, `sweep.rs` | when a port is in force; rows of objects that no longer exist |
+//!
+//! What an event wakes is found by index (`crate::kinds`): nothing here looks at a whole Subnet.
 
+mod barrier;
+mod follow;
+pub(crate) mod groups;
+mod logical;
 mod orphaned;
+mod program;
 pub(crate) mod subnets;
+mod sweep;
 mod upgrade;
 pub(crate) mod vnics;
+pub(crate) mod vpcs;
 
+pub(crate) use follow::follow;
+pub use logical::{Logical, OpenNorthBound};
 pub(crate) use upgrade::before_all;
 
+use crate::cache::{Cache, Object};
+use crate::error::Error;
 use crate::index::IndexKey;
+use crate::{Controller, clock, objects};
 use api::VNic;
-use runtime::queue::Key;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
+use planner::network::ready;
+use planner::reason::{Reason, Waiting};
+use runtime::queue::{Key, Next};
+use serde_json::json;
 
 /// The Subnet that a VNic names.
 pub(crate) fn subnet_of(vnic: &VNic) -> Key {
@@ -22,4 +47,33 @@ pub(crate) fn subnet_of(vnic: &VNic) -> Key {
 /// What VNics that have or ask for an address, or a MAC address, are found by.
 pub(crate) fn about(subnet: &Key, address: &str) -> IndexKey {
     IndexKey::Address(subnet.clone(), address.to_owned())
+}
+
+/// Says how far an object is, by one condition, if it says anything new. `written`: what came of writing its rows.
+async fn said<K>(
+    c: &Controller,
+    cache: &Cache<K>,
+    object: &K,
+    before: &[Condition],
+    (type_, reason): (&str, Option<Reason>),
+    written: Result<(), Error>,
+) -> Result<Next, Error>
+where
+    K: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    let away = |error: &Error| Waiting::NorthBoundUnreachable { message: error.to_string() }.into();
+    let reason = match &written {
+        Ok(()) => reason,
+        Err(error) if error.is_north_bound_away() => Some(away(error)),
+        Err(_) => return written.map(|()| Next::Wait),
+    };
+    let meta = object.meta();
+    if let Some(conditions) = ready::say(before, type_, reason.as_ref(), meta, clock::now()) {
+        let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
+        objects::patch_status(&api, cache, meta, json!({"conditions": conditions})).await?;
+        if let Some(reason) = &reason {
+            c.events.tell(object, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        }
+    }
+    written.map(|()| Next::Wait)
 }

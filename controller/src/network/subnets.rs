@@ -1,35 +1,91 @@
-//! A Subnet that is being deleted: it goes after the last VNic that has an address of it.
+//! A Subnet: in its Vpc beside those that it does not overlap, its switch in OVN, and deleted after the last VNic that has an
+//! address of it.
 
-use super::vnics::forget_ended;
+use super::{said, vpcs};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
 use crate::objects;
-use api::{AddressHold, Subnet, VNic, labels};
+use api::conditions::{self, READY};
+use api::{AddressHold, Subnet, VNic, Vpc, labels};
 use kube::api::ListParams;
-use planner::machine::observed::{name, uid};
+use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::subnets::{self, Observed};
+use planner::network::{admission, desired, ready};
+use planner::reason::{Blocked, Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
+use std::sync::Arc;
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
-    settle(c, key).await.map(|()| Next::Wait)
+    let Some(subnet) = c.world.subnets.get(&key.0, &key.1) else { return Ok(Next::Wait) };
+    if subnet.metadata.deletion_timestamp.is_some() {
+        return release(c, key, subnet).await.map(|()| Next::Wait);
+    }
+    if !c.network.is_configured() {
+        return Ok(Next::Wait);
+    }
+    let meta = &subnet.metadata;
+    if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
+        objects::keep(&c.objects, &c.world.subnets, meta, true).await?;
+        return Ok(Next::Wait);
+    }
+    let before = subnet.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let (reason, written) = match vpc(c, key, &subnet).await? {
+        Err(reason) => (Some(reason), Ok(())),
+        Ok(vpc) => {
+            let wanted = desired::subnet(&subnet, &vpc);
+            let rows = |site: &str| wanted.map(|wanted| wanted.rows(site)).unwrap_or_default();
+            (None, c.network.settle(uid(meta), rows).await)
+        }
+    };
+    said(c, &c.world.subnets, subnet.as_ref(), &before, (READY, reason), written).await
 }
 
-async fn settle(c: &Controller, key: &Key) -> Result<(), Error> {
-    let world = &c.world;
-    let Some(subnet) = world.subnets.get(&key.0, &key.1) else { return Ok(()) };
-    if subnet.metadata.deletion_timestamp.is_none() {
-        return Ok(());
+/// The Vpc that it is in, once that is in OVN.
+async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vpc>, Reason>, Error> {
+    let vpc_name = admission::vpc_of(subnet).to_owned();
+    let Some(vpc) = c.world.vpcs.get(&key.0, &vpc_name) else {
+        if subnet.spec.vpc.is_some() {
+            return Ok(Err(Blocked::VpcMissing { vpc: vpc_name }.into()));
+        }
+        vpcs::create_default(c, &key.0).await?;
+        return Ok(Err(Waiting::Creating { what: format!("Vpc '{vpc_name}'") }.into()));
+    };
+    match admission::admit(&vpc, subnet) {
+        Err(reason) => return Ok(Err(reason)),
+        Ok(None) => {}
+        Ok(Some(subnets)) => {
+            let api = c.objects.namespaced::<Vpc>(&key.0);
+            objects::patch_status(&api, &c.world.vpcs, &vpc.metadata, json!({"subnets": subnets})).await?;
+        }
     }
+    if ready::is_ready(vpc.status.as_ref().map(|status| status.conditions.as_slice())) {
+        return Ok(Ok(vpc));
+    }
+    let said = vpc.status.as_ref().and_then(|status| conditions::get(&status.conditions, READY));
+    let message = said.map(|said| said.message.clone()).unwrap_or_default();
+    Ok(Err(Waiting::VpcNotReady { vpc: vpc_name, message }.into()))
+}
+
+async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), Error> {
+    let world = &c.world;
     let vnics = world.vnics.by(&IndexKey::names::<Subnet>(&key.0, &key.1));
     let attachments = vnics.iter().flat_map(|vnic| world.nics.by(&IndexKey::owner(uid(&vnic.metadata)))).collect();
     let holds = world.address_holds.by(&IndexKey::owner(uid(&subnet.metadata)));
     let plan = subnets::plan(&Observed { subnet: subnet.clone(), vnics, holds, attachments }, clock::now());
     if plan.release {
         confirm_unused(c, &subnet).await?;
-        return finalizer(c, &subnet, false).await;
+        c.network.clear(uid(&subnet.metadata)).await?;
+        let vpc = world.vpcs.get(&key.0, admission::vpc_of(&subnet));
+        if let Some((vpc, subnets)) =
+            vpc.and_then(|vpc| admission::dismiss(&vpc, uid(&subnet.metadata)).map(|subnets| (vpc, subnets)))
+        {
+            let api = c.objects.namespaced::<Vpc>(&key.0);
+            objects::patch_status(&api, &world.vpcs, &vpc.metadata, json!({"subnets": subnets})).await?;
+        }
+        return objects::keep(&c.objects, &world.subnets, &subnet.metadata, false).await;
     }
     let (Some(conditions), Some(reason)) = (plan.conditions, plan.reason) else { return Ok(()) };
     let api = c.objects.namespaced::<Subnet>(&key.0);
@@ -61,18 +117,4 @@ async fn confirm_unused(c: &Controller, subnet: &Subnet) -> Result<(), Error> {
         }
         None => Ok(()),
     }
-}
-
-pub(super) async fn finalizer(c: &Controller, subnet: &Subnet, present: bool) -> Result<(), Error> {
-    let meta = &subnet.metadata;
-    let finalizers = objects::finalizers(meta, labels::FINALIZER_IN_USE, present);
-    let change = json!({"metadata": {"finalizers": finalizers}});
-    let api = c.objects.namespaced::<Subnet>(meta.namespace.as_deref().unwrap_or_default());
-    let version = meta.resource_version.as_deref();
-    match objects::patch(&api, &c.world.subnets, name(meta), uid(meta), version, change).await {
-        Ok(patched) => forget_ended(&patched.metadata, |meta| c.world.subnets.forget(meta)),
-        Err(Error::NotFound { .. }) if !present => c.world.subnets.forget(meta),
-        Err(error) => return Err(error),
-    }
-    Ok(())
 }

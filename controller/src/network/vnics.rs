@@ -9,7 +9,6 @@ use crate::objects;
 use crate::work::Work;
 use crate::world::Kind;
 use api::{AddressHold, NicAttachment, Subnet, VNic, labels, names};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
@@ -23,7 +22,8 @@ const ROUNDS: usize = 16;
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     orphaned::collect(c, key).await?;
-    rounds(c, key).await
+    let next = rounds(c, key).await?;
+    super::program::reconcile(c, key).await.map(|()| next)
 }
 
 pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
@@ -38,6 +38,8 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         let releases = |action: &Action| matches!(action, Action::DeleteAddressHold(_) | Action::Unprotect);
         if plan.actions.iter().any(releases) {
             confirm_unused(c, &o.vnic).await?;
+            // Its addresses are nobody's only once OVN has no port with them.
+            c.network.clear(uid(&o.vnic.metadata)).await?;
         }
         for action in &plan.actions {
             act(c, &o, action).await?;
@@ -72,17 +74,17 @@ async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
 async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
     match action {
         Action::ProtectSubnet => match &o.subnet {
-            Some(subnet) => super::subnets::finalizer(c, subnet, true).await,
+            Some(subnet) => objects::keep(&c.objects, &c.world.subnets, &subnet.metadata, true).await,
             None => Ok(()),
         },
-        Action::Protect => finalizer(c, &o.vnic, true).await,
+        Action::Protect => objects::keep(&c.objects, &c.world.vnics, &o.vnic.metadata, true).await,
         Action::CreateAddressHold(hold) => {
             confirm_subnet(c, o).await?;
             // Whose it is, is what the next round looks at.
             objects::create(&c.objects.cluster(), &c.world.address_holds, hold.as_ref(), |_| true).await.map(drop)
         }
         Action::DeleteAddressHold(hold) => delete(c, hold).await,
-        Action::Unprotect => finalizer(c, &o.vnic, false).await,
+        Action::Unprotect => objects::keep(&c.objects, &c.world.vnics, &o.vnic.metadata, false).await,
     }
 }
 
@@ -138,27 +140,6 @@ pub(super) async fn attachment_of(c: &Controller, vnic_uid: &str) -> Result<Opti
     let api: Api<NicAttachment> = Api::all(c.objects.client.clone());
     let of_it = ListParams::default().fields(&format!("spec.vnicUID={vnic_uid}"));
     Ok(call(&format!("list NicAttachments of VNic {vnic_uid}"), api.list(&of_it)).await?.items.pop())
-}
-
-async fn finalizer(c: &Controller, vnic: &VNic, present: bool) -> Result<(), Error> {
-    let meta = &vnic.metadata;
-    let finalizers = objects::finalizers(meta, labels::FINALIZER_IN_USE, present);
-    let change = json!({"metadata": {"finalizers": finalizers}});
-    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
-    let version = meta.resource_version.as_deref();
-    match objects::patch(&api, &c.world.vnics, name(meta), uid(meta), version, change).await {
-        Ok(patched) => forget_ended(&patched.metadata, |meta| c.world.vnics.forget(meta)),
-        Err(Error::NotFound { .. }) if !present => c.world.vnics.forget(meta),
-        Err(error) => return Err(error),
-    }
-    Ok(())
-}
-
-/// The last finalizer has ended the object.
-pub(super) fn forget_ended(meta: &ObjectMeta, forget: impl Fn(&ObjectMeta)) {
-    if meta.deletion_timestamp.is_some() && meta.finalizers.iter().flatten().count() == 0 {
-        forget(meta);
-    }
 }
 
 /// Writes the status if it says anything new, by compare-and-swap, and tells what the VNic waits for.

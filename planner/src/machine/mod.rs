@@ -32,7 +32,7 @@ mod volumes;
 
 pub use asks::{asks_for, needs_fresh_machine};
 pub use maintenance::is_over as maintenance_is_over;
-pub use nics::{logical_port, vnic_name};
+pub use nics::{is_port_of, vnic_name};
 pub use observed::Observed;
 pub use orphans::OrphanOn;
 pub use plan::{Action, BmcNeed, Disruptive, Plan};

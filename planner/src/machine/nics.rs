@@ -8,7 +8,8 @@ use super::observed::{Observed, annotation, in_use_by, label, name, uid};
 use super::orphans;
 use super::plan::{Action, Target};
 use super::volumes::{own_labels, target};
-use crate::network::addresses;
+use crate::network::desired::MTU;
+use crate::network::{addresses, port};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::attachment::{FunctionKind, NicAttachmentSpec};
 use api::hold::Holder;
@@ -19,9 +20,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Room for the tunnel's headers below an uplink of 1500 bytes.
-const MTU: u16 = 1400;
 
 /// The VNic behind an interface: one that its user made, or the one that is made for it.
 pub fn vnic_name(machine: &BareMetalMachine, interface: &Interface) -> String {
@@ -86,7 +84,7 @@ pub(super) fn plan(
         if let Some(reason) = orphans::vnic_shown_elsewhere(o, vnic).or_else(|| assigned(vnic).err()) {
             return Some(reason);
         }
-        return Some(grant(host, interface, vnic, attachment, draft));
+        return Some(grant(o, host, interface, vnic, attachment, draft));
     }
     attach::not_exposed(host, &format!("interface '{}'", interface.name), Seen::nic(attachment))
 }
@@ -141,7 +139,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         owner: attach::owner(o),
         dpu_name: host.dpu.name().to_owned(),
         interface_name: interface.name.clone(),
-        logical_port: logical_port(&vnic.metadata),
+        logical_port: port::logical_port(uid(&vnic.metadata)),
         vnic_name,
         vnic_uid: uid(&vnic.metadata).to_owned(),
         mac_address: mac(vnic),
@@ -157,10 +155,20 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     Waiting::Creating { what: format!("the attachment of interface '{}'", interface.name) }.into()
 }
 
-fn grant(host: Host<'_>, interface: &Interface, vnic: &VNic, attachment: &NicAttachment, draft: &mut Draft) -> Reason {
+fn grant(
+    o: &Observed,
+    host: Host<'_>,
+    interface: &Interface,
+    vnic: &VNic,
+    attachment: &NicAttachment,
+    draft: &mut Draft,
+) -> Reason {
     let status = vnic.status.as_ref();
     match status.and_then(|status| status.holder.as_ref()) {
         Some(holder) if holder.attachment_uid == uid(&attachment.metadata) => {
+            if let Some(reason) = port::is_programmed(vnic).err().filter(|_| o.by_ovn) {
+                return reason;
+            }
             let epoch = status.map(|status| status.grant.epoch).unwrap_or_default();
             draft.act(Action::GrantNic { target: target(&attachment.metadata), epoch });
             Waiting::Creating { what: format!("the grant of interface '{}'", interface.name) }.into()
@@ -249,7 +257,8 @@ fn held_here(o: &Observed, vnic: &VNic, holder: &Holder) -> bool {
     names::attachment(o.uid(), o.name(), interface) == holder.attachment_name
 }
 
-/// What the logical network knows a VNic's port by.
-pub fn logical_port(vnic: &ObjectMeta) -> String {
-    format!("{}.{}", vnic.namespace.as_deref().unwrap_or_default(), name(vnic))
+/// Whether the VNic's port has this name. An attachment of before there was OVN named it by namespace and name, and keeps that.
+pub fn is_port_of(logical_port: &str, vnic: &ObjectMeta) -> bool {
+    let before = format!("{}.{}", vnic.namespace.as_deref().unwrap_or_default(), name(vnic));
+    logical_port == port::logical_port(uid(vnic)) || logical_port == before
 }

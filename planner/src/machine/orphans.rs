@@ -38,7 +38,7 @@ impl OrphanOn {
     fn is_at(&self, vnic: &VNic) -> bool {
         let port = self.orphan.logical_port.as_deref();
         let mac = self.orphan.mac_address.as_deref();
-        port == Some(&nics::logical_port(&vnic.metadata)) || mac == Some(&nics::mac(vnic))
+        port.is_some_and(|port| nics::is_port_of(port, &vnic.metadata)) || mac == Some(&nics::mac(vnic))
     }
 
     /// The DPU went down since it reported: a boot forgets what no attachment explains.

@@ -2,7 +2,9 @@
 
 use super::addresses::{Observed, asked, is_held, macs, seniority};
 use super::cidr;
+use super::rows::PREFIX;
 use crate::machine::OrphanOn;
+use crate::machine::is_port_of;
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::network::canonical;
@@ -105,11 +107,11 @@ fn has_mac(vnic: &VNic, mac: &str) -> bool {
 /// A NIC that a host has and no attachment explains, but not this VNic's own: what becomes of that one is said when it is granted.
 fn orphan<'a>(o: &'a Observed, address: &str) -> Option<&'a OrphanOn> {
     let namespace = format!("{}.", o.vnic.metadata.namespace.as_deref().unwrap_or_default());
-    let own = crate::machine::logical_port(&o.vnic.metadata);
     o.orphans.iter().find(|one| {
-        // A port is named after its VNic's namespace, in which the Subnet is.
+        // A port of before there was OVN is named after its VNic's namespace, in which the Subnet is; of others nothing tells it.
         let here = match one.orphan.logical_port.as_deref() {
-            Some(port) => port.starts_with(&namespace) && port != own,
+            Some(port) if is_port_of(port, &o.vnic.metadata) => false,
+            Some(port) => port.starts_with(&namespace) || port.starts_with(PREFIX),
             None => true,
         };
         let of_it = one.orphan.addresses.iter().chain(&one.orphan.mac_address).any(|has| canonical(has) == address);

@@ -1,11 +1,17 @@
 //! The logical network: who has which address of a Subnet, and what keeps a Subnet.
 //!
 //! [`addresses`] is about one VNic, [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
-//! condition `AddressesAssigned` of its own (`crate::machine`). [`rows`] is what OVN is told of them.
+//! conditions `AddressesAssigned` and `Programmed` of its own (`crate::machine`). [`desired`] and [`port`] say which [`rows`] OVN has of
+//! each object; [`admission`] keeps the Subnets of a Vpc apart.
 
 pub mod addresses;
+pub mod admission;
 pub mod cidr;
+pub mod desired;
+mod groups;
 mod judge;
+pub mod port;
+pub mod ready;
 pub mod rows;
 pub mod subnets;
 #[cfg(test)]

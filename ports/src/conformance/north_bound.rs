@@ -84,6 +84,7 @@ fn group(uid: &str, rules: usize) -> Vec<Row> {
 fn port(groups: &[&str], epoch: Option<u64>) -> Vec<Row> {
     let port = Port {
         uid: "p".to_owned(),
+        name: "mp-p".to_owned(),
         subnet_uid: "s".to_owned(),
         mac: "02:00:00:00:00:07".to_owned(),
         addresses: vec!["10.20.0.7".parse().expect("an address"), "fd00:20::7".parse().expect("an address")],

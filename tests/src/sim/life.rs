@@ -2,6 +2,7 @@
 
 use super::simulation::{Simulation, USER};
 use api::dpu::PowerDomain;
+use planner::network::rows::{KIND, Row};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -147,7 +148,9 @@ pub fn is_clean(s: &Simulation) -> bool {
         "pods",
     ];
     let free = |hardware: &Value| hardware["metadata"].get("annotations").is_none();
+    let port = |row: &Row| row.external_ids[KIND] == "VNic";
     none.iter().all(|kind| left(kind) == 0)
+        && !s.scene.north_bound.rows().iter().any(port)
         && s.scene.server.list("tinkerbell.org/hardware").iter().all(|hardware| free(hardware))
         && s.scene.hosts.iter().all(|host| host.dpu().exposures().is_empty())
 }

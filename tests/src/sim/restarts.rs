@@ -4,11 +4,12 @@ use super::api::service;
 use super::bmcs::Bmcs;
 use super::faults::Who;
 use super::host::Host;
+use super::north_bound::Reached;
 use super::parts::{Parts, fences};
 use super::process::Process;
 use super::scene::Scene;
 use clap::Parser;
-use controller::Settings;
+use controller::{OpenNorthBound, Settings};
 use dpu_agent::session::Access;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -58,7 +59,16 @@ async fn controller(scene: Arc<Scene>, mut settings: Settings, current: Current)
         let client = service::client_of(&process);
         let bmcs = Arc::new(Bmcs::new(process.clone()));
         let fences = fences(&process);
-        let run = Box::pin(controller::run(client, bmcs, fences, settings.clone(), std::future::pending()));
+        let reached = process.clone();
+        let north_bound: OpenNorthBound = Arc::new(move |site| Arc::new(Reached::open(&reached, site)));
+        let run = Box::pin(controller::run(
+            client,
+            bmcs,
+            fences,
+            Some(north_bound),
+            settings.clone(),
+            std::future::pending(),
+        ));
         tokio::select! {
             biased;
             result = run => tracing::info!("{name} ended: {result:?}"),

@@ -12,7 +12,7 @@ use api::dpu::PowerDomain;
 use planner::exposure::{ExposureId, Slot};
 use planner::host::{PowerAction, PowerState};
 use ports::VolumeConnector;
-use ports::conformance::memory::MemoryStorage;
+use ports::conformance::memory::{MemoryNorthBound, MemoryStorage};
 use ports::emulation::Backend;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Scene {
     pub server: Arc<Server>,
     pub storage: MemoryStorage,
+    pub north_bound: MemoryNorthBound,
     pub faults: Faults,
     pub hosts: Vec<Arc<Host>>,
     /// Of the storage whose volumes only kubelet can connect.
@@ -52,6 +53,7 @@ impl Scene {
             random,
             manners: [Who::Controller, Who::Agent].map(|who| (who, Arc::default())).into(),
             storage,
+            north_bound: MemoryNorthBound::default(),
             volumes: dir.join("volumes"),
             violations: Mutex::default(),
             refused_nodes: Mutex::default(),

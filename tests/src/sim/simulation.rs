@@ -71,7 +71,7 @@ impl Simulation {
     }
 
     fn furnish(&self) {
-        for name in [SYSTEM, INVENTORY, USER] {
+        for name in ["kube-system", SYSTEM, INVENTORY, USER] {
             self.create("namespaces", "", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
         }
         let policy = json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "HardwarePolicy",

@@ -121,6 +121,7 @@ fn subnet(uid: &'static str) -> Vec<Row> {
 fn port(nic: &Nic, groups: &[&str]) -> Vec<Row> {
     let port = Port {
         uid: nic.uid.to_owned(),
+        name: format!("mp-{}", nic.uid),
         subnet_uid: nic.subnet.to_owned(),
         mac: nic.mac.to_owned(),
         addresses: [nic.v4, nic.v6].map(|address| address.parse().expect("an address")).into(),

@@ -145,6 +145,7 @@ fn group(uid: &str, rules: usize) -> Vec<Row> {
 fn port(groups: &[&str], last: u8) -> Vec<Row> {
     let port = Port {
         uid: "p".to_owned(),
+        name: "mp-p".to_owned(),
         subnet_uid: "s".to_owned(),
         mac: "02:00:00:00:00:07".to_owned(),
         addresses: vec![[10, 20, 0, last].into()],

@@ -370,7 +370,10 @@ impl World {
         o.disk_attachments = disks.map(|a| Arc::new(a.clone())).collect();
         o.nic_attachments =
             self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
-        let subnet = Subnet::new("blue", SubnetSpec { cidr: "10.20.0.0/24".into(), gateway: Some("10.20.0.1".into()) });
+        let subnet = Subnet::new(
+            "blue",
+            SubnetSpec { vpc: None, cidr: "10.20.0.0/24".into(), gateway: Some("10.20.0.1".into()) },
+        );
         o.subnets.insert("blue".into(), Arc::new(subnet));
         o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
         let current = crate::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());

@@ -33,6 +33,8 @@ pub const SITE: &str = "metalplane-site";
 pub const KIND: &str = "metalplane-kind";
 pub const UID: &str = "metalplane-uid";
 pub const PART: &str = "metalplane-part";
+/// How the names of rows begin.
+pub const PREFIX: &str = "mp-";
 /// The guest's MAC address on a VNic's port.
 pub const MAC: &str = "metalplane-mac";
 
@@ -126,7 +128,8 @@ impl RowId {
 
     /// What the row is called in OVN.
     pub fn name(&self) -> String {
-        if self.part.is_empty() { format!("mp-{}", self.uid) } else { format!("mp-{}.{}", self.uid, self.part) }
+        let part = if self.part.is_empty() { String::new() } else { format!(".{}", self.part) };
+        format!("{PREFIX}{}{part}", self.uid)
     }
 }
 

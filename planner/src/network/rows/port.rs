@@ -21,6 +21,8 @@ impl Binding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     pub uid: String,
+    /// What a chassis knows the port by (`iface-id`).
+    pub name: String,
     pub subnet_uid: String,
     pub mac: String,
     pub addresses: Vec<IpAddr>,
@@ -46,7 +48,7 @@ impl Port {
             None => ("none".to_owned(), "none".to_owned()),
         };
         let columns = [
-            ("name", Cell::Text(RowId::of(&self.uid).name())),
+            ("name", Cell::Text(self.name.clone())),
             ("addresses", Cell::Text(known.clone())),
             ("port_security", Cell::Text(known)),
             ("dhcpv4_options", dhcp(true, DHCP4)),

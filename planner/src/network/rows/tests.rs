@@ -23,6 +23,7 @@ pub fn subnet() -> Subnet {
 fn port(groups: &[&str], binding: bool) -> Port {
     Port {
         uid: "p".into(),
+        name: "mp-p".into(),
         subnet_uid: "s".into(),
         mac: "02:00:00:00:00:07".into(),
         addresses: vec!["10.20.0.7".parse().expect("an address"), "fd00:20::7".parse().expect("an address")],

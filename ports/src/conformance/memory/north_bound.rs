@@ -59,6 +59,11 @@ impl MemoryNorthBound {
         state.tell(BTreeSet::new());
     }
 
+    /// Of all sites.
+    pub fn rows(&self) -> Vec<Row> {
+        lock(&self.state).rows.values().cloned().collect()
+    }
+
     /// Somebody writes one column of a row.
     pub fn set_by_hand(&self, uuid: &str, column: &'static str, cell: Cell) {
         let mut state = lock(&self.state);

@@ -1,0 +1,156 @@
+//! Follows the north-bound database: takes the token, wakes whose rows have changed, and asks the chassis to tell when they have
+//! what has come up.
+
+use super::{barrier::Barrier, sweep};
+use crate::Controller;
+use crate::cache::key;
+use crate::error::{Error, call};
+use crate::index::IndexKey;
+use crate::work::Work;
+use api::labels;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use ports::NorthBound;
+use ports::north_bound::{Changes, NorthBoundError, Token};
+use runtime::leader::Leadership;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// A step that failed is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Rows of objects that are gone are looked for this often; an event tells of each, but a controller may have missed it.
+const SWEEP: Duration = Duration::from_secs(600);
+/// The namespace whose UID names the site: every cluster has it, and it is never made again.
+const SITE: &str = "kube-system";
+
+pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
+    let Some(north_bound) = open(&c).await else { return };
+    let mut unreachable = false;
+    let mut barrier = Barrier::default();
+    let mut swept: Option<Instant> = None;
+    loop {
+        let at = barrier.next().unwrap_or_else(|| Instant::now() + AGAIN);
+        let at = if c.network.leads() { at } else { at.min(Instant::now() + AGAIN) };
+        if let Ok(Changes { uids, link }) = timeout_at(at, north_bound.changes()).await {
+            if let Err(error) = &link
+                && !unreachable
+            {
+                tracing::warn!("OVN's north-bound database: {error}");
+            }
+            if unreachable && link.is_ok() {
+                // What has no rows yet is told by no change of a row.
+                wake_all(&c);
+            }
+            unreachable = link.is_err();
+            wake(&c, &uids);
+            barrier.came_up(&c, north_bound.as_ref(), &uids);
+        }
+        if unreachable {
+            continue;
+        }
+        if !c.network.leads() {
+            if let Err(error) = take_token(&c, north_bound.as_ref(), &leadership).await {
+                tracing::warn!("{error}");
+                continue;
+            }
+            wake_all(&c);
+        }
+        if let Err(error) = barrier.raise(&c, north_bound.as_ref()).await {
+            tracing::warn!("{error}");
+        }
+        if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+            match sweep::rows(&c, north_bound.as_ref()).await {
+                Ok(()) => swept = Some(Instant::now()),
+                Err(error) => tracing::warn!("{error}"),
+            }
+        }
+    }
+}
+
+async fn open(c: &Controller) -> Option<Arc<dyn NorthBound>> {
+    while c.network.is_configured() {
+        match c.world.namespaces.get("", SITE).and_then(|namespace| namespace.metadata.uid.clone()) {
+            Some(site) => return c.network.open(&site),
+            None => tracing::warn!("there is no namespace '{SITE}', by whose UID rows in OVN are told apart"),
+        }
+        sleep(AGAIN).await;
+    }
+    None
+}
+
+/// From now on the database takes nothing of a leader before this one.
+async fn take_token(c: &Controller, north_bound: &dyn NorthBound, leadership: &Leadership) -> Result<(), Error> {
+    let token = Token { lease_uid: leadership.lease_uid.clone(), transitions: leadership.token };
+    let there = north_bound.token().map_err(NorthBoundError::from)?;
+    match &there {
+        Some(there) if there.lease_uid != token.lease_uid => confirm_lease(c, leadership).await?,
+        Some(there) if !token.may_follow(there) => {
+            // A restore of etcd has put back the Lease: nobody could ever write again.
+            raise_lease(c, leadership, there.transitions).await?;
+            c.network.depose();
+        }
+        _ => {}
+    }
+    match north_bound.take_token(&token, there.as_ref()).await {
+        Ok(()) => {
+            tracing::info!(%token, "leading in OVN's north-bound database");
+            c.network.lead();
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn leases(c: &Controller) -> Api<Lease> {
+    Api::namespaced(c.objects.client.clone(), &c.namespace)
+}
+
+/// From quorum: the Lease is still this one, and this leader's.
+async fn confirm_lease(c: &Controller, leadership: &Leadership) -> Result<(), Error> {
+    let what = format!("get Lease '{}'", labels::CONTROLLER);
+    let lease = call(&what, leases(c).get(labels::CONTROLLER)).await?;
+    if leadership.is_of(&lease) {
+        return Ok(());
+    }
+    c.network.depose();
+    Err(Error::NotConfirmed { what, message: "another controller leads".to_owned() })
+}
+
+/// Above what the database has seen; the next leader, this process started anew for example, is above that.
+async fn raise_lease(c: &Controller, leadership: &Leadership, transitions: u64) -> Result<(), Error> {
+    let what = format!("raise Lease '{}'", labels::CONTROLLER);
+    let lease = call(&what, leases(c).get(labels::CONTROLLER)).await?;
+    if !leadership.is_of(&lease) {
+        return Err(Error::NotConfirmed { what, message: "another controller leads".to_owned() });
+    }
+    tracing::warn!(
+        "OVN's north-bound database knows a later leader ({transitions}) of this Lease: a restore of etcd put it back"
+    );
+    let change = json!({"metadata": {"uid": lease.metadata.uid, "resourceVersion": lease.metadata.resource_version},
+        "spec": {"leaseTransitions": transitions, "holderIdentity": ""}});
+    call(&what, leases(c).patch(labels::CONTROLLER, &PatchParams::default(), &Patch::Merge(&change))).await.map(drop)
+}
+
+/// Whoever has these rows.
+fn wake(c: &Controller, uids: &BTreeSet<String>) {
+    let world = &c.world;
+    for index in uids.iter().map(|uid| IndexKey::uid(uid)) {
+        world.look_at_each(Work::VNic, &world.vnics, &index);
+        world.look_at_each(Work::Subnet, &world.subnets, &index);
+        world.look_at_each(Work::SecurityGroup, &world.groups, &index);
+        world.look_at_each(Work::Vpc, &world.vpcs, &index);
+    }
+}
+
+/// Everything that has, or shall have, rows.
+fn wake_all(c: &Controller) {
+    let world = &c.world;
+    world.vpcs.all().iter().for_each(|vpc| world.look(Work::Vpc, key(&vpc.metadata)));
+    world.subnets.all().iter().for_each(|subnet| world.look(Work::Subnet, key(&subnet.metadata)));
+    world.groups.all().iter().for_each(|group| world.look(Work::SecurityGroup, key(&group.metadata)));
+    world.vnics.all().iter().for_each(|vnic| world.look(Work::VNic, key(&vnic.metadata)));
+}

@@ -1,0 +1,81 @@
+//! A SecurityGroup: its rules in OVN.
+
+use super::said;
+use crate::Controller;
+use crate::cache::key;
+use crate::error::{Error, call};
+use crate::objects;
+use api::conditions::{self, READY};
+use api::{SecurityGroup, VNic, labels};
+use kube::api::ListParams;
+use planner::machine::observed::{has_finalizer, name, uid};
+use planner::network::{admission, desired, port};
+use planner::reason::{Blocked, Reason, Waiting};
+use runtime::queue::{Key, Next};
+
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let Some(group) = c.world.groups.get(&key.0, &key.1).filter(|_| c.network.is_configured()) else {
+        return Ok(Next::Wait);
+    };
+    let meta = &group.metadata;
+    if meta.deletion_timestamp.is_some() {
+        return release(c, &group).await;
+    }
+    if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
+        objects::keep(&c.objects, &c.world.groups, meta, true).await?;
+        return Ok(Next::Wait);
+    }
+    let (wanted, reason) = rules(c, &group);
+    let written = c.network.settle(uid(meta), |site| wanted.rows(site)).await;
+    let before = group.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    said(c, &c.world.groups, &group, &before, (READY, reason), written).await
+}
+
+/// What OVN shall have of it, and which of its peers is missing.
+fn rules(c: &Controller, group: &SecurityGroup) -> (planner::network::rows::Group, Option<Reason>) {
+    let (namespace, _) = key(&group.metadata);
+    let vpc = &group.spec.vpc;
+    let peer = |peer: &str| c.world.groups.get(&namespace, peer);
+    let wanted = desired::group(group, |name| {
+        peer(name).filter(|peer| peer.spec.vpc == *vpc).and_then(|peer| peer.metadata.uid.clone())
+    });
+    let missing = desired::peers(group).find_map(|name| match peer(name) {
+        None => Some(Blocked::SecurityGroupMissing { group: name.to_owned() }.into()),
+        Some(peer) if peer.spec.vpc != *vpc => {
+            Some(Blocked::GroupOfOtherVpc { group: name.to_owned(), vpc: vpc.name.clone() }.into())
+        }
+        Some(_) => None,
+    });
+    let there = c.world.vpcs.get(&namespace, &vpc.name).is_some();
+    let vpc_missing = || (!there).then(|| Blocked::VpcMissing { vpc: vpc.name.clone() }.into());
+    (wanted, missing.or_else(vpc_missing))
+}
+
+/// After the last VNic that is in it, read from quorum.
+async fn release(c: &Controller, group: &SecurityGroup) -> Result<Next, Error> {
+    let meta = &group.metadata;
+    if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
+        return Ok(Next::Wait);
+    }
+    let (namespace, group_name) = key(meta);
+    let what = format!("list VNics of SecurityGroup '{group_name}'");
+    let vnics = call(&what, c.objects.namespaced::<VNic>(&namespace).list(&ListParams::default())).await?.items;
+    if let Some(vnic) = vnics.iter().find(|vnic| is_in(c, vnic, group)) {
+        let by = format!("VNic '{}'", name(&vnic.metadata));
+        let reason: Reason = Waiting::SecurityGroupInUse { group: group_name, by }.into();
+        let before = group.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        return said(c, &c.world.groups, group, &before, (conditions::DELETABLE, Some(reason)), Ok(())).await;
+    }
+    c.network.clear(uid(meta)).await?;
+    objects::keep(&c.objects, &c.world.groups, meta, false).await?;
+    Ok(Next::Wait)
+}
+
+fn is_in(c: &Controller, vnic: &VNic, group: &SecurityGroup) -> bool {
+    let (namespace, group_name) = key(&group.metadata);
+    let vpc = c.world.subnets.get(&namespace, &vnic.spec.subnet).and_then(|subnet| {
+        let vpc = admission::vpc_of(&subnet);
+        c.world.vpcs.get(&namespace, vpc).filter(|_| vpc == group.spec.vpc.name)
+    });
+    vpc.is_some_and(|vpc| port::groups(vnic, &vpc).contains(&group_name))
+}

@@ -1,0 +1,100 @@
+//! OVN's north-bound database, as this controller writes it: what an object is there (`planner::network::rows`), and nothing
+//! before it has taken the token of its Lease.
+
+use crate::error::Error;
+use planner::network::rows::{Row, diff};
+use ports::north_bound::NorthBoundError;
+use ports::{ErrorClass, NorthBound, PortError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Notify;
+
+/// Opens the database for a site, whose name the rows have.
+pub type OpenNorthBound = Arc<dyn Fn(&str) -> Arc<dyn NorthBound> + Send + Sync>;
+
+/// A change that others were faster than is planned again so many times before others get their turn.
+const ATTEMPTS: usize = 4;
+
+pub struct Logical {
+    open: Option<OpenNorthBound>,
+    opened: OnceLock<Opened>,
+    leads: AtomicBool,
+    deposed: Notify,
+}
+
+struct Opened {
+    north_bound: Arc<dyn NorthBound>,
+    site: String,
+}
+
+impl Logical {
+    pub fn new(open: Option<OpenNorthBound>) -> Self {
+        Self { open, opened: OnceLock::new(), leads: AtomicBool::new(false), deposed: Notify::new() }
+    }
+
+    /// The controller was told of an OVN.
+    pub fn is_configured(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Once, before it is followed.
+    pub(super) fn open(&self, site: &str) -> Option<Arc<dyn NorthBound>> {
+        let open = self.open.as_ref()?;
+        let opened = self.opened.get_or_init(|| Opened { north_bound: open(site), site: site.to_owned() });
+        Some(opened.north_bound.clone())
+    }
+
+    /// The token is taken.
+    pub(super) fn lead(&self) {
+        self.leads.store(true, Ordering::Release);
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    /// Another controller has the token: this process has to end.
+    pub(super) fn depose(&self) {
+        self.deposed.notify_one();
+    }
+
+    pub async fn deposed(&self) {
+        self.deposed.notified().await;
+    }
+
+    fn opened(&self) -> Result<&Opened, Error> {
+        let wait = || {
+            let message = "the controller has not taken its token there yet".to_owned();
+            Error::NorthBound(PortError::new(ErrorClass::Unreachable, message).into())
+        };
+        self.opened.get().filter(|_| self.leads()).ok_or_else(wait)
+    }
+
+    /// The object with this UID has these rows afterwards, and no others. One transaction, or none where it is so already.
+    pub async fn settle(&self, uid: &str, wanted: impl FnOnce(&str) -> Vec<Row>) -> Result<(), Error> {
+        let opened = self.opened()?;
+        let wanted = wanted(&opened.site);
+        let mut attempt = 0;
+        loop {
+            let found = opened.north_bound.rows(uid).map_err(NorthBoundError::from)?;
+            match opened.north_bound.apply(&diff(&wanted, &found)).await {
+                Ok(()) => return Ok(()),
+                Err(NorthBoundError::Contended(cause)) if attempt < ATTEMPTS => {
+                    tracing::debug!(uid, "{cause}");
+                    attempt += 1;
+                }
+                Err(error) => {
+                    if let NorthBoundError::NotLeader(_) = &error {
+                        self.depose();
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// The object with this UID has no row afterwards. Where there is no OVN, none has.
+    pub async fn clear(&self, uid: &str) -> Result<(), Error> {
+        if self.is_configured() { self.settle(uid, |_| Vec::new()).await } else { Ok(()) }
+    }
+}

@@ -1,0 +1,52 @@
+//! Rows of objects that no longer exist: a finalizer was taken away by force, or etcd was restored.
+
+use crate::Controller;
+use crate::error::{Error, call};
+use api::{SecurityGroup, Subnet, VNic, Vpc};
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use planner::network::rows::KIND;
+use ports::NorthBound;
+use ports::north_bound::NorthBoundError;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+/// Ports before the switches that they are on, those before the router.
+const ORDER: [&str; 4] = ["VNic", "SecurityGroup", "Subnet", "Vpc"];
+
+/// Deletes them, once lists from quorum show that there is no such object. Nothing while it is not known what hosts have: what a
+/// host was shown before a restore of etcd would lose its network.
+pub(super) async fn rows(c: &Controller, north_bound: &dyn NorthBound) -> Result<(), Error> {
+    let mut left = north_bound.uids().map_err(NorthBoundError::from)?;
+    if left.is_empty() || crate::went_back::forbids_grant(c).is_some() || !crate::orphans::nics(c).await?.is_empty() {
+        return Ok(());
+    }
+    for there in
+        [uids::<VNic>(c).await?, uids::<SecurityGroup>(c).await?, uids::<Subnet>(c).await?, uids::<Vpc>(c).await?]
+    {
+        left = left.difference(&there).cloned().collect();
+    }
+    let mut gone = Vec::new();
+    for uid in left {
+        let found = north_bound.rows(&uid).map_err(NorthBoundError::from)?;
+        let kind = found.first().and_then(|found| found.row.external_ids.get(KIND).cloned()).unwrap_or_default();
+        gone.push((ORDER.iter().position(|known| *known == kind), kind, uid));
+    }
+    gone.sort();
+    for (_, kind, uid) in gone {
+        tracing::warn!(kind, uid, "the object no longer exists: its rows in OVN are deleted");
+        c.network.clear(&uid).await?;
+    }
+    Ok(())
+}
+
+async fn uids<K>(c: &Controller) -> Result<BTreeSet<String>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(c.objects.client.clone());
+    let what = format!("list {}", K::plural(&()));
+    let all = call(&what, api.list_metadata(&ListParams::default())).await?.items;
+    Ok(all.into_iter().filter_map(|object| object.metadata.uid).collect())
+}

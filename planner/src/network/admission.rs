@@ -1,0 +1,93 @@
+//! Which Subnets are in a Vpc: no two that overlap. `Vpc.status.subnets` is the arbiter, by compare-and-swap: of two that are
+//! admitted at once the second one finds that the Vpc has changed, and the first one in it.
+
+use super::cidr::network;
+use crate::machine::observed::{name, uid};
+use crate::reason::{Blocked, Reason};
+use api::network::{AdmittedSubnet, DEFAULT};
+use api::{Subnet, Vpc};
+use ipnet::IpNet;
+
+/// The Vpc that a Subnet names.
+pub fn vpc_of(subnet: &Subnet) -> &str {
+    subnet.spec.vpc.as_ref().map_or(DEFAULT, |vpc| &vpc.name)
+}
+
+fn admitted(vpc: &Vpc) -> &[AdmittedSubnet] {
+    vpc.status.as_ref().map_or(&[], |status| &status.subnets)
+}
+
+/// Those of the Vpc with this Subnet; `None`: it is admitted already.
+pub fn admit(vpc: &Vpc, subnet: &Subnet) -> Result<Option<Vec<AdmittedSubnet>>, Reason> {
+    let meta = &subnet.metadata;
+    if admitted(vpc).iter().any(|other| other.uid == uid(meta)) {
+        return Ok(None);
+    }
+    let vpc_name = name(&vpc.metadata).to_owned();
+    if vpc.metadata.deletion_timestamp.is_some() {
+        return Err(Blocked::VpcBeingDeleted { vpc: vpc_name }.into());
+    }
+    let own = network(&subnet.spec);
+    let overlaps = |other: &&AdmittedSubnet| own.zip(other.cidr.parse().ok()).is_some_and(|(a, b)| overlap(a, b));
+    if let Some(other) = admitted(vpc).iter().find(overlaps) {
+        let (cidr, others) = (subnet.spec.cidr.clone(), other.cidr.clone());
+        return Err(Blocked::CidrOverlaps { cidr, vpc: vpc_name, other: other.name.clone(), others }.into());
+    }
+    let own = AdmittedSubnet { name: name(meta).to_owned(), uid: uid(meta).to_owned(), cidr: subnet.spec.cidr.clone() };
+    Ok(Some(admitted(vpc).iter().cloned().chain([own]).collect()))
+}
+
+/// Those of the Vpc without the Subnet that has this UID; `None`: it is not among them.
+pub fn dismiss(vpc: &Vpc, subnet_uid: &str) -> Option<Vec<AdmittedSubnet>> {
+    let all = admitted(vpc);
+    let left: Vec<AdmittedSubnet> = all.iter().filter(|other| other.uid != subnet_uid).cloned().collect();
+    (left.len() < all.len()).then_some(left)
+}
+
+fn overlap(a: IpNet, b: IpNet) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::network::{SubnetSpec, VpcStatus};
+
+    fn subnet(name: &str, cidr: &str) -> Subnet {
+        let mut subnet = Subnet::new(name, SubnetSpec { cidr: cidr.to_owned(), vpc: None, gateway: None });
+        subnet.metadata.uid = Some(format!("uid-{name}"));
+        subnet
+    }
+
+    fn with(mut vpc: Vpc, subnets: Vec<AdmittedSubnet>) -> Vpc {
+        vpc.status = Some(VpcStatus { subnets, conditions: vec![] });
+        vpc
+    }
+
+    #[test]
+    fn no_two_subnets_of_a_vpc_overlap() {
+        let vpc = Vpc::new("default", Default::default());
+        let blue = admit(&vpc, &subnet("blue", "10.20.0.0/24")).expect("an empty Vpc").expect("a change");
+        let vpc = with(vpc, blue);
+        assert_eq!(admit(&vpc, &subnet("blue", "10.20.0.0/24")), Ok(None));
+        for (name, cidr) in [("inside", "10.20.0.128/25"), ("around", "10.20.0.0/16"), ("same", "10.20.0.0/24")] {
+            let refused = admit(&vpc, &subnet(name, cidr)).expect_err(cidr);
+            assert_eq!(refused.name(), "CidrOverlaps");
+            assert!(refused.told().contains("'blue'"), "{}", refused.told());
+        }
+        for (name, cidr) in [("beside", "10.20.1.0/24"), ("six", "fd00:20::/64")] {
+            assert_eq!(admit(&vpc, &subnet(name, cidr)).map(|all| all.map(|all| all.len())), Ok(Some(2)), "{cidr}");
+        }
+        assert_eq!(dismiss(&vpc, "uid-blue"), Some(vec![]));
+        assert_eq!(dismiss(&vpc, "uid-green"), None);
+    }
+
+    #[test]
+    fn a_vpc_that_is_being_deleted_admits_nobody() {
+        let mut vpc = Vpc::new("blue", Default::default());
+        vpc.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time("2026-01-01T00:00:00Z".parse().expect("a time")));
+        let refused = admit(&vpc, &subnet("blue", "10.20.0.0/24")).expect_err("no");
+        assert_eq!(refused.name(), "VpcBeingDeleted");
+    }
+}

@@ -1,0 +1,119 @@
+//! What a Vpc, a Subnet and a SecurityGroup are in OVN. Of a VNic: [`super::port`].
+
+use super::cidr::network;
+use super::rows::{self, Direction, Family, Peer, Rule};
+use crate::machine::observed::uid;
+use api::network::{self as declared, IpFamily, PortRange, Protocol};
+use api::{SecurityGroup, Subnet, Vpc, names};
+
+/// Of a Subnet: what an underlay of 1500 bytes leaves beside the headers of Geneve over IPv4 (RFC 8926; OVN's option included).
+pub const MTU: u16 = 1442;
+const LEASE_SECONDS: u32 = 3600;
+
+pub fn vpc(vpc: &Vpc) -> rows::Vpc {
+    rows::Vpc { uid: uid(&vpc.metadata).to_owned() }
+}
+
+/// `None`: its cidr is none, which the API server refuses.
+pub fn subnet(subnet: &Subnet, vpc: &Vpc) -> Option<rows::Subnet> {
+    let gateway = subnet.spec.gateway.as_deref().and_then(|gateway| gateway.parse().ok());
+    Some(rows::Subnet {
+        uid: uid(&subnet.metadata).to_owned(),
+        vpc_uid: uid(&vpc.metadata).to_owned(),
+        families: vec![Family { network: network(&subnet.spec)?, gateway }],
+        router_mac: names::mac(uid(&subnet.metadata), 0),
+        mtu: MTU,
+        lease_seconds: LEASE_SECONDS,
+        dns_servers: Vec::new(),
+    })
+}
+
+/// `uid_of`: of the SecurityGroups of its Vpc, by name. A peer that is none of them is nobody.
+pub fn group(group: &SecurityGroup, uid_of: impl Fn(&str) -> Option<String>) -> rows::Group {
+    let peers = |peers: &Option<Vec<declared::Peer>>| {
+        peers.as_ref().map(|peers| peers.iter().filter_map(|one| peer(one, &uid_of)).collect())
+    };
+    let ingress = group.spec.ingress.iter().map(|rule| Rule {
+        direction: Direction::Ingress,
+        peers: peers(&rule.from),
+        ports: ports(&rule.ports),
+        icmp: rule.icmp.as_ref().map(icmp),
+    });
+    let everything = vec![declared::EgressRule::default()];
+    let egress = group.spec.egress.as_ref().unwrap_or(&everything).iter().map(|rule| Rule {
+        direction: Direction::Egress,
+        peers: peers(&rule.to),
+        ports: ports(&rule.ports),
+        icmp: rule.icmp.as_ref().map(icmp),
+    });
+    rows::Group { uid: uid(&group.metadata).to_owned(), rules: ingress.chain(egress).collect() }
+}
+
+/// The SecurityGroups that its rules name.
+pub fn peers(group: &SecurityGroup) -> impl Iterator<Item = &str> {
+    let ingress = group.spec.ingress.iter().filter_map(|rule| rule.from.as_ref());
+    let egress = group.spec.egress.iter().flatten().filter_map(|rule| rule.to.as_ref());
+    ingress.chain(egress).flatten().filter_map(|peer| peer.security_group.as_ref()).map(|group| group.name.as_str())
+}
+
+fn peer(peer: &declared::Peer, uid_of: impl Fn(&str) -> Option<String>) -> Option<Peer> {
+    match (&peer.cidr, &peer.security_group) {
+        (Some(cidr), _) => Some(Peer::Network {
+            network: cidr.parse().ok()?,
+            except: peer.except.iter().filter_map(|except| except.parse().ok()).collect(),
+        }),
+        (None, group) => group.as_ref().and_then(|group| uid_of(&group.name)).map(Peer::Group),
+    }
+}
+
+fn ports(ports: &Option<Vec<PortRange>>) -> Vec<(rows::Protocol, Option<(u16, u16)>)> {
+    let protocol = |protocol| match protocol {
+        Protocol::Tcp => rows::Protocol::Tcp,
+        Protocol::Udp => rows::Protocol::Udp,
+        Protocol::Sctp => rows::Protocol::Sctp,
+    };
+    let range = |range: &PortRange| range.port.map(|first| (first, range.end_port.unwrap_or(first)));
+    ports.iter().flatten().map(|one| (protocol(one.protocol), range(one))).collect()
+}
+
+fn icmp(icmp: &declared::Icmp) -> rows::Icmp {
+    rows::Icmp { v4: icmp.family == IpFamily::IPv4, kind: icmp.kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(spec: serde_json::Value) -> Vec<Rule> {
+        let spec = serde_json::from_value(spec).expect("a spec");
+        let uid_of = |name: &str| (name == "web").then(|| "w".to_owned());
+        group(&SecurityGroup::new("g", spec), uid_of).rules
+    }
+
+    #[test]
+    fn what_is_left_out_is_nothing_in_and_everything_out() {
+        let vpc = serde_json::json!({"name": "blue"});
+        let open = Rule { direction: Direction::Egress, peers: None, ports: vec![], icmp: None };
+        assert_eq!(rules(serde_json::json!({"vpc": vpc})), [open]);
+        assert_eq!(rules(serde_json::json!({"vpc": vpc, "egress": []})), []);
+    }
+
+    #[test]
+    fn a_peer_that_is_missing_is_nobody() {
+        let from = |group: &str| {
+            let from = serde_json::json!([{"securityGroup": {"name": group}}]);
+            rules(serde_json::json!({"vpc": {"name": "blue"}, "ingress": [{"from": from}], "egress": []}))
+        };
+        assert_eq!(from("web")[0].peers, Some(vec![Peer::Group("w".to_owned())]));
+        assert_eq!(from("missing")[0].peers, Some(vec![]), "not `None`, which is anywhere");
+    }
+
+    #[test]
+    fn ports_are_ranges() {
+        let ports = serde_json::json!([{"protocol": "TCP", "port": 443, "endPort": 445}, {"protocol": "UDP", "port": 53},
+            {"protocol": "SCTP"}]);
+        let rules = rules(serde_json::json!({"vpc": {"name": "blue"}, "ingress": [{"ports": ports}], "egress": []}));
+        let (tcp, udp, sctp) = (rows::Protocol::Tcp, rows::Protocol::Udp, rows::Protocol::Sctp);
+        assert_eq!(rules[0].ports, [(tcp, Some((443, 445))), (udp, Some((53, 53))), (sctp, None)]);
+    }
+}

@@ -1,0 +1,95 @@
+//! The port of one VNic: which rows OVN has of it, and by which grant it can be bound.
+//!
+//! Written from `VNic.status` alone, so that two ports with one address would need two holds. The VNic's holder stays the hold; the
+//! port is its image, written after the hold and before the grant: an agent that plugs by an earlier grant binds nothing.
+
+pub use super::groups::named as groups;
+use super::rows::{Binding, Port, RowId};
+use super::{addresses, groups as group};
+use crate::machine::observed::{name, uid};
+use crate::reason::{Reason, Waiting};
+use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc, conditions};
+use std::sync::Arc;
+
+pub struct Observed<'a> {
+    pub vnic: &'a VNic,
+    /// The one that the VNic names, and the Vpc of it.
+    pub subnet: Option<&'a Subnet>,
+    pub vpc: Option<&'a Vpc>,
+    /// Of the VNic.
+    pub attachments: &'a [Arc<NicAttachment>],
+    /// That of the VNic's holder.
+    pub dpu: Option<&'a Dpu>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// `None`: what is there stays.
+    pub port: Option<Port>,
+    /// By which grant the port can be bound.
+    pub epoch: Option<u64>,
+    /// Why it is not all that was asked for.
+    pub reason: Option<Reason>,
+}
+
+/// The name of a new VNic's port.
+pub fn logical_port(vnic_uid: &str) -> String {
+    RowId::of(vnic_uid).name()
+}
+
+/// `security_group`: by name, in the VNic's namespace.
+pub fn plan(o: &Observed<'_>, security_group: impl Fn(&str) -> Option<Arc<SecurityGroup>>) -> Plan {
+    let nothing = |reason: Option<Reason>| Plan { port: None, epoch: None, reason };
+    if !addresses::is_assigned(o.vnic) {
+        // The condition AddressesAssigned says why.
+        return nothing(None);
+    }
+    let ready = o.subnet.filter(|subnet| super::ready::is_ready(subnet.status.as_ref().map(|s| &*s.conditions)));
+    let (Some(subnet), Some(vpc)) = (ready, o.vpc) else {
+        let said = o.subnet.and_then(|subnet| conditions::get(&subnet.status.as_ref()?.conditions, conditions::READY));
+        let message = said.map(|said| said.message.clone()).unwrap_or_default();
+        return nothing(Some(Waiting::SubnetNotReady { subnet: o.vnic.spec.subnet.clone(), message }.into()));
+    };
+    let status = o.vnic.status.clone().unwrap_or_default();
+    let (groups, missing) = group::of(o.vnic, vpc, security_group);
+    let (binding, unbound) = binding(o);
+    let own = uid(&o.vnic.metadata);
+    let named = o.attachments.iter().map(|attachment| attachment.spec.logical_port.clone()).next();
+    let port = Port {
+        uid: own.to_owned(),
+        name: named.unwrap_or_else(|| logical_port(own)),
+        subnet_uid: uid(&subnet.metadata).to_owned(),
+        mac: status.mac_address.unwrap_or_default(),
+        addresses: status.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+        groups,
+        binding,
+    };
+    let epoch = port.binding.as_ref().map(|binding| binding.epoch);
+    Plan { port: Some(port), epoch, reason: missing.or(unbound) }
+}
+
+fn binding(o: &Observed<'_>) -> (Option<Binding>, Option<Reason>) {
+    let Some(status) = &o.vnic.status else { return (None, None) };
+    let Some(holder) = &status.holder else { return (None, None) };
+    let same = o.dpu.filter(|dpu| uid(&dpu.metadata) == holder.dpu_uid);
+    let chassis = same.and_then(|dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone()));
+    match chassis {
+        Some(chassis) => {
+            let (attachment_uid, epoch) = (holder.attachment_uid.clone(), status.grant.epoch);
+            (Some(Binding { chassis, attachment_uid, epoch }), None)
+        }
+        None => (None, Some(Waiting::ChassisUnknown { dpu: holder.dpu_name.clone() }.into())),
+    }
+}
+
+/// Whether OVN has the port of whoever holds the VNic now, else why not.
+pub fn is_programmed(vnic: &VNic) -> Result<(), Reason> {
+    let status = vnic.status.clone().unwrap_or_default();
+    if status.programmed.is_some_and(|programmed| programmed.epoch == Some(status.grant.epoch)) {
+        return Ok(());
+    }
+    let said = conditions::get(&status.conditions, conditions::PROGRAMMED).filter(|said| said.status == "False");
+    let message = said.map(|said| format!("{}: {}", said.reason, said.message));
+    let message = message.unwrap_or_else(|| "the controller is writing the port of the VNic to OVN".to_owned());
+    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), message }.into())
+}

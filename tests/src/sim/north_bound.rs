@@ -1,0 +1,87 @@
+//! OVN's north-bound database as one controller reaches it: each write is an effect.
+
+use super::process::Process;
+use async_trait::async_trait;
+use planner::network::rows::{Change, Found};
+use ports::conformance::memory::MemoryNorthBoundHandle;
+use ports::north_bound::{Changes, NorthBoundError, Token};
+use ports::{ErrorClass, NorthBound, PortError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub struct Reached {
+    process: Arc<Process>,
+    handle: Arc<MemoryNorthBoundHandle>,
+}
+
+impl Reached {
+    pub fn open(process: &Arc<Process>, site: &str) -> Self {
+        Self { process: process.clone(), handle: Arc::new(process.scene.north_bound.open(site)) }
+    }
+}
+
+fn lost<T>() -> Result<T, NorthBoundError> {
+    Err(PortError::new(ErrorClass::Unreachable, "no answer in time").into())
+}
+
+fn refused<T>() -> Result<T, NorthBoundError> {
+    Err(NorthBoundError::Contended("somebody was faster".to_owned()))
+}
+
+#[async_trait]
+impl NorthBound for Reached {
+    fn rows(&self, uid: &str) -> Result<Vec<Found>, PortError> {
+        self.handle.rows(uid)
+    }
+
+    fn uids(&self) -> Result<BTreeSet<String>, PortError> {
+        self.handle.uids()
+    }
+
+    fn is_up(&self, uid: &str) -> Result<bool, PortError> {
+        self.handle.is_up(uid)
+    }
+
+    fn number(&self) -> Result<u64, PortError> {
+        self.handle.number()
+    }
+
+    fn token(&self) -> Result<Option<Token>, PortError> {
+        self.handle.token()
+    }
+
+    async fn take_token(&self, token: &Token, over: Option<&Token>) -> Result<(), NorthBoundError> {
+        let (handle, token, over) = (self.handle.clone(), token.clone(), over.cloned());
+        let act = async move { handle.take_token(&token, over.as_ref()).await };
+        self.process.effect("take the token of OVN", act, lost, refused).await
+    }
+
+    async fn apply(&self, change: &Change) -> Result<(), NorthBoundError> {
+        if change.is_empty() {
+            return Ok(());
+        }
+        let inserts = change.inserts.first().map(|row| &row.id);
+        let updates = change.updates.first().map(|update| &update.after.id);
+        let row = inserts.or(updates).or(change.deletes.first().map(|found| &found.row.id));
+        let what = format!(
+            "write {} to OVN: {} new, {} other, {} gone",
+            row.map(|id| id.name()).unwrap_or_default(),
+            change.inserts.len(),
+            change.updates.len(),
+            change.deletes.len()
+        );
+        let (handle, change) = (self.handle.clone(), change.clone());
+        self.process.effect(&what, async move { handle.apply(&change).await }, lost, refused).await
+    }
+
+    async fn raise(&self) -> Result<u64, NorthBoundError> {
+        let handle = self.handle.clone();
+        self.process.effect("raise nb_cfg", async move { handle.raise().await }, lost, refused).await
+    }
+
+    async fn changes(&self) -> Changes {
+        let changes = self.handle.changes().await;
+        self.process.travel().await;
+        changes
+    }
+}
