@@ -6,7 +6,7 @@ mod report;
 mod watch;
 
 use crate::guest::Guest;
-use crate::site::{Agents, GuestKind, Site};
+use crate::site::{Agents, GuestKind, Place, Site};
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use sandbox::handle::Options;
@@ -150,12 +150,13 @@ async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
     Ok(())
 }
 
-/// Asks from an internal port of the other DPU's switch: the packets cross the tunnel between the two.
+/// Asks from a logical port on the other DPU: the packets cross the tunnel between the two.
 async fn ping_from_the_other_dpu(story: &Story, site: &Site) -> Result<Timestamp> {
     let own = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
     let own = own["status"]["disks"][0]["dpuName"].as_str().unwrap_or_default().to_owned();
-    let answered = site.ping_from_another_dpu(&own, "10.20.0.250/24", ADDRESS, BOOT_LIMIT).await?;
-    story.say(&format!("{ADDRESS} answers ping from the switch of another DPU"));
+    let from = Place { namespace: NAMESPACE, subnet: "blue", address: "10.20.0.250/24" };
+    let answered = site.ping_from_another_dpu(&own, from, ADDRESS, BOOT_LIMIT).await?;
+    story.say(&format!("{ADDRESS} answers ping from another DPU"));
     Ok(answered)
 }
 

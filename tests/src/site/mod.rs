@@ -8,6 +8,7 @@ mod install;
 mod inventory;
 mod life;
 mod ping;
+mod probe;
 mod processes;
 mod server;
 
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 pub use ceph::Ceph;
 pub use install::tools;
 pub use life::{Frozen, OUT_OF_SERVICE};
+pub use probe::{Place, Probe};
 pub use sandbox::guest::Kind as GuestKind;
 pub use server::{Action, Server};
 

@@ -1,0 +1,115 @@
+//! A logical port of the tests' own: an internal port of a node's `br-int`, a member of a Subnet's network as a guest is one.
+
+use super::{Site, until};
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// The security group that lets its members reach each other.
+const GROUP: &str = "default";
+/// The rows of a Subnet that was just made are written by the controller.
+const PROGRAMMED: Duration = Duration::from_secs(60);
+
+/// Where a probe is a member, and as who.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    pub namespace: &'a str,
+    pub subnet: &'a str,
+    /// With its prefix; one that nobody is given, for no AddressHold knows of it.
+    pub address: &'a str,
+}
+
+pub struct Probe<'a> {
+    site: &'a Site,
+    node: String,
+    device: &'static str,
+    /// Its logical port; no name of Metalplane's begins so.
+    port: String,
+    address: String,
+}
+
+impl Site {
+    /// Makes a probe on a node and waits until OVN has bound it. `device` is the internal port.
+    pub async fn probe(&self, node: &str, device: &'static str, place: Place<'_>) -> Result<Probe<'_>> {
+        let port = format!("probe-{}-{node}-{device}", place.namespace);
+        let probe = Probe { site: self, node: node.to_owned(), device, port, address: place.address.to_owned() };
+        let (address, _) = place.address.split_once('/').context("the address of a probe has a prefix")?;
+        let octets =
+            address.parse::<Ipv4Addr>().context("the address of a probe")?.octets().map(|o| format!("{o:02x}"));
+        let mac = format!("02:70:{}", octets.join(":"));
+        probe.make_logical_port(place, &format!("{mac} {address}")).await?;
+        let interface = format!("type=internal mac=\"{mac}\" external-ids:iface-id={}", probe.port);
+        let add = format!("ovs-vsctl --may-exist add-port br-int {device} -- set interface {device} {interface}");
+        self.enter(node, &add.split(' ').collect::<Vec<_>>()).await?;
+        probe.configure().await?;
+        self.nbctl(&["wait-until", "Logical_Switch_Port", &probe.port, "up=true"]).await?;
+        self.nbctl(&["--wait=hv", "sync"]).await?;
+        Ok(probe)
+    }
+
+    /// Takes a probe away, if there is one.
+    pub async fn remove_probe(&self, node: &str, device: &str) -> Result<()> {
+        let port = ["ovs-vsctl", "--if-exists", "get", "interface", device, "external-ids:iface-id"];
+        let port = self.enter(node, &port).await?;
+        self.enter(node, &["ovs-vsctl", "--if-exists", "del-port", "br-int", device]).await?;
+        match port.trim().trim_matches('"') {
+            "" => Ok(()),
+            port => self.nbctl(&["--if-exists", "lsp-del", port]).await.map(drop),
+        }
+    }
+
+    /// The UUID of a row that the controller wrote for an object.
+    async fn north_bound_row(&self, table: &str, kind: &str, uid: &str) -> Result<String> {
+        let (kind, uid) =
+            (format!("external_ids:metalplane-kind={kind}"), format!("external_ids:metalplane-uid={uid}"));
+        until(&format!("{table} has a row with {kind}, {uid}"), PROGRAMMED, async || {
+            let rows = self.nbctl(&["--bare", "--columns=_uuid", "find", table, &kind, &uid]).await?;
+            let rows: Vec<&str> = rows.split_whitespace().collect();
+            ensure!(rows.len() < 2, "{table} has {} rows with {kind}, {uid}", rows.len());
+            Ok(rows.first().map(|row| (*row).to_owned()).ok_or_else(|| "none".to_owned()))
+        })
+        .await
+    }
+
+    async fn uid(&self, kind: &str, namespace: &str, name: &str) -> Result<String> {
+        self.kubectl(&["get", kind, name, "-n", namespace, "-o", "jsonpath={.metadata.uid}"]).await
+    }
+
+    async fn nbctl(&self, args: &[&str]) -> Result<String> {
+        self.enter("cp", &[&["ovn-nbctl", "--timeout=30"], args].concat()).await
+    }
+}
+
+impl Probe<'_> {
+    /// Waits until `address` answers; tells when it did.
+    pub async fn hears(&self, address: &str, limit: Duration) -> Result<Timestamp> {
+        // Asks five times a second until the first answer; an error from its own network ends it, so it is asked again.
+        let ask = ["ping", "-q", "-i", "0.2", "-c", "1", "-w", "10", "-I", self.device, address];
+        until(&format!("{address} answers ping from {}", self.node), limit, async || {
+            let answered = self.site.enter(&self.node, &ask).await;
+            Ok(answered.map(|_| Timestamp::now()).map_err(|error| format!("{error:#}")))
+        })
+        .await
+    }
+
+    /// Gives the device its address, as a node's network configuration does: a switch that starts anew makes the device
+    /// without.
+    pub async fn configure(&self) -> Result<()> {
+        let (node, device) = (&self.node, self.device);
+        self.site.enter(node, &["ip", "addr", "replace", &self.address, "dev", device]).await?;
+        self.site.enter(node, &["ip", "link", "set", device, "up"]).await.map(drop)
+    }
+
+    async fn make_logical_port(&self, place: Place<'_>, addresses: &str) -> Result<()> {
+        let (site, port) = (self.site, self.port.as_str());
+        let subnet = site.uid("subnets.metalplane.io", place.namespace, place.subnet).await?;
+        let switch = site.north_bound_row("Logical_Switch", "Subnet", &subnet).await?;
+        let set = ["--", "lsp-set-addresses", port, addresses, "--", "lsp-set-port-security", port, addresses];
+        site.nbctl(&[&["--may-exist", "lsp-add", &switch, port], set.as_slice()].concat()).await?;
+        let group = site.uid("securitygroups.metalplane.io", place.namespace, GROUP).await?;
+        let group = site.north_bound_row("Port_Group", "SecurityGroup", &group).await?;
+        let row = site.nbctl(&["--bare", "--columns=_uuid", "list", "Logical_Switch_Port", port]).await?;
+        site.nbctl(&["add", "Port_Group", &group, "ports", row.trim()]).await.map(drop)
+    }
+}
