@@ -5,7 +5,7 @@ use crate::on_site;
 use anyhow::{Context, Result, ensure};
 use sandbox::layout::NodeId;
 use std::time::Duration;
-use tests::site::{Site, until};
+use tests::site::{Place, Probe, Site, until};
 
 #[test]
 fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
@@ -20,11 +20,13 @@ fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
         guest.order("mp-write /dev/vda &", BOOT).await?;
         guest.line("the guest writes", printed, SOON, |line| line.contains("MP-WRITE /dev/vda")).await?;
 
-        listen(&machine).await?;
+        let place = Place { namespace, subnet: "blue", address: "10.30.0.251/24" };
+        let probe = site.probe(&machine.on().dpu(), PROBE, place).await?;
         // First: a kubelet that has just started has no token for its pods yet, and starts none while there is no API server.
-        away(site, &machine).await.context("the API server away, the agent killed")?;
-        kubelet_and_switch(&machine).await.context("kubelet and Open vSwitch killed")?;
+        away(site, &machine, &probe).await.context("the API server away, the agent killed")?;
+        kubelet_and_switch(&machine, &probe).await.context("kubelet and Open vSwitch killed")?;
         leaders(site, &machine).await.context("controller and kube-controller-manager killed")?;
+        site.remove_probe(&machine.on().dpu(), PROBE).await?;
 
         let printed = guest.printed().len();
         guest.order("touch /run/mp-write.stop", BOOT).await?;
@@ -36,38 +38,22 @@ fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
     });
 }
 
-/// The guest answers on its DPU's switch.
-async fn answers(machine: &Machine<'_>) -> Result<()> {
-    let dpu = machine.on().dpu();
-    let ask = ["ping", "-c", "1", "-W", "1", "-I", "probe0", machine.address];
-    until(&format!("{} answers on {dpu}", machine.address), SOON, async || {
-        Ok(machine.site.enter(&dpu, &ask).await.map(drop).map_err(|error| format!("{error:#}")))
-    })
-    .await
-}
-
-/// An interface of the DPU's own among the guests.
-async fn listen(machine: &Machine<'_>) -> Result<()> {
-    let dpu = machine.on().dpu();
-    let add = "ovs-vsctl --may-exist add-port br-int probe0 -- set interface probe0 type=internal";
-    machine.site.enter(&dpu, &add.split(' ').collect::<Vec<_>>()).await?;
-    addresses(machine).await
-}
+/// The DPU's own among the guests.
+const PROBE: &str = "probe0";
 
 /// What the network configuration of a DPU does: the switch's own devices have their addresses, and are up.
-async fn addresses(machine: &Machine<'_>) -> Result<()> {
+async fn addresses(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
     let dpu = machine.on().dpu();
     let tunnel = format!("{}/24", NodeId::parse(&dpu)?.tunnel_address());
-    for (device, address) in [("probe0", "10.30.0.251/24"), ("br-phy", &tunnel)] {
-        machine.site.enter(&dpu, &["ip", "addr", "replace", address, "dev", device]).await?;
-        machine.site.enter(&dpu, &["ip", "link", "set", device, "up"]).await?;
-    }
+    probe.configure().await?;
+    machine.site.enter(&dpu, &["ip", "addr", "replace", &tunnel, "dev", "br-phy"]).await?;
+    machine.site.enter(&dpu, &["ip", "link", "set", "br-phy", "up"]).await?;
     machine.site.enter(&dpu, &["ip", "link", "set", "br-int", "up"]).await.map(drop)
 }
 
-async fn kubelet_and_switch(machine: &Machine<'_>) -> Result<()> {
+async fn kubelet_and_switch(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
     let (sandbox, dpu) = (&machine.site.sandbox, machine.on().dpu());
-    answers(machine).await?;
+    probe.hears(machine.address, SOON).await?;
     for process in ["kubelet", "ovs-vswitchd"] {
         let process = format!("{dpu}/{process}");
         sandbox.kill_process(&process).await?;
@@ -75,21 +61,21 @@ async fn kubelet_and_switch(machine: &Machine<'_>) -> Result<()> {
     }
     // The switch makes its own devices anew, without the addresses that somebody gave them.
     until("the switch is there again", SOON, async || {
-        Ok(addresses(machine).await.map_err(|error| format!("{error:#}")))
+        Ok(addresses(machine, probe).await.map_err(|error| format!("{error:#}")))
     })
     .await?;
-    answers(machine).await?;
+    probe.hears(machine.address, SOON).await?;
     machine.wait_ready().await
 }
 
 /// A minute without an API server, in which the agent dies as well: it comes back and takes nothing away.
-async fn away(site: &Site, machine: &Machine<'_>) -> Result<()> {
+async fn away(site: &Site, machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
     let (process, dpu) = ("control-plane/kube-apiserver", machine.on().dpu());
     site.sandbox.stop_process(process).await?;
     site.kill_agent(&dpu)?;
     tokio::time::sleep(Duration::from_secs(60)).await; // the fault itself: a minute without an API server
     let back = site.agent_is_back(&dpu, SOON).await;
-    let answered = answers(machine).await;
+    let answered = probe.hears(machine.address, SOON).await;
     // Whatever came of it: the other tests use the same API server.
     site.sandbox.start_process(process).await?;
     back.and(answered)?;

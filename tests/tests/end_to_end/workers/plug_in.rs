@@ -15,12 +15,12 @@ use sandbox::supervisor::process::ProcessSpec;
 use std::collections::HashMap;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
-use tests::site::{program, until};
+use tests::site::{Place, program, until};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 /// The DPU's address in the guest's network, and the port of its switch that has it.
-const DPU: &str = "10.30.0.250";
+const DPU: &str = "10.30.0.250/24";
 const DPU_PORT: &str = "worker0";
 const FILES: &str = "10.30.0.250:8100";
 const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/staging";
@@ -47,10 +47,8 @@ impl<'a> PlugIn<'a> {
         let own = program("sandbox")?;
         symlink(site.image_file("csi"), files.path().join("csi.tar")).context("link the image")?;
         symlink(&own, files.path().join("sandbox")).context("link the relay")?;
-        let port = ["--may-exist", "add-port", "br-int", DPU_PORT, "--", "set", "interface", DPU_PORT, "type=internal"];
-        site.enter(&dpu, &[&["ovs-vsctl"], port.as_slice()].concat()).await?;
-        site.enter(&dpu, &["ip", "addr", "replace", &format!("{DPU}/24"), "dev", DPU_PORT]).await?;
-        site.enter(&dpu, &["ip", "link", "set", DPU_PORT, "up"]).await?;
+        let place = Place { namespace: machine.namespace, subnet: "blue", address: DPU };
+        site.probe(&dpu, DPU_PORT, place).await?;
         let (own, folder) = (own.display().to_string(), files.path().display().to_string());
         let serve = [own.as_str(), "serve-files", "--listen", FILES, "--folder", folder.as_str()];
         site.sandbox.spawn(&ProcessSpec::new(format!("{dpu}/worker-files"), serve).enter(&dpu)).await?;
@@ -155,7 +153,7 @@ pub async fn leave(machine: &Machine<'_>) -> Result<()> {
     for process in ["worker-files", "worker-relay"] {
         site.sandbox.stop_process(&format!("{dpu}/{process}")).await?;
     }
-    site.enter(&dpu, &["ovs-vsctl", "--if-exists", "del-port", "br-int", DPU_PORT]).await.map(drop)
+    site.remove_probe(&dpu, DPU_PORT).await
 }
 
 /// The image's one layer is its largest file. The guest has it in place of a container: nothing of it is in the way.
