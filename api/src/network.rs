@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Vpc", type_ = "string", json_path = ".spec.vpc.name"),
     printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
-    printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.gateway", priority = "1"),
+    printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.gateway"),
     printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
     printcolumn(
         name = "Reason",
@@ -48,14 +48,14 @@ use serde::{Deserialize, Serialize};
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.cidr == oldSelf.cidr").message("cidr is immutable: make another Subnet"),
-    validation = Rule::new("has(self.vpc) == has(oldSelf.vpc) && (!has(self.vpc) || self.vpc == oldSelf.vpc)").message("vpc is immutable: make another Subnet"),
+    validation = Rule::new("self.vpc == oldSelf.vpc").message("vpc is immutable: make another Subnet"),
     validation = Rule::new("!has(self.gateway) || !isCIDR(self.cidr) || !isIP(self.gateway) || cidr(self.cidr).containsIP(self.gateway)")
         .message("gateway must be an address inside cidr")
 )]
 pub struct SubnetSpec {
     /// The Vpc in this namespace. Left out: the Vpc `default`, which the controller creates. Immutable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vpc: Option<Named>,
+    #[serde(default = "default_vpc")]
+    pub vpc: Named,
     /// For example 10.20.0.0/24. Immutable.
     #[schemars(length(max = 49))]
     #[x_kube(validation = Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked()").message("cidr must be a network such as 10.20.0.0/24, with no host bits set"))]
@@ -65,6 +65,10 @@ pub struct SubnetSpec {
     #[schemars(length(max = 45))]
     #[x_kube(validation = Rule::new("isIP(self)").message("gateway must be an IP address such as 10.20.0.1"))]
     pub gateway: Option<String>,
+}
+
+pub fn default_vpc() -> Named {
+    Named { name: DEFAULT.to_owned() }
 }
 
 /// What the controller says of the Subnet.

@@ -62,7 +62,7 @@ pub struct Args {
     /// The folder of Ceph's programs rbd, rados and ceph.
     #[arg(long, env = "METALPLANE_CEPH_PROGRAMS", value_name = "DIR")]
     pub ceph_programs: Option<PathBuf>,
-    /// OVN's north-bound database, in the notation of ovn-nbctl(8): tcp:ADDRESS:PORT or unix:/path. Left out: NICs are on the flat network.
+    /// OVN's north-bound database, in the notation of ovn-nbctl(8): tcp:ADDRESS:PORT or unix:/path. Left out: no NIC can be attached.
     #[arg(long, env = "METALPLANE_OVN_NB", value_name = "DATABASE")]
     pub ovn_nb: Option<ovsdb::Address>,
     /// How many objects of one kind are worked on at the same time.

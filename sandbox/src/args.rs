@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::relay::Place;
 
@@ -76,9 +76,6 @@ pub struct Run {
     /// Servers take their disks from a target on their DPU, by vfio-user
     #[arg(long)]
     pub vfio_user: bool,
-    /// How the nodes' switches are joined
-    #[arg(long, value_enum, default_value_t = Network::Flat)]
-    pub network: Network,
     /// Size of the shared storage pool in GiB (a sparse file)
     #[arg(long, default_value_t = 40)]
     pub pool_gib: u64,
@@ -88,14 +85,6 @@ pub struct Run {
     /// End when standard input is closed: for a test that may be killed
     #[arg(long)]
     pub end_with_stdin: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Network {
-    /// One layer 2 for all guests of all DPUs, by VXLAN
-    Flat,
-    /// By OVN, on which nothing passes but between logical ports; Metalplane's controller makes none yet
-    Ovn,
 }
 
 #[derive(Args)]

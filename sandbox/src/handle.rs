@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::args;
-use crate::args::Network;
 use crate::cluster::servers;
 use crate::layout::Layout;
 use crate::supervisor::process::{Listed, ProcessSpec, State};
@@ -44,8 +43,6 @@ pub struct Options {
     pub personalities: Vec<(String, String)>,
     /// Servers take their disks from a target on their DPU, by vfio-user.
     pub vfio_user: bool,
-    /// How the nodes' switches are joined.
-    pub network: Network,
     /// Let it outlive this process, until `sandbox down`.
     pub keep: bool,
     /// The `sandbox` program; without it, the one beside the running test or program.
@@ -62,7 +59,6 @@ impl Default for Options {
             server_vcpus: 1,
             personalities: Vec::new(),
             vfio_user: false,
-            network: Network::Flat,
             keep: false,
             program: None,
         }
@@ -96,9 +92,6 @@ impl Sandbox {
         }
         if options.vfio_user {
             command.arg("--vfio-user");
-        }
-        if options.network == Network::Ovn {
-            command.args(["--network", "ovn"]);
         }
         let mut said = None;
         if options.keep {

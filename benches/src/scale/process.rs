@@ -10,11 +10,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
 use controller::bmc::{BmcFactory, RedfishEndpoint};
-use controller::{Fences, Settings, run};
+use controller::{Fences, OpenNorthBound, Settings, run};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use planner::host::{BootChange, HostObserved, PowerAction};
-use ports::conformance::memory::MemoryStorage;
+use ports::conformance::memory::{MemoryNorthBound, MemoryStorage};
 use ports::{Bmc, ErrorClass, PortError};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -123,7 +123,10 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
     let host = |number| Host::new(number, PowerDomain::Standby, folder.path(), &storage, random.clone());
     let hosts = (1..=usize::from(args.hosts)).map(host).map(|host| (host.name.clone(), host)).collect();
     let factory = Arc::new(Bmcs { hosts });
-    Box::pin(run(Client::try_from(config)?, factory, Fences::default(), None, settings, std::future::pending())).await
+    let north_bound = MemoryNorthBound::default();
+    let open: OpenNorthBound = Arc::new(move |site| Arc::new(north_bound.open(site)));
+    let client = Client::try_from(config)?;
+    Box::pin(run(client, factory, Fences::default(), Some(open), settings, std::future::pending())).await
 }
 
 /// The simulation's BMCs, by the address in their endpoint.

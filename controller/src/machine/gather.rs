@@ -52,7 +52,6 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
         o.dpus = dpus(c, own_dpus(c, &o)).await?;
         o.bmc = bmc(c, &o);
     }
-    o.by_ovn = c.network.is_configured();
     o.holder_image = c.holder_image.clone();
     (o.fences, o.fence_problems) = (c.fences.kinds(), c.fences.problems());
     for pod in world.holder_pods.by(&owner) {

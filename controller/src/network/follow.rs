@@ -72,14 +72,13 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
 }
 
 async fn open(c: &Controller) -> Option<Arc<dyn NorthBound>> {
-    while c.network.is_configured() {
+    loop {
         match c.world.namespaces.get("", SITE).and_then(|namespace| namespace.metadata.uid.clone()) {
             Some(site) => return c.network.open(&site),
             None => tracing::warn!("there is no namespace '{SITE}', by whose UID rows in OVN are told apart"),
         }
         sleep(AGAIN).await;
     }
-    None
 }
 
 /// From now on the database takes nothing of a leader before this one.

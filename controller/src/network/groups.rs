@@ -14,7 +14,7 @@ use planner::reason::{Blocked, Reason, Waiting};
 use runtime::queue::{Key, Next};
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
-    let Some(group) = c.world.groups.get(&key.0, &key.1).filter(|_| c.network.is_configured()) else {
+    let Some(group) = c.world.groups.get(&key.0, &key.1) else {
         return Ok(Next::Wait);
     };
     let meta = &group.metadata;

@@ -32,12 +32,7 @@ impl Logical {
         Self { open, opened: OnceLock::new(), leads: AtomicBool::new(false), deposed: Notify::new() }
     }
 
-    /// The controller was told of an OVN.
-    pub fn is_configured(&self) -> bool {
-        self.open.is_some()
-    }
-
-    /// Once, before it is followed.
+    /// Once, before it is followed; `None`: the controller was told of no OVN.
     pub(super) fn open(&self, site: &str) -> Option<Arc<dyn NorthBound>> {
         let open = self.open.as_ref()?;
         let opened = self.opened.get_or_init(|| Opened { north_bound: open(site), site: site.to_owned() });
@@ -64,7 +59,10 @@ impl Logical {
 
     fn opened(&self) -> Result<&Opened, Error> {
         let wait = || {
-            let message = "the controller has not taken its token there yet".to_owned();
+            let message = match self.open {
+                Some(_) => "the controller has not taken its token there yet",
+                None => "the controller was started without --ovn-nb",
+            };
             Error::NorthBound(PortError::new(ErrorClass::Unreachable, message).into())
         };
         self.opened.get().filter(|_| self.leads()).ok_or_else(wait)
@@ -95,6 +93,6 @@ impl Logical {
 
     /// The object with this UID has no row afterwards. Where there is no OVN, none has.
     pub async fn clear(&self, uid: &str) -> Result<(), Error> {
-        if self.is_configured() { self.settle(uid, |_| Vec::new()).await } else { Ok(()) }
+        if self.open.is_some() { self.settle(uid, |_| Vec::new()).await } else { Ok(()) }
     }
 }

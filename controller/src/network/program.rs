@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Writes it, then says so: who grants rests on `VNic.status.programmed`.
 pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
-    let Some(vnic) = c.world.vnics.get(&key.0, &key.1).filter(|_| c.network.is_configured()) else {
+    let Some(vnic) = c.world.vnics.get(&key.0, &key.1) else {
         return Ok(());
     };
     let plan = plan(c, &vnic);

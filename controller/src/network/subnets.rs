@@ -8,6 +8,7 @@ use crate::error::{Error, call};
 use crate::index::IndexKey;
 use crate::objects;
 use api::conditions::{self, READY};
+use api::network::DEFAULT;
 use api::{AddressHold, Subnet, VNic, Vpc, labels};
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
@@ -22,9 +23,6 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     let Some(subnet) = c.world.subnets.get(&key.0, &key.1) else { return Ok(Next::Wait) };
     if subnet.metadata.deletion_timestamp.is_some() {
         return release(c, key, subnet).await.map(|()| Next::Wait);
-    }
-    if !c.network.is_configured() {
-        return Ok(Next::Wait);
     }
     let meta = &subnet.metadata;
     if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
@@ -47,7 +45,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
 async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vpc>, Reason>, Error> {
     let vpc_name = admission::vpc_of(subnet).to_owned();
     let Some(vpc) = c.world.vpcs.get(&key.0, &vpc_name) else {
-        if subnet.spec.vpc.is_some() {
+        if vpc_name != DEFAULT {
             return Ok(Err(Blocked::VpcMissing { vpc: vpc_name }.into()));
         }
         vpcs::create_default(c, &key.0).await?;

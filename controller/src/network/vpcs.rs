@@ -8,8 +8,8 @@ use crate::index::IndexKey;
 use crate::objects;
 use crate::work::Work;
 use api::conditions::{self, READY};
-use api::network::{DEFAULT, EgressRule, IngressRule, Peer, SecurityGroupSpec, VpcSpec};
-use api::{Named, SecurityGroup, Subnet, Vpc, labels};
+use api::network::{DEFAULT, EgressRule, IngressRule, Peer, SecurityGroupSpec, VpcSpec, default_vpc};
+use api::{SecurityGroup, Subnet, Vpc, labels};
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, label, name, uid};
 use planner::network::{admission, desired};
@@ -18,7 +18,7 @@ use runtime::queue::{Key, Next};
 use std::collections::BTreeMap;
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
-    let Some(vpc) = c.world.vpcs.get(&key.0, &key.1).filter(|_| c.network.is_configured()) else {
+    let Some(vpc) = c.world.vpcs.get(&key.0, &key.1) else {
         return Ok(Next::Wait);
     };
     let meta = &vpc.metadata;
@@ -57,10 +57,9 @@ async fn create_group(c: &Controller, namespace: &str) -> Result<(), Error> {
     if c.world.groups.get(namespace, DEFAULT).is_some() {
         return Ok(());
     }
-    let default = || Named { name: DEFAULT.to_owned() };
-    let members = vec![Peer { security_group: Some(default()), ..Peer::default() }];
+    let members = vec![Peer { security_group: Some(default_vpc()), ..Peer::default() }];
     let spec = SecurityGroupSpec {
-        vpc: default(),
+        vpc: default_vpc(),
         ingress: vec![IngressRule { from: Some(members), ..IngressRule::default() }],
         egress: Some(vec![EgressRule::default()]),
     };

@@ -84,7 +84,7 @@ pub(super) fn plan(
         if let Some(reason) = orphans::vnic_shown_elsewhere(o, vnic).or_else(|| assigned(vnic).err()) {
             return Some(reason);
         }
-        return Some(grant(o, host, interface, vnic, attachment, draft));
+        return Some(grant(host, interface, vnic, attachment, draft));
     }
     attach::not_exposed(host, &format!("interface '{}'", interface.name), Seen::nic(attachment))
 }
@@ -155,18 +155,11 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     Waiting::Creating { what: format!("the attachment of interface '{}'", interface.name) }.into()
 }
 
-fn grant(
-    o: &Observed,
-    host: Host<'_>,
-    interface: &Interface,
-    vnic: &VNic,
-    attachment: &NicAttachment,
-    draft: &mut Draft,
-) -> Reason {
+fn grant(host: Host<'_>, interface: &Interface, vnic: &VNic, attachment: &NicAttachment, draft: &mut Draft) -> Reason {
     let status = vnic.status.as_ref();
     match status.and_then(|status| status.holder.as_ref()) {
         Some(holder) if holder.attachment_uid == uid(&attachment.metadata) => {
-            if let Some(reason) = port::is_programmed(vnic).err().filter(|_| o.by_ovn) {
+            if let Err(reason) = port::is_programmed(vnic) {
                 return reason;
             }
             let epoch = status.map(|status| status.grant.epoch).unwrap_or_default();

@@ -25,8 +25,6 @@ pub struct Observed {
     pub machine: Arc<BareMetalMachine>,
     /// There is no such machine any more: what was made for it too late is given back ([`super::leftovers`]).
     pub gone: bool,
-    /// The controller writes OVN: no port is granted before OVN has it.
-    pub by_ovn: bool,
     /// Labels of the machine's namespace, for policies.
     pub namespace_labels: BTreeMap<String, String>,
     /// The Hardware that is claimed by this machine (two while it moves); while there is none, or the machine is gone, the whole inventory.

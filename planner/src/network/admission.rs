@@ -4,13 +4,13 @@
 use super::cidr::network;
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason};
-use api::network::{AdmittedSubnet, DEFAULT};
+use api::network::AdmittedSubnet;
 use api::{Subnet, Vpc};
 use ipnet::IpNet;
 
 /// The Vpc that a Subnet names.
 pub fn vpc_of(subnet: &Subnet) -> &str {
-    subnet.spec.vpc.as_ref().map_or(DEFAULT, |vpc| &vpc.name)
+    &subnet.spec.vpc.name
 }
 
 fn admitted(vpc: &Vpc) -> &[AdmittedSubnet] {
@@ -51,10 +51,10 @@ fn overlap(a: IpNet, b: IpNet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::network::{SubnetSpec, VpcStatus};
+    use api::network::{SubnetSpec, VpcStatus, default_vpc};
 
     fn subnet(name: &str, cidr: &str) -> Subnet {
-        let mut subnet = Subnet::new(name, SubnetSpec { cidr: cidr.to_owned(), vpc: None, gateway: None });
+        let mut subnet = Subnet::new(name, SubnetSpec { cidr: cidr.to_owned(), vpc: default_vpc(), gateway: None });
         subnet.metadata.uid = Some(format!("uid-{name}"));
         subnet
     }

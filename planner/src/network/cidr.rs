@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     fn subnet(cidr: &str, gateway: Option<&str>) -> SubnetSpec {
-        SubnetSpec { vpc: None, cidr: cidr.to_owned(), gateway: gateway.map(str::to_owned) }
+        SubnetSpec { vpc: api::network::default_vpc(), cidr: cidr.to_owned(), gateway: gateway.map(str::to_owned) }
     }
 
     #[test]

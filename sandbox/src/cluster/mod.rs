@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use crate::args::{self, Network};
+use crate::args;
 use crate::layout::{API_ADDRESS, API_PORT, CONTROL_PLANE, Layout, NodeId};
 use crate::outside;
 use crate::programs::Programs;
@@ -42,7 +42,6 @@ pub struct Site {
     pub table: Table,
     pub nodes: Vec<NodeId>,
     pub servers: Vec<String>,
-    pub network: Network,
     pub dialer: Dialer,
     pub progress: Progress,
     /// One at a time may change a node's power.
@@ -92,8 +91,7 @@ impl Site {
         relay::serve(listener, dialer.clone(), (API_ADDRESS, API_PORT).into());
         progress.step("networks, keys and storage pool made");
         let power = nodes.iter().map(|node| (node.name.clone(), Mutex::new(()))).collect();
-        let network = args.network;
-        let site = Self { layout, programs, cgroups, table, nodes, servers, network, dialer, progress, power };
+        let site = Self { layout, programs, cgroups, table, nodes, servers, dialer, progress, power };
         site.write_enter(CONTROL_PLANE, None)?;
         Ok(site)
     }
@@ -102,18 +100,15 @@ impl Site {
     pub async fn start(&self, args: &args::Run) -> Result<()> {
         images::write_pause(&self.layout, &self.programs)?;
         let boots = futures::future::try_join_all(self.nodes.iter().map(|node| node::boot(self, node)));
-        let (_, _, boots, ()) =
-            tokio::try_join!(control_plane::start(self), self.start_ovn(), boots, servers::write_configs(self, args))?;
+        let (_, _, boots, ()) = tokio::try_join!(
+            control_plane::start(self),
+            ovn::start_central(self),
+            boots,
+            servers::write_configs(self, args)
+        )?;
         let joins = self.nodes.iter().zip(&boots).map(|(node, boot_id)| node::join(self, node, boot_id));
         tokio::try_join!(futures::future::try_join_all(joins), servers::start(self))?;
         control_plane::takes_pods(self).await
-    }
-
-    async fn start_ovn(&self) -> Result<()> {
-        match self.network {
-            Network::Flat => Ok(()),
-            Network::Ovn => ovn::start_central(self).await,
-        }
     }
 
     pub fn node(&self, name: &str) -> Result<&NodeId> {

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::args::Network;
 use crate::cluster::holder::HolderConfig;
 use crate::cluster::{Site, images, kubelet, openvswitch, ovn, pool, servers};
 use crate::layout::NodeId;
@@ -36,10 +35,7 @@ pub async fn boot(site: &Site, node: &NodeId) -> Result<String> {
     start_holder(site, node, &config_path, &config.boot_id_file).await?;
     let switch = async {
         openvswitch::start(site, node).await?;
-        match site.network {
-            Network::Flat => Ok(()),
-            Network::Ovn => ovn::start_chassis(site, node).await,
-        }
+        ovn::start_chassis(site, node).await
     };
     tokio::try_join!(switch, start_containerd(site, node, &dir))?;
     site.progress.step(format!("{}: booted", node.name));
@@ -63,9 +59,7 @@ pub async fn join(site: &Site, node: &NodeId, boot_id: &str) -> Result<()> {
     let wanted = format!("{boot_id} True");
     let ready = || async { site.kubectl(["get", &resource, "-o", query]).await.is_ok_and(|seen| seen == wanted) };
     site.table.until(&name, "the node is Ready", ready).await?;
-    if site.network == Network::Ovn {
-        ovn::chassis_connected(site, node).await?;
-    }
+    ovn::chassis_connected(site, node).await?;
     site.progress.step(format!("{}: Ready", node.name));
     Ok(())
 }

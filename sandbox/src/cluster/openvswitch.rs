@@ -1,21 +1,16 @@
 //! Open vSwitch of one node, in user space: a database server and a switch, as on a real node at the usual places.
 //!
 //! `br-phy` has the uplink and the tunnel's address, which must sit on a bridge for a user-space tunnel to find it.
-//! `br-int` is where our agent plugs guests. By OVN it has no flow of its own, so nothing passes that OVN does not let through; in a
-//! flat network a VXLAN port to every other DPU makes all of them one layer 2.
+//! `br-int` is where our agent plugs guests. It has no flow of its own: nothing passes that OVN does not let through.
 
 use std::path::Path;
 
 use anyhow::Result;
 
-use crate::args::Network;
 use crate::cluster::Site;
 use crate::layout::NodeId;
 use crate::outside;
 use crate::supervisor::process::ProcessSpec;
-
-/// Of the one flat network between the DPUs.
-const TUNNEL_KEY: u32 = 100;
 
 /// Open vSwitch's own, in user space: the kernel's module is not everywhere.
 pub const DATAPATH: &str = "netdev";
@@ -52,29 +47,9 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
 
 async fn add_bridges(site: &Site, node: &NodeId) -> Result<()> {
     let bridge = |name: &str| format!("--may-exist add-br {name} -- set bridge {name} datapath_type={DATAPATH}");
-    let mut steps = vec![bridge("br-phy"), "--may-exist add-port br-phy uplink".to_owned(), bridge("br-int")];
-    match site.network {
-        Network::Ovn => steps.push("set-fail-mode br-int secure".to_owned()),
-        Network::Flat => steps.extend(mesh(site, node)),
-    }
-    let line = steps.join(" -- ");
+    let (uplink, secure) = ("--may-exist add-port br-phy uplink", "set-fail-mode br-int secure");
+    let line = [&bridge("br-phy"), uplink, &bridge("br-int"), secure].join(" -- ");
     vsctl(site, node, &line.split_ascii_whitespace().collect::<Vec<_>>()).await
-}
-
-/// A tunnel to every other DPU.
-fn mesh(site: &Site, node: &NodeId) -> Vec<String> {
-    let mut steps = Vec::new();
-    for other in site.nodes.iter().filter(|other| node.is_dpu() && other.is_dpu() && *other != node) {
-        let (port, remote) = (format!("vx-{}", other.name), other.tunnel_address());
-        steps.push(format!("--may-exist add-port br-int {port}"));
-        steps.push(format!(
-            "set interface {port} type=vxlan options:remote_ip={remote} options:key={TUNNEL_KEY} \
-             external-ids:metalplane-sandbox=tunnel"
-        ));
-        // What came through one tunnel never goes out by another: with three DPUs that would be a loop.
-        steps.push(format!("set port {port} protected=true"));
-    }
-    steps
 }
 
 /// Makes the file of a database that is not there yet.

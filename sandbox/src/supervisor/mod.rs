@@ -38,8 +38,7 @@ pub struct Ready {
     pub admin_kubeconfig: PathBuf,
     pub control_socket: PathBuf,
     pub pool: PathBuf,
-    /// `None`: the network is flat.
-    pub ovn: Option<ReadyOvn>,
+    pub ovn: ReadyOvn,
     /// Folders of kubectl and of ctr.
     pub programs: Vec<PathBuf>,
     pub nodes: Vec<ReadyNode>,
@@ -217,8 +216,7 @@ fn ready(site: &Site) -> Result<Ready> {
         admin_kubeconfig: site.layout.admin_kubeconfig(),
         control_socket: site.layout.control_socket(),
         pool: site.layout.pool(),
-        ovn: (site.network == args::Network::Ovn)
-            .then(|| ReadyOvn { north_bound: ovn::NORTH_BOUND.remote(), south_bound: ovn::SOUTH_BOUND.remote() }),
+        ovn: ReadyOvn { north_bound: ovn::NORTH_BOUND.remote(), south_bound: ovn::SOUTH_BOUND.remote() },
         programs: vec![site.programs.kubernetes.clone(), site.programs.containerd.clone()],
         nodes: site.nodes.iter().map(node).collect(),
         servers: site.servers.iter().map(server).collect::<Result<_>>()?,

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sandbox::Sandbox;
-use sandbox::args::Network;
 use sandbox::cluster::cgroup::Cgroups;
 use sandbox::cluster::leftover;
 use sandbox::handle::Options;
@@ -36,12 +35,8 @@ async fn a_cluster_comes_up_works_and_leaves_nothing() {
         eprintln!("SKIP a_cluster_comes_up_works_and_leaves_nothing: {reason}");
         return;
     }
-    let options = Options {
-        servers: Vec::new(),
-        network: Network::Ovn,
-        program: Some(env!("CARGO_BIN_EXE_sandbox").into()),
-        ..Options::default()
-    };
+    let options =
+        Options { servers: Vec::new(), program: Some(env!("CARGO_BIN_EXE_sandbox").into()), ..Options::default() };
     let name = format!("t{}", std::process::id());
     let settings = kernel_settings();
     let sandbox = Sandbox::start(&name, options).await.expect("a sandbox");

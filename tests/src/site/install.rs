@@ -101,6 +101,7 @@ impl Site {
             format!("agent.enabled={pods}"),
             format!("controller.enabled={pods}"),
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),
+            format!("ovn.northBound={}", self.sandbox.ready().ovn.north_bound),
             "images.pullPolicy=Never".to_owned(),
             format!("images.holder={}", sandbox::cluster::images::PAUSE),
         ]

@@ -9,6 +9,7 @@ use crate::machine::{Disruptive, Plan};
 use api::attachment::Grant;
 use api::conditions::{self, ConditionStatus};
 use api::hold::VolumeHoldSpec;
+use api::network::Programmed;
 use api::{MachineMigration, VolumeHold, labels};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -357,6 +358,8 @@ impl World {
                 status.holder = Some(holder.clone());
                 status.grant.epoch += 1;
                 status.mac_address = Some(mac_address.clone());
+                // What the controller's network does of it in no time here.
+                status.programmed = Some(Programmed { epoch: Some(status.grant.epoch) });
             }),
             Action::GrantNic { target, epoch } => self.nic(target, |nic| {
                 nic.spec.grant.get_or_insert(Grant { epoch: *epoch });

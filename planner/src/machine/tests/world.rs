@@ -372,7 +372,11 @@ impl World {
             self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
         let subnet = Subnet::new(
             "blue",
-            SubnetSpec { vpc: None, cidr: "10.20.0.0/24".into(), gateway: Some("10.20.0.1".into()) },
+            SubnetSpec {
+                vpc: api::network::default_vpc(),
+                cidr: "10.20.0.0/24".into(),
+                gateway: Some("10.20.0.1".into()),
+            },
         );
         o.subnets.insert("blue".into(), Arc::new(subnet));
         o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();

@@ -50,7 +50,11 @@ impl World {
 
     pub fn create_subnet(&mut self) {
         if self.subnet.is_none() {
-            let spec = SubnetSpec { vpc: None, cidr: "10.20.0.0/24".to_owned(), gateway: Some("10.20.0.1".to_owned()) };
+            let spec = SubnetSpec {
+                vpc: api::network::default_vpc(),
+                cidr: "10.20.0.0/24".to_owned(),
+                gateway: Some("10.20.0.1".to_owned()),
+            };
             let mut subnet = Subnet::new("blue", spec);
             subnet.metadata = self.meta("blue");
             self.subnet = Some(subnet);

@@ -18,6 +18,19 @@ spec:
   size: 1Gi
   source: {http: {url: https://images.example.com/a.raw, checksum: sha256:SUM}}
 ";
+const VPC: &str = "apiVersion: metalplane.io/v1alpha1
+kind: Vpc
+metadata: {name: bad}
+spec: {defaultSecurityGroups: [bad]}
+";
+const GROUP: &str = "apiVersion: metalplane.io/v1alpha1
+kind: SecurityGroup
+metadata: {name: bad}
+spec:
+  vpc: {name: bad}
+  ingress:
+  - {from: [{cidr: 10.50.0.0/24}], ports: [{protocol: TCP, port: 443}]}
+";
 const SUBNET: &str = "apiVersion: metalplane.io/v1alpha1
 kind: Subnet
 metadata: {name: bad}
@@ -187,7 +200,25 @@ const CASES: &[Case] = &[
     (VNIC, "[10.20.0.71]", "[]", "spec.addresses", "at least 1 items"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71/24]", "spec.addresses", "without a prefix length"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71], macAddress: 'x'", "spec.macAddress", "should match"),
-    (VNIC, "[10.20.0.71]", "[10.20.0.71], securityGroups: [web]", "spec", "leave it out"),
+    (VNIC, "[10.20.0.71]", "[10.20.0.71], securityGroups: ['']", "spec.securityGroups[0]", "at least 1 chars"),
+    (GROUP, "cidr: 10.50.0.0/24", "cidr: 10.50.0.7/24", "spec.ingress[0].from[0].cidr", "with no host bits set"),
+    (
+        GROUP,
+        "cidr: 10.50.0.0/24",
+        "securityGroup: {name: a}, cidr: 10.50.0.0/24",
+        "spec.ingress[0].from[0]",
+        "exactly one of",
+    ),
+    (
+        GROUP,
+        "cidr: 10.50.0.0/24",
+        "securityGroup: {name: a}, except: [10.0.0.0/8]",
+        "spec.ingress[0].from[0]",
+        "needs a cidr",
+    ),
+    (GROUP, "port: 443", "port: 443, endPort: 80", "spec.ingress[0].ports[0]", "must not be less"),
+    (GROUP, "protocol: TCP", "protocol: GRE", "spec.ingress[0].ports[0].protocol", "\"TCP\", \"UDP\", \"SCTP\""),
+    (GROUP, "ports:", "icmp: {family: IPv4}, ports:", "spec.ingress[0]", "either ports or icmp"),
     (SNAPSHOT, "bm-01", "''", "spec.machineName", "at least 1 chars"),
     (SNAPSHOT, "bm-01", "bm-01, consistency: Some", "spec.consistency", "\"Machine\", \"PerDisk\""),
     (SNAPSHOT, "bm-01", "bm-01, deletionPolicy: Maybe", "spec.deletionPolicy", "\"Retain\""),
@@ -240,6 +271,7 @@ const FIXED: &[(&str, &str, &str, &str)] = &[
         "are immutable while the interface is in the list",
     ),
     ("mi", "debian-12", r#"[{"op":"replace","path":"/spec/size","value":"5Gi"}]"#, "create one with another name"),
+    ("subnet", "blue", r#"[{"op":"replace","path":"/spec/vpc/name","value":"red"}]"#, "make another Subnet"),
     ("subnet", "blue", r#"[{"op":"replace","path":"/spec/cidr","value":"10.21.0.0/16"}]"#, "make another Subnet"),
     (
         "vnic",
@@ -274,7 +306,7 @@ const TOLD: &[(&str, &str, &str, &str)] = &[
 
 pub(super) fn run(session: &mut Session) {
     let sum = "0".repeat(64);
-    for good in [MACHINE, IMAGE, SUBNET, VNIC, SNAPSHOT, RESTORE, MIGRATION, POLICY, DPU, BMC] {
+    for good in [MACHINE, IMAGE, SUBNET, VNIC, VPC, GROUP, SNAPSHOT, RESTORE, MIGRATION, POLICY, DPU, BMC] {
         let kind = good.lines().nth(1).unwrap_or_default();
         // What is refused below is refused for what was changed.
         let dry = ["apply", "--dry-run=server", "-f", "-"];
