@@ -115,6 +115,7 @@ fn settled_agent(disks: usize) -> agent::Observed {
             size_bytes: Some(1 << 30),
             limits: Default::default(),
             representor: None,
+            link_up: None,
         });
         connected.push(agent::Connected { id, size_bytes: 1 << 30 });
         attachments.push(attachment);

@@ -80,6 +80,8 @@ impl Actor {
                 self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, representor }).await
             }
             Step::Plug { id, nic } => self.ports.switch.plug(&switch_port(id, nic)).await,
+            Step::LinkUp { id } => self.ports.emulation.set_link(id, true).await,
+            Step::LinkDown { id } => self.ports.emulation.set_link(id, false).await,
             Step::Resize { id, size_bytes } => self.ports.emulation.resize_disk(id, *size_bytes).await,
             Step::Limit { id, asked, limits } => {
                 // First: what a crash leaves undone is seen by the emulation's own list.
@@ -205,6 +207,7 @@ pub(crate) fn switch_port(id: &ExposureId, nic: &Nic) -> SwitchPort {
         device: nic.representor.clone(),
         mac: nic.mac.clone(),
         logical_port: nic.logical_port.clone(),
+        version: id.version(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::host_privilege;
 use crate::placement::Placement;
 use crate::watch::Desired;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{ConnectorStatus, Dpu, DpuCapacity, DpuType, Orphan};
+use api::dpu::{ConnectorStatus, Dpu, DpuCapacity, DpuNetwork, DpuType, Orphan};
 use api::machine::DiskBus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -33,6 +33,8 @@ pub(crate) struct AgentPart {
     buses: Vec<DiskBus>,
     online_resize_buses: Vec<DiskBus>,
     connectors: Vec<ConnectorStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<DpuNetwork>,
     orphans: Vec<Orphan>,
     went_back: u64,
     conditions: Vec<Condition>,
@@ -58,7 +60,13 @@ pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -
         return Ok(());
     }
     let connectors = futures::future::join_all(seen.ports.connectors.iter().map(|one| connector(one.as_ref()))).await;
-    let part = part(&dpu, connectors, seen);
+    let chassis = match seen.observed.ports.fresh() {
+        Some(_) => seen.ports.switch.chassis().await.ok(),
+        // It would be waited for once more.
+        None => None,
+    };
+    let network = network(&dpu, chassis);
+    let part = part(&dpu, connectors, network, seen);
     if is_told(&dpu, &part) {
         return Ok(());
     }
@@ -77,7 +85,7 @@ async fn connector(connector: &dyn VolumeConnector) -> ConnectorStatus {
     }
 }
 
-fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, seen: Seen<'_>) -> AgentPart {
+fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, network: Option<DpuNetwork>, seen: Seen<'_>) -> AgentPart {
     let Seen { placement, capabilities, observed, .. } = seen;
     let orphans = orphans(dpu, seen);
     let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
@@ -91,9 +99,18 @@ fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, seen: Seen<'_>) -> AgentPar
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
         connectors,
+        network,
         conditions: own_conditions(dpu, seen, &orphans),
         orphans,
         went_back: went_back(dpu, seen),
+    }
+}
+
+/// A switch that cannot be read now has the name that was told.
+fn network(dpu: &Dpu, chassis: Option<Option<String>>) -> Option<DpuNetwork> {
+    match chassis {
+        Some(chassis) => chassis.map(|chassis| DpuNetwork { chassis }),
+        None => dpu.status.as_ref().and_then(|status| status.network.clone()),
     }
 }
 
@@ -182,6 +199,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.buses == part.buses
         && status.online_resize_buses == part.online_resize_buses
         && status.connectors == part.connectors
+        && status.network == part.network
         && status.orphans == part.orphans
         && status.went_back == part.went_back
         && told(dpu) == part.conditions
@@ -214,4 +232,21 @@ fn buses(all: &[Bus]) -> Vec<DiskBus> {
         Bus::VirtioBlk => DiskBus::VirtioBlk,
     };
     all.iter().map(bus).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::dpu::DpuStatus;
+
+    #[test]
+    fn the_chassis_stands_while_the_switch_cannot_be_read() {
+        let chassis = |name: &str| Some(DpuNetwork { chassis: name.to_owned() });
+        let mut dpu = Dpu::default();
+        assert_eq!(network(&dpu, None), None);
+        dpu.status = Some(DpuStatus { network: chassis("a"), ..DpuStatus::default() });
+        assert_eq!(network(&dpu, None), chassis("a"));
+        assert_eq!(network(&dpu, Some(Some("b".to_owned()))), chassis("b"));
+        assert_eq!(network(&dpu, Some(None)), None, "OVN has no name for it");
+    }
 }

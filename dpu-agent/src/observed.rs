@@ -8,6 +8,7 @@ use planner::agent::{Connected, Guest, Observed, Plugged};
 use planner::exposure::Exposure;
 use planner::seen::Seen;
 use ports::PortError;
+use ports::switch::PortObserved;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last readings, for when the next one fails.
@@ -16,6 +17,7 @@ pub(crate) struct Last {
     exposures: Seen<Vec<Exposure>>,
     connections: BTreeMap<String, Seen<Vec<Connected>>>,
     ports: Seen<Vec<Plugged>>,
+    not_in_force_since: BTreeMap<String, Timestamp>,
     read_at: Timestamp,
     /// What could not be read in the last round, so that it is logged once.
     silent: BTreeSet<String>,
@@ -38,10 +40,23 @@ impl Last {
         let before = std::mem::take(&mut self.exposures);
         self.exposures = self.seen("the emulator", exposures, before);
         let plugged = ports.map(|ports| {
-            let read =
-                |p: ports::switch::PortObserved| Plugged { id: p.port.id, forwarding: p.forwarding, error: p.error };
-            ports.into_iter().map(read).collect()
+            let read = |PortObserved { port, forwarding, installed, in_force, error }| Plugged {
+                id: port.id,
+                version: port.version,
+                forwarding,
+                installed,
+                in_force,
+                error,
+            };
+            ports.into_iter().map(read).collect::<Vec<_>>()
         });
+        if let Ok(ports) = &plugged {
+            let waiting = |uid: &String| ports.iter().any(|port| port.id.uid == *uid && !port.in_force);
+            self.not_in_force_since.retain(|uid, _| waiting(uid));
+            for port in ports.iter().filter(|port| !port.in_force) {
+                self.not_in_force_since.entry(port.id.uid.clone()).or_insert(now);
+            }
+        }
         let before = std::mem::take(&mut self.ports);
         self.ports = self.seen("the switch", plugged, before);
         for (connector, connections) in actor.ports.connectors.iter().zip(connections) {
@@ -72,6 +87,7 @@ impl Last {
             imports: actor.imports.running(),
             guests,
             hidden_at: BTreeMap::new(),
+            not_in_force_since: self.not_in_force_since.clone(),
             failures: BTreeMap::new(),
         }
     }

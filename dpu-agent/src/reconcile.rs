@@ -85,6 +85,7 @@ impl Reconciler {
                     () = tokio::time::sleep(pause) => {}
                     () = self.actor.wake.notified() => {}
                     () = self.actor.ports.emulation.changed() => {}
+                    () = self.actor.ports.switch.changed() => {}
                 }
             }
         };

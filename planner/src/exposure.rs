@@ -10,6 +10,13 @@ pub struct ExposureId {
     pub epoch: u64,
 }
 
+impl ExposureId {
+    /// What names this very grant to OVN (`iface-id-ver`): a port that an earlier grant left on a switch is bound nowhere.
+    pub fn version(&self) -> String {
+        format!("{}.{}", self.uid, self.epoch)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Bus {
     NVMe,
@@ -54,4 +61,7 @@ pub struct Exposure {
     pub limits: Limits,
     /// NICs: the network device on the DPU that stands for the host's function.
     pub representor: Option<String>,
+    /// NICs: the host sees its link up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_up: Option<bool>,
 }

@@ -134,8 +134,13 @@ pub trait Emulation: Send + Sync {
     /// No free port: `Busy`.
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError>;
 
-    /// Presents a NIC; its representor exists on the DPU when this returns.
+    /// Presents a NIC with its link down; its representor exists on the DPU when this returns.
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError>;
+
+    /// Sets the link that the host sees. While it is down nothing passes in either direction. It stays as it was set for as
+    /// long as the NIC is presented, over power cycles of the host too, and [`Emulation::list`] tells it. As it is already:
+    /// nothing happens. Not presented: `NotFound`.
+    async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError>;
 
     /// Starts to take a function away. Not presented: success. Gone when [`Emulation::list`] no longer names it.
     async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError>;

@@ -39,6 +39,10 @@ impl<D: Emulation, N: Emulation> Emulation for Split<D, N> {
         self.nics.expose_nic(nic).await
     }
 
+    async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError> {
+        self.nics.set_link(id, up).await
+    }
+
     async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {
         match kind {
             FunctionKind::Disk => self.disks.hide(id, kind).await,

@@ -14,6 +14,9 @@ pub struct SwitchPort {
     pub mac: String,
     /// What the logical network knows the port by (OVN: `external_ids:iface-id`).
     pub logical_port: String,
+    /// Which grant the port is for (OVN: `external_ids:iface-id-ver`): [`ExposureId::version`]. A port that is there with
+    /// another one is not the same port; one that is there without any, as before there were versions, gets it.
+    pub version: String,
 }
 
 /// A port of ours as the switch reports it.
@@ -22,6 +25,13 @@ pub struct PortObserved {
     pub port: SwitchPort,
     /// The switch forwards on it (Open vSwitch: `ofport` > 0 and no `error`).
     pub forwarding: bool,
+    /// OVN says that it has installed the port (`ovn-installed`). Alone that is too early: the flows of a logical switch that
+    /// is new on this chassis may still be missing.
+    pub installed: bool,
+    /// OVN has installed everything for the port: it was installed, and after that `ovn-controller` has reached a newer state
+    /// of the network (`ovn-nb-cfg` of the bridge has grown). It is remembered on the switch, so a restarted agent
+    /// finds it again; it ends when `installed` does. On a switch without OVN it is the same as `forwarding`.
+    pub in_force: bool,
     pub error: Option<String>,
 }
 
@@ -49,4 +59,11 @@ pub trait Switch: Send + Sync {
     /// Asks the guest behind `port` whether it has one of `addresses`; returns at once with what is known so far and
     /// keeps asking in the background until the port is unplugged.
     async fn observe_guest(&self, port: &SwitchPort, addresses: &[IpAddr]) -> Result<GuestObserved, PortError>;
+
+    /// What OVN knows this switch by (`external_ids:system-id`); `None`: it has no such name.
+    async fn chassis(&self) -> Result<Option<String>, PortError>;
+
+    /// Returns when [`Switch::list`] or [`Switch::chassis`] may say something else than before although no verb was called.
+    /// For one caller, who loses nothing by giving up.
+    async fn changed(&self);
 }

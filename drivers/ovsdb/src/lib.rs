@@ -7,7 +7,7 @@
 //! | connection | `client.rs` | request ids, time limits, echo both ways |
 //! | language | `value.rs`, `schema.rs`, `transact.rs`, `monitor.rs` | RFC 7047 sections 3.2, 5.1, 5.2 and 4.1.5 |
 //! | copy | `cache.rs`, `index.rs`, `feed.rs`, `session.rs`, `leader.rs` | merging updates, and whom they are about; reconnecting and resuming; which server will do |
-//! | switch | `switch.rs` | the Open_vSwitch database: Bridge, Port, Interface |
+//! | switch | `switch.rs`, `in_force.rs` | the Open_vSwitch database: Bridge, Port, Interface, and what OVN says in it |
 //! | north-bound | `north_bound/` | the OVN_Northbound database: our rows of it, as `planner` has them |
 //! | south-bound | `chassis.rs` | the OVN_Southbound database: which numbers chassis have reached |
 //! | guest | `guest.rs`, `sighting.rs`, `frames.rs`, `packet.rs`, `link.rs` | whether somebody answers behind a port |
@@ -22,6 +22,7 @@ mod error;
 mod feed;
 mod frames;
 mod guest;
+mod in_force;
 pub mod index;
 mod leader;
 mod link;

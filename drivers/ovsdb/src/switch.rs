@@ -7,12 +7,16 @@
 //! | `metalplane-uid`, `metalplane-epoch` | the exposure; a row without them is somebody else's and is never touched |
 //! | `attached-mac` | the guest's MAC (what OVN and others read too) |
 //! | `iface-id` | the logical port, by which `ovn-controller` binds it |
+//! | `iface-id-ver` | which grant it is for, without which `ovn-controller` does not bind it |
+//! | `metalplane-installed-at` | how far OVN was when it installed the port (`in_force.rs`) |
 //!
 //! `plug` and `unplug` read the cache, decide, and write one transaction whose first operations (`wait`, RFC 7047 section
 //! 5.2.6) repeat what was read: if somebody was faster the transaction fails as a whole and the caller gets `Busy`.
+//! A task follows the copy: it writes what has to be remembered of OVN, and tells of what changed in the ports.
 
 use crate::cache::Cache;
 use crate::guest::GuestWatch;
+use crate::in_force::{self, Reached};
 use crate::session::{Session, SessionConfig};
 use crate::transact::{Condition, Function, Mutation, Transaction};
 use crate::value::{Atom, Row, Value};
@@ -22,6 +26,10 @@ use ports::switch::{GuestObserved, PortObserved, SwitchPort};
 use ports::{ErrorClass, PortError, Switch};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 pub const DATABASE: &str = "Open_vSwitch";
@@ -30,11 +38,16 @@ const UID: &str = "metalplane-uid";
 const EPOCH: &str = "metalplane-epoch";
 const MAC: &str = "attached-mac";
 const LOGICAL_PORT: &str = "iface-id";
+const VERSION: &str = "iface-id-ver";
+
+/// Before a correction that failed for another reason than that somebody was faster is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The tables and columns that [`OpenVSwitch`] reads, for [`SessionConfig::monitored`].
 pub fn monitored() -> BTreeMap<String, Vec<String>> {
     [
-        ("Bridge", ["name", "ports"].as_slice()),
+        ("Open_vSwitch", ["external_ids"].as_slice()),
+        ("Bridge", &["name", "ports", "external_ids"]),
         ("Port", &["name", "interfaces"]),
         ("Interface", &["name", "external_ids", "ofport", "error"]),
     ]
@@ -44,16 +57,27 @@ pub fn monitored() -> BTreeMap<String, Vec<String>> {
 }
 
 pub struct OpenVSwitch {
-    session: Session,
+    session: Arc<Session>,
     bridge: String,
     guests: GuestWatch,
+    told: Arc<Notify>,
+    follower: AbortHandle,
+}
+
+impl Drop for OpenVSwitch {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
 }
 
 impl OpenVSwitch {
     /// `bridge` is the integration bridge, by convention `br-int`; it is never created here. Connects in the background;
     /// needs a Tokio runtime whose threads are in the network namespace of the representors.
     pub fn new(config: SessionConfig, bridge: &str) -> Self {
-        Self { session: Session::start(config), bridge: bridge.to_owned(), guests: GuestWatch::default() }
+        let (session, told) = (Arc::new(Session::start(config)), Arc::<Notify>::default());
+        let following = follow(Arc::clone(&session), bridge.to_owned(), Arc::clone(&told));
+        let follower = tokio::spawn(following).abort_handle();
+        Self { session, bridge: bridge.to_owned(), guests: GuestWatch::default(), told, follower }
     }
 
     pub fn session(&self) -> &Session {
@@ -71,11 +95,51 @@ impl OpenVSwitch {
     }
 }
 
+/// Corrects what is remembered of OVN as soon as the copy shows that it must be, and tells when the ports are other ones than
+/// before.
+async fn follow(session: Arc<Session>, bridge: String, told: Arc<Notify>) {
+    let (mut last, mut failed) = (None, false);
+    loop {
+        tokio::select! {
+            biased;
+            _ = session.touched() => {}
+            () = tokio::time::sleep(AGAIN), if failed => {}
+        }
+        let (now, corrections) = {
+            let view = session.view();
+            let reached = Reached::of(&view.cache, &bridge);
+            let ports: Vec<_> = ours(&view.cache, reached).collect();
+            let rows = ports.iter().filter_map(|(uuid, _)| Some((*uuid, view.cache.row("Interface", *uuid)?)));
+            let corrections: Vec<_> = rows.filter_map(|(uuid, row)| reached.correct(uuid, row)).collect();
+            let ports: Vec<_> = ports.into_iter().map(|(_, seen)| seen).collect();
+            ((ports, in_force::chassis(&view.cache)), corrections)
+        };
+        if last.as_ref() != Some(&now) {
+            last = Some(now);
+            told.notify_one();
+        }
+        failed = false;
+        for correction in corrections {
+            if let Err(error) = session.transact(&correction).await {
+                // Who was faster is told of by the feed.
+                failed |= error.class() != ErrorClass::Busy;
+                tracing::debug!(%error, "remembering how far OVN was");
+            }
+        }
+    }
+}
+
 /// What `plug` finds before it writes.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Plugged,
-    Free { bridge: Uuid },
+    /// From before there were versions.
+    Unversioned {
+        interface: Uuid,
+    },
+    Free {
+        bridge: Uuid,
+    },
     Refused(PortError),
 }
 
@@ -83,7 +147,7 @@ enum Found {
 impl Switch for OpenVSwitch {
     async fn list(&self) -> Result<Vec<PortObserved>, PortError> {
         let what = format!("listing the ports of bridge {}", self.bridge);
-        self.fresh(&what, |cache| ours(cache).map(|(_, seen)| seen).collect()).await
+        self.fresh(&what, |cache| ours(cache, Reached::of(cache, &self.bridge)).map(|(_, seen)| seen).collect()).await
     }
 
     async fn plug(&self, port: &SwitchPort) -> Result<(), PortError> {
@@ -92,6 +156,7 @@ impl Switch for OpenVSwitch {
         match self.fresh(&what, |cache| look(cache, port, &self.bridge, &what)).await? {
             Found::Plugged => Ok(()),
             Found::Refused(error) => Err(error),
+            Found::Unversioned { interface } => self.write(&what, &add_version(port, interface)).await,
             Found::Free { bridge } => self.write(&what, &plug(port, bridge)).await,
         }
     }
@@ -99,8 +164,9 @@ impl Switch for OpenVSwitch {
     async fn unplug(&self, id: &ExposureId) -> Result<(), PortError> {
         let what = format!("unplugging the port of {} epoch {}", id.uid, id.epoch);
         let found = self.fresh(&what, |cache| {
-            let (interface, seen) = ours(cache).find(|(_, seen)| seen.port.id == *id)?;
-            Some((interface, seen.port, holders(cache, interface)))
+            let (interface, port) = plugged(cache).find(|(_, port)| port.id == *id)?;
+            let holders = holders(cache, interface);
+            Some((interface, port, holders))
         });
         if let Some((interface, port, holders)) = found.await? {
             self.write(&what, &unplug(&port, interface, &holders)).await?;
@@ -111,6 +177,14 @@ impl Switch for OpenVSwitch {
 
     async fn observe_guest(&self, port: &SwitchPort, addresses: &[IpAddr]) -> Result<GuestObserved, PortError> {
         self.guests.observe(port, addresses)
+    }
+
+    async fn chassis(&self) -> Result<Option<String>, PortError> {
+        self.fresh("reading the name of the chassis", in_force::chassis).await
+    }
+
+    async fn changed(&self) {
+        self.told.notified().await;
     }
 }
 
@@ -125,12 +199,17 @@ fn check(port: &SwitchPort) -> Result<(), String> {
     crate::frames::parse_mac(&port.mac).map(|_| ()).ok_or_else(|| format!("`{}` is no MAC address", port.mac))
 }
 
-/// Interfaces with our external ids.
-fn ours(cache: &Cache) -> impl Iterator<Item = (Uuid, PortObserved)> {
-    cache.rows("Interface").filter_map(|(uuid, row)| Some((uuid, observed(row)?)))
+/// Interfaces with our external ids, as ports.
+fn plugged(cache: &Cache) -> impl Iterator<Item = (Uuid, SwitchPort)> {
+    cache.rows("Interface").filter_map(|(uuid, row)| Some((uuid, port_of(row)?)))
 }
 
-fn observed(row: &Row) -> Option<PortObserved> {
+/// The same, and what the switch and OVN say of them.
+fn ours(cache: &Cache, reached: Reached) -> impl Iterator<Item = (Uuid, PortObserved)> {
+    cache.rows("Interface").filter_map(move |(uuid, row)| Some((uuid, observed(row, port_of(row)?, reached)?)))
+}
+
+fn port_of(row: &Row) -> Option<SwitchPort> {
     let ids = row.get("external_ids")?;
     let text = |key: &str| ids.get(key).unwrap_or_default().to_owned();
     let device = row.get("name").and_then(Value::as_str)?.to_owned();
@@ -139,10 +218,16 @@ fn observed(row: &Row) -> Option<PortObserved> {
         tracing::warn!(device, uid, "an interface with our UID and no epoch: left alone, remove it by hand");
         return None;
     };
+    let (mac, logical_port, version) = (text(MAC), text(LOGICAL_PORT), text(VERSION));
+    Some(SwitchPort { id: ExposureId { uid, epoch }, device, mac, logical_port, version })
+}
+
+fn observed(row: &Row, port: SwitchPort, reached: Reached) -> Option<PortObserved> {
     let error = row.get("error").and_then(Value::as_str).map(str::to_owned);
     let number = row.get("ofport").and_then(Value::as_integer);
-    let port = SwitchPort { id: ExposureId { uid, epoch }, device, mac: text(MAC), logical_port: text(LOGICAL_PORT) };
-    Some(PortObserved { port, forwarding: error.is_none() && number.is_some_and(|number| number > 0), error })
+    let forwarding = error.is_none() && number.is_some_and(|number| number > 0);
+    let (installed, in_force) = reached.judge(row.get("external_ids")?, forwarding);
+    Some(PortObserved { port, forwarding, installed, in_force, error })
 }
 
 fn look(cache: &Cache, port: &SwitchPort, bridge: &str, what: &str) -> Found {
@@ -153,23 +238,26 @@ fn look(cache: &Cache, port: &SwitchPort, bridge: &str, what: &str) -> Found {
             format!("there is no bridge {bridge}: create it (ovs-vsctl add-br {bridge})"),
         );
     };
-    if let Some((interface, seen)) = ours(cache).find(|(_, seen)| seen.port.id.uid == port.id.uid) {
-        let PortObserved { port: there, .. } = seen;
-        if there != *port {
+    if let Some((interface, there)) = plugged(cache).find(|(_, there)| there.id.uid == port.id.uid) {
+        let is_versioned = !there.version.is_empty();
+        if (SwitchPort { version: port.version.clone(), ..there.clone() }) != *port
+            || is_versioned && there.version != port.version
+        {
             let cause = format!(
-                "UID {} is plugged already, as {} epoch {} MAC {} logical port {}: unplug that first",
-                there.id.uid, there.device, there.id.epoch, there.mac, there.logical_port
+                "UID {} is plugged already, as {} epoch {} MAC {} logical port {} version {}: unplug that first",
+                there.id.uid, there.device, there.id.epoch, there.mac, there.logical_port, there.version
             );
             return refuse(ErrorClass::Conflict, cause);
         }
         return match holders(cache, interface).iter().find(|holder| holder.bridge != Some(bridge_row)) {
-            None => Found::Plugged,
+            None if is_versioned => Found::Plugged,
+            None => Found::Unversioned { interface },
             Some(_) => refuse(ErrorClass::Conflict, format!("{} is in another bridge", port.device)),
         };
     }
     if let Some((_, row)) = cache.find("Interface", "name", &port.device) {
-        let owner = match observed(row) {
-            Some(seen) => format!("UID {} epoch {}", seen.port.id.uid, seen.port.id.epoch),
+        let owner = match port_of(row) {
+            Some(port) => format!("UID {} epoch {}", port.id.uid, port.id.epoch),
             None => "somebody else".to_owned(),
         };
         return refuse(ErrorClass::Conflict, format!("the device belongs to {owner}"));
@@ -209,6 +297,7 @@ fn plug(port: &SwitchPort, bridge: Uuid) -> Transaction {
         (EPOCH, epoch.as_str()),
         (MAC, port.mac.as_str()),
         (LOGICAL_PORT, port.logical_port.as_str()),
+        (VERSION, port.version.as_str()),
     ];
     let named = Condition::new("name", Function::Equal, port.device.as_str());
     transaction.expect("Interface", &[named], &["name"], &[]);
@@ -228,14 +317,29 @@ fn add_to_bridge(transaction: &mut Transaction, bridge: Uuid, port: Atom) {
     transaction.mutate("Bridge", &[Condition::row(bridge)], &[insert]);
 }
 
-/// Rows that nothing refers to any more are removed by the server: Interface and Port are no root tables.
-fn unplug(port: &SwitchPort, interface: Uuid, holders: &[Holder]) -> Transaction {
-    let mut transaction = Transaction::new(DATABASE);
+/// The Interface is still this exposure's.
+fn expect_ours(transaction: &mut Transaction, port: &SwitchPort, interface: Uuid) {
     let epoch = port.id.epoch.to_string();
     let ids = Value::map([(UID, port.id.uid.as_str()), (EPOCH, epoch.as_str())]);
     let still_ours = [Condition::row(interface), Condition::includes("external_ids", ids)];
     let name = Row::from([("name".to_owned(), Value::from(port.device.as_str()))]);
     transaction.expect("Interface", &still_ours, &["name"], &[name]);
+}
+
+/// A key that is there already stays as it is: `insert` overwrites none.
+fn add_version(port: &SwitchPort, interface: Uuid) -> Transaction {
+    let mut transaction = Transaction::new(DATABASE);
+    expect_ours(&mut transaction, port, interface);
+    let version = Value::map([(VERSION, port.version.as_str())]);
+    let insert = Mutation::Insert("external_ids".to_owned(), version);
+    transaction.mutate("Interface", &[Condition::row(interface)], &[insert]);
+    transaction
+}
+
+/// Rows that nothing refers to any more are removed by the server: Interface and Port are no root tables.
+fn unplug(port: &SwitchPort, interface: Uuid, holders: &[Holder]) -> Transaction {
+    let mut transaction = Transaction::new(DATABASE);
+    expect_ours(&mut transaction, port, interface);
     for holder in holders {
         if let Some(bridge) = holder.bridge {
             let delete = Mutation::Delete("ports".to_owned(), Value::from(holder.port));

@@ -6,15 +6,18 @@
 //! - *expose*: `blockdev-add` or `netdev_add`, then `device_add` into a port, then `block_set_io_throttle` for a disk with
 //!   limits. Interrupted in between, it leaves a block node or a back end without a device, which the next `expose`,
 //!   `hide` or `list` deals with; or a disk without its limits, which `list` tells.
+//! - A NIC's *link* is down when its device is added, and `list` tells it ([`link`]).
 //! - *hide* asks the host (`device_del`); a NIC loses its back end first, so that its traffic ends at once. When the
 //!   host has let go, the block node is deleted, and only then does `list` stop to name the disk: its file is closed.
 //!
 //! Commands used: `qom-list`, `qom-get` (`parent_bus`, `drive`, `netdev`), `query-named-block-nodes`, `blockdev-add`,
-//! `blockdev-del`, `block_resize`, `query-block`, `block_set_io_throttle`, `netdev_add`, `netdev_del`, `device_add`, `device_del`, and, if offered,
+//! `blockdev-del`, `block_resize`, `query-block`, `block_set_io_throttle`, `netdev_add`, `netdev_del`, `set_link`, `object-add`, `object-del`, `device_add`,
+//! `device_del`, and, if offered,
 //! `human-monitor-command` with `info network`. Event: `DEVICE_DELETED`.
 
 mod arguments;
 pub mod images;
+mod link;
 pub mod names;
 mod nbd;
 mod observed;
@@ -136,6 +139,9 @@ impl Inner {
         for netdev in netdevs {
             self.delete_netdev(&netdev).await?;
         }
+        for id in observed.links_of_nobody() {
+            self.note_link(&id, false, "list").await?;
+        }
         leaving.retain(|name| observed.still_has(name));
         Ok(observed)
     }
@@ -147,25 +153,17 @@ impl Inner {
         }
     }
 
-    /// Adds what the device needs, then the device; takes the former back if QEMU refuses the latter.
-    async fn add(&self, object: &str, backend: Addition, device: Value) -> Result<(), PortError> {
-        self.command(backend.command, backend.arguments, object).await?;
+    /// `undo`: takes back what was made for the device, if QEMU refuses it.
+    async fn add_device(&self, object: &str, device: Value, undo: (&str, Value)) -> Result<(), PortError> {
         let added = self.command("device_add", device, object).await;
         if let Err(e) = &added
             && e.class != ErrorClass::Unreachable
         {
-            let (command, arguments) = backend.undo;
+            let (command, arguments) = undo;
             self.command(command, arguments, object).await?;
         }
         added
     }
-}
-
-/// What a device needs before it can be added.
-struct Addition {
-    command: &'static str,
-    arguments: Value,
-    undo: (&'static str, Value),
 }
 
 /// `Ok(true)`: it is there already.
@@ -251,7 +249,8 @@ fn exposure(function: &Function, observed: &Observed, leaving: &BTreeSet<String>
     let representor = names::parse_netdev(&function.backend).map(|(_, representor)| representor.to_owned());
     let size_bytes = observed.size(&function.backend);
     let limits = observed.limits.get(&function.backend).copied().unwrap_or_default();
-    Exposure { id: function.id.clone(), kind: function.kind, presence, size_bytes, limits, representor }
+    let link_up = (function.kind == FunctionKind::Nic).then(|| observed.links.contains(&function.id));
+    Exposure { id: function.id.clone(), kind: function.kind, presence, size_bytes, limits, representor, link_up }
 }
 
 #[async_trait]
@@ -278,7 +277,8 @@ impl Emulation for QemuEmulation {
         for (kind, id) in lingering.filter(|(kind, id)| observed.function(*kind, &id.uid).is_none()) {
             let presence = Presence::Leaving;
             let limits = Limits::default();
-            exposures.push(Exposure { id, kind, presence, size_bytes: None, limits, representor: None });
+            let (size_bytes, representor, link_up) = (None, None, None);
+            exposures.push(Exposure { id, kind, presence, size_bytes, limits, representor, link_up });
         }
         Ok(exposures)
     }
@@ -313,9 +313,8 @@ impl Emulation for QemuEmulation {
                 return Err(PortError::new(ErrorClass::Unsupported, what));
             }
         };
-        let backend =
-            Addition { command: "blockdev-add", arguments: arguments::block_node(disk, layer), undo: drop_node() };
-        self.inner.add(&object, backend, arguments::disk(disk, &port)).await?;
+        self.inner.command("blockdev-add", arguments::block_node(disk, layer), &object).await?;
+        self.inner.add_device(&object, arguments::disk(disk, &port), drop_node()).await?;
         match throttle::arguments(&object, arguments::disk_model(disk.bus), &disk.limits) {
             Some(arguments) if !disk.limits.is_empty() => {
                 self.inner.command("block_set_io_throttle", arguments, &object).await
@@ -341,12 +340,29 @@ impl Emulation for QemuEmulation {
         let netdev = names::netdev(&nic.id, &nic.representor);
         // An interrupted expose may have left it; no device uses it.
         self.inner.delete_netdev(&netdev).await?;
-        let backend = Addition {
-            command: "netdev_add",
-            arguments: arguments::tap(nic),
-            undo: ("netdev_del", json!({"id": netdev})),
+        if observed.links.contains(&nic.id) {
+            self.inner.note_link(&nic.id, false, &object).await?;
+        }
+        self.inner.command("netdev_add", arguments::tap(nic), &object).await?;
+        // Before there is a device, so that nothing ever passes; and once more for the device's own, which the host sees.
+        self.inner.set_link(&netdev, false, &object).await?;
+        let undo = ("netdev_del", json!({"id": netdev}));
+        self.inner.add_device(&object, arguments::nic(nic, &port), undo).await?;
+        self.inner.set_link(&netdev, false, &object).await
+    }
+
+    async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError> {
+        let object = names::device(FunctionKind::Nic, id);
+        let _exclusive = self.inner.leaving.lock().await;
+        let observed = self.inner.observe(&object).await?;
+        let Some(function) = observed.function(FunctionKind::Nic, &id.uid).filter(|f| f.id == *id) else {
+            return Err(PortError::new(ErrorClass::NotFound, format!("{object}: QEMU does not present it")));
         };
-        self.inner.add(&object, backend, arguments::nic(nic, &port)).await
+        self.inner.set_link(&function.backend, up, &object).await?;
+        if observed.links.contains(id) == up {
+            return Ok(());
+        }
+        self.inner.note_link(id, up, &object).await
     }
 
     async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {

@@ -63,6 +63,17 @@ pub fn parse_netdev(name: &str) -> Option<(ExposureId, &str)> {
     Some((ExposureId { uid: uid.to_owned(), epoch: epoch.parse().ok()? }, representor))
 }
 
+/// `link-<uid>-<epoch>`: the object that is there while the link of this NIC is up.
+pub fn link(id: &ExposureId) -> String {
+    format!("link-{}-{}", id.uid, id.epoch)
+}
+
+/// The inverse of [`link`]; `None` for what is not ours.
+pub fn parse_link(name: &str) -> Option<ExposureId> {
+    let (uid, epoch) = name.strip_prefix("link-")?.rsplit_once('-')?;
+    Some(ExposureId { uid: uid.to_owned(), epoch: epoch.parse().ok()? })
+}
+
 /// QEMU takes letters, digits, `-`, `_` in ids; `.` is kept for [`netdev`].
 pub fn is_valid_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -85,6 +96,13 @@ mod tests {
         for foreign in ["hp0", "boot", "disk--1", "disk-a-b", "usb-a-1", "disk-1"] {
             assert_eq!(parse_device(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn link_names_are_read_back() {
+        let nic = id("0b5c9a4e-9f0e", 3);
+        assert_eq!(parse_link(&link(&nic)), Some(nic));
+        assert_eq!(["link-a", "pc.ram", "nic-a-1"].map(parse_link), [None, None, None]);
     }
 
     #[test]

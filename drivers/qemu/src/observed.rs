@@ -7,9 +7,10 @@ use crate::{
 };
 use planner::exposure::{ExposureId, FunctionKind, Limits};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const PERIPHERAL: &str = "/machine/peripheral";
+const OBJECTS: &str = "/objects";
 
 /// Everything below `/machine/peripheral`, and the block nodes.
 #[derive(Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, u64>,
     /// What devices are held to, by their block node.
     pub limits: BTreeMap<String, Limits>,
+    /// NICs whose link is up.
+    pub links: BTreeSet<ExposureId>,
 }
 
 #[derive(Debug)]
@@ -37,9 +40,10 @@ pub struct Function {
 
 impl Observed {
     pub async fn read(qmp: &Qmp) -> Result<Self, QmpError> {
-        let mut observed = Self { nodes: nodes(qmp).await?, limits: limits(qmp).await?, ..Self::default() };
+        let (nodes, limits, links) = (nodes(qmp).await?, limits(qmp).await?, links(qmp).await?);
+        let mut observed = Self { nodes, limits, links, ..Self::default() };
         let mut occupied = Vec::new();
-        for (name, model) in children(qmp).await? {
+        for (name, model) in children(qmp, PERIPHERAL).await? {
             if model == "pcie-root-port" {
                 observed.ports.insert(name, None);
                 continue;
@@ -90,6 +94,12 @@ impl Observed {
         ports
     }
 
+    /// NICs that have left, and whose link is still noted to be up.
+    pub fn links_of_nobody(&self) -> Vec<ExposureId> {
+        let is_there = |id: &ExposureId| self.functions.iter().any(|f| f.kind == FunctionKind::Nic && f.id == *id);
+        self.links.iter().filter(|id| !is_there(id)).cloned().collect()
+    }
+
     /// Block nodes of ours that no device uses: what an interrupted `expose` or a finished unplug left behind.
     pub fn unused_nodes(&self) -> Vec<String> {
         let used = |node: &String| self.functions.iter().any(|f| f.kind == FunctionKind::Disk && &f.backend == node);
@@ -97,8 +107,8 @@ impl Observed {
     }
 }
 
-async fn children(qmp: &Qmp) -> Result<Vec<(String, String)>, QmpError> {
-    let listed = qmp.execute("qom-list", json!({"path": PERIPHERAL})).await?;
+async fn children(qmp: &Qmp, folder: &str) -> Result<Vec<(String, String)>, QmpError> {
+    let listed = qmp.execute("qom-list", json!({"path": folder})).await?;
     let entry = |entry: &Value| {
         let model = entry["type"].as_str()?.strip_prefix("child<")?.strip_suffix('>')?;
         Some((entry["name"].as_str()?.to_owned(), model.to_owned()))
@@ -123,6 +133,10 @@ async fn nodes(qmp: &Qmp) -> Result<BTreeMap<String, u64>, QmpError> {
         Some((name.to_owned(), node["image"]["virtual-size"].as_u64().unwrap_or(0)))
     };
     Ok(listed.as_array().into_iter().flatten().filter_map(entry).collect())
+}
+
+async fn links(qmp: &Qmp) -> Result<BTreeSet<ExposureId>, QmpError> {
+    Ok(children(qmp, OBJECTS).await?.iter().filter_map(|(name, _)| names::parse_link(name)).collect())
 }
 
 /// Throttling belongs to a device's way to its block node, so `query-named-block-nodes` knows nothing of it.

@@ -115,6 +115,31 @@ async fn a_nic_loses_its_traffic_before_the_host_lets_go() {
     assert_eq!(again.class, ErrorClass::Busy, "{again}");
 }
 
+/// What is left of it would make the next NIC of that name look as if its link were up.
+#[tokio::test]
+async fn what_tells_of_a_link_goes_with_its_nic() {
+    let Some(machine) = machine::start("what_tells_of_a_link_goes_with_its_nic").await else { return };
+    let emulation = machine.emulation();
+    let mac = "02:6d:70:00:00:01".to_owned();
+    let nic = NicFunction { id: id(1), mac, mtu: 1500, representor: "mp-rep".to_owned() };
+    let objects = async || {
+        let listed = machine.command("qom-list", json!({"path": "/objects"})).await;
+        let names = listed.as_array().expect("a list").iter().filter_map(|entry| entry["name"].as_str());
+        names.filter(|name| name.starts_with("link-")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    emulation.expose_nic(&nic).await.expect("expose");
+    emulation.set_link(&nic.id, true).await.expect("up");
+    assert_eq!(objects().await, [names::link(&nic.id)]);
+    emulation.hide(&nic.id, FunctionKind::Nic).await.expect("hide");
+    machine.let_host_release().await;
+    let started = Instant::now();
+    while !emulation.list().await.expect("list").is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(90), "the NIC stays");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(objects().await, [""; 0]);
+}
+
 #[tokio::test]
 async fn the_driver_reconnects() {
     let Some(mut machine) = machine::start("the_driver_reconnects").await else { return };

@@ -278,7 +278,7 @@ impl Emulation for SpdkEmulation {
             };
             let (kind, size_bytes) = (FunctionKind::Disk, bdev.map(Bdev::size_bytes));
             let limits = bdev.map(Bdev::limits).unwrap_or_default();
-            Exposure { id, kind, presence, size_bytes, limits, representor: None }
+            Exposure { id, kind, presence, size_bytes, limits, representor: None, link_up: None }
         };
         let shown = observed.disks().map(|(id, ns)| exposure(id, observed.bdev(&ns.bdev_name)));
         let mut listed: Vec<_> = shown.collect();
@@ -324,6 +324,10 @@ impl Emulation for SpdkEmulation {
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
         let what = format!("{:?}: SPDK presents disks only", nic.id);
         Err(PortError::new(ErrorClass::Unsupported, what))
+    }
+
+    async fn set_link(&self, id: &ExposureId, _: bool) -> Result<(), PortError> {
+        Err(PortError::new(ErrorClass::NotFound, format!("{id:?}: SPDK presents no NIC")))
     }
 
     async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {

@@ -170,7 +170,7 @@ impl Emulation for SnapEmulation {
             let bdev = seen.bdevs.iter().find(|bdev| bdev.name == namespace.bdev);
             let (kind, size_bytes) = (FunctionKind::Disk, bdev.map(Bdev::size_bytes));
             let limits = bdev.map(Bdev::limits).unwrap_or_default();
-            Exposure { id, kind, presence: Presence::Present, size_bytes, limits, representor: None }
+            Exposure { id, kind, presence: Presence::Present, size_bytes, limits, representor: None, link_up: None }
         };
         Ok(self.namespaces(&seen).map(exposure).collect())
     }
@@ -213,6 +213,10 @@ impl Emulation for SnapEmulation {
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
         let what = format!("{:?}: SNAP presents disks only", nic.id);
         Err(PortError::new(ErrorClass::Unsupported, what))
+    }
+
+    async fn set_link(&self, id: &ExposureId, _: bool) -> Result<(), PortError> {
+        Err(PortError::new(ErrorClass::NotFound, format!("{id:?}: SNAP presents no NIC")))
     }
 
     async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {

@@ -1,8 +1,8 @@
 //! Bringing a claimed attachment to the host, and keeping it there.
 
-use super::retry;
-use super::{Blocked, Function, Import, Nic, Observed, Presentation, Stage, Step, Stuck, Volume, Waiting};
-use crate::exposure::{ExposureId, FunctionKind, Limits, Presence};
+use super::{Blocked, Function, Import, Observed, Presentation, Stage, Step, Stuck, Volume, Waiting};
+use super::{nic, retry};
+use crate::exposure::{ExposureId, Limits, Presence};
 
 /// What of a spec may change.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, a
             expose(observed, id, &seed.presentation, None, asked.limits).unwrap_or(Stage::Done)
         }
         Function::Import(import) => fill(observed, id, import),
-        Function::Nic(nic) => plug(observed, id, nic),
+        Function::Nic(nic) => nic::up(observed, id, nic),
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn limiting(observed: &Observed, id: &ExposureId, asked: Limits) -> S
     Step::Limit { id: id.clone(), asked, limits: observed.bounds.and(asked) }
 }
 
-fn presence(presence: Presence) -> Option<Stuck> {
+pub(super) fn presence(presence: Presence) -> Option<Stuck> {
     match presence {
         Presence::Present => None,
         Presence::Appearing => Some(Stuck::waiting(Waiting::HostConnecting, "the host does not see it yet")),
@@ -103,7 +103,7 @@ fn presence(presence: Presence) -> Option<Stuck> {
     }
 }
 
-fn emulation_unknown() -> Stage {
+pub(super) fn emulation_unknown() -> Stage {
     Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"))
 }
 
@@ -140,29 +140,5 @@ fn fill(observed: &Observed, id: &ExposureId, import: &Import) -> Stage {
             let message = format!("{} bytes of {} read", run.bytes_written, import.url);
             Stage::Stuck(Stuck::waiting(Waiting::Importing, message))
         }
-    }
-}
-
-fn plug(observed: &Observed, id: &ExposureId, nic: &Nic) -> Stage {
-    if observed.exposures.fresh().is_none() {
-        return emulation_unknown();
-    }
-    let Some(exposure) = observed.exposure(id).filter(|e| e.kind == FunctionKind::Nic) else {
-        return Stage::Act(Step::ExposeNic { id: id.clone(), nic: nic.clone() });
-    };
-    if exposure.presence == Presence::Leaving {
-        return presence(Presence::Leaving).map_or(Stage::Done, Stage::Stuck);
-    }
-    if observed.ports.fresh().is_none() {
-        return Stage::Stuck(Stuck::waiting(Waiting::SwitchUnknown, "the switch's ports cannot be read now"));
-    }
-    match observed.port(id) {
-        None => Stage::Act(Step::Plug { id: id.clone(), nic: nic.clone() }),
-        Some(port) if !port.forwarding => {
-            let cause = port.error.as_deref().unwrap_or("it says no reason yet");
-            let message = format!("the switch does not forward on {}: {cause}", nic.representor);
-            Stage::Stuck(Stuck::waiting(Waiting::PortNotForwarding, message))
-        }
-        Some(_) => presence(exposure.presence).map_or(Stage::Done, Stage::Stuck),
     }
 }

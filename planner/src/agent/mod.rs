@@ -14,6 +14,7 @@
 
 mod bring;
 mod desired;
+mod nic;
 mod observed;
 mod orphans;
 mod report;
@@ -108,6 +109,9 @@ pub fn plan(observed: &Observed) -> Plan {
     if shown.any(|exposure| exposure.presence == Presence::Leaving) {
         sooner(&mut plan.look_again, SOON);
     }
+    // What is said of a port changes with the time that it takes.
+    let rests = observed.not_in_force_since.keys().map(|uid| nic::rest(observed, uid));
+    rests.filter(|rest| !rest.is_zero()).for_each(|rest| sooner(&mut plan.look_again, rest));
     plan
 }
 

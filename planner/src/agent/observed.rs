@@ -38,6 +38,8 @@ pub struct Observed {
     pub imports: BTreeMap<String, ImportRun>,
     /// When this life of the agent last asked the host to let go of a function, by UID.
     pub hidden_at: BTreeMap<String, Timestamp>,
+    /// Since when this life of the agent has seen a port not in force, by UID.
+    pub not_in_force_since: BTreeMap<String, Timestamp>,
     /// What the guests behind our NICs were seen to do, by UID.
     pub guests: BTreeMap<String, Guest>,
     /// The last failed step of each kind, by UID.
@@ -109,7 +111,13 @@ pub struct Connected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugged {
     pub id: ExposureId,
+    /// Which grant the switch has it for: [`ExposureId::version`], or what an older agent left there.
+    pub version: String,
     pub forwarding: bool,
+    /// OVN says that it has installed the port: too early to rely on.
+    pub installed: bool,
+    /// OVN has installed everything for the port.
+    pub in_force: bool,
     pub error: Option<String>,
 }
 

@@ -12,6 +12,7 @@
 //! taken away, without it stays.
 
 use super::bring::{self, Asked};
+use super::nic;
 use super::{Attachment, Entry, Function, Observed, Stage, Step};
 use crate::exposure::{ExposureId, FunctionKind};
 use api::dpu::{Orphan, OrphanKind, OrphanVolume};
@@ -81,8 +82,13 @@ impl View<'_> {
         if let Some(id) = observed.to_note(uid).filter(|id| !self.stays(id)) {
             return Some(Step::NoteRelease { id: id.clone() });
         }
-        let exposed = observed.exposures.fresh()?.iter().filter(|e| e.id.uid == uid && !self.stays(&e.id));
-        let exposed: Vec<_> = exposed.collect();
+        let gone = |id: &ExposureId| id.uid == uid && !self.stays(id);
+        let exposed: Vec<_> = observed.exposures.fresh()?.iter().filter(|e| gone(&e.id)).collect();
+        match nic::down(observed, gone) {
+            Some(Stage::Act(step)) => return Some(step),
+            Some(Stage::Stuck(_) | Stage::Done) => return None,
+            None => {}
+        }
         if !exposed.is_empty() {
             let shown = observed.to_hide(exposed.into_iter())?;
             return Some(Step::Hide { id: shown.id.clone(), kind: shown.kind });
@@ -92,12 +98,8 @@ impl View<'_> {
         {
             return Some(Step::StopImport { id: entry.id.clone() });
         }
-        let gone = |id: &ExposureId| id.uid == uid && !self.stays(id);
         if let Some((driver, connection)) = observed.all_connections().find(|(_, c)| gone(&c.id)) {
             return Some(Step::Disconnect { id: connection.id.clone(), driver: driver.to_owned() });
-        }
-        if let Some(port) = observed.all_ports().find(|p| gone(&p.id)) {
-            return Some(Step::Unplug { id: port.id.clone() });
         }
         if observed.ports.fresh().is_none() || observed.connections.values().any(|seen| seen.fresh().is_none()) {
             return None;

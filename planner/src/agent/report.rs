@@ -1,6 +1,6 @@
 //! What the user is told of one attachment: pure, from the same observation that the plan rests on.
 
-use super::{Attachment, Blocked, Function, Guest, Observed, Step, StepKind, Stuck, Waiting, Why, bring, retry};
+use super::{Attachment, Blocked, Function, Guest, Observed, Step, StepKind, Stuck, Waiting, Why, bring, nic, retry};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use api::attachment::{DiskAttachmentStatus, FenceIdentity, GuestStatus, ImportStatus, NicAttachmentStatus};
 use api::conditions::{self, ConditionStatus};
@@ -61,9 +61,7 @@ impl Sight {
         let (Some(id), Ok(function)) = (attachment.id(), &attachment.function) else { return nothing };
         let connected = match function {
             Function::Seed(_) => Some(observed.seeds.contains(&id.uid)),
-            Function::Nic(_) => {
-                observed.ports.fresh().map(|ports| ports.iter().any(|port| port.id == id && port.forwarding))
-            }
+            Function::Nic(_) => nic::works(observed, &id),
             Function::Disk { volume, .. } | Function::Import(super::Import { volume, .. }) => {
                 match observed.connections.get(volume.connector()) {
                     Some(seen) => seen.fresh().map(|all| all.iter().any(|c| c.id == id && c.size_bytes > 0)),
@@ -173,7 +171,9 @@ fn mark(type_: &'static str, seen: Option<bool>, step: Option<&Step>, stuck: Opt
         }
         Some(false) => {
             let default = match step.map(Step::kind) {
-                Some(StepKind::Hide | StepKind::Unplug | StepKind::Disconnect | StepKind::Finish) => "Released",
+                Some(
+                    StepKind::LinkDown | StepKind::Unplug | StepKind::Hide | StepKind::Disconnect | StepKind::Finish,
+                ) => "Released",
                 _ => "InProgress",
             };
             Mark { type_, status: ConditionStatus::False, reason: reason.unwrap_or(default), message }

@@ -76,7 +76,10 @@ fn recheck(why: Why) -> Option<Duration> {
             | Waiting::StorageSmaller
             | Waiting::OtherEpochPresent,
         ) => Some(LATER),
-        Why::Waiting(Waiting::NotGranted | Waiting::NotReleased | Waiting::Importing)
+        // The switch tells; that the time is over, nobody does.
+        Why::Waiting(
+            Waiting::NotGranted | Waiting::NotReleased | Waiting::Importing | Waiting::NotBound | Waiting::NotInForce,
+        )
         | Why::Blocked(_)
         | Why::Failed(_) => None,
     }

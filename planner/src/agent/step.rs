@@ -35,6 +35,12 @@ pub enum Step {
         id: ExposureId,
         nic: Nic,
     },
+    LinkUp {
+        id: ExposureId,
+    },
+    LinkDown {
+        id: ExposureId,
+    },
     Resize {
         id: ExposureId,
         size_bytes: u64,
@@ -87,6 +93,8 @@ pub enum StepKind {
     WriteSeed,
     Expose,
     Plug,
+    LinkUp,
+    LinkDown,
     Resize,
     Limit,
     Import,
@@ -113,6 +121,8 @@ impl Step {
             | Self::StartImport { id, .. }
             | Self::StopImport { id }
             | Self::Hide { id, .. }
+            | Self::LinkUp { id }
+            | Self::LinkDown { id }
             | Self::Unplug { id }
             | Self::NoteRelease { id }
             | Self::Disconnect { id, .. } => &id.uid,
@@ -128,6 +138,8 @@ impl Step {
             Self::WriteSeed { .. } => StepKind::WriteSeed,
             Self::ExposeDisk { .. } | Self::ExposeNic { .. } => StepKind::Expose,
             Self::Plug { .. } => StepKind::Plug,
+            Self::LinkUp { .. } => StepKind::LinkUp,
+            Self::LinkDown { .. } => StepKind::LinkDown,
             Self::Resize { .. } => StepKind::Resize,
             Self::Limit { .. } => StepKind::Limit,
             Self::StartImport { .. } | Self::StopImport { .. } => StepKind::Import,
@@ -151,6 +163,8 @@ impl StepKind {
             Self::WriteSeed => "SeedFailed",
             Self::Expose => "ExposeFailed",
             Self::Plug => "PlugFailed",
+            Self::LinkUp => "LinkUpFailed",
+            Self::LinkDown => "LinkDownFailed",
             Self::Resize => "ResizeFailed",
             Self::Limit => "LimitFailed",
             Self::Import => "ImportFailed",
@@ -174,6 +188,8 @@ pub enum Waiting {
     HostConnecting,
     HostLettingGo,
     PortNotForwarding,
+    NotBound,
+    NotInForce,
     StorageSmaller,
     Importing,
     EmulationUnknown,
@@ -212,6 +228,8 @@ impl Why {
                 Waiting::HostConnecting => "HostConnecting",
                 Waiting::HostLettingGo => "HostLettingGo",
                 Waiting::PortNotForwarding => "PortNotForwarding",
+                Waiting::NotBound => "NotBound",
+                Waiting::NotInForce => "NotInForce",
                 Waiting::StorageSmaller => "StorageSmaller",
                 Waiting::Importing => "Importing",
                 Waiting::EmulationUnknown => "EmulationUnknown",

@@ -1,6 +1,6 @@
-//! Taking a released attachment away: note that, hide from the host, wait until it let go, disconnect, report.
+//! Taking a released attachment away: note that, unplug a NIC, hide from the host, wait until it let go, disconnect, report.
 
-use super::{Attachment, Function, Observed, Stage, Step, Stuck, Waiting};
+use super::{Attachment, Kind, Observed, Stage, Step, Stuck, Waiting, nic};
 
 pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
     let uid = &attachment.key.uid;
@@ -10,6 +10,9 @@ pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
     // Before anything is taken away: should the object be gone before its end, this is no orphan.
     if let Some(id) = observed.to_note(uid) {
         return Stage::Act(Step::NoteRelease { id: id.clone() });
+    }
+    if let Some(stage) = nic::down(observed, |id| id.uid == *uid) {
+        return stage;
     }
     if let Some(shown) = observed.to_hide(observed.exposures_of(uid)) {
         return Stage::Act(Step::Hide { id: shown.id.clone(), kind: shown.kind });
@@ -26,8 +29,8 @@ pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
     if let Some(stage) = disconnect(observed, attachment) {
         return stage;
     }
-    if let Some(stage) = unplug(observed, attachment) {
-        return stage;
+    if attachment.key.kind == Kind::Nic && observed.ports.fresh().is_none() {
+        return nic::switch_unknown();
     }
     if observed.seeds.contains(uid) {
         return Stage::Act(Step::RemoveSeed { uid: uid.clone() });
@@ -52,14 +55,4 @@ fn disconnect(observed: &Observed, attachment: &Attachment) -> Option<Stage> {
     let unread = observed.connections.iter().find(|(driver, seen)| relevant(driver) && seen.fresh().is_none())?;
     let message = format!("the connector for {} cannot be read now", unread.0);
     Some(Stage::Stuck(Stuck::waiting(Waiting::ConnectorUnknown, message)))
-}
-
-/// `None`: nothing is plugged for it.
-fn unplug(observed: &Observed, attachment: &Attachment) -> Option<Stage> {
-    if let Some(port) = observed.all_ports().find(|p| p.id.uid == attachment.key.uid) {
-        return Some(Stage::Act(Step::Unplug { id: port.id.clone() }));
-    }
-    let is_nic = matches!(attachment.function, Ok(Function::Nic(_)) | Err(_));
-    (is_nic && observed.ports.fresh().is_none())
-        .then(|| Stage::Stuck(Stuck::waiting(Waiting::SwitchUnknown, "the switch's ports cannot be read now")))
 }

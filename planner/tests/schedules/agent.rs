@@ -150,6 +150,7 @@ impl Agent {
             seeds: server.seeds.clone(),
             imports: BTreeMap::new(),
             hidden_at: hidden_at.clone(),
+            not_in_force_since: BTreeMap::new(),
             guests: BTreeMap::new(),
             failures: self.failures.borrow().clone(),
         }
@@ -284,6 +285,7 @@ impl Agent {
                             size_bytes: Some(SIZE),
                             limits: Limits::default(),
                             representor: None,
+                            link_up: None,
                         });
                     }
                     Ok(())

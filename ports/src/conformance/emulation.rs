@@ -257,6 +257,10 @@ async fn limits(bench: &dyn Bench, bus: Bus) {
     hide_all(bench, port.as_ref()).await;
 }
 
+async fn link(port: &dyn Emulation, id: &ExposureId) -> Option<bool> {
+    find(&port.list().await.expect("list"), id).and_then(|exposure| exposure.link_up)
+}
+
 async fn nics(bench: &dyn Bench) {
     let port = bench.connect().await;
     let nic = NicFunction {
@@ -267,6 +271,13 @@ async fn nics(bench: &dyn Bench) {
     };
     port.expose_nic(&nic).await.expect("expose a NIC");
     assert_ne!(bench.has_device(&nic.representor).await, Some(false), "no representor when expose_nic returned");
+    assert_eq!(link(port.as_ref(), &nic.id).await, Some(false), "a NIC begins with its link down");
+    let absent = class(port.set_link(&id(42, 1), true).await);
+    assert_eq!(absent, Some(ErrorClass::NotFound), "set the link of what is not presented");
+    for up in [true, true, false, false, true] {
+        port.set_link(&nic.id, up).await.unwrap_or_else(|error| panic!("set the link, up: {up}: {error}"));
+        assert_eq!(link(port.as_ref(), &nic.id).await, Some(up));
+    }
     port.expose_nic(&nic).await.expect("expose it again");
     drop(port);
 
@@ -275,12 +286,18 @@ async fn nics(bench: &dyn Bench) {
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0].kind, FunctionKind::Nic);
     assert_eq!(listed[0].representor.as_deref(), Some(nic.representor.as_str()), "{listed:?}");
+    assert_eq!(listed[0].link_up, Some(true), "a restart forgot that the link is up, or exposing again took it down");
     let later = NicFunction { id: id(40, 2), ..nic.clone() };
+    assert_eq!(class(port.set_link(&later.id, false).await), Some(ErrorClass::NotFound), "of another epoch");
     assert_eq!(class(port.expose_nic(&later).await), Some(ErrorClass::Conflict), "another epoch of the same UID");
 
     port.hide(&nic.id, FunctionKind::Nic).await.expect("hide");
     gone(bench, port.as_ref(), Some(&nic.id)).await;
     assert_ne!(bench.has_device(&nic.representor).await, Some(true), "the representor outlives the NIC");
+    port.expose_nic(&nic).await.expect("the same again");
+    assert_eq!(link(port.as_ref(), &nic.id).await, Some(false), "the link of its last life");
+    port.hide(&nic.id, FunctionKind::Nic).await.expect("hide");
+    gone(bench, port.as_ref(), Some(&nic.id)).await;
     port.expose_nic(&later).await.expect("the next epoch, with the same representor");
     let too_long = NicFunction { id: id(41, 1), representor: "0123456789abcdef".to_owned(), ..nic };
     assert_eq!(class(port.expose_nic(&too_long).await), Some(ErrorClass::Invalid), "a name of 16 bytes");

@@ -25,6 +25,18 @@ pub trait Bench: Send + Sync {
 
     async fn stop_guest(&self, number: u8);
 
+    /// OVN knows the switch by this name from now on; it does nothing but what the next two make it do.
+    async fn join_ovn(&self, chassis: &str);
+
+    /// As at first: there is no OVN.
+    async fn leave_ovn(&self);
+
+    /// OVN says that it has installed the port of the device with this number, or says so no longer.
+    async fn ovn_installs(&self, number: u8, installed: bool);
+
+    /// OVN says which state of the network it has reached.
+    async fn ovn_reaches(&self, number: u64);
+
     /// Lets a little time pass: about 20 ms, or a step of a simulated clock.
     async fn pause(&self);
 }
@@ -39,10 +51,12 @@ pub async fn suite(bench: &impl Bench) {
     epochs_do_not_mix(bench).await;
     a_missing_device_is_told(bench).await;
     sees_the_guest(bench).await;
+    tells_what_is_in_force(bench).await;
 }
 
 fn port(uid: &str, epoch: u64, device: &str, last: u8) -> SwitchPort {
     SwitchPort {
+        version: format!("{uid}.{epoch}"),
         id: ExposureId { uid: uid.to_owned(), epoch },
         device: device.to_owned(),
         mac: format!("02:00:00:00:10:{last:02x}"),
@@ -114,6 +128,8 @@ async fn never_takes_what_is_not_its_own(bench: &impl Bench) {
     assert_eq!(class_of_plug(&switch, &foreign).await, Some(ErrorClass::Conflict), "the device is not ours");
     let other_mac = SwitchPort { mac: "02:00:00:00:10:ff".to_owned(), ..mine.clone() };
     assert_eq!(class_of_plug(&switch, &other_mac).await, Some(ErrorClass::Conflict), "other parameters, same id");
+    let other_version = SwitchPort { version: "a.0".to_owned(), ..mine.clone() };
+    assert_eq!(class_of_plug(&switch, &other_version).await, Some(ErrorClass::Conflict), "another version, same id");
 
     assert_eq!(
         wanted(&switch).await,
@@ -207,4 +223,77 @@ async fn answered(
         bench.pause().await;
     }
     panic!("the guest never answered: {last:?}, before: {before:?}");
+}
+
+/// Waits until `true_of` the only port; that it becomes so is told by `changed`.
+async fn becomes(bench: &impl Bench, switch: &impl Switch, what: &str, true_of: impl Fn(&PortObserved) -> bool) {
+    let told = async {
+        while !listed(switch).await.iter().all(&true_of) {
+            switch.changed().await;
+        }
+    };
+    let patience = async {
+        for _ in 0..PATIENCE {
+            bench.pause().await;
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = told => {}
+        () = patience => panic!("{what}: never, or nobody was told: {:?}", listed(switch).await),
+    }
+}
+
+/// Raises the number until the only port is in force: what counts is that it grows after the switch saw the port installed.
+async fn grows(bench: &impl Bench, switch: &impl Switch, mut number: u64) -> u64 {
+    for _ in 0..PATIENCE {
+        number += 1;
+        bench.ovn_reaches(number).await;
+        bench.pause().await;
+        if listed(switch).await.iter().all(|seen| seen.in_force) {
+            return number;
+        }
+    }
+    panic!("never in force: {:?}", listed(switch).await);
+}
+
+async fn tells_what_is_in_force(bench: &impl Bench) {
+    let switch = bench.open().await;
+    let port = port("a", 1, &bench.device(3).await, 4);
+    assert_eq!(switch.chassis().await, Ok(None), "OVN does not know it yet");
+    switch.plug(&port).await.expect("plug");
+    becomes(bench, &switch, "without OVN what forwards is in force", |seen| seen.forwarding && seen.in_force).await;
+    switch.unplug(&port.id).await.expect("unplug");
+
+    bench.join_ovn("chassis-1").await;
+    bench.ovn_reaches(5).await;
+    switch.plug(&port).await.expect("plug");
+    forwards(bench, &switch, &port).await;
+    becomes(bench, &switch, "OVN has not installed it", |seen| !seen.installed && !seen.in_force).await;
+    assert_eq!(switch.chassis().await, Ok(Some("chassis-1".to_owned())));
+    bench.ovn_installs(3, true).await;
+    becomes(bench, &switch, "OVN has installed it", |seen| seen.installed).await;
+    assert!(!listed(&switch).await[0].in_force, "installed alone is too early");
+    let number = grows(bench, &switch, 5).await;
+
+    let after_restart = bench.open().await;
+    let seen = listed(&after_restart).await;
+    assert!(seen[0].in_force, "a new handle finds what was remembered: {seen:?}");
+    after_restart.plug(&port).await.expect("plugging again changes nothing");
+    assert!(listed(&after_restart).await[0].in_force);
+
+    bench.ovn_installs(3, false).await;
+    becomes(bench, &switch, "gone with what was installed", |seen| !seen.installed && !seen.in_force).await;
+    bench.ovn_reaches(number + 1).await;
+    bench.ovn_installs(3, true).await;
+    becomes(bench, &switch, "installed anew", |seen| seen.installed).await;
+    assert!(!listed(&switch).await[0].in_force, "what was remembered of the first time does not count");
+    grows(bench, &switch, number + 1).await;
+
+    bench.ovn_reaches(2).await;
+    becomes(bench, &switch, "a restored database counts from its own number", |seen| !seen.in_force).await;
+    grows(bench, &switch, 2).await;
+    switch.unplug(&port.id).await.expect("unplug");
+    bench.leave_ovn().await;
 }

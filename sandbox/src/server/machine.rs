@@ -152,9 +152,13 @@ impl Machine {
                 }
                 Ok(answer)
             }
-            "blockdev-add" | "blockdev-del" | "block_resize" | "block_set_io_throttle" => {
-                self.change(&mut state, command, arguments).await
-            }
+            "blockdev-add"
+            | "blockdev-del"
+            | "block_resize"
+            | "block_set_io_throttle"
+            | "set_link"
+            | "object-add"
+            | "object-del" => self.change(&mut state, command, arguments).await,
             other => Err(Refusal::command_not_found(other)),
         }
     }

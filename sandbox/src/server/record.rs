@@ -1,4 +1,4 @@
-//! What the DPU presents: block nodes, network back ends and devices, kept while the host is off and on.
+//! What the DPU presents: block nodes, network back ends, devices, links and objects, kept while the host is off and on.
 //!
 //! While the host is off this is all there is: it takes the commands, refuses what QEMU would refuse in QEMU's own
 //! words, and answers the queries. While the host is on it follows what QEMU accepted. At power-on it is replayed.
@@ -26,6 +26,10 @@ pub struct Record {
     devices: Vec<Entry>,
     /// By the device that each limits.
     limits: Vec<Entry>,
+    /// By the back end or device whose link was set.
+    links: Vec<Entry>,
+    /// Objects that no device needs: how a driver remembers something.
+    objects: Vec<Entry>,
     /// Devices whose removal the guest has been asked for and has not granted yet.
     leaving: Vec<String>,
 }
@@ -73,6 +77,9 @@ impl Record {
             "blockdev-del" => self.check_node_is_free(text(arguments, "node-name")?)?,
             "netdev_del" => self.check_backend_is_free(text(arguments, "id")?)?,
             "device_del" => self.device(text(arguments, "id")?).map(drop)?,
+            "set_link" => self.check_link(arguments)?,
+            "object-add" => self.check_object(arguments)?,
+            "object-del" => self.check_object_is_there(text(arguments, "id")?)?,
             "block_set_io_throttle" => {
                 self.device(throttle::device(arguments)?)?;
                 throttle::check(arguments)?;
@@ -95,8 +102,17 @@ impl Record {
             "netdev_add" => self.backends.push(entry("id")),
             "device_add" => self.devices.push(entry("id")),
             "blockdev-del" => self.nodes.retain(|node| node.name != name("node-name")),
-            "netdev_del" => self.backends.retain(|backend| backend.name != name("id")),
+            "netdev_del" => {
+                self.backends.retain(|backend| backend.name != name("id"));
+                self.links.retain(|link| link.name != name("id"));
+            }
             "device_del" => self.leaving.push(name("id")),
+            "object-add" => self.objects.push(entry("id")),
+            "object-del" => self.objects.retain(|object| object.name != name("id")),
+            "set_link" => {
+                self.links.retain(|link| link.name != name("name"));
+                self.links.push(entry("name"));
+            }
             "block_set_io_throttle" => {
                 let name = throttle::device(arguments).unwrap_or_default().to_owned();
                 self.limits.retain(|limit| limit.name != name);
@@ -110,6 +126,7 @@ impl Record {
     pub fn gone(&mut self, device: &str) {
         self.devices.retain(|entry| entry.name != device);
         self.limits.retain(|entry| entry.name != device);
+        self.links.retain(|entry| entry.name != device);
         self.leaving.retain(|name| name != device);
     }
 
@@ -118,6 +135,7 @@ impl Record {
         let left = std::mem::take(&mut self.leaving);
         self.devices.retain(|entry| !left.contains(&entry.name));
         self.limits.retain(|entry| !left.contains(&entry.name));
+        self.links.retain(|entry| !left.contains(&entry.name));
         left
     }
 
@@ -127,6 +145,8 @@ impl Record {
             "blockdev-add" => &mut self.nodes,
             "netdev_add" => &mut self.backends,
             "block_set_io_throttle" => &mut self.limits,
+            "set_link" => &mut self.links,
+            "object-add" => &mut self.objects,
             _ => &mut self.devices,
         };
         entries.retain(|entry| entry.name != step.name);
@@ -146,6 +166,9 @@ impl Record {
             ("netdev_add", &self.backends),
             ("device_add", &self.devices),
             ("block_set_io_throttle", &self.limits),
+            // The host's processors do not run yet: no link was up that is down here.
+            ("set_link", &self.links),
+            ("object-add", &self.objects),
         ];
         let steps = kinds.into_iter().flat_map(|(command, entries)| {
             entries.iter().map(move |entry| Step {
@@ -309,6 +332,32 @@ impl Record {
         }
     }
 
+    fn check_link(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        let name = text(arguments, "name")?;
+        if arguments.get("up").and_then(Value::as_bool).is_none() {
+            return Err(Refusal::generic("Parameter 'up' is missing"));
+        }
+        match find(&self.backends, name).or(find(&self.devices, name)) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::device_not_found(format!("Device '{name}' not found"))),
+        }
+    }
+
+    fn check_object(&self, arguments: &Arguments) -> Result<(), Refusal> {
+        text(arguments, "qom-type")?;
+        let id = text(arguments, "id")?;
+        match find(&self.objects, id) {
+            Some(_) => {
+                Err(Refusal::generic(format!("attempt to add duplicate property '{id}' to object (type 'container')")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_object_is_there(&self, id: &str) -> Result<(), Refusal> {
+        find(&self.objects, id).map(drop).ok_or_else(|| Refusal::generic(format!("object '{id}' not found")))
+    }
+
     fn check_backend_is_free(&self, id: &str) -> Result<(), Refusal> {
         find(&self.backends, id).map(drop).ok_or_else(|| Refusal::device_not_found(format!("Device '{id}' not found")))
     }
@@ -335,11 +384,15 @@ impl Record {
     }
 
     fn list(&self, path: &str) -> Answer {
+        let child = |entry: &Entry, key: &str| {
+            let model = entry.arguments.get(key).and_then(Value::as_str).unwrap_or_default();
+            json!({ "name": entry.name, "type": format!("child<{model}>") })
+        };
+        if path == "/objects" {
+            return Ok(self.objects.iter().map(|object| child(object, "qom-type")).collect());
+        }
         let Some(id) = device_path(path) else {
-            let devices = self.devices.iter().map(|device| {
-                let driver = device.arguments.get("driver").and_then(Value::as_str).unwrap_or_default();
-                json!({ "name": device.name, "type": format!("child<{driver}>") })
-            });
+            let devices = self.devices.iter().map(|device| child(device, "driver"));
             let ports = ports::all().map(|port| json!({ "name": port, "type": "child<pcie-root-port>" }));
             return Ok(ports.chain(devices).collect());
         };
@@ -455,6 +508,33 @@ mod tests {
         record.take("device_del", &arguments(json!({ "id": "a" }))).expect("the host is off: gone at once");
         record.take("device_add", &nvme("a", "n1", "hp0")).expect("device");
         assert_eq!(record.answer("query-block", &Arguments::new()).expect("answer")[0]["inserted"]["iops"], 0);
+    }
+
+    #[test]
+    fn a_link_stays_as_it_was_set_until_its_nic_is_gone() {
+        let mut record = Record::default();
+        let set = |name: &str, up: bool| arguments(json!({ "name": name, "up": up }));
+        assert!(refused(record.take("set_link", &set("net", false))).contains("'net' not found"));
+        record.take("netdev_add", &arguments(json!({ "type": "tap", "id": "net", "ifname": "mp0" }))).expect("tap");
+        let nic = json!({ "driver": "virtio-net-pci", "id": "nic", "netdev": "net", "bus": "hp0" });
+        record.take("device_add", &arguments(nic)).expect("device");
+        for up in [false, true, false] {
+            record.take("set_link", &set("net", up)).expect("set");
+        }
+        let object = arguments(json!({ "qom-type": "rng-builtin", "id": "o" }));
+        record.take("object-add", &object).expect("object");
+        assert!(refused(record.take("object-add", &object)).contains("duplicate"));
+        let replayed: Vec<_> = record.replay().into_iter().map(|step| (step.command, step.arguments)).collect();
+        let commands: Vec<_> = replayed.iter().map(|(command, _)| *command).collect();
+        assert_eq!(commands, ["netdev_add", "device_add", "set_link", "object-add"], "the last word alone");
+        assert_eq!(replayed[2].1["up"], false);
+        let listed = record.answer("qom-list", &arguments(json!({ "path": "/objects" }))).expect("answer");
+        assert_eq!(listed, json!([{ "name": "o", "type": "child<rng-builtin>" }]));
+        record.take("object-del", &arguments(json!({ "id": "o" }))).expect("there");
+        assert!(refused(record.take("object-del", &arguments(json!({ "id": "o" })))).contains("not found"));
+        record.take("device_del", &arguments(json!({ "id": "nic" }))).expect("the host is off: gone at once");
+        record.take("netdev_del", &arguments(json!({ "id": "net" }))).expect("free");
+        assert_eq!(record, Record::default());
     }
 
     #[test]

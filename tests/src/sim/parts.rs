@@ -146,6 +146,12 @@ impl Emulation for Parts {
         self.process.effect(&self.what("expose_nic", &nic.id), act, lost, busy).await
     }
 
+    async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError> {
+        let (dpu, wanted) = (self.dpu.clone(), id.clone());
+        let act = async move { dpu.emulation.set_link(&wanted, up).await };
+        self.process.effect(&self.what(if up { "link_up" } else { "link_down" }, id), act, lost, busy).await
+    }
+
     async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {
         let (parts, wanted) = (self.clone(), id.clone());
         let act = async move {
@@ -221,6 +227,14 @@ impl Switch for Parts {
         let (dpu, wanted) = (self.dpu.clone(), id.clone());
         let act = async move { dpu.switch.unplug(&wanted).await };
         self.process.effect(&self.what("unplug", id), act, lost, busy).await
+    }
+
+    async fn chassis(&self) -> Result<Option<String>, PortError> {
+        self.dpu.switch.chassis().await
+    }
+
+    async fn changed(&self) {
+        self.dpu.switch.changed().await;
     }
 
     /// A guest that runs has spoken, and answers for any address that it is asked for.

@@ -1,13 +1,13 @@
 //! [`ports::Switch`].
 
-use crate::lab::{Guest, OpenVSwitchLab, config, in_namespace, run};
+use crate::lab::{Guest, OpenVSwitchLab, config, eventually, in_namespace, run};
 use crate::proxy::Proxy;
 use async_trait::async_trait;
 use ovsdb::OpenVSwitch;
 use ovsdb::switch::monitored;
 use planner::exposure::ExposureId;
 use ports::conformance::switch::{Bench, suite};
-use ports::switch::{GuestObserved, SwitchPort};
+use ports::switch::{GuestObserved, PortObserved, SwitchPort};
 use ports::{ErrorClass, Switch};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -38,6 +38,7 @@ fn device(number: u8) -> String {
 fn port(uid: &str, number: u8) -> SwitchPort {
     SwitchPort {
         id: ExposureId { uid: uid.to_owned(), epoch: 1 },
+        version: format!("{uid}.1"),
         device: device(number),
         mac: "02:00:00:00:20:01".to_owned(),
         logical_port: format!("lsp-{uid}"),
@@ -68,6 +69,31 @@ impl Bench for Real {
         self.guests[usize::from(number)].stop();
     }
 
+    async fn join_ovn(&self, chassis: &str) {
+        let id = |key: &str, value: &str| format!("external_ids:{key}={value}");
+        let remote = id("ovn-remote", "unix:/nowhere");
+        self.lab.vsctl(&["set", "open_vswitch", ".", &remote, &id("system-id", chassis)]);
+    }
+
+    async fn leave_ovn(&self) {
+        for key in ["ovn-remote", "system-id"] {
+            self.lab.vsctl(&["remove", "open_vswitch", ".", "external_ids", key]);
+        }
+    }
+
+    /// In this test's database there is no `ovn-controller`: what it would write, the test writes.
+    async fn ovn_installs(&self, number: u8, installed: bool) {
+        let device = device(number);
+        match installed {
+            true => self.lab.vsctl(&["set", "interface", &device, "external_ids:ovn-installed=true"]),
+            false => self.lab.vsctl(&["remove", "interface", &device, "external_ids", "ovn-installed"]),
+        };
+    }
+
+    async fn ovn_reaches(&self, number: u64) {
+        self.lab.vsctl(&["set", "bridge", "br-int", &format!("external_ids:ovn-nb-cfg={number}")]);
+    }
+
     async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -89,10 +115,59 @@ fn a_plugged_port_is_what_others_expect_to_find() {
         assert_eq!(id("metalplane-uid"), "a");
         assert_eq!(id("metalplane-epoch"), "\"1\"");
         assert_eq!(id("iface-id"), "lsp-a");
+        assert_eq!(id("iface-id-ver"), "a.1");
         assert_eq!(id("attached-mac"), format!("\"{}\"", port.mac));
         real.handle().unplug(&port.id).await.expect("unplug");
         assert!(!real.lab.vsctl(&["list-ports", "br-int"]).contains("vf0"));
         assert!(!real.lab.vsctl(&["--columns=name", "list", "interface"]).contains("vf0"), "no row is left behind");
+    });
+}
+
+/// As agents plugged it before there were versions: it is not in the way of the guest that runs on it.
+#[test]
+fn a_port_without_a_version_gets_it() {
+    in_namespace("a_port_without_a_version_gets_it", || async {
+        let lab = OpenVSwitchLab::database().await;
+        lab.vsctl(&["--no-wait", "init"]);
+        lab.vsctl(&["--no-wait", "add-br", "br-int"]);
+        let switch = OpenVSwitch::new(lab.config(monitored()), "br-int");
+        let port = port("a", 0);
+        switch.plug(&port).await.expect("plug");
+        lab.vsctl(&["--no-wait", "remove", "interface", "vf0", "external_ids", "iface-id-ver"]);
+        assert_eq!(switch.list().await.expect("list")[0].port.version, "");
+        let row = lab.vsctl(&["get", "interface", "vf0", "_uuid"]);
+        switch.plug(&port).await.expect("plug again");
+        assert_eq!(switch.list().await.expect("list")[0].port, port);
+        assert_eq!(lab.vsctl(&["get", "interface", "vf0", "_uuid"]), row, "it was never unplugged");
+        let another = SwitchPort { version: "a.2".to_owned(), ..port };
+        assert_eq!(switch.plug(&another).await.map_err(|error| error.class), Err(ErrorClass::Conflict));
+    });
+}
+
+/// The agent takes the link up by it, and looks at the switch by itself every ten seconds only.
+#[test]
+fn a_change_is_told_at_once() {
+    in_namespace("a_change_is_told_at_once", || async {
+        let real = Real::new().await;
+        let (switch, port) = (real.handle(), port("a", 0));
+        real.join_ovn("chassis-1").await;
+        switch.plug(&port).await.expect("plug");
+        let told = async |change: &str, ready: &dyn Fn(&PortObserved) -> bool| {
+            while !switch.list().await.expect("list").iter().all(ready) {
+                tokio::time::timeout(Duration::from_secs(90), switch.changed()).await.expect(change);
+            }
+        };
+        told("it forwards", &|seen| seen.forwarding).await;
+        real.ovn_installs(0, true).await;
+        told("it is installed", &|seen| seen.installed).await;
+        let memory =
+            || real.lab.vsctl(&["--if-exists", "get", "interface", "vf0", "external_ids:metalplane-installed-at"]);
+        eventually("the number is remembered", || memory() == "\"0@\"").await;
+        real.ovn_reaches(1).await;
+        told("it is in force", &|seen| seen.in_force).await;
+        real.ovn_installs(0, false).await;
+        told("it is installed no longer", &|seen| !seen.installed).await;
+        eventually("the number is forgotten", || memory().is_empty()).await;
     });
 }
 

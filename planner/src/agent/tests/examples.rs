@@ -53,7 +53,7 @@ fn brings_each_kind_in_order_and_takes_it_away_in_order() {
     use StepKind::*;
     for (number, bring, take) in [
         (0, vec![Claim, Connect, Expose], vec![NoteRelease, Hide, Disconnect, Finish]),
-        (1, vec![Claim, Expose, Plug], vec![NoteRelease, Hide, Unplug, Finish]),
+        (1, vec![Claim, Expose, Plug, LinkUp], vec![NoteRelease, LinkDown, Unplug, Hide, Finish]),
         (2, vec![Claim, WriteSeed, Expose], vec![NoteRelease, Hide, RemoveSeed, Finish]),
     ] {
         let mut world = granted(number);

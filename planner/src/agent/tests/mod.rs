@@ -2,6 +2,7 @@
 
 mod examples;
 mod limits;
+mod nics;
 mod orphans;
 mod properties;
 mod world;

@@ -1,8 +1,8 @@
 //! Any record, exposure and attachment mix, any order of grants, releases, crashes, reboots and partitions: the checks
 //! in [`World::round`] hold at each step, and when the trouble ends the DPU shows exactly what is granted.
 
-use super::world::{World, function, id};
-use crate::agent::{Connected, Plugged};
+use super::world::{Ovn, World, function, id};
+use crate::agent::Connected;
 use crate::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
 use proptest::prelude::*;
 
@@ -18,6 +18,9 @@ enum Event {
     Api(bool),
     Emulation(bool),
     Storage(bool),
+    Ovn(Ovn),
+    /// Somebody took a port away by hand.
+    Unplugged(u8),
     Round(Option<usize>),
     HostLetsGo,
     ImportEnds(u8),
@@ -43,6 +46,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => any::<bool>().prop_map(Event::Api),
         1 => any::<bool>().prop_map(Event::Emulation),
         1 => any::<bool>().prop_map(Event::Storage),
+        2 => prop_oneof![Just(Ovn::Nothing), Just(Ovn::Installed), Just(Ovn::InForce)].prop_map(Event::Ovn),
+        1 => which.clone().prop_map(Event::Unplugged),
         8 => proptest::option::weighted(0.2, 0usize..3).prop_map(Event::Round),
         1 => Just(Event::HostLetsGo),
         1 => which.clone().prop_map(Event::ImportEnds),
@@ -75,6 +80,8 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
         Event::Api(down) => world.api_down = *down,
         Event::Emulation(down) => world.emulation_down = *down,
         Event::Storage(down) => world.storage_down = *down,
+        Event::Ovn(ovn) => world.ovn = *ovn,
+        Event::Unplugged(n) => world.ports.retain(|port| port.id.uid != uid(n)),
         Event::Round(crash_after) => drop(world.round(*crash_after)),
         Event::HostLetsGo => world.host_lets_go(),
         Event::ImportEnds(n) => world.import_ends(&uid(n)),
@@ -90,8 +97,9 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
                 let (id, limits) = (id(&uid, *epoch + 1000), Limits::default());
                 world.ports.retain(|p| p.id.uid != uid);
                 world.connections.push(Connected { id: id.clone(), size_bytes: 1 });
-                world.ports.push(Plugged { id: id.clone(), forwarding: true, error: None });
-                world.exposures.push(Exposure { id, kind, presence, size_bytes: Some(1), limits, representor: None });
+                world.plug(&id);
+                let (size_bytes, link_up) = (Some(1), (kind == FunctionKind::Nic).then_some(true));
+                world.exposures.push(Exposure { id, kind, presence, size_bytes, limits, representor: None, link_up });
             }
         }
         Event::Grow => world.volume_bytes += 1 << 20,
@@ -138,6 +146,8 @@ fn shows_exactly_what_is_granted(world: &World) -> Result<(), TestCaseError> {
                 let is_nic = matches!(attachment.function, Ok(crate::agent::Function::Nic(_)));
                 let wanted = world.bounds.and(attachment.limits);
                 prop_assert!(is_nic || held == Some(wanted), "{} is held to {:?}, not to {:?}", uid, held, wanted);
+                let is_up = world.exposures.iter().any(|e| e.id.uid == *uid && e.link_up == Some(true));
+                prop_assert_eq!(is_up, is_nic, "the link of {}", uid);
             }
             None => prop_assert!(exposed.is_empty(), "{} is not granted", uid),
         }
@@ -163,6 +173,7 @@ proptest! {
             apply(&mut world, event, &mut epoch);
         }
         (world.api_down, world.emulation_down, world.storage_down) = (false, false, false);
+        world.ovn = Ovn::InForce;
         world.settle();
         keeps_what_is_unexplained(&world)?;
         world.word.releasable = world.word.reported.iter().map(|one| id(&one.uid, one.epoch)).collect();

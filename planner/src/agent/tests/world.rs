@@ -31,6 +31,9 @@ pub struct World {
     pub imports: BTreeMap<String, ImportRun>,
     pub failures: BTreeMap<(String, StepKind), Failure>,
     pub hidden_at: BTreeMap<String, Timestamp>,
+    pub not_in_force_since: BTreeMap<String, Timestamp>,
+    /// What OVN has done for whatever is plugged.
+    pub ovn: Ovn,
     pub finished: Vec<String>,
     /// The volumes' present size.
     pub volume_bytes: u64,
@@ -39,6 +42,14 @@ pub struct World {
     pub bounds: Limits,
     /// The emulation does not limit what is read.
     pub limits_no_reading: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ovn {
+    Nothing,
+    Installed,
+    #[default]
+    InForce,
 }
 
 pub fn id(uid: &str, epoch: u64) -> ExposureId {
@@ -132,19 +143,45 @@ impl World {
             record: self.record.clone(),
             exposures: Self::read(self.emulation_down, &self.exposures),
             connections: BTreeMap::from([(DRIVER.to_owned(), Self::read(self.storage_down, &self.connections))]),
-            ports: Seen::Fresh(self.ports.clone()),
+            ports: Seen::Fresh(self.plugged()),
             released: self.released.clone(),
             word: self.word.clone(),
             seeds: self.seeds.clone(),
             imports: self.imports.clone(),
             guests: BTreeMap::new(),
             hidden_at: self.hidden_at.clone(),
+            not_in_force_since: self.not_in_force_since.clone(),
             failures: self.failures.clone(),
         }
     }
 
+    fn plugged(&self) -> Vec<Plugged> {
+        let (installed, in_force) = (self.ovn != Ovn::Nothing, self.ovn == Ovn::InForce);
+        self.ports.iter().map(|port| Plugged { installed, in_force, ..port.clone() }).collect()
+    }
+
+    pub fn plug(&mut self, id: &ExposureId) {
+        self.ports.retain(|port| port.id != *id);
+        let (id, version) = (id.clone(), id.version());
+        self.ports.push(Plugged { id, version, forwarding: true, installed: true, in_force: true, error: None });
+    }
+
+    fn is_up(&self, id: &ExposureId) -> bool {
+        self.exposures.iter().any(|e| e.id == *id && e.link_up == Some(true))
+    }
+
+    fn is_plugged(&self, id: &ExposureId) -> bool {
+        self.ports.iter().any(|port| port.id == *id)
+    }
+
     /// One round of the agent; whether it did anything. `crash_after`: it dies after so many steps.
     pub fn round(&mut self, crash_after: Option<usize>) -> bool {
+        let late: BTreeSet<_> =
+            self.plugged().into_iter().filter(|port| !port.in_force).map(|port| port.id.uid).collect();
+        self.not_in_force_since.retain(|uid, _| late.contains(uid));
+        for uid in late {
+            self.not_in_force_since.entry(uid).or_insert(self.now);
+        }
         let mut plan = plan(&self.observed(false));
         let mut fresh = false;
         if plan.needs_fresh_list && !self.api_down {
@@ -209,6 +246,7 @@ impl World {
         self.imports.clear();
         self.failures.clear();
         self.hidden_at.clear();
+        self.not_in_force_since.clear();
     }
 
     /// `kept`: the emulator kept its functions, as a virtual server on standby power does.
@@ -236,17 +274,28 @@ impl World {
             | Step::ExposeDisk { id, .. }
             | Step::ExposeNic { id, .. }
             | Step::Plug { id, .. }
+            | Step::LinkUp { id }
             | Step::StartImport { id, .. } => {
                 let entry = self.record.get(&id.uid).unwrap_or_else(|| panic!("{step:?} without a claim"));
                 assert_eq!((&entry.id, &entry.boot_id), (id, &self.boot_id()), "{step:?} under another claim");
+                let in_force = self.is_plugged(id) && self.ovn == Ovn::InForce;
+                assert!(in_force || !matches!(step, Step::LinkUp { .. }), "{step:?} before its ACLs are in force");
+                let may_plug = !self.is_up(id) || self.is_plugged(id);
+                assert!(may_plug || !matches!(step, Step::Plug { .. }), "{step:?} while the NIC is up");
             }
-            Step::Hide { id, .. } | Step::Disconnect { id, .. } | Step::Unplug { id } => {
+            Step::LinkDown { id } if !self.is_plugged(id) => {}
+            Step::Hide { id, .. } | Step::Disconnect { id, .. } | Step::Unplug { id } | Step::LinkDown { id } => {
                 let explained = truth.is_some_and(|a| a.deleting || a.epoch == Some(id.epoch));
                 assert!(released || (!explained && fresh), "{step:?} takes away what is granted (fresh list: {fresh})");
                 assert!(released || self.may_go(id), "{step:?} takes an orphan from its host");
                 let shown = self.exposures.iter().any(|e| e.id == *id);
                 assert!(!self.emulation_down, "{step:?} on an old reading");
-                assert!(matches!(step, Step::Hide { .. }) || !shown, "{step:?} under the host");
+                assert!(!matches!(step, Step::Disconnect { .. }) || !shown, "{step:?} under the host");
+                assert!(matches!(step, Step::LinkDown { .. }) || !self.is_up(id), "{step:?} while the NIC is up");
+                assert!(
+                    !matches!(step, Step::Hide { .. }) || !self.is_plugged(id),
+                    "{step:?} while the NIC is plugged"
+                );
             }
             Step::Finish { key } => {
                 assert!(released, "{step:?} without release");
@@ -296,8 +345,16 @@ impl World {
         if !self.exposures.iter().any(|e| e.id == *id) {
             let presence = Presence::Present;
             let limits = if self.can_limit(limits) { limits } else { Limits::default() };
-            self.exposures.push(Exposure { id: id.clone(), kind, presence, size_bytes, limits, representor: None });
+            let link_up = (kind == FunctionKind::Nic).then_some(false);
+            let id = id.clone();
+            self.exposures.push(Exposure { id, kind, presence, size_bytes, limits, representor: None, link_up });
         }
+        Ok(())
+    }
+
+    fn set_link(&mut self, id: &ExposureId, up: bool) -> Result<(), FailureClass> {
+        Self::needs(self.emulation_down)?;
+        self.exposures.iter_mut().find(|e| e.id == *id).ok_or(FailureClass::NotFound)?.link_up = Some(up);
         Ok(())
     }
 
@@ -337,8 +394,10 @@ impl World {
             Step::ExposeNic { id, .. } => self.show(id, FunctionKind::Nic, Limits::default())?,
             Step::Plug { id, .. } => {
                 self.one_epoch(id);
-                self.ports.push(Plugged { id: id.clone(), forwarding: true, error: None });
+                self.plug(id);
             }
+            Step::LinkUp { id } => self.set_link(id, true)?,
+            Step::LinkDown { id } => self.set_link(id, false)?,
             Step::Resize { id, size_bytes } => {
                 Self::needs(self.emulation_down)?;
                 if self.resizes_offline_only {

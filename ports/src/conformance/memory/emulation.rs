@@ -121,6 +121,7 @@ impl Emulation for MemoryEmulation {
             size_bytes: Some(size),
             limits: if can_keep(&disk.limits) { disk.limits } else { Limits::default() },
             representor: None,
+            link_up: None,
         };
         self.present(Function { exposure, slot: disk.slot, bus: Some(disk.bus), backend: Some(disk.backend.clone()) })
     }
@@ -136,8 +137,20 @@ impl Emulation for MemoryEmulation {
             size_bytes: None,
             limits: Limits::default(),
             representor: Some(nic.representor.clone()),
+            link_up: Some(false),
         };
         self.present(Function { exposure, slot: Slot::HotPlug, bus: None, backend: None })
+    }
+
+    async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError> {
+        let mut state = lock(&self.state);
+        reachable(state.down, "the emulator")?;
+        let is_it = |f: &&mut Function| f.exposure.id == *id && f.exposure.kind == FunctionKind::Nic;
+        let Some(function) = state.functions.iter_mut().find(is_it) else {
+            return refuse(ErrorClass::NotFound, format!("{id:?}: no such NIC is presented"));
+        };
+        function.exposure.link_up = Some(up);
+        Ok(())
     }
 
     async fn hide(&self, id: &ExposureId, kind: FunctionKind) -> Result<(), PortError> {

@@ -1,4 +1,6 @@
 //! A virtual switch with devices and guests behind them. Time is a counter: each look is one microsecond later.
+//!
+//! It has no OVN, so what forwards is in force, until a test says otherwise ([`MemorySwitch::join_ovn`]).
 
 use super::{lock, reachable, refuse};
 use crate::switch::{GuestObserved, PortObserved, SwitchPort};
@@ -9,6 +11,7 @@ use planner::exposure::ExposureId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 
 /// Who is asked which devices there are.
 type Devices = Arc<dyn Fn() -> BTreeSet<String> + Send + Sync>;
@@ -17,6 +20,16 @@ type Devices = Arc<dyn Fn() -> BTreeSet<String> + Send + Sync>;
 pub struct MemorySwitch {
     state: Arc<Mutex<State>>,
     devices: Devices,
+    told: Arc<Notify>,
+}
+
+/// What `ovn-controller` has said.
+#[derive(Default)]
+struct Ovn {
+    /// The state of the network that it has reached.
+    number: u64,
+    /// The number when each device was installed.
+    installed: BTreeMap<String, u64>,
 }
 
 #[derive(Default)]
@@ -26,12 +39,47 @@ struct State {
     foreign: BTreeSet<String>,
     /// By MAC.
     guests: BTreeMap<String, (IpAddr, GuestObserved)>,
+    ovn: Option<Ovn>,
+    chassis: Option<String>,
     down: bool,
 }
 
 impl MemorySwitch {
     pub fn new(devices: impl Fn() -> BTreeSet<String> + Send + Sync + 'static) -> Self {
-        Self { state: Arc::default(), devices: Arc::new(devices) }
+        Self { state: Arc::default(), devices: Arc::new(devices), told: Arc::default() }
+    }
+
+    /// From now on OVN knows the switch by this name, and nothing is in force but what OVN installs.
+    pub fn join_ovn(&self, chassis: &str) {
+        let mut state = lock(&self.state);
+        (state.ovn, state.chassis) = (Some(Ovn::default()), Some(chassis.to_owned()));
+        self.told.notify_one();
+    }
+
+    pub fn leave_ovn(&self) {
+        let mut state = lock(&self.state);
+        (state.ovn, state.chassis) = (None, None);
+        self.told.notify_one();
+    }
+
+    /// OVN has installed the port of this device, or has no longer.
+    pub fn ovn_installs(&self, device: &str, installed: bool) {
+        if let Some(ovn) = &mut lock(&self.state).ovn {
+            match installed {
+                true => drop(ovn.installed.entry(device.to_owned()).or_insert(ovn.number)),
+                false => drop(ovn.installed.remove(device)),
+            }
+        }
+        self.told.notify_one();
+    }
+
+    /// OVN has reached this state of the network; a smaller one than before: its database was restored.
+    pub fn ovn_reaches(&self, number: u64) {
+        if let Some(ovn) = &mut lock(&self.state).ovn {
+            ovn.number = number;
+            ovn.installed.values_mut().for_each(|at| *at = number.min(*at));
+        }
+        self.told.notify_one();
     }
 
     /// Cuts the switch off, or puts it back.
@@ -69,7 +117,14 @@ impl Switch for MemorySwitch {
         let seen = |port: &SwitchPort| {
             let forwarding = devices.contains(&port.device);
             let error = (!forwarding).then(|| format!("no device {}", port.device));
-            PortObserved { port: port.clone(), forwarding, error }
+            let (installed, in_force) = match &state.ovn {
+                None => (forwarding, forwarding),
+                Some(ovn) => {
+                    let at = ovn.installed.get(&port.device);
+                    (at.is_some(), at.is_some_and(|at| ovn.number > *at))
+                }
+            };
+            PortObserved { port: port.clone(), forwarding, installed, in_force, error }
         };
         Ok(state.ports.iter().map(seen).collect())
     }
@@ -89,9 +144,13 @@ impl Switch for MemorySwitch {
     }
 
     async fn unplug(&self, id: &ExposureId) -> Result<(), PortError> {
-        let mut state = lock(&self.state);
+        let state = &mut *lock(&self.state);
         reachable(state.down, "the switch")?;
-        state.ports.retain(|port| port.id != *id);
+        for port in state.ports.extract_if(.., |port| port.id == *id) {
+            if let Some(ovn) = &mut state.ovn {
+                ovn.installed.remove(&port.device);
+            }
+        }
         Ok(())
     }
 
@@ -104,6 +163,16 @@ impl Switch for MemorySwitch {
             Some((_, seen)) => GuestObserved { first_packet_at: seen.first_packet_at, ..GuestObserved::default() },
             None => GuestObserved::default(),
         })
+    }
+
+    async fn chassis(&self) -> Result<Option<String>, PortError> {
+        let state = lock(&self.state);
+        reachable(state.down, "the switch")?;
+        Ok(state.chassis.clone())
+    }
+
+    async fn changed(&self) {
+        self.told.notified().await;
     }
 }
 
@@ -141,6 +210,22 @@ mod tests {
 
         async fn stop_guest(&self, _: u8) {
             lock(&self.0.state).guests.clear();
+        }
+
+        async fn join_ovn(&self, chassis: &str) {
+            self.0.join_ovn(chassis);
+        }
+
+        async fn leave_ovn(&self) {
+            self.0.leave_ovn();
+        }
+
+        async fn ovn_installs(&self, number: u8, installed: bool) {
+            self.0.ovn_installs(&device(number), installed);
+        }
+
+        async fn ovn_reaches(&self, number: u64) {
+            self.0.ovn_reaches(number);
         }
 
         async fn pause(&self) {}

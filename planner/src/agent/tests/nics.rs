@@ -1,0 +1,133 @@
+//! A NIC's way up and down, by example.
+
+use super::examples::{granted, only, reason, steps};
+use super::world::{Ovn, World, id};
+use crate::agent::*;
+use crate::network::rows::Binding;
+use api::attachment::NicAttachmentStatus;
+use api::conditions;
+use api::machine::AttachPhase;
+use jiff::SignedDuration;
+use std::time::Duration;
+
+fn status(world: &World) -> NicAttachmentStatus {
+    let report = only(world).report.expect("known to the API server");
+    nic_status(&NicAttachmentStatus::default(), &world.attachments["a"], &report, world.now)
+}
+
+fn connected(world: &World) -> (String, String) {
+    let status = status(world);
+    let condition = conditions::get(&status.conditions, conditions::CONNECTED).expect("Connected");
+    (condition.status.clone(), condition.reason.clone())
+}
+
+fn is_up(world: &World) -> bool {
+    world.exposures.iter().any(|exposure| exposure.link_up == Some(true))
+}
+
+/// A NIC that is up.
+fn up() -> World {
+    let mut world = granted(1);
+    steps(&mut world);
+    assert!(is_up(&world));
+    world
+}
+
+#[test]
+fn the_link_waits_until_the_port_is_in_force() {
+    let mut world = granted(1);
+    world.ovn = Ovn::Nothing;
+    assert_eq!(steps(&mut world), [StepKind::Claim, StepKind::Expose, StepKind::Plug]);
+    for (ovn, why) in [(Ovn::Nothing, Waiting::NotBound), (Ovn::Installed, Waiting::NotInForce)] {
+        world.ovn = ovn;
+        assert!(!world.round(None) && !is_up(&world), "{ovn:?}");
+        assert_eq!(reason(&only(&world)), Some(Why::Waiting(why)));
+        let status = status(&world);
+        assert_eq!((status.phase, status.exposed_boot_id), (AttachPhase::Attaching, None));
+        assert_eq!(connected(&world), ("False".to_owned(), Why::Waiting(why).as_str().to_owned()));
+    }
+    world.ovn = Ovn::InForce;
+    assert_eq!(steps(&mut world), [StepKind::LinkUp]);
+    assert_eq!((status(&world).phase, status(&world).exposed_boot_id), (AttachPhase::Attached, Some("boot-0".into())));
+    assert_eq!(connected(&world).0, "True");
+}
+
+#[test]
+fn a_port_that_takes_too_long_has_a_next_command() {
+    let mut world = granted(1);
+    world.ovn = Ovn::Nothing;
+    steps(&mut world);
+    let message = |world: &World| only(world).report.and_then(|report| report.stuck).expect("stuck").message;
+    world.round(None);
+    assert!(message(&world).contains("30 s at most"), "{}", message(&world));
+    world.now += SignedDuration::from_secs(10);
+    assert_eq!(plan(&world.observed(false)).look_again, Some(Duration::from_secs(20)), "then it says something else");
+    world.now += SignedDuration::from_secs(20);
+    assert!(message(&world).contains("Next: "), "{}", message(&world));
+    assert_eq!(plan(&world.observed(false)).look_again, None, "the switch tells");
+}
+
+#[test]
+fn what_is_in_force_no_more_keeps_its_link() {
+    let mut world = up();
+    world.ovn = Ovn::Nothing;
+    assert_eq!(steps(&mut world), []);
+    assert!(is_up(&world), "the guest sees no flapping");
+    assert_eq!(connected(&world), ("False".to_owned(), "NotBound".to_owned()));
+    world.restart_agent();
+    world.sync();
+    assert_eq!(steps(&mut world), [], "an agent that adopts it touches nothing either");
+    world.ovn = Ovn::InForce;
+    assert_eq!(steps(&mut world), []);
+    assert_eq!(connected(&world).0, "True");
+}
+
+#[test]
+fn a_restarted_agent_goes_on_where_the_last_one_was() {
+    let mut world = granted(1);
+    for kind in [StepKind::Claim, StepKind::Expose, StepKind::Plug, StepKind::LinkUp] {
+        assert_eq!(only(&world).step.map(|step| step.kind()), Some(kind));
+        world.round(None);
+        world.restart_agent();
+        world.sync();
+    }
+    assert_eq!(steps(&mut world), []);
+    assert!(is_up(&world));
+}
+
+#[test]
+fn a_port_that_somebody_took_away_takes_the_link_along() {
+    let mut world = up();
+    world.ports.clear();
+    assert_eq!(steps(&mut world), [StepKind::LinkDown, StepKind::Plug, StepKind::LinkUp]);
+}
+
+#[test]
+fn the_host_is_asked_for_it_after_the_link_and_the_port() {
+    let mut world = up();
+    let a = world.attachments.get_mut("a").expect("there");
+    (a.deleting, a.release) = (true, true);
+    world.sync();
+    world.round(None);
+    world.round(None);
+    assert!(!is_up(&world) && world.ports.len() == 1, "the link first");
+    world.round(None);
+    assert!(world.ports.is_empty() && world.exposures.len() == 1, "then the port");
+    world.round(None);
+    assert_eq!(reason(&only(&world)), Some(Why::Waiting(Waiting::HostLettingGo)));
+}
+
+#[test]
+fn a_port_from_before_there_were_versions_gets_one() {
+    let mut world = up();
+    world.ports[0].version.clear();
+    assert_eq!(steps(&mut world), [StepKind::Plug], "and its link stays");
+    assert!(is_up(&world));
+}
+
+/// Both ends of the binding say it: the interface on the switch, and the port in OVN.
+#[test]
+fn a_grant_has_one_version() {
+    let binding = Binding { chassis: "c".into(), attachment_uid: "a".into(), epoch: 7 };
+    assert_eq!(binding.version(), id("a", 7).version());
+}
