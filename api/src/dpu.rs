@@ -158,9 +158,6 @@ pub struct DpuStatus {
     /// CSI drivers whose volumes the agent connects natively, and "*" where kubelet connects those of any other.
     #[serde(default)]
     pub connectors: Vec<ConnectorStatus>,
-    /// What the network knows this DPU by.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<DpuNetwork>,
     /// Disks and NICs that the host was shown and that no attachment explains any more: after a restore of etcd, or of another
     /// cluster. They are kept and served until the host is reported powered off, their storage refuses them, or an
     /// administrator says so.
@@ -207,13 +204,6 @@ pub struct DpuCapacity {
     pub nics: u32,
     /// One pool for disks and NICs.
     pub hot_plug_ports: u32,
-}
-
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DpuNetwork {
-    /// The name of its chassis in OVN: `external_ids:system-id` of Open vSwitch.
-    pub chassis: String,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]

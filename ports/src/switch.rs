@@ -30,7 +30,7 @@ pub struct PortObserved {
     pub installed: bool,
     /// OVN has installed everything for the port: it was installed, and after that `ovn-controller` has reached a newer state
     /// of the network (`ovn-nb-cfg` of the bridge has grown). It is remembered on the switch, so a restarted agent
-    /// finds it again; it ends when `installed` does. On a switch without OVN it is the same as `forwarding`.
+    /// finds it again; it ends when `installed` does.
     pub in_force: bool,
     pub error: Option<String>,
 }

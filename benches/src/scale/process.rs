@@ -14,14 +14,13 @@ use controller::{Fences, OpenNorthBound, Settings, run};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use planner::host::{BootChange, HostObserved, PowerAction};
-use ports::conformance::memory::{MemoryNorthBound, MemoryStorage};
 use ports::{Bmc, ErrorClass, PortError};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
-use tests::sim::host::{Host, HostBmc};
+use tests::sim::host::{Host, HostBmc, Shared};
 use tests::sim::random::Random;
 use tests::site::{INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -119,12 +118,11 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
         http: Some(args.http),
     };
     let folder = tempfile::tempdir()?;
-    let (storage, random) = (MemoryStorage::default(), Random::new(1));
-    let host = |number| Host::new(number, PowerDomain::Standby, folder.path(), &storage, random.clone());
+    let (shared, random) = (Shared::default(), Random::new(1));
+    let host = |number| Host::new(number, PowerDomain::Standby, folder.path(), &shared, random.clone());
     let hosts = (1..=usize::from(args.hosts)).map(host).map(|host| (host.name.clone(), host)).collect();
     let factory = Arc::new(Bmcs { hosts });
-    let north_bound = MemoryNorthBound::default();
-    let open: OpenNorthBound = Arc::new(move |site| Arc::new(north_bound.open(site)));
+    let open: OpenNorthBound = Arc::new(move |site| Arc::new(shared.north_bound.open(site)));
     let client = Client::try_from(config)?;
     Box::pin(run(client, factory, Fences::default(), Some(open), settings, std::future::pending())).await
 }

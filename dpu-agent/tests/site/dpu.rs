@@ -6,7 +6,7 @@ use api::{Dpu, labels};
 use dpu_agent::{Ports, args::Args};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use ports::conformance::memory::{MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
+use ports::conformance::memory::{InstallsAll, MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
 use ports::volume::Volume;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ impl<'a> TestDpu<'a> {
             name: name.to_owned(),
             namespace: format!("metalplane-dpu-{name}"),
             volumes: MemoryVolumes::new(DRIVER, storage),
-            switch: MemorySwitch::new(move || devices.devices()),
+            switch: MemorySwitch::new(move || devices.devices(), InstallsAll::default()),
             emulation,
             dir,
             agent: None,

@@ -20,37 +20,31 @@ const INSTALLED: &str = "ovn-installed";
 const INSTALLED_TIME: &str = "ovn-installed-ts";
 const NUMBER: &str = "ovn-nb-cfg";
 const MEMORY: &str = "metalplane-installed-at";
-const REMOTE: &str = "ovn-remote";
 const CHASSIS: &str = "system-id";
 
 /// What `ovn-controller` says of the switch as a whole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached {
-    /// `None`: the flat network. Nobody installs anything, and a port that forwards is in force.
-    number: Option<u64>,
+    /// A chassis that has said nothing has reached nothing: zero.
+    number: u64,
 }
 
 impl Reached {
     pub(crate) fn of(cache: &Cache, bridge: &str) -> Self {
-        if global(cache, REMOTE).is_none() {
-            return Self { number: None };
-        }
         let row = cache.find("Bridge", "name", bridge).map(|(_, row)| row);
         let said = row.and_then(|row| row.get("external_ids")?.get(NUMBER)?.parse().ok());
-        // A chassis that has said nothing has reached nothing.
-        Self { number: Some(said.unwrap_or(0)) }
+        Self { number: said.unwrap_or(0) }
     }
 
     /// Of a port with these external_ids: whether OVN has installed it, and whether it is in force.
-    pub(crate) fn judge(self, ids: &Value, forwarding: bool) -> (bool, bool) {
-        let Some(number) = self.number else { return (forwarding, forwarding) };
-        let in_force = Memory::of(ids).is_some_and(|memory| memory.holds(ids) && number > memory.number);
+    pub(crate) fn judge(self, ids: &Value) -> (bool, bool) {
+        let in_force = Memory::of(ids).is_some_and(|memory| memory.holds(ids) && self.number > memory.number);
         (is_installed(ids), is_installed(ids) && in_force)
     }
 
     /// What makes the memory of this Interface what it should be; `None`: it is.
     pub(crate) fn correct(self, interface: Uuid, row: &Row) -> Option<Transaction> {
-        let (number, ids) = (self.number?, row.get("external_ids")?);
+        let (number, ids) = (self.number, row.get("external_ids")?);
         let known = ids.get(MEMORY);
         let holds = |memory: Memory| memory.holds(ids) && memory.number <= number;
         let wanted = match is_installed(ids) {
@@ -75,11 +69,8 @@ impl Reached {
 
 /// What OVN knows the switch by.
 pub(crate) fn chassis(cache: &Cache) -> Option<String> {
-    global(cache, CHASSIS).map(str::to_owned)
-}
-
-fn global<'a>(cache: &'a Cache, key: &str) -> Option<&'a str> {
-    cache.rows("Open_vSwitch").find_map(|(_, row)| row.get("external_ids")?.get(key))
+    let said = |row: &Row| row.get("external_ids")?.get(CHASSIS).map(str::to_owned);
+    cache.rows("Open_vSwitch").find_map(|(_, row)| said(row))
 }
 
 fn is_installed(ids: &Value) -> bool {
@@ -114,7 +105,7 @@ mod tests {
 
     fn corrected(number: u64, pairs: &[(&str, &str)]) -> Option<String> {
         let row = Row::from([("external_ids".to_owned(), ids(pairs))]);
-        let transaction = Reached { number: Some(number) }.correct(Uuid::nil(), &row)?;
+        let transaction = Reached { number }.correct(Uuid::nil(), &row)?;
         let mutate = transaction.params()[2]["mutations"].clone();
         Some(mutate.as_array()?.iter().map(|m| format!("{} {};", m[1].as_str().unwrap_or_default(), m[2][1])).collect())
     }
@@ -141,16 +132,15 @@ mod tests {
 
     #[test]
     fn in_force_is_a_number_beyond_the_remembered_one() {
-        let judge = |number, pairs: &[(&str, &str)]| Reached { number }.judge(&ids(pairs), true);
+        let judge = |number, pairs: &[(&str, &str)]| Reached { number }.judge(&ids(pairs));
         let (installed, at) = (("ovn-installed", "true"), ("metalplane-installed-at", "7@100"));
         let time = ("ovn-installed-ts", "100");
-        assert_eq!(judge(Some(9), &[]), (false, false));
-        assert_eq!(judge(Some(9), &[installed]), (true, false), "not remembered yet");
-        assert_eq!(judge(Some(7), &[installed, at, time]), (true, false));
-        assert_eq!(judge(Some(8), &[installed, at, time]), (true, true));
-        assert_eq!(judge(Some(8), &[installed, at]), (true, false), "of another time");
-        assert_eq!(judge(Some(8), &[at, time]), (false, false), "installed no longer");
-        assert_eq!(judge(None, &[]), (true, true), "without OVN");
-        assert_eq!(Reached { number: None }.judge(&ids(&[]), false), (false, false));
+        assert_eq!(judge(9, &[]), (false, false));
+        assert_eq!(judge(9, &[installed]), (true, false), "not remembered yet");
+        assert_eq!(judge(7, &[installed, at, time]), (true, false));
+        assert_eq!(judge(8, &[installed, at, time]), (true, true));
+        assert_eq!(judge(8, &[installed, at]), (true, false), "of another time");
+        assert_eq!(judge(8, &[at, time]), (false, false), "installed no longer");
+        assert_eq!(judge(0, &[installed, at, time]), (true, false), "a chassis that says nothing");
     }
 }

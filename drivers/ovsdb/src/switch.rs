@@ -226,7 +226,7 @@ fn observed(row: &Row, port: SwitchPort, reached: Reached) -> Option<PortObserve
     let error = row.get("error").and_then(Value::as_str).map(str::to_owned);
     let number = row.get("ofport").and_then(Value::as_integer);
     let forwarding = error.is_none() && number.is_some_and(|number| number > 0);
-    let (installed, in_force) = reached.judge(row.get("external_ids")?, forwarding);
+    let (installed, in_force) = reached.judge(row.get("external_ids")?);
     Some(PortObserved { port, forwarding, installed, in_force, error })
 }
 

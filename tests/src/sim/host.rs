@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use planner::connector::KUBELET;
 use planner::exposure::{Exposure, ExposureId, Presence, Slot};
 use planner::host::{BootConfiguration, BootOption, BootSource, Lack, PowerAction, PowerState};
-use ports::conformance::memory::{MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
+use ports::conformance::memory::{
+    MemoryChassis, MemoryEmulation, MemoryNorthBound, MemoryStorage, MemorySwitch, MemoryVolumes,
+};
 use ports::emulation::DiskFunction;
 use ports::{Emulation, ErrorClass, PortError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +36,13 @@ pub const DRIVER: &str = "csi.metalplane.io";
 /// Of a StorageClass whose volumes only kubelet can connect.
 pub const FOREIGN: &str = "foreign.example.com";
 
+/// What all servers reach.
+#[derive(Clone, Default)]
+pub struct Shared {
+    pub storage: MemoryStorage,
+    pub north_bound: MemoryNorthBound,
+}
+
 /// What a reboot of the DPU forgets.
 pub struct Dpu {
     pub boot_id: String,
@@ -48,7 +57,8 @@ pub struct Dpu {
 }
 
 impl Dpu {
-    fn new(name: &str, boot: u32, dir: &Path, storage: &MemoryStorage) -> Arc<Self> {
+    fn new(name: &str, boot: u32, dir: &Path, shared: &Shared) -> Arc<Self> {
+        let Shared { storage, north_bound } = shared;
         let emulation = MemoryEmulation::new(storage.clone(), HOT_PLUG_PORTS);
         let devices = emulation.clone();
         let boot_id = super::api::store::uid(&format!("{name} boot {boot}"));
@@ -60,7 +70,7 @@ impl Dpu {
             run_dir,
             volumes: MemoryVolumes::new(DRIVER, storage.clone()),
             kubelet: MemoryVolumes::new(KUBELET, storage.clone()),
-            switch: MemorySwitch::new(move || devices.devices()),
+            switch: MemorySwitch::new(move || devices.devices(), MemoryChassis::new(name, north_bound)),
             emulation,
             asked: Mutex::default(),
         })
@@ -101,7 +111,7 @@ struct State {
 pub struct Host {
     pub name: String,
     pub dpu_name: String,
-    storage: MemoryStorage,
+    shared: Shared,
     dir: PathBuf,
     pub power_domain: PowerDomain,
     /// The boot of the DPU that runs; none while it is off.
@@ -111,13 +121,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(
-        number: usize,
-        power_domain: PowerDomain,
-        dir: &Path,
-        storage: &MemoryStorage,
-        random: Random,
-    ) -> Arc<Self> {
+    pub fn new(number: usize, power_domain: PowerDomain, dir: &Path, shared: &Shared, random: Random) -> Arc<Self> {
         let (name, dpu_name) = (format!("server-{number}"), format!("dpu-{number}"));
         let option = |reference: &str, display: &str, path: &str| BootOption {
             reference: reference.to_owned(),
@@ -144,13 +148,13 @@ impl Host {
             lacks: BTreeSet::new(),
             sessions: 0,
             boots: 1,
-            dpu: Dpu::new(&dpu_name, 1, dir, storage),
+            dpu: Dpu::new(&dpu_name, 1, dir, shared),
             found: false,
             actions: Vec::new(),
         };
         let running = watch::Sender::new(Some(1));
-        let (storage, dir, state) = (storage.clone(), dir.to_owned(), Mutex::new(state));
-        let host = Self { name, dpu_name, storage, dir, power_domain, running, random, state };
+        let (shared, dir, state) = (shared.clone(), dir.to_owned(), Mutex::new(state));
+        let host = Self { name, dpu_name, shared, dir, power_domain, running, random, state };
         host.dpu().emulation.set_host_off(true);
         Arc::new(host)
     }
@@ -232,7 +236,7 @@ impl Host {
     /// Nothing is presented, connected or plugged any more, and `/run` is empty.
     fn lose_dpu(&self, state: &mut State) {
         state.boots += 1;
-        let dpu = Dpu::new(&self.dpu_name, state.boots, &self.dir, &self.storage);
+        let dpu = Dpu::new(&self.dpu_name, state.boots, &self.dir, &self.shared);
         dpu.emulation.set_host_off(state.power == PowerState::Off);
         // Its disks went away under it.
         state.guest_since = None;

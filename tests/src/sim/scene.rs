@@ -4,7 +4,7 @@ use super::api::Server;
 use super::api::watch::Manners;
 use super::csi::Driver;
 use super::faults::{Effect, Faults, Plan, Who};
-use super::host::Host;
+use super::host::{Host, Shared};
 use super::random::Random;
 use super::signal::Signal;
 use super::storage;
@@ -41,8 +41,8 @@ pub struct Scene {
 impl Scene {
     pub fn new(hosts: usize, power_domain: PowerDomain, seed: u64, plan: Plan, dir: &Path) -> Arc<Self> {
         let random = Random::new(seed);
-        let storage = MemoryStorage::default();
-        let host = |number| Host::new(number, power_domain, dir, &storage, random.clone());
+        let shared = Shared::default();
+        let host = |number| Host::new(number, power_domain, dir, &shared, random.clone());
         let hosts: Vec<Arc<Host>> = (1..=hosts).map(host).collect();
         Arc::new(Self {
             server: Server::new(),
@@ -52,8 +52,8 @@ impl Scene {
             driver: Driver::default(),
             random,
             manners: [Who::Controller, Who::Agent].map(|who| (who, Arc::default())).into(),
-            storage,
-            north_bound: MemoryNorthBound::default(),
+            storage: shared.storage,
+            north_bound: shared.north_bound,
             volumes: dir.join("volumes"),
             violations: Mutex::default(),
             refused_nodes: Mutex::default(),

@@ -5,14 +5,14 @@ use super::{each, simulate};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
 use planner::host::{Lack, PowerAction};
+use ports::Bmc;
 use ports::conformance::Sleep;
 use ports::conformance::bmc::{Abilities, Bench, run};
-use ports::{Bmc, conformance::memory::MemoryStorage};
 use std::sync::Arc;
 use std::time::Duration;
 use tests::sim::Simulation;
 use tests::sim::faults::Plan;
-use tests::sim::host::{Host, HostBmc, Manners};
+use tests::sim::host::{Host, HostBmc, Manners, Shared};
 use tests::sim::random::Random;
 use tests::sim::{bmc_objects, upkeep};
 
@@ -24,8 +24,7 @@ struct Rack {
 
 impl Rack {
     fn host(&self, number: usize, manners: Manners) -> Box<dyn Bmc> {
-        let host =
-            Host::new(number, PowerDomain::Standby, self.dir.path(), &MemoryStorage::default(), Random::new(seed()));
+        let host = Host::new(number, PowerDomain::Standby, self.dir.path(), &Shared::default(), Random::new(seed()));
         host.behave(manners);
         Box::new(HostBmc(host))
     }
@@ -66,7 +65,7 @@ fn keeps_the_ports_promises() {
     for lacks in [Vec::new(), vec![Lack::BootOptions], all] {
         simulate(async {
             let dir = tempfile::tempdir().expect("a folder");
-            let host = Host::new(1, PowerDomain::Standby, dir.path(), &MemoryStorage::default(), Random::new(seed()));
+            let host = Host::new(1, PowerDomain::Standby, dir.path(), &Shared::default(), Random::new(seed()));
             host.lacks(&lacks);
             run(&Rack { host, lacks, dir }).await;
         });

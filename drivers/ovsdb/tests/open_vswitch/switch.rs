@@ -70,15 +70,7 @@ impl Bench for Real {
     }
 
     async fn join_ovn(&self, chassis: &str) {
-        let id = |key: &str, value: &str| format!("external_ids:{key}={value}");
-        let remote = id("ovn-remote", "unix:/nowhere");
-        self.lab.vsctl(&["set", "open_vswitch", ".", &remote, &id("system-id", chassis)]);
-    }
-
-    async fn leave_ovn(&self) {
-        for key in ["ovn-remote", "system-id"] {
-            self.lab.vsctl(&["remove", "open_vswitch", ".", "external_ids", key]);
-        }
+        self.lab.vsctl(&["set", "open_vswitch", ".", &format!("external_ids:system-id={chassis}")]);
     }
 
     /// In this test's database there is no `ovn-controller`: what it would write, the test writes.
@@ -150,7 +142,6 @@ fn a_change_is_told_at_once() {
     in_namespace("a_change_is_told_at_once", || async {
         let real = Real::new().await;
         let (switch, port) = (real.handle(), port("a", 0));
-        real.join_ovn("chassis-1").await;
         switch.plug(&port).await.expect("plug");
         let told = async |change: &str, ready: &dyn Fn(&PortObserved) -> bool| {
             while !switch.list().await.expect("list").iter().all(ready) {

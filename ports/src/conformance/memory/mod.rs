@@ -3,11 +3,13 @@
 //!
 //! A handle is a reference to shared state: what a handle did is there for the next one, as after a restart.
 
+mod chassis;
 mod emulation;
 mod north_bound;
 mod switch;
 mod volume;
 
+pub use chassis::{Chassis, InstallsAll, MemoryChassis};
 pub use emulation::MemoryEmulation;
 pub use north_bound::{MemoryNorthBound, MemoryNorthBoundHandle};
 pub use switch::MemorySwitch;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use planner::network::rows::{Cell, Change, Found, Membership, Row, RowId, SITE, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 #[derive(Clone, Default)]
 pub struct MemoryNorthBound {
@@ -24,6 +24,7 @@ struct State {
     number: u64,
     down: bool,
     handles: Vec<Arc<Feed>>,
+    written: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -84,8 +85,18 @@ impl MemoryNorthBound {
     /// The chassis of a VNic's port has it.
     pub fn come_up(&self, uid: &str) {
         let mut state = lock(&self.state);
-        state.up.insert(uid.to_owned());
-        state.tell(BTreeSet::from([uid.to_owned()]));
+        if state.up.insert(uid.to_owned()) {
+            state.tell(BTreeSet::from([uid.to_owned()]));
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        lock(&self.state).number
+    }
+
+    /// Tells of every change.
+    pub(super) fn written(&self) -> watch::Receiver<()> {
+        lock(&self.state).written.subscribe()
     }
 }
 
@@ -100,6 +111,7 @@ fn of_site(row: &Row, site: &str) -> bool {
 
 impl State {
     fn tell(&mut self, uids: BTreeSet<String>) {
+        self.written.send_replace(());
         for feed in &self.handles {
             lock(&feed.pending).extend(uids.iter().cloned());
             feed.notify.notify_one();
@@ -124,6 +136,7 @@ impl State {
             let before = self.rows.len();
             self.rows.retain(|_, row| row.table.is_root() || row.member_of.iter().any(keeps));
             if self.rows.len() == before {
+                self.up.retain(|uid| there.iter().any(|(_, id)| id.uid == *uid));
                 return;
             }
         }
@@ -264,6 +277,7 @@ impl NorthBound for MemoryNorthBoundHandle {
         let mut state = lock(&self.state);
         self.leads(&state)?;
         state.number += 1;
+        state.tell(BTreeSet::new());
         Ok(state.number)
     }
 

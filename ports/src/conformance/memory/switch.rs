@@ -1,7 +1,7 @@
-//! A virtual switch with devices and guests behind them. Time is a counter: each look is one microsecond later.
-//!
-//! It has no OVN, so what forwards is in force, until a test says otherwise ([`MemorySwitch::join_ovn`]).
+//! A virtual switch with devices and guests behind them, and a chassis of OVN ([`Chassis`]). Time is a counter: each look is one
+//! microsecond later.
 
+use super::chassis::Chassis;
 use super::{lock, reachable, refuse};
 use crate::switch::{GuestObserved, PortObserved, SwitchPort};
 use crate::{ErrorClass, PortError, Switch};
@@ -11,7 +11,6 @@ use planner::exposure::ExposureId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use tokio::sync::Notify;
 
 /// Who is asked which devices there are.
 type Devices = Arc<dyn Fn() -> BTreeSet<String> + Send + Sync>;
@@ -20,16 +19,7 @@ type Devices = Arc<dyn Fn() -> BTreeSet<String> + Send + Sync>;
 pub struct MemorySwitch {
     state: Arc<Mutex<State>>,
     devices: Devices,
-    told: Arc<Notify>,
-}
-
-/// What `ovn-controller` has said.
-#[derive(Default)]
-struct Ovn {
-    /// The state of the network that it has reached.
-    number: u64,
-    /// The number when each device was installed.
-    installed: BTreeMap<String, u64>,
+    chassis: Arc<dyn Chassis>,
 }
 
 #[derive(Default)]
@@ -39,47 +29,39 @@ struct State {
     foreign: BTreeSet<String>,
     /// By MAC.
     guests: BTreeMap<String, (IpAddr, GuestObserved)>,
-    ovn: Option<Ovn>,
-    chassis: Option<String>,
+    /// By device: the state of the network that the chassis had reached when it was first seen to have installed the port.
+    installed: BTreeMap<String, u64>,
+    told: Vec<PortObserved>,
     down: bool,
 }
 
+impl State {
+    fn observe(&mut self, devices: &BTreeSet<String>, chassis: &dyn Chassis) -> Vec<PortObserved> {
+        let (installed, number) = chassis.read(&self.ports);
+        self.installed.retain(|device, at| {
+            *at = number.min(*at);
+            installed.contains(device)
+        });
+        for device in installed {
+            self.installed.entry(device).or_insert(number);
+        }
+        let seen = |port: &SwitchPort| {
+            let forwarding = devices.contains(&port.device);
+            let error = (!forwarding).then(|| format!("no device {}", port.device));
+            let at = self.installed.get(&port.device);
+            let (installed, in_force) = (at.is_some(), at.is_some_and(|at| number > *at));
+            PortObserved { port: port.clone(), forwarding, installed, in_force, error }
+        };
+        self.ports.iter().map(seen).collect()
+    }
+}
+
 impl MemorySwitch {
-    pub fn new(devices: impl Fn() -> BTreeSet<String> + Send + Sync + 'static) -> Self {
-        Self { state: Arc::default(), devices: Arc::new(devices), told: Arc::default() }
-    }
-
-    /// From now on OVN knows the switch by this name, and nothing is in force but what OVN installs.
-    pub fn join_ovn(&self, chassis: &str) {
-        let mut state = lock(&self.state);
-        (state.ovn, state.chassis) = (Some(Ovn::default()), Some(chassis.to_owned()));
-        self.told.notify_one();
-    }
-
-    pub fn leave_ovn(&self) {
-        let mut state = lock(&self.state);
-        (state.ovn, state.chassis) = (None, None);
-        self.told.notify_one();
-    }
-
-    /// OVN has installed the port of this device, or has no longer.
-    pub fn ovn_installs(&self, device: &str, installed: bool) {
-        if let Some(ovn) = &mut lock(&self.state).ovn {
-            match installed {
-                true => drop(ovn.installed.entry(device.to_owned()).or_insert(ovn.number)),
-                false => drop(ovn.installed.remove(device)),
-            }
-        }
-        self.told.notify_one();
-    }
-
-    /// OVN has reached this state of the network; a smaller one than before: its database was restored.
-    pub fn ovn_reaches(&self, number: u64) {
-        if let Some(ovn) = &mut lock(&self.state).ovn {
-            ovn.number = number;
-            ovn.installed.values_mut().for_each(|at| *at = number.min(*at));
-        }
-        self.told.notify_one();
+    pub fn new(
+        devices: impl Fn() -> BTreeSet<String> + Send + Sync + 'static,
+        chassis: impl Chassis + 'static,
+    ) -> Self {
+        Self { state: Arc::default(), devices: Arc::new(devices), chassis: Arc::new(chassis) }
     }
 
     /// Cuts the switch off, or puts it back.
@@ -112,21 +94,10 @@ impl MemorySwitch {
 impl Switch for MemorySwitch {
     async fn list(&self) -> Result<Vec<PortObserved>, PortError> {
         let devices = (self.devices)();
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         reachable(state.down, "the switch")?;
-        let seen = |port: &SwitchPort| {
-            let forwarding = devices.contains(&port.device);
-            let error = (!forwarding).then(|| format!("no device {}", port.device));
-            let (installed, in_force) = match &state.ovn {
-                None => (forwarding, forwarding),
-                Some(ovn) => {
-                    let at = ovn.installed.get(&port.device);
-                    (at.is_some(), at.is_some_and(|at| ovn.number > *at))
-                }
-            };
-            PortObserved { port: port.clone(), forwarding, installed, in_force, error }
-        };
-        Ok(state.ports.iter().map(seen).collect())
+        state.told = state.observe(&devices, &*self.chassis);
+        Ok(state.told.clone())
     }
 
     async fn plug(&self, port: &SwitchPort) -> Result<(), PortError> {
@@ -147,9 +118,7 @@ impl Switch for MemorySwitch {
         let state = &mut *lock(&self.state);
         reachable(state.down, "the switch")?;
         for port in state.ports.extract_if(.., |port| port.id == *id) {
-            if let Some(ovn) = &mut state.ovn {
-                ovn.installed.remove(&port.device);
-            }
+            state.installed.remove(&port.device);
         }
         Ok(())
     }
@@ -166,13 +135,19 @@ impl Switch for MemorySwitch {
     }
 
     async fn chassis(&self) -> Result<Option<String>, PortError> {
-        let state = lock(&self.state);
-        reachable(state.down, "the switch")?;
-        Ok(state.chassis.clone())
+        reachable(lock(&self.state).down, "the switch")?;
+        Ok(self.chassis.name())
     }
 
     async fn changed(&self) {
-        self.told.notified().await;
+        loop {
+            self.chassis.changed().await;
+            let devices = (self.devices)();
+            let mut state = lock(&self.state);
+            if !state.down && state.observe(&devices, &*self.chassis) != state.told {
+                return;
+            }
+        }
     }
 }
 
@@ -180,8 +155,43 @@ impl Switch for MemorySwitch {
 mod tests {
     use super::*;
     use crate::conformance::switch;
+    use tokio::sync::Notify;
 
-    struct Bench(MemorySwitch);
+    struct Bench {
+        switch: MemorySwitch,
+        chassis: Arc<ByHand>,
+    }
+
+    /// A chassis that says what it is told to say.
+    #[derive(Default)]
+    struct ByHand {
+        said: Mutex<(Option<String>, BTreeSet<String>, u64)>,
+        told: Notify,
+    }
+
+    impl ByHand {
+        fn say(&self, change: impl FnOnce(&mut (Option<String>, BTreeSet<String>, u64))) {
+            change(&mut lock(&self.said));
+            self.told.notify_one();
+        }
+    }
+
+    #[async_trait]
+    impl Chassis for Arc<ByHand> {
+        fn name(&self) -> Option<String> {
+            lock(&self.said).0.clone()
+        }
+
+        fn read(&self, ports: &[SwitchPort]) -> (BTreeSet<String>, u64) {
+            let (_, installed, number) = &*lock(&self.said);
+            let plugged = |device: &String| ports.iter().any(|port| port.device == *device);
+            (installed.iter().filter(|device| plugged(device)).cloned().collect(), *number)
+        }
+
+        async fn changed(&self) {
+            self.told.notified().await;
+        }
+    }
 
     fn device(number: u8) -> String {
         format!("device{number}")
@@ -192,7 +202,7 @@ mod tests {
         type Switch = MemorySwitch;
 
         async fn open(&self) -> MemorySwitch {
-            self.0.clone()
+            self.switch.clone()
         }
 
         async fn device(&self, number: u8) -> String {
@@ -200,32 +210,33 @@ mod tests {
         }
 
         async fn foreign_device(&self) -> String {
-            self.0.plug_foreign("foreign0");
+            self.switch.plug_foreign("foreign0");
             "foreign0".to_owned()
         }
 
         async fn start_guest(&self, _: u8, mac: &str, address: IpAddr) {
-            self.0.start_guest(mac, address);
+            self.switch.start_guest(mac, address);
         }
 
         async fn stop_guest(&self, _: u8) {
-            lock(&self.0.state).guests.clear();
+            lock(&self.switch.state).guests.clear();
         }
 
         async fn join_ovn(&self, chassis: &str) {
-            self.0.join_ovn(chassis);
-        }
-
-        async fn leave_ovn(&self) {
-            self.0.leave_ovn();
+            self.chassis.say(|said| said.0 = Some(chassis.to_owned()));
         }
 
         async fn ovn_installs(&self, number: u8, installed: bool) {
-            self.0.ovn_installs(&device(number), installed);
+            self.chassis.say(|said| {
+                match installed {
+                    true => said.1.insert(device(number)),
+                    false => said.1.remove(&device(number)),
+                };
+            });
         }
 
         async fn ovn_reaches(&self, number: u64) {
-            self.0.ovn_reaches(number);
+            self.chassis.say(|said| said.2 = number);
         }
 
         async fn pause(&self) {}
@@ -233,6 +244,8 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_ports_promises() {
-        switch::suite(&Bench(MemorySwitch::new(|| (0..4).map(device).collect()))).await;
+        let chassis = Arc::<ByHand>::default();
+        let switch = MemorySwitch::new(|| (0..4).map(device).collect(), Arc::clone(&chassis));
+        switch::suite(&Bench { switch, chassis }).await;
     }
 }
