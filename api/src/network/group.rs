@@ -103,7 +103,7 @@ pub struct Peer {
     pub cidr: Option<String>,
     /// Networks inside cidr that are not meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(max = 49)))]
+    #[schemars(length(max = 8), inner(length(max = 49)))]
     #[x_kube(validation = Rule::new("self.all(e, isCIDR(e) && cidr(e) == cidr(e).masked())").message("except must be networks such as 10.20.1.0/24, with no host bits set"))]
     pub except: Vec<String>,
     /// The members of a SecurityGroup in this namespace, and of the same Vpc.

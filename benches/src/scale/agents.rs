@@ -106,6 +106,7 @@ impl Agents {
             "type": "DPU", "bootID": BOOT, "agentVersion": "simulated", "capacity": capacity, "allocatable": capacity,
             "buses": ["NVMe", "VirtioBlk"], "onlineResizeBuses": ["VirtioBlk"],
             "connectors": [{"driver": csi::DRIVER, "fence": "None"}],
+            "network": {"chassis": dpu},
             "conditions": [condition("Ready", true, "AgentRunning")],
         });
         apply(&Api::<Dpu>::all(self.client.clone()), dpu, status).await

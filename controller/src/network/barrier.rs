@@ -2,7 +2,8 @@
 //!
 //! A port is in force for its agent once the chassis has reached a number that was raised after OVN had bound the port. So the
 //! number is raised when a port comes up, and again, ever more seldom, while the agent has not said that the NIC is attached: the
-//! agent may have seen the port later than the number.
+//! agent may have seen the port later than the number. A port that was up before, on another boot of its DPU for example, does not
+//! come up again: that its agent waits is enough.
 
 use crate::Controller;
 use crate::error::Error;
@@ -28,7 +29,8 @@ impl Barrier {
         self.asked.values().map(|(at, _)| *at).min()
     }
 
-    pub(super) fn came_up(&mut self, c: &Controller, north_bound: &dyn NorthBound, uids: &BTreeSet<String>) {
+    /// Something was told of the ports, or of the attachments, of these VNics.
+    pub(super) fn look(&mut self, c: &Controller, north_bound: &dyn NorthBound, uids: &BTreeSet<String>) {
         for uid in uids {
             if north_bound.is_up(uid).unwrap_or_default() && is_awaited(c, uid) {
                 let first = (Instant::now() + TOGETHER, Duration::from_secs(1));
@@ -46,7 +48,8 @@ impl Barrier {
             (*at, *pause, due) = (now + *pause, (*pause * 2).min(LATEST), true);
         }
         if due {
-            north_bound.raise().await?;
+            let number = north_bound.raise().await?;
+            tracing::debug!(number, ports = self.asked.len(), "the chassis are asked to tell when they are there");
         }
         Ok(())
     }

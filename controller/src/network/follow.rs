@@ -18,7 +18,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// A step that failed is tried again after this.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -35,7 +35,15 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
     loop {
         let at = barrier.next().unwrap_or_else(|| Instant::now() + AGAIN);
         let at = if c.network.leads() { at } else { at.min(Instant::now() + AGAIN) };
-        if let Ok(Changes { uids, link }) = timeout_at(at, north_bound.changes()).await {
+        let told = tokio::select! {
+            changes = north_bound.changes() => Some(changes),
+            vnics = c.network.programmed() => {
+                barrier.look(&c, north_bound.as_ref(), &vnics);
+                None
+            }
+            () = sleep_until(at) => None,
+        };
+        if let Some(Changes { uids, link }) = told {
             if let Err(error) = &link
                 && !unreachable
             {
@@ -47,7 +55,7 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
             }
             unreachable = link.is_err();
             wake(&c, &uids);
-            barrier.came_up(&c, north_bound.as_ref(), &uids);
+            barrier.look(&c, north_bound.as_ref(), &uids);
         }
         if unreachable {
             continue;

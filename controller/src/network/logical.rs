@@ -5,8 +5,9 @@ use crate::error::Error;
 use planner::network::rows::{Row, diff};
 use ports::north_bound::NorthBoundError;
 use ports::{ErrorClass, NorthBound, PortError};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 /// Opens the database for a site, whose name the rows have.
@@ -20,6 +21,9 @@ pub struct Logical {
     opened: OnceLock<Opened>,
     leads: AtomicBool,
     deposed: Notify,
+    /// UIDs of VNics whose port was found, or made, as it should be.
+    programmed: Mutex<BTreeSet<String>>,
+    told: Notify,
 }
 
 struct Opened {
@@ -29,7 +33,14 @@ struct Opened {
 
 impl Logical {
     pub fn new(open: Option<OpenNorthBound>) -> Self {
-        Self { open, opened: OnceLock::new(), leads: AtomicBool::new(false), deposed: Notify::new() }
+        Self {
+            open,
+            opened: OnceLock::new(),
+            leads: AtomicBool::new(false),
+            deposed: Notify::new(),
+            programmed: Mutex::default(),
+            told: Notify::new(),
+        }
     }
 
     /// Once, before it is followed; `None`: the controller was told of no OVN.
@@ -55,6 +66,17 @@ impl Logical {
 
     pub async fn deposed(&self) {
         self.deposed.notified().await;
+    }
+
+    /// The port of this VNic is as it should be: its agent may wait for it to be in force.
+    pub(super) fn tell_programmed(&self, vnic_uid: &str) {
+        self.programmed.lock().unwrap_or_else(PoisonError::into_inner).insert(vnic_uid.to_owned());
+        self.told.notify_one();
+    }
+
+    pub(super) async fn programmed(&self) -> BTreeSet<String> {
+        self.told.notified().await;
+        std::mem::take(&mut *self.programmed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn opened(&self) -> Result<&Opened, Error> {

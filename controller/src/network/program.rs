@@ -29,7 +29,10 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
         };
     };
     match c.network.settle(uid(&vnic.metadata), |site| wanted.rows(site)).await {
-        Ok(()) => say(c, &vnic, Some(Programmed { epoch: plan.epoch }), plan.reason).await,
+        Ok(()) => {
+            c.network.tell_programmed(uid(&vnic.metadata));
+            say(c, &vnic, Some(Programmed { epoch: plan.epoch }), plan.reason).await
+        }
         Err(error) => {
             let reason: Option<Reason> = error
                 .is_north_bound_away()

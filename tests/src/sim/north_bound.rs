@@ -80,8 +80,8 @@ impl NorthBound for Reached {
     }
 
     async fn changes(&self) -> Changes {
-        let changes = self.handle.changes().await;
+        // First: whoever gives up in between has lost nothing.
         self.process.travel().await;
-        changes
+        self.handle.changes().await
     }
 }
