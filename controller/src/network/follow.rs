@@ -36,11 +36,12 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
         let at = barrier.next().unwrap_or_else(|| Instant::now() + AGAIN);
         let at = if c.network.leads() { at } else { at.min(Instant::now() + AGAIN) };
         let told = tokio::select! {
-            changes = north_bound.changes() => Some(changes),
+            biased;
             vnics = c.network.programmed() => {
                 barrier.look(&c, north_bound.as_ref(), &vnics);
                 None
             }
+            changes = north_bound.changes() => Some(changes),
             () = sleep_until(at) => None,
         };
         if let Some(Changes { uids, link }) = told {
