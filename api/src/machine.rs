@@ -320,10 +320,8 @@ pub enum ImageKind {
     validation = Rule::new("has(self.subnet) != has(self.vnic)").message("interfaces[] must have exactly one of subnet and vnic"),
     validation = Rule::new("!has(self.subnet) || (has(self.addresses) && self.addresses.size() > 0)")
         .message("interfaces[].addresses must be given with subnet: addresses are not chosen automatically yet; write an unused address of the subnet"),
-    validation = Rule::new("!has(self.vnic) || (!has(self.addresses) && !has(self.macAddress))")
-        .message("interfaces[].addresses and macAddress must be left out with vnic: the VNic has its own"),
-    validation = Rule::new("!has(self.securityGroups) || self.securityGroups.size() == 0")
-        .message("interfaces[].securityGroups is not served yet: leave it out"),
+    validation = Rule::new("!has(self.vnic) || (!has(self.addresses) && !has(self.macAddress) && !has(self.securityGroups))")
+        .message("interfaces[].addresses, macAddress and securityGroups must be left out with vnic: the VNic has its own"),
     validation = Rule::new("!has(self.bootOrder)").message("interfaces[].bootOrder is not served yet: leave it out"),
     validation = Rule::new("has(self.subnet) == has(oldSelf.subnet) && (!has(self.subnet) || (self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress))) && has(self.vnic) == has(oldSelf.vnic) && (!has(self.vnic) || self.vnic == oldSelf.vnic)")
         .message("interfaces[].subnet, addresses, macAddress and vnic are immutable while the interface is in the list: take it out, then add it again")
@@ -343,9 +341,10 @@ pub struct Interface {
     /// A VNic that exists, instead of a subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vnic: Option<Named>,
-    /// SecurityGroups. Not served yet and refused.
+    /// The SecurityGroups, in this namespace, of the VNic that is made; may change while the machine runs. Left out: those of the
+    /// Vpc.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253)), extend("x-kubernetes-list-type" = "set"))]
     pub security_groups: Option<Vec<String>>,
     /// IPv4 or IPv6 addresses in the subnet. Required with subnet for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]

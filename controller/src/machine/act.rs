@@ -100,6 +100,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
             disks::drop_volume_attachment(c, name, labels::MACHINE_UID, o.uid()).await
         }
         Action::CreateVNic(vnic) => nics::create_vnic(c, vnic).await,
+        Action::SetSecurityGroups { target, groups } => nics::set_groups(c, target, groups.as_deref()).await,
         Action::ProtectVNic { target, interface } => nics::protect(c, o.uid(), target, interface).await,
         Action::CreateNicAttachment(attachment) => nics::create(c, attachment).await,
         Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,

@@ -45,6 +45,11 @@ async fn patch(c: &Controller, there: &NicAttachment, change: serde_json::Value)
     objects::patch(&api, &c.world.nics, name(meta), uid, meta.resource_version.as_deref(), change).await
 }
 
+pub(super) async fn set_groups(c: &Controller, target: &Target, groups: Option<&[String]>) -> Result<(), Error> {
+    let there = vnic(c, target)?;
+    patch_vnic(c, &there, json!({"spec": {"securityGroups": groups}})).await
+}
+
 /// The mark and the finalizer in one write.
 pub(super) async fn protect(c: &Controller, machine_uid: &str, target: &Target, interface: &str) -> Result<(), Error> {
     let there = vnic(c, target)?;

@@ -70,6 +70,10 @@ pub(super) fn plan(
         Ok(vnic) => vnic,
         Err(reason) => return Some(reason),
     };
+    if interface.vnic.is_none() && vnic.spec.security_groups != interface.security_groups {
+        let groups = interface.security_groups.clone();
+        draft.act(Action::SetSecurityGroups { target: target(&vnic.metadata), groups });
+    }
     let Some(attachment) = current(o, &interface.name) else {
         return Some(create(o, host, interface, vnic, draft));
     };
@@ -117,7 +121,12 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
     let addresses = interface.addresses.clone().unwrap_or_default();
     let mut vnic = VNic::new(
         &vnic_name,
-        VNicSpec { subnet: subnet_name, addresses, mac_address: interface.mac_address.clone(), security_groups: None },
+        VNicSpec {
+            subnet: subnet_name,
+            addresses,
+            mac_address: interface.mac_address.clone(),
+            security_groups: interface.security_groups.clone(),
+        },
     );
     vnic.metadata.namespace = Some(o.namespace().to_owned());
     vnic.metadata.labels = Some(own_labels(o));

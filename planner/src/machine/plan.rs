@@ -261,6 +261,11 @@ pub enum Action {
         target: Target,
         interface: String,
     },
+    /// Of a VNic that was created for the machine: those that its interface names.
+    SetSecurityGroups {
+        target: Target,
+        groups: Option<Vec<String>>,
+    },
     CreateNicAttachment(Box<NicAttachment>),
     TakeVNic {
         target: Target,

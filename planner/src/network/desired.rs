@@ -60,7 +60,8 @@ fn peer(peer: &declared::Peer, uid_of: impl Fn(&str) -> Option<String>) -> Optio
     match (&peer.cidr, &peer.security_group) {
         (Some(cidr), _) => Some(Peer::Network {
             network: cidr.parse().ok()?,
-            except: peer.except.iter().filter_map(|except| except.parse().ok()).collect(),
+            // One that is none leaves nobody: without it more would be let in than was asked for.
+            except: peer.except.iter().map(|except| except.parse().ok()).collect::<Option<_>>()?,
         }),
         (None, group) => group.as_ref().and_then(|group| uid_of(&group.name)).map(Peer::Group),
     }

@@ -22,6 +22,7 @@
 //! | `leftovers.rs` | what a machine that is gone has left |
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
+//! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `verbs.rs` | what is done to a whole machine |
@@ -41,6 +42,7 @@ pub mod leftovers;
 pub mod life;
 pub mod limits;
 pub mod lives;
+pub mod network;
 mod north_bound;
 pub mod orphans;
 mod parts;

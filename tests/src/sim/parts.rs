@@ -147,8 +147,13 @@ impl Emulation for Parts {
     }
 
     async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError> {
-        let (dpu, wanted) = (self.dpu.clone(), id.clone());
-        let act = async move { dpu.emulation.set_link(&wanted, up).await };
+        let (parts, wanted) = (self.clone(), id.clone());
+        let act = async move {
+            if up {
+                parts.process.scene.before_link_up(&parts.dpu, &wanted);
+            }
+            parts.dpu.emulation.set_link(&wanted, up).await
+        };
         self.process.effect(&self.what(if up { "link_up" } else { "link_down" }, id), act, lost, busy).await
     }
 

@@ -4,16 +4,18 @@ use super::api::Server;
 use super::api::watch::Manners;
 use super::csi::Driver;
 use super::faults::{Effect, Faults, Plan, Who};
-use super::host::{Host, Shared};
+use super::host::{Dpu, Host, Shared};
 use super::random::Random;
 use super::signal::Signal;
 use super::storage;
 use api::dpu::PowerDomain;
+use futures::FutureExt;
 use planner::exposure::{ExposureId, Slot};
 use planner::host::{PowerAction, PowerState};
-use ports::VolumeConnector;
+use planner::network::rows::{Cell, KIND, RowId, Table};
 use ports::conformance::memory::{MemoryNorthBound, MemoryStorage};
 use ports::emulation::Backend;
+use ports::{Switch, VolumeConnector};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -124,6 +126,34 @@ impl Scene {
         }
         for (path, dpus) in writers.iter().filter(|(_, dpus)| dpus.len() > 1) {
             self.violated(format!("{} is writable from {} after {after}", path.display(), dpus.join(" and ")));
+        }
+        self.check_ports(after);
+    }
+
+    /// On one logical switch no address and no MAC is on two ports.
+    fn check_ports(&self, after: &str) {
+        let rows = self.north_bound.rows();
+        let mut owners: BTreeMap<(String, &str), &RowId> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.external_ids[KIND] == "VNic") {
+            let switch = row.member_of.iter().find(|set| set.table == Table::LogicalSwitch);
+            let (Some(switch), Some(Cell::Text(known))) = (switch, row.columns.get("addresses")) else {
+                self.violated(format!("{} is in no switch, or says no address, after {after}", row.id.name()));
+                continue;
+            };
+            for known in known.split_whitespace() {
+                if let Some(other) = owners.insert((switch.row.name(), known), &row.id) {
+                    let (a, b) = (other.name(), row.id.name());
+                    self.violated(format!("{known} is on the ports {a} and {b} after {after}"));
+                }
+            }
+        }
+    }
+
+    /// A link goes up only where OVN drops what is not allowed: the port is bound to this very grant.
+    pub fn before_link_up(&self, dpu: &Dpu, id: &ExposureId) {
+        let seen = dpu.switch.list().now_or_never().and_then(Result::ok).unwrap_or_default();
+        if !seen.iter().any(|seen| seen.port.id == *id && seen.in_force) {
+            self.violated(format!("the link of {id:?} goes up before its port is in force: {seen:?}"));
         }
     }
 

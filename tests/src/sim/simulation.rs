@@ -259,7 +259,16 @@ impl Simulation {
             let bad: Vec<String> = bad.map(|c| format!("{}: {} {}", c["type"], c["reason"], c["message"])).collect();
             lines.push(format!("machine {} {}\n  {}", object["metadata"], object["status"]["state"], bad.join("\n  ")));
         }
-        for kind in ["diskattachments", "nicattachments", "volumeholds", "vnics", "addressholds"] {
+        for kind in [
+            "diskattachments",
+            "nicattachments",
+            "volumeholds",
+            "vnics",
+            "addressholds",
+            "vpcs",
+            "subnets",
+            "securitygroups",
+        ] {
             for object in self.scene.server.list(&format!("metalplane.io/{kind}")) {
                 lines.push(format!("{kind} {} {}", object["metadata"], object["status"]));
             }
@@ -316,6 +325,13 @@ impl Simulation {
             let seen = json!({"power": format!("{:?}", host.power()), "boot": host.boot_order(), "shown": shown,
                 "files": files(&dpu.run_dir)});
             all.insert(host.name.clone(), seen);
+        }
+        for row in self.scene.north_bound.rows() {
+            let sets: Vec<String> = row.member_of.iter().map(|set| format!("{set:?}")).collect();
+            all.insert(
+                format!("{} {}", row.table.name(), row.id.name()),
+                json!({"columns": format!("{:?}", row.columns), "in": sets}),
+            );
         }
         all
     }

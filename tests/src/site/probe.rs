@@ -93,6 +93,15 @@ impl Probe<'_> {
         .await
     }
 
+    /// Every chassis has what was written; then `address` does not answer three questions.
+    pub async fn hears_nothing(&self, address: &str) -> Result<()> {
+        self.site.nbctl(&["--wait=hv", "sync"]).await?;
+        let ask = ["ping", "-q", "-i", "0.2", "-c", "3", "-W", "1", "-I", self.device, address];
+        let answered = self.site.enter(&self.node, &ask).await;
+        ensure!(answered.is_err(), "{address} answers {} although no group allows it", self.node);
+        Ok(())
+    }
+
     /// Gives the device its address, as a node's network configuration does: a switch that starts anew makes the device
     /// without.
     pub async fn configure(&self) -> Result<()> {

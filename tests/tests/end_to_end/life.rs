@@ -3,9 +3,9 @@
 use super::machine::{Machine, SOON, SOON_FLAG};
 use super::on_servers;
 use anyhow::{Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::guest::Guest;
-use tests::site::{Site, until};
+use tests::site::{Place, Site, until};
 
 /// Its volumes are made once a node is selected for them.
 const LATE: &str = "apiVersion: storage.k8s.io/v1
@@ -16,6 +16,9 @@ parameters: {pool: default}
 allowVolumeExpansion: true
 volumeBindingMode: WaitForFirstConsumer
 ";
+
+const OTHER_NODE: &str = "node-1";
+const PROBE: &str = "probe-life";
 
 const LIMITED: &str = "apiVersion: storage.k8s.io/v1
 kind: VolumeAttributesClass
@@ -38,6 +41,7 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         guest.line("the guest read its name from the seed", from, SOON, |line| line.contains("bm-01")).await?;
         disks(&machine, &guest).await?;
         interfaces(&machine, &guest).await?;
+        groups(&machine).await?;
         restart(&machine, &guest).await?;
         machine.delete().await?;
         nothing_is_left(&machine).await
@@ -84,6 +88,47 @@ async fn interfaces(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     let two = |line: &str| line.contains("MP-NIC") && line.matches('=').count() >= 2;
     guest.line("the guest sees the new interface", from, SOON, two).await?;
     machine.bmctl(&["removeinterface", machine.name, "eth1", "--wait", "--timeout", SOON_FLAG]).await.map(drop)
+}
+
+/// Another group, whose members receive nothing, closes the guest to a member of the Subnet's own group on another chassis, and opens it again.
+async fn groups(machine: &Machine<'_>) -> Result<()> {
+    let place = Place { namespace: machine.namespace, subnet: "blue", address: "10.30.0.250/24" };
+    let probe = machine.site.probe(OTHER_NODE, PROBE, place).await?;
+    probe.hears(machine.address, SOON).await?;
+    let closed = format!(
+        "apiVersion: metalplane.io/v1alpha1
+kind: SecurityGroup
+metadata: {{name: closed, namespace: {}}}
+spec: {{vpc: {{name: default}}}}
+",
+        machine.namespace
+    );
+    machine.site.apply(&closed).await?;
+    regroup(machine, json!(["closed"])).await?;
+    probe.hears_nothing(machine.address).await?;
+    regroup(machine, json!(null)).await?;
+    probe.hears(machine.address, SOON).await?;
+    machine.site.remove_probe(OTHER_NODE, PROBE).await?;
+    machine.kubectl(&["delete", "securitygroup", "closed", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
+}
+
+/// Its first interface is in these groups, and OVN has been told.
+async fn regroup(machine: &Machine<'_>, groups: Value) -> Result<()> {
+    let op = if groups.is_null() { "remove" } else { "add" };
+    let change = json!([{"op": op, "path": "/spec/interfaces/0/securityGroups", "value": groups}]).to_string();
+    machine.kubectl(&["patch", "bmm", machine.name, "--type=json", "-p", &change]).await?;
+    until("OVN is told of the groups", SOON, async || {
+        let vnic = machine.kubectl(&["get", "vnic", &format!("{}-eth0", machine.name), "-o", "json"]).await?;
+        let vnic: Value = serde_json::from_str(&vnic)?;
+        let said = vnic["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let told = said.iter().any(|said| {
+            let current = said["observedGeneration"] == vnic["metadata"]["generation"];
+            said["type"] == "Programmed" && said["status"] == "True" && current
+        });
+        let is_it = vnic["spec"]["securityGroups"] == groups;
+        Ok(if told && is_it { Ok(()) } else { Err(vnic.to_string()) })
+    })
+    .await
 }
 
 /// A warm reset: the host keeps its power, and the guest is seen to answer anew.

@@ -81,7 +81,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     (", addresses: [10.30.0.7]", "", "spec.interfaces[0]", "write an unused address"),
     ("[10.30.0.7]", "[10.30.0.7/24]", "spec.interfaces[0].addresses", "without a prefix length"),
     ("[10.30.0.7]", "[10.30.0.7], macAddress: \"03:00:00:00:00:01\"", "spec.interfaces[0].macAddress", "should match"),
-    ("[10.30.0.7]", "[10.30.0.7], securityGroups: [web]", "spec.interfaces[0]", "not served yet"),
+    ("[10.30.0.7]", "[10.30.0.7], securityGroups: ['']", "spec.interfaces[0].securityGroups[0]", "at least 1 chars"),
     ("name: eth0", "name: an-interface-name", "spec.interfaces[0].name", "15"),
     ("{name: bad}", "{name: bad.host}", "metadata.name", "DNS label"),
 ];

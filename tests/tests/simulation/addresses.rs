@@ -1,20 +1,10 @@
 //! No address is served twice, whatever goes wrong; and a Subnet stays under what runs in it.
 
-use super::{each, sample, seed, simulate};
+use super::{cases, each, seed, simulate};
 use std::time::Duration;
 use tests::sim::api::watch::Manners;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::{Simulation, addresses as scene};
-
-/// Nothing goes wrong; then each of these with one in `stride` of the first `count` effects of the controller.
-fn cases(faults: &[Fault], count: usize, stride: usize) -> impl Iterator<Item = Plan> {
-    let at = move |fault: &Fault| {
-        let fault = *fault;
-        sample(count, stride).map(move |at| Plan::At { who: Who::Controller, at, fault }).collect::<Vec<_>>()
-    };
-    let all: Vec<Plan> = faults.iter().flat_map(at).collect();
-    [Plan::None].into_iter().chain(all)
-}
 
 #[test]
 fn two_machines_ask_for_one_address_at_once() {

@@ -8,6 +8,7 @@ mod bmc;
 mod csi;
 mod fences;
 mod kinds;
+mod network;
 mod seeds;
 mod verbs;
 
@@ -49,6 +50,16 @@ fn sample(all: usize, stride: usize) -> impl Iterator<Item = usize> {
     let only: Option<usize> = std::env::var("SIM_AT").ok().and_then(|text| text.parse().ok());
     let (from, stride) = only.map_or((seed() as usize % stride, stride), |only| (only, all));
     (0..all).skip(from).step_by(stride)
+}
+
+/// Nothing goes wrong; then each of these with one in `stride` of the first `count` effects of the controller.
+fn cases(faults: &[Fault], count: usize, stride: usize) -> impl Iterator<Item = Plan> {
+    let at = move |fault: &Fault| {
+        let fault = *fault;
+        sample(count, stride).map(move |at| Plan::At { who: Who::Controller, at, fault }).collect::<Vec<_>>()
+    };
+    let all: Vec<Plan> = faults.iter().flat_map(at).collect();
+    [Plan::None].into_iter().chain(all)
 }
 
 /// Runs `one` for each, and fails with what was wrong and how to see it again.

@@ -351,6 +351,9 @@ impl World {
                 self.vnics.insert(name(&vnic.metadata).to_owned(), vnic);
                 Ok(())
             }
+            Action::SetSecurityGroups { target, groups } => {
+                self.vnic(seen, target, |vnic| vnic.spec.security_groups = groups.clone())
+            }
             Action::ProtectVNic { target, interface } => self.mark_vnic(seen, target, Some(interface)),
             Action::UnprotectVNic { target } => self.mark_vnic(seen, target, None),
             Action::TakeVNic { target, holder, mac_address } => self.vnic(seen, target, |vnic| {

@@ -1,5 +1,7 @@
-//! Tests of who has which address: examples, and what holds for every sequence of events in a small model of the API server.
+//! Tests of who has which address: examples, and what holds for every sequence of events in a small model of the API server. And
+//! of a VNic's port (`port.rs`).
 
 mod examples;
+mod port;
 mod properties;
 mod world;

@@ -7,8 +7,8 @@ use crate::switch::SwitchPort;
 use async_trait::async_trait;
 use planner::network::rows::{Cell, Row, Table};
 use std::collections::BTreeSet;
-use std::sync::Mutex;
-use tokio::sync::{Notify, watch};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 
 /// An `ovn-controller` as a [`super::MemorySwitch`] reads it.
 #[async_trait]
@@ -56,13 +56,12 @@ impl Chassis for InstallsAll {
 pub struct MemoryChassis {
     name: String,
     north_bound: MemoryNorthBound,
-    written: tokio::sync::Mutex<watch::Receiver<()>>,
+    told: Arc<Notify>,
 }
 
 impl MemoryChassis {
     pub fn new(name: &str, north_bound: &MemoryNorthBound) -> Self {
-        let written = tokio::sync::Mutex::new(north_bound.written());
-        Self { name: name.to_owned(), north_bound: north_bound.clone(), written }
+        Self { name: name.to_owned(), north_bound: north_bound.clone(), told: north_bound.told() }
     }
 
     fn binds(&self, row: &Row, port: &SwitchPort) -> bool {
@@ -95,7 +94,6 @@ impl Chassis for MemoryChassis {
     }
 
     async fn changed(&self) {
-        // The sender is a part of the database that this chassis holds.
-        let _ = self.written.lock().await.changed().await;
+        self.told.notified().await;
     }
 }

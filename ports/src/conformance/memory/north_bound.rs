@@ -7,8 +7,8 @@ use crate::{ErrorClass, NorthBound, PortError};
 use async_trait::async_trait;
 use planner::network::rows::{Cell, Change, Found, Membership, Row, RowId, SITE, Table};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-use tokio::sync::{Notify, watch};
+use std::sync::{Arc, Mutex, Weak};
+use tokio::sync::Notify;
 
 #[derive(Clone, Default)]
 pub struct MemoryNorthBound {
@@ -24,7 +24,8 @@ struct State {
     number: u64,
     down: bool,
     handles: Vec<Arc<Feed>>,
-    written: watch::Sender<()>,
+    /// Woken in the order in which they came, so that a simulation depends on its seed alone.
+    chassis: Vec<Weak<Notify>>,
 }
 
 #[derive(Default)]
@@ -65,6 +66,12 @@ impl MemoryNorthBound {
         lock(&self.state).rows.values().cloned().collect()
     }
 
+    /// The same, as somebody who changes them by hand finds them.
+    pub fn found(&self) -> Vec<Found> {
+        let state = lock(&self.state);
+        state.rows.iter().map(|(uuid, row)| Found { uuid: uuid.clone(), row: row.clone() }).collect()
+    }
+
     /// Somebody writes one column of a row.
     pub fn set_by_hand(&self, uuid: &str, column: &'static str, cell: Cell) {
         let mut state = lock(&self.state);
@@ -77,9 +84,9 @@ impl MemoryNorthBound {
 
     pub fn delete_by_hand(&self, uuid: &str) {
         let mut state = lock(&self.state);
-        let uid = state.rows.remove(uuid).map(|row| row.id.uid);
-        state.collect();
-        state.tell(uid.into_iter().collect());
+        let mut uids: BTreeSet<String> = state.rows.remove(uuid).map(|row| row.id.uid).into_iter().collect();
+        uids.extend(state.collect());
+        state.tell(uids);
     }
 
     /// The chassis of a VNic's port has it.
@@ -94,9 +101,11 @@ impl MemoryNorthBound {
         lock(&self.state).number
     }
 
-    /// Tells of every change.
-    pub(super) fn written(&self) -> watch::Receiver<()> {
-        lock(&self.state).written.subscribe()
+    /// Told of every change, for as long as it is kept.
+    pub(super) fn told(&self) -> Arc<Notify> {
+        let told = Arc::<Notify>::default();
+        lock(&self.state).chassis.push(Arc::downgrade(&told));
+        told
     }
 }
 
@@ -111,7 +120,7 @@ fn of_site(row: &Row, site: &str) -> bool {
 
 impl State {
     fn tell(&mut self, uids: BTreeSet<String>) {
-        self.written.send_replace(());
+        self.chassis.retain(|chassis| chassis.upgrade().inspect(|told| told.notify_one()).is_some());
         for feed in &self.handles {
             lock(&feed.pending).extend(uids.iter().cloned());
             feed.notify.notify_one();
@@ -122,8 +131,9 @@ impl State {
         self.rows.values().any(|row| row.table == table && row.id == *id)
     }
 
-    /// What a deletion takes with it, until nothing more goes.
-    fn collect(&mut self) {
+    /// What a deletion takes with it, until nothing more goes: the UIDs of rows that are other rows now.
+    fn collect(&mut self) -> BTreeSet<String> {
+        let before = self.rows.clone();
         loop {
             let there: BTreeSet<(Table, RowId)> = self.rows.values().map(|row| (row.table, row.id.clone())).collect();
             for row in self.rows.values_mut() {
@@ -133,11 +143,12 @@ impl State {
                     *cell = if dangling { Cell::Empty } else { cell.clone() };
                 }
             }
-            let before = self.rows.len();
+            let count = self.rows.len();
             self.rows.retain(|_, row| row.table.is_root() || row.member_of.iter().any(keeps));
-            if self.rows.len() == before {
+            if self.rows.len() == count {
                 self.up.retain(|uid| there.iter().any(|(_, id)| id.uid == *uid));
-                return;
+                let other = before.iter().filter(|(uuid, row)| self.rows.get(*uuid) != Some(row));
+                return other.map(|(_, row)| row.id.uid.clone()).collect();
             }
         }
     }
@@ -195,10 +206,10 @@ impl State {
             self.next += 1;
             self.rows.insert(format!("{:08}", self.next), row.clone());
         }
-        self.collect();
         let rows = change.inserts.iter().chain(change.updates.iter().map(|update| &update.after));
-        let uids = rows.chain(change.deletes.iter().map(|found| &found.row)).map(|row| row.id.uid.clone());
-        self.tell(uids.collect());
+        let rows = rows.chain(change.deletes.iter().map(|found| &found.row));
+        let uids = rows.map(|row| row.id.uid.clone()).chain(self.collect()).collect();
+        self.tell(uids);
     }
 }
 

@@ -159,7 +159,13 @@ const CASES: &[Case] = &[
         "spec.interfaces[0].macAddress",
         "should match",
     ),
-    (MACHINE, "[10.20.0.70]", "[10.20.0.70], securityGroups: [web]", "spec.interfaces[0]", "leave it out"),
+    (
+        MACHINE,
+        "[10.20.0.70]",
+        "[10.20.0.70], securityGroups: ['']",
+        "spec.interfaces[0].securityGroups[0]",
+        "at least 1 chars",
+    ),
     (MACHINE, "{name: bad}", "{name: bad.host}", "metadata.name", "DNS label"),
     (
         MACHINE,

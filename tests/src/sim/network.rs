@@ -1,0 +1,211 @@
+//! What users make of the network, and what goes wrong with OVN's north-bound database, under machines that run.
+
+use super::life::{self, condition, is_clean, runs};
+use super::simulation::{Simulation, USER};
+use planner::network::rows::{Cell, Found, KIND, PREFIX, Row, Table};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const VPCS: &str = "metalplane.io/vpcs";
+const SUBNETS: &str = "metalplane.io/subnets";
+const GROUPS: &str = "metalplane.io/securitygroups";
+const VNICS: &str = "metalplane.io/vnics";
+
+/// Long enough for whatever would be done about it.
+const LONG: Duration = Duration::from_secs(120);
+
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "metalplane.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn create_vpc(s: &Simulation, name: &str, groups: &[&str]) {
+    s.create(VPCS, USER, object("Vpc", name, &json!({"defaultSecurityGroups": groups})));
+}
+
+fn create_subnet(s: &Simulation, name: &str, vpc: &str, cidr: &str) {
+    s.create(SUBNETS, USER, object("Subnet", name, &json!({"vpc": {"name": vpc}, "cidr": cidr})));
+}
+
+fn create_group(s: &Simulation, name: &str, vpc: &str) {
+    let from = json!([{"securityGroup": {"name": name}}]);
+    s.create(GROUPS, USER, object("SecurityGroup", name, &json!({"vpc": {"name": vpc}, "ingress": [{"from": from}]})));
+}
+
+fn create_machine(s: &Simulation, name: &str, subnet: &str, address: &str) {
+    let mut machine = life::machine(name, 7);
+    machine["spec"]["interfaces"] = json!([{"name": "eth0", "subnet": subnet, "addresses": [address]}]);
+    s.create(life::MACHINES, USER, machine);
+}
+
+fn is_there(s: &Simulation, resource: &str, name: &str) -> bool {
+    s.scene.server.get(resource, USER, name).is_some()
+}
+
+fn says(s: &Simulation, resource: &str, name: &str, type_: &str, reason: &str) -> bool {
+    let object = s.scene.server.get(resource, USER, name).unwrap_or_default();
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.iter().any(|said| said["type"] == type_ && said["reason"] == reason)
+}
+
+fn is_ready(s: &Simulation, resource: &str, name: &str) -> bool {
+    condition(&s.scene.server.get(resource, USER, name).unwrap_or_default(), "Ready") == "True"
+}
+
+/// The port of a machine's `eth0`.
+fn port(s: &Simulation, machine: &str) -> Option<Row> {
+    let vnic = s.scene.server.get(VNICS, USER, &format!("{machine}-eth0"))?;
+    let name = format!("{PREFIX}{}", vnic["metadata"]["uid"].as_str()?);
+    s.scene.north_bound.rows().into_iter().find(|row| row.id.name() == name)
+}
+
+fn is_in_group(s: &Simulation, machine: &str, group: &str) -> bool {
+    let group = s.scene.server.get(GROUPS, USER, group).unwrap_or_default();
+    let uid = group["metadata"]["uid"].as_str().unwrap_or_default();
+    port(s, machine)
+        .is_some_and(|port| port.member_of.iter().any(|set| set.table == Table::PortGroup && set.row.uid == uid))
+}
+
+fn switches(s: &Simulation) -> usize {
+    s.scene.north_bound.rows().iter().filter(|row| row.table == Table::LogicalSwitch).count()
+}
+
+/// Two Vpcs with the same addresses, made in the order in which nothing is there that is needed; a third Subnet that overlaps;
+/// then all is deleted in the order in which everything is still used.
+pub async fn two_vpcs(s: &Simulation) -> Result<(), String> {
+    create_machine(s, "bm-01", "one-a", "10.30.0.7");
+    create_machine(s, "bm-02", "two-a", "10.30.0.7");
+    for (vpc, subnet) in [("one", "one-a"), ("two", "two-a")] {
+        create_subnet(s, subnet, vpc, "10.30.0.0/24");
+    }
+    s.until("the Subnets say what is missing", |s| {
+        says(s, SUBNETS, "one-a", "Ready", "VpcMissing") && says(s, SUBNETS, "two-a", "Ready", "VpcMissing")
+    })
+    .await?;
+    create_vpc(s, "one", &["one-web"]);
+    create_vpc(s, "two", &["two-web"]);
+    s.until("the VNics say which group is missing", |s| {
+        ["bm-01", "bm-02"]
+            .iter()
+            .all(|machine| says(s, VNICS, &format!("{machine}-eth0"), "Programmed", "SecurityGroupMissing"))
+    })
+    .await?;
+    create_group(s, "one-web", "one");
+    create_group(s, "two-web", "two");
+    s.until("both run with one address", |s| {
+        ["bm-01", "bm-02"].iter().all(|machine| runs(s, machine))
+            && is_in_group(s, "bm-01", "one-web")
+            && is_in_group(s, "bm-02", "two-web")
+    })
+    .await?;
+    create_subnet(s, "inside", "one", "10.30.0.128/25");
+    s.until("a Subnet that overlaps is refused", |s| says(s, SUBNETS, "inside", "Ready", "CidrOverlaps")).await?;
+    s.change(life::MACHINES, USER, "bm-02", |machine| {
+        machine["spec"]["interfaces"][0]["securityGroups"] = json!(["one-web"]);
+    });
+    s.until("a group of another Vpc is refused", |s| {
+        let wrong = says(s, VNICS, "bm-02-eth0", "Programmed", "GroupOfOtherVpc");
+        wrong && !is_in_group(s, "bm-02", "one-web") && !is_in_group(s, "bm-02", "two-web") && runs(s, "bm-02")
+    })
+    .await?;
+    s.change(life::MACHINES, USER, "bm-02", |machine| {
+        machine["spec"]["interfaces"][0]["securityGroups"] = Value::Null;
+    });
+    s.until("the Vpc's groups are in force again", |s| is_in_group(s, "bm-02", "two-web")).await?;
+    tear_down(s).await
+}
+
+async fn tear_down(s: &Simulation) -> Result<(), String> {
+    for vpc in ["one", "two"] {
+        s.delete(VPCS, USER, vpc);
+        s.delete(GROUPS, USER, &format!("{vpc}-web"));
+        s.delete(SUBNETS, USER, &format!("{vpc}-a"));
+    }
+    s.until("what is used says by whom", |s| {
+        says(s, VPCS, "one", "Deletable", "VpcInUse")
+            && says(s, GROUPS, "one-web", "Deletable", "SecurityGroupInUse")
+            && says(s, SUBNETS, "one-a", "Deletable", "SubnetInUse")
+    })
+    .await?;
+    tokio::time::sleep(LONG).await;
+    if !runs(s, "bm-01") || !is_in_group(s, "bm-01", "one-web") {
+        return Err(format!("a group is out of force while it waits to be deleted\n{}", s.story()));
+    }
+    s.delete(SUBNETS, USER, "inside");
+    s.delete(life::MACHINES, USER, "bm-01");
+    s.delete(life::MACHINES, USER, "bm-02");
+    s.until("nothing is left of the two Vpcs", |s| {
+        let gone = |vpc: &str| {
+            !is_there(s, VPCS, vpc)
+                && !is_there(s, SUBNETS, &format!("{vpc}-a"))
+                && !is_there(s, GROUPS, &format!("{vpc}-web"))
+        };
+        gone("one") && gone("two") && is_clean(s) && switches(s) == 1
+    })
+    .await
+}
+
+/// The database does not answer while a machine is made; and again while one runs.
+pub async fn away(s: &Simulation) -> Result<(), String> {
+    s.until("the Subnet is there", |s| is_ready(s, SUBNETS, "blue")).await?;
+    s.scene.north_bound.set_down(true);
+    s.create(life::MACHINES, USER, life::machine("bm-01", 7));
+    s.until("the VNic says what it waits for", |s| {
+        let vnic = s.scene.server.get(VNICS, USER, "bm-01-eth0").unwrap_or_default();
+        let waits = condition(&vnic, "Programmed") == "False";
+        waits && vnic["status"]["conditions"].to_string().contains("the north-bound database does not answer")
+    })
+    .await?;
+    s.scene.north_bound.set_down(false);
+    s.until("the machine runs", |s| runs(s, "bm-01")).await?;
+    let before = s.scene.hosts[0].actions();
+    s.scene.north_bound.set_down(true);
+    s.delete(life::MACHINES, USER, "bm-01");
+    tokio::time::sleep(LONG).await;
+    if s.scene.server.list("metalplane.io/addressholds").is_empty() {
+        return Err(format!("its addresses are free while OVN may have its port\n{}", s.story()));
+    }
+    s.scene.north_bound.set_down(false);
+    s.until("nothing is left", is_clean).await?;
+    if s.scene.hosts[0].actions().len() > before.len() + 2 {
+        return Err(format!("{:?}", s.scene.hosts[0].actions()));
+    }
+    Ok(())
+}
+
+/// What somebody does to the rows under a machine that runs is put right, and the host sees nothing of it.
+pub async fn by_hand(s: &Simulation) -> Result<(), String> {
+    life::create(s, "bm-01", 7).await?;
+    let (before, actions) = (s.scene.north_bound.rows(), s.scene.hosts[0].actions());
+    let shown = s.scene.hosts[0].dpu().exposures();
+    let nb = &s.scene.north_bound;
+    let is_right = |s: &Simulation| {
+        let (mut now, mut then) = (s.scene.north_bound.rows(), before.clone());
+        let key = |row: &Row| (row.table, row.id.clone());
+        now.sort_by_key(key);
+        then.sort_by_key(key);
+        now == then
+    };
+    for found in nb.found() {
+        let Found { uuid, row } = &found;
+        match row.table {
+            Table::Acl => nb.set_by_hand(uuid, "action", Cell::Text("allow".to_owned())),
+            Table::LogicalSwitchPort => nb.set_by_hand(uuid, "addresses", Cell::Text("unknown".to_owned())),
+            _ => continue,
+        }
+        s.until(&format!("{} {} is as it was", row.table.name(), row.id.name()), is_right).await?;
+    }
+    for found in nb.found() {
+        let what = format!("{} {} is there again", found.row.table.name(), found.row.id.name());
+        nb.delete_by_hand(&found.uuid);
+        s.until(&what, is_right).await?;
+    }
+    s.until("the machine runs", |s| runs(s, "bm-01")).await?;
+    if s.scene.hosts[0].actions() != actions || s.scene.hosts[0].dpu().exposures() != shown {
+        return Err(format!("the host has seen it: {:?}\n{}", s.scene.hosts[0].dpu().exposures(), s.story()));
+    }
+    if nb.rows().iter().filter(|row| row.external_ids[KIND] == "VNic").count() != 1 {
+        return Err(format!("{:#?}", nb.rows()));
+    }
+    s.delete(life::MACHINES, USER, "bm-01");
+    s.until("nothing is left", is_clean).await
+}
