@@ -35,6 +35,8 @@ pub(super) async fn collect(c: &Controller, key: &Key) -> Result<(), Error> {
             }
             None => {
                 tracing::warn!(hold = name(&hold.metadata), "the VNic no longer exists: its hold is deleted");
+                // As at every release: an address is nobody's only once OVN has no port with it.
+                c.network.clear(owner).await?;
                 vnics::delete(c, &hold).await?;
             }
         }
