@@ -32,5 +32,6 @@ pub mod relay;
 pub mod server;
 pub mod spdk;
 pub mod supervisor;
+mod whole;
 
 pub use handle::Sandbox;

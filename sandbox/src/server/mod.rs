@@ -91,7 +91,7 @@ pub async fn run(description: &Path) -> Result<()> {
         early.accelerator.get_or_init(|| accelerator::choose(&early.config, &early.cache)).await;
     });
     let bound = listener.local_addr().context("read the BMC's address")?;
-    std::fs::write(&ready, format!("https://{bound}\n")).with_context(|| format!("write {}", ready.display()))?;
+    crate::whole::write(&ready, format!("https://{bound}\n")).with_context(|| format!("write {}", ready.display()))?;
     tracing::info!(server = machine.config.name, "ready: BMC on https://{bound}");
     let outcome = tokio::select! {
         ended = bmc::serve(listener, bmc) => ended,

@@ -25,6 +25,7 @@ use crate::cluster::{Progress, Site, control_plane, leftover, ovn, pool, servers
 use crate::layout::{Layout, bmc_address};
 use crate::preflight;
 use crate::programs::Programs;
+use crate::whole;
 
 /// `ready.json`: where everything is, for whoever drives the sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,10 +129,7 @@ async fn bring_up(
     control::serve(site.clone(), end)?;
     site.start(args).await?;
     let ready = ready(&site)?;
-    let part = layout.ready().with_extension("part");
-    fs::write(&part, serde_json::to_vec_pretty(&ready)?)
-        .and_then(|()| fs::rename(&part, layout.ready()))
-        .context("cannot write ready.json")?;
+    whole::write(&layout.ready(), serde_json::to_vec_pretty(&ready)?).context("cannot write ready.json")?;
     site.progress.step(format!("ready: export KUBECONFIG={}", layout.kubeconfig().display()));
     Ok(site)
 }

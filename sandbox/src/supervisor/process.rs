@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::cluster::cgroup::Cgroups;
 use crate::layout::{CONTROL_PLANE, Layout};
+use crate::whole;
 
 /// A process that is killed ends at once, but its turn must come.
 const KILL_LIMIT: Duration = Duration::from_secs(60);
@@ -309,10 +310,7 @@ impl Table {
             }
         }
         let path = self.layout.processes();
-        let part = path.with_extension("part");
-        std::fs::write(&part, serde_json::to_vec(&running)?)
-            .and_then(|()| std::fs::rename(&part, &path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        whole::write(&path, serde_json::to_vec(&running)?).with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn unknown(&self, name: &str) -> String {

@@ -33,5 +33,5 @@ pub fn acceptor(config: &Config) -> Result<TlsAcceptor> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+    crate::whole::write(path, text).with_context(|| format!("write {}", path.display()))
 }
