@@ -248,7 +248,7 @@ async fn only_the_leader_writes(bench: &impl Bench) {
     assert!(matches!(refused, NorthBoundError::NotLeader(_)), "{refused}");
 
     let (first, second) = (leader(bench).await, leader(bench).await);
-    for refused in [first.apply(&change).await, first.raise().await.map(|_| ())] {
+    for refused in [first.apply(&change).await, first.raise(0).await.map(|_| ())] {
         let refused = refused.expect_err("another leads");
         assert!(matches!(refused, NorthBoundError::NotLeader(_)), "{refused}");
     }
@@ -343,7 +343,7 @@ async fn whoever_changes_a_row_wakes_its_object(bench: &impl Bench) {
     bench.delete_port_by_hand(&port_row).await;
     told("p", "a row deleted by hand").await;
     assert_eq!(watcher.rows("p"), Ok(Vec::new()));
-    north_bound.raise().await.expect("after it this handle has seen what the other one was told");
+    north_bound.raise(0).await.expect("after it this handle has seen what the other one was told");
     put(&north_bound, &port(&["g"], Some(1)), "p").await;
     clear(&north_bound).await;
 }
@@ -351,10 +351,13 @@ async fn whoever_changes_a_row_wakes_its_object(bench: &impl Bench) {
 async fn numbers_only_grow(bench: &impl Bench) {
     let north_bound = leader(bench).await;
     let before = north_bound.number().expect("in step");
-    let first = north_bound.raise().await.expect("raise");
-    let second = north_bound.raise().await.expect("raise");
+    let first = north_bound.raise(0).await.expect("raise");
+    let second = north_bound.raise(0).await.expect("raise");
     assert!(before < first && first < second, "{before} {first} {second}");
-    assert_eq!(north_bound.number(), Ok(second));
+    let third = north_bound.raise(second + 7).await.expect("raise");
+    assert!(third > second + 7, "{third}: above what a chassis still tells of a database that was replaced");
+    assert_eq!(north_bound.number(), Ok(third));
+    assert!(north_bound.raise(first).await.expect("raise") > third);
 }
 
 async fn a_lost_database_is_told(bench: &impl Bench) {
@@ -367,7 +370,7 @@ async fn a_lost_database_is_told(bench: &impl Bench) {
     assert_eq!(north_bound.token().map_err(|error| error.class), Err(ErrorClass::Unreachable));
     let refused = north_bound.apply(&change).await.expect_err("cut off");
     assert_eq!(refused.class(), ErrorClass::Unreachable);
-    assert_eq!(north_bound.raise().await.map_err(|error| error.class()), Err(ErrorClass::Unreachable));
+    assert_eq!(north_bound.raise(0).await.map_err(|error| error.class()), Err(ErrorClass::Unreachable));
 
     bench.set_down(false).await;
     while next(bench, &north_bound, "the return").await.link.is_err() {}

@@ -174,7 +174,7 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
         assert!(!ovn.ping(&Nic { mac: "02:00:00:00:01:99", ..A }, &B), "a foreign MAC address");
 
         let wanted = [("v", Vpc { uid: "v".to_owned() }.rows(SITE)), ("s1", subnet("s1")), ("a-1", port(&A, &["g-1"]))];
-        ovn.north_bound.raise().await.expect("in step after it");
+        ovn.north_bound.raise(0).await.expect("in step after it");
         for (uid, wanted) in wanted {
             let left = diff(&wanted, &ovn.north_bound.rows(uid).expect("in step"));
             assert!(left.is_empty(), "ovn-northd writes nothing into our columns: {left:#?}");
