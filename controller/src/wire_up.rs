@@ -45,9 +45,8 @@ pub fn ovn(args: &Args) -> Option<Ovn> {
         Arc::new(OvnNorthBound::new(config, site))
     });
     let south_bound = args.ovn_sb.clone().map(|address| {
-        let open: OpenSouthBound = Arc::new(move || {
-            Arc::new(OvnSouthBound::new(config(&address, chassis::DATABASE, chassis::monitored())))
-        });
+        let open: OpenSouthBound =
+            Arc::new(move || Arc::new(OvnSouthBound::new(config(&address, chassis::DATABASE, chassis::monitored()))));
         open
     });
     Some(Ovn { north_bound, south_bound })

@@ -132,15 +132,18 @@ pub(super) async fn enforce<K: Enforced>(
         }
         None => {
             let (status, then) = judged(c, object, wanted.wrong.as_ref(), began)?;
-            let in_force = status.newly_in_force(object);
+            let is_new = !barrier::is_said(meta.generation, object.conditions());
             let wait = status.write(c, cache, object, wanted.counts).await?;
-            if let Some(said) = in_force {
-                let passed = c.network.numbers.known(uid(meta)).map(|(_, since)| since.elapsed().as_millis());
-                let passed = passed.map(|passed| format!(", {passed} ms after the change was seen")).unwrap_or_default();
-                c.events.tell(object, "InForce", &format!("{} in force on {said}{passed}", object.what()));
-            }
             match &then {
-                Then::Settled => c.network.numbers.settled(uid(meta)),
+                Then::Settled(chassis) => {
+                    if is_new {
+                        let since = c.network.numbers.known(uid(meta)).map(|(_, since)| since.elapsed().as_millis());
+                        let passed = since.map(|passed| format!(", {passed} ms after the change was seen"));
+                        let (what, passed) = (object.what(), passed.unwrap_or_default());
+                        c.events.tell(object, "InForce", &format!("{chassis} chassis have installed {what}{passed}"));
+                    }
+                    c.network.numbers.settled(uid(meta));
+                }
                 Then::Ask => c.network.ask(uid(meta), (K::WORK, key(meta)), began),
                 Then::After(_) => {}
             }
@@ -163,7 +166,8 @@ async fn say_first<K: Enforced>(c: &Controller, cache: &Cache<K>, object: &K) ->
 }
 
 enum Then {
-    Settled,
+    /// On so many chassis.
+    Settled(usize),
     Ask,
     After(Duration),
 }
@@ -194,8 +198,8 @@ fn judged<K: Enforced>(
         elapsed: since.elapsed(),
     });
     let mut said = object.conditions().to_vec();
-    set(&mut said, PROGRAMMED, Ok(String::new()), meta);
-    set(&mut said, READY, wrong.map_or(Ok(String::new()), Err), meta);
+    set(&mut said, PROGRAMMED, Ok(()), meta);
+    set(&mut said, READY, wrong.map_or(Ok(()), Err), meta);
     let (number, then) = match &verdict {
         Verdict::Ask(reason) => {
             set(&mut said, IN_FORCE, Err(reason), meta);
@@ -208,10 +212,8 @@ fn judged<K: Enforced>(
             (Some(*number), Then::After(wait.unwrap_or(AGAIN)))
         }
         Verdict::InForce { number, chassis } => {
-            if !is_said {
-                set(&mut said, IN_FORCE, Ok(format!("on {chassis} chassis")), meta);
-            }
-            (Some(*number), Then::Settled)
+            set(&mut said, IN_FORCE, Ok(()), meta);
+            (Some(*number), Then::Settled(*chassis))
         }
     };
     let programmed = Programmed { generation: meta.generation, nb_cfg: number, epoch: None };
@@ -220,14 +222,15 @@ fn judged<K: Enforced>(
 
 /// Since when it is said that it is not in force.
 fn said_since(conditions: &[Condition], now: Instant) -> Instant {
-    let said = conditions::get(conditions, IN_FORCE).map(|said| clock::now().duration_since(said.last_transition_time.0));
+    let said =
+        conditions::get(conditions, IN_FORCE).map(|said| clock::now().duration_since(said.last_transition_time.0));
     let passed = said.and_then(|passed| Duration::try_from(passed).ok()).unwrap_or_default();
     now.checked_sub(passed).unwrap_or(now)
 }
 
-fn set(said: &mut Vec<Condition>, type_: &str, how: Result<String, &Reason>, meta: &ObjectMeta) {
+fn set(said: &mut Vec<Condition>, type_: &str, how: Result<(), &Reason>, meta: &ObjectMeta) {
     let (status, reason, message) = match how {
-        Ok(message) => (ConditionStatus::True, if type_ == IN_FORCE { IN_FORCE } else { PROGRAMMED }, message),
+        Ok(()) => (ConditionStatus::True, if type_ == IN_FORCE { IN_FORCE } else { PROGRAMMED }, String::new()),
         Err(reason) => (ConditionStatus::False, reason.name(), reason.told()),
     };
     conditions::set(said, type_, status, reason, &message, meta.generation, clock::now());
@@ -251,13 +254,6 @@ impl Status {
         Self { said, programmed }
     }
 
-    /// What it says then of the chassis.
-    fn newly_in_force<K: Enforced>(&self, object: &K) -> Option<String> {
-        let before = barrier::is_said(object.meta().generation, object.conditions());
-        let now = conditions::get(&self.said, IN_FORCE).filter(|said| said.status == "True" && !before)?;
-        Some(now.message.trim_start_matches("on ").to_owned())
-    }
-
     /// Says it if it is anything new; else how long new counts have to wait.
     async fn write<K: Enforced>(
         self,
@@ -279,9 +275,8 @@ impl Status {
         let mut change = counts;
         change["conditions"] = json!(self.said);
         // What is left out of a merge patch would stay.
-        change["programmed"] = json!(
-            self.programmed.as_ref().map(|said| json!({"generation": said.generation, "nbCfg": said.nb_cfg}))
-        );
+        change["programmed"] =
+            json!(self.programmed.as_ref().map(|said| json!({"generation": said.generation, "nbCfg": said.nb_cfg})));
         let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
         objects::patch_status(&api, cache, meta, change).await?;
         let new = |type_| {

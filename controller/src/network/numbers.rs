@@ -44,8 +44,7 @@ impl Numbers {
     pub(super) fn committed(&self, uid: &str, object: (Work, Key), since: Instant) {
         let mut state = self.state();
         state.next += 1;
-        let waiting =
-            Waiting { object, known: Known::Committed, since, chassis: BTreeSet::new(), commit: state.next };
+        let waiting = Waiting { object, known: Known::Committed, since, chassis: BTreeSet::new(), commit: state.next };
         state.waiting.insert(uid.to_owned(), waiting);
     }
 

@@ -76,14 +76,19 @@ fn number(o: &Observed<'_>) -> Option<u64> {
 
 pub fn judge(o: &Observed<'_>) -> Verdict {
     let installing = || Waiting::NotInForce { what: o.what.to_owned() }.into();
-    let Some(number) = number(o) else { return Verdict::Ask(installing()) };
-    if o.known == Known::Nothing && is_said(o.generation, o.conditions) {
+    let number = number(o);
+    if let Some(number) = number.filter(|_| o.known == Known::Nothing && is_said(o.generation, o.conditions)) {
         return Verdict::InForce { number, chassis: o.concerned.len() };
     }
-    let installed = match &o.installed {
-        Ok(installed) => installed,
-        Err(message) => {
-            return Verdict::Lags { number, reason: Waiting::SouthBoundUnreachable { message: message.clone() }.into() };
+    let (number, installed) = match (number, &o.installed) {
+        (Some(number), Ok(installed)) => (number, installed),
+        (None, Ok(_)) => return Verdict::Ask(installing()),
+        (number, Err(message)) => {
+            let reason = Waiting::SouthBoundUnreachable { message: message.clone() }.into();
+            return match number {
+                Some(number) => Verdict::Lags { number, reason },
+                None => Verdict::Ask(reason),
+            };
         }
     };
     let reached = |chassis: &str| has_reached(installed, chassis, number);
@@ -93,7 +98,10 @@ pub fn judge(o: &Observed<'_>) -> Verdict {
         _ if o.elapsed < PATIENCE => Verdict::Lags { number, reason: installing() },
         count => {
             let (reached, all) = (o.concerned.len() - count, o.concerned.len());
-            Verdict::Lags { number, reason: Waiting::ChassisUnresponsive { reached, all, chassis: names(&behind) }.into() }
+            Verdict::Lags {
+                number,
+                reason: Waiting::ChassisUnresponsive { reached, all, chassis: names(&behind) }.into(),
+            }
         }
     }
 }

@@ -119,7 +119,8 @@ pub fn trace(network: &Network, from: End<'_>, to: End<'_>, packet: Packet) -> R
                 let of = |nic: &Nic<'_>| format!("VNic '{}'", name(&nic.vnic.metadata));
                 return Err(format!("{} and {} have no addresses of one family yet", of(&from), of(&to)));
             }
-            let path = |(source, destination)| network.path(Place::Nic(from), source, Place::Nic(to), destination, packet);
+            let path =
+                |(source, destination)| network.path(Place::Nic(from), source, Place::Nic(to), destination, packet);
             pairs.into_iter().map(path).collect()
         }
         (End::VNic(from), End::Address(destination)) => {
@@ -262,11 +263,12 @@ impl Network {
             }
         }
         let named: Vec<String> = self.groups_of(nic).map(title).collect();
-        let (own, to_or_from) =
-            (name(&nic.vnic.metadata), if direction == Direction::Ingress { "from" } else { "to" });
+        let (own, to_or_from) = (name(&nic.vnic.metadata), if direction == Direction::Ingress { "from" } else { "to" });
         let message = match named.as_slice() {
             [] => format!("default deny: VNic '{own}' is in no SecurityGroup"),
-            named => format!("default deny: no {word} rule of {} allows {packet} {to_or_from} {other}", named.join(", ")),
+            named => {
+                format!("default deny: no {word} rule of {} allows {packet} {to_or_from} {other}", named.join(", "))
+            }
         };
         step(false, format!("Subnet '{}'", name(&nic.subnet.metadata)), message)
     }

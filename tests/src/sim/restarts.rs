@@ -64,14 +64,7 @@ async fn controller(scene: Arc<Scene>, mut settings: Settings, current: Current)
         let reached = process.clone();
         let south_bound: OpenSouthBound = Arc::new(move || Arc::new(ReachedChassis::open(&reached)));
         let ovn = Ovn { north_bound, south_bound: Some(south_bound) };
-        let run = Box::pin(controller::run(
-            client,
-            bmcs,
-            fences,
-            Some(ovn),
-            settings.clone(),
-            std::future::pending(),
-        ));
+        let run = Box::pin(controller::run(client, bmcs, fences, Some(ovn), settings.clone(), std::future::pending()));
         tokio::select! {
             biased;
             result = run => tracing::info!("{name} ended: {result:?}"),

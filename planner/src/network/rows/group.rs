@@ -91,8 +91,9 @@ impl Group {
     pub fn merged(&self) -> Vec<Rule> {
         let mut merged: Vec<Rule> = Vec::new();
         for rule in &self.rules {
-            let alike =
-                |there: &&mut Rule| (there.direction, &there.ports, there.icmp) == (rule.direction, &rule.ports, rule.icmp);
+            let alike = |there: &&mut Rule| {
+                (there.direction, &there.ports, there.icmp) == (rule.direction, &rule.ports, rule.icmp)
+            };
             match merged.iter_mut().find(alike) {
                 None => merged.push(rule.clone()),
                 Some(there) => match (&mut there.peers, &rule.peers) {

@@ -109,7 +109,10 @@ fn rules_that_differ_in_their_peers_alone_are_one_acl() {
     assert_eq!(two.len(), 4, "one for each family and port: {two:?}");
     let both = "outport == @mp_g && ip4 && (ip4.src == $mp_a_ip4 || ip4.src == $mp_b_ip4) && tcp.dst == 80";
     assert_eq!(two[0], Cell::text(both));
-    let anybody = [Cell::text("outport == @mp_g && ip4 && tcp.dst == 80"), Cell::text("outport == @mp_g && ip6 && tcp.dst == 80")];
+    let anybody = [
+        Cell::text("outport == @mp_g && ip4 && tcp.dst == 80"),
+        Cell::text("outport == @mp_g && ip6 && tcp.dst == 80"),
+    ];
     assert_eq!(acls(vec![of(some(&["a"]), 80), of(None, 80)]), anybody);
     assert_eq!(acls(vec![of(None, 80), of(some(&["a"]), 80)]), anybody);
     assert_eq!(acls(vec![of(some(&[]), 80), of(some(&["a"]), 80)]).len(), 2, "nobody and somebody");

@@ -120,10 +120,9 @@ impl MemoryNorthBound {
         state.tell(BTreeSet::new());
     }
 
-    /// What each chassis has installed, by name.
-    pub fn installed(&self) -> BTreeMap<String, Installed> {
-        let state = lock(&self.state);
-        state.registered.iter().map(|name| (name.clone(), state.installed(name))).collect()
+    /// What each chassis that has stopped had installed, by name.
+    pub fn stopped(&self) -> BTreeMap<String, Installed> {
+        lock(&self.state).stopped.clone()
     }
 
     /// For [`MemoryNorthBound::restore`].
