@@ -34,8 +34,9 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
     let mut swept: Option<Instant> = None;
     let mut seen = false;
     loop {
-        let at = barrier.next(&c).unwrap_or_else(|| Instant::now() + AGAIN);
-        let at = if c.network.leads() { at } else { at.min(Instant::now() + AGAIN) };
+        // Nothing is asked for before the database answers.
+        let at = barrier.next(&c).filter(|_| !unreachable && c.network.leads());
+        let at = at.unwrap_or_else(|| Instant::now() + AGAIN);
         let told = tokio::select! {
             biased;
             vnics = c.network.programmed() => {
