@@ -29,19 +29,27 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         return Ok(Next::Wait);
     }
     let (wanted, wrong) = rules(c, &group);
-    let own = c.network.members(uid(meta));
-    let peers = |group: &str| c.network.members(group).map_or(0, |members| members.count);
-    let flows = flows::per_member(&wanted, peers);
-    let too_many = flows::too_many(name(meta), flows);
+    // Counting looks at every member: of rules that are written that is done now and then only.
+    let programmed = group.status.as_ref().and_then(|status| status.programmed.as_ref());
+    let is_written = programmed.is_some_and(|programmed| programmed.generation == meta.generation);
+    let wait = if is_written { c.network.numbers.counts_wait(uid(meta)) } else { None };
+    let members = |group: &str| c.network.members(group).map(|members| members.count);
+    let flows = wait.is_none().then(|| flows::per_member(&wanted, |group| members(group).unwrap_or_default()));
+    let too_many = flows.and_then(|flows| flows::too_many(name(meta), flows));
     if too_many.is_some() {
         // A VNic that names it needs a group to be in, if one in which nothing passes.
         c.network.begin(uid(meta), |site| rows::Group { rules: Vec::new(), ..wanted.clone() }.rows(site)).await?;
     }
     let rows = wanted.rows(c.network.site().unwrap_or_default());
     let acls = rows.iter().filter(|row| row.table == Table::Acl).count();
-    let counts = own.ok().map(|own| json!({"members": own.count, "acls": acls, "flowsPerMember": flows}));
+    let own = flows.and_then(|_| members(uid(meta)).ok());
+    let counts = own.map(|own| json!({"members": own, "acls": acls, "flowsPerMember": flows}));
     let wanted = Wanted { rows: too_many.map_or(Ok(rows), Err), wrong, counts };
-    enforce(c, &c.world.groups, group.as_ref(), wanted).await
+    let next = enforce(c, &c.world.groups, group.as_ref(), wanted).await?;
+    Ok(match (next, wait) {
+        (Next::Wait, Some(wait)) => Next::After(wait),
+        (next, _) => next,
+    })
 }
 
 /// What OVN shall have of it, and which of its peers is missing.

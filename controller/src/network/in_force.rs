@@ -133,8 +133,8 @@ pub(super) async fn enforce<K: Enforced>(
         None => {
             let (status, then) = judged(c, object, wanted.wrong.as_ref(), began)?;
             let is_new = !barrier::is_said(meta.generation, object.conditions());
-            let wait = status.write(c, cache, object, wanted.counts).await?;
-            match &then {
+            status.write(c, cache, object, wanted.counts).await?;
+            match then {
                 Then::Settled(chassis) => {
                     if is_new {
                         let since = c.network.numbers.known(uid(meta)).map(|(_, since)| since.elapsed().as_millis());
@@ -143,14 +143,14 @@ pub(super) async fn enforce<K: Enforced>(
                         c.events.tell(object, "InForce", &format!("{chassis} chassis have installed {what}{passed}"));
                     }
                     c.network.numbers.settled(uid(meta));
+                    Ok(Next::Wait)
                 }
-                Then::Ask => c.network.ask(uid(meta), (K::WORK, key(meta)), began),
-                Then::After(_) => {}
+                Then::Ask => {
+                    c.network.ask(uid(meta), (K::WORK, key(meta)), began);
+                    Ok(Next::Wait)
+                }
+                Then::After(wait) => Ok(Next::After(wait)),
             }
-            Ok(match (then, wait) {
-                (Then::After(wait), _) | (_, Some(wait)) => Next::After(wait),
-                _ => Next::Wait,
-            })
         }
     }
 }
@@ -162,7 +162,7 @@ async fn say_first<K: Enforced>(c: &Controller, cache: &Cache<K>, object: &K) ->
     let reason: Reason = Waiting::NotInForce { what: object.what() }.into();
     set(&mut said, IN_FORCE, Err(&reason), meta);
     let status = Status { said, programmed: Some(Programmed { generation: meta.generation, ..Programmed::default() }) };
-    status.write(c, cache, object, None).await.map(drop)
+    status.write(c, cache, object, None).await
 }
 
 enum Then {
@@ -179,11 +179,11 @@ fn judged<K: Enforced>(
     began: Instant,
 ) -> Result<(Status, Then), Error> {
     let (meta, network) = (object.meta(), &c.network);
-    let Members { chassis, .. } = network.members(uid(meta))?;
     let known = network.numbers.known(uid(meta));
+    // What is in force stays so: then it is not asked how far the chassis are, nor which.
     let is_said = known.is_none() && barrier::is_said(meta.generation, object.conditions());
-    // What is in force stays so: then it is not asked how far the chassis are.
     let installed = if is_said { Ok(BTreeMap::new()) } else { network.installed() };
+    let Members { chassis, .. } = if is_said { Members::default() } else { network.members(uid(meta))? };
     let since = known.map_or_else(|| said_since(object.conditions(), began), |(_, since)| since);
     let what = object.what();
     let verdict = barrier::judge(&Observed {
@@ -254,23 +254,18 @@ impl Status {
         Self { said, programmed }
     }
 
-    /// Says it if it is anything new; else how long new counts have to wait.
+    /// Says it if it is anything new.
     async fn write<K: Enforced>(
         self,
         c: &Controller,
         cache: &Cache<K>,
         object: &K,
         counts: Option<Value>,
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<(), Error> {
         let (meta, before) = (object.meta(), object.conditions());
         let counts = counts.unwrap_or_else(|| object.counts());
-        if self.said == before {
-            if counts == object.counts() {
-                return Ok(None);
-            }
-            if let Some(wait) = c.network.numbers.counts_wait(uid(meta)) {
-                return Ok(Some(wait));
-            }
+        if self.said == before && counts == object.counts() {
+            return Ok(());
         }
         let mut change = counts;
         change["conditions"] = json!(self.said);
@@ -288,7 +283,7 @@ impl Status {
         if let Some(said) = new(READY).or_else(|| new(IN_FORCE)) {
             c.events.tell(object, "Waiting", &format!("{}: {}", said.reason, said.message));
         }
-        Ok(None)
+        Ok(())
     }
 }
 

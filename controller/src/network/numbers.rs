@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is counted of an object is said at most this often, when nothing else of it changes.
+/// An object is counted at most this often while nothing else of it changes.
 const COUNTS: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct Numbers {
 struct State {
     /// By the object's UID.
     waiting: BTreeMap<String, Waiting>,
-    /// When counts were said last.
+    /// When objects were counted last.
     counted: BTreeMap<String, Instant>,
     next: u64,
 }
@@ -118,7 +118,7 @@ impl Numbers {
         self.state().waiting.values().map(|waiting| waiting.object.clone()).collect()
     }
 
-    /// How long new counts, and nothing else, have to wait; if not at all, they are said now.
+    /// How long counting has to wait; if not at all, it is done now.
     pub(super) fn counts_wait(&self, uid: &str) -> Option<Duration> {
         let mut state = self.state();
         let left = state.counted.get(uid).and_then(|said| COUNTS.checked_sub(said.elapsed()));
