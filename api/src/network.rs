@@ -75,7 +75,10 @@ pub fn default_vpc() -> Named {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubnetStatus {
-    /// Ready; while it is being deleted, Deletable.
+    /// What OVN's north-bound database has of the Subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programmed: Option<Programmed>,
+    /// Programmed, InForce, Ready; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -165,7 +168,14 @@ pub struct VNicStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Programmed {
-    /// The grant by which the port can be bound. Left out: nobody can bind the port.
+    /// The generation of the object whose rows are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// The number (nb_cfg) that was asked for after the rows were committed: a chassis that has reached it has installed them. Of a
+    /// SecurityGroup and a Subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nb_cfg: Option<u64>,
+    /// Of a VNic: the grant by which the port can be bound. Left out: nobody can bind the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
 }

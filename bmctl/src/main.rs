@@ -13,6 +13,7 @@ mod forget;
 mod get;
 mod help;
 mod interfaces;
+mod net;
 mod output;
 mod power;
 mod table;
@@ -24,7 +25,7 @@ mod wait;
 mod watch;
 
 use anyhow::Context;
-use args::{Cli, Command, DpuCommand};
+use args::{Cli, Command, DpuCommand, NetCommand};
 use clap::FromArgMatches;
 use cluster::Cluster;
 use failure::Failure;
@@ -91,6 +92,7 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         Command::Dpu(DpuCommand::Forget { dpu, orphans, yes, dry_run }) => {
             forget::run(cluster, &dpu, &orphans, yes, dry_run).await
         }
+        Command::Net(NetCommand::Trace(args)) => net::trace(cluster, &args).await,
         Command::Version { .. } | Command::Completion { .. } | Command::Candidates { .. } => cluster.versions().await,
     }
 }

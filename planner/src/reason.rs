@@ -76,6 +76,9 @@ reasons! {
         SecurityGroupNotReady { group: String, message: String } "SecurityGroup '{group}' is not ready: {message}", next "kubectl describe sg {group}";
         SecurityGroupInUse { group: String, by: String } "SecurityGroup '{group}' is being deleted, and {by} is in it: waiting until {by} names another group, or is deleted", next "kubectl get vnic";
         NorthBoundUnreachable { message: String } "OVN's north-bound database cannot be written: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-nb";
+        SouthBoundUnreachable { message: String } "whether the chassis have installed it is not known: OVN's south-bound database cannot be read: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-sb";
+        NotInForce { what: String } "the chassis are installing {what}: older rules may still be in force";
+        ChassisUnresponsive { reached: usize, all: usize, chassis: String } "{reached} of {all} chassis; chassis {chassis} unresponsive: older rules may still be in force there", next "look whether ovn-controller runs on those nodes, and reaches the south-bound database; if it is all of them, whether ovn-northd runs";
         ChassisUnknown { dpu: String } "the agent of Dpu '{dpu}' has not reported the name of its chassis", next "on node {dpu}: ovs-vsctl get Open_vSwitch . external_ids:system-id";
         HolderPodStarting { pod: String, node: String, message: String } "holder pod '{pod}' does not run on node '{node}' yet: {message}", next "kubectl describe pod {pod}";
         Creating { what: String } "{what} is being made";
@@ -140,6 +143,7 @@ reasons! {
         CidrOverlaps { cidr: String, vpc: String, other: String, others: String } "{cidr} overlaps {others} of Subnet '{other}' in Vpc '{vpc}'", next "kubectl delete this Subnet, and create it with another cidr or in another Vpc; or: kubectl delete subnet {other}";
         SecurityGroupMissing { group: String } "there is no SecurityGroup '{group}' in this namespace", next "kubectl get sg";
         GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name one of Vpc '{vpc}'";
+        TooManyFlows { group: String, flows: u64, limit: u64 } "the rules of SecurityGroup '{group}' would be {flows} flows for each member on its chassis, more than {limit}: the rules of before stay in force", next "kubectl edit sg {group}: fewer peers and ports per rule, or one cidr in place of many peers";
         AddressOutsideSubnet { address: String, subnet: String, cidr: String } "address {address} is not in {cidr} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with an address of {cidr}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with an address of {cidr}";
         AddressReserved { address: String, subnet: String, what: String } "address {address} is the {what} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with another address than {address}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with another address";
         AddressTaken { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another address than {address}";

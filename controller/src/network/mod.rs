@@ -6,14 +6,17 @@
 //! | `vnics.rs`, `orphaned.rs`, `upgrade.rs` | a VNic's AddressHolds: created before it has the addresses, deleted after its port |
 //! | `program.rs` | a VNic's port |
 //! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
-//! | `barrier.rs`, `sweep.rs` | when a port is in force; rows of objects that no longer exist |
+//! | `barrier.rs`, `numbers.rs`, `in_force.rs` | when a port, a Subnet and a SecurityGroup are in force |
+//! | `sweep.rs` | rows of objects that no longer exist |
 //!
 //! What an event wakes is found by index (`crate::kinds`): nothing here looks at a whole Subnet.
 
 mod barrier;
 mod follow;
 pub(crate) mod groups;
+mod in_force;
 mod logical;
+mod numbers;
 mod orphaned;
 mod program;
 pub(crate) mod subnets;
@@ -23,7 +26,7 @@ pub(crate) mod vnics;
 pub(crate) mod vpcs;
 
 pub(crate) use follow::follow;
-pub use logical::{Logical, OpenNorthBound};
+pub use logical::{Logical, OpenNorthBound, OpenSouthBound, Ovn};
 pub(crate) use upgrade::before_all;
 
 use crate::cache::{Cache, Object};

@@ -1,7 +1,8 @@
 //! A Subnet: in its Vpc beside those that it does not overlap, its switch in OVN, and deleted after the last VNic that has an
 //! address of it.
 
-use super::{said, vpcs};
+use super::in_force::{Wanted, enforce};
+use super::vpcs;
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
@@ -29,16 +30,11 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         objects::keep(&c.objects, &c.world.subnets, meta, true).await?;
         return Ok(Next::Wait);
     }
-    let before = subnet.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let (reason, written) = match vpc(c, key, &subnet).await? {
-        Err(reason) => (Some(reason), Ok(())),
-        Ok(vpc) => {
-            let wanted = desired::subnet(&subnet, &vpc);
-            let rows = |site: &str| wanted.map(|wanted| wanted.rows(site)).unwrap_or_default();
-            (None, c.network.settle(uid(meta), rows).await)
-        }
-    };
-    said(c, &c.world.subnets, subnet.as_ref(), &before, (READY, reason), written).await
+    let rows = vpc(c, key, &subnet).await?.map(|vpc| {
+        let wanted = desired::subnet(&subnet, &vpc);
+        wanted.map(|wanted| wanted.rows(c.network.site().unwrap_or_default())).unwrap_or_default()
+    });
+    enforce(c, &c.world.subnets, subnet.as_ref(), Wanted { rows, wrong: None, counts: None }).await
 }
 
 /// The Vpc that it is in, once that is in OVN.
@@ -76,6 +72,7 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
     if plan.release {
         confirm_unused(c, &subnet).await?;
         c.network.clear(uid(&subnet.metadata)).await?;
+        c.network.numbers.forget(uid(&subnet.metadata));
         let vpc = world.vpcs.get(&key.0, admission::vpc_of(&subnet));
         if let Some((vpc, subnets)) =
             vpc.and_then(|vpc| admission::dismiss(&vpc, uid(&subnet.metadata)).map(|subnets| (vpc, subnets)))

@@ -3,6 +3,7 @@
 mod hot_plug;
 mod leftovers;
 mod report;
+mod rules;
 mod watch;
 
 use crate::guest::Guest;
@@ -138,6 +139,8 @@ async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
     report::write(story, &machine, applied, answered)?;
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
     println!("{}", site.kubectl(&["get", "bmm"]).await?);
+
+    rules::show(story, site).await?;
 
     let server = server_of(site).await?;
     let guest = Guest::new(site.sandbox.layout(), &server);

@@ -102,6 +102,7 @@ impl Site {
             format!("controller.enabled={pods}"),
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),
             format!("ovn.northBound={}", self.sandbox.ready().ovn.north_bound),
+            format!("ovn.southBound={}", self.sandbox.ready().ovn.south_bound),
             "images.pullPolicy=Never".to_owned(),
             format!("images.holder={}", sandbox::cluster::images::PAUSE),
         ]

@@ -19,6 +19,8 @@ volumeBindingMode: WaitForFirstConsumer
 
 const OTHER_NODE: &str = "node-1";
 const PROBE: &str = "probe-life";
+/// For how long a connection is held open while its rule goes: seconds, more than a rule takes to be in force.
+const OPEN: u32 = 10;
 
 const LIMITED: &str = "apiVersion: storage.k8s.io/v1
 kind: VolumeAttributesClass
@@ -90,7 +92,8 @@ async fn interfaces(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     machine.bmctl(&["removeinterface", machine.name, "eth1", "--wait", "--timeout", SOON_FLAG]).await.map(drop)
 }
 
-/// Another group, whose members receive nothing, closes the guest to a member of the Subnet's own group on another chassis, and opens it again.
+/// Another group, whose members receive nothing, closes the guest to a member of the Subnet's own group on another chassis. A rule
+/// of it opens the guest, and closes it under an open connection; InForce is waited for, and nothing else.
 async fn groups(machine: &Machine<'_>) -> Result<()> {
     let place = Place { namespace: machine.namespace, subnet: "blue", address: "10.30.0.250/24" };
     let probe = machine.site.probe(OTHER_NODE, PROBE, place).await?;
@@ -98,18 +101,45 @@ async fn groups(machine: &Machine<'_>) -> Result<()> {
     let closed = format!(
         "apiVersion: metalplane.io/v1alpha1
 kind: SecurityGroup
-metadata: {{name: closed, namespace: {}}}
+metadata: {{name: web, namespace: {}}}
 spec: {{vpc: {{name: default}}}}
 ",
         machine.namespace
     );
     machine.site.apply(&closed).await?;
-    regroup(machine, json!(["closed"])).await?;
+    regroup(machine, json!(["web"])).await?;
     probe.hears_nothing(machine.address).await?;
+    in_force(machine, &json!([{"icmp": {"family": "IPv4"}}])).await?;
+    probe.hears_at_once(machine.address).await?;
+    let closes = async {
+        // By then the other one has asked many times.
+        probe.hears_at_once(machine.address).await?;
+        in_force(machine, &json!([])).await?;
+        anyhow::Ok(jiff::Timestamp::now())
+    };
+    let (answers, closed) = tokio::try_join!(probe.answers(machine.address, OPEN), closes)?;
+    ensure!(!answers.is_empty(), "the connection was never open");
+    let late = answers.iter().find(|at| **at > closed);
+    ensure!(late.is_none(), "an answer at {late:?}, and the rule was gone, and in force, at {closed}");
     regroup(machine, json!(null)).await?;
     probe.hears(machine.address, SOON).await?;
     machine.site.remove_probe(OTHER_NODE, PROBE).await?;
-    machine.kubectl(&["delete", "securitygroup", "closed", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
+    machine.kubectl(&["delete", "securitygroup", "web", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
+}
+
+/// The group `web` lets this in, and every chassis that matters has it.
+async fn in_force(machine: &Machine<'_>, ingress: &Value) -> Result<()> {
+    let change = json!({"spec": {"ingress": ingress}}).to_string();
+    machine.kubectl(&["patch", "sg", "web", "--type=merge", "-p", &change]).await?;
+    let wait = ["wait", "sg/web", "--for=condition=InForce", &format!("--timeout={SOON_FLAG}")];
+    machine.kubectl(&wait).await?;
+    let group = machine.kubectl(&["get", "sg", "web", "-o", "json"]).await?;
+    let group: Value = serde_json::from_str(&group)?;
+    let status = &group["status"];
+    let said = status["conditions"].as_array().into_iter().flatten().find(|said| said["type"] == "InForce");
+    let newest = said.is_some_and(|said| said["observedGeneration"] == group["metadata"]["generation"]);
+    ensure!(newest && status["members"] == 1, "InForce was waited for, and is said of another generation: {status}");
+    Ok(())
 }
 
 /// Its first interface is in these groups, and OVN has been told.

@@ -174,7 +174,14 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
         assert!(!ovn.ping(&Nic { mac: "02:00:00:00:01:99", ..A }, &B), "a foreign MAC address");
 
         let wanted = [("v", Vpc { uid: "v".to_owned() }.rows(SITE)), ("s1", subnet("s1")), ("a-1", port(&A, &["g-1"]))];
-        ovn.north_bound.raise().await.expect("in step after it");
+        let number = ovn.north_bound.raise(500).await.expect("in step after it");
+        ovn.sync();
+        let told = ovn.south.tool("ovn-sbctl", &["get", "SB_Global", ".", "nb_cfg"]);
+        let told: u64 = told.trim().parse().expect("a number");
+        assert!(
+            number > 500 && told > number,
+            "ovn-northd passes a number on that is not the next one: {number}, {told}"
+        );
         for (uid, wanted) in wanted {
             let left = diff(&wanted, &ovn.north_bound.rows(uid).expect("in step"));
             assert!(left.is_empty(), "ovn-northd writes nothing into our columns: {left:#?}");

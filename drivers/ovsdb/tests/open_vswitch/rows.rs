@@ -102,7 +102,7 @@ fn what_others_add_to_our_rows_stays_and_a_second_row_goes() {
         let north_bound = leader(&lab, "site").await;
         let wanted = Vpc { uid: "v".to_owned() }.rows("site");
         let put = async || {
-            north_bound.raise().await.expect("in step after it");
+            north_bound.raise(0).await.expect("in step after it");
             let change = diff(&wanted, &north_bound.rows("v").expect("in step"));
             north_bound.apply(&change).await.expect("a change of what was just read");
             change
@@ -170,7 +170,7 @@ fn the_server_refuses_what_an_old_copy_says() {
         let plan = |uid: &str, wanted: &[Row]| diff(wanted, &north_bound.rows(uid).expect("in step"));
         let all = [("s", subnet()), ("g", group("g", 1)), ("h", group("h", 0)), ("p", port(&["g"], 7))];
         let restore = async || {
-            north_bound.raise().await.expect("in step after it");
+            north_bound.raise(0).await.expect("in step after it");
             for (uid, wanted) in &all {
                 north_bound.apply(&plan(uid, wanted)).await.expect("a change of what was just read");
             }

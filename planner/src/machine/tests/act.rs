@@ -362,7 +362,7 @@ impl World {
                 status.grant.epoch += 1;
                 status.mac_address = Some(mac_address.clone());
                 // What the controller's network does of it in no time here.
-                status.programmed = Some(Programmed { epoch: Some(status.grant.epoch) });
+                status.programmed = Some(Programmed { epoch: Some(status.grant.epoch), ..Programmed::default() });
             }),
             Action::GrantNic { target, epoch } => self.nic(target, |nic| {
                 nic.spec.grant.get_or_insert(Grant { epoch: *epoch });

@@ -3,6 +3,11 @@
 use super::{Cell, DHCP4, DHCP6, MAC, Maker, Row, RowId, Table};
 use std::net::IpAddr;
 
+/// Which chassis may bind the port (ovn-nb(5), options of Logical_Switch_Port).
+pub const CHASSIS: &str = "requested-chassis";
+/// No chassis is called so, and no grant.
+pub const UNBOUND: &str = "none";
+
 /// Where the port may be bound, and by which grant: what an earlier grant left on a switch binds nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
@@ -45,7 +50,7 @@ impl Port {
         // A chassis of no name and a version that nothing has: left out, any chassis could bind the port.
         let (chassis, version) = match &self.binding {
             Some(binding) => (binding.chassis.clone(), binding.version()),
-            None => ("none".to_owned(), "none".to_owned()),
+            None => (UNBOUND.to_owned(), UNBOUND.to_owned()),
         };
         let columns = [
             ("name", Cell::Text(self.name.clone())),
@@ -53,7 +58,7 @@ impl Port {
             ("port_security", Cell::Text(known)),
             ("dhcpv4_options", dhcp(true, DHCP4)),
             ("dhcpv6_options", dhcp(false, DHCP6)),
-            ("options", Cell::pairs([("requested-chassis", chassis), ("iface-id-ver", version)])),
+            ("options", Cell::pairs([(CHASSIS, chassis), ("iface-id-ver", version)])),
         ];
         let mut row = maker.row(Table::LogicalSwitchPort, "", columns);
         row.external_ids.insert(MAC.to_owned(), self.mac.clone());

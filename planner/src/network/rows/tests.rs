@@ -92,6 +92,32 @@ fn a_rule_is_one_acl_for_each_family_that_it_can_match() {
     assert!(matches(Rule { peers: Some(Vec::new()), ..rule(Direction::Ingress) }).is_empty(), "nobody is not anybody");
 }
 
+#[test]
+fn rules_that_differ_in_their_peers_alone_are_one_acl() {
+    let of = |peers: Option<Vec<Peer>>, port: u16| Rule {
+        peers,
+        ports: vec![(Protocol::Tcp, Some((port, port)))],
+        ..rule(Direction::Ingress)
+    };
+    let group = |uid: &str| Peer::Group(uid.to_owned());
+    let acls = |rules: Vec<Rule>| {
+        let rows = Group { uid: "g".into(), rules }.rows("site");
+        rows[1..].iter().map(|row| row.columns["match"].clone()).collect::<Vec<_>>()
+    };
+    let some = |all: &[&str]| Some(all.iter().map(|uid| group(uid)).collect::<Vec<_>>());
+    let two = acls(vec![of(some(&["a"]), 80), of(some(&["c"]), 81), of(some(&["b", "a"]), 80)]);
+    assert_eq!(two.len(), 4, "one for each family and port: {two:?}");
+    let both = "outport == @mp_g && ip4 && (ip4.src == $mp_a_ip4 || ip4.src == $mp_b_ip4) && tcp.dst == 80";
+    assert_eq!(two[0], Cell::text(both));
+    let anybody = [
+        Cell::text("outport == @mp_g && ip4 && tcp.dst == 80"),
+        Cell::text("outport == @mp_g && ip6 && tcp.dst == 80"),
+    ];
+    assert_eq!(acls(vec![of(some(&["a"]), 80), of(None, 80)]), anybody);
+    assert_eq!(acls(vec![of(None, 80), of(some(&["a"]), 80)]), anybody);
+    assert_eq!(acls(vec![of(some(&[]), 80), of(some(&["a"]), 80)]).len(), 2, "nobody and somebody");
+}
+
 /// A database of one object's rows, as a change is carried out on it.
 fn apply(found: &mut Vec<Found>, change: &Change, next: &mut u32) {
     for gone in &change.deletes {

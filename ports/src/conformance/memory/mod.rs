@@ -6,12 +6,14 @@
 mod chassis;
 mod emulation;
 mod north_bound;
+mod south_bound;
 mod switch;
 mod volume;
 
 pub use chassis::{Chassis, InstallsAll, MemoryChassis};
 pub use emulation::MemoryEmulation;
-pub use north_bound::{MemoryNorthBound, MemoryNorthBoundHandle};
+pub use north_bound::{Installed, MemoryNorthBound, MemoryNorthBoundHandle};
+pub use south_bound::MemorySouthBound;
 pub use switch::MemorySwitch;
 pub use volume::{MemoryFence, MemoryStorage, MemoryVolumes};
 
