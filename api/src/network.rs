@@ -50,7 +50,9 @@ use serde::{Deserialize, Serialize};
     validation = Rule::new("self.cidr == oldSelf.cidr").message("cidr is immutable: make another Subnet"),
     validation = Rule::new("self.vpc == oldSelf.vpc").message("vpc is immutable: make another Subnet"),
     validation = Rule::new("!has(self.gateway) || !isCIDR(self.cidr) || !isIP(self.gateway) || cidr(self.cidr).containsIP(self.gateway)")
-        .message("gateway must be an address inside cidr")
+        .message("gateway must be an address inside cidr"),
+    validation = Rule::new("!has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a)))")
+        .message("reserved must be addresses inside cidr")
 )]
 pub struct SubnetSpec {
     /// The Vpc in this namespace. Left out: the Vpc `default`, which the controller creates. Immutable.
@@ -65,6 +67,11 @@ pub struct SubnetSpec {
     #[schemars(length(max = 45))]
     #[x_kube(validation = Rule::new("isIP(self)").message("gateway must be an IP address such as 10.20.0.1"))]
     pub gateway: Option<String>,
+    /// Addresses that are given only to VNics that ask for them, for example 10.20.0.100-10.20.0.199.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 91)), extend("x-kubernetes-list-type" = "set"))]
+    #[x_kube(validation = Rule::new("self.all(r, r.split('-').size() <= 2 && r.split('-').all(a, isIP(a)))").message("reserved must be addresses such as 10.20.0.9, or ranges such as 10.20.0.100-10.20.0.199"))]
+    pub reserved: Vec<String>,
 }
 
 pub fn default_vpc() -> Named {
@@ -115,14 +122,15 @@ pub struct SubnetStatus {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress)")
+    validation = Rule::new("self.subnet == oldSelf.subnet && has(self.addresses) == has(oldSelf.addresses) && (!has(self.addresses) || self.addresses == oldSelf.addresses) && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress)")
         .message("subnet, addresses and macAddress are immutable: make another VNic")
 )]
 pub struct VNicSpec {
     /// The Subnet in this namespace.
     #[schemars(length(min = 1, max = 253))]
     pub subnet: String,
-    /// Addresses in the subnet; at least one for now.
+    /// Addresses in the subnet. Left out: the controller chooses one of each family that the subnet has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 8), inner(length(max = 45)))]
     #[x_kube(validation = Rule::new("self.all(a, isIP(a))").message("addresses must be IP addresses such as 10.20.0.7, without a prefix length"))]
     pub addresses: Vec<String>,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `vpcs.rs`, `subnets.rs`, `groups.rs` | one object: its rows in OVN, its condition Ready, what its deletion waits for |
 //! | `vnics.rs`, `orphaned.rs`, `upgrade.rs` | a VNic's AddressHolds: created before it has the addresses, deleted after its port |
+//! | `pools.rs` | which addresses of a Subnet are free, as far as the caches tell |
 //! | `program.rs` | a VNic's port |
 //! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
 //! | `barrier.rs`, `sweep.rs` | when a port is in force; rows of objects that no longer exist |
@@ -15,6 +16,7 @@ mod follow;
 pub(crate) mod groups;
 mod logical;
 mod orphaned;
+mod pools;
 mod program;
 pub(crate) mod subnets;
 mod sweep;
@@ -24,6 +26,7 @@ pub(crate) mod vpcs;
 
 pub(crate) use follow::follow;
 pub use logical::{Logical, OpenNorthBound};
+pub use pools::Pools;
 pub(crate) use upgrade::before_all;
 
 use crate::cache::{Cache, Object};
@@ -47,6 +50,16 @@ pub(crate) fn subnet_of(vnic: &VNic) -> Key {
 /// What VNics that have or ask for an address, or a MAC address, are found by.
 pub(crate) fn about(subnet: &Key, address: &str) -> IndexKey {
     IndexKey::Address(subnet.clone(), address.to_owned())
+}
+
+/// What VNics of the Subnet are found by that ask for no address and have none.
+pub(crate) fn choosers(subnet: &Key) -> IndexKey {
+    about(subnet, "any")
+}
+
+/// What VNics of the Subnet are found by that may have addresses without a hold.
+pub(crate) fn unassigned(subnet: &Key) -> IndexKey {
+    about(subnet, "unassigned")
 }
 
 /// Says how far an object is, by one condition, if it says anything new. `written`: what came of writing its rows.

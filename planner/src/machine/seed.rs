@@ -112,11 +112,11 @@ fn network_config(o: &Observed) -> Result<String, Reason> {
         let subnet_name = &vnic.spec.subnet;
         let missing = || Blocked::SubnetMissing { subnet: subnet_name.clone() };
         let subnet = o.subnets.get(subnet_name).ok_or_else(missing)?;
-        let length = cidr::network(&subnet.spec).map(|network| network.prefix_len()).unwrap_or_default();
         let addresses = nics::assigned(vnic)?;
         let (name, mac) = (&interface.name, quoted(&nics::mac(vnic)));
         let _ = write!(text, "  {name}:\n    match:\n      macaddress: {mac}\n    set-name: {name}\n    addresses:\n");
         for address in addresses {
+            let length = cidr::family_of(&subnet.spec, address).map_or(0, |family| family.network.prefix_len());
             let _ = writeln!(text, "      - {}", quoted(&format!("{address}/{length}")));
         }
         if let Some(gateway) = &subnet.spec.gateway {

@@ -1,7 +1,7 @@
 //! Which Subnets are in a Vpc: no two that overlap. `Vpc.status.subnets` is the arbiter, by compare-and-swap: of two that are
 //! admitted at once the second one finds that the Vpc has changed, and the first one in it.
 
-use super::cidr::network;
+use super::cidr::networks;
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason};
 use api::network::AdmittedSubnet;
@@ -27,8 +27,10 @@ pub fn admit(vpc: &Vpc, subnet: &Subnet) -> Result<Option<Vec<AdmittedSubnet>>, 
     if vpc.metadata.deletion_timestamp.is_some() {
         return Err(Blocked::VpcBeingDeleted { vpc: vpc_name }.into());
     }
-    let own = network(&subnet.spec);
-    let overlaps = |other: &&AdmittedSubnet| own.zip(other.cidr.parse().ok()).is_some_and(|(a, b)| overlap(a, b));
+    let own = networks(&subnet.spec);
+    let overlaps = |other: &&AdmittedSubnet| {
+        other.cidr.parse().is_ok_and(|other: IpNet| own.iter().any(|own| overlap(*own, other)))
+    };
     if let Some(other) = admitted(vpc).iter().find(overlaps) {
         let (cidr, others) = (subnet.spec.cidr.clone(), other.cidr.clone());
         return Err(Blocked::CidrOverlaps { cidr, vpc: vpc_name, other: other.name.clone(), others }.into());
@@ -51,10 +53,11 @@ fn overlap(a: IpNet, b: IpNet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::network::{SubnetSpec, VpcStatus, default_vpc};
+    use api::network::{SubnetSpec, VpcStatus};
 
     fn subnet(name: &str, cidr: &str) -> Subnet {
-        let mut subnet = Subnet::new(name, SubnetSpec { cidr: cidr.to_owned(), vpc: default_vpc(), gateway: None });
+        let spec: SubnetSpec = serde_json::from_value(serde_json::json!({"cidr": cidr})).expect("a spec");
+        let mut subnet = Subnet::new(name, spec);
         subnet.metadata.uid = Some(format!("uid-{name}"));
         subnet
     }

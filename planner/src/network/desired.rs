@@ -1,7 +1,7 @@
 //! What a Vpc, a Subnet and a SecurityGroup are in OVN. Of a VNic: [`super::port`].
 
-use super::cidr::network;
-use super::rows::{self, Direction, Family, Peer, Rule};
+use super::cidr::families;
+use super::rows::{self, Direction, Peer, Rule};
 use crate::machine::observed::uid;
 use api::network::{self as declared, IpFamily, PortRange, Protocol};
 use api::{SecurityGroup, Subnet, Vpc, names};
@@ -16,11 +16,11 @@ pub fn vpc(vpc: &Vpc) -> rows::Vpc {
 
 /// `None`: its cidr is none, which the API server refuses.
 pub fn subnet(subnet: &Subnet, vpc: &Vpc) -> Option<rows::Subnet> {
-    let gateway = subnet.spec.gateway.as_deref().and_then(|gateway| gateway.parse().ok());
-    Some(rows::Subnet {
+    let families = families(&subnet.spec);
+    (!families.is_empty()).then(|| rows::Subnet {
         uid: uid(&subnet.metadata).to_owned(),
         vpc_uid: uid(&vpc.metadata).to_owned(),
-        families: vec![Family { network: network(&subnet.spec)?, gateway }],
+        families,
         router_mac: names::mac(uid(&subnet.metadata), 0),
         mtu: MTU,
         lease_seconds: LEASE_SECONDS,

@@ -150,7 +150,7 @@ const CASES: &[Case] = &[
         "\"MachineImage\"",
     ),
     (MACHINE, "subnet: blue, ", "", "spec.interfaces[0]", "exactly one of subnet and vnic"),
-    (MACHINE, ", addresses: [10.20.0.70]", "", "spec.interfaces[0]", "write an unused address"),
+    (MACHINE, "[10.20.0.70]", "[]", "spec.interfaces[0].addresses", "at least 1 items"),
     (MACHINE, "[10.20.0.70]", "[10.20.0.70/24]", "spec.interfaces[0].addresses", "without a prefix length"),
     (
         MACHINE,
@@ -203,6 +203,8 @@ const CASES: &[Case] = &[
     (SUBNET, "10.40.0.0/24", "ten", "spec.cidr", "such as 10.20.0.0/24"),
     (SUBNET, "10.40.0.1", "10.41.0.1", "spec", "gateway must be an address inside cidr"),
     (SUBNET, "10.40.0.1", "first", "spec.gateway", "such as 10.20.0.1"),
+    (SUBNET, "10.40.0.1}", "10.40.0.1, reserved: [ten]}", "spec.reserved", "ranges such as 10.20.0.100-10.20.0.199"),
+    (SUBNET, "10.40.0.1}", "10.40.0.1, reserved: [10.41.0.1-10.41.0.9]}", "spec", "reserved must be addresses inside"),
     (VNIC, "[10.20.0.71]", "[]", "spec.addresses", "at least 1 items"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71/24]", "spec.addresses", "without a prefix length"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71], macAddress: 'x'", "spec.macAddress", "should match"),
