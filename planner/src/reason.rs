@@ -135,6 +135,7 @@ reasons! {
         HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' is gone, and with it kubelet's connection; the disk comes back once the host is off", next "bmctl stop NAME && bmctl start NAME";
         SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
         SubnetBeingDeleted { subnet: String } "Subnet '{subnet}' is being deleted: no VNic gets an address of Subnet '{subnet}' any more", next "kubectl describe subnet {subnet}; name another Subnet: kubectl get subnets";
+        GatewayTaken { address: String, subnet: String, vnic: String } "VNic '{vnic}' has address {address}, which the router of Subnet '{subnet}' needs", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'); or, where no router is needed: kubectl patch subnet {subnet} --type merge -p '{{\"spec\":{{\"routed\":false}}}}'";
         VpcMissing { vpc: String } "there is no Vpc '{vpc}' in this namespace", next "kubectl get vpc";
         VpcBeingDeleted { vpc: String } "Vpc '{vpc}' is being deleted: no Subnet or SecurityGroup gets into Vpc '{vpc}' any more", next "kubectl describe vpc {vpc}";
         CidrOverlaps { cidr: String, vpc: String, other: String, others: String } "{cidr} overlaps {others} of Subnet '{other}' in Vpc '{vpc}'", next "kubectl delete this Subnet, and create it with another cidr or in another Vpc; or: kubectl delete subnet {other}";

@@ -9,7 +9,7 @@ use crate::world::{Kind, World};
 use api::conditions::{self, PROGRAMMED};
 use api::network::canonical;
 use api::{AddressHold, Dpu, SecurityGroup, Subnet, VNic, Vpc};
-use planner::network::{addresses, admission, desired, port};
+use planner::network::{addresses, admission, desired, port, subnets};
 use runtime::queue::Key;
 
 impl Kind for Vpc {
@@ -114,14 +114,19 @@ impl Kind for AddressHold {
     /// By its owner's name too, which another VNic may have by now.
     fn index(&self) -> Vec<IndexKey> {
         let owner = &self.spec.owner;
-        let named = IndexKey::names::<VNic>(&owner.namespace, &owner.name);
+        let named = match subnets::is_own(self) {
+            true => IndexKey::names::<Subnet>(&owner.namespace, &owner.name),
+            false => IndexKey::names::<VNic>(&owner.namespace, &owner.name),
+        };
         vec![IndexKey::owner(&owner.uid), named, IndexKey::owner(&self.spec.subnet.uid)]
     }
 
     fn wake(&self, world: &World) {
         let (owner, subnet) = (&self.spec.owner, &self.spec.subnet);
         let subnet = (subnet.namespace.clone(), subnet.name.clone());
-        world.look(Work::VNic, (owner.namespace.clone(), owner.name.clone()));
+        if !subnets::is_own(self) {
+            world.look(Work::VNic, (owner.namespace.clone(), owner.name.clone()));
+        }
         world.vnics_without_addresses(&about(&subnet, self.spec.held()));
         if !world.note(self) {
             world.vnics_without_addresses(&choosers(&subnet));

@@ -5,6 +5,7 @@
 //! | `vpcs.rs`, `subnets.rs`, `groups.rs` | one object: its rows in OVN, its condition Ready, what its deletion waits for |
 //! | `vnics.rs`, `orphaned.rs`, `upgrade.rs` | a VNic's AddressHolds: created before it has the addresses, deleted after its port |
 //! | `pools.rs` | which addresses of a Subnet are free, as far as the caches tell |
+//! | `router.rs` | the AddressHolds of a Subnet's router |
 //! | `program.rs` | a VNic's port |
 //! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
 //! | `barrier.rs`, `sweep.rs` | when a port is in force; rows of objects that no longer exist |
@@ -18,6 +19,7 @@ mod logical;
 mod orphaned;
 mod pools;
 mod program;
+mod router;
 pub(crate) mod subnets;
 mod sweep;
 mod upgrade;

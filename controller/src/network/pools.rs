@@ -1,17 +1,34 @@
 //! What the caches tell of the addresses of each Subnet, kept as they change: nobody goes through all holds to choose one.
 
 use api::AddressHold;
+use jiff::{SignedDuration, Timestamp};
 use planner::network::pool::Pool;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// A Subnet says how much of it is used this often at most.
+const EVERY: SignedDuration = SignedDuration::from_secs(10);
+
 /// By the Subnet's UID.
 #[derive(Default)]
-pub struct Pools(Mutex<HashMap<String, Pool>>);
+pub struct Pools {
+    all: Mutex<HashMap<String, Pool>>,
+    told: Mutex<HashMap<String, Timestamp>>,
+}
 
 impl Pools {
     fn all(&self) -> MutexGuard<'_, HashMap<String, Pool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None`: the Subnet may say now how much of it is used, and no more for a while; else when.
+    pub fn may_tell(&self, subnet_uid: &str, now: Timestamp) -> Option<Timestamp> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = told.get(subnet_uid).map(|last| *last + EVERY).filter(|again| *again > now);
+        if again.is_none() {
+            told.insert(subnet_uid.to_owned(), now);
+        }
+        again
     }
 
     pub fn with<T>(&self, subnet_uid: &str, read: impl FnOnce(&Pool) -> T) -> T {
@@ -46,5 +63,6 @@ impl Pools {
     /// The Subnet no longer exists.
     pub fn forget(&self, subnet_uid: &str) {
         self.all().remove(subnet_uid);
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(subnet_uid);
     }
 }

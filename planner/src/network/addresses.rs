@@ -227,7 +227,8 @@ fn assign(o: &Observed, pool: &Pool, now: Timestamp) -> Plan {
         plan.actions.push(Action::Protect);
         return plan;
     }
-    plan.actions.extend(free().map(|(address, _)| Action::CreateAddressHold(Box::new(hold(o, subnet, address)))));
+    plan.actions
+        .extend(free().map(|(address, _)| Action::CreateAddressHold(Box::new(hold_of(&o.vnic, subnet, address)))));
     let reason = verdicts.iter().find_map(|(_, verdict)| match verdict {
         Verdict::Not(reason) => Some(reason.clone()),
         Verdict::Own | Verdict::Free => None,
@@ -314,8 +315,20 @@ fn done(plan: &mut Plan, o: &Observed, subnet: &Subnet, chosen: Vec<String>, now
     }
 }
 
-fn hold(o: &Observed, subnet: &Subnet, held: &str) -> AddressHold {
-    let (vnic, of) = (&o.vnic.metadata, &subnet.metadata);
+fn hold_of(vnic: &VNic, subnet: &Subnet, held: &str) -> AddressHold {
+    let meta = &vnic.metadata;
+    let owner = AddressOwner {
+        kind: "VNic".to_owned(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: name(meta).to_owned(),
+        uid: uid(meta).to_owned(),
+    };
+    hold(subnet, owner, held)
+}
+
+/// Of an address or a MAC address.
+pub(super) fn hold(subnet: &Subnet, owner: AddressOwner, held: &str) -> AddressHold {
+    let of = &subnet.metadata;
     let is_address = held.parse::<IpAddr>().is_ok();
     let spec = AddressHoldSpec {
         subnet: SubnetReference {
@@ -325,12 +338,7 @@ fn hold(o: &Observed, subnet: &Subnet, held: &str) -> AddressHold {
         },
         address: is_address.then(|| held.to_owned()),
         mac_address: (!is_address).then(|| held.to_owned()),
-        owner: AddressOwner {
-            kind: "VNic".to_owned(),
-            namespace: vnic.namespace.clone().unwrap_or_default(),
-            name: name(vnic).to_owned(),
-            uid: uid(vnic).to_owned(),
-        },
+        owner,
     };
     let mut hold = AddressHold::new(&names::address_hold(uid(of), held), spec);
     let labels = [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE)];

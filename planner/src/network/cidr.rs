@@ -4,21 +4,22 @@ use super::rows::Family;
 use api::names;
 use api::network::SubnetSpec;
 use ipnet::{IpNet, Ipv6Net};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How many addresses that a hash gives are preferred in an IPv6 network.
 const HASHES: u32 = 4;
 
 /// The ranges of the Subnet, at most one of each family.
 pub fn networks(subnet: &SubnetSpec) -> Vec<IpNet> {
-    [&subnet.cidr].into_iter().filter_map(|cidr| cidr.parse().ok()).collect()
+    [Some(&subnet.cidr), subnet.ipv6_cidr.as_ref()].into_iter().flatten().filter_map(|cidr| cidr.parse().ok()).collect()
 }
 
 /// The same, with the router's address in each.
 pub fn families(subnet: &SubnetSpec) -> Vec<Family> {
+    let written: Option<IpAddr> = subnet.gateway.as_deref().and_then(|gateway| gateway.parse().ok());
     let gateway = |network: IpNet| {
-        let gateway: Option<IpAddr> = subnet.gateway.as_deref().and_then(|gateway| gateway.parse().ok());
-        gateway.filter(|gateway| network.contains(gateway))
+        let gateway = written.filter(|gateway| network.contains(gateway));
+        subnet.routed.then(|| gateway.unwrap_or_else(|| first(network)))
     };
     networks(subnet).into_iter().map(|network| Family { network, gateway: gateway(network) }).collect()
 }
@@ -27,6 +28,22 @@ pub fn families(subnet: &SubnetSpec) -> Vec<Family> {
 pub fn family_of(subnet: &SubnetSpec, address: &str) -> Option<Family> {
     let address = address.parse::<IpAddr>().ok()?;
     families(subnet).into_iter().find(|family| family.network.contains(&address))
+}
+
+/// Behind the network's own address.
+fn first(network: IpNet) -> IpAddr {
+    let step = u32::from(ends(network).is_some());
+    match network {
+        IpNet::V4(network) => Ipv4Addr::from(u32::from(network.network()) + step).into(),
+        IpNet::V6(network) => Ipv6Addr::from(u128::from(network.network()) + u128::from(step)).into(),
+    }
+}
+
+/// How many IPv4 addresses there are for VNics and the router.
+pub fn total(network: IpNet) -> Option<u32> {
+    let IpNet::V4(network) = network else { return None };
+    let all = u64::from(u32::from(network.hostmask())) + 1;
+    u32::try_from(if ends(network.into()).is_some() { all - 2 } else { all }).ok()
 }
 
 /// What an address is that no VNic can have. A range of one or two addresses has none but the gateway (RFC 3021, RFC 6164).
@@ -101,7 +118,14 @@ mod tests {
         assert_eq!(reserved(&blue, "10.20.0.255"), Some("broadcast address"));
         assert_eq!(reserved(&blue, "10.20.0.7"), None);
         let two = subnet("10.20.0.0/31", None);
-        assert_eq!((reserved(&two, "10.20.0.0"), reserved(&two, "10.20.0.1")), (None, None));
+        assert_eq!((reserved(&two, "10.20.0.0"), reserved(&two, "10.20.0.1")), (Some("gateway"), None));
+        let mut both = subnet("10.20.0.0/24", None);
+        (both.ipv6_cidr, both.gateway) = (Some("fd00:20::/64".to_owned()), Some("10.20.0.254".to_owned()));
+        assert_eq!((reserved(&both, "10.20.0.254"), reserved(&both, "10.20.0.1")), (Some("gateway"), None));
+        assert_eq!(reserved(&both, "fd00:20::1"), Some("gateway"), "in the other family the first one");
+        (both.routed, both.gateway) = (false, None);
+        assert_eq!((reserved(&both, "10.20.0.1"), reserved(&both, "fd00:20::1")), (None, None), "no router");
+        assert_eq!(networks(&both).into_iter().map(total).collect::<Vec<_>>(), [Some(254), None]);
         let six = subnet("fd00:20::/64", Some("fd00:20::1"));
         assert_eq!(reserved(&six, "fd00:20:0:0::1"), Some("gateway"));
         assert_eq!(reserved(&six, "fd00:20::"), Some("network address"));

@@ -67,6 +67,10 @@ fn unfit(subnet: &Subnet, address: &str) -> Option<Reason> {
 /// Whose hold it is.
 fn has(o: &Observed, hold: &AddressHold, address: &str) -> Reason {
     let owner = &hold.spec.owner;
+    if owner.kind != "VNic" {
+        let (subnet, what) = (hold.spec.subnet.name.clone(), "gateway".to_owned());
+        return Blocked::AddressReserved { address: address.to_owned(), subnet, what }.into();
+    }
     let there = o.rivals.iter().find(|rival| uid(&rival.metadata) == owner.uid);
     let stays = there.filter(|rival| rival.metadata.deletion_timestamp.is_none());
     match stays {

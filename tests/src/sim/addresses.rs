@@ -210,7 +210,7 @@ pub async fn chosen(s: &Simulation) -> Result<(), String> {
     if next.is_none() || given[1..].iter().any(|(name, address_before)| address(s, name) != *address_before) {
         return Err(format!("somebody has another address than before\n{}", s.story()));
     }
-    for name in NAMES.iter().chain(&["asks"]) {
+    for name in NAMES.iter().chain(&["asks"]).filter(|name| *name != first) {
         s.delete(VNICS, USER, name);
     }
     s.delete(SUBNETS, USER, "small");
@@ -231,7 +231,8 @@ pub async fn chosen(s: &Simulation) -> Result<(), String> {
 pub async fn held_too_late(s: &Simulation) -> Result<(), String> {
     s.create(VNICS, USER, own_nic("a", json!(["10.20.0.7"]), None));
     until(s, "it has its address", |s| assigned(s, "a")).await?;
-    let hold = s.scene.server.list(HOLDS).first().cloned().ok_or("no hold")?;
+    let of_it = |hold: &Arc<Value>| hold["spec"]["address"] == "10.20.0.7";
+    let hold = s.scene.server.list(HOLDS).into_iter().find(of_it).ok_or("no hold")?;
     s.delete(VNICS, USER, "a");
     until(s, "nothing is left", life::is_clean).await?;
     let mut again = json!({"apiVersion": hold["apiVersion"], "kind": hold["kind"], "spec": hold["spec"]});
