@@ -39,6 +39,12 @@ pub fn mac(vnic_uid: &str, attempt: u32) -> String {
     format!("02:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", digest[0], digest[1], digest[2], digest[3], digest[4])
 }
 
+/// From which an IPv6 address is made, for a VNic that asks for none.
+pub fn bits(vnic_uid: &str, attempt: u32) -> u128 {
+    let digest = Sha256::digest(format!("{vnic_uid}/ipv6/{attempt}").as_bytes());
+    digest[..16].iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))
+}
+
 /// The name of the [`crate::VolumeHold`] of a volume: cluster-wide, one per driver and handle.
 pub fn hold(driver: &str, volume_handle: &str) -> String {
     format!("vh-{}", short(&format!("{driver}\n{volume_handle}"), 32))

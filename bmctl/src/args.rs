@@ -215,10 +215,10 @@ pub struct AddInterface {
     /// The interface's name; a VNic of this name that exists is taken, unless --subnet is given
     pub name: String,
     /// The Subnet in which a VNic is made
-    #[arg(long, conflicts_with = "vnic", requires = "address",
+    #[arg(long, conflicts_with = "vnic",
         add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Subnets, current)))]
     pub subnet: Option<String>,
-    /// An unused address of that Subnet; may be repeated
+    /// An unused address of that Subnet; may be repeated [default: one is chosen]
     #[arg(long, requires = "subnet")]
     pub address: Vec<String>,
     /// A VNic that exists

@@ -1,6 +1,6 @@
 //! The logical network: who has which address of a Subnet, and what keeps a Subnet.
 //!
-//! [`addresses`] is about one VNic, [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
+//! [`addresses`] is about one VNic (what it gets where it asks for nothing is in [`pool`]), [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
 //! conditions `AddressesAssigned` and `Programmed` of its own (`crate::machine`). [`desired`] and [`port`] say which [`rows`] OVN has of
 //! each object; [`admission`] keeps the Subnets of a Vpc apart; [`barrier`] judges whether the rows are in force, [`flows`] what they
 //! cost, [`trace`] what they let pass.
@@ -13,6 +13,7 @@ pub mod desired;
 pub mod flows;
 mod groups;
 mod judge;
+pub mod pool;
 pub mod port;
 pub mod ready;
 pub mod rows;

@@ -4,7 +4,7 @@ use crate::north_bound::{Changes, NorthBoundError, Token};
 use crate::{ErrorClass, NorthBound};
 use async_trait::async_trait;
 use planner::network::rows::{
-    Binding, Cell, Change, Direction, Family, Found, Group, Port, Protocol, Row, Rule, Subnet, Table, Vpc, diff,
+    Binding, Cell, Change, Dhcp, Direction, Family, Found, Group, Port, Protocol, Row, Rule, Subnet, Table, Vpc, diff,
 };
 use std::collections::BTreeSet;
 
@@ -66,8 +66,10 @@ fn subnet(mtu: u16) -> Vec<Row> {
         families: vec![family("10.20.0.0/24", "10.20.0.1"), family("fd00:20::/64", "fd00:20::1")],
         router_mac: "02:00:00:00:00:01".to_owned(),
         mtu,
-        lease_seconds: 3600,
+        dhcp: Some(Dhcp { lease_seconds: 3600, ntp_servers: Vec::new() }),
+        slaac: false,
         dns_servers: vec!["10.20.0.53".parse().expect("an address")],
+        domain: Some("blue.example".to_owned()),
     };
     subnet.rows(SITE)
 }
@@ -89,6 +91,7 @@ fn port(groups: &[&str], epoch: Option<u64>) -> Vec<Row> {
         subnet_uid: "s".to_owned(),
         mac: "02:00:00:00:00:07".to_owned(),
         addresses: vec!["10.20.0.7".parse().expect("an address"), "fd00:20::7".parse().expect("an address")],
+        dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: epoch.map(|epoch| Binding { chassis: "dpu-1".to_owned(), attachment_uid: "a".to_owned(), epoch }),
     };

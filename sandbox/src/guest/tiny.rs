@@ -20,6 +20,7 @@ const FILES: &[(&str, &str)] = &[
     ("etc/metalplane/start", include_str!("tiny/start")),
     ("etc/metalplane/network", include_str!("tiny/network")),
     ("etc/metalplane/network.awk", include_str!("tiny/network.awk")),
+    ("etc/metalplane/lease", include_str!("tiny/lease")),
     ("etc/metalplane/watch", include_str!("tiny/watch")),
     ("bin/mp-write", include_str!("tiny/mp-write")),
 ];
@@ -37,6 +38,7 @@ pub const RECIPE: &[&str] = &[
     FILES[6].1,
     FILES[7].1,
     FILES[8].1,
+    FILES[9].1,
 ];
 
 /// In load order: a module comes after those it depends on.

@@ -240,7 +240,8 @@ pub async fn away(s: &Simulation) -> Result<(), String> {
     s.scene.north_bound.set_down(true);
     s.delete(life::MACHINES, USER, "bm-01");
     tokio::time::sleep(LONG).await;
-    if s.scene.server.list("metalplane.io/addressholds").is_empty() {
+    let holds = s.scene.server.list("metalplane.io/addressholds");
+    if !holds.iter().any(|hold| hold["spec"]["owner"]["name"] == "bm-01-eth0") {
         return Err(format!("its addresses are free while OVN may have its port\n{}", s.story()));
     }
     s.scene.north_bound.set_down(false);

@@ -17,6 +17,8 @@ allowVolumeExpansion: true
 volumeBindingMode: WaitForFirstConsumer
 ";
 
+/// The first address behind the gateway's.
+const FIRST: &str = "10.30.0.2";
 const OTHER_NODE: &str = "node-1";
 const PROBE: &str = "probe-life";
 /// For how long a connection is held open while its rule goes: seconds, more than a rule takes to be in force.
@@ -32,11 +34,12 @@ parameters: {iops: '20000', readMiBps: '100'}
 #[test]
 fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
     on_servers(&[1], "a_machine_boots", async |site, namespace| {
-        let machine = Machine { name: "bm-01", ..Machine::on_first(site, namespace) };
+        let machine = Machine { name: "bm-01", address: FIRST, ..Machine::on_first(site, namespace) };
         let guest = machine.guest();
         let from = guest.printed().len();
-        machine.apply().await?;
+        site.apply(&asking_for_no_address(&machine)).await?;
         machine.wait_ready().await?;
+        addresses(&machine, &guest, from).await?;
         let seen = machine.object().await?["status"].clone();
         ensure!(seen["state"] == "Running", "state is {}", seen["state"]);
         ensure!(seen["addresses"][0]["address"] == machine.address, "addresses are {}", seen["addresses"]);
@@ -48,6 +51,26 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         machine.delete().await?;
         nothing_is_left(&machine).await
     });
+}
+
+/// Its manifest without an address, in a Subnet of both families.
+fn asking_for_no_address(machine: &Machine<'_>) -> String {
+    let one = "{cidr: 10.30.0.0/24}";
+    let both = "{cidr: 10.30.0.0/24, ipv6Cidr: 'fd00:30::/64', ipv6Mode: SLAAC}";
+    machine.manifest().replace(&format!(", addresses: [{}]", machine.address), "").replace(one, both)
+}
+
+/// The guest has what was chosen: by DHCP, and what the router advertises is what was chosen too.
+async fn addresses(machine: &Machine<'_>, guest: &Guest, from: usize) -> Result<()> {
+    let vnic = machine.kubectl(&["get", "vnic", &format!("{}-eth0", machine.name), "-o", "json"]).await?;
+    let chosen = serde_json::from_str::<Value>(&vnic)?["status"]["addresses"].clone();
+    let six = chosen[1].as_str().unwrap_or_default().to_owned();
+    ensure!(chosen[0] == FIRST && six.starts_with("fd00:30::") && chosen[2].is_null(), "chosen were {chosen}");
+    for address in [FIRST, &six] {
+        let has = |line: &str| line.contains("MP-ADDRESS") && line.contains(&format!("={address}/"));
+        guest.line(&format!("the guest has {address}"), from, SOON, has).await?;
+    }
+    Ok(())
 }
 
 async fn disks(machine: &Machine<'_>, guest: &Guest) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::lab::{OpenVSwitchLab, in_namespace, missing_of_ovn};
 use async_trait::async_trait;
 use ovsdb::OvnNorthBound;
 use ovsdb::north_bound::{DATABASE, monitored};
-use planner::network::rows::{Direction, Family, Found, Group, Port, Row, RowId, Rule, Subnet, Table, Vpc, diff};
+use planner::network::rows::{Dhcp, Direction, Family, Found, Group, Port, Row, RowId, Rule, Subnet, Table, Vpc, diff};
 use ports::NorthBound;
 use ports::conformance::north_bound::{Bench, suite};
 use ports::north_bound::{NorthBoundError, Token};
@@ -131,8 +131,10 @@ fn subnet() -> Vec<Row> {
         families: vec![Family { network, gateway: None }],
         router_mac: "02:00:00:00:00:01".to_owned(),
         mtu: 1442,
-        lease_seconds: 3600,
+        dhcp: Some(Dhcp { lease_seconds: 3600, ntp_servers: Vec::new() }),
+        slaac: false,
         dns_servers: Vec::new(),
+        domain: None,
     };
     subnet.rows("site")
 }
@@ -149,6 +151,7 @@ fn port(groups: &[&str], last: u8) -> Vec<Row> {
         subnet_uid: "s".to_owned(),
         mac: "02:00:00:00:00:07".to_owned(),
         addresses: vec![[10, 20, 0, last].into()],
+        dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: None,
     };

@@ -12,7 +12,6 @@ use api::dpu::{
 use api::machine::{
     BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, ImageKind, ImageReference, Interface, RunStrategy,
 };
-use api::network::SubnetSpec;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::TypedLocalObjectReference;
 use api::{
@@ -370,14 +369,8 @@ impl World {
         o.disk_attachments = disks.map(|a| Arc::new(a.clone())).collect();
         o.nic_attachments =
             self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
-        let subnet = Subnet::new(
-            "blue",
-            SubnetSpec {
-                vpc: api::network::default_vpc(),
-                cidr: "10.20.0.0/24".into(),
-                gateway: Some("10.20.0.1".into()),
-            },
-        );
+        let spec = serde_json::json!({"cidr": "10.20.0.0/24", "gateway": "10.20.0.1"});
+        let subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
         o.subnets.insert("blue".into(), Arc::new(subnet));
         o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
         let current = crate::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());

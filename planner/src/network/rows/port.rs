@@ -31,6 +31,8 @@ pub struct Port {
     pub subnet_uid: String,
     pub mac: String,
     pub addresses: Vec<IpAddr>,
+    /// Whether the Subnet has DHCP options, for IPv4 and IPv6.
+    pub dhcp: (bool, bool),
     /// UIDs of SecurityGroups.
     pub groups: Vec<String>,
     /// `None`: nobody may bind it.
@@ -44,7 +46,8 @@ impl Port {
             [self.mac.clone()].into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
         let known = known.join(" ");
         let dhcp = |v4: bool, part: &str| {
-            let has = self.addresses.iter().any(|address| address.is_ipv4() == v4);
+            let served = if v4 { self.dhcp.0 } else { self.dhcp.1 };
+            let has = served && self.addresses.iter().any(|address| address.is_ipv4() == v4);
             Cell::row(has.then(|| RowId::part(&self.subnet_uid, part)))
         };
         // A chassis of no name and a version that nothing has: left out, any chassis could bind the port.
