@@ -142,11 +142,11 @@ async fn send(
     }
     boot["BootOrder"] = json!(order);
     let sent = service.patch(step, &order_at.0, &order_at.1, &json!({"Boot": boot})).await?;
-    if let Some(Some(job)) = sent {
+    let Some(job) = sent else { return Ok(false) };
+    if let Some(job) = job {
         service.waits(job, order);
-        return Ok(true);
     }
-    Ok(sent.is_some())
+    Ok(true)
 }
 
 /// The system's settings resource, if it has one (DSP0266, Settings resource).

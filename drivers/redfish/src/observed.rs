@@ -21,7 +21,7 @@ pub(crate) struct Documents<'a> {
 impl Documents<'_> {
     /// Some BMCs tell only in the settings which overrides they take.
     fn first<T>(self, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
-        read(self.system).or_else(|| self.settings.and_then(read))
+        read(self.system).or_else(|| self.settings.and_then(&read))
     }
 
     /// The order that was written and is not the firmware's yet. Some BMCs have an empty one in their settings, which says

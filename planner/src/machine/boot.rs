@@ -65,22 +65,28 @@ fn wanted(host: Host<'_>, seen: &HostObserved, presented: bool, draft: &mut Draf
     if let Some(named) = named.filter(|named| boot.order.iter().any(|reference| reference == named)) {
         return Ok(first(named.to_owned()));
     }
-    let learnt = learnt(host, seen, draft);
+    let record = annotation(&host.hardware.metadata, labels::BOOT_PATH);
+    let learnt = record.and_then(Learnt::parse).filter(|learnt| learnt.holds(Some(&controller(host)), seen));
     let own = own(host, learnt.as_ref().map(|learnt| learnt.path.clone()));
-    let lacks = |lacks: String| Err(Blocked::BootOrderUnsupported { hardware: hardware.clone(), lacks }.into());
-    match boot_option::choose(named, &own, &boot.options) {
+    let choice = boot_option::choose(named, &own, &boot.options);
+    let proven = match &choice {
+        Ok(Choice::Option { path: Some(path), .. }) => Some(Learnt::new(path.clone(), Some(&controller(host)), seen)),
+        _ => None,
+    };
+    let path = proven.or(learnt).map(|learnt| learnt.to_string());
+    if path.as_deref() != record {
+        draft.act(Action::RememberBootPath { name: hardware.clone(), path });
+    }
+    let lacks = |lacks: String| -> Result<BootChange, Reason> {
+        Err(Blocked::BootOrderUnsupported { hardware: hardware.clone(), lacks }.into())
+    };
+    match choice {
         Ok(Choice::AnyDisk) if boot.allowed_always.contains(&BootSource::Hdd) => {
             Ok(BootChange::Always { source: BootSource::Hdd, mode: BootMode::Uefi })
         }
         Ok(Choice::AnyDisk) => lacks("continuous boot source override to Hdd".to_owned()),
         _ if missing(seen).is_some() => lacks(missing(seen).unwrap_or_default()),
-        Ok(Choice::Option { reference, path, .. }) => {
-            let proven = path.map(|path| Learnt::new(path, Some(&controller(host)), seen));
-            if let Some(proven) = proven.filter(|proven| learnt.as_ref() != Some(proven)) {
-                draft.act(Action::RememberBootPath { name: hardware, path: Some(proven.to_string()) });
-            }
-            Ok(first(reference))
-        }
+        Ok(Choice::Option { reference, .. }) => Ok(first(reference)),
         Err(Refusal::NotListed) if !presented => Err(Waiting::AttachmentsFirst {}.into()),
         Err(refusal) => Err(refused(host, refusal, named, &own, &boot.options)),
     }
@@ -91,16 +97,6 @@ fn missing(seen: &HostObserved) -> Option<String> {
     let lacks = [Lack::BootOptions, Lack::BootOrder].into_iter().filter(|lack| seen.lacks(*lack));
     let lacks: Vec<&str> = lacks.map(Lack::noun).collect();
     (!lacks.is_empty()).then(|| lacks.join(" and no "))
-}
-
-/// The path that is on record, if what it rests on still holds; else the record goes.
-fn learnt(host: Host<'_>, seen: &HostObserved, draft: &mut Draft) -> Option<Learnt> {
-    let record = annotation(&host.hardware.metadata, labels::BOOT_PATH)?;
-    let learnt = Learnt::parse(record).filter(|learnt| learnt.holds(Some(&controller(host)), seen));
-    if learnt.is_none() {
-        draft.act(Action::RememberBootPath { name: host.name().to_owned(), path: None });
-    }
-    learnt
 }
 
 fn refused(host: Host<'_>, refusal: Refusal, named: Option<&str>, own: &Own, options: &[BootOption]) -> Reason {
