@@ -97,18 +97,17 @@ impl Bmc for RedfishBmc {
         let mut service = self.service.lock().await;
         let service = self.opened(&mut service).await?;
         for _attempt in 0..2 {
-            let (id, system) = service.system().await?;
-            let settings = settings(service, &step, system.value()).await?;
+            let system = service.system().await?;
+            let settings = settings(service, &step, system.1.value()).await?;
             let job = service.waiting_order().await?;
             let shown = settings.as_ref().map(|(_, settings)| settings.value());
-            let documents = Documents { system: system.value(), settings: shown };
+            let documents = Documents { system: system.1.value(), settings: shown };
             let patch = match plan::boot(documents, job.as_deref(), change) {
                 plan::Boot::Nothing => return Ok(()),
                 plan::Boot::Unsupported(why) => return Err(service.error(&step, ErrorClass::Unsupported, &why)),
                 plan::Boot::NotFound(why) => return Err(service.error(&step, ErrorClass::NotFound, &why)),
                 plan::Boot::Patch(patch) => patch,
             };
-            let system = (id, system);
             let order_at = settings.as_ref().unwrap_or(&system);
             let override_at = if plan::overrides_in_settings(documents) { order_at } else { &system };
             if send(service, &step, patch, order_at, override_at).await? {

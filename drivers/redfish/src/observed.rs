@@ -238,7 +238,9 @@ mod tests {
     fn an_order_in_the_settings_is_pending_until_it_is_the_systems() {
         let order = |order: &[&str]| json!({"Boot": {"BootOrder": order}});
         let (old, new) = (order(&["A", "B"]), order(&["B", "A"]));
-        let pending = |system, settings| Documents { system, settings }.pending();
+        fn pending(system: &Value, settings: Option<&Value>) -> Option<Vec<String>> {
+            Documents { system, settings }.pending()
+        }
         assert_eq!(pending(&old, Some(&new)), Some(vec!["B".to_owned(), "A".to_owned()]));
         assert_eq!(pending(&new, Some(&new)), None);
         assert_eq!(pending(&old, Some(&order(&[]))), None);

@@ -8,7 +8,7 @@ use planner::machine::BmcNeed;
 use planner::machine::observed::{BmcProblem, BmcSeen};
 use planner::seen::Seen;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const FRESH: Ms = 2_000;
@@ -151,12 +151,12 @@ impl Bmc {
             _ if world.now() < world.server(&dpu).bmcs_down_until => None,
             Whose::Host => {
                 let server = world.server(&dpu);
-                Some(observed(&self.dpu, server.power, server.order.clone()))
+                Some(observed(&dpu, server.power, server.order.clone()))
             }
             Whose::Dpu => {
                 let then = world.now().saturating_sub(world.dice.below(LAG));
                 let on = world.server(&dpu).dpu_was_on(then);
-                Some(observed(&self.dpu, if on { PowerState::On } else { PowerState::Off }, Vec::new()))
+                Some(observed(&dpu, if on { PowerState::On } else { PowerState::Off }, Vec::new()))
             }
         };
         world.time.sleep(20).await;
