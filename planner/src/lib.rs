@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod agent;
+pub mod boot_option;
 pub mod connector;
 pub mod dpu;
 pub mod explain;
