@@ -30,6 +30,7 @@ mod sink;
 
 pub use decode::Packing;
 pub use disk::{Disk, FileDisk};
+pub use sink::wipe;
 
 use std::io;
 use std::sync::atomic::AtomicU64;

@@ -26,7 +26,7 @@ pub(crate) fn write(
     if let Err(error) = &mut result
         && begun
         && target.wipe
-        && let Err(wiping) = wipe(target, disk.as_mut())
+        && let Err(wiping) = wipe(disk.as_mut(), target.size_bytes)
     {
         error.message += &format!("; zeroing the ends of {} failed, too: {wiping}", target.name);
     }
@@ -125,16 +125,15 @@ fn too_large(source: &Source, target: &Target, length: Option<u64>) -> Error {
     Error::new(Kind::Invalid, format!("{url} has {length}, {name} has {size} bytes: {hint}"))
 }
 
-/// Written, not left out: nobody knows what a disk that failed believes to be empty.
-fn wipe(target: &Target, disk: &mut dyn Disk) -> io::Result<()> {
-    let length = END.min(target.size_bytes);
-    let zeros = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    disk.write(0, &zeros)?;
-    let last = target.size_bytes - length;
+/// Zeros in the first and the last MiB. Written, not left out: nobody knows what a disk that failed believes to be empty.
+pub fn wipe(disk: &mut dyn Disk, size_bytes: u64) -> io::Result<()> {
+    let length = END.min(size_bytes);
+    let last = size_bytes - length;
     // Whole blocks, whatever the disk's size is.
     let from = last - last % BLOCK_BYTES;
-    let zeros = vec![0; usize::try_from(target.size_bytes - from).unwrap_or(usize::MAX)];
-    disk.write(from, &zeros)?;
+    for (offset, length) in [(0, length), (from, size_bytes - from)] {
+        disk.write(offset, &vec![0; usize::try_from(length).unwrap_or(usize::MAX)])?;
+    }
     disk.sync()
 }
 

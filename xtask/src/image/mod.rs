@@ -79,6 +79,18 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     write_values(&out)
 }
 
+/// `cargo xtask installer-image`.
+pub(crate) fn installer(root: &Path) -> Result<()> {
+    let program = crate::programs::build(root, &["installer"])?;
+    let program = program.get("installer").context("the installer was built")?;
+    let folder = root.join("target/images/installer");
+    let files = sandbox::guest::installer(program, &sandbox::args::cache_folder(), &folder)?;
+    for path in [files.kernel, files.initramfs] {
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
 /// The references of every image in the folder, of this call or an earlier one.
 fn write_values(out: &Path) -> Result<()> {
     let mut values = BTreeMap::new();
