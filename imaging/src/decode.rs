@@ -86,7 +86,9 @@ pub fn format(head: &[u8], url: &str, packing: Packing) -> Result<Format, Error>
     match (packing, found) {
         (Packing::AsIs, _) => Ok(Format::Raw),
         (Packing::ByMagic | Packing::Compressed, Some(format)) => Ok(format),
-        (Packing::Compressed, None) => refused("is said to be compressed, and is neither gzip nor zstd, xz or bzip2".into()),
+        (Packing::Compressed, None) => {
+            refused("is said to be compressed, and is neither gzip nor zstd, xz or bzip2".into())
+        }
         (Packing::Uncompressed, Some(format)) => {
             refused(format!("is said not to be compressed, and is {}: say that it is", format.name()))
         }
@@ -146,7 +148,8 @@ impl Zstd<'_> {
 
     fn frame_ended(&mut self) -> io::Result<()> {
         self.in_frame = false;
-        let differs = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, format!("{what} of a frame differs")));
+        let differs =
+            |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, format!("{what} of a frame differs")));
         // A frame that does not say its size says 0.
         let size = self.decoder.content_size();
         if size != 0 && size != self.given {

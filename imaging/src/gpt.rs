@@ -80,7 +80,9 @@ pub fn to_the_end(disk: &File, size_bytes: u64, sector: u64) -> io::Result<Backu
     let sectors = size_bytes / sector;
     let entry_sectors = entries_bytes.div_ceil(sector);
     if entries_bytes == 0 || entries_bytes > ENTRIES || first_entries < 2 || first_entries + entry_sectors > sectors {
-        return Err(wrong(format!("its partition table has {entries_bytes} bytes of entries at sector {first_entries}")));
+        return Err(wrong(format!(
+            "its partition table has {entries_bytes} bytes of entries at sector {first_entries}"
+        )));
     }
     let mut entries = read(disk, first_entries * sector, entry_sectors * sector)?;
     let used = usize::try_from(entries_bytes).expect("at most a megabyte");

@@ -102,7 +102,8 @@ fn attempt(
         Some(wanted) if wanted.hex != digest => {
             let name = algorithm.as_str();
             let (field, wanted) = (source.checksum_field, &wanted.hex);
-            let message = format!("{url} has {name}:{digest}, {field} says {name}:{wanted}: {} is not used", target.name);
+            let message =
+                format!("{url} has {name}:{digest}, {field} says {name}:{wanted}: {} is not used", target.name);
             Err(Error::new(Kind::Invalid, message))
         }
         _ => Ok(Copied { bytes, unpacked, digest }),
@@ -115,7 +116,8 @@ fn cut_off(target: &Target) -> Error {
 
 fn damaged(url: &str, target: &Target, format: decode::Format, feed: &Feed, cause: &str) -> Error {
     let (format, received) = (format.name(), feed.received);
-    let message = format!("{url} for {}: its {format} stream is damaged: {cause} ({received} bytes received)", target.name);
+    let message =
+        format!("{url} for {}: its {format} stream is damaged: {cause} ({received} bytes received)", target.name);
     Error::new(Kind::Invalid, message)
 }
 

@@ -111,7 +111,10 @@ async fn an_image_arrives_raw_packed_and_in_chunks() {
         assert_eq!(copied.unpacked, image.len() as u64);
         let holds = case.holds();
         assert!(holds[..image.len()] == image[..], "the image is there");
-        assert!(holds[image.len().next_multiple_of(4096)..DISK - MIB].iter().all(|byte| *byte == 0xff), "the rest is kept");
+        assert!(
+            holds[image.len().next_multiple_of(4096)..DISK - MIB].iter().all(|byte| *byte == 0xff),
+            "the rest is kept"
+        );
         assert!(holds[DISK - MIB..].iter().all(|byte| *byte == 0), "but for the last MiB");
     }
 }
@@ -149,7 +152,12 @@ async fn half_an_image_is_a_failure_that_names_disk_and_cause_and_cannot_boot() 
         ("ends before its length", length(image.len(), &image[..2 * MIB]), "it ended after", Kind::Unreachable),
         ("ends before its last chunk", chunk, "it ended after", Kind::Unreachable),
         ("ends before its own end", measured(&packed[..packed.len() / 2]), "gzip stream is damaged", Kind::Invalid),
-        ("ends where nobody measures", answer("", &packed[..packed.len() - 1]), "gzip stream is damaged", Kind::Invalid),
+        (
+            "ends where nobody measures",
+            answer("", &packed[..packed.len() - 1]),
+            "gzip stream is damaged",
+            Kind::Invalid,
+        ),
         ("has garbage at its end", measured(&garbage), "disk /dev/test", Kind::Invalid),
         ("is larger than the disk, packed", measured(&gzip(&large)), "choose a larger disk", Kind::Invalid),
     ] {

@@ -26,13 +26,17 @@ impl Arguments {
             return Err(format!("grpc_authority is {server:?}: write <host>:<port>"));
         }
         if given("tinkerbell_tls").is_some_and(|value| value != "false") {
-            return Err("tinkerbell_tls: this installer speaks to its server without TLS: write tinkerbell_tls=false".into());
+            return Err(
+                "tinkerbell_tls: this installer speaks to its server without TLS: write tinkerbell_tls=false".into()
+            );
         }
         if let Some(vlan) = given("vlan_id").filter(|vlan| *vlan != "0") {
             return Err(format!("vlan_id is {vlan}: this installer uses the untagged network: leave it out"));
         }
         let mac = match given("hw_addr") {
-            Some(text) => Some(mac(text).ok_or_else(|| format!("hw_addr is {text:?}: write six bytes as 52:54:00:00:00:01"))?),
+            Some(text) => {
+                Some(mac(text).ok_or_else(|| format!("hw_addr is {text:?}: write six bytes as 52:54:00:00:00:01"))?)
+            }
             // Of a worker whose id is its MAC.
             None => mac(&worker),
         };

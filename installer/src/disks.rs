@@ -55,9 +55,8 @@ impl Disks {
                 self.disk(&name, &self.dev.join(&name))
             }
             None => {
-                let node = fs::canonicalize(wanted).map_err(|error| {
-                    format!("DEST_DISK {wanted}: {error}; the disks are: {}", self.list())
-                })?;
+                let node = fs::canonicalize(wanted)
+                    .map_err(|error| format!("DEST_DISK {wanted}: {error}; the disks are: {}", self.list()))?;
                 let name = node.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
                 self.disk(&name, &node)
             }
@@ -66,9 +65,8 @@ impl Disks {
 
     fn disk(&self, name: &str, node: &Path) -> Result<Disk, String> {
         let class = self.sys.join("class/block").join(name);
-        let class = fs::canonicalize(&class).map_err(|_| {
-            format!("DEST_DISK {} is no disk; the disks are: {}", node.display(), self.list())
-        })?;
+        let class = fs::canonicalize(&class)
+            .map_err(|_| format!("DEST_DISK {} is no disk; the disks are: {}", node.display(), self.list()))?;
         let is_whole = !class.join("partition").exists();
         let whole = if is_whole { class.clone() } else { class.parent().map(Path::to_owned).unwrap_or_default() };
         if let Some(why) = known(&whole).and_then(|known| known.refused) {
@@ -124,12 +122,16 @@ impl Disks {
                 "wwn" => left.retain(|disk| disk.wwn == value),
                 "transport" => left.retain(|disk| disk.transport == value),
                 "rotational" => {
-                    let wanted = value.parse().map_err(|_| format!("DEST_DISK: rotational={value}: write true or false"))?;
+                    let wanted =
+                        value.parse().map_err(|_| format!("DEST_DISK: rotational={value}: write true or false"))?;
                     left.retain(|disk| disk.rotational == wanted);
                 }
                 key @ ("min-size" | "max-size") => {
-                    let bytes = size(value).ok_or_else(|| format!("DEST_DISK: {key}={value}: write a size as 100Gi"))?;
-                    left.retain(|disk| if key == "min-size" { disk.size_bytes >= bytes } else { disk.size_bytes <= bytes });
+                    let bytes =
+                        size(value).ok_or_else(|| format!("DEST_DISK: {key}={value}: write a size as 100Gi"))?;
+                    left.retain(
+                        |disk| if key == "min-size" { disk.size_bytes >= bytes } else { disk.size_bytes <= bytes },
+                    );
                 }
                 other => {
                     return Err(format!(
@@ -143,7 +145,10 @@ impl Disks {
             [one] => Ok(one.name.clone()),
             several => {
                 let count = several.len();
-                Err(format!("DEST_DISK {SELECT}{terms}: {count} disks match, exactly one has to; the disks are: {}", self.list()))
+                Err(format!(
+                    "DEST_DISK {SELECT}{terms}: {count} disks match, exactly one has to; the disks are: {}",
+                    self.list()
+                ))
             }
         }
     }
@@ -214,7 +219,11 @@ mod tests {
         fn new() -> Self {
             let machine = Self(tempfile::tempdir().expect("a folder"));
             machine.disk("pci0/nvme/nvme0/nvme0n1", 100 * GI, &[("device/serial", "N1"), ("device/model", "Fast")]);
-            machine.disk("pci0/ata1/sda", 100 * GI, &[("device/model", "Slow"), ("queue/rotational", "1"), ("wwid", "naa.5")]);
+            machine.disk(
+                "pci0/ata1/sda",
+                100 * GI,
+                &[("device/model", "Slow"), ("queue/rotational", "1"), ("wwid", "naa.5")],
+            );
             machine.disk("pci0/usb1/sdb", 100 * GI, &[("device/model", "Virtual CD")]);
             machine.disk("pci0/ata2/sdc", GI, &[("removable", "1")]);
             machine.disk("pci0/virtio1/vda", 200 * GI, &[("serial", "V1"), ("queue/discard_max_bytes", "4096")]);

@@ -10,7 +10,9 @@ const READ: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     if std::process::id() != 1 {
-        eprintln!("installer: this is process 1 of an image that a server boots from the network; it does nothing elsewhere");
+        eprintln!(
+            "installer: this is process 1 of an image that a server boots from the network; it does nothing elsewhere"
+        );
         return ExitCode::FAILURE;
     }
     // The boot server counts what does not come back as not installed, and starts the next try.

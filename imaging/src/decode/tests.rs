@@ -113,7 +113,8 @@ fn a_zstd_stream_may_have_frames_without_data() {
 #[test]
 fn the_name_and_what_is_said_are_held_against_the_first_bytes() {
     let gzip = pack(Format::Gzip, &data());
-    let of = |bytes: &[u8], name: &str, packing| format(&bytes[..HEAD], &format!("http://x/{name}?sig=secret"), packing);
+    let of =
+        |bytes: &[u8], name: &str, packing| format(&bytes[..HEAD], &format!("http://x/{name}?sig=secret"), packing);
     assert_eq!(of(&gzip, "disk", Packing::ByMagic), Ok(Format::Gzip));
     assert_eq!(of(&gzip, "disk", Packing::AsIs), Ok(Format::Raw));
     assert_eq!(of(&data(), "disk.raw", Packing::ByMagic), Ok(Format::Raw));
@@ -144,7 +145,7 @@ fn streams_of_the_usual_programs_are_read() {
     ] {
         let child = Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let Ok(mut child) = child else {
-            println!("SKIP streams_of_the_usual_programs_are_read: {program} is not installed");
+            eprintln!("SKIP streams_of_the_usual_programs_are_read: {program} is not installed");
             continue;
         };
         let (mut stdin, input) = (child.stdin.take().expect("piped"), data.clone());

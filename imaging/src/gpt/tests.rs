@@ -101,7 +101,7 @@ fn sgdisk_finds_nothing_wrong() {
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
     if Command::new("sgdisk").arg("--version").output().is_err() {
-        println!("SKIP sgdisk_finds_nothing_wrong: sgdisk is not installed (package gdisk)");
+        eprintln!("SKIP sgdisk_finds_nothing_wrong: sgdisk is not installed (package gdisk)");
         return;
     }
     let file = disk_of(&[], IMAGE);

@@ -99,6 +99,7 @@ async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Resul
         }
     };
     let copied = tokio::select! {
+        biased;
         copied = copying => copied?,
         () = telling => unreachable!("it tells for ever"),
     };
@@ -130,7 +131,10 @@ async fn finish(disk: &Disk, lines: &Lines) -> Result<(), String> {
         let (there, missing) = partitions(Path::new("/sys/class/block"), Path::new("/dev"), &disk.name);
         match missing.first() {
             None => {
-                lines.say(&format!("{name}: partitions: {}", if there.is_empty() { "none".into() } else { there.join(" ") }));
+                lines.say(&format!(
+                    "{name}: partitions: {}",
+                    if there.is_empty() { "none".into() } else { there.join(" ") }
+                ));
                 return Ok(());
             }
             Some(_) if Instant::now() < until => sleep(LOOK).await,
@@ -143,7 +147,8 @@ async fn finish(disk: &Disk, lines: &Lines) -> Result<(), String> {
 fn fit(disk: &Disk) -> io::Result<Backup> {
     let file = File::options().read(true).write(true).open(&disk.node)?;
     imaging::gpt::to_the_end(&file, disk.size_bytes, disk.sector).map_err(|error| {
-        let wiped = FileDisk::open(&disk.node, disk.size_bytes).and_then(|mut whole| imaging::wipe(&mut whole, disk.size_bytes));
+        let wiped = FileDisk::open(&disk.node, disk.size_bytes)
+            .and_then(|mut whole| imaging::wipe(&mut whole, disk.size_bytes));
         match wiped {
             Ok(()) => error,
             Err(wiping) => io::Error::new(error.kind(), format!("{error}; zeroing its ends failed, too: {wiping}")),

@@ -21,7 +21,10 @@ impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let name = basename(&action.image);
         if matches!(name, "image2disk" | "reboot") && !action.command.is_empty() {
-            return Err(format!("command is {:?}: {name} is built in and takes none: leave command out", action.command));
+            return Err(format!(
+                "command is {:?}: {name} is built in and takes none: leave command out",
+                action.command
+            ));
         }
         match name {
             "image2disk" => Box::pin(image2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),

@@ -27,7 +27,8 @@ pub async fn up(mac: Option<[u8; 6]>) -> Result<()> {
     link_up(&handle, &name).await?;
     carrier(&name).await?;
     let lease = timeout(ADDRESS, dhcp::lease(&name, mac)).await;
-    let lease = lease.map_err(|_| anyhow::anyhow!("no DHCP server answered on {name} within {} s", ADDRESS.as_secs()))??;
+    let lease =
+        lease.map_err(|_| anyhow::anyhow!("no DHCP server answered on {name} within {} s", ADDRESS.as_secs()))??;
     println!("installer: {name} has {}/{}", lease.address, lease.prefix);
     let index = index(&handle, &name).await?;
     let added = handle.address().add(index, lease.address.into(), lease.prefix).execute().await;

@@ -35,17 +35,23 @@ impl Actions for Named {
 }
 
 /// Serves to its end; the server as it is then, and how often something was run.
-async fn served(actions: Vec<ActionResponse>, refusals: &[(proto::tink::action_status_request::StateType, Code)]) -> (Server, usize) {
+async fn served(
+    actions: Vec<ActionResponse>,
+    refusals: &[(proto::tink::action_status_request::StateType, Code)],
+) -> (Server, usize) {
     let (server, address) = Server::start(actions).await;
     server.lock().refusals.extend(refusals);
-    let mut agent = Agent::new(&address.to_string(), "worker-1".to_owned(), AgentAttributes::default()).expect("an address");
+    let mut agent =
+        Agent::new(&address.to_string(), "worker-1".to_owned(), AgentAttributes::default()).expect("an address");
     let named = Named::default();
     let serving = tokio::time::timeout(Duration::from_secs(60), agent.serve(&named));
     serving.await.expect("the last action restarts");
     (server, named.runs.load(Ordering::Relaxed))
 }
 
-fn told(list: &[(&str, proto::tink::action_status_request::StateType)]) -> Vec<(String, proto::tink::action_status_request::StateType)> {
+fn told(
+    list: &[(&str, proto::tink::action_status_request::StateType)],
+) -> Vec<(String, proto::tink::action_status_request::StateType)> {
     list.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect()
 }
 
@@ -53,7 +59,8 @@ fn told(list: &[(&str, proto::tink::action_status_request::StateType)]) -> Vec<(
 async fn each_action_is_reported_running_and_then_with_its_result() {
     let mut lasts = action("c", "lasts", &[]);
     lasts.timeout = Some(1);
-    let actions = vec![action("a", "says", &[("WORD", "a=b")]), action("b", "fails", &[]), lasts, action("d", "restarts", &[])];
+    let actions =
+        vec![action("a", "says", &[("WORD", "a=b")]), action("b", "fails", &[]), lasts, action("d", "restarts", &[])];
     let (server, _) = served(actions, &[]).await;
     let expected = [
         ("a", Running),
@@ -66,7 +73,8 @@ async fn each_action_is_reported_running_and_then_with_its_result() {
         ("d", Success),
     ];
     assert_eq!(server.told(), told(&expected));
-    let message = |name| server.result(name).and_then(|report| report.message).and_then(|m| m.message).unwrap_or_default();
+    let message =
+        |name| server.result(name).and_then(|report| report.message).and_then(|m| m.message).unwrap_or_default();
     assert!(message("a").contains("the word is a=b"), "{}", message("a"));
     assert!(message("b").contains("the disk is missing"), "{}", message("b"));
     let result = server.result("a").expect("reported");

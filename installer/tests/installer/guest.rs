@@ -123,7 +123,9 @@ fn message(server: &Server, name: &str) -> String {
 #[tokio::test]
 async fn a_server_is_installed_from_the_network_and_restarts() {
     if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().await.is_err() {
-        println!("SKIP a_server_is_installed_from_the_network_and_restarts: QEMU is not installed (package qemu-system-x86)");
+        eprintln!(
+            "SKIP a_server_is_installed_from_the_network_and_restarts: QEMU is not installed (package qemu-system-x86)"
+        );
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

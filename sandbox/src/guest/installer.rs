@@ -28,7 +28,10 @@ pub fn installer(program: &Path, cache: &Path, folder: &Path) -> Result<BootFile
     fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
     let archive = archive(program, &kept)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-    packed.write_all(&archive).and_then(|()| packed.finish()).and_then(|packed| fs::write(&files.initramfs, packed))
+    packed
+        .write_all(&archive)
+        .and_then(|()| packed.finish())
+        .and_then(|packed| fs::write(&files.initramfs, packed))
         .with_context(|| format!("write {}", files.initramfs.display()))?;
     Ok(files)
 }

@@ -16,7 +16,10 @@ const fn folder(name: &'static str, may: &'static [&'static str]) -> Folder {
 }
 
 const fn shell(name: &'static str) -> Folder {
-    Folder { drivers_in_wire_up: true, ..folder(name, &["api", "planner", "ports", "proto", "runtime", "imaging", "drivers/*"]) }
+    Folder {
+        drivers_in_wire_up: true,
+        ..folder(name, &["api", "planner", "ports", "proto", "runtime", "imaging", "drivers/*"])
+    }
 }
 
 pub(super) const FOLDERS: &[Folder] = &[
