@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use rustix::mount::MountFlags;
 use rustix::system::RebootCommand;
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -12,7 +13,8 @@ const MODULES: &str = "/lib/modules";
 pub fn mount_all() -> Result<()> {
     for (kind, target) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run")] {
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-        rustix::mount::mount(kind, target, kind, flags, None).with_context(|| format!("mount {kind} on {target}"))?;
+        rustix::mount::mount(kind, target, kind, flags, None::<&CStr>)
+            .with_context(|| format!("mount {kind} on {target}"))?;
     }
     Ok(())
 }

@@ -164,3 +164,22 @@ fn partitions(class: &Path, dev: &Path, disk: &str) -> (Vec<String>, Vec<String>
     names.sort();
     names.into_iter().partition(|name| dev.join(name).exists())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_without_a_node_is_told_from_one_with() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (class, dev) = (folder.path().join("class"), folder.path().join("dev"));
+        for path in ["class/vda/vda1", "class/vda/vda2", "class/vda/queue", "dev"] {
+            fs::create_dir_all(folder.path().join(path)).expect("made");
+        }
+        for name in ["vda1", "vda2"] {
+            fs::write(class.join("vda").join(name).join("partition"), "1").expect("written");
+        }
+        fs::write(dev.join("vda2"), "").expect("written");
+        assert_eq!(partitions(&class, &dev, "vda"), (vec!["vda2".to_owned()], vec!["vda1".to_owned()]));
+    }
+}

@@ -2,6 +2,7 @@
 //! environment that upstream's image of that name takes.
 
 mod image2disk;
+mod writefile;
 
 use crate::agent::{Action, Actions, Then};
 use crate::disks::Disks;
@@ -20,7 +21,7 @@ impl BuiltIn {
 impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let name = basename(&action.image);
-        if matches!(name, "image2disk" | "reboot") && !action.command.is_empty() {
+        if matches!(name, "image2disk" | "writefile" | "reboot") && !action.command.is_empty() {
             return Err(format!(
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
@@ -28,9 +29,10 @@ impl Actions for BuiltIn {
         }
         match name {
             "image2disk" => Box::pin(image2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
-                "not built in: {other:?} (image {}); the installer has image2disk and reboot and runs no containers: for other \
+                "not built in: {other:?} (image {}); the installer has image2disk, writefile and reboot and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
                 action.image
             )),
@@ -115,6 +117,31 @@ mod tests {
         ] {
             let error = run(action("image2disk", environment)).await.expect_err("refused");
             assert!(error.contains(named), "{error}");
+        }
+        let whole = [
+            ("DEST_DISK", "/dev/x"),
+            ("FS_TYPE", "ext4"),
+            ("DEST_PATH", "/etc/x"),
+            ("CONTENTS", ""),
+            ("UID", "0"),
+            ("GID", "0"),
+            ("MODE", "0644"),
+            ("DIRMODE", "0755"),
+        ];
+        for (key, wrong) in [
+            ("FS_TYPE", ""),
+            ("DEST_PATH", "etc/x"),
+            ("DEST_PATH", "/etc/../x"),
+            ("DEST_PATH", "/"),
+            ("UID", "root"),
+            ("MODE", "rw"),
+            ("MODE", "10000"),
+            ("DIRMODE", ""),
+            ("DEST_DISK", "/dev/no-such-disk"),
+        ] {
+            let environment = whole.map(|(name, value)| (name, if name == key { wrong } else { value }));
+            let error = run(action("writefile", &environment)).await.expect_err("refused");
+            assert!(error.contains(key), "{key}={wrong}: {error}");
         }
         let mut with_command = action("image2disk", &[]);
         with_command.command.push("--help".to_owned());

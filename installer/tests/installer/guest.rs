@@ -1,5 +1,5 @@
 //! The installer as process 1 of a virtual server (QEMU, emulated): it starts from its own kernel and initramfs, gets its
-//! address from QEMU's DHCP server, and does five actions on three disks. QEMU ends when the guest restarts.
+//! address from QEMU's DHCP server, and does six actions on three disks. QEMU ends when the guest restarts.
 
 use crate::server::{Server, action};
 use proto::tink::action_status_request::StateType;
@@ -18,10 +18,17 @@ const MIB: usize = 1 << 20;
 const HOST: &str = "10.0.2.2";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A disk with a GPT and one partition, and something in it.
-fn image(size: usize) -> Vec<u8> {
+/// The partition's: it begins at the second MiB.
+const FILESYSTEM: usize = 4 * MIB;
+
+/// A disk with a GPT, one partition with an empty ext4 in it, and something behind that.
+fn image(size: usize, folder: &Path) -> Vec<u8> {
     let mut image = vec![0; size];
-    for (i, byte) in image.iter_mut().enumerate().skip(MIB).take(2 * MIB) {
+    let filesystem = disk(folder, "filesystem", FILESYSTEM);
+    let made = std::process::Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&filesystem).status();
+    assert!(made.expect("mkfs.ext4 starts").success());
+    image[MIB..MIB + FILESYSTEM].copy_from_slice(&std::fs::read(&filesystem).expect("read"));
+    for (i, byte) in image.iter_mut().enumerate().skip(MIB + FILESYSTEM).take(2 * MIB) {
         *byte = (i % 251) as u8 + 1;
     }
     let put = |image: &mut [u8], at: usize, value: u64| image[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -35,7 +42,7 @@ fn image(size: usize) -> Vec<u8> {
     ]);
     image[1040..1056].fill(1);
     put(&mut image, 1056, 2048);
-    put(&mut image, 1064, 4095);
+    put(&mut image, 1064, 2047 + (FILESYSTEM / 512) as u64);
     let mut header = vec![0; 92];
     header[..8].copy_from_slice(b"EFI PART");
     header[8..16].copy_from_slice(&[0, 0, 1, 0, 92, 0, 0, 0]);
@@ -122,14 +129,18 @@ fn message(server: &Server, name: &str) -> String {
 
 #[tokio::test]
 async fn a_server_is_installed_from_the_network_and_restarts() {
-    if Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status().await.is_err() {
-        eprintln!(
-            "SKIP a_server_is_installed_from_the_network_and_restarts: QEMU is not installed (package qemu-system-x86)"
-        );
-        return;
+    for (program, package) in
+        [("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs"), ("objcopy", "binutils")]
+    {
+        let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if version.await.is_err() {
+            let name = "a_server_is_installed_from_the_network_and_restarts";
+            eprintln!("SKIP {name}: {program} is not installed (package {package})");
+            return;
+        }
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let image = image(8 * MIB);
+    let image = image(8 * MIB, folder.path());
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(&image).expect("packed");
     let packed = packed.finish().expect("packed");
@@ -151,6 +162,20 @@ async fn a_server_is_installed_from_the_network_and_restarts() {
             "image2disk:v1.0.0",
             &[("IMG_URL", &gz), ("DEST_DISK", "/dev/nvme0n1"), ("COMPRESSED", "true"), ("CHECKSUM", &checksum)],
         ),
+        action(
+            "file",
+            "quay.io/tinkerbell/actions/writefile",
+            &[
+                ("CONTENTS", "datasource_list: [NoCloud]\n"),
+                ("DEST_DISK", "/dev/nvme0n1p1"),
+                ("DEST_PATH", "/etc/cloud/a.cfg"),
+                ("DIRMODE", "0755"),
+                ("FS_TYPE", "ext4"),
+                ("GID", "0"),
+                ("MODE", "0600"),
+                ("UID", "0"),
+            ],
+        ),
         action("restart", "reboot", &[]),
     ])
     .await;
@@ -168,6 +193,7 @@ async fn a_server_is_installed_from_the_network_and_restarts() {
         ("foreign", StateType::Failed),
         ("raw", StateType::Success),
         ("packed", StateType::Success),
+        ("file", StateType::Success),
         ("restart", StateType::Success),
     ] {
         assert_eq!(state(name), Some(expected), "{name}: {}", message(&server, name));
@@ -184,9 +210,15 @@ async fn a_server_is_installed_from_the_network_and_restarts() {
     let (written, expected) = (read(&same), image.len() - table);
     assert!(written[MIB..expected] == image[MIB..expected] && written[1024..MIB] == image[1024..MIB], "the first disk");
     let written = read(&larger);
-    assert!(written[MIB..image.len()] == image[MIB..] && written[1024..MIB] == image[1024..MIB], "the second disk");
+    let end = MIB + FILESYSTEM;
+    assert!(written[end..image.len()] == image[end..] && written[1024..MIB] == image[1024..MIB], "the second disk");
     assert!(written[image.len()..24 * MIB - table].iter().all(|byte| *byte == 0), "nothing is left behind the image");
     assert!(written[24 * MIB - 512..].starts_with(b"EFI PART"), "the backup is at the disk's end");
+    let filesystem = folder.path().join("filesystem");
+    std::fs::write(&filesystem, &written[MIB..end]).expect("written");
+    let read_file =
+        std::process::Command::new("debugfs").args(["-R", "cat /etc/cloud/a.cfg"]).arg(&filesystem).output();
+    assert_eq!(read_file.expect("debugfs starts").stdout, b"datasource_list: [NoCloud]\n");
     let written = read(&broken);
     assert!(written[..MIB].iter().chain(&written[15 * MIB..]).all(|byte| *byte == 0), "half an image cannot boot");
     let asked = server.lock().asked[0].agent_attributes.clone().expect("attributes");
