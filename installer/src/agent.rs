@@ -88,11 +88,14 @@ impl Agent {
                     continue;
                 }
             };
-            (again, was_idle) = (AGAIN.0, false);
+            was_idle = false;
             match self.one(actions, &response).await {
                 Some(Then::Restart) => return,
-                Some(Then::Next) => {}
-                None => sleep(AGAIN.1).await,
+                Some(Then::Next) => again = AGAIN.0,
+                None => {
+                    sleep(again).await;
+                    again = (again * 2).min(AGAIN.1);
+                }
             }
         }
     }

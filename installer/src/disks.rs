@@ -122,8 +122,9 @@ impl Disks {
                 "wwn" => left.retain(|disk| disk.wwn == value),
                 "transport" => left.retain(|disk| disk.transport == value),
                 "rotational" => {
-                    let wanted =
-                        value.parse().map_err(|_| format!("DEST_DISK: rotational={value}: write true or false"))?;
+                    let wanted = value
+                        .parse::<bool>()
+                        .map_err(|_| format!("DEST_DISK: rotational={value}: write true or false"))?;
                     left.retain(|disk| disk.rotational == wanted);
                 }
                 key @ ("min-size" | "max-size") => {
@@ -163,7 +164,8 @@ fn known(folder: &Path) -> Option<Known> {
     let either = |a, b| text(a).or_else(|| text(b)).unwrap_or_default();
     let place = folder.to_string_lossy();
     let transports = [("/usb", "usb"), ("/nvme", "nvme"), ("/virtio", "virtio"), ("/ata", "sata")];
-    let transport = transports.iter().find(|(part, _)| place.contains(part)).map_or("scsi", |(_, transport)| transport);
+    let transport =
+        transports.iter().find(|(part, _)| place.contains(part)).map_or("scsi", |(_, transport)| *transport);
     let is = |file| text(file).as_deref() == Some("1");
     let refused = if is("removable") {
         Some("is removable")

@@ -62,8 +62,8 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
             Err(error) => error,
         };
         let passes = matches!(failed.kind, Kind::Unreachable | Kind::Busy);
-        let now = Instant::now() + AGAIN;
-        if !passes || now >= action.deadline || give_up.is_none_or(|until| now >= until) {
+        let next = Instant::now() + AGAIN;
+        if !passes || next >= action.deadline || give_up.is_none_or(|until| next >= until) {
             return Err(failed.message);
         }
         lines.say(&format!("{failed}; beginning anew"));
@@ -92,16 +92,13 @@ async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Resul
     };
     let progress = Progress { bytes: &bytes, wake: &wake };
     let copying = imaging::copy(&job.source, target, Box::new(writer), &progress, stopped);
-    let telling = async {
-        loop {
-            sleep(job.tell_every).await;
-            lines.say(&format!("{} bytes of {url}", bytes.load(Ordering::Relaxed)));
+    tokio::pin!(copying);
+    let copied = loop {
+        tokio::select! {
+            biased;
+            copied = &mut copying => break copied?,
+            () = sleep(job.tell_every) => lines.say(&format!("{} bytes of {url}", bytes.load(Ordering::Relaxed))),
         }
-    };
-    let copied = tokio::select! {
-        biased;
-        copied = copying => copied?,
-        () = telling => unreachable!("it tells for ever"),
     };
     lines.say(&format!("{name}: {} bytes received, {} written, {}", copied.bytes, copied.unpacked, copied.digest));
     Ok(())
