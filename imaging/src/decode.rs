@@ -22,7 +22,7 @@ pub enum Packing {
     Compressed,
     /// Not compressed. What looks compressed is refused.
     Uncompressed,
-    /// Whatever it is, it is the disk.
+    /// Whatever it is, it is the disk; qcow2 alone is refused, for nothing boots it.
     AsIs,
 }
 
