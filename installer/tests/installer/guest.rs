@@ -101,7 +101,7 @@ fn disk(folder: &Path, name: &str, size: usize) -> PathBuf {
 async fn run(folder: &Path, arguments: &str, server: &Server) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_installer"));
     let cache = sandbox::args::cache_folder();
-    let files = sandbox::guest::installer(program, &cache, folder).expect("the installer's image");
+    let files = sandbox::guest::installer(program, None, &cache, folder).expect("the installer's image");
     let console = folder.join("console");
     let machine = "-nodefaults -no-user-config -display none -no-reboot -machine q35 -accel tcg -cpu max -m 256 \
                    -netdev user,id=net -device virtio-net-pci,netdev=net,mac=52:54:00:00:00:01,romfile=";

@@ -16,17 +16,17 @@ use super::tiny::{BootFiles, VIRTIO};
 
 /// Of the kernel's part, which is kept in the cache.
 const RECIPE: &[&str] = &[include_str!("installer.rs"), include_str!("tiny.rs"), kernel::RECIPE];
-/// Without them an image's URL cannot be https.
+/// Where programs look for those of a system.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// Writes `vmlinuz` and `initramfs` of a static installer to `folder`.
-pub fn installer(program: &Path, cache: &Path, folder: &Path) -> Result<BootFiles> {
+/// Writes `vmlinuz` and `initramfs` of a static installer to `folder`. Without a file of certificates an image's URL cannot be https.
+pub fn installer(program: &Path, certificates: Option<&Path>, cache: &Path, folder: &Path) -> Result<BootFiles> {
     let kept = super::cached("installer-kernel", RECIPE, cache, keep_kernel)?;
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let files = BootFiles { kernel: folder.join("vmlinuz"), initramfs: folder.join("initramfs") };
     let from = kept.join("vmlinuz");
     fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
-    let archive = archive(program, &kept)?;
+    let archive = archive(program, certificates, &kept)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed
         .write_all(&archive)
@@ -51,14 +51,15 @@ fn keep_kernel(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn archive(program: &Path, kept: &Path) -> Result<Vec<u8>> {
+fn archive(program: &Path, certificates: Option<&Path>, kept: &Path) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in "dev etc etc/ssl etc/ssl/certs lib lib/modules proc run sys tmp".split(' ') {
         archive.folder(folder);
     }
     archive.program("init", &stripped(program)?);
-    if let Ok(certificates) = fs::read(Path::new("/").join(CERTIFICATES)) {
-        archive.program(CERTIFICATES, &certificates);
+    if let Some(path) = certificates {
+        let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        archive.program(CERTIFICATES, &bytes);
     }
     let modules = kept.join("modules");
     let entries = fs::read_dir(&modules).with_context(|| format!("list {}", modules.display()))?;
