@@ -5,6 +5,7 @@
 //! | `vpcs.rs`, `subnets.rs`, `groups.rs` | one object: its rows in OVN, its condition Ready, what its deletion waits for |
 //! | `vnics.rs`, `orphaned.rs`, `upgrade.rs` | a VNic's AddressHolds: created before it has the addresses, deleted after its port |
 //! | `program.rs` | a VNic's port |
+//! | `pods.rs` | a pod that asks for NICs: its VNics and attachments |
 //! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
 //! | `barrier.rs`, `sweep.rs` | when a port is in force; rows of objects that no longer exist |
 //!
@@ -15,6 +16,7 @@ mod follow;
 pub(crate) mod groups;
 mod logical;
 mod orphaned;
+pub(crate) mod pods;
 mod program;
 pub(crate) mod subnets;
 mod sweep;

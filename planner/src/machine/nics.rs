@@ -11,7 +11,7 @@ use super::volumes::{own_labels, target};
 use crate::network::desired::MTU;
 use crate::network::{addresses, port};
 use crate::reason::{Blocked, Reason, Waiting};
-use api::attachment::{FunctionKind, NicAttachmentSpec};
+use api::attachment::{FunctionKind, NicAttachmentSpec, NicConsumer};
 use api::hold::Holder;
 use api::machine::{Interface, InterfaceStatus};
 use api::network::VNicSpec;
@@ -153,6 +153,8 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         vnic_uid: uid(&vnic.metadata).to_owned(),
         mac_address: mac(vnic),
         addresses,
+        consumer: NicConsumer::Host,
+        pod: None,
         function_kind: FunctionKind::HotplugPF,
         mtu: MTU,
         grant: None,

@@ -8,7 +8,7 @@
 //! one that no machine holds, then the older. Who comes too late keeps running, and says so.
 
 use super::judge::{self, Verdict};
-use super::machine_of;
+use super::user_of;
 use crate::machine::OrphanOn;
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -137,7 +137,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         false => assign(o, now),
     };
     if deleting && (attached || is_marked(&o.vnic)) {
-        let by = machine_of(&o.vnic, &o.attachments).unwrap_or_else(|| "a machine".to_owned());
+        let by = user_of(&o.vnic, &o.attachments).unwrap_or_else(|| "a machine".to_owned());
         let reason: Reason = Waiting::VNicInUse { vnic: name(&o.vnic.metadata).to_owned(), by }.into();
         say(&mut plan, o, (DELETABLE, ConditionStatus::False, reason.name(), &reason.told()), now);
         plan.reason = Some(reason);

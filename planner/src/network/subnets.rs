@@ -3,7 +3,7 @@
 //! The finalizer is put on by the first VNic that gets an address (`addresses.rs`). A VNic that has none yet does not keep the
 //! Subnet: it gets none while that is being deleted.
 
-use super::machine_of;
+use super::user_of;
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Reason, Waiting};
 use api::conditions::{self, ConditionStatus, DELETABLE};
@@ -61,5 +61,5 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
 
 fn user(vnic: &VNic, o: &Observed) -> String {
     let own = format!("VNic '{}'", name(&vnic.metadata));
-    machine_of(vnic, &o.attachments).map_or(own.clone(), |machine| format!("{own} of {machine}"))
+    user_of(vnic, &o.attachments).map_or(own.clone(), |machine| format!("{own} of {machine}"))
 }

@@ -6,12 +6,14 @@
 mod chassis;
 mod emulation;
 mod north_bound;
+mod pod_devices;
 mod switch;
 mod volume;
 
 pub use chassis::{Chassis, InstallsAll, MemoryChassis};
 pub use emulation::MemoryEmulation;
 pub use north_bound::{MemoryNorthBound, MemoryNorthBoundHandle};
+pub use pod_devices::MemoryPodDevices;
 pub use switch::MemorySwitch;
 pub use volume::{MemoryFence, MemoryStorage, MemoryVolumes};
 
