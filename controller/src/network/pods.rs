@@ -9,8 +9,8 @@ use crate::work::Work;
 use api::{NicAttachment, VNic, labels};
 use k8s_openapi::api::core::v1::Pod;
 use planner::machine::observed::{DpuSeen, label, name, uid};
-use planner::network::pods::{self, Action, Observed, Plan};
 use planner::network::admission;
+use planner::network::pods::{self, Action, Observed, Plan};
 use runtime::queue::{Key, Next};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,8 +52,10 @@ async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error
     let namespace = pod.as_ref().and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
     let asked = pod.iter().filter_map(|pod| pods::requests(&pod.metadata.annotations.clone().unwrap_or_default()).ok());
     let named: BTreeSet<String> = asked.flatten().map(|request| request.subnet).collect();
-    let subnets: BTreeMap<_, _> =
-        named.into_iter().filter_map(|subnet| Some((subnet.clone(), world.subnets.get(&namespace, &subnet)?))).collect();
+    let subnets: BTreeMap<_, _> = named
+        .into_iter()
+        .filter_map(|subnet| Some((subnet.clone(), world.subnets.get(&namespace, &subnet)?)))
+        .collect();
     let vpc = |subnet: &Arc<api::Subnet>| {
         let vpc = admission::vpc_of(subnet);
         Some((vpc.to_owned(), world.vpcs.get(&namespace, vpc)?))
@@ -84,11 +86,7 @@ async fn read(
     Ok(pod.filter(|pod| uid(&pod.metadata) == pod_uid).map(Arc::new))
 }
 
-async fn dpus(
-    c: &Controller,
-    pod: Option<&Pod>,
-    attachments: &[Arc<NicAttachment>],
-) -> Result<Vec<DpuSeen>, Error> {
+async fn dpus(c: &Controller, pod: Option<&Pod>, attachments: &[Arc<NicAttachment>]) -> Result<Vec<DpuSeen>, Error> {
     let of_attachments = attachments.iter().map(|attachment| attachment.spec.dpu_name.as_str());
     let names: BTreeSet<&str> = pod.and_then(pods::node).into_iter().chain(of_attachments).collect();
     let dpus = names.into_iter().filter_map(|dpu| c.world.dpus.get("", dpu)).collect();
@@ -133,5 +131,10 @@ fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) {
 fn granted_nic(attachment: &NicAttachment) -> String {
     let spec = &attachment.spec;
     let name = name(&attachment.metadata);
-    format!("{}: {} by NicAttachment '{name}' of Dpu '{}'", spec.interface_name, spec.addresses.join(", "), spec.dpu_name)
+    format!(
+        "{}: {} by NicAttachment '{name}' of Dpu '{}'",
+        spec.interface_name,
+        spec.addresses.join(", "),
+        spec.dpu_name
+    )
 }

@@ -107,9 +107,8 @@ async fn make(handle: &Handle, nic: &NicFunction) -> Result<(), PortError> {
     handle.link().set(change).execute().await.map_err(cause("set the MAC address and MTU of"))?;
     checksum::off(&other)
         .map_err(|error| PortError::new(ErrorClass::Busy, format!("{other}: transmit checksums: {error}")))?;
-    let silent = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(
-        In6AddrGenMode::None,
-    )])]);
+    let silent =
+        LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)])]);
     let quiet = LinkUnspec::new_with_index(own).mtu(u32::from(nic.mtu)).arp(false).append_extra_attribute(silent);
     handle.link().set(quiet.build()).execute().await.map_err(cause("quieten"))?;
     let alias = LinkUnspec::new_with_index(own).alias(format!("{ALIAS} {} {}", nic.id.uid, nic.id.epoch));

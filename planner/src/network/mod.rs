@@ -27,8 +27,7 @@ fn user_of(vnic: &VNic, attachments: &[Arc<NicAttachment>]) -> Option<String> {
     let attached = attachments.iter().find(|a| Some(&a.spec.vnic_uid) == vnic.metadata.uid.as_ref());
     let owner = attached.map(|attachment| (attachment.spec.owner.kind.as_str(), attachment.spec.owner.name.as_str()));
     let made_for = |kind, of| label(&vnic.metadata, of).map(|name| (kind, name));
-    let owner = owner
-        .or_else(|| made_for("BareMetalMachine", labels::MACHINE))
-        .or_else(|| made_for("Pod", labels::POD))?;
+    let owner =
+        owner.or_else(|| made_for("BareMetalMachine", labels::MACHINE)).or_else(|| made_for("Pod", labels::POD))?;
     Some(format!("{} '{}'", owner.0, owner.1))
 }

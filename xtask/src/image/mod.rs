@@ -1,7 +1,7 @@
 //! `cargo xtask image`: container images of our programs and of the sidecars that we build, one file each.
 //!
 //! An image is the static program and nothing else, but for the CSI driver's: its node plug-in runs programs of the system
-//! ([`system`]). Its tag carries the digest of its content (`dev-<12 digits>`), so a
+//! ([`system`]); and the agent's, which brings the CNI plugin to a node. Its tag carries the digest of its content (`dev-<12 digits>`), so a
 //! changed program has a new reference, a node imports only what it lacks, and a DaemonSet rolls when its program
 //! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
 
@@ -46,6 +46,8 @@ struct Image {
     source: Source,
     /// Its key below `images` in the chart's values.
     value: &'static str,
+    /// Programs of the workspace that are in it beside its own.
+    beside: &'static [&'static str],
     /// Programs of the system that it runs.
     system: &'static [&'static str],
 }
@@ -55,14 +57,26 @@ const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
 const IMAGES: [Image; 8] = [
-    Image { name: "controller", source: Source::Cargo, value: "controller", system: &[] },
-    Image { name: "dpu-agent", source: Source::Cargo, value: "agent", system: &[] },
-    Image { name: "csi", source: Source::Cargo, value: "csi", system: NODE_PROGRAMS },
-    Image { name: "csi-provisioner", source: Source::Go("provisioner"), value: "provisioner", system: &[] },
-    Image { name: "csi-attacher", source: Source::Go("kubernetes"), value: "attacher", system: &[] },
-    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer", system: &[] },
-    Image { name: "csi-snapshotter", source: Source::Go("kubernetes"), value: "snapshotter", system: &[] },
-    Image { name: "snapshot-controller", source: Source::Go("kubernetes"), value: "snapshotController", system: &[] },
+    Image { name: "controller", source: Source::Cargo, value: "controller", beside: &[], system: &[] },
+    Image { name: "dpu-agent", source: Source::Cargo, value: "agent", beside: &["metalplane"], system: &[] },
+    Image { name: "csi", source: Source::Cargo, value: "csi", beside: &[], system: NODE_PROGRAMS },
+    Image {
+        name: "csi-provisioner",
+        source: Source::Go("provisioner"),
+        value: "provisioner",
+        beside: &[],
+        system: &[],
+    },
+    Image { name: "csi-attacher", source: Source::Go("kubernetes"), value: "attacher", beside: &[], system: &[] },
+    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer", beside: &[], system: &[] },
+    Image { name: "csi-snapshotter", source: Source::Go("kubernetes"), value: "snapshotter", beside: &[], system: &[] },
+    Image {
+        name: "snapshot-controller",
+        source: Source::Go("kubernetes"),
+        value: "snapshotController",
+        beside: &[],
+        system: &[],
+    },
 ];
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
@@ -72,6 +86,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
         let mut members = vec![Member { source: programs[image.name].clone(), inside: format!("/{}", image.name) }];
+        members.extend(
+            image.beside.iter().map(|name| Member { source: programs[name].clone(), inside: format!("/{name}") }),
+        );
         members.extend(system::members(image.system)?);
         write(image.name, &members, &tar)?;
         println!("{}", tar.display());
@@ -105,8 +122,8 @@ fn choose(names: &[String]) -> Result<Vec<&'static Image>> {
 /// Builds the programs of the images; gives the path of each.
 fn build(root: &Path, images: &[&Image]) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut programs = BTreeMap::new();
-    let ours: Vec<&'static str> =
-        images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name).collect();
+    let own = images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name);
+    let ours: Vec<&'static str> = own.chain(images.iter().flat_map(|image| image.beside.iter().copied())).collect();
     if !ours.is_empty() {
         programs.extend(crate::programs::build(root, &ours)?);
     }

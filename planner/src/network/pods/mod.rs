@@ -48,14 +48,30 @@ pub enum Action {
     CreateVNic(Box<VNic>),
     CreateAttachment(Box<NicAttachment>),
     /// Empty → this holder, by compare-and-swap.
-    TakeVNic { target: Target, holder: Holder, mac_address: String },
-    Grant { target: Target, epoch: u64 },
-    Release { target: Target },
+    TakeVNic {
+        target: Target,
+        holder: Holder,
+        mac_address: String,
+    },
+    Grant {
+        target: Target,
+        epoch: u64,
+    },
+    Release {
+        target: Target,
+    },
     /// It was never granted, or its node is known to be down: the finalizer goes without the agent.
-    Abandon { target: Target },
+    Abandon {
+        target: Target,
+    },
     /// The attachment is deleted, as read from quorum: nobody holds the VNic.
-    FreeVNic { target: Target, holder: Holder },
-    DeleteVNic { target: Target },
+    FreeVNic {
+        target: Target,
+        holder: Holder,
+    },
+    DeleteVNic {
+        target: Target,
+    },
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -36,11 +36,7 @@ pub fn requests(annotations: &BTreeMap<String, String>) -> Result<Vec<Request>, 
     let (list, one) = (annotations.get(labels::NETWORKS), annotations.get(labels::SUBNET));
     let mut all = match (list, one) {
         (Some(_), Some(_)) => {
-            return Err(format!(
-                "annotations {} and {}: write one of the two",
-                labels::NETWORKS,
-                labels::SUBNET
-            ));
+            return Err(format!("annotations {} and {}: write one of the two", labels::NETWORKS, labels::SUBNET));
         }
         (Some(list), None) => serde_json::from_str::<Vec<Request>>(list).map_err(|error| {
             let example = r#"[{"name": "net1", "subnet": "blue"}]"#;
@@ -109,7 +105,8 @@ mod tests {
         assert_eq!(requests(&BTreeMap::new()), Ok(vec![]));
         let one = asked(labels::SUBNET, "blue").expect("one");
         assert_eq!((one.len(), one[0].name.as_str(), one[0].subnet.as_str()), (1, "net1", "blue"));
-        let text = r#"[{"subnet":"blue"},{"name":"data","subnet":"red","addresses":["10.0.0.7"],"securityGroups":["web"]}]"#;
+        let text =
+            r#"[{"subnet":"blue"},{"name":"data","subnet":"red","addresses":["10.0.0.7"],"securityGroups":["web"]}]"#;
         let two = asked(labels::NETWORKS, text).expect("two");
         assert_eq!(two.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["net1", "data"]);
         assert_eq!(two[1].security_groups, Some(vec!["web".to_owned()]));
