@@ -13,7 +13,6 @@ struct Call<'a> {
     verb: &'a str,
     container: &'a str,
     netns: &'a str,
-    folder: &'a Path,
 }
 
 /// What ptp and host-local answered on a node of the sandbox.
@@ -82,8 +81,8 @@ fn error(output: &Output) -> (u64, String) {
     (said["code"].as_u64().expect("a code"), said["msg"].as_str().expect("a message").to_owned())
 }
 
-fn call<'a>(verb: &'a str, folder: &'a Path) -> Call<'a> {
-    Call { verb, container: "c1", netns: "/run/netns/none", folder }
+fn call(verb: &str) -> Call<'_> {
+    Call { verb, container: "c1", netns: "/run/netns/none" }
 }
 
 #[test]
@@ -92,35 +91,35 @@ fn a_pod_that_asks_for_nothing_needs_no_agent() {
     let folder = dir.path();
     for annotations in [json!({}), json!({"kubernetes.io/config.source": "api"})] {
         let config = config(folder, annotations);
-        assert_eq!(call("ADD", folder).succeeds(&config), previous());
+        assert_eq!(call("ADD").succeeds(&config), previous());
         for verb in ["CHECK", "DEL", "DEL", "GC", "STATUS"] {
-            assert_eq!(call(verb, folder).succeeds(&config), Value::Null, "{verb}");
+            assert_eq!(call(verb).succeeds(&config), Value::Null, "{verb}");
         }
     }
     // Nor does it fail by a configuration that is wrong for others.
     let mut wrong = config(folder, json!({}));
     (wrong["subnet"], wrong["cniVersion"]) = (json!("blue"), json!("0.2.0"));
-    assert_eq!(call("ADD", folder).succeeds(&wrong), previous());
+    assert_eq!(call("ADD").succeeds(&wrong), previous());
     let mut without = config(folder, json!({}));
     without.as_object_mut().expect("an object").remove("runtimeConfig");
-    assert_eq!(call("ADD", folder).succeeds(&without), previous());
+    assert_eq!(call("ADD").succeeds(&without), previous());
     assert!(!folder.join("state").exists(), "nothing is left");
 }
 
 #[test]
 fn versions_are_told_without_a_configuration() {
     let dir = TempDir::new().expect("a folder");
-    let output = call("VERSION", dir.path()).run_with("", "");
+    let output = call("VERSION").run_with("", "");
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(said["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]));
-    assert_eq!(error(&call("UPDATE", dir.path()).run_with("", "")).0, 4);
+    assert_eq!(error(&call("UPDATE").run_with("", "")).0, 4);
 }
 
 #[test]
 fn what_is_wrong_is_named_with_its_code() {
     let dir = TempDir::new().expect("a folder");
     let folder = dir.path();
-    let add = call("ADD", folder);
+    let add = call("ADD");
     let said = |(code, message): (u64, String), expected: u64, named: &str| {
         assert!(code == expected && message.contains(named), "{code}: {message}, not {expected}: {named}");
     };
@@ -137,19 +136,19 @@ fn what_is_wrong_is_named_with_its_code() {
     let text = config(folder, asking()).to_string();
     said(error(&add.run_with(&text, "K8S_POD_NAMESPACE=team;K8S_POD_NAME=web")), 4, "CNI_ARGS has no K8S_POD_UID");
     said(error(&add.run_with("{", "")), 6, "the network configuration");
-    let outside = Call { container: "../c1", ..call("DEL", folder) };
+    let outside = Call { container: "../c1", ..call("DEL") };
     said(outside.fails(&config(folder, asking())), 4, "CNI_CONTAINERID is '../c1'");
     let mut required = config(folder, json!({}));
     required["required"] = json!(true);
-    said(call("STATUS", folder).fails(&required), 50, "AgentUnresponsive");
-    let lost = call("CHECK", folder).fails(&config(folder, asking()));
+    said(call("STATUS").fails(&required), 50, "AgentUnresponsive");
+    let lost = call("CHECK").fails(&config(folder, asking()));
     said(lost, 100, "ADD has attached none");
 
     let agent = Agent::start(folder, Err(tonic::Status::invalid_argument("annotation metalplane.io/networks: no")));
     said(add.fails(&config(folder, asking())), 7, "Pod 'team/web': annotation metalplane.io/networks: no");
     agent.answer(Err(tonic::Status::unavailable("not within 55 s: NotBound: OVN has not bound it")));
     said(add.fails(&config(folder, asking())), 11, "NotBound: OVN has not bound it. Next: kubectl describe pod web");
-    assert_eq!(call("STATUS", folder).succeeds(&required), Value::Null);
+    assert_eq!(call("STATUS").succeeds(&required), Value::Null);
     assert!(!folder.join("state").exists(), "nothing is left");
 }
 
@@ -206,7 +205,7 @@ fn a_pod_gets_its_nic_and_gives_it_back() {
     let device = format!("c{}", std::process::id() % 1_000_000);
     let agent = Agent::start(folder, Ok(agent::interface("net1", &format!("mq{device}"))));
     let (old, new) = (pods.path(0), pods.path(1));
-    let on = |verb, container, netns| Call { verb, container, netns, folder };
+    let on = |verb, container, netns| Call { verb, container, netns };
 
     // The device is not there: again later, and nothing is left.
     let (code, message) = on("ADD", "c1", &old).fails(&config);

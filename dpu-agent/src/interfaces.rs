@@ -208,3 +208,105 @@ impl wire::interfaces_server::Interfaces for Service {
         Ok(Response::new(wire::StateResponse { dpu_name: self.0.dpu_name.clone(), version }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use ports::conformance::memory::MemoryPodDevices;
+    use ports::emulation::NicFunction;
+
+    fn id() -> ExposureId {
+        ExposureId { uid: "nic-1".to_owned(), epoch: 1 }
+    }
+
+    async fn make(devices: &MemoryPodDevices) -> String {
+        let nic = NicFunction { id: id(), mac: "02:00:00:00:00:07".into(), mtu: 1442, representor: "mp1".into() };
+        devices.make(&nic).await.expect("make");
+        devices.list().await.expect("list")[0].pod_end.clone().expect("on the node")
+    }
+
+    /// A round that begins now, and sees this.
+    fn round(pods: &Pods, waits: Option<&str>) {
+        let nic = PodNic {
+            id: Some(id()),
+            name: "web-net1".to_owned(),
+            pod_uid: "pod-1".to_owned(),
+            interface: "net1".to_owned(),
+            mac: "02:00:00:00:00:07".to_owned(),
+            mtu: 1442,
+            configured: PodInterface { addresses: vec!["10.20.0.7/24".to_owned()], routes: vec![] },
+            waits: waits.map(str::to_owned),
+        };
+        pods.rounds.send_replace(Round { began: Some(Instant::now()), nics: Some(vec![nic]) });
+    }
+
+    fn asked() -> Vec<Asked> {
+        let annotations = [(api::labels::SUBNET.to_owned(), "blue".to_owned())];
+        requests(&annotations.into()).expect("well formed")
+    }
+
+    fn pods(devices: &MemoryPodDevices) -> Pods {
+        Pods::new("node-1", Arc::new(devices.clone()), Arc::new(Notify::new()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_rests_on_a_round_that_began_after_the_question() {
+        let devices = MemoryPodDevices::default();
+        let device = make(&devices).await;
+        let pods = pods(&devices);
+        round(&pods, None);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let asked = asked();
+        let mut answer = std::pin::pin!(pods.ready("pod-1", &asked));
+        assert!(answer.as_mut().now_or_never().is_none(), "what was seen before may be gone");
+        round(&pods, Some("NotInForce: flows are missing"));
+        assert!(answer.as_mut().now_or_never().is_none());
+        round(&pods, None);
+        let interfaces = answer.await.expect("in force");
+        assert_eq!((interfaces.len(), interfaces[0].name.as_str()), (1, "net1"));
+        assert_eq!(
+            (&interfaces[0].device, interfaces[0].addresses.as_slice()),
+            (&device, ["10.20.0.7/24".to_owned()].as_slice())
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_device_of_another_sandbox_is_made_anew() {
+        let devices = MemoryPodDevices::default();
+        devices.move_away(&make(&devices).await);
+        let (pods, asked) = (pods(&devices), asked());
+        round(&pods, None);
+        let mut answer = std::pin::pin!(pods.ready("pod-1", &asked));
+        assert!(answer.as_mut().now_or_never().is_none());
+        assert_eq!(devices.list().await.expect("list"), [], "it is taken from the other sandbox");
+        let device = make(&devices).await;
+        tokio::time::advance(Duration::from_millis(1)).await;
+        round(&pods, None);
+        assert_eq!(answer.await.expect("in force")[0].device, device);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_too_long_is_told_what_for() {
+        let devices = MemoryPodDevices::default();
+        let (pods, asked) = (pods(&devices), asked());
+        let told =
+            async |pods: &Pods| pods.ready("pod-1", &asked).await.expect_err("nothing is there").message().to_owned();
+        assert!(told(&pods).await.contains("has not heard of the API server"));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            round(&pods, Some("NotBound: OVN has not bound it"));
+        };
+        let (message, ()) = tokio::join!(told(&pods), later);
+        assert!(message.contains("not within 55 s: NotBound"), "{message}");
+        let other = pods.ready("pod-2", &asked);
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            round(&pods, None);
+        };
+        let (answer, ()) = tokio::join!(other, later);
+        let message = answer.expect_err("another pod's").message().to_owned();
+        assert!(message.contains("interface 'net1' has no NicAttachment yet"), "{message}");
+    }
+}
