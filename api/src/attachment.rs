@@ -91,7 +91,7 @@ pub struct DiskAttachmentSpec {
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 pub struct OwnerReference {
-    /// BareMetalMachine, MachineImage or ClusterMachineImage.
+    /// BareMetalMachine, MachineImage, ClusterMachineImage or Pod.
     pub kind: String,
     /// Its namespace. A ClusterMachineImage has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,7 +229,7 @@ pub struct ImportStatus {
     pub checksum: Option<String>,
 }
 
-/// One virtual NIC shown to one host by one DPU. Inert until `grant` is set.
+/// One virtual NIC shown to one host by one DPU, or given to one pod of a node. Inert until `grant` is set.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "metalplane.io",
@@ -240,10 +240,10 @@ pub struct ImportStatus {
     namespaced,
     status = "NicAttachmentStatus",
     derive = "PartialEq",
-    doc = "One virtual NIC that one DPU presents to its host.",
+    doc = "One virtual NIC that one DPU presents to its host, or that a node gives to one of its pods.",
     crates(kube_core = "::kube_core"),
     selectable = ".spec.vnicUID",
-    printcolumn(name = "Machine", type_ = "string", json_path = ".spec.owner.name"),
+    printcolumn(name = "Owner", type_ = "string", json_path = ".spec.owner.name"),
     printcolumn(name = "Interface", type_ = "string", json_path = ".spec.interfaceName"),
     printcolumn(name = "MAC", type_ = "string", json_path = ".spec.macAddress", priority = "1"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
@@ -252,18 +252,25 @@ pub struct ImportStatus {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.interfaceName == oldSelf.interfaceName && self.vnicName == oldSelf.vnicName && self.vnicUID == oldSelf.vnicUID && self.macAddress == oldSelf.macAddress && self.functionKind == oldSelf.functionKind && self.logicalPort == oldSelf.logicalPort && self.addresses == oldSelf.addresses && self.mtu == oldSelf.mtu")
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.interfaceName == oldSelf.interfaceName && self.vnicName == oldSelf.vnicName && self.vnicUID == oldSelf.vnicUID && self.macAddress == oldSelf.macAddress && self.functionKind == oldSelf.functionKind && self.logicalPort == oldSelf.logicalPort && self.addresses == oldSelf.addresses && self.mtu == oldSelf.mtu && self.consumer == oldSelf.consumer && has(self.pod) == has(oldSelf.pod) && (!has(self.pod) || self.pod == oldSelf.pod)")
         .message("spec is immutable but for grant and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
-    validation = Rule::new("!oldSelf.release || self.release").message("release is set once")
+    validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
+    validation = Rule::new("(self.consumer == 'Pod') == has(self.pod)").message("pod is given where consumer is Pod, and nowhere else")
 )]
 pub struct NicAttachmentSpec {
-    /// Who asked for it: the machine.
+    /// Who asked for it: the machine, or the pod.
     pub owner: OwnerReference,
     /// The Dpu that presents it.
     pub dpu_name: String,
-    /// The interface's name in the machine.
+    /// The interface's name in the machine or the pod.
     pub interface_name: String,
+    /// Host: shown to the host. Pod: moved into the pod that is the owner.
+    #[serde(default)]
+    pub consumer: NicConsumer,
+    /// How a pod's NIC is configured in the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodInterface>,
     /// The VNic (in the owner's namespace).
     pub vnic_name: String,
     /// The VNic's UID.
@@ -276,7 +283,8 @@ pub struct NicAttachmentSpec {
     /// The guest's addresses, which the agent asks for to see the guest answer.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// What is shown to the host: a fixed or a hot-plugged physical function, a virtual function or a sub-function.
+    /// What is shown to the host: a fixed or a hot-plugged physical function, a virtual function or a sub-function. What a pod gets: a
+    /// veth device.
     #[serde(default)]
     pub function_kind: FunctionKind,
     /// The maximum transmission unit in bytes.
@@ -296,6 +304,32 @@ pub enum FunctionKind {
     HotplugPF,
     VF,
     SF,
+    Veth,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum NicConsumer {
+    #[default]
+    Host,
+    Pod,
+}
+
+/// How a pod's NIC is configured in the pod.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+pub struct PodInterface {
+    /// Its addresses, each with the prefix length of its Subnet.
+    pub addresses: Vec<String>,
+    /// Its routes, beside those to its own Subnet. A pod's default route is the cluster network's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<PodRoute>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+pub struct PodRoute {
+    /// A network, for example 10.30.0.0/24.
+    pub destination: String,
+    /// The address of the Subnet's router.
+    pub gateway: String,
 }
 
 /// What the DPU's agent says of the NIC.

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
     doc = "A DPU, named after its node, and the server whose disks and NICs it presents.",
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Type", type_ = "string", json_path = ".spec.type", priority = "1"),
     printcolumn(name = "Hardware", type_ = "string", json_path = ".spec.hardwareRef.name"),
     printcolumn(name = "Power-Domain", type_ = "string", json_path = ".spec.powerDomain"),
     printcolumn(name = "Approved", type_ = "boolean", json_path = ".spec.approved"),
@@ -30,9 +31,17 @@ use serde::{Deserialize, Serialize};
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("!has(oldSelf.hardwareRef) || has(self.hardwareRef)")
-        .message("spec.hardwareRef cannot be removed: delete the Dpu to take the DPU out of the inventory")
+        .message("spec.hardwareRef cannot be removed: delete the Dpu to take the DPU out of the inventory"),
+    validation = Rule::new("self.type == oldSelf.type").message("spec.type is immutable: delete the Dpu, its agent registers it anew"),
+    validation = Rule::new("self.type != 'SmartNIC'").message("spec.type: SmartNIC is not served yet: write DPU or NIC"),
+    validation = Rule::new("self.type != 'NIC' || (!has(self.hardwareRef) && !has(self.bmcRef) && !self.approved)")
+        .message("a Dpu of type NIC is an ordinary node, which presents nothing to a host: leave hardwareRef, bmcRef and approved out")
 )]
 pub struct DpuSpec {
+    /// DPU: presents disks and NICs to the server that it sits in. NIC: an ordinary node, whose agent gives NICs to the node's own
+    /// pods. Such a Dpu needs no approval, for its kubelet runs those pods anyway, and is never granted anything for a host.
+    #[serde(rename = "type", default)]
+    pub type_: DpuType,
     /// The Hardware (in the inventory namespace) whose host sees what this DPU presents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware_ref: Option<HardwareReference>,
@@ -43,7 +52,7 @@ pub struct DpuSpec {
     /// told anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc_ref: Option<BmcReference>,
-    /// Only an approved DPU gets a namespace, an identity and attachments.
+    /// Only an approved DPU gets a namespace, an identity and attachments. An ordinary node (type NIC) needs no approval.
     #[serde(default)]
     pub approved: bool,
     /// None: in service. Drain: no machine is put or started here, and those with maintenancePolicy: Stop are stopped.
@@ -124,6 +133,13 @@ pub struct ConfirmedDown {
     pub boot_id: String,
 }
 
+impl DpuSpec {
+    /// It gets a namespace and an identity.
+    pub fn is_admitted(&self) -> bool {
+        self.approved || self.type_ == DpuType::Nic
+    }
+}
+
 /// What the DPU's agent says of it; `namespace` and some conditions are the controller's.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -189,8 +205,9 @@ pub struct DpuStatus {
     pub conditions: Vec<Condition>,
 }
 
-#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
 pub enum DpuType {
+    #[default]
     #[serde(rename = "DPU")]
     Dpu,
     SmartNIC,

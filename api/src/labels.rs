@@ -9,6 +9,16 @@ pub const MACHINE: &str = "metalplane.io/machine";
 /// On everything that is created for a machine: its UID.
 pub const MACHINE_UID: &str = "metalplane.io/machine-uid";
 
+/// On a pod that asks for NICs, beside its cluster network: which (JSON). The same word is the label by which the controller watches
+/// such pods.
+pub const NETWORKS: &str = "metalplane.io/networks";
+/// On a pod, instead of `NETWORKS`: the Subnet of its one NIC.
+pub const SUBNET: &str = "metalplane.io/subnet";
+/// On everything that is created for a pod: its name.
+pub const POD: &str = "metalplane.io/pod";
+/// On everything that is created for a pod: its UID.
+pub const POD_UID: &str = "metalplane.io/pod-uid";
+
 /// On a BareMetalMachine: nothing is written to its BMC and DPU while set.
 pub const PAUSED: &str = "metalplane.io/paused";
 /// On a BareMetalMachine: an RFC 3339 time; a later one than the last restart asks for one warm reset.

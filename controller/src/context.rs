@@ -3,7 +3,7 @@
 use crate::bmc::Hosts;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::memory::{Asked, FirstSeen, Prepared};
+use crate::memory::{Asked, FirstSeen, Prepared, ToldPods};
 use crate::metrics::Metrics;
 use crate::network::Logical;
 use crate::objects::Objects;
@@ -21,6 +21,7 @@ pub struct Controller {
     pub prepared: Prepared,
     pub first_seen: FirstSeen,
     pub asked: Asked,
+    pub told_pods: ToldPods,
     /// The controller's own namespace.
     pub namespace: String,
     pub inventory: String,

@@ -89,7 +89,7 @@ async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
         host_read_at: seen.read_at,
         problem: seen.problem,
         own_bmc,
-        prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.approved),
+        prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.is_admitted()),
         used: dpu.metadata.deletion_timestamp.is_some() && is_used(c, &own),
         orphans: crate::orphans::seen(c, &dpu),
         heard: went_back::heard(c, &dpu),

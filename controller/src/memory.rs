@@ -1,4 +1,4 @@
-//! What a process remembers of Dpus between two looks at them. A new process begins with nothing, which is safe.
+//! What a process remembers of Dpus and pods between two looks at them. A new process begins with nothing, which is safe.
 
 use crate::clock;
 use api::Dpu;
@@ -37,6 +37,24 @@ impl Asked {
         }
         all.remove(&uid);
         None
+    }
+}
+
+/// What was last told of each pod's NICs, by the pod's UID: a pod has no status of ours to compare with.
+#[derive(Default)]
+pub struct ToldPods(Mutex<HashMap<String, String>>);
+
+impl ToldPods {
+    /// Whether this is news. A pod of which there is nothing to tell is forgotten.
+    pub(crate) fn is_news(&self, uid: &str, note: Option<&String>) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match note {
+            Some(note) => all.insert(uid.to_owned(), note.clone()).as_ref() != Some(note),
+            None => {
+                all.remove(uid);
+                false
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::context::Controller;
 use crate::error::Error;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::memory::{Asked, FirstSeen, Prepared};
+use crate::memory::{Asked, FirstSeen, Prepared, ToldPods};
 use crate::metrics::{self, Metrics};
 use crate::network::{Logical, Ovn};
 use crate::objects::Objects;
@@ -87,6 +87,7 @@ pub async fn run(
         prepared: Prepared::default(),
         first_seen: FirstSeen::default(),
         asked: Asked::default(),
+        told_pods: ToldPods::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),
@@ -195,6 +196,7 @@ async fn reconcile(c: Arc<Controller>, work: Work, key: Key) -> Next {
         Work::Image => image::reconcile(c, k).boxed(),
         Work::Hold => hold::reconcile(c, k).boxed(),
         Work::HolderPod => holder_pods::reconcile(c, k).boxed(),
+        Work::Pod => network::pods::reconcile(c, k).boxed(),
         Work::VNic => network::vnics::reconcile(c, k).boxed(),
         Work::Vpc => network::vpcs::reconcile(c, k).boxed(),
         Work::Subnet => network::subnets::reconcile(c, k).boxed(),

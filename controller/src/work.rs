@@ -14,6 +14,8 @@ pub enum Work {
     Image,
     Hold,
     HolderPod,
+    /// That asks for NICs, by its UID.
+    Pod,
     VNic,
     Vpc,
     Subnet,
@@ -24,7 +26,7 @@ pub enum Work {
 }
 
 impl Work {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Machine,
         Self::MachineLeftovers,
         Self::ImageLeftovers,
@@ -32,6 +34,7 @@ impl Work {
         Self::Image,
         Self::Hold,
         Self::HolderPod,
+        Self::Pod,
         Self::VNic,
         Self::Vpc,
         Self::Subnet,
@@ -51,6 +54,7 @@ impl Work {
             Self::Image => "image",
             Self::Hold => "hold",
             Self::HolderPod => "holder-pod",
+            Self::Pod => "pod",
             Self::VNic => "vnic",
             Self::Vpc => "vpc",
             Self::Subnet => "subnet",

@@ -3,6 +3,7 @@
 
 use crate::cache::{Cache, Object, key};
 use crate::index::IndexKey;
+use crate::kinds::NetworkedPod;
 use crate::liveness::Liveness;
 use crate::network::Pools;
 use crate::objects::Objects;
@@ -108,6 +109,7 @@ watched! {
     restores: MachineRestore,
     migrations: MachineMigration,
     holder_pods: Pod,
+    pods: NetworkedPod,
 }
 
 impl World {

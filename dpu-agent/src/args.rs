@@ -1,12 +1,13 @@
 //! The only reader of flags and environment.
 
+use api::dpu::DpuType;
 use clap::{Parser, ValueEnum};
 use planner::exposure::Limits;
 use runtime::process::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The agent of one DPU: presents the disks and NICs that its namespace's attachments grant.
+/// The agent of one DPU: presents the disks and NICs that its namespace's attachments grant. Or of an ordinary node, with --pods.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "dpu-agent", version = runtime::version::VERSION)]
 pub struct Args {
@@ -26,6 +27,11 @@ pub struct Args {
         default_value = "/proc/sys/kernel/random/boot_id"
     )]
     pub boot_id_file: PathBuf,
+
+    /// This node is an ordinary one, and no DPU: the agent presents nothing to a host, and gives NICs to the node's pods. Its Dpu
+    /// is of type NIC.
+    #[arg(long, env = "METALPLANE_PODS", conflicts_with_all = ["disks_by", "slots_socket", "kubelet_dir", "file_pools", "spdk_volumes"])]
+    pub pods: bool,
 
     /// The QMP socket of the emulator that presents functions to the host.
     #[arg(
@@ -210,6 +216,10 @@ pub struct CephCluster {
 }
 
 impl Args {
+    pub fn type_(&self) -> DpuType {
+        if self.pods { DpuType::Nic } else { DpuType::Dpu }
+    }
+
     /// What no disk may exceed.
     pub fn bounds(&self) -> Limits {
         let limit = |number: u64| (number > 0).then_some(number);

@@ -14,6 +14,7 @@
 //! | `placement.rs` | what it is told of the server around it |
 //! | `status.rs`, `dpu_status.rs` | what the user is told |
 //! | `serve.rs` | the same, to programs on this DPU |
+//! | `interfaces.rs` | the NICs of an ordinary node's pods, to the CNI plugin |
 //! | `metrics/` | numbers for Prometheus |
 //!
 //! The agent is never in the data path. It ends without touching anything, and when it comes back it adopts what is
@@ -32,6 +33,7 @@ mod guest;
 mod heartbeat;
 mod host_privilege;
 pub mod import;
+mod interfaces;
 mod metrics;
 mod observed;
 mod placement;
@@ -60,6 +62,8 @@ pub struct Ports {
     pub emulation: Arc<dyn ports::Emulation>,
     pub connectors: Vec<Arc<dyn ports::VolumeConnector>>,
     pub switch: Arc<dyn ports::Switch>,
+    /// On an ordinary node, where `emulation` is of nothing else: devices for its pods.
+    pub pods: Option<Arc<dyn ports::PodDevices>>,
 }
 
 impl Ports {
@@ -98,9 +102,12 @@ pub async fn run_with(
     let metrics = Arc::new(metrics::Metrics::default());
     let beats = Arc::new(beats::Beats::open(&args.run_dir, &boot_id));
     let session = session::run(args, access, &cluster, desired.clone(), (&beats, &metrics));
-    let server = serve::serve(args.run_dir.join("agent.sock"), view.clone());
+    let devices = actor.ports.pods.clone();
+    let pods = devices.map(|devices| Arc::new(interfaces::Pods::new(&args.node_name, devices, wake.clone())));
+    let server = serve::serve(args.run_dir.join("agent.sock"), view.clone(), pods.clone());
     let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone(), actor.ports.emulation.clone());
-    let reconciler = Reconciler::new(actor, joined, desired, view, (beats.clone(), metrics.clone()), args.into());
+    let told = (view, pods);
+    let reconciler = Reconciler::new(actor, joined, desired, told, (beats.clone(), metrics.clone()), args.into());
     tokio::select! {
         biased;
         result = session => result.context("the session with the API server ended"),

@@ -4,6 +4,7 @@ use crate::act::{Actor, Server};
 use crate::beats::Beats;
 use crate::cluster::{Cluster, bounded};
 use crate::guest::Guests;
+use crate::interfaces::Pods;
 use crate::metrics::Metrics;
 use crate::observed::Last;
 use crate::placement::Placement;
@@ -36,6 +37,7 @@ pub struct Reconciler {
     joined: watch::Receiver<Option<Cluster>>,
     desired: Arc<Desired>,
     view: Arc<View>,
+    pods: Option<Arc<Pods>>,
     beats: Arc<Beats>,
     metrics: Arc<Metrics>,
     guests: Guests,
@@ -52,7 +54,7 @@ impl Reconciler {
         actor: Actor,
         joined: watch::Receiver<Option<Cluster>>,
         desired: Arc<Desired>,
-        view: Arc<View>,
+        (view, pods): (Arc<View>, Option<Arc<Pods>>),
         (beats, metrics): (Arc<Beats>, Arc<Metrics>),
         placement: Placement,
     ) -> Self {
@@ -62,6 +64,7 @@ impl Reconciler {
             joined,
             desired,
             view,
+            pods,
             beats,
             metrics,
             guests: Guests::default(),
@@ -111,6 +114,9 @@ impl Reconciler {
             let (observed, plan) = self.decide(observed, server).await;
             guests.watch(&observed);
             self.view.update(&observed, &plan);
+            if let Some(pods) = &self.pods {
+                pods.update(began, &self.desired, &plan);
+            }
             let acted = self.act(&plan, server, &observed).await;
             self.metrics.round(began.elapsed(), &observed);
             let told = match server {

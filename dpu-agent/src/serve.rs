@@ -1,5 +1,6 @@
 //! The agent's local interface (`agent.proto`): what it knows, read only.
 
+use crate::interfaces::{self, Pods};
 use anyhow::Context;
 use api::machine::AttachPhase;
 use planner::agent::{Kind, Observed, Plan};
@@ -9,6 +10,7 @@ use proto::agent::v1alpha1::{
     Attachment, Exposure, GetStatusRequest, GetStatusResponse, ListExposuresRequest, ListExposuresResponse, attachment,
     exposure,
 };
+use proto::interfaces::v1alpha1::interfaces_server::InterfacesServer;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::UnixListener;
@@ -130,7 +132,7 @@ impl Agent for Service {
 }
 
 /// Serves for ever. The socket is root's: the folder it is in is.
-pub(crate) async fn serve(socket: PathBuf, view: Arc<View>) -> anyhow::Result<()> {
+pub(crate) async fn serve(socket: PathBuf, view: Arc<View>, pods: Option<Arc<Pods>>) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -142,6 +144,7 @@ pub(crate) async fn serve(socket: PathBuf, view: Arc<View>) -> anyhow::Result<()
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
     tonic::transport::Server::builder()
         .add_service(AgentServer::new(Service(view)))
+        .add_optional_service(pods.map(|pods| InterfacesServer::new(interfaces::Service(pods))))
         .serve_with_incoming(UnixListenerStream::new(listener))
         .await
         .context("the server ended")

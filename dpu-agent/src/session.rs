@@ -14,7 +14,7 @@ use crate::record::write_atomically;
 use crate::watch::Desired;
 use anyhow::Context;
 use api::Dpu;
-use api::dpu::DpuSpec;
+use api::dpu::{DpuSpec, DpuType};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -69,7 +69,7 @@ pub(crate) async fn run(
     let Access { bootstrap, own } = access;
     let name = &args.node_name;
     loop {
-        let Approved { uid, namespace } = approved(&bootstrap, name).await;
+        let Approved { uid, namespace } = approved(&bootstrap, name, args.type_()).await;
         let token_file = args.run_dir.join("token");
         let accounts = Api::namespaced(bootstrap.clone(), &namespace);
         let tokens = Tokens { accounts, node: name, file: &token_file };
@@ -127,12 +127,14 @@ struct Approved {
 }
 
 /// Registers, and waits until an administrator approved and the controller made the namespace.
-async fn approved(bootstrap: &Client, name: &str) -> Approved {
+async fn approved(bootstrap: &Client, name: &str, type_: DpuType) -> Approved {
     let dpus: Api<Dpu> = Api::all(bootstrap.clone());
     let what = format!("registering Dpu {name}");
     let mut silence = Silence::default();
+    let ours = Dpu::new(name, DpuSpec { type_, ..DpuSpec::default() });
     loop {
-        match bounded(&what, dpus.create(&PostParams::default(), &Dpu::new(name, DpuSpec::default()))).await {
+        match bounded(&what, dpus.create(&PostParams::default(), &ours)).await {
+            Ok(_) if type_ == DpuType::Nic => tracing::info!(dpu = name, "registered: an ordinary node"),
             Ok(_) => tracing::info!(dpu = name, "registered: it waits for spec.approved"),
             Err(error) if error.class == ErrorClass::Conflict => {}
             Err(error) => {
@@ -141,7 +143,7 @@ async fn approved(bootstrap: &Client, name: &str) -> Approved {
                 continue;
             }
         }
-        match approval(&dpus, name).await {
+        match approval(&dpus, name, type_).await {
             Some(approved) => return approved,
             None => tracing::warn!(dpu = name, "the Dpu was deleted: registering again"),
         }
@@ -149,15 +151,21 @@ async fn approved(bootstrap: &Client, name: &str) -> Approved {
 }
 
 /// `None`: the Dpu was deleted. Asked again and again: who may watch Dpus may read those of others.
-async fn approval(dpus: &Api<Dpu>, name: &str) -> Option<Approved> {
+async fn approval(dpus: &Api<Dpu>, name: &str, type_: DpuType) -> Option<Approved> {
     let what = format!("reading Dpu {name}");
     let mut silence = Silence::default();
     loop {
         match bounded(&what, dpus.get_opt(name)).await {
             Ok(dpu) => {
                 let dpu = dpu?;
+                if dpu.spec.type_ != type_ {
+                    let what = format!("Dpu {name} has another spec.type than {type_:?}: delete that Dpu");
+                    silence.broken_by(&PortError::new(ErrorClass::Conflict, what));
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
                 let namespace = dpu.status.and_then(|status| status.namespace);
-                if let (Some(namespace), Some(uid), true) = (namespace, dpu.metadata.uid, dpu.spec.approved) {
+                if let (Some(namespace), Some(uid), true) = (namespace, dpu.metadata.uid, dpu.spec.is_admitted()) {
                     return Some(Approved { uid, namespace });
                 }
             }

@@ -101,7 +101,7 @@ where
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all<T>(&self, read: impl Fn(&K) -> T) -> Option<(Vec<T>, Timestamp)> {
+    pub(crate) fn all<T>(&self, read: impl Fn(&K) -> T) -> Option<(Vec<T>, Timestamp)> {
         let known = self.lock();
         let objects = known.objects.as_ref()?;
         Some((objects.values().map(read).collect(), known.heard_at))

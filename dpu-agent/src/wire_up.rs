@@ -7,7 +7,9 @@ use ceph::{Clusters, Direct, Noted};
 use file::FileConnector;
 use kubelet::KubeletConnector;
 use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client, switch};
-use ports::{Emulation, VolumeConnector, split::Split};
+use pod_devices::Veth;
+use ports::pod_devices::AsEmulation;
+use ports::{Emulation, PodDevices, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
 use qemu::images::{self, ImageDaemon};
 use spdk::SpdkEmulation;
@@ -30,6 +32,12 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         limits: client::Limits::default(),
         schedule: Schedule::default(),
     };
+    let switch = Arc::new(OpenVSwitch::new(config, &args.bridge));
+    if args.pods {
+        let pods: Arc<dyn PodDevices> = Arc::new(Veth);
+        let emulation = Arc::new(AsEmulation(pods.clone()));
+        return Ok(Ports { emulation, connectors: Vec::new(), switch, pods: Some(pods) });
+    }
     let pools = args.file_pools.iter().cloned().collect();
     let mut connectors: Vec<Arc<dyn VolumeConnector>> =
         vec![Arc::new(FileConnector::new(pools, args.run_dir.join("connections")))];
@@ -47,7 +55,7 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         let sessions = args.run_dir.join("ceph-sessions");
         connectors.push(Arc::new(Noted::new(images, noted_clusters(args), sessions)));
     }
-    Ok(Ports { emulation: emulation(args)?, connectors, switch: Arc::new(OpenVSwitch::new(config, &args.bridge)) })
+    Ok(Ports { emulation: emulation(args)?, connectors, switch, pods: None })
 }
 
 fn door(args: &Args) -> anyhow::Result<Door> {

@@ -7,7 +7,7 @@ use crate::machine::observed::{BmcProblem, BmcSeen, DpuSeen, has_finalizer};
 use crate::own_bmc;
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{DpuStatus, PowerDomain, Releasable, VerifiedBmc};
+use api::dpu::{DpuStatus, DpuType, PowerDomain, Releasable, VerifiedBmc};
 use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -97,7 +97,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let dpu = &o.dpu;
     let none = DpuStatus::default();
     let before = dpu.status.as_ref().unwrap_or(&none);
-    let approved = dpu.spec.approved;
+    let approved = dpu.spec.is_admitted();
     let namespace = match (approved, o.prepared) {
         (true, true) => Some(names::dpu_namespace(dpu.metadata.name.as_deref().unwrap_or_default())),
         _ => before.namespace.clone(),
@@ -109,6 +109,10 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         conditions::set(&mut ours, type_, status, reason, message, generation, now);
     };
     match approved {
+        true if dpu.spec.type_ == DpuType::Nic => {
+            let message = "an ordinary node: its kubelet runs its pods anyway, and nothing is granted there for a host";
+            set(conditions::APPROVED, ConditionStatus::True, "NotNeeded", message);
+        }
         true => set(conditions::APPROVED, ConditionStatus::True, "Approved", ""),
         false => set(conditions::APPROVED, ConditionStatus::False, "NotApproved", "spec.approved is not true"),
     }

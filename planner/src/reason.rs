@@ -143,6 +143,8 @@ reasons! {
         VpcMissing { vpc: String } "there is no Vpc '{vpc}' in this namespace", next "kubectl get vpc";
         VpcBeingDeleted { vpc: String } "Vpc '{vpc}' is being deleted: no Subnet or SecurityGroup gets into Vpc '{vpc}' any more", next "kubectl describe vpc {vpc}";
         CidrOverlaps { cidr: String, vpc: String, other: String, others: String } "{cidr} overlaps {others} of Subnet '{other}' in Vpc '{vpc}'", next "kubectl delete this Subnet, and create it with another cidr or in another Vpc; or: kubectl delete subnet {other}";
+        PodNetworksInvalid { pod: String, message: String } "Pod '{pod}' asks for NICs in a way that cannot be read: {message}", next "kubectl delete pod {pod}, and create it with that annotation as it should be (of a workload: in its template)";
+        NoAgentForPods { node: String } "Node '{node}' has no agent that gives NICs to pods", next "kubectl get dpu {node}; set cni.enabled in the chart's values, and let the DaemonSet metalplane-node-agent run on node {node}";
         SecurityGroupMissing { group: String } "there is no SecurityGroup '{group}' in this namespace", next "kubectl get sg";
         GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name one of Vpc '{vpc}'";
         TooManyFlows { group: String, flows: u64, limit: u64 } "the rules of SecurityGroup '{group}' would be {flows} flows for each member on its chassis, more than {limit}: the rules of before stay in force", next "kubectl edit sg {group}: fewer peers and ports per rule, or one cidr in place of many peers";

@@ -5,10 +5,11 @@
 //! | [`csi::v1`] | `csi.proto` | our CSI driver; kubelet and the Kubernetes sidecars call it |
 //! | [`pluginregistration`] | `pluginregistration.proto` | kubelet, to learn of our CSI driver on its node |
 //! | [`agent::v1alpha1`] | `agent.proto` | the DPU agent, for `cni`, `csi` and `bmctl` on the same DPU |
+//! | [`interfaces::v1alpha1`] | `interfaces.proto` | the agent of an ordinary node, for `cni` on the same node |
 //! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
 //!
-//! All but `agent.proto` describe somebody else's protocol: field numbers, names and packages are wire facts, and a
-//! file holds only what we serve. `agent.proto` is ours, and says only what the agent can answer truthfully today.
+//! `csi.proto`, `pluginregistration.proto` and `tink.proto` describe somebody else's protocol: field numbers, names and packages are wire
+//! facts, and a file holds only what we serve. The others are ours, and say only what the agent can answer truthfully today.
 //!
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
 
@@ -31,6 +32,14 @@ pub mod agent {
     #[allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
     pub mod v1alpha1 {
         tonic::include_proto!("metalplane.agent.v1alpha1");
+    }
+}
+
+/// What the agent of a node answers to the CNI plugin.
+pub mod interfaces {
+    #[allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
+    pub mod v1alpha1 {
+        tonic::include_proto!("metalplane.interfaces.v1alpha1");
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The program of each package that has its package's name.
+/// Programs by their names.
 pub(crate) fn build(root: &Path, names: &[&'static str]) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut cargo = Command::new("cargo");
     // The whole workspace: a choice of packages has other features, and builds the dependencies once more.
@@ -34,8 +34,13 @@ pub(crate) fn release(
         moved.iter().map(|(from, to)| format!("'--remap-path-prefix={}={to}'", from.display())).collect();
     let target = r#"target.'cfg(all(target_os = "linux", target_env = "gnu"))'.rustflags"#;
     cargo.arg("--config").arg(format!("{target} = [{}]", flags.join(", ")));
-    cargo.args(["build", "--release", "--bins"]).args(names.iter().flat_map(|name| ["--package", name]));
+    cargo.args(["build", "--release", "--bins"]).args(names.iter().flat_map(|name| ["--package", package(name)]));
     built(cargo, names)
+}
+
+/// The plugin has the name by which a runtime's configuration calls it.
+fn package(program: &'static str) -> &'static str {
+    if program == "metalplane" { "cni" } else { program }
 }
 
 /// Where cargo keeps the sources of dependencies.

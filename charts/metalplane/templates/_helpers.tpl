@@ -10,6 +10,9 @@ system:serviceaccount:{{ .Release.Namespace }}:metalplane-controller
 {{- define "metalplane.agentUser" -}}
 system:serviceaccount:{{ .Release.Namespace }}:metalplane-dpu-agent
 {{- end }}
+{{- define "metalplane.nodeAgentUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:metalplane-node-agent
+{{- end }}
 {{- /* Root only to open the driver's socket; nothing else of root's. */}}
 {{- define "metalplane.sidecarSecurity" -}}
 runAsUser: 0

@@ -1,6 +1,6 @@
 //! What one DPU is told.
 
-use super::{is_machine, label};
+use super::{is_machine, is_pod, label};
 use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::Objects;
@@ -37,7 +37,7 @@ impl Kind for NicAttachment {
     }
 }
 
-/// Holder pods; other pods are not watched.
+/// Holder pods. Those that ask for NICs are [`super::NetworkedPod`]s; no other pod is watched.
 impl Kind for Pod {
     fn watched(objects: &Objects, _: &str) -> (Api<Self>, watcher::Config) {
         let holders = watcher::Config::default().labels(&crate::holder_pods::selector());
@@ -56,9 +56,10 @@ impl Kind for Pod {
 
 impl World {
     fn of_owner(&self, owner: &OwnerReference) {
-        match is_machine(owner) {
-            true => self.of_machine(&owner.uid),
-            false => self.of_image(&owner.uid),
+        match owner {
+            machine if is_machine(machine) => self.of_machine(&machine.uid),
+            pod if is_pod(pod) => self.of_pod(&pod.uid),
+            image => self.of_image(&image.uid),
         }
     }
 }

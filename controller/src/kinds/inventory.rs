@@ -55,6 +55,7 @@ impl Kind for Dpu {
     fn wake(&self, world: &World) {
         world.look(Work::Dpu, key(&self.metadata));
         world.machines_of_dpu(self);
+        world.pods_on(self.metadata.name.as_deref().unwrap_or_default());
         world.vnics_shown_by(self);
         // Their ports are bound to its chassis.
         let held = IndexKey::names::<Self>("", self.metadata.name.as_deref().unwrap_or_default());

@@ -69,10 +69,11 @@ impl World {
         !self.machines.by(&IndexKey::uid(uid)).is_empty()
     }
 
-    /// Of a machine or an image, as the labels say.
+    /// Of a machine, an image or a pod, as the labels say.
     pub(super) fn of_maker(&self, meta: &ObjectMeta) {
         label(meta, labels::MACHINE_UID).iter().for_each(|uid| self.of_machine(uid));
         label(meta, labels::IMAGE_UID).iter().for_each(|uid| self.of_image(uid));
+        label(meta, labels::POD_UID).iter().for_each(|uid| self.of_pod(uid));
     }
 
     /// The machines that use a claim or VNic. An image looks at the claim that it made itself.

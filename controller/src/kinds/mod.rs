@@ -7,7 +7,10 @@ mod inventory;
 mod machine;
 mod network;
 mod operations;
+mod pods;
 mod storage;
+
+pub use pods::NetworkedPod;
 
 use crate::index::IndexKey;
 use api::attachment::OwnerReference;
@@ -18,9 +21,9 @@ fn label(meta: &ObjectMeta, label: &str) -> Option<String> {
     meta.labels.as_ref()?.get(label).cloned()
 }
 
-/// The UIDs of the machine and the image for which something was made.
+/// The UIDs of the machine, the image and the pod for which something was made.
 fn made_for(meta: &ObjectMeta) -> impl Iterator<Item = String> {
-    [labels::MACHINE_UID, labels::IMAGE_UID].into_iter().filter_map(|name| label(meta, name))
+    [labels::MACHINE_UID, labels::IMAGE_UID, labels::POD_UID].into_iter().filter_map(|name| label(meta, name))
 }
 
 /// The UIDs by which a claim or VNic is annotated as in use.
@@ -42,6 +45,10 @@ fn owners(meta: &ObjectMeta) -> Vec<IndexKey> {
 /// A machine's, not an image's.
 pub(crate) fn is_machine(owner: &OwnerReference) -> bool {
     owner.kind == "BareMetalMachine"
+}
+
+fn is_pod(owner: &OwnerReference) -> bool {
+    owner.kind == "Pod"
 }
 
 fn namespace_of(meta: &ObjectMeta) -> &str {

@@ -72,6 +72,7 @@ impl Kind for Subnet {
         }
         world.vnics_without_addresses(&named);
         world.vnics_without_port(&named);
+        world.pods_that_name::<Self>(&namespace, &name);
         world.look(Work::Vpc, (namespace.clone(), admission::vpc_of(self).to_owned()));
         world.look(Work::Subnet, (namespace, name));
     }

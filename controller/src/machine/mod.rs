@@ -10,7 +10,7 @@ pub(crate) mod disks;
 pub(crate) mod gather;
 pub(crate) mod hosts;
 pub(crate) mod leftovers;
-mod nics;
+pub(crate) mod nics;
 
 use crate::Controller;
 use crate::bmc::{Owner, Which};

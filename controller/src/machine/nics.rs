@@ -19,7 +19,7 @@ pub(super) async fn create_vnic(c: &Controller, vnic: &VNic) -> Result<(), Error
     objects::create(&c.objects.namespaced(&namespace), &c.world.vnics, vnic, ours).await.map(drop)
 }
 
-pub(super) async fn create(c: &Controller, attachment: &NicAttachment) -> Result<(), Error> {
+pub(crate) async fn create(c: &Controller, attachment: &NicAttachment) -> Result<(), Error> {
     let namespace = attachment.metadata.namespace.clone().unwrap_or_default();
     let owner = attachment.spec.owner.uid.clone();
     let ours = |there: &NicAttachment| there.spec.owner.uid == owner && there.metadata.deletion_timestamp.is_none();
@@ -78,7 +78,7 @@ async fn patch_vnic(c: &Controller, there: &VNic, change: serde_json::Value) -> 
 }
 
 /// Empty → this holder, epoch + 1, by compare-and-swap.
-pub(super) async fn take(c: &Controller, target: &Target, holder: &Holder, mac: &str) -> Result<(), Error> {
+pub(crate) async fn take(c: &Controller, target: &Target, holder: &Holder, mac: &str) -> Result<(), Error> {
     let seen = vnic(c, target)?;
     let mut there = VNic::clone(&seen);
     let status = there.status.get_or_insert_default();
@@ -92,12 +92,12 @@ pub(super) async fn take(c: &Controller, target: &Target, holder: &Holder, mac: 
     objects::change_status(&api, &c.world.vnics, &*seen, &there).await.map(drop)
 }
 
-pub(super) async fn grant(c: &Controller, target: &Target, epoch: u64) -> Result<(), Error> {
+pub(crate) async fn grant(c: &Controller, target: &Target, epoch: u64) -> Result<(), Error> {
     let there = attachment(c, target)?;
     patch(c, &there, json!({"spec": {"grant": {"epoch": epoch}}})).await.map(drop)
 }
 
-pub(super) async fn release(c: &Controller, target: &Target) -> Result<(), Error> {
+pub(crate) async fn release(c: &Controller, target: &Target) -> Result<(), Error> {
     let mut there = NicAttachment::clone(&*attachment(c, target)?);
     if !there.spec.release {
         there = patch(c, &there, json!({"spec": {"release": true}})).await?;
@@ -108,7 +108,7 @@ pub(super) async fn release(c: &Controller, target: &Target) -> Result<(), Error
     objects::delete(&c.objects.namespaced(&target.namespace), &c.world.nics, &there.metadata, false).await
 }
 
-pub(super) async fn abandon(c: &Controller, target: &Target) -> Result<(), Error> {
+pub(crate) async fn abandon(c: &Controller, target: &Target) -> Result<(), Error> {
     let there = attachment(c, target)?;
     if there.spec.grant.is_some() {
         dpu::confirm_silent(c, &target.namespace).await?;
@@ -125,7 +125,7 @@ pub(super) async fn abandon(c: &Controller, target: &Target) -> Result<(), Error
 }
 
 /// The attachment is gone (read from quorum): the holder is emptied.
-pub(super) async fn free(c: &Controller, target: &Target, holder: &Holder) -> Result<(), Error> {
+pub(crate) async fn free(c: &Controller, target: &Target, holder: &Holder) -> Result<(), Error> {
     let what = format!("get NicAttachment '{}'", holder.attachment_name);
     let api = c.objects.namespaced::<NicAttachment>(&holder.attachment_namespace);
     if let Some(there) = found(call(&what, api.get(&holder.attachment_name)).await)?
@@ -145,7 +145,7 @@ pub(super) async fn free(c: &Controller, target: &Target, holder: &Holder) -> Re
     objects::change_status(&api, &c.world.vnics, &*seen, &there).await.map(drop)
 }
 
-pub(super) async fn delete_vnic(c: &Controller, target: &Target) -> Result<(), Error> {
+pub(crate) async fn delete_vnic(c: &Controller, target: &Target) -> Result<(), Error> {
     match vnic(c, target) {
         Ok(there) => {
             objects::delete(&c.objects.namespaced(&target.namespace), &c.world.vnics, &there.metadata, false).await

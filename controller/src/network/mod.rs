@@ -7,6 +7,7 @@
 //! | `pools.rs` | which addresses of a Subnet are free, as far as the caches tell |
 //! | `router.rs` | the AddressHolds of a Subnet's router |
 //! | `program.rs` | a VNic's port |
+//! | `pods.rs` | a pod that asks for NICs: its VNics and attachments |
 //! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
 //! | `barrier.rs`, `numbers.rs`, `in_force.rs` | when a port, a Subnet and a SecurityGroup are in force |
 //! | `sweep.rs` | rows of objects that no longer exist |
@@ -20,6 +21,7 @@ mod in_force;
 mod logical;
 mod numbers;
 mod orphaned;
+pub(crate) mod pods;
 mod pools;
 mod program;
 mod router;

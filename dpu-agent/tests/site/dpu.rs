@@ -73,6 +73,7 @@ impl<'a> TestDpu<'a> {
             node_name: self.name.clone(),
             kubeconfig: Some(self.site.kubeconfig.clone()),
             boot_id_file: self.dir.path().join("boot-id"),
+            pods: false,
             slots_socket: PathBuf::new(),
             host_serial_file: self.dir.path().join("serial-number"),
             host_privilege_file: self.dir.path().join("host-privilege"),
@@ -102,6 +103,7 @@ impl<'a> TestDpu<'a> {
             emulation: Arc::new(self.emulation.clone()),
             connectors: vec![Arc::new(self.volumes.clone())],
             switch: Arc::new(self.switch.clone()),
+            pods: None,
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {

@@ -38,7 +38,7 @@ pub struct Site {
 
 /// Its host may have been shown something.
 pub fn counts(dpu: &Dpu) -> bool {
-    dpu.spec.approved || dpu.status.as_ref().is_some_and(|status| status.boot_id.is_some())
+    dpu.spec.is_admitted() || dpu.status.as_ref().is_some_and(|status| status.boot_id.is_some())
 }
 
 pub fn is_asked(dpu: &Dpu) -> bool {

@@ -10,7 +10,7 @@ use super::plan::{Action, Target};
 use super::volumes::{own_labels, target};
 use crate::network::{addresses, desired, port};
 use crate::reason::{Blocked, Reason, Waiting};
-use api::attachment::{FunctionKind, NicAttachmentSpec};
+use api::attachment::{FunctionKind, NicAttachmentSpec, NicConsumer};
 use api::hold::Holder;
 use api::machine::{Interface, InterfaceStatus};
 use api::network::VNicSpec;
@@ -152,6 +152,8 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         vnic_uid: uid(&vnic.metadata).to_owned(),
         mac_address: mac(vnic),
         addresses,
+        consumer: NicConsumer::Host,
+        pod: None,
         function_kind: FunctionKind::HotplugPF,
         mtu: o.subnets.get(&vnic.spec.subnet).map_or(desired::MTU, |subnet| desired::mtu(subnet)),
         grant: None,

@@ -10,7 +10,7 @@
 
 use super::judge::{self, Verdict};
 use super::pool::Pool;
-use super::{cidr, machine_of};
+use super::{cidr, user_of};
 use crate::machine::OrphanOn;
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -164,7 +164,7 @@ pub fn plan(o: &Observed, pool: &Pool, now: Timestamp) -> Plan {
         false => assign(o, pool, now),
     };
     if deleting && (attached || is_marked(&o.vnic)) {
-        let by = machine_of(&o.vnic, &o.attachments).unwrap_or_else(|| "a machine".to_owned());
+        let by = user_of(&o.vnic, &o.attachments).unwrap_or_else(|| "a machine".to_owned());
         let reason: Reason = Waiting::VNicInUse { vnic: name(&o.vnic.metadata).to_owned(), by }.into();
         say(&mut plan, o, (DELETABLE, ConditionStatus::False, reason.name(), &reason.told()), now);
         plan.reason = Some(reason);

@@ -13,6 +13,7 @@ pub mod desired;
 pub mod flows;
 mod groups;
 mod judge;
+pub mod pods;
 pub mod pool;
 pub mod port;
 pub mod ready;
@@ -26,9 +27,12 @@ use crate::machine::observed::label;
 use api::{NicAttachment, VNic, labels};
 use std::sync::Arc;
 
-/// The machine that a VNic is attached to, or was created for.
-fn machine_of(vnic: &VNic, attachments: &[Arc<NicAttachment>]) -> Option<String> {
+/// The machine or the pod that a VNic is attached to, or was created for.
+fn user_of(vnic: &VNic, attachments: &[Arc<NicAttachment>]) -> Option<String> {
     let attached = attachments.iter().find(|a| Some(&a.spec.vnic_uid) == vnic.metadata.uid.as_ref());
-    let owner = attached.map(|attachment| attachment.spec.owner.name.as_str());
-    owner.or_else(|| label(&vnic.metadata, labels::MACHINE)).map(|name| format!("BareMetalMachine '{name}'"))
+    let owner = attached.map(|attachment| (attachment.spec.owner.kind.as_str(), attachment.spec.owner.name.as_str()));
+    let made_for = |kind, of| label(&vnic.metadata, of).map(|name| (kind, name));
+    let owner =
+        owner.or_else(|| made_for("BareMetalMachine", labels::MACHINE)).or_else(|| made_for("Pod", labels::POD))?;
+    Some(format!("{} '{}'", owner.0, owner.1))
 }

@@ -5,7 +5,7 @@
 //! Subnet: it gets none while that is being deleted.
 
 use super::pool::Pool;
-use super::{addresses, cidr, desired, machine_of};
+use super::{addresses, cidr, desired, user_of};
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::conditions::{self, ConditionStatus, DELETABLE};
@@ -105,5 +105,5 @@ pub fn measured(subnet: &Subnet, pool: &Pool) -> SubnetStatus {
 
 fn user(vnic: &VNic, o: &Observed) -> String {
     let own = format!("VNic '{}'", name(&vnic.metadata));
-    machine_of(vnic, &o.attachments).map_or(own.clone(), |machine| format!("{own} of {machine}"))
+    user_of(vnic, &o.attachments).map_or(own.clone(), |machine| format!("{own} of {machine}"))
 }

@@ -12,6 +12,7 @@ pub mod fence;
 pub mod lvol;
 pub mod memory;
 pub mod north_bound;
+pub mod pod_devices;
 pub mod switch;
 pub mod volume;
 pub mod writer;

@@ -10,8 +10,12 @@ use crate::cluster::{Site, images, pki};
 use crate::layout::{NodeId, POD_CIDR};
 use crate::supervisor::process::ProcessSpec;
 
+/// The node's own folder for plugins beside those that every node has, and for the pod network's configuration, which a plugin may
+/// be added to.
+pub const CNI: &str = "/var/lib/cni";
+
 pub fn write_containerd_config(site: &Site, node: &NodeId, dir: &Path, path: &Path) -> Result<()> {
-    let cni = dir.join("cni");
+    let cni = dir.join(CNI.trim_start_matches("/var/")).join("net.d");
     fs::create_dir_all(&cni)?;
     fs::write(cni.join("10-pods.conflist"), serde_json::to_vec_pretty(&pod_network(node))?)?;
     let (pause, plugins) = (images::PAUSE, site.programs.kubernetes.display());
@@ -31,8 +35,8 @@ sandbox = "{pause}"
 restrict_oom_score_adj = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-bin_dirs = ["{plugins}"]
-conf_dir = "{}"
+bin_dirs = ["{plugins}", "{CNI}/bin"]
+conf_dir = "{CNI}/net.d"
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
@@ -45,8 +49,7 @@ path = "/var/lib/containerd-opt"
 
 [plugins.'io.containerd.nri.v1.nri']
 disable = true
-"#,
-        cni.display()
+"#
     );
     Ok(fs::write(path, text)?)
 }

@@ -85,6 +85,7 @@ impl Parts {
             emulation: Arc::new(self.clone()),
             connectors: vec![Arc::new(self.clone()), Arc::new(self.kubelet())],
             switch: Arc::new(self.clone()),
+            pods: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Agents, INVENTORY_NAMESPACE, STORAGE_CLASS, SYSTEM_NAMESPACE, Site, images, run, until};
 use anyhow::{Context, Result};
+use sandbox::cluster::kubelet::CNI;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::process::Command;
@@ -103,6 +104,10 @@ impl Site {
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),
             format!("ovn.northBound={}", self.sandbox.ready().ovn.north_bound),
             format!("ovn.southBound={}", self.sandbox.ready().ovn.south_bound),
+            format!("cni.enabled={pods}"),
+            "cni.chain=true".to_owned(),
+            format!("cni.binDirectory={CNI}/bin"),
+            format!("cni.confDirectory={CNI}/net.d"),
             "images.pullPolicy=Never".to_owned(),
             format!("images.holder={}", sandbox::cluster::images::PAUSE),
         ]
@@ -119,8 +124,8 @@ impl Site {
             };
             let waiting: Vec<String> =
                 pods.iter().filter(|p| !ready(p)).map(|p| p["metadata"]["name"].to_string()).collect();
-            // The CSI driver and its plug-in on every node; controller and agents.
-            let expected = 1 + self.sandbox.ready().nodes.len() + if self.agents == Agents::DaemonSet { 3 } else { 0 };
+            // The CSI driver and its plug-in on every node; controller, two DPUs' agents and the ordinary node's.
+            let expected = 1 + self.sandbox.ready().nodes.len() + if self.agents == Agents::DaemonSet { 4 } else { 0 };
             if pods.len() < expected {
                 return Ok(Err(format!("{} of {expected} pods", pods.len())));
             }

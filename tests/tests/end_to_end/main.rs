@@ -15,6 +15,7 @@ mod refusals;
 mod shared_power;
 mod turns;
 mod verbs;
+mod vpc_pods;
 mod waiting;
 mod workers;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask image`: container images of our programs and of the sidecars that we build, one file each.
 //!
 //! An image is the static program and nothing else, but for the CSI driver's, whose node plug-in runs programs of the system
-//! ([`system`]), and for those that verify certificates of others ([`roots`]). Its tag carries the digest of its content
+//! ([`system`]), the agent's, which brings the CNI plugin to a node, and those that verify certificates of others ([`roots`]). Its tag carries the digest of its content
 //! (`dev-<12 digits>`, `<version>-<12 digits>` of a release), so a
 //! changed program has a new reference, a node imports only what it lacks, and a DaemonSet rolls when its program
 //! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
@@ -67,6 +67,8 @@ struct Image {
     value: &'static str,
     /// It verifies certificates that public authorities have signed.
     roots: bool,
+    /// Programs of the workspace that are in it beside its own.
+    beside: &'static [&'static str],
     /// Programs of the system that it runs.
     system: &'static [&'static str],
 }
@@ -76,33 +78,23 @@ const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
 const IMAGES: [Image; 8] = [
-    Image { name: "controller", source: Source::Cargo, value: "controller", roots: true, system: &[] },
-    Image { name: "dpu-agent", source: Source::Cargo, value: "agent", roots: true, system: &[] },
-    Image { name: "csi", source: Source::Cargo, value: "csi", roots: false, system: NODE_PROGRAMS },
-    Image {
-        name: "csi-provisioner",
-        source: Source::Go("provisioner"),
-        value: "provisioner",
-        roots: false,
-        system: &[],
-    },
-    Image { name: "csi-attacher", source: Source::Go("kubernetes"), value: "attacher", roots: false, system: &[] },
-    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer", roots: false, system: &[] },
-    Image {
-        name: "csi-snapshotter",
-        source: Source::Go("kubernetes"),
-        value: "snapshotter",
-        roots: false,
-        system: &[],
-    },
-    Image {
-        name: "snapshot-controller",
-        source: Source::Go("kubernetes"),
-        value: "snapshotController",
-        roots: false,
-        system: &[],
-    },
+    Image { roots: true, ..ours("controller", "controller") },
+    Image { roots: true, beside: &["metalplane"], ..ours("dpu-agent", "agent") },
+    Image { system: NODE_PROGRAMS, ..ours("csi", "csi") },
+    theirs("csi-provisioner", "provisioner", "provisioner"),
+    theirs("csi-attacher", "kubernetes", "attacher"),
+    theirs("csi-resizer", "kubernetes", "resizer"),
+    theirs("csi-snapshotter", "kubernetes", "snapshotter"),
+    theirs("snapshot-controller", "kubernetes", "snapshotController"),
 ];
+
+const fn ours(name: &'static str, value: &'static str) -> Image {
+    Image { name, source: Source::Cargo, value, roots: false, beside: &[], system: &[] }
+}
+
+const fn theirs(name: &'static str, module: &'static str, value: &'static str) -> Image {
+    Image { source: Source::Go(module), ..ours(name, value) }
+}
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let chosen = choose(&options.names)?;
@@ -113,6 +105,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         let tar = out.join(format!("{}.tar", image.name));
         let (source, inside) = (programs[image.name].clone(), format!("/{}", image.name));
         let mut members = vec![Member { source, inside, mode: EXECUTABLE }];
+        members.extend(image.beside.iter().map(|name| Member {
+            source: programs[name].clone(),
+            inside: format!("/{name}"),
+            mode: EXECUTABLE,
+        }));
         members.extend(system::members(image.system)?);
         if image.roots {
             members.push(roots::member(&out)?);
@@ -149,8 +146,8 @@ fn choose(names: &[String]) -> Result<Vec<&'static Image>> {
 /// Builds the programs of the images; gives the path of each.
 fn build(root: &Path, images: &[&Image], release: Option<&Release>) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut programs = BTreeMap::new();
-    let ours: Vec<&'static str> =
-        images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name).collect();
+    let own = images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name);
+    let ours: Vec<&'static str> = own.chain(images.iter().flat_map(|image| image.beside.iter().copied())).collect();
     if !ours.is_empty() {
         programs.extend(match release {
             Some(release) => crate::programs::release(root, &ours, release)?,

@@ -65,7 +65,7 @@ pub fn parse(uri: &http::Uri) -> Option<Target> {
     })
 }
 
-/// Selects by `labelSelector` and `fieldSelector`, of which only equality is understood.
+/// Selects by `labelSelector` and `fieldSelector`, of which only equality is understood, and that a label is there.
 pub fn selects(query: &BTreeMap<String, String>, object: &serde_json::Value) -> bool {
     let terms = |key: &str| {
         let text = query.get(key).cloned().unwrap_or_default();
@@ -77,9 +77,11 @@ pub fn selects(query: &BTreeMap<String, String>, object: &serde_json::Value) -> 
         value(&format!("/{}", field.replace('.', "/"))) == wanted.trim_start_matches('=')
     });
     let labels = terms("labelSelector").iter().all(|term| {
-        let (label, wanted) = term.split_once('=').expect("label selectors are equalities");
-        let there = object.pointer("/metadata/labels").and_then(|labels| labels.get(label)?.as_str());
-        there == Some(wanted.trim_start_matches('='))
+        let there = |label: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(label)?.as_str());
+        match term.split_once('=') {
+            Some((label, wanted)) => there(label) == Some(wanted.trim_start_matches('=')),
+            None => there(term).is_some(),
+        }
     });
     fields && labels
 }

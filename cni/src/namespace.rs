@@ -1,0 +1,174 @@
+//! Devices in a pod's network namespace. A thread of its own enters it: the rest of the process stays on the node.
+
+use crate::error::Error;
+use crate::state::Attached;
+use futures::TryStreamExt;
+use nix::sched::{CloneFlags, setns};
+use proto::interfaces::v1alpha1::Interface;
+use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// `None`: the namespace is no more.
+fn open(netns: &str) -> Result<Option<File>, Error> {
+    match File::open(Path::new(netns)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if netns.is_empty() || error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(format!("network namespace {netns}: {error}"))),
+    }
+}
+
+fn connect() -> Result<Handle, Error> {
+    let (connection, handle, _) =
+        rtnetlink::new_connection().map_err(|error| Error::io(format!("open a netlink socket: {error}")))?;
+    // Ends when the handle is dropped.
+    tokio::spawn(connection);
+    Ok(handle)
+}
+
+/// Runs `work` with a netlink socket of the pod's namespace.
+fn within<T: Send>(netns: &File, work: impl AsyncFnOnce(Handle) -> Result<T, Error> + Send) -> Result<T, Error> {
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            setns(netns, CloneFlags::CLONE_NEWNET)
+                .map_err(|error| Error::io(format!("enter the pod's network namespace: {error}")))?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| Error::io(format!("start: {error}")))?;
+            runtime.block_on(async { work(connect()?).await })
+        });
+        inside.join().unwrap_or_else(|_| Err(Error::io("the thread in the pod's network namespace ended")))
+    })
+}
+
+fn failed(what: String) -> impl Fn(rtnetlink::Error) -> Error {
+    move |error| Error::io(format!("{what}: {error}"))
+}
+
+async fn links(handle: &Handle) -> Result<Vec<LinkMessage>, Error> {
+    handle.link().get().execute().try_collect().await.map_err(failed("list the network devices".to_owned()))
+}
+
+fn name(link: &LinkMessage) -> &str {
+    let named = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.as_str()),
+        _ => None,
+    });
+    named.unwrap_or_default()
+}
+
+fn mac(link: &LinkMessage) -> String {
+    let address = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(address) => Some(address.as_slice()),
+        _ => None,
+    });
+    let octets = address.unwrap_or_default().iter().map(|octet| format!("{octet:02x}"));
+    octets.collect::<Vec<_>>().join(":")
+}
+
+/// Moves a device of the node into the pod, and configures it there.
+pub(crate) async fn attach(netns: &str, interface: &Interface) -> Result<(), Error> {
+    let pod = open(netns)?.ok_or_else(|| Error::environment(format!("CNI_NETNS: there is no '{netns}'")))?;
+    let node = connect()?;
+    let device = &interface.device;
+    let index = links(&node).await?.iter().find(|link| name(link) == device).map(|link| link.header.index);
+    let index = index.ok_or_else(|| Error::again(format!("device {device} is not on the node any more")))?;
+    let moved = LinkUnspec::new_with_index(index).setns_by_fd(pod.as_raw_fd()).build();
+    node.link().set(moved).execute().await.map_err(failed(format!("move {device} into the pod")))?;
+    within(&pod, async |handle| configure(&handle, interface).await)
+}
+
+async fn configure(handle: &Handle, interface: &Interface) -> Result<(), Error> {
+    let Interface { name: own, device, .. } = interface;
+    let links = links(handle).await?;
+    if links.iter().any(|link| name(link) == own) {
+        return Err(Error::invalid(format!(
+            "the pod has a device '{own}' already: write another name in metalplane.io/networks"
+        )));
+    }
+    let index = links.iter().find(|link| name(link) == device).map(|link| link.header.index);
+    let index = index.ok_or_else(|| Error::again(format!("device {device} did not arrive in the pod")))?;
+    let change = |link| handle.link().set(link).execute();
+    let renamed = LinkUnspec::new_with_index(index).name(own.clone()).build();
+    change(renamed).await.map_err(failed(format!("name {device} {own}")))?;
+    for address in &interface.addresses {
+        let (ip, length) = prefix(address)?;
+        let added = handle.address().add(index, ip, length).execute().await;
+        added.map_err(failed(format!("give {own} the address {address}")))?;
+    }
+    let up = LinkUnspec::new_with_index(index).up().build();
+    change(up).await.map_err(failed(format!("set {own} up")))?;
+    for route in &interface.routes {
+        let (network, length) = prefix(&route.destination)?;
+        let gateway: IpAddr = route.gateway.parse().map_err(|_| nonsense(&route.gateway))?;
+        let message = RouteMessageBuilder::<IpAddr>::new().destination_prefix(network, length);
+        let message = message.and_then(|message| message.gateway(gateway)).map_err(|_| nonsense(&route.destination))?;
+        let message = message.output_interface(index).build();
+        let added = handle.route().add(message).execute().await;
+        added.map_err(failed(format!("give {own} the route to {}", route.destination)))?;
+    }
+    Ok(())
+}
+
+fn nonsense(text: &str) -> Error {
+    Error::io(format!("the agent answered '{text}', which is no address or network"))
+}
+
+fn prefix(text: &str) -> Result<(IpAddr, u8), Error> {
+    let parts = text.split_once('/').and_then(|(ip, length)| Some((ip.parse().ok()?, length.parse().ok()?)));
+    parts.ok_or_else(|| nonsense(text))
+}
+
+/// Deletes what was attached, under either of its names. A namespace, or a device, that is no more: done.
+pub(crate) fn detach(netns: &str, attached: &[Attached]) -> Result<(), Error> {
+    let Some(pod) = open(netns)? else { return Ok(()) };
+    within(&pod, async |handle| {
+        for link in links(&handle).await? {
+            let ours = |one: &Attached| {
+                (one.name == name(&link) || one.device == name(&link)) && one.mac_address == mac(&link)
+            };
+            if attached.iter().any(ours) {
+                let what = format!("delete {}", name(&link));
+                handle.link().del(link.header.index).execute().await.map_err(failed(what))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What is not as ADD left it, if anything.
+pub(crate) fn check(netns: &str, attached: &[Attached]) -> Result<(), Error> {
+    let pod = open(netns)?.ok_or_else(|| Error::changed(format!("network namespace '{netns}' is no more")))?;
+    within(&pod, async |handle| {
+        let links = links(&handle).await?;
+        let addresses: Vec<_> =
+            handle.address().get().execute().try_collect().await.map_err(failed("list the addresses".to_owned()))?;
+        for one in attached {
+            let changed = |what: String| Error::changed(format!("interface '{}' of the pod: {what}", one.name));
+            let link = links.iter().find(|link| name(link) == one.name);
+            let link = link.ok_or_else(|| changed("it is no more".to_owned()))?;
+            if mac(link) != one.mac_address {
+                return Err(changed(format!("its MAC address is {}, not {}", mac(link), one.mac_address)));
+            }
+            if !link.header.flags.contains(LinkFlags::Up) {
+                return Err(changed("it is down".to_owned()));
+            }
+            for wanted in &one.addresses {
+                let (ip, length) = prefix(wanted)?;
+                let has = addresses.iter().any(|address| {
+                    address.header.index == link.header.index
+                        && address.header.prefix_len == length
+                        && address.attributes.iter().any(|a| matches!(a, AddressAttribute::Address(is) if *is == ip))
+                });
+                if !has {
+                    return Err(changed(format!("it has the address {wanted} no longer")));
+                }
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,105 @@
+//! The verbs. What each promises is the table in docs/design/network.md, section 9.
+
+use crate::agent;
+use crate::error::Error;
+use crate::namespace;
+use crate::request::{Config, Environment};
+use crate::result;
+use crate::state::{Attached, State};
+use proto::interfaces::v1alpha1::Interface;
+
+pub(crate) async fn add(environment: &Environment, config: &Config) -> Result<String, Error> {
+    let Some(annotations) = config.asking() else {
+        return config.previous().map(|previous| result::unchanged(&previous));
+    };
+    config.check()?;
+    let previous = config.previous()?;
+    let (container_id, ifname) = environment.attachment()?;
+    let pod = environment.pod()?;
+    let interfaces = agent::attach(&config.socket, &pod, container_id, annotations).await?;
+    if let Some(taken) = interfaces.iter().find(|interface| interface.name == ifname) {
+        let name = &taken.name;
+        return Err(Error::invalid(format!("annotation metalplane.io/networks: '{name}' is the cluster network's")));
+    }
+    let state = State {
+        network: config.name.clone(),
+        container_id: container_id.to_owned(),
+        ifname: ifname.to_owned(),
+        pod_uid: pod.uid,
+        netns: environment.netns.clone(),
+        interfaces: interfaces.iter().map(attached).collect(),
+    };
+    // First: what a crash leaves is found by DEL.
+    state.write(&config.state_directory)?;
+    for interface in &interfaces {
+        if let Err(error) = namespace::attach(&environment.netns, interface).await {
+            return Err(undone(config, &state, error));
+        }
+    }
+    result::with(previous, &config.cni_version, &environment.netns, &interfaces)
+        .map_err(|error| undone(config, &state, error))
+}
+
+fn attached(interface: &Interface) -> Attached {
+    Attached {
+        name: interface.name.clone(),
+        device: interface.device.clone(),
+        mac_address: interface.mac_address.clone(),
+        addresses: interface.addresses.clone(),
+    }
+}
+
+/// Takes back what was begun. What cannot be is left to DEL, which a runtime calls after an ADD that failed.
+fn undone(config: &Config, state: &State, error: Error) -> Error {
+    match namespace::detach(&state.netns, &state.interfaces).and_then(|()| state.remove(&config.state_directory)) {
+        Ok(()) => error,
+        Err(left) => Error { message: format!("{}; and to undo it: {}", error.message, left.message), ..error },
+    }
+}
+
+pub(crate) async fn del(environment: &Environment, config: &Config) -> Result<(), Error> {
+    let (container_id, ifname) = environment.attachment()?;
+    match State::read(&config.state_directory, container_id, ifname)? {
+        Some(state) => end(config, &state).await,
+        None => Ok(()),
+    }
+}
+
+/// Device first, then the agent, then the file: whatever is interrupted is done again by the next call.
+async fn end(config: &Config, state: &State) -> Result<(), Error> {
+    namespace::detach(&state.netns, &state.interfaces)?;
+    agent::detach(&config.socket, &state.pod_uid, &state.container_id).await;
+    state.remove(&config.state_directory)
+}
+
+pub(crate) async fn check(environment: &Environment, config: &Config) -> Result<(), Error> {
+    let (container_id, ifname) = environment.attachment()?;
+    match State::read(&config.state_directory, container_id, ifname)? {
+        Some(state) => namespace::check(&environment.netns, &state.interfaces),
+        None if config.asking().is_some() => {
+            Err(Error::changed("the pod asks for NICs, and ADD has attached none to this sandbox"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Of this network, what the runtime does not know.
+pub(crate) async fn gc(config: &Config) -> Result<(), Error> {
+    for state in State::all(&config.state_directory)? {
+        let is = |valid: &crate::request::Attachment| {
+            valid.container_id == state.container_id && valid.ifname == state.ifname
+        };
+        if state.network == config.name && !config.valid_attachments.iter().any(is) {
+            end(config, &state).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Chained, the plugin is always ready: a node of which it said otherwise would start no pod at all.
+pub(crate) async fn status(config: &Config) -> Result<(), Error> {
+    if !config.required {
+        return Ok(());
+    }
+    agent::answers(&config.socket).await.map_err(Error::unavailable)
+}

@@ -1,0 +1,140 @@
+//! One pod that asks for NICs: gather → plan → act, until there is nothing to do but wait.
+
+use crate::Controller;
+use crate::error::{Error, call, found};
+use crate::index::IndexKey;
+use crate::machine::{gather as machine, nics};
+use crate::objects;
+use crate::work::Work;
+use api::{NicAttachment, VNic, labels};
+use k8s_openapi::api::core::v1::Pod;
+use planner::machine::observed::{DpuSeen, label, name, uid};
+use planner::network::admission;
+use planner::network::pods::{self, Action, Observed, Plan};
+use runtime::queue::{Key, Next};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A pod that is not settled after so many rounds lets others go first.
+const ROUNDS: usize = 16;
+/// How often a pod is looked at that is not watched any more, for it has lost its label, and that has NICs.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// `key`: no namespace, and the UID of a pod.
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    for _ in 0..ROUNDS {
+        let (o, is_watched) = gather(c, &key.1).await?;
+        let plan = pods::plan(&o);
+        if plan.actions.is_empty() {
+            tell(c, &key.1, &o, &plan);
+            return Ok(if is_watched || o.pod.is_none() { Next::Wait } else { Next::After(LOOK) });
+        }
+        for action in &plan.actions {
+            act(c, action).await?;
+        }
+    }
+    c.world.look(Work::Pod, key.clone());
+    Ok(Next::Wait)
+}
+
+/// Also whether the pod is among those that are watched.
+async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error> {
+    let (world, of_it) = (&c.world, IndexKey::owner(pod_uid));
+    let watched = world.pods.by(&IndexKey::uid(pod_uid)).pop().map(|pod| Arc::new(pod.0.clone()));
+    let (vnics, attachments) = (world.vnics.by(&of_it), world.nics.by(&of_it));
+    let is_watched = watched.is_some();
+    let pod = match watched {
+        Some(pod) => Some(pod),
+        // Nothing is taken from a pod because our copy does not have it.
+        None => read(c, pod_uid, &vnics, &attachments).await?,
+    };
+    let namespace = pod.as_ref().and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
+    let asked = pod.iter().filter_map(|pod| pods::requests(&pod.metadata.annotations.clone().unwrap_or_default()).ok());
+    let named: BTreeSet<String> = asked.flatten().map(|request| request.subnet).collect();
+    let subnets: BTreeMap<_, _> = named
+        .into_iter()
+        .filter_map(|subnet| Some((subnet.clone(), world.subnets.get(&namespace, &subnet)?)))
+        .collect();
+    let vpc = |subnet: &Arc<api::Subnet>| {
+        let vpc = admission::vpc_of(subnet);
+        Some((vpc.to_owned(), world.vpcs.get(&namespace, vpc)?))
+    };
+    let vpcs = subnets.values().filter_map(vpc).collect();
+    let dpus = dpus(c, pod.as_deref(), &attachments).await?;
+    Ok((Observed { pod, vnics, attachments, subnets, vpcs, dpus }, is_watched))
+}
+
+/// From quorum: the pod for which something is there.
+async fn read(
+    c: &Controller,
+    pod_uid: &str,
+    vnics: &[Arc<VNic>],
+    attachments: &[Arc<NicAttachment>],
+) -> Result<Option<Arc<Pod>>, Error> {
+    let of_attachment = attachments.first().map(|attachment| &attachment.spec.owner);
+    let of_attachment = of_attachment.and_then(|owner| Some((owner.namespace.clone()?, owner.name.clone())));
+    let of_vnic = || {
+        let meta = &vnics.first()?.metadata;
+        let owner = meta.owner_references.iter().flatten().find(|owner| owner.uid == pod_uid);
+        let name = owner.map(|owner| owner.name.as_str()).or_else(|| label(meta, labels::POD))?;
+        Some((meta.namespace.clone()?, name.to_owned()))
+    };
+    let Some((namespace, pod_name)) = of_attachment.or_else(of_vnic) else { return Ok(None) };
+    let api = c.objects.namespaced::<Pod>(&namespace);
+    let pod = found(call(&format!("get Pod '{pod_name}'"), api.get(&pod_name)).await)?;
+    Ok(pod.filter(|pod| uid(&pod.metadata) == pod_uid).map(Arc::new))
+}
+
+async fn dpus(c: &Controller, pod: Option<&Pod>, attachments: &[Arc<NicAttachment>]) -> Result<Vec<DpuSeen>, Error> {
+    let of_attachments = attachments.iter().map(|attachment| attachment.spec.dpu_name.as_str());
+    let names: BTreeSet<&str> = pod.and_then(pods::node).into_iter().chain(of_attachments).collect();
+    let dpus = names.into_iter().filter_map(|dpu| c.world.dpus.get("", dpu)).collect();
+    machine::dpus(c, dpus).await
+}
+
+async fn act(c: &Controller, action: &Action) -> Result<(), Error> {
+    match action {
+        Action::CreateVNic(vnic) => {
+            let (meta, own) = (&vnic.metadata, label(&vnic.metadata, labels::POD_UID));
+            let ours = |there: &VNic| label(&there.metadata, labels::POD_UID) == own;
+            let api = c.objects.namespaced(meta.namespace.as_deref().unwrap_or_default());
+            objects::create(&api, &c.world.vnics, vnic.as_ref(), ours).await.map(drop)
+        }
+        Action::CreateAttachment(attachment) => nics::create(c, attachment).await,
+        Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
+        Action::Grant { target, epoch } => nics::grant(c, target, *epoch).await,
+        Action::Release { target } => nics::release(c, target).await,
+        Action::Abandon { target } => nics::abandon(c, target).await,
+        Action::FreeVNic { target, holder } => nics::free(c, target, holder).await,
+        Action::DeleteVNic { target } => nics::delete_vnic(c, target).await,
+    }
+}
+
+/// A pod has no status of ours: its Events say what its NICs wait for, and that they are granted.
+fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) {
+    let granted = |attachment: &&Arc<NicAttachment>| attachment.spec.grant.is_some();
+    let says = match (&o.pod, &plan.reason) {
+        (None, _) => None,
+        (Some(_), Some(reason)) => Some(("Waiting", format!("{}: {}", reason.name(), reason.told()))),
+        (Some(_), None) => {
+            let nics: Vec<String> = o.attachments.iter().filter(granted).map(|a| granted_nic(a)).collect();
+            (!nics.is_empty()).then(|| ("NicGranted", nics.join("; ")))
+        }
+    };
+    let is_news = c.told_pods.is_news(pod_uid, says.as_ref().map(|(_, note)| note));
+    if let (true, Some(pod), Some((reason, note))) = (is_news, &o.pod, says) {
+        c.events.tell(pod.as_ref(), reason, &note);
+    }
+}
+
+fn granted_nic(attachment: &NicAttachment) -> String {
+    let spec = &attachment.spec;
+    let name = name(&attachment.metadata);
+    format!(
+        "{}: {} by NicAttachment '{name}' of Dpu '{}'",
+        spec.interface_name,
+        spec.addresses.join(", "),
+        spec.dpu_name
+    )
+}

@@ -1,0 +1,232 @@
+//! One pod from its first plan to its last, with everybody else in the test's place.
+
+use super::*;
+use api::Dpu;
+use api::attachment::Grant;
+use api::conditions::{ADDRESSES_ASSIGNED, ConditionStatus};
+use api::dpu::{DpuSpec, DpuStatus};
+use api::network::{AdmittedSubnet, Programmed, SubnetSpec, VpcSpec, VpcStatus};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+struct World {
+    o: Observed,
+}
+
+fn named(name: &str, uid: &str) -> ObjectMeta {
+    let (namespace, name, uid) = (Some("team".to_owned()), Some(name.to_owned()), Some(uid.to_owned()));
+    ObjectMeta { namespace, name, uid, ..ObjectMeta::default() }
+}
+
+impl World {
+    /// A pod on node-1 that asks for one NIC in `blue`, whose Vpc has another Subnet.
+    fn new() -> Self {
+        let mut pod = Pod { metadata: named("web", "pod-1"), ..Pod::default() };
+        let asks = [(labels::SUBNET.to_owned(), "blue".to_owned())];
+        pod.metadata.annotations = Some(asks.into());
+        pod.spec = Some(PodSpec { node_name: Some("node-1".to_owned()), ..PodSpec::default() });
+        let (cidr, gateway) = ("10.20.0.0/24".to_owned(), Some("10.20.0.1".to_owned()));
+        let mut subnet = Subnet::new("blue", SubnetSpec { vpc: api::network::default_vpc(), cidr, gateway });
+        subnet.metadata = named("blue", "subnet-1");
+        let mut vpc = Vpc::new("default", VpcSpec::default());
+        let admitted = |name: &str, uid: &str, cidr: &str| AdmittedSubnet {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            cidr: cidr.to_owned(),
+        };
+        let subnets = vec![admitted("blue", "subnet-1", "10.20.0.0/24"), admitted("green", "subnet-2", "10.21.0.0/24")];
+        vpc.status = Some(VpcStatus { subnets, ..VpcStatus::default() });
+        let o = Observed {
+            pod: Some(Arc::new(pod)),
+            vnics: vec![],
+            attachments: vec![],
+            subnets: BTreeMap::from([("blue".to_owned(), Arc::new(subnet))]),
+            vpcs: BTreeMap::from([("default".to_owned(), Arc::new(vpc))]),
+            dpus: vec![],
+        };
+        let mut world = Self { o };
+        world.node(DpuType::Nic);
+        world
+    }
+
+    fn node(&mut self, type_: DpuType) {
+        let mut dpu = Dpu::new("node-1", DpuSpec { type_, approved: type_ == DpuType::Dpu, ..DpuSpec::default() });
+        dpu.metadata.uid = Some("dpu-1".to_owned());
+        let mut status = DpuStatus { namespace: Some("metalplane-dpu-node-1".to_owned()), ..DpuStatus::default() };
+        conditions::set(&mut status.conditions, READY, ConditionStatus::True, "AgentRunning", "", None, NOW);
+        status.boot_id = Some("boot-1".to_owned());
+        dpu.status = Some(status);
+        let (heard_at, bmc, attached) = (None, Default::default(), BTreeMap::new());
+        let seen = DpuSeen { dpu: Arc::new(dpu), silent: false, heard_at, out_of_service: false, bmc, attached };
+        self.o.dpus = vec![seen];
+    }
+
+    fn pod(&mut self, change: impl FnOnce(&mut Pod)) {
+        change(Arc::make_mut(self.o.pod.as_mut().expect("there")));
+    }
+
+    fn vnic(&mut self, change: impl FnOnce(&mut VNic)) {
+        change(Arc::make_mut(&mut self.o.vnics[0]));
+    }
+
+    fn nic(&mut self, change: impl FnOnce(&mut NicAttachment)) {
+        change(Arc::make_mut(&mut self.o.attachments[0]));
+    }
+
+    fn reason(&self) -> &'static str {
+        plan(&self.o).reason.map_or("none", |reason| reason.name())
+    }
+
+    /// The controller's writes, and what the other controllers and the agent answer to them.
+    fn round(&mut self) -> usize {
+        let plan = plan(&self.o);
+        for action in plan.actions.clone() {
+            match action {
+                Action::CreateVNic(mut vnic) => {
+                    vnic.metadata.uid = Some("vnic-1".to_owned());
+                    let status = vnic.status.get_or_insert_default();
+                    status.addresses = vec!["10.20.0.7".to_owned()];
+                    status.mac_address = Some("02:00:00:00:00:07".to_owned());
+                    let (all, done) = (&mut status.conditions, ConditionStatus::True);
+                    conditions::set(all, ADDRESSES_ASSIGNED, done, "Assigned", "", None, NOW);
+                    self.o.vnics.push(Arc::new(*vnic));
+                }
+                Action::CreateAttachment(mut attachment) => {
+                    attachment.metadata.uid = Some("nic-1".to_owned());
+                    self.o.attachments.push(Arc::new(*attachment));
+                }
+                Action::TakeVNic { holder, .. } => self.vnic(|vnic| {
+                    let status = vnic.status.get_or_insert_default();
+                    (status.holder, status.grant) = (Some(holder), Grant { epoch: status.grant.epoch + 1 });
+                    status.programmed = Some(Programmed { epoch: Some(status.grant.epoch) });
+                }),
+                Action::Grant { epoch, .. } => self.nic(|nic| nic.spec.grant = Some(Grant { epoch })),
+                Action::Release { .. } => self.nic(|nic| {
+                    nic.spec.release = true;
+                    nic.metadata.deletion_timestamp = Some(Time(NOW));
+                }),
+                Action::Abandon { .. } => self.o.attachments.clear(),
+                Action::FreeVNic { .. } => self.vnic(|vnic| vnic.status.get_or_insert_default().holder = None),
+                Action::DeleteVNic { .. } => self.o.vnics.clear(),
+            }
+        }
+        plan.actions.len()
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..16 {
+            if self.round() == 0 {
+                return;
+            }
+        }
+        panic!("it does not settle: {:?}", plan(&self.o));
+    }
+}
+
+#[test]
+fn a_pod_gets_its_nic_granted_and_configured() {
+    let mut world = World::new();
+    world.settle();
+    assert_eq!(world.reason(), "none");
+    let attachment = world.o.attachments[0].clone();
+    let spec = &attachment.spec;
+    assert_eq!(attachment.metadata.namespace.as_deref(), Some("metalplane-dpu-node-1"));
+    assert_eq!(
+        (spec.grant, spec.consumer, spec.interface_name.as_str()),
+        (Some(Grant { epoch: 1 }), NicConsumer::Pod, "net1")
+    );
+    let route = PodRoute { destination: "10.21.0.0/24".to_owned(), gateway: "10.20.0.1".to_owned() };
+    assert_eq!(spec.pod, Some(PodInterface { addresses: vec!["10.20.0.7/24".to_owned()], routes: vec![route] }));
+    let owner = world.o.vnics[0].metadata.owner_references.as_ref().expect("the pod")[0].clone();
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Pod", "pod-1"));
+}
+
+#[test]
+fn an_ended_pod_gives_everything_back_in_order() {
+    type End = fn(&mut World);
+    let ends: [End; 2] = [
+        |world| world.o.pod = None,
+        |world| {
+            let phase = Some("Succeeded".to_owned());
+            world.pod(|pod| pod.status = Some(PodStatus { phase, ..PodStatus::default() }));
+        },
+    ];
+    for end in ends {
+        let mut world = World::new();
+        world.settle();
+        end(&mut world);
+        world.settle();
+        assert_eq!(world.o.vnics.len(), 1, "the agent has not let go");
+        assert!(world.o.vnics[0].status.as_ref().is_some_and(|status| status.holder.is_some()));
+        world.o.attachments.clear();
+        world.settle();
+        assert!(world.o.vnics.is_empty());
+    }
+}
+
+#[test]
+fn a_pod_keeps_its_nic_while_it_is_being_deleted_and_gets_none_then() {
+    let mut world = World::new();
+    world.settle();
+    world.pod(|pod| pod.metadata.deletion_timestamp = Some(Time(NOW)));
+    assert_eq!(plan(&world.o).actions, vec![]);
+    let mut late = World::new();
+    late.pod(|pod| pod.metadata.deletion_timestamp = Some(Time(NOW)));
+    assert_eq!(plan(&late.o).actions, vec![]);
+}
+
+#[test]
+fn one_that_was_never_granted_or_whose_node_is_down_needs_no_agent() {
+    let mut world = World::new();
+    world.round();
+    world.round();
+    assert!(world.o.attachments[0].spec.grant.is_none());
+    world.o.pod = None;
+    world.settle();
+    assert!(world.o.vnics.is_empty() && world.o.attachments.is_empty());
+
+    let mut world = World::new();
+    world.settle();
+    world.o.pod = None;
+    world.o.dpus[0].silent = true;
+    world.settle();
+    assert_eq!(world.reason(), "DpuSilent");
+    world.o.dpus[0].out_of_service = true;
+    let down = api::dpu::ConfirmedDown { boot_id: "boot-1".to_owned() };
+    Arc::make_mut(&mut world.o.dpus[0].dpu).spec.confirmed_down = Some(down);
+    world.settle();
+    assert!(world.o.vnics.is_empty() && world.o.attachments.is_empty());
+}
+
+#[test]
+fn what_a_pod_waits_for_is_said() {
+    type Change = fn(&mut World);
+    let cases: [(Change, &str); 6] = [
+        (|world| world.o.subnets.clear(), "SubnetMissing"),
+        (|world| world.node(DpuType::Dpu), "NoAgentForPods"),
+        (|world| world.o.dpus.clear(), "NoAgentForPods"),
+        (|world| world.o.dpus[0].silent = true, "DpuSilent"),
+        (
+            |world| {
+                let wrong = [(labels::NETWORKS.to_owned(), "blue".to_owned())];
+                world.pod(|pod| pod.metadata.annotations = Some(wrong.into()));
+            },
+            "PodNetworksInvalid",
+        ),
+        (|world| world.pod(|pod| pod.spec = None), "none"),
+    ];
+    for (change, reason) in cases {
+        let mut world = World::new();
+        change(&mut world);
+        world.settle();
+        assert_eq!(world.reason(), reason);
+        assert!(world.o.attachments.is_empty(), "{reason}");
+    }
+    let mut unassigned = World::new();
+    unassigned.round();
+    unassigned.vnic(|vnic| vnic.status = None);
+    assert_eq!(unassigned.reason(), "VNicNotReady");
+}
