@@ -54,9 +54,10 @@ struct Image {
 const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
-const IMAGES: [Image; 8] = [
+const IMAGES: [Image; 9] = [
     Image { name: "controller", source: Source::Cargo, value: "controller", system: &[] },
     Image { name: "dpu-agent", source: Source::Cargo, value: "agent", system: &[] },
+    Image { name: "boot", source: Source::Cargo, value: "boot", system: &[] },
     Image { name: "csi", source: Source::Cargo, value: "csi", system: NODE_PROGRAMS },
     Image { name: "csi-provisioner", source: Source::Go("provisioner"), value: "provisioner", system: &[] },
     Image { name: "csi-attacher", source: Source::Go("kubernetes"), value: "attacher", system: &[] },
