@@ -77,9 +77,10 @@ struct Image {
 const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
-const IMAGES: [Image; 8] = [
+const IMAGES: [Image; 9] = [
     Image { roots: true, ..ours("controller", "controller") },
     Image { roots: true, beside: &["metalplane"], ..ours("dpu-agent", "agent") },
+    ours("boot", "boot"),
     Image { system: NODE_PROGRAMS, ..ours("csi", "csi") },
     theirs("csi-provisioner", "provisioner", "provisioner"),
     theirs("csi-attacher", "kubernetes", "attacher"),
