@@ -108,7 +108,6 @@ fn a_pod_that_asks_for_nothing_needs_no_agent() {
 
 #[test]
 fn versions_are_told_without_a_configuration() {
-    let dir = TempDir::new().expect("a folder");
     let output = call("VERSION").run_with("", "");
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(said["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]));

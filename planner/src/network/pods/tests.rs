@@ -28,16 +28,20 @@ impl World {
         let asks = [(labels::SUBNET.to_owned(), "blue".to_owned())];
         pod.metadata.annotations = Some(asks.into());
         pod.spec = Some(PodSpec { node_name: Some("node-1".to_owned()), ..PodSpec::default() });
-        let (cidr, gateway) = ("10.20.0.0/24".to_owned(), Some("10.20.0.1".to_owned()));
-        let mut subnet = Subnet::new("blue", SubnetSpec { vpc: api::network::default_vpc(), cidr, gateway });
+        let spec = json!({"cidr": "10.20.0.0/24", "ipv6Cidr": "fd00:20::/64", "gateway": "10.20.0.1"});
+        let mut subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
         subnet.metadata = named("blue", "subnet-1");
         let mut vpc = Vpc::new("default", VpcSpec::default());
-        let admitted = |name: &str, uid: &str, cidr: &str| AdmittedSubnet {
+        let admitted = |name: &str, uid: &str, cidr: &str, ipv6_cidr: &str| AdmittedSubnet {
             name: name.to_owned(),
             uid: uid.to_owned(),
             cidr: cidr.to_owned(),
+            ipv6_cidr: Some(ipv6_cidr.to_owned()),
         };
-        let subnets = vec![admitted("blue", "subnet-1", "10.20.0.0/24"), admitted("green", "subnet-2", "10.21.0.0/24")];
+        let subnets = vec![
+            admitted("blue", "subnet-1", "10.20.0.0/24", "fd00:20::/64"),
+            admitted("green", "subnet-2", "10.21.0.0/24", "fd00:21::/64"),
+        ];
         vpc.status = Some(VpcStatus { subnets, ..VpcStatus::default() });
         let o = Observed {
             pod: Some(Arc::new(pod)),
@@ -101,7 +105,7 @@ impl World {
                 Action::TakeVNic { holder, .. } => self.vnic(|vnic| {
                     let status = vnic.status.get_or_insert_default();
                     (status.holder, status.grant) = (Some(holder), Grant { epoch: status.grant.epoch + 1 });
-                    status.programmed = Some(Programmed { epoch: Some(status.grant.epoch) });
+                    status.programmed = Some(Programmed { epoch: Some(status.grant.epoch), ..Programmed::default() });
                 }),
                 Action::Grant { epoch, .. } => self.nic(|nic| nic.spec.grant = Some(Grant { epoch })),
                 Action::Release { .. } => self.nic(|nic| {
