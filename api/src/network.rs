@@ -80,6 +80,7 @@ pub struct SubnetSpec {
     /// For example 10.20.0.0/24. Immutable.
     #[schemars(length(max = 49))]
     #[x_kube(validation = Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked()").message("cidr must be a network such as 10.20.0.0/24, with no host bits set"))]
+    #[x_kube(validation = Rule::new("!isCIDR(self) || (cidr(self).ip().isGlobalUnicast() && (cidr(self).ip().family() == 4 ? cidr(self).prefixLength() <= 30 : (cidr(self).prefixLength() >= 48 && cidr(self).prefixLength() <= 120)))").message("cidr must be of guests: up to /30 (IPv6: from /48 to /120), and neither link-local, loopback nor multicast"))]
     pub cidr: String,
     /// A second network, of IPv6, beside an IPv4 cidr; for example fd00:20::/64. May be added later, and is immutable then. A VNic
     /// that has its addresses keeps those.

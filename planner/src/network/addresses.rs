@@ -95,7 +95,7 @@ pub fn asked(vnic: &VNic) -> Vec<String> {
 }
 
 /// The addresses that it asks for, else those that it has.
-pub(super) fn fixed(vnic: &VNic) -> Vec<String> {
+pub fn fixed(vnic: &VNic) -> Vec<String> {
     let has = || vnic.status.iter().flat_map(|status| &status.addresses).map(|address| canonical(address)).collect();
     Some(asked(vnic)).filter(|asked| !asked.is_empty()).unwrap_or_else(has)
 }

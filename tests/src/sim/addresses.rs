@@ -220,7 +220,8 @@ pub async fn chosen(s: &Simulation) -> Result<(), String> {
     s.create(MACHINES, USER, machine);
     until(s, "a machine runs with an address that it did not ask for", |s| runs(s, "bm-01")).await?;
     let nic = s.scene.server.list(NICS).first().map(|nic| nic["spec"]["addresses"].clone()).unwrap_or_default();
-    if nic != json!([address(s, "bm-01-eth0")]) {
+    let shown = s.machine("bm-01").unwrap_or_default()["status"]["addresses"][0]["address"].clone();
+    if nic != json!([address(s, "bm-01-eth0")]) || shown != nic[0] {
         return Err(format!("the host was given {nic}\n{}", s.story()));
     }
     s.delete(MACHINES, USER, "bm-01");

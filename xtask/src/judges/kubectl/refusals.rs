@@ -200,6 +200,8 @@ const CASES: &[Case] = &[
         "must have source.http",
     ),
     (SUBNET, "10.40.0.0/24", "10.40.0.7/24", "spec.cidr", "such as 10.20.0.0/24"),
+    (SUBNET, "10.40.0.0/24, gateway: 10.40.0.1", "169.254.0.0/24", "spec.cidr", "neither link-local"),
+    (SUBNET, "10.40.0.0/24, gateway: 10.40.0.1", "10.40.0.0/31", "spec.cidr", "up to /30"),
     (SUBNET, "10.40.0.0/24", "ten", "spec.cidr", "such as 10.20.0.0/24"),
     (SUBNET, "10.40.0.1", "10.41.0.1", "spec", "gateway must be an address inside cidr"),
     (SUBNET, "10.40.0.1", "first", "spec.gateway", "such as 10.20.0.1"),
