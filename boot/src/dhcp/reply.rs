@@ -132,7 +132,7 @@ fn network(config: &Config, reply: &mut Message, subject: &Subject<'_>, reservat
             options.insert(DhcpOption::Unknown(UnknownOption::new(OptionCode::DomainSearch, wire)));
         }
     }
-    let routes: Vec<_> = dhcp
+    let routes: Vec<(Ipv4Net, Ipv4Addr)> = dhcp
         .classless_static_routes
         .iter()
         .filter_map(|route| Some((route.destination_descriptor.parse().ok()?, route.router.parse().ok()?)))
@@ -140,7 +140,7 @@ fn network(config: &Config, reply: &mut Message, subject: &Subject<'_>, reservat
     if !routes.is_empty() {
         // A client that takes option 121 ignores option 3 (RFC 3442).
         let default = reservation.gateway.map(|gateway| (Ipv4Net::default(), gateway));
-        let has_default = routes.iter().any(|(net, _): &(Ipv4Net, Ipv4Addr)| net.prefix_len() == 0);
+        let has_default = routes.iter().any(|(net, _)| net.prefix_len() == 0);
         let all = routes.into_iter().chain(default.filter(|_| !has_default)).collect();
         options.insert(DhcpOption::ClasslessStaticRoute(all));
     }
