@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Boots servers without a DPU from the network, and serves Tinkerbell's Workflows to their agents.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "boot", version)]
+#[command(name = "boot", version = runtime::version::VERSION)]
 pub struct Args {
     /// How to reach the API server. Default: the pod's own service account.
     #[arg(long, env = "METALPLANE_KUBECONFIG", value_name = "FILE")]

@@ -146,7 +146,7 @@ async fn addresses(dir: &tempfile::TempDir) {
     let ipxe = [&pxe[..], &["-x", "0x4d:69505845", "-x", "0xaf:130101"]].concat();
     let lease = udhcpc(dir, MAC, &ipxe).await.expect("a lease");
     assert_eq!(field(&lease, "boot_file"), format!("http://{US}:7080/ipxe/script/{MAC}/auto.ipxe"));
-    // One that asks for another address is sent back, and then has its own.
+    // One that would like another address gets its own.
     let lease = udhcpc(dir, MAC, &["-r", "10.88.0.99"]).await.expect("a lease");
     assert_eq!(field(&lease, "ip"), "10.88.0.50");
     assert_eq!(udhcpc(dir, CLAIMED, &pxe).await, None, "a claimed server gets nothing");

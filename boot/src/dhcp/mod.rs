@@ -13,13 +13,13 @@
 //! broadcast, but for a client that has its address already.
 
 mod reply;
+mod request;
 #[cfg(test)]
 mod tests;
 
-use dhcproto::v4::relay::{RelayCode, RelayInfo};
-use dhcproto::v4::{DhcpOption, HType, Message, MessageType, Opcode, OptionCode};
-use dhcproto::{Decodable, Decoder};
+use dhcproto::v4::MessageType;
 use planner::netboot::{Asked, Client, Directory, Programs, Subject, Verdict, verdict};
+use request::{Request, code, part};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 pub const SERVER_PORT: u16 = 67;
@@ -51,8 +51,8 @@ pub enum Seen {
 
 /// Never panics, whatever the bytes are.
 pub fn answer(config: &Config, directory: &Directory, bytes: &[u8]) -> (Option<Answer>, Option<Seen>) {
-    let Some(request) = read(bytes) else { return (None, None) };
-    let mac = mac_of(request.chaddr());
+    let Some(request) = Request::read(bytes) else { return (None, None) };
+    let mac = mac_of(&request.mac);
     let silent = |why: String| (None, Some(Seen::NotAnswered { mac: mac.clone(), why }));
     let subject = match directory.by_mac(&mac) {
         Ok(subject) => subject,
@@ -70,8 +70,8 @@ pub fn answer(config: &Config, directory: &Directory, bytes: &[u8]) -> (Option<A
         Err(why) => return silent(why),
     };
     let Some(kind) = decide(&request, server_id(config, &request), reservation.address) else {
-        let declined = request.opts().has_msg_type(MessageType::Decline);
-        let address = requested(&request);
+        let declined = request.message_type() == u8::from(MessageType::Decline);
+        let address = request.address(code::REQUESTED_ADDRESS);
         return (None, declined.then_some(Seen::Declined { mac, address }));
     };
     let client = client_of(&request);
@@ -89,96 +89,56 @@ pub fn answer(config: &Config, directory: &Directory, bytes: &[u8]) -> (Option<A
     (Some(Answer { bytes, to }), Some(seen))
 }
 
-/// A request of an Ethernet interface in DHCP.
-fn read(bytes: &[u8]) -> Option<Message> {
-    let request = Message::decode(&mut Decoder::new(bytes)).ok()?;
-    // The decoder takes any length of hardware address; chaddr() would slice by it.
-    let fits = bytes.get(2) == Some(&6) && request.opcode() == Opcode::BootRequest && request.htype() == HType::Eth;
-    let unicast = request.chaddr().first().is_some_and(|first| first & 1 == 0);
-    (fits && unicast && request.opts().msg_type().is_some()).then_some(request)
-}
-
 fn mac_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
 }
 
-fn requested(request: &Message) -> Option<Ipv4Addr> {
-    match request.opts().get(OptionCode::RequestedIpAddress) {
-        Some(DhcpOption::RequestedIpAddress(address)) => Some(*address),
-        _ => None,
-    }
-}
-
 /// The identifier by which the client knows us: a relay may stand in for it (RFC 5107).
-fn server_id(config: &Config, request: &Message) -> Ipv4Addr {
-    match request.opts().get(OptionCode::RelayAgentInformation) {
-        Some(DhcpOption::RelayAgentInformation(relay)) => match relay.get(RelayCode::ServerIdentifierOverride) {
-            Some(RelayInfo::ServerIdentifierOverride(address)) => *address,
-            _ => config.address,
-        },
-        _ => config.address,
-    }
+fn server_id(config: &Config, request: &Request) -> Ipv4Addr {
+    let other = request.get(code::RELAY).and_then(|relay| part(relay, 11));
+    other.and_then(|value| <[u8; 4]>::try_from(value).ok()).map_or(config.address, Ipv4Addr::from)
 }
 
 /// What kind of answer; `None`: none.
-fn decide(request: &Message, us: Ipv4Addr, reserved: Ipv4Addr) -> Option<MessageType> {
-    match request.opts().msg_type()? {
+fn decide(request: &Request, us: Ipv4Addr, reserved: Ipv4Addr) -> Option<MessageType> {
+    match MessageType::from(request.message_type()) {
         MessageType::Discover => Some(MessageType::Offer),
         MessageType::Inform => Some(MessageType::Ack),
         MessageType::Request => {
-            let chosen = match request.opts().get(OptionCode::ServerIdentifier) {
-                Some(DhcpOption::ServerIdentifier(server)) => Some(*server),
-                _ => None,
-            };
-            if chosen.is_some_and(|server| server != us) {
+            if request.address(code::SERVER).is_some_and(|server| server != us) {
                 return None;
             }
             // Selecting and after a restart by option 50, renewing and rebinding by ciaddr.
-            let wanted = requested(request).unwrap_or(request.ciaddr());
+            let wanted = request.address(code::REQUESTED_ADDRESS).unwrap_or(request.ciaddr);
             Some(if wanted == reserved { MessageType::Ack } else { MessageType::Nak })
         }
         _ => None,
     }
 }
 
-fn destination(request: &Message, kind: MessageType) -> SocketAddrV4 {
-    let relay = request.giaddr();
-    if !relay.is_unspecified() {
-        SocketAddrV4::new(relay, SERVER_PORT)
-    } else if kind != MessageType::Nak && !request.ciaddr().is_unspecified() {
-        SocketAddrV4::new(request.ciaddr(), CLIENT_PORT)
+fn destination(request: &Request, kind: MessageType) -> SocketAddrV4 {
+    if !request.giaddr.is_unspecified() {
+        SocketAddrV4::new(request.giaddr, SERVER_PORT)
+    } else if kind != MessageType::Nak && !request.ciaddr.is_unspecified() {
+        SocketAddrV4::new(request.ciaddr, CLIENT_PORT)
     } else {
         SocketAddrV4::new(Ipv4Addr::BROADCAST, CLIENT_PORT)
     }
 }
 
 /// Upstream's test of a client that boots from the network: options 60, 93 and 94, and 97 empty or 17 bytes that begin with 0.
-fn client_of(request: &Message) -> Client {
-    let options = request.opts();
-    let asked = match options.get(OptionCode::ClassIdentifier) {
-        Some(DhcpOption::ClassIdentifier(class)) if class.starts_with(b"PXEClient") => Asked::Pxe,
-        Some(DhcpOption::ClassIdentifier(class)) if class.starts_with(b"HTTPClient") => Asked::UefiHttp,
+fn client_of(request: &Request) -> Client {
+    let asked = match request.get(code::CLASS) {
+        Some(class) if class.starts_with(b"PXEClient") => Asked::Pxe,
+        Some(class) if class.starts_with(b"HTTPClient") => Asked::UefiHttp,
         _ => Asked::AddressOnly,
     };
-    let guid_fits = match options.get(OptionCode::ClientMachineIdentifier) {
-        Some(DhcpOption::ClientMachineIdentifier(guid)) => {
-            guid.is_empty() || (guid.len() == 17 && guid.first() == Some(&0))
-        }
-        _ => true,
-    };
-    let arch = match options.get(OptionCode::ClientSystemArchitecture) {
-        Some(DhcpOption::ClientSystemArchitecture(arch)) => Some(arch.0),
-        _ => None,
-    };
-    let whole = guid_fits && arch.is_some() && options.get(OptionCode::ClientNetworkInterface).is_some();
-    let user_class = match options.get(OptionCode::UserClass) {
-        Some(DhcpOption::UserClass(bytes)) => class_of(bytes),
-        _ => None,
-    };
-    let ipxe_http = match options.get(OptionCode::Unknown(175)) {
-        Some(DhcpOption::Unknown(option)) => has_sub_option(option.data(), 19),
-        _ => false,
-    };
+    let guid = request.get(code::MACHINE);
+    let guid_fits = guid.is_none_or(|guid| guid.is_empty() || (guid.len() == 17 && guid.first() == Some(&0)));
+    let arch = request.number(code::ARCHITECTURE);
+    let whole = guid_fits && arch.is_some() && request.get(code::INTERFACE).is_some();
+    let user_class = request.get(code::USER_CLASS).and_then(class_of);
+    let ipxe_http = request.get(code::IPXE).is_some_and(|features| part(features, 19).is_some());
     Client { arch, user_class, ipxe_http, asked: if whole { asked } else { Asked::AddressOnly } }
 }
 
@@ -189,16 +149,6 @@ fn class_of(bytes: &[u8]) -> Option<String> {
         _ => bytes,
     };
     std::str::from_utf8(text).ok().map(str::to_owned)
-}
-
-fn has_sub_option(mut data: &[u8], code: u8) -> bool {
-    while let [found, length, rest @ ..] = data {
-        if *found == code {
-            return true;
-        }
-        data = rest.get(usize::from(*length)..).unwrap_or_default();
-    }
-    false
 }
 
 /// The address that a Hardware gives to one interface.

@@ -1,8 +1,9 @@
 //! What stands in an answer.
 
+use super::request::{Request, code};
 use super::{Config, Reservation, server_id};
 use api::tinkerbell::hardware::Dhcp;
-use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode, OptionCode, UnknownOption};
+use dhcproto::v4::{DhcpOption, DhcpOptions, Flags, HType, Message, MessageType, Opcode, OptionCode, UnknownOption};
 use dhcproto::{Encodable, Encoder};
 use ipnet::Ipv4Net;
 use planner::netboot::{Asked, BootFile, Client, Subject, Verdict, boot_file};
@@ -31,7 +32,7 @@ const DISPENSABLE: [OptionCode; 6] = [
 
 pub(super) fn make(
     config: &Config,
-    request: &Message,
+    request: &Request,
     kind: MessageType,
     subject: &Subject<'_>,
     reservation: &Reservation,
@@ -41,25 +42,23 @@ pub(super) fn make(
     let mut reply = Message::default();
     reply
         .set_opcode(Opcode::BootReply)
-        .set_htype(request.htype())
-        .set_xid(request.xid())
-        .set_secs(0)
-        .set_flags(request.flags())
-        .set_giaddr(request.giaddr())
-        .set_chaddr(request.chaddr());
+        .set_htype(HType::Eth)
+        .set_xid(request.xid)
+        .set_flags(Flags::new(request.flags))
+        .set_giaddr(request.giaddr)
+        .set_chaddr(&request.mac);
     let us = server_id(config, request);
     let options = reply.opts_mut();
     options.insert(DhcpOption::MessageType(kind));
     options.insert(DhcpOption::ServerIdentifier(us));
-    let relay = request.opts().get(OptionCode::RelayAgentInformation);
-    let echoed = [relay, request.opts().get(OptionCode::ClientIdentifier)];
-    echoed.into_iter().flatten().for_each(|option| {
-        options.insert(option.clone());
-    });
+    // As the relay and the client sent them (RFC 3046, RFC 6842).
+    for number in [code::RELAY, code::CLIENT] {
+        echo(options, request, number);
+    }
     let mut file = None;
     if kind != MessageType::Nak {
-        let informs = request.opts().has_msg_type(MessageType::Inform);
-        reply.set_ciaddr(request.ciaddr());
+        let informs = request.message_type() == u8::from(MessageType::Inform);
+        reply.set_ciaddr(request.ciaddr);
         network(config, &mut reply, subject, reservation, informs);
         file = boot(config, &mut reply, request, subject, client, verdict);
     }
@@ -67,12 +66,15 @@ pub(super) fn make(
     Ok((bytes, file))
 }
 
-fn longest(request: &Message) -> usize {
-    match request.opts().get(OptionCode::MaxMessageSize) {
-        // It counts the headers of IP and UDP.
-        Some(DhcpOption::MaxMessageSize(size)) => usize::from(*size).saturating_sub(28).max(LONGEST),
-        _ => LONGEST,
+fn echo(options: &mut DhcpOptions, request: &Request, number: u8) {
+    if let Some(value) = request.get(number) {
+        options.insert(DhcpOption::Unknown(UnknownOption::new(number.into(), value.to_vec())));
     }
+}
+
+fn longest(request: &Request) -> usize {
+    // It counts the headers of IP and UDP.
+    request.number(code::MAX_SIZE).map_or(LONGEST, |size| usize::from(size).saturating_sub(28).max(LONGEST))
 }
 
 fn fitted(reply: &mut Message, longest: usize) -> Result<Vec<u8>, String> {
@@ -130,7 +132,7 @@ fn network(config: &Config, reply: &mut Message, subject: &Subject<'_>, reservat
             options.insert(DhcpOption::Unknown(UnknownOption::new(OptionCode::DomainSearch, wire)));
         }
     }
-    let routes: Vec<_> = dhcp
+    let routes: Vec<(Ipv4Net, Ipv4Addr)> = dhcp
         .classless_static_routes
         .iter()
         .filter_map(|route| Some((route.destination_descriptor.parse().ok()?, route.router.parse().ok()?)))
@@ -138,7 +140,7 @@ fn network(config: &Config, reply: &mut Message, subject: &Subject<'_>, reservat
     if !routes.is_empty() {
         // A client that takes option 121 ignores option 3 (RFC 3442).
         let default = reservation.gateway.map(|gateway| (Ipv4Net::default(), gateway));
-        let has_default = routes.iter().any(|(net, _): &(Ipv4Net, Ipv4Addr)| net.prefix_len() == 0);
+        let has_default = routes.iter().any(|(net, _)| net.prefix_len() == 0);
         let all = routes.into_iter().chain(default.filter(|_| !has_default)).collect();
         options.insert(DhcpOption::ClasslessStaticRoute(all));
     }
@@ -160,7 +162,7 @@ fn wire_name(name: &str) -> Option<Vec<u8>> {
 fn boot(
     config: &Config,
     reply: &mut Message,
-    request: &Message,
+    request: &Request,
     subject: &Subject<'_>,
     client: &Client,
     verdict: &Verdict,
@@ -172,9 +174,7 @@ fn boot(
     };
     let options = reply.opts_mut();
     options.insert(DhcpOption::ClassIdentifier(class.to_vec()));
-    if let Some(guid) = request.opts().get(OptionCode::ClientMachineIdentifier) {
-        options.insert(guid.clone());
-    }
+    echo(options, request, code::MACHINE);
     if client.asked == Asked::Pxe {
         // Boot what is named here, without a menu and without asking further servers (PXE 2.1, sub-option 6).
         options.insert(DhcpOption::VendorExtensions(vec![6, 1, 8, 255]));

@@ -1,8 +1,8 @@
 use super::*;
 use api::tinkerbell::Hardware;
-use dhcproto::Encodable;
-use dhcproto::v4::relay::RelayAgentInformation;
-use dhcproto::v4::{Architecture, UnknownOption};
+use dhcproto::v4::relay::{RelayAgentInformation, RelayInfo};
+use dhcproto::v4::{Architecture, DhcpOption, Message, OptionCode, UnknownOption};
+use dhcproto::{Decodable, Decoder, Encodable};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -181,6 +181,29 @@ fn a_relay_is_answered_by_unicast_with_its_option() {
     chosen.set_giaddr(Ipv4Addr::new(10, 1, 0, 1));
     let (ack, _) = ask(&directory(json!({})), &chosen).expect("an ack");
     assert_eq!(ack.opts().msg_type(), Some(MessageType::Ack));
+}
+
+#[test]
+fn an_option_that_cannot_be_understood_hides_none_and_one_in_pieces_is_one() {
+    let mut bytes = request(MessageType::Discover, pxe(7)).to_vec().expect("bytes");
+    let at = 240;
+    // A host name that is no text, a subnet mask of one byte, and a user class in two pieces, before everything else.
+    bytes.splice(
+        at..at,
+        [12, 2, 0xff, 0xfe, 1, 1, 9, 77, 5, b'T', b'i', b'n', b'k', b'e', 0, 77, 5, b'r', b'b', b'e', b'l', b'l'],
+    );
+    let (answer, _) = answer(&config(), &directory(json!({})), &bytes);
+    let offer = Message::decode(&mut Decoder::new(&answer.expect("an answer").bytes)).expect("decodable");
+    assert!(file(&offer).starts_with("http://"), "{}", file(&offer));
+    // Options in the field of the file's name.
+    let mut bytes = request(MessageType::Discover, [DhcpOption::Unknown(UnknownOption::new(52.into(), vec![1]))])
+        .to_vec()
+        .expect("bytes");
+    let more = [60, 9, b'P', b'X', b'E', b'C', b'l', b'i', b'e', b'n', b't', 93, 2, 0, 7, 94, 3, 1, 3, 0, 255];
+    bytes[108..108 + more.len()].copy_from_slice(&more);
+    let (answer, _) = super::answer(&config(), &directory(json!({})), &bytes);
+    let offer = Message::decode(&mut Decoder::new(&answer.expect("an answer").bytes)).expect("decodable");
+    assert_eq!(file(&offer), "ipxe.efi");
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub fn run_inside(test: &str) -> Result<(), String> {
     for (name, interface) in [(server, "lo"), (server, "br-prov"), (clients, "lo"), (clients, "eth0")] {
         ip(&format!("-n {name} link set {interface} up"))?;
     }
+    // Without one kube-apiserver finds no address to tell of.
+    ip(&format!("-n {server} route add default via 10.88.0.254 dev br-prov"))?;
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let status = Command::new("ip")
         .args(["netns", "exec", server])

@@ -5,10 +5,11 @@ use api::Dpu;
 use api::attachment::Grant;
 use api::conditions::{ADDRESSES_ASSIGNED, ConditionStatus};
 use api::dpu::{DpuSpec, DpuStatus};
-use api::network::{AdmittedSubnet, Programmed, SubnetSpec, VpcSpec, VpcStatus};
+use api::network::{AdmittedSubnet, Programmed, VpcSpec, VpcStatus};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -92,7 +93,7 @@ impl World {
                 Action::CreateVNic(mut vnic) => {
                     vnic.metadata.uid = Some("vnic-1".to_owned());
                     let status = vnic.status.get_or_insert_default();
-                    status.addresses = vec!["10.20.0.7".to_owned()];
+                    status.addresses = vec!["10.20.0.7".to_owned(), "fd00:20::7".to_owned()];
                     status.mac_address = Some("02:00:00:00:00:07".to_owned());
                     let (all, done) = (&mut status.conditions, ConditionStatus::True);
                     conditions::set(all, ADDRESSES_ASSIGNED, done, "Assigned", "", None, NOW);
@@ -142,8 +143,13 @@ fn a_pod_gets_its_nic_granted_and_configured() {
         (spec.grant, spec.consumer, spec.interface_name.as_str()),
         (Some(Grant { epoch: 1 }), NicConsumer::Pod, "net1")
     );
-    let route = PodRoute { destination: "10.21.0.0/24".to_owned(), gateway: "10.20.0.1".to_owned() };
-    assert_eq!(spec.pod, Some(PodInterface { addresses: vec!["10.20.0.7/24".to_owned()], routes: vec![route] }));
+    let route = |(destination, gateway): (&str, &str)| PodRoute {
+        destination: destination.to_owned(),
+        gateway: gateway.to_owned(),
+    };
+    let routes = [("10.21.0.0/24", "10.20.0.1"), ("fd00:21::/64", "fd00:20::1")].map(route).to_vec();
+    let addresses = vec!["10.20.0.7/24".to_owned(), "fd00:20::7/64".to_owned()];
+    assert_eq!(spec.pod, Some(PodInterface { addresses, routes }));
     let owner = world.o.vnics[0].metadata.owner_references.as_ref().expect("the pod")[0].clone();
     assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Pod", "pod-1"));
 }
