@@ -86,13 +86,15 @@ pub enum Refusal {
 /// The word of an administrator that stands for a continuous override to the hard disk.
 pub const ANY_DISK: &str = "Hdd";
 
+type Matches = fn(&Candidate<'_>, &Own, &[BootOption]) -> bool;
+
 /// `named`: the administrator's word.
 pub fn choose(named: Option<&str>, own: &Own, options: &[BootOption]) -> Result<Choice, Refusal> {
     if let Some(named) = named {
         return administrators(named, options);
     }
     let candidates: Vec<Candidate<'_>> = options.iter().filter_map(|option| Candidate::of(option, own)).collect();
-    let rules: [(Rule, fn(&Candidate<'_>, &Own, &[BootOption]) -> bool); 5] = [
+    let rules: [(Rule, Matches); 5] = [
         (Rule::Eui64, |c, own, _| c.has_eui64_of(own)),
         (Rule::Serial, |c, own, _| c.has_serial_of(own)),
         (Rule::LearntPath, |c, own, _| c.path.as_ref().is_some_and(|path| own.learnt.as_deref() == Some(path.disk()))),
