@@ -1,6 +1,7 @@
 //! Follows the north-bound database: takes the token, wakes whose rows have changed, and asks the chassis to tell when they have
 //! what has come up.
 
+use super::logical::Databases;
 use super::{barrier::Barrier, sweep};
 use crate::Controller;
 use crate::cache::key;
@@ -110,7 +111,7 @@ fn look_at_chassis(c: &Controller, chassis: &Result<(), PortError>, seen: &mut b
     waiting.into_iter().for_each(|(work, key)| c.world.look(work, key));
 }
 
-async fn open(c: &Controller) -> Option<(Arc<dyn NorthBound>, Option<Arc<dyn SouthBound>>)> {
+async fn open(c: &Controller) -> Option<Databases> {
     loop {
         match c.world.namespaces.get("", SITE).and_then(|namespace| namespace.metadata.uid.clone()) {
             Some(site) => return c.network.open(&site),

@@ -37,6 +37,9 @@ pub struct Logical {
     pub(super) numbers: Numbers,
 }
 
+/// What there is of OVN: to write, and to see how far the chassis are.
+pub(super) type Databases = (Arc<dyn NorthBound>, Option<Arc<dyn SouthBound>>);
+
 struct Opened {
     north_bound: Arc<dyn NorthBound>,
     south_bound: Option<Arc<dyn SouthBound>>,
@@ -57,7 +60,7 @@ impl Logical {
     }
 
     /// Once, before it is followed; `None`: the controller was told of no OVN.
-    pub(super) fn open(&self, site: &str) -> Option<(Arc<dyn NorthBound>, Option<Arc<dyn SouthBound>>)> {
+    pub(super) fn open(&self, site: &str) -> Option<Databases> {
         let open = self.open.as_ref()?;
         let opened = self.opened.get_or_init(|| Opened {
             north_bound: (open.north_bound)(site),

@@ -76,7 +76,7 @@ fn subnet(mtu: u16) -> Vec<Row> {
 
 fn group(uid: &str, rules: usize) -> Vec<Row> {
     let rule = |port: u16| Rule {
-        direction: if port % 2 == 0 { Direction::Ingress } else { Direction::Egress },
+        direction: if port.is_multiple_of(2) { Direction::Ingress } else { Direction::Egress },
         peers: None,
         ports: vec![(Protocol::Tcp, Some((port, port)))],
         icmp: None,

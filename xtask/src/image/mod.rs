@@ -26,7 +26,7 @@ use system::{EXECUTABLE, Member};
 
 pub(crate) use installer::{Options as InstallerOptions, run as installer};
 
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Options {
     /// Names of images (controller, dpu-agent, csi, csi-provisioner, …); none: all
     names: Vec<String>,
@@ -36,12 +36,6 @@ pub(crate) struct Options {
     /// Where the images go [default: target/images; with --release target/release-images]
     #[arg(long)]
     out: Option<PathBuf>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { names: Vec::new(), release: false, out: None }
-    }
 }
 
 impl Options {
