@@ -5,8 +5,9 @@
 //! version of Debian's kernel package is not part of it: the archive keeps one version and replaces it as it likes.
 //!
 //! - [`Kind::Tiny`]: Debian's cloud kernel and a busybox initramfs. It boots within seconds under emulation, reads
-//!   its identity and static addresses from the seed disk, and tells the serial console about each disk and NIC it
-//!   sees (`MP-BOOT`, `MP-BLOCK`, `MP-NIC`, `MP-SERIAL`, `MP-ROOT`), so that a test can watch a hot-plug from inside.
+//!   its identity and its network from the seed disk (static, DHCP, SLAAC), and tells the serial console about each
+//!   disk and NIC it sees (`MP-BOOT`, `MP-BLOCK`, `MP-NIC`, `MP-SERIAL`, `MP-ROOT`), so that a test can watch a
+//!   hot-plug from inside.
 //! - [`Kind::Old`]: the same, saying `MP-SYSTEM old`: what a server's local disk holds before Metalplane gets it.
 //! - [`Kind::Debian`]: Debian 12 with systemd, cloud-init and sshd, for the demo.
 //!

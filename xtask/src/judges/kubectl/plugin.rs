@@ -75,7 +75,7 @@ fn refuses(session: &mut Session) {
         (vec!["bm", "adddisk", "bm-01", "Data", "--size", "1Gi"], 1, "spec.disks[1].name"),
         (vec!["bm", "adddisk", "bm-01", "root", "--size", "1Gi"], 1, "kubectl bm removedisk bm-01 root"),
         (vec!["bm", "removedisk", "bm-01", "none"], 1, "it has: root"),
-        (vec!["bm", "addinterface", "bm-01", "eth9"], 1, "--subnet and --address"),
+        (vec!["bm", "addinterface", "bm-01", "eth9"], 1, "--subnet or --vnic"),
         (vec!["bm", "adddisk", "bm-01", "data"], 2, "--claim"),
         (vec!["bm", "get", "-o", "xml"], 2, "possible values"),
         (vec!["bm", "stop", "bm-01", "--wait", "--timeout", "1s"], 124, "kubectl bm explain bm-01"),
