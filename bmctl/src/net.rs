@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 use crate::explain::allowed;
 use crate::failure::Failure;
 use crate::output::structured;
-use api::{BareMetalMachine, VNic};
+use api::{BareMetalMachine, SecurityGroup, VNic};
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
@@ -41,7 +41,7 @@ async fn network(cluster: &Cluster) -> Result<Network, Failure> {
     Ok(Network {
         vpcs: listed(cluster).await?,
         subnets: listed(cluster).await?,
-        groups: listed(cluster).await?.into_iter().map(Arc::new).collect(),
+        groups: listed::<SecurityGroup>(cluster).await?.into_iter().map(Arc::new).collect(),
         vnics: listed(cluster).await?,
         // They are in the DPUs' namespaces.
         attachments: allowed(cluster, Api::all(cluster.client.clone()).list(&ListParams::default()).await)?,

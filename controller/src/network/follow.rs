@@ -58,6 +58,7 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
                 tracing::warn!("OVN's north-bound database: {error}");
             }
             if unreachable && link.is_ok() {
+                c.network.numbers.void();
                 // What has no rows yet is told by no change of a row.
                 wake_all(&c);
             }

@@ -75,6 +75,16 @@ impl Numbers {
         committed.map(|(uid, waiting)| (uid.clone(), waiting.commit)).collect()
     }
 
+    /// The database was away, and may be another: every number is asked for anew.
+    pub(super) fn void(&self) {
+        let mut state = self.state();
+        let State { waiting, next, .. } = &mut *state;
+        for waiting in waiting.values_mut() {
+            *next += 1;
+            (waiting.known, waiting.commit) = (Known::Committed, *next);
+        }
+    }
+
     /// That number. Who is looked at again.
     pub(super) fn numbered(&self, covered: &BTreeMap<String, u64>, number: u64) -> Vec<(Work, Key)> {
         let mut state = self.state();

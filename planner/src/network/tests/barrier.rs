@@ -148,7 +148,11 @@ impl Site {
                 }
             }
             Step::Backup => self.backup = (self.rows, self.number),
-            Step::Restore => (self.rows, self.number) = self.backup,
+            Step::Restore => {
+                (self.rows, self.number) = self.backup;
+                // The connection is lost with it.
+                self.known = self.known.map(|_| Known::Committed);
+            }
         }
         false
     }
@@ -178,7 +182,9 @@ proptest! {
         let mut site = Site::new();
         for step in steps {
             if site.go(step) {
-                let behind = site.chassis.iter().find(|(_, installed)| installed.rows != site.generation);
+                // What somebody wrote by hand, and a chassis has, is of no generation.
+                let older = |installed: &Installed| installed.rows >= 0 && installed.rows != site.generation;
+                let behind = site.chassis.iter().find(|(_, installed)| older(installed));
                 prop_assert!(behind.is_none(), "{behind:?} at generation {}: {site:#?}", site.generation);
             }
         }
