@@ -108,7 +108,6 @@ fn a_pod_that_asks_for_nothing_needs_no_agent() {
 
 #[test]
 fn versions_are_told_without_a_configuration() {
-    let dir = TempDir::new().expect("a folder");
     let output = call("VERSION").run_with("", "");
     let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(said["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]));
@@ -240,7 +239,7 @@ fn a_pod_gets_its_nic_and_gives_it_back() {
     assert_eq!(agent.detached(), ["c1"]);
 
     // A pod with such a device of its own gets nothing, and loses nothing.
-    ip(&format!("-n {} link add net1 type dummy", pods.0[0]));
+    ip(&format!("-n {} link add net1 type bridge", pods.0[0]));
     agent.answer(Ok(agent::interface("net1", &format!("mq{device}x"))));
     offer(&format!("{device}x"));
     let (code, message) = on("ADD", "c3", &old).fails(&config);
