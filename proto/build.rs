@@ -1,6 +1,6 @@
 //! Generates the gRPC code. protox parses the .proto files in Rust, so that a build needs no `protoc`.
 
-const FILES: [&str; 4] = ["csi.proto", "pluginregistration.proto", "agent.proto", "interfaces.proto"];
+const FILES: [&str; 5] = ["csi.proto", "pluginregistration.proto", "agent.proto", "interfaces.proto", "tink.proto"];
 
 fn main() {
     println!("cargo::rerun-if-changed=proto");

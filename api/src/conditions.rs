@@ -49,8 +49,11 @@ pub const EXPOSURES_KNOWN: &str = "ExposuresKnown";
 
 /// Of a VNic: each of its addresses, and a MAC address that it asks for, has an AddressHold that names this VNic.
 pub const ADDRESSES_ASSIGNED: &str = "AddressesAssigned";
-/// Of a VNic: OVN's north-bound database has its port, in its groups, for whoever holds the VNic.
+/// Of a VNic: OVN's north-bound database has its port, in its groups, for whoever holds the VNic. Of a Subnet or SecurityGroup: the
+/// database has its rows, for the generation that the condition names.
 pub const PROGRAMMED: &str = "Programmed";
+/// Of a Subnet or SecurityGroup: every chassis with a port of it has installed its rows; no packet is judged by older ones.
+pub const IN_FORCE: &str = "InForce";
 /// Of an object of the network that is being deleted: nothing uses it any more.
 pub const DELETABLE: &str = "Deletable";
 

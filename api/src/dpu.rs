@@ -171,6 +171,9 @@ pub struct DpuStatus {
     /// Buses on which the host sees a new size without a power cycle.
     #[serde(default)]
     pub online_resize_buses: Vec<crate::machine::DiskBus>,
+    /// The NVMe controller whose first disk the host boots: what a boot option of the server's firmware is known by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_controller: Option<BootController>,
     /// CSI drivers whose volumes the agent connects natively, and "*" where kubelet connects those of any other.
     #[serde(default)]
     pub connectors: Vec<ConnectorStatus>,
@@ -221,6 +224,26 @@ pub struct DpuCapacity {
     pub nics: u32,
     /// One pool for disks and NICs.
     pub hot_plug_ports: u32,
+}
+
+/// As the host's firmware sees it.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BootController {
+    /// The same for every machine on this DPU.
+    pub serial_number: String,
+    /// The model number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The namespace of the boot disk.
+    #[serde(rename = "namespaceID")]
+    pub namespace_id: u32,
+    /// Of that namespace, 16 hexadecimal digits. Absent: it has none that identifies it.
+    #[serde(rename = "eui64", default, skip_serializing_if = "Option::is_none")]
+    pub eui64: Option<String>,
+    /// The PCIe address that the host gave to the function, as 26:00.2, where the DPU knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci_address: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]

@@ -31,6 +31,8 @@ pub const CLAIMED_BY: &str = "metalplane.io/claimed-by";
 pub const CLAIMED_BY_NAME: &str = "metalplane.io/claimed-by-name";
 /// On a Hardware: the boot order that was there before the claim, comma-separated; put back at release.
 pub const BOOT_ORDER_BEFORE: &str = "metalplane.io/boot-order-before";
+/// On a Hardware: the device path by which its DPU's boot disk was found, and what that rests on.
+pub const BOOT_PATH: &str = "metalplane.io/boot-path";
 /// Tinkerbell's Cluster API provider owns the Hardware: counts as taken.
 pub const TINKERBELL_OWNER: &str = "v1alpha1.tinkerbell.org/ownerName";
 
@@ -73,8 +75,8 @@ pub const HOLDER_POD: &str = "metalplane.io/holder-pod";
 pub const ATTACHMENT_UID: &str = "metalplane.io/attachment-uid";
 /// On a VolumeHold: the VolumeAttachment that keeps its PersistentVolume.
 pub const VOLUME_ATTACHMENT: &str = "metalplane.io/volume-attachment";
-/// On a Hardware, by an administrator: the display name or reference of the boot option of the DPU's boot slot, where it
-/// cannot be told from its device path.
+/// On a Hardware, by an administrator: the reference or display name of the boot option of the DPU's boot disk, where nothing
+/// identifies the disk; or `Hdd`: whatever disk the firmware takes first.
 pub const BOOT_OPTION: &str = "metalplane.io/boot-option";
 /// On everything that is created for an image: its UID.
 pub const IMAGE_UID: &str = "metalplane.io/image-uid";

@@ -318,12 +318,10 @@ pub enum ImageKind {
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("has(self.subnet) != has(self.vnic)").message("interfaces[] must have exactly one of subnet and vnic"),
-    validation = Rule::new("!has(self.subnet) || (has(self.addresses) && self.addresses.size() > 0)")
-        .message("interfaces[].addresses must be given with subnet: addresses are not chosen automatically yet; write an unused address of the subnet"),
     validation = Rule::new("!has(self.vnic) || (!has(self.addresses) && !has(self.macAddress) && !has(self.securityGroups))")
         .message("interfaces[].addresses, macAddress and securityGroups must be left out with vnic: the VNic has its own"),
     validation = Rule::new("!has(self.bootOrder)").message("interfaces[].bootOrder is not served yet: leave it out"),
-    validation = Rule::new("has(self.subnet) == has(oldSelf.subnet) && (!has(self.subnet) || (self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress))) && has(self.vnic) == has(oldSelf.vnic) && (!has(self.vnic) || self.vnic == oldSelf.vnic)")
+    validation = Rule::new("has(self.subnet) == has(oldSelf.subnet) && (!has(self.subnet) || (self.subnet == oldSelf.subnet && has(self.addresses) == has(oldSelf.addresses) && (!has(self.addresses) || self.addresses == oldSelf.addresses) && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress))) && has(self.vnic) == has(oldSelf.vnic) && (!has(self.vnic) || self.vnic == oldSelf.vnic)")
         .message("interfaces[].subnet, addresses, macAddress and vnic are immutable while the interface is in the list: take it out, then add it again")
 )]
 pub struct Interface {
@@ -346,9 +344,9 @@ pub struct Interface {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)), extend("x-kubernetes-list-type" = "set"))]
     pub security_groups: Option<Vec<String>>,
-    /// IPv4 or IPv6 addresses in the subnet. Required with subnet for now.
+    /// IPv4 or IPv6 addresses in the subnet. Left out: the controller chooses one of each family that the subnet has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 8), inner(length(max = 45)))]
+    #[schemars(length(min = 1, max = 8), inner(length(max = 45)))]
     #[x_kube(validation = Rule::new("self.all(a, isIP(a))").message("addresses must be IP addresses such as 10.20.0.7, without a prefix length"))]
     pub addresses: Option<Vec<String>>,
     /// The MAC address, lower case with colons. Default: made from the VNic's UID.

@@ -24,6 +24,12 @@ pub fn serial(volume_uid: &str) -> String {
     format!("MP{}", short(volume_uid, 18).to_ascii_uppercase())
 }
 
+/// The serial number of the NVMe controller that a DPU presents in the boot slot: the same for every machine, so that the
+/// firmware's boot option stays. By the Dpu's name, which its agent knows before it has seen the API server.
+pub fn boot_serial(dpu_name: &str) -> String {
+    serial(dpu_name)
+}
+
 /// A representor's name: 15 bytes, of which 65 bits are hash.
 pub fn representor(attachment_uid: &str) -> String {
     format!("mp{}", short(attachment_uid, 13))
@@ -37,6 +43,12 @@ pub fn mac(vnic_uid: &str, attempt: u32) -> String {
         _ => Sha256::digest(format!("{vnic_uid}/{attempt}").as_bytes()),
     };
     format!("02:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", digest[0], digest[1], digest[2], digest[3], digest[4])
+}
+
+/// From which an IPv6 address is made, for a VNic that asks for none.
+pub fn bits(vnic_uid: &str, attempt: u32) -> u128 {
+    let digest = Sha256::digest(format!("{vnic_uid}/ipv6/{attempt}").as_bytes());
+    digest[..16].iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte))
 }
 
 /// The name of the [`crate::VolumeHold`] of a volume: cluster-wide, one per driver and handle.
@@ -134,6 +146,10 @@ mod tests {
     fn names_fit_where_they_go() {
         assert_eq!(serial("a").len(), 20);
         assert_eq!(representor("a").len(), 15);
+        assert!(
+            boot_serial("dpu-1").bytes().all(|byte| byte.is_ascii_alphanumeric()),
+            "one word in a boot option's name"
+        );
         assert_eq!(dpu_namespace("rack1-u07"), "metalplane-dpu-rack1-u07");
         let long = dpu_namespace(&"node.example.".repeat(12));
         assert!(long.len() <= 63 && !long.contains('.'), "{long}");

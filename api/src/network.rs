@@ -3,6 +3,7 @@
 
 mod address;
 mod group;
+mod subnet;
 mod vpc;
 
 pub use address::{AddressHold, AddressHoldSpec, AddressOwner, SubnetReference, canonical};
@@ -10,7 +11,8 @@ pub use group::{
     EgressRule, Icmp, IngressRule, IpFamily, Peer, PortRange, Protocol, SecurityGroup, SecurityGroupSpec,
     SecurityGroupStatus,
 };
-pub use vpc::{AdmittedSubnet, DEFAULT, Vpc, VpcSpec, VpcStatus};
+pub use subnet::{Dhcp, Ipv6Mode, Usage};
+pub use vpc::{AdmittedSubnet, DEFAULT, Dns, Vpc, VpcSpec, VpcStatus};
 
 use crate::Named;
 use crate::attachment::Grant;
@@ -34,7 +36,8 @@ use serde::{Deserialize, Serialize};
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Vpc", type_ = "string", json_path = ".spec.vpc.name"),
     printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
-    printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.gateway"),
+    printcolumn(name = "IPv6", type_ = "string", json_path = ".spec.ipv6Cidr", priority = "1"),
+    printcolumn(name = "Used", type_ = "integer", json_path = ".status.ipv4.used"),
     printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
     printcolumn(
         name = "Reason",
@@ -49,8 +52,26 @@ use serde::{Deserialize, Serialize};
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.cidr == oldSelf.cidr").message("cidr is immutable: make another Subnet"),
     validation = Rule::new("self.vpc == oldSelf.vpc").message("vpc is immutable: make another Subnet"),
-    validation = Rule::new("!has(self.gateway) || !isCIDR(self.cidr) || !isIP(self.gateway) || cidr(self.cidr).containsIP(self.gateway)")
-        .message("gateway must be an address inside cidr")
+    validation = Rule::new("!has(oldSelf.ipv6Cidr) || (has(self.ipv6Cidr) && self.ipv6Cidr == oldSelf.ipv6Cidr)")
+        .message("ipv6Cidr may be added, and is immutable then: make another Subnet"),
+    validation = Rule::new("has(self.gateway) == has(oldSelf.gateway) && (!has(self.gateway) || self.gateway == oldSelf.gateway)")
+        .message("gateway is immutable: make another Subnet"),
+    validation = Rule::new("has(self.mtu) == has(oldSelf.mtu) && (!has(self.mtu) || self.mtu == oldSelf.mtu)")
+        .message("mtu is immutable: make another Subnet"),
+    validation = Rule::new("!has(oldSelf.ipv6Mode) || (has(self.ipv6Mode) && self.ipv6Mode == oldSelf.ipv6Mode)")
+        .message("ipv6Mode is immutable: make another Subnet"),
+    validation = Rule::new("!has(self.ipv6Cidr) || !isCIDR(self.cidr) || cidr(self.cidr).ip().family() == 4")
+        .message("cidr must be IPv4 where there is an ipv6Cidr"),
+    validation = Rule::new("!has(self.gateway) || !isIP(self.gateway) || (isCIDR(self.cidr) && cidr(self.cidr).containsIP(self.gateway)) || (has(self.ipv6Cidr) && isCIDR(self.ipv6Cidr) && cidr(self.ipv6Cidr).containsIP(self.gateway))")
+        .message("gateway must be an address inside cidr or ipv6Cidr"),
+    validation = Rule::new("!has(self.gateway) || self.routed")
+        .message("gateway must be left out where routed is false: there is no router"),
+    validation = Rule::new("!has(self.ipv6Mode) || has(self.ipv6Cidr) || !isCIDR(self.cidr) || cidr(self.cidr).ip().family() == 6")
+        .message("ipv6Mode must be left out where neither cidr nor ipv6Cidr is IPv6"),
+    validation = Rule::new("!has(self.ipv6Mode) || self.ipv6Mode != 'SLAAC' || (self.routed && (has(self.ipv6Cidr) ? (!isCIDR(self.ipv6Cidr) || cidr(self.ipv6Cidr).prefixLength() == 64) : (!isCIDR(self.cidr) || cidr(self.cidr).prefixLength() == 64)))")
+        .message("ipv6Mode SLAAC needs a router, which advertises, and an IPv6 network with the length /64"),
+    validation = Rule::new("!has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a))) || (has(self.ipv6Cidr) && isCIDR(self.ipv6Cidr) && self.reserved.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a)) || r.split('-').all(a, !isIP(a) || cidr(self.ipv6Cidr).containsIP(a))))")
+        .message("reserved must be addresses inside cidr or ipv6Cidr")
 )]
 pub struct SubnetSpec {
     /// The Vpc in this namespace. Left out: the Vpc `default`, which the controller creates. Immutable.
@@ -59,12 +80,38 @@ pub struct SubnetSpec {
     /// For example 10.20.0.0/24. Immutable.
     #[schemars(length(max = 49))]
     #[x_kube(validation = Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked()").message("cidr must be a network such as 10.20.0.0/24, with no host bits set"))]
+    #[x_kube(validation = Rule::new("!isCIDR(self) || (cidr(self).ip().isGlobalUnicast() && (cidr(self).ip().family() == 4 ? cidr(self).prefixLength() <= 30 : (cidr(self).prefixLength() >= 48 && cidr(self).prefixLength() <= 120)))").message("cidr must be of guests: up to /30 (IPv6: from /48 to /120), and neither link-local, loopback nor multicast"))]
     pub cidr: String,
-    /// The address of the Vpc's router, which guests are told as their default gateway. Left out: the Subnet has no router.
+    /// A second network, of IPv6, beside an IPv4 cidr; for example fd00:20::/64. May be added later, and is immutable then. A VNic
+    /// that has its addresses keeps those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 49))]
+    #[x_kube(validation = Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked() && cidr(self).ip().family() == 6 && cidr(self).ip().isGlobalUnicast() && cidr(self).prefixLength() >= 48 && cidr(self).prefixLength() <= 120").message("ipv6Cidr must be an IPv6 network such as fd00:20::/64, from /48 to /120, with no host bits set"))]
+    pub ipv6_cidr: Option<String>,
+    /// The address of the Vpc's router, which guests are told as their default gateway. Left out, and in the other family: the first
+    /// address of the network. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 45))]
     #[x_kube(validation = Rule::new("isIP(self)").message("gateway must be an IP address such as 10.20.0.1"))]
     pub gateway: Option<String>,
+    /// Whether the Subnet is at the router of its Vpc. False: its VNics reach each other and nobody else.
+    #[serde(default = "subnet::yes")]
+    pub routed: bool,
+    /// How guests get their IPv6 address. Left out: StatefulDHCP. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6_mode: Option<Ipv6Mode>,
+    /// What DHCP tells beside the addresses. Left out: it is enabled, with leases of an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhcp: Option<Dhcp>,
+    /// The MTU of the guests. Left out: 1442, what an underlay of 1500 bytes leaves beside the headers of Geneve. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1280, max = 9000))]
+    pub mtu: Option<u16>,
+    /// Addresses that are given only to VNics that ask for them, for example 10.20.0.100-10.20.0.199.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 91)), extend("x-kubernetes-list-type" = "set"))]
+    #[x_kube(validation = Rule::new("self.all(r, r.split('-').size() <= 2 && r.split('-').all(a, isIP(a)))").message("reserved must be addresses such as 10.20.0.9, or ranges such as 10.20.0.100-10.20.0.199"))]
+    pub reserved: Vec<String>,
 }
 
 pub fn default_vpc() -> Named {
@@ -75,7 +122,22 @@ pub fn default_vpc() -> Named {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubnetStatus {
-    /// Ready; while it is being deleted, Deletable.
+    /// The MTU of the guests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// The router's addresses, one of each family.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
+    /// How much of the IPv4 network is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<Usage>,
+    /// How much of the IPv6 network is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Usage>,
+    /// What OVN's north-bound database has of the Subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programmed: Option<Programmed>,
+    /// Programmed, InForce, Ready; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -115,14 +177,15 @@ pub struct SubnetStatus {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.subnet == oldSelf.subnet && self.addresses == oldSelf.addresses && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress)")
+    validation = Rule::new("self.subnet == oldSelf.subnet && has(self.addresses) == has(oldSelf.addresses) && (!has(self.addresses) || self.addresses == oldSelf.addresses) && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress)")
         .message("subnet, addresses and macAddress are immutable: make another VNic")
 )]
 pub struct VNicSpec {
     /// The Subnet in this namespace.
     #[schemars(length(min = 1, max = 253))]
     pub subnet: String,
-    /// Addresses in the subnet; at least one for now.
+    /// Addresses in the subnet. Left out: the controller chooses one of each family that the subnet has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 8), inner(length(max = 45)))]
     #[x_kube(validation = Rule::new("self.all(a, isIP(a))").message("addresses must be IP addresses such as 10.20.0.7, without a prefix length"))]
     pub addresses: Vec<String>,
@@ -165,7 +228,14 @@ pub struct VNicStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Programmed {
-    /// The grant by which the port can be bound. Left out: nobody can bind the port.
+    /// The generation of the object whose rows are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// The number (nb_cfg) that was asked for after the rows were committed: a chassis that has reached it has installed them. Of a
+    /// SecurityGroup and a Subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nb_cfg: Option<u64>,
+    /// Of a VNic: the grant by which the port can be bound. Left out: nobody can bind the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
 }

@@ -1,7 +1,7 @@
-//! Our Hardware and Machine definitions against those that controller-gen makes from upstream's Go types: equal but
+//! Our definitions of Tinkerbell's kinds against those that controller-gen makes from upstream's Go types: equal but
 //! for descriptions. What differs is listed path by path.
 
-use api::tinkerbell::{Hardware, Machine};
+use api::tinkerbell::{Hardware, Machine, Template, Workflow};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
 use serde_json::{Value, json};
@@ -13,6 +13,16 @@ const MODULE: &str = "github.com/tinkerbell/tinkerbell/api/v1alpha1";
 #[test]
 fn hardware_is_upstreams() {
     compare("hardware_is_upstreams", "tinkerbell", "tinkerbell.org_hardware.yaml", Hardware::crd());
+}
+
+#[test]
+fn template_is_upstreams() {
+    compare("template_is_upstreams", "tinkerbell", "tinkerbell.org_templates.yaml", Template::crd());
+}
+
+#[test]
+fn workflow_is_upstreams() {
+    compare("workflow_is_upstreams", "tinkerbell", "tinkerbell.org_workflows.yaml", Workflow::crd());
 }
 
 #[test]
@@ -49,7 +59,7 @@ fn compare(test: &str, package: &str, file: &str, ours: CustomResourceDefinition
         eprintln!("SKIP {test}: Go is missing, so upstream's definitions cannot be made");
         return;
     }
-    let upstream = generate(&root.join("tools"), package);
+    let upstream = generate(&root.join("tools"), package, test);
     let text = std::fs::read_to_string(upstream.join(file)).expect(file);
     let mut upstream: Value = serde_saphyr::from_str(&text).expect("YAML of controller-gen");
     // What only names the generator.
@@ -60,9 +70,9 @@ fn compare(test: &str, package: &str, file: &str, ours: CustomResourceDefinition
 }
 
 /// Runs controller-gen in the module that pins upstream's types; gives the folder with its definitions.
-fn generate(tools: &Path, package: &str) -> PathBuf {
+fn generate(tools: &Path, package: &str, test: &str) -> PathBuf {
     let programs = output(Command::new(tools.join("build.sh")).arg("tinkerbell"));
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("definitions-{package}"));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("definitions-{test}"));
     output(
         Command::new(Path::new(programs.trim()).join("controller-gen"))
             .current_dir(tools.join("tinkerbell"))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Like kubectl, for bare-metal machines. Also runs as `kubectl bm`.
 #[derive(Parser, Debug)]
-#[command(name = "bmctl", version, about, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "bmctl", version = runtime::version::VERSION, about, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -75,6 +75,9 @@ pub enum Command {
     /// Act on DPUs
     #[command(subcommand)]
     Dpu(DpuCommand),
+    /// Look into the network
+    #[command(subcommand)]
+    Net(NetCommand),
     /// Print a completion script, which asks the cluster for names
     Completion {
         /// Whose completion; kubectl: that of `kubectl bm`
@@ -212,10 +215,10 @@ pub struct AddInterface {
     /// The interface's name; a VNic of this name that exists is taken, unless --subnet is given
     pub name: String,
     /// The Subnet in which a VNic is made
-    #[arg(long, conflicts_with = "vnic", requires = "address",
+    #[arg(long, conflicts_with = "vnic",
         add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Subnets, current)))]
     pub subnet: Option<String>,
-    /// An unused address of that Subnet; may be repeated
+    /// An unused address of that Subnet; may be repeated [default: one is chosen]
     #[arg(long, requires = "subnet")]
     pub address: Vec<String>,
     /// A VNic that exists
@@ -284,6 +287,46 @@ pub enum DpuCommand {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum NetCommand {
+    /// Say whether a packet would pass, and which rule of which object decides; nothing is sent
+    Trace(Trace),
+}
+
+#[derive(Args, Debug)]
+pub struct Trace {
+    /// Who sends: a VNic, a machine or MACHINE/INTERFACE, or an address
+    #[arg(add = ends())]
+    pub from: String,
+    /// To whom: the same; an address means whoever has it in the other end's Vpc
+    #[arg(add = ends())]
+    pub to: String,
+    #[command(flatten)]
+    pub packet: PacketArgs,
+    /// The steps for programs
+    #[arg(short, long, value_enum)]
+    pub output: Option<Form>,
+}
+
+/// The first packet of a connection.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct PacketArgs {
+    /// TCP to this port
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub tcp: Option<u16>,
+    /// UDP to this port
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub udp: Option<u16>,
+    /// An ICMP echo request (ping)
+    #[arg(long)]
+    pub icmp: bool,
+}
+
+fn ends() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Ends, current))
 }
 
 /// What the user called us: kubectl finds plug-ins by their file name.

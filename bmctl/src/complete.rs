@@ -34,6 +34,8 @@ pub enum Names {
     Dpus,
     DpuUids,
     Snapshots,
+    /// VNics, and interfaces of machines.
+    Ends,
 }
 
 /// Answers a shell that asks for candidates, and ends the program; returns if none asks.
@@ -102,6 +104,7 @@ async fn ask(of: Names, words: &[String]) -> Result<Vec<String>, Failure> {
         Names::Claims => listed::<PersistentVolumeClaim>(&cluster).await,
         Names::Subnets => listed::<Subnet>(&cluster).await,
         Names::VNics => listed::<VNic>(&cluster).await,
+        Names::Ends => crate::net::ends(&cluster).await,
         Names::Snapshots => listed::<MachineSnapshot>(&cluster).await,
         Names::Disks => Ok(machine().await?.spec.disks.into_iter().map(|disk| disk.name).collect()),
         Names::Interfaces => Ok(machine().await?.spec.interfaces.into_iter().map(|nic| nic.name).collect()),

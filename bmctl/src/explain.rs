@@ -44,7 +44,10 @@ async fn seen(cluster: &Cluster, machine: BareMetalMachine) -> Result<Explained,
 }
 
 /// `None`: the user may not read them, as a tenant may not in a DPU's namespace.
-fn allowed<K>(cluster: &Cluster, list: kube::Result<kube::core::ObjectList<K>>) -> Result<Option<Vec<K>>, Failure>
+pub(crate) fn allowed<K>(
+    cluster: &Cluster,
+    list: kube::Result<kube::core::ObjectList<K>>,
+) -> Result<Option<Vec<K>>, Failure>
 where
     K: Clone + DeserializeOwned + Debug,
 {

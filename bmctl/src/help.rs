@@ -37,6 +37,10 @@ const EXAMPLES: &[(&[&str], &str)] = &[
     ),
     (&["dpu", "forget"], "  kubectl describe dpu dpu-1\n  bmctl dpu forget dpu-1 0d7e1f52-6b1c-4f0e-9d5c-3f2b8a7c1e55"),
     (
+        &["net", "trace"],
+        "  bmctl net trace bm-01 bm-02 --tcp 443\n  bmctl net trace bm-01/eth0 10.20.0.9 --icmp\n  bmctl net trace 10.20.0.9 my-vnic --udp 53 -o json",
+    ),
+    (
         &["completion"],
         "  source <(bmctl completion bash)                    in ~/.bashrc\n  source <(bmctl completion zsh)                     in ~/.zshrc\n  bmctl completion fish | source                     in ~/.config/fish/config.fish\n  bmctl completion kubectl > /usr/local/bin/kubectl_complete-bm && chmod +x /usr/local/bin/kubectl_complete-bm",
     ),

@@ -18,7 +18,7 @@ pub async fn add(cluster: &Cluster, args: &AddInterface) -> Result<String, Failu
     let interface = Interface {
         name: args.name.clone(),
         subnet: args.subnet.clone(),
-        addresses: args.subnet.as_ref().map(|_| args.address.clone()),
+        addresses: Some(args.address.clone()).filter(|addresses| !addresses.is_empty()),
         vnic: vnic.map(|name| Named { name }),
         ..Interface::default()
     };
@@ -48,7 +48,7 @@ async fn bare_name(cluster: &Cluster, args: &AddInterface) -> Result<String, Fai
     found.map(|_| args.name.clone()).ok_or_else(|| Failure::Refused {
         object: format!("interface '{}'", args.name),
         cause: format!(
-            "there is no VNic '{}' in namespace '{}': give --subnet and --address, or --vnic",
+            "there is no VNic '{}' in namespace '{}': give --subnet or --vnic",
             args.name, cluster.namespace
         ),
     })

@@ -13,6 +13,7 @@ mod forget;
 mod get;
 mod help;
 mod interfaces;
+mod net;
 mod output;
 mod power;
 mod table;
@@ -24,10 +25,11 @@ mod wait;
 mod watch;
 
 use anyhow::Context;
-use args::{Cli, Command, DpuCommand};
+use args::{Cli, Command, DpuCommand, NetCommand};
 use clap::FromArgMatches;
 use cluster::Cluster;
 use failure::Failure;
+use runtime::version::VERSION;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -54,7 +56,7 @@ fn run(cli: Cli, program: &'static str) -> Result<String, Failure> {
     match &cli.command {
         Command::Completion { shell } => return complete::script(*shell),
         Command::Candidates { words } => return Ok(complete::for_kubectl(words)),
-        Command::Version { client: true } => return Ok(format!("Client Version: {}\n", cluster::VERSION)),
+        Command::Version { client: true } => return Ok(format!("Client Version: {VERSION}\n")),
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("make a runtime")?;
@@ -90,6 +92,7 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         Command::Dpu(DpuCommand::Forget { dpu, orphans, yes, dry_run }) => {
             forget::run(cluster, &dpu, &orphans, yes, dry_run).await
         }
+        Command::Net(NetCommand::Trace(args)) => net::trace(cluster, &args).await,
         Command::Version { .. } | Command::Completion { .. } | Command::Candidates { .. } => cluster.versions().await,
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Metalplane's controller: claims servers, gives them disks and NICs through their DPUs, and powers them.
 #[derive(Debug, Clone, Parser)]
-#[command(version)]
+#[command(version = runtime::version::VERSION)]
 pub struct Args {
     /// The kubeconfig to use. Default: the pod's own account.
     #[arg(long, env = "KUBECONFIG")]
@@ -65,6 +65,10 @@ pub struct Args {
     /// OVN's north-bound database, in the notation of ovn-nbctl(8): tcp:ADDRESS:PORT or unix:/path. Left out: no NIC can be attached.
     #[arg(long, env = "METALPLANE_OVN_NB", value_name = "DATABASE")]
     pub ovn_nb: Option<ovsdb::Address>,
+    /// OVN's south-bound database, in the same notation; it is only read. Left out: no Subnet or SecurityGroup is ever said to be in
+    /// force.
+    #[arg(long, env = "METALPLANE_OVN_SB", value_name = "DATABASE", requires = "ovn_nb")]
+    pub ovn_sb: Option<ovsdb::Address>,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,

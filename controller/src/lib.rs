@@ -36,7 +36,7 @@ pub mod world;
 
 pub(crate) use context::Controller;
 pub use fences::Fences;
-pub use network::OpenNorthBound;
+pub use network::{OpenNorthBound, OpenSouthBound, Ovn};
 pub use objects::Objects;
 pub use run::{Settings, run};
 use runtime::clock;

@@ -8,7 +8,7 @@ use crate::events::Events;
 use crate::fences::Fences;
 use crate::memory::{Asked, FirstSeen, Prepared, ToldPods};
 use crate::metrics::{self, Metrics};
-use crate::network::{Logical, OpenNorthBound};
+use crate::network::{Logical, Ovn};
 use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::work::Work;
@@ -63,7 +63,7 @@ pub async fn run(
     client: Client,
     factory: Arc<dyn BmcFactory>,
     fences: Fences,
-    north_bound: Option<OpenNorthBound>,
+    ovn: Option<Ovn>,
     settings: Settings,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
@@ -92,7 +92,7 @@ pub async fn run(
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),
         fences,
-        network: Logical::new(north_bound),
+        network: Logical::new(ovn),
         objects: objects.clone(),
         world: world.clone(),
     });

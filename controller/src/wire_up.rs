@@ -2,10 +2,10 @@
 
 use crate::args::Args;
 use crate::bmc::{BmcFactory, RedfishEndpoint};
-use crate::{Fences, OpenNorthBound};
+use crate::{Fences, OpenNorthBound, OpenSouthBound, Ovn};
 use ceph::{CephFence, Cluster, Clusters};
 use file::FileFence;
-use ovsdb::{OvnNorthBound, Schedule, SessionConfig, client, north_bound};
+use ovsdb::{Address, OvnNorthBound, OvnSouthBound, Schedule, SessionConfig, chassis, client, north_bound};
 use ports::{Bmc, PortError, StorageFence};
 use redfish::{RedfishBmc, RedfishConfig, Secret, Verify};
 use spdk::fence::NvmeFence;
@@ -31,18 +31,25 @@ pub fn fences(args: &Args) -> Fences {
     Fences::new(all)
 }
 
-pub fn north_bound(args: &Args) -> Option<OpenNorthBound> {
+pub fn ovn(args: &Args) -> Option<Ovn> {
+    let config = |address: &Address, database: &str, monitored| SessionConfig {
+        address: address.clone(),
+        database: database.to_owned(),
+        monitored,
+        limits: client::Limits::default(),
+        schedule: Schedule::default(),
+    };
     let address = args.ovn_nb.clone()?;
-    Some(Arc::new(move |site| {
-        let config = SessionConfig {
-            address: address.clone(),
-            database: north_bound::DATABASE.to_owned(),
-            monitored: north_bound::monitored(),
-            limits: client::Limits::default(),
-            schedule: Schedule::default(),
-        };
+    let north_bound: OpenNorthBound = Arc::new(move |site| {
+        let config = config(&address, north_bound::DATABASE, north_bound::monitored());
         Arc::new(OvnNorthBound::new(config, site))
-    }))
+    });
+    let south_bound = args.ovn_sb.clone().map(|address| {
+        let open: OpenSouthBound =
+            Arc::new(move || Arc::new(OvnSouthBound::new(config(&address, chassis::DATABASE, chassis::monitored()))));
+        open
+    });
+    Some(Ovn { north_bound, south_bound })
 }
 
 pub struct Redfish;

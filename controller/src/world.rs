@@ -5,6 +5,7 @@ use crate::cache::{Cache, Object, key};
 use crate::index::IndexKey;
 use crate::kinds::NetworkedPod;
 use crate::liveness::Liveness;
+use crate::network::Pools;
 use crate::objects::Objects;
 use crate::snapshots::VolumeSnapshot;
 use crate::work::{Queues, Work};
@@ -48,14 +49,15 @@ macro_rules! watched {
             nonce: u64,
             pub liveness: Arc<Liveness>,
             queues: Queues,
+            pub pools: Pools,
             $($(#[$doc])* pub $field: Arc<Cache<$kind>>,)*
         }
 
         impl World {
             /// `nonce`: differs between any two processes.
             pub fn new(nonce: u64) -> Arc<Self> {
-                let (liveness, queues) = (Liveness::new(), Queues::default());
-                Arc::new(Self { nonce, liveness, queues, $($field: Cache::new(<$kind>::index),)* })
+                let (liveness, queues, pools) = (Liveness::new(), Queues::default(), Pools::default());
+                Arc::new(Self { nonce, liveness, queues, pools, $($field: Cache::new(<$kind>::index),)* })
             }
 
             /// Starts every watch. They end when the set is dropped.

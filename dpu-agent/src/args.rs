@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// The agent of one DPU: presents the disks and NICs that its namespace's attachments grant. Or of an ordinary node, with --pods.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "dpu-agent", version)]
+#[command(name = "dpu-agent", version = runtime::version::VERSION)]
 pub struct Args {
     /// This node's name, which is the Dpu's too.
     #[arg(long, env = "NODE_NAME")]

@@ -7,7 +7,7 @@ use crate::host_privilege;
 use crate::placement::Placement;
 use crate::watch::Desired;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{ConnectorStatus, Dpu, DpuCapacity, DpuNetwork, DpuType, Orphan};
+use api::dpu::{BootController, ConnectorStatus, Dpu, DpuCapacity, DpuNetwork, DpuType, Orphan};
 use api::machine::DiskBus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -32,6 +32,8 @@ pub(crate) struct AgentPart {
     allocatable: Option<DpuCapacity>,
     buses: Vec<DiskBus>,
     online_resize_buses: Vec<DiskBus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot_controller: Option<BootController>,
     connectors: Vec<ConnectorStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<DpuNetwork>,
@@ -66,7 +68,8 @@ pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -
         None => None,
     };
     let network = network(&dpu, chassis);
-    let part = part(&dpu, connectors, network, seen);
+    let boot_controller = boot_controller(&dpu, seen.ports).await;
+    let part = part(&dpu, connectors, (network, boot_controller), seen);
     if is_told(&dpu, &part) {
         return Ok(());
     }
@@ -85,25 +88,45 @@ async fn connector(connector: &dyn VolumeConnector) -> ConnectorStatus {
     }
 }
 
-fn part(dpu: &Dpu, connectors: Vec<ConnectorStatus>, network: Option<DpuNetwork>, seen: Seen<'_>) -> AgentPart {
+fn part(
+    dpu: &Dpu,
+    connectors: Vec<ConnectorStatus>,
+    (network, boot_controller): (Option<DpuNetwork>, Option<BootController>),
+    seen: Seen<'_>,
+) -> AgentPart {
     let Seen { placement, capabilities, observed, .. } = seen;
     let orphans = orphans(dpu, seen);
     let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
     AgentPart {
         type_: if seen.ports.pods.is_some() { DpuType::Nic } else { DpuType::Dpu },
         boot_id: observed.boot_id.clone(),
-        agent_version: env!("CARGO_PKG_VERSION"),
+        agent_version: runtime::version::VERSION,
         host_serial_number: placement.host_serial_number(),
         allocatable: capacity.as_ref().map(|capacity| allocatable(capacity, observed)),
         capacity,
         buses: capabilities.map(|c| buses(&c.buses)).unwrap_or_default(),
         online_resize_buses: capabilities.map(|c| buses(&c.online_resize)).unwrap_or_default(),
+        boot_controller,
         connectors,
         network,
         conditions: own_conditions(dpu, seen, &orphans),
         orphans,
         went_back: went_back(dpu, seen),
     }
+}
+
+/// One that cannot be read now is as it was told.
+async fn boot_controller(dpu: &Dpu, ports: &Ports) -> Option<BootController> {
+    let Ok(seen) = ports.emulation.boot_controller().await else {
+        return dpu.status.as_ref().and_then(|status| status.boot_controller.clone());
+    };
+    seen.map(|seen| BootController {
+        serial_number: seen.serial,
+        model: seen.model,
+        namespace_id: seen.nsid,
+        eui64: seen.eui64,
+        pci_address: seen.pci_address,
+    })
 }
 
 /// A switch that cannot be read now has the name that was told.
@@ -198,6 +221,7 @@ fn is_told(dpu: &Dpu, part: &AgentPart) -> bool {
         && status.allocatable == part.allocatable
         && status.buses == part.buses
         && status.online_resize_buses == part.online_resize_buses
+        && status.boot_controller == part.boot_controller
         && status.connectors == part.connectors
         && status.network == part.network
         && status.orphans == part.orphans

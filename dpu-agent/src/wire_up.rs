@@ -119,7 +119,8 @@ fn noted_clusters(args: &Args) -> Clusters {
 const HOT_PLUG_DISKS: u32 = 62;
 
 fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
-    let slots = QemuEmulation::new(&args.slots_socket);
+    let serial = api::names::boot_serial(&args.node_name);
+    let slots = QemuEmulation::with_boot_serial(&args.slots_socket, Some(serial.clone()));
     let nqn = format!("nqn.2026-01.io.metalplane:dpu:{}", args.node_name);
     Ok(match args.disks_by {
         DisksBy::Qemu => Arc::new(slots),
@@ -132,8 +133,7 @@ fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
             Arc::new(Split { disks, nics: slots })
         }
         DisksBy::Spdk => {
-            let host =
-                Host { nqn, serial: api::names::serial(&args.node_name), door: door(args)?, hot_plug: HOT_PLUG_DISKS };
+            let host = Host { nqn, serial, door: door(args)?, hot_plug: HOT_PLUG_DISKS };
             let disks = SpdkEmulation::new(&args.spdk_socket, host, args.run_dir.join("spdk"))?;
             Arc::new(Split { disks, nics: slots })
         }

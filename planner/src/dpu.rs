@@ -241,15 +241,7 @@ mod tests {
         let mut dpu = Dpu::new("dpu-1", DpuSpec { approved: true, power_domain, ..DpuSpec::default() });
         dpu.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
         dpu.status = Some(DpuStatus { boot_id: Some("b1".into()), ..DpuStatus::default() });
-        let host = |power| HostObserved {
-            power,
-            boot: crate::host::BootConfiguration::default(),
-            serial_number: None,
-            model: None,
-            manufacturer: None,
-            lacks: Default::default(),
-        };
-        let host = power.map_or(Seen::Unknown, |power| Seen::Fresh(host(power)));
+        let host = power.map_or(Seen::Unknown, |power| Seen::Fresh(HostObserved::with_power(power)));
         Observed {
             dpu: Arc::new(dpu),
             silent,

@@ -38,37 +38,89 @@ pub struct BootOption {
     pub display_name: String,
     /// UEFI 2.10 section 10: text form of the device path, if the BMC tells.
     pub uefi_device_path: Option<String>,
+    /// The firmware does not skip it.
+    pub enabled: bool,
+    /// The BMC does not say that its device is gone.
+    pub present: bool,
 }
 
-/// The persistent boot configuration, as read back.
+/// The boot configuration, as read back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct BootConfiguration {
-    /// References in order; empty where the BMC has no `BootOrder`.
+    /// References in the order that the firmware has now; empty where the BMC has no `BootOrder`.
     pub order: Vec<String>,
+    /// Written, and taken over by the firmware in its next POST: by then it is `order`.
+    pub pending: Option<Vec<String>>,
     pub options: Vec<BootOption>,
-    /// A boot source override with `Enabled: Continuous`, for BMCs without a boot order.
-    pub continuous_override: Option<BootSource>,
-    /// Override targets that the BMC says it accepts with `Continuous`.
-    pub allowable_overrides: Vec<BootSource>,
+    /// The boot source override of the next boot alone (`Enabled: Once`).
+    pub next: Option<BootOverride>,
+    /// The boot source override of every boot (`Enabled: Continuous`).
+    pub always: Option<BootOverride>,
+    /// What the BMC says it accepts as `next`.
+    pub allowed_next: Vec<BootSource>,
+    /// What the BMC says it accepts as `always`.
+    pub allowed_always: Vec<BootSource>,
+}
+
+impl BootConfiguration {
+    /// The order by which the next start of the host boots.
+    pub fn coming(&self) -> &[String] {
+        self.pending.as_deref().unwrap_or(&self.order)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BootOverride {
+    pub source: BootSource,
+    /// `None`: the BMC does not tell.
+    pub mode: Option<BootMode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum BootSource {
-    Hdd,
     Pxe,
+    UefiHttp,
+    /// Whatever disk the firmware takes first.
+    Hdd,
+    Cd,
+    /// The firmware's setup: nothing is booted.
+    Setup,
+    UefiShell,
     UefiTarget,
     Other,
 }
 
-/// What to make first, persistently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum BootMode {
+    Uefi,
+    Legacy,
+}
+
+/// What to change in the boot configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BootChange {
-    /// Move this option to the head of the boot order and leave the others in their order.
+    /// Move this option to the head of the boot order, leave the others in their order, and end any override: it would come
+    /// before the order.
     First { reference: String },
-    /// No such option can be named: override to the hard disk, continuously.
-    ContinuousHdd,
-    /// Put back the order that was there before the machine claimed the host.
+    /// Put back the order that was there before the machine claimed the host, and end any override.
     Restore { order: Vec<String> },
+    /// Boot from this source once.
+    Next { source: BootSource, mode: BootMode },
+    /// Boot from this source until the override is ended.
+    Always { source: BootSource, mode: BootMode },
+}
+
+/// How far the firmware is since the host was powered on or reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Post {
+    /// The BMC does not tell, or the host is off.
+    #[default]
+    Unknown,
+    Running,
+    /// The firmware waits in its setup.
+    InSetup,
+    /// The firmware has handed over to what it booted.
+    Done,
 }
 
 /// One fresh reading of a BMC.
@@ -80,11 +132,31 @@ pub struct HostObserved {
     pub serial_number: Option<String>,
     pub model: Option<String>,
     pub manufacturer: Option<String>,
+    /// Of the host's firmware (`ComputerSystem.BiosVersion`).
+    pub firmware_version: Option<String>,
+    pub post: Post,
+    /// The PCIe devices that the BMC lists, each by its address in the service: another list means that cards were moved.
+    pub pcie_devices: Vec<String>,
     /// As the BMC shows of itself; never concluded from a request that failed.
     pub lacks: BTreeSet<Lack>,
 }
 
 impl HostObserved {
+    /// A host of which nothing is known but its power.
+    pub fn with_power(power: PowerState) -> Self {
+        Self {
+            power,
+            boot: BootConfiguration::default(),
+            serial_number: None,
+            model: None,
+            manufacturer: None,
+            firmware_version: None,
+            post: Post::Unknown,
+            pcie_devices: Vec::new(),
+            lacks: BTreeSet::new(),
+        }
+    }
+
     pub fn lacks(&self, lack: Lack) -> bool {
         self.lacks.contains(&lack)
     }

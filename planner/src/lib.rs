@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod agent;
+pub mod boot_option;
 pub mod connector;
 pub mod dpu;
 pub mod explain;
@@ -14,6 +15,7 @@ pub mod identity;
 pub mod image;
 pub mod late;
 pub mod machine;
+pub mod netboot;
 pub mod network;
 pub mod own_bmc;
 pub mod protocol;
@@ -22,3 +24,4 @@ pub mod seen;
 pub mod selector;
 pub mod target;
 pub mod verbs;
+pub mod workflow;

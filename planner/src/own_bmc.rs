@@ -156,14 +156,7 @@ mod tests {
     use std::sync::Arc;
 
     fn read(power: PowerState, serial: Option<&str>) -> HostObserved {
-        HostObserved {
-            power,
-            boot: crate::host::BootConfiguration::default(),
-            serial_number: serial.map(str::to_owned),
-            model: None,
-            manufacturer: None,
-            lacks: Default::default(),
-        }
+        HostObserved { serial_number: serial.map(str::to_owned), ..HostObserved::with_power(power) }
     }
 
     fn seen(power: PowerState, serial: Option<&str>) -> BmcSeen {

@@ -16,8 +16,10 @@ pub trait Bmc: Send + Sync {
     /// host is on, and for `SoftOff` and `ForceOff` when it is off; `WarmReset` of a host that is off is a `Conflict`.
     async fn power(&self, action: PowerAction) -> Result<(), PortError>;
 
-    /// Changes the persistent boot configuration. The caller reads it back with [`Bmc::observe`]. It is so already:
-    /// nothing happens. An option that is not in the boot order is `NotFound`.
-    /// `Restore` leaves out options that are gone, and ends a continuous override.
+    /// Changes the boot configuration. The caller reads it back with [`Bmc::observe`]: in force at once, or as what is
+    /// pending until the next POST, which is no failure. It is so already: nothing happens. An option that is not in the boot
+    /// order is `NotFound`, an override that the BMC does not take `Unsupported`. What the BMC refuses for now, as many do
+    /// while POST runs, is `Busy`. `First` and `Restore` end an override of either kind; `Restore` leaves out options that
+    /// are gone.
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError>;
 }

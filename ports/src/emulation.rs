@@ -122,9 +122,28 @@ pub struct DiskStatistics {
     pub latencies: Option<Latencies>,
 }
 
+/// The NVMe controller of the boot slot, as the host's firmware sees it: what the firmware's boot option is known by. It is
+/// the same for every disk that takes the slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootController {
+    pub serial: String,
+    pub model: Option<String>,
+    /// The namespace of the boot disk.
+    pub nsid: u32,
+    /// Of that namespace, as 16 hexadecimal digits; `None`: it has none that identifies it.
+    pub eui64: Option<String>,
+    /// The PCIe address that the host gave to the function, as `26:00.2`, where the emulation knows it.
+    pub pci_address: Option<String>,
+}
+
 #[async_trait]
 pub trait Emulation: Send + Sync {
     async fn capabilities(&self) -> Result<EmulationCapabilities, PortError>;
+
+    /// `None`: nothing that a firmware shows would identify the boot disk.
+    async fn boot_controller(&self) -> Result<Option<BootController>, PortError> {
+        Ok(None)
+    }
 
     /// Everything of ours that is presented now, whoever asked for it: the truth that adoption and the removal of
     /// orphans start from.

@@ -15,7 +15,7 @@
 
 use crate::{ErrorClass, PortError};
 use async_trait::async_trait;
-use planner::network::rows::{Change, Found};
+use planner::network::rows::{Change, Found, UNBOUND};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -89,6 +89,21 @@ pub struct Changes {
     pub link: Result<(), PortError>,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members {
+    pub count: usize,
+    /// Those that may bind one of them.
+    pub chassis: BTreeSet<String>,
+}
+
+impl Members {
+    /// `chassis`: the port's `requested-chassis`.
+    pub fn add(&mut self, chassis: Option<&str>) {
+        self.count += 1;
+        self.chassis.extend(chassis.filter(|chassis| *chassis != UNBOUND).map(str::to_owned));
+    }
+}
+
 #[async_trait]
 pub trait NorthBound: Send + Sync {
     /// Every row of the object with this UID, in the order of their UUIDs. An error means that the copy is old.
@@ -114,9 +129,13 @@ pub trait NorthBound: Send + Sync {
     /// One transaction; the copy has it afterwards. Nothing to do: nothing is written.
     async fn apply(&self, change: &Change) -> Result<(), NorthBoundError>;
 
+    /// The VNics' ports in a set of a row of the object with this UID: those of a Subnet, the members of a SecurityGroup. As
+    /// [`NorthBound::rows`], it holds at least what this handle's own transactions came after.
+    fn members(&self, uid: &str) -> Result<Members, PortError>;
+
     /// Asks every chassis to tell when it has installed all that was committed before, and gives the number by which
-    /// it will tell ([`crate::SouthBound`]).
-    async fn raise(&self) -> Result<u64, NorthBoundError>;
+    /// it will tell ([`crate::SouthBound`]): one above that of the database, and above this one.
+    async fn raise(&self, above: u64) -> Result<u64, NorthBoundError>;
 
     /// Waits for something to happen. The first look tells every UID, and so does one after a copy was made afresh. For one
     /// caller; one who stops waiting misses nothing.

@@ -2,7 +2,7 @@
 
 use crate::{
     Emulation, PortError,
-    emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
+    emulation::{BootController, DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
 };
 use async_trait::async_trait;
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits};
@@ -20,6 +20,10 @@ impl<D: Emulation, N: Emulation> Emulation for Split<D, N> {
         let nics = self.nics.capabilities().await?;
         let hot_plug_ports = disks.hot_plug_ports.saturating_add(nics.hot_plug_ports);
         Ok(EmulationCapabilities { nics: nics.nics, hot_plug_ports, ..disks })
+    }
+
+    async fn boot_controller(&self) -> Result<Option<BootController>, PortError> {
+        self.disks.boot_controller().await
     }
 
     /// What either cannot tell is not known at all: half of the truth would make the other half look gone.

@@ -6,9 +6,10 @@
 //! | [`pluginregistration`] | `pluginregistration.proto` | kubelet, to learn of our CSI driver on its node |
 //! | [`agent::v1alpha1`] | `agent.proto` | the DPU agent, for `cni`, `csi` and `bmctl` on the same DPU |
 //! | [`interfaces::v1alpha1`] | `interfaces.proto` | the agent of an ordinary node, for `cni` on the same node |
+//! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
 //!
-//! The first two describe somebody else's protocol: field numbers, names and packages are wire facts, and a file holds
-//! only what we serve. The others are ours, and say only what the agent can answer truthfully today.
+//! `csi.proto`, `pluginregistration.proto` and `tink.proto` describe somebody else's protocol: field numbers, names and packages are wire
+//! facts, and a file holds only what we serve. The others are ours, and say only what the agent can answer truthfully today.
 //!
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
 
@@ -40,4 +41,10 @@ pub mod interfaces {
     pub mod v1alpha1 {
         tonic::include_proto!("metalplane.interfaces.v1alpha1");
     }
+}
+
+/// Tinkerbell's agents and their server.
+pub mod tink {
+    #![allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
+    tonic::include_proto!("proto");
 }

@@ -53,6 +53,17 @@ impl Next {
         let left = Duration::try_from(at.duration_since(clock::now())).unwrap_or_default();
         Self::After(left + Duration::from_millis(5))
     }
+
+    /// Of two that one object asks for.
+    pub fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::After(one), Self::After(other)) => Self::After(one.min(other)),
+            (Self::Wait, other) => other,
+            (this, Self::Wait) => this,
+            // What failed has its own back-off.
+            (Self::BackOff, _) | (_, Self::BackOff) => Self::BackOff,
+        }
+    }
 }
 
 impl Queue {

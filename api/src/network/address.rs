@@ -62,7 +62,7 @@ pub struct SubnetReference {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressOwner {
-    /// VNic.
+    /// VNic; Subnet for the address of its router.
     pub kind: String,
     /// The owner's namespace.
     pub namespace: String,

@@ -1,6 +1,7 @@
 //! `SecurityGroup`: what its members may receive and send. What no rule of a VNic's groups allows is dropped; answers to what is
 //! allowed pass.
 
+use super::Programmed;
 use crate::Named;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::{CustomResource, KubeSchema};
@@ -21,7 +22,14 @@ use serde::{Deserialize, Serialize};
     doc = "What the VNics in it may receive and send.",
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Vpc", type_ = "string", json_path = ".spec.vpc.name"),
-    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Members", type_ = "integer", json_path = ".status.members"),
+    printcolumn(name = "InForce", type_ = "string", json_path = r#".status.conditions[?(@.type=="InForce")].status"#),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
+        priority = "1"
+    ),
     printcolumn(
         name = "Reason",
         type_ = "string",
@@ -160,7 +168,19 @@ pub struct Icmp {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityGroupStatus {
-    /// Ready; while it is being deleted, Deletable.
+    /// How many VNics are in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<u32>,
+    /// How many ACLs its rules are in OVN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acls: Option<u32>,
+    /// What one member costs its chassis: at most so many flows, for each rule its peers times what its ports are as masks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows_per_member: Option<u64>,
+    /// What OVN's north-bound database has of the SecurityGroup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programmed: Option<Programmed>,
+    /// Programmed, InForce, Ready; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

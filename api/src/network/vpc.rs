@@ -38,6 +38,28 @@ pub struct VpcSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)), extend("x-kubernetes-list-type" = "set"))]
     pub default_security_groups: Vec<String>,
+    /// What guests are told of name servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(crates(kube_core = "::kube_core"))]
+pub struct Dns {
+    /// Addresses of name servers; guests are told those of the families that they have. By router advertisements only the first one
+    /// of IPv6.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 6), inner(length(max = 45)))]
+    #[x_kube(validation = Rule::new("self.all(a, isIP(a))").message("servers must be IP addresses such as 10.20.0.53"))]
+    pub servers: Vec<String>,
+    /// The domain in which names are looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub domain: Option<String>,
 }
 
 /// What the controller says of the Vpc.
@@ -63,4 +85,7 @@ pub struct AdmittedSubnet {
     pub uid: String,
     /// The Subnet's network.
     pub cidr: String,
+    /// The Subnet's second network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6_cidr: Option<String>,
 }

@@ -16,6 +16,7 @@ kind!(
     columns: [{"name": "State", "type": "string", "jsonPath": ".status.state"}],
     spec: HardwareSpec,
     status: HardwareStatus,
+    moved: true,
 );
 
 /// What the server is and how it boots from the network.

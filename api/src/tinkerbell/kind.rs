@@ -1,11 +1,12 @@
 //! Declares the root type of one of Tinkerbell's kinds.
 
-/// `kind!(/// doc  Name, group: "…", plural: "…", short: […], columns: [{…}], spec: Spec, status: Status)`
+/// `kind!(/// doc  Name, group: "…", plural: "…", short: […], columns: [{…}], spec: Spec, status: Status,
+/// moved: whether clusterctl takes the objects along)`
 macro_rules! kind {
     (
         $(#[$doc:meta])*
         $name:ident, group: $group:literal, plural: $plural:literal, short: [$($short:literal),*],
-        columns: $columns:tt, spec: $spec:ty, status: $status:ty $(,)?
+        columns: $columns:tt, spec: $spec:ty, status: $status:ty, moved: $moved:literal $(,)?
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
@@ -64,6 +65,7 @@ macro_rules! kind {
                     &<Self as kube_core::CustomResourceExt>::api_resource(),
                     Self::shortnames(),
                     serde_json::json!($columns),
+                    $moved,
                 )
             }
             fn crd_name() -> &'static str {

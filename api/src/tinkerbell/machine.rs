@@ -16,6 +16,7 @@ kind!(
     columns: [],
     spec: MachineSpec,
     status: MachineStatus,
+    moved: true,
 );
 
 /// Which BMC it is.

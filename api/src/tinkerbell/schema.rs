@@ -17,6 +17,7 @@ pub(super) fn definition<Spec: JsonSchema, Status: JsonSchema>(
     resource: &ApiResource,
     short_names: &[&str],
     columns: Value,
+    moved: bool,
 ) -> CustomResourceDefinition {
     let ApiResource { group, version, kind, plural, .. } = resource;
     let mut names = json!({
@@ -50,11 +51,12 @@ pub(super) fn definition<Spec: JsonSchema, Status: JsonSchema>(
     if columns.as_array().is_some_and(|columns| !columns.is_empty()) {
         served["additionalPrinterColumns"] = columns;
     }
+    let mut metadata = json!({"name": format!("{plural}.{group}")});
+    if moved {
+        metadata["labels"] = LABELS.map(|label| (label.to_owned(), json!(""))).into_iter().collect();
+    }
     serde_json::from_value(json!({
-        "metadata": {
-            "name": format!("{plural}.{group}"),
-            "labels": LABELS.map(|label| (label, "")).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
-        },
+        "metadata": metadata,
         "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
     }))
     .expect("the schema of a Tinkerbell type is a CustomResourceDefinition's")

@@ -1,6 +1,6 @@
 //! Manifests as Tinkerbell's users write them are read and written back without a loss.
 
-use super::{Hardware, Machine};
+use super::{Hardware, Machine, Template, Workflow};
 use serde_json::{Value, json};
 
 fn kept<T: serde::de::DeserializeOwned + serde::Serialize>(object: &Value) {
@@ -96,4 +96,58 @@ fn a_quantity_may_be_a_number() {
     let hardware: Hardware =
         serde_json::from_value(json!({"spec": {"resources": {"memory": 8_589_934_592_i64}}})).expect("readable");
     assert_eq!(hardware.spec.resources["memory"].0, "8589934592");
+}
+
+#[test]
+fn workflow_keeps_every_field() {
+    kept::<Workflow>(&json!({
+        "apiVersion": "tinkerbell.org/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "install"},
+        "spec": {
+            "disabled": false, "templateRef": "debian", "hardwareRef": "rack1-u07", "hardwareMap": {"device_1": "a"},
+            "bootOptions": {
+                "toggleAllowNetboot": true, "isoURL": "http://images/hook.iso", "bootMode": "customboot",
+                "custombootConfig": {
+                    "preparingActions": [
+                        {"powerAction": "off"},
+                        {"oneTimeBootDeviceAction": {"device": ["pxe"], "efiBoot": true}},
+                        {"bootDevice": {"device": "pxe", "persistent": false, "efiBoot": true}},
+                    ],
+                    "postActions": [{"virtualMediaAction": {"mediaURL": "", "kind": "CD"}}],
+                },
+            },
+        },
+        "status": {
+            "agentID": "a", "state": "RUNNING", "templateRendering": "successful", "globalTimeout": 600,
+            "globalExecutionStop": "2026-11-24T10:00:00Z",
+            "bootOptions": {
+                "allowNetboot": {"toggledTrue": true, "toggledFalse": false},
+                "jobs": {"netboot-install": {"uid": "u", "complete": true, "existingJobDeleted": true}},
+            },
+            "currentState": {
+                "agentID": "a", "taskID": "t", "actionID": "i", "state": "RUNNING", "actionName": "n", "taskName": "m",
+            },
+            "tasks": [{
+                "id": "t", "name": "m", "agentID": "a", "volumes": ["/dev:/dev"], "environment": {"A": "1"},
+                "actions": [{
+                    "id": "i", "name": "n", "image": "image2disk", "timeout": 90, "command": ["c"], "volumes": ["/l:/l"],
+                    "pid": "host", "namespaces": {"network": "host", "pid": "host"}, "environment": {"B": ""},
+                    "state": "SUCCESS", "executionStart": "2026-11-24T10:00:00Z", "executionStop": "2026-11-24T10:00:01Z",
+                    "executionDuration": "1s", "message": "done",
+                }],
+            }],
+            "conditions": [{
+                "type": "TemplateRenderedSuccess", "status": "True", "reason": "Complete", "message": "m",
+                "time": "2026-11-24T10:00:00Z",
+            }],
+        },
+    }));
+    kept::<Template>(&json!({
+        "apiVersion": "tinkerbell.org/v1alpha1",
+        "kind": "Template",
+        "metadata": {"name": "debian"},
+        "spec": {"data": "version: '0.1'"},
+        "status": {"state": "Ready"},
+    }));
 }

@@ -10,10 +10,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
 use controller::bmc::{BmcFactory, RedfishEndpoint};
-use controller::{Fences, OpenNorthBound, Settings, run};
+use controller::{Fences, OpenNorthBound, OpenSouthBound, Ovn, Settings, run};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use planner::host::{BootChange, HostObserved, PowerAction};
+use ports::conformance::memory::MemorySouthBound;
 use ports::{Bmc, ErrorClass, PortError};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -122,9 +123,12 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
     let host = |number| Host::new(number, PowerDomain::Standby, folder.path(), &shared, random.clone());
     let hosts = (1..=usize::from(args.hosts)).map(host).map(|host| (host.name.clone(), host)).collect();
     let factory = Arc::new(Bmcs { hosts });
-    let open: OpenNorthBound = Arc::new(move |site| Arc::new(shared.north_bound.open(site)));
+    let north = shared.north_bound.clone();
+    let north_bound: OpenNorthBound = Arc::new(move |site| Arc::new(north.open(site)));
+    let south_bound: OpenSouthBound = Arc::new(move || Arc::new(MemorySouthBound::of(&shared.north_bound)));
+    let ovn = Ovn { north_bound, south_bound: Some(south_bound) };
     let client = Client::try_from(config)?;
-    Box::pin(run(client, factory, Fences::default(), Some(open), settings, std::future::pending())).await
+    Box::pin(run(client, factory, Fences::default(), Some(ovn), settings, std::future::pending())).await
 }
 
 /// The simulation's BMCs, by the address in their endpoint.

@@ -3,6 +3,7 @@
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -23,6 +24,8 @@ pub struct State {
     pub refusal: Option<Value>,
     /// Only the machine may be read.
     pub tenant: bool,
+    /// Vpcs, Subnets, SecurityGroups and VNics, by their kind's plural.
+    pub network: BTreeMap<&'static str, Vec<Value>>,
 }
 
 #[derive(Clone)]
@@ -125,6 +128,10 @@ impl State {
         match name {
             "persistentvolumeclaims" | "diskattachments" | "nicattachments" if self.tenant => {
                 no(403, "Forbidden", name)
+            }
+            "vpcs" | "subnets" | "securitygroups" | "vnics" => {
+                let items = self.network.get(name).cloned().unwrap_or_default();
+                say(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
             }
             "persistentvolumeclaims" | "diskattachments" | "nicattachments" => say(200, &list("List", &Value::Null)),
             _ => no(404, "NotFound", name),

@@ -3,6 +3,7 @@
 
 mod fake;
 mod help;
+mod net;
 mod verbs;
 
 use crate::args::{Cli, Form};

@@ -116,7 +116,7 @@ pub struct CloneMachine {
     /// From this snapshot [default: one is taken now, and named after the new machine]
     #[arg(long, add = snapshots())]
     pub snapshot: Option<String>,
-    /// An unused address for an interface of the new machine, for example eth0=10.20.0.8; may be repeated
+    /// For example eth0=10.20.0.8: an unused address of that interface; may be repeated [default: one is chosen]
     #[arg(long, value_name = "INTERFACE=ADDRESS", value_parser = pair)]
     pub address: Vec<(String, String)>,
     /// Another VNic for an interface that has one of its own, for example eth1=nic7; may be repeated

@@ -1,6 +1,6 @@
 //! `clone SOURCE NEW`: a new machine with the source's shape and copy-on-write clones of its disks.
 //!
-//! What makes a machine itself is new: name, cloud-init instance, MAC addresses, and the addresses, which are asked for.
+//! What makes a machine itself is new: name, cloud-init instance, MAC addresses, and the addresses: those that are given, else chosen ones.
 
 use super::args::{CloneMachine, Making};
 use super::making;
@@ -73,7 +73,7 @@ fn refused(args: &CloneMachine, cause: String, next: String) -> Failure {
     Failure::Told { object: format!("the clone '{}'", args.name), cause, next }
 }
 
-/// The source's interfaces with what was given: each needs addresses, or a VNic, of its own.
+/// The source's interfaces with what was given: one that has a VNic needs another.
 fn interfaces(cluster: &Cluster, args: &CloneMachine, source: &BareMetalMachine) -> Result<Vec<Interface>, Failure> {
     let again = |more: String| format!("{} clone {} {} {more}", cluster.program, args.source, args.name);
     let known = |name: &String| source.spec.interfaces.iter().any(|interface| interface.name == *name);
@@ -90,10 +90,9 @@ fn interfaces(cluster: &Cluster, args: &CloneMachine, source: &BareMetalMachine)
             (_, Some(vnic), true) => {
                 Interface { name: name.clone(), vnic: Some(Named { name: vnic }), ..Interface::default() }
             }
-            (None, None, false) => Interface { addresses: Some(addresses), mac_address: None, ..interface.clone() },
-            (None, None, true) => {
-                let cause = format!("interface '{name}' needs an address of its own");
-                return Err(refused(args, cause, again(format!("--address {name}=ADDRESS"))));
+            (None, None, _) => {
+                let addresses = Some(addresses).filter(|addresses| !addresses.is_empty());
+                Interface { addresses, mac_address: None, ..interface.clone() }
             }
             (Some(vnic), None, _) => {
                 let cause = format!("interface '{name}' has VNic '{}', which only one machine can use", vnic.name);

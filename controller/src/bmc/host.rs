@@ -82,6 +82,8 @@ pub(super) struct State {
     pub(super) accepted_at: Option<Timestamp>,
     pub(super) boot_sent_at: Option<Timestamp>,
     pub(super) boot_attempts: u32,
+    /// What the BMC said when it refused the last one for now.
+    pub(super) boot_refused: Option<String>,
     pub(super) boot_before: Option<BootConfiguration>,
 }
 
@@ -160,6 +162,7 @@ impl Host {
             accepted_at: state.accepted_at,
             boot_sent_at: state.boot_sent_at,
             boot_attempts: state.boot_attempts,
+            boot_refused: state.boot_refused.clone(),
             identity: state.source.as_ref().map(Source::identity),
         }
     }

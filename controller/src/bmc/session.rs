@@ -151,7 +151,15 @@ impl Host {
             state.boot_attempts += 1;
             state.boot_before = state.host.as_ref().map(|host| host.boot.clone());
         }
-        self.send("configure_boot", slot, driver.configure_boot(change)).await
+        let result = self.send("configure_boot", slot, driver.configure_boot(change)).await;
+        let mut state = self.state();
+        // Refused for now, as many BMCs do while their host is in POST: that was no attempt.
+        state.boot_refused = result.as_ref().err().filter(|e| e.class == ErrorClass::Busy).map(|e| e.message.clone());
+        if state.boot_refused.is_some() {
+            state.boot_attempts = state.boot_attempts.saturating_sub(1);
+        }
+        drop(state);
+        result
     }
 }
 

@@ -3,13 +3,13 @@
 use super::{namespace_of, own_uid, owners};
 use crate::cache::key;
 use crate::index::IndexKey;
-use crate::network::{about, subnet_of};
+use crate::network::{about, choosers, subnet_of, unassigned};
 use crate::work::Work;
 use crate::world::{Kind, World};
 use api::conditions::{self, PROGRAMMED};
 use api::network::canonical;
 use api::{AddressHold, Dpu, SecurityGroup, Subnet, VNic, Vpc};
-use planner::network::{addresses, admission, desired, port};
+use planner::network::{addresses, admission, desired, port, subnets};
 use runtime::queue::Key;
 
 impl Kind for Vpc {
@@ -61,6 +61,10 @@ impl Kind for Subnet {
 
     fn wake(&self, world: &World) {
         let (namespace, name) = key(&self.metadata);
+        let there = world.subnets.get(&namespace, &name);
+        if there.is_none_or(|there| there.metadata.uid != self.metadata.uid) {
+            world.pools.forget(self.metadata.uid.as_deref().unwrap_or_default());
+        }
         let named = IndexKey::names::<Self>(&namespace, &name);
         world.look_at_each(Work::Machine, &world.machines, &named);
         for vnic in world.vnics.by(&named) {
@@ -85,6 +89,8 @@ impl Kind for VNic {
         let holder = self.status.as_ref().and_then(|status| status.holder.as_ref());
         all.extend(holder.map(|holder| IndexKey::names::<Dpu>("", &holder.dpu_name)));
         all.extend(addresses::interests(self).iter().map(|address| about(&subnet, address)));
+        all.extend(addresses::chooses(self).then(|| choosers(&subnet)));
+        all.extend(addresses::runs_unassigned(self).then(|| unassigned(&subnet)));
         all
     }
 
@@ -97,6 +103,9 @@ impl Kind for VNic {
         world.of_users(meta);
         // Whoever waits for an address that this one has without a hold.
         addresses::interests(self).iter().for_each(|address| world.vnics_without_addresses(&about(&subnet, address)));
+        if addresses::runs_unassigned(self) {
+            world.vnics_without_addresses(&choosers(&subnet));
+        }
         world.groups_in_deletion(self, &subnet);
         world.look(Work::Subnet, subnet);
     }
@@ -106,20 +115,39 @@ impl Kind for AddressHold {
     /// By its owner's name too, which another VNic may have by now.
     fn index(&self) -> Vec<IndexKey> {
         let owner = &self.spec.owner;
-        let named = IndexKey::names::<VNic>(&owner.namespace, &owner.name);
+        let named = match subnets::is_own(self) {
+            true => IndexKey::names::<Subnet>(&owner.namespace, &owner.name),
+            false => IndexKey::names::<VNic>(&owner.namespace, &owner.name),
+        };
         vec![IndexKey::owner(&owner.uid), named, IndexKey::owner(&self.spec.subnet.uid)]
     }
 
     fn wake(&self, world: &World) {
         let (owner, subnet) = (&self.spec.owner, &self.spec.subnet);
         let subnet = (subnet.namespace.clone(), subnet.name.clone());
-        world.look(Work::VNic, (owner.namespace.clone(), owner.name.clone()));
+        if !subnets::is_own(self) {
+            world.look(Work::VNic, (owner.namespace.clone(), owner.name.clone()));
+        }
         world.vnics_without_addresses(&about(&subnet, self.spec.held()));
+        if !world.note(self) {
+            world.vnics_without_addresses(&choosers(&subnet));
+        }
         world.look(Work::Subnet, subnet);
     }
 }
 
 impl World {
+    /// Whether the hold exists; the pool of its Subnet is told.
+    pub(crate) fn note(&self, hold: &AddressHold) -> bool {
+        let name = hold.metadata.name.as_deref().unwrap_or_default();
+        let mut there = false;
+        self.pools.note(hold, || {
+            there = self.address_holds.get("", name).is_some();
+            there
+        });
+        there
+    }
+
     /// Whoever has, or asks for, what an orphan of this DPU has. Orphans are few.
     pub(super) fn vnics_shown_by(&self, dpu: &Dpu) {
         for orphan in dpu.status.iter().flat_map(|status| &status.orphans) {

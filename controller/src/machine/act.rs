@@ -64,6 +64,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
             hosts::claim(c, machine, name, uid, resource_version).await
         }
         Action::RememberBootOrder { name, order } => hosts::remember_boot_order(c, name, order).await,
+        Action::RememberBootPath { name, path } => hosts::remember_boot_path(c, name, path.as_deref()).await,
         Action::UnclaimHardware { name } => hosts::unclaim(c, machine, name).await,
         Action::MoveOn { from, to } => hosts::move_on(c, machine, from, to).await,
         Action::CreateClaim(claim) => claims::create(c, claim, labels::MACHINE_UID).await,

@@ -141,6 +141,17 @@ pub(super) async fn remember_boot_order(c: &Controller, name: &str, order: &str)
     annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
 }
 
+/// `None`: what is on record is taken off.
+pub(super) async fn remember_boot_path(c: &Controller, name: &str, path: Option<&str>) -> Result<(), Error> {
+    let there = seen(c, name)?;
+    if annotation(&there.metadata, labels::BOOT_PATH) == path {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {labels::BOOT_PATH: path}}});
+    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
+    annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
+}
+
 /// The claim on a second Hardware, which the machine moves to: marked for the migration.
 pub(crate) async fn claim_target(
     c: &Controller,

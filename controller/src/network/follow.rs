@@ -1,6 +1,7 @@
 //! Follows the north-bound database: takes the token, wakes whose rows have changed, and asks the chassis to tell when they have
 //! what has come up.
 
+use super::logical::Databases;
 use super::{barrier::Barrier, sweep};
 use crate::Controller;
 use crate::cache::key;
@@ -11,8 +12,8 @@ use api::labels;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use ports::NorthBound;
 use ports::north_bound::{Changes, NorthBoundError, Token};
+use ports::{NorthBound, PortError, SouthBound};
 use runtime::leader::Leadership;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -28,13 +29,15 @@ const SWEEP: Duration = Duration::from_secs(600);
 const SITE: &str = "kube-system";
 
 pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
-    let Some(north_bound) = open(&c).await else { return };
+    let Some((north_bound, south_bound)) = open(&c).await else { return };
     let mut unreachable = false;
     let mut barrier = Barrier::default();
     let mut swept: Option<Instant> = None;
+    let mut seen = false;
     loop {
-        let at = barrier.next().unwrap_or_else(|| Instant::now() + AGAIN);
-        let at = if c.network.leads() { at } else { at.min(Instant::now() + AGAIN) };
+        // Nothing is asked for before the database answers.
+        let at = barrier.next(&c).filter(|_| !unreachable && c.network.leads());
+        let at = at.unwrap_or_else(|| Instant::now() + AGAIN);
         let told = tokio::select! {
             biased;
             vnics = c.network.programmed() => {
@@ -42,6 +45,10 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
                 None
             }
             changes = north_bound.changes() => Some(changes),
+            chassis = chassis(south_bound.as_deref()) => {
+                look_at_chassis(&c, &chassis, &mut seen);
+                None
+            }
             () = sleep_until(at) => None,
         };
         if let Some(Changes { uids, link }) = told {
@@ -80,7 +87,31 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
     }
 }
 
-async fn open(c: &Controller) -> Option<Arc<dyn NorthBound>> {
+/// Waits until a chassis tells something.
+async fn chassis(south_bound: Option<&dyn SouthBound>) -> Result<(), PortError> {
+    match south_bound {
+        Some(south_bound) => south_bound.changes().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Looks at whoever has waited for it. `seen`: the chassis could be read the last time.
+fn look_at_chassis(c: &Controller, chassis: &Result<(), PortError>, seen: &mut bool) {
+    let before = std::mem::replace(seen, chassis.is_ok());
+    if let Err(error) = chassis
+        && before
+    {
+        tracing::warn!("OVN's south-bound database: {error}");
+    }
+    let numbers = &c.network.numbers;
+    let waiting = match c.network.installed() {
+        Ok(installed) if before => numbers.reached(&installed),
+        _ => numbers.all(),
+    };
+    waiting.into_iter().for_each(|(work, key)| c.world.look(work, key));
+}
+
+async fn open(c: &Controller) -> Option<Databases> {
     loop {
         match c.world.namespaces.get("", SITE).and_then(|namespace| namespace.metadata.uid.clone()) {
             Some(site) => return c.network.open(&site),

@@ -1,17 +1,20 @@
 //! A SecurityGroup: its rules in OVN.
 
+use super::in_force::{Wanted, enforce};
 use super::said;
 use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call};
 use crate::objects;
-use api::conditions::{self, READY};
+use api::conditions;
 use api::{SecurityGroup, VNic, labels};
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
-use planner::network::{admission, desired, port};
+use planner::network::rows::{self, Table};
+use planner::network::{admission, desired, flows, port};
 use planner::reason::{Blocked, Reason, Waiting};
 use runtime::queue::{Key, Next};
+use serde_json::json;
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     let Some(group) = c.world.groups.get(&key.0, &key.1) else {
@@ -25,14 +28,32 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         objects::keep(&c.objects, &c.world.groups, meta, true).await?;
         return Ok(Next::Wait);
     }
-    let (wanted, reason) = rules(c, &group);
-    let written = c.network.settle(uid(meta), |site| wanted.rows(site)).await;
-    let before = group.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    said(c, &c.world.groups, &group, &before, (READY, reason), written).await
+    let (wanted, wrong) = rules(c, &group);
+    // Counting looks at every member: of rules that are written that is done now and then only.
+    let programmed = group.status.as_ref().and_then(|status| status.programmed.as_ref());
+    let is_written = programmed.is_some_and(|programmed| programmed.generation == meta.generation);
+    let wait = if is_written { c.network.numbers.counts_wait(uid(meta)) } else { None };
+    let members = |group: &str| c.network.members(group).map(|members| members.count);
+    let flows = wait.is_none().then(|| flows::per_member(&wanted, |group| members(group).unwrap_or_default()));
+    let too_many = flows.and_then(|flows| flows::too_many(name(meta), flows));
+    if too_many.is_some() {
+        // A VNic that names it needs a group to be in, if one in which nothing passes.
+        c.network.begin(uid(meta), |site| rows::Group { rules: Vec::new(), ..wanted.clone() }.rows(site)).await?;
+    }
+    let rows = wanted.rows(c.network.site().unwrap_or_default());
+    let acls = rows.iter().filter(|row| row.table == Table::Acl).count();
+    let own = flows.and_then(|_| members(uid(meta)).ok());
+    let counts = own.map(|own| json!({"members": own, "acls": acls, "flowsPerMember": flows}));
+    let wanted = Wanted { rows: too_many.map_or(Ok(rows), Err), wrong, counts };
+    let next = enforce(c, &c.world.groups, group.as_ref(), wanted).await?;
+    Ok(match (next, wait) {
+        (Next::Wait, Some(wait)) => Next::After(wait),
+        (next, _) => next,
+    })
 }
 
 /// What OVN shall have of it, and which of its peers is missing.
-fn rules(c: &Controller, group: &SecurityGroup) -> (planner::network::rows::Group, Option<Reason>) {
+fn rules(c: &Controller, group: &SecurityGroup) -> (rows::Group, Option<Reason>) {
     let (namespace, _) = key(&group.metadata);
     let vpc = &group.spec.vpc;
     let peer = |peer: &str| c.world.groups.get(&namespace, peer);
@@ -67,6 +88,7 @@ async fn release(c: &Controller, group: &SecurityGroup) -> Result<Next, Error> {
         return said(c, &c.world.groups, group, &before, (conditions::DELETABLE, Some(reason)), Ok(())).await;
     }
     c.network.clear(uid(meta)).await?;
+    c.network.numbers.forget(uid(meta));
     objects::keep(&c.objects, &c.world.groups, meta, false).await?;
     Ok(Next::Wait)
 }

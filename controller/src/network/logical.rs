@@ -1,38 +1,53 @@
 //! OVN's north-bound database, as this controller writes it: what an object is there (`planner::network::rows`), and nothing
 //! before it has taken the token of its Lease.
 
+use super::numbers::Numbers;
 use crate::error::Error;
 use planner::network::rows::{Row, diff};
-use ports::north_bound::NorthBoundError;
-use ports::{ErrorClass, NorthBound, PortError};
-use std::collections::BTreeSet;
+use ports::north_bound::{Members, NorthBoundError};
+use ports::{ErrorClass, NorthBound, PortError, SouthBound};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 /// Opens the database for a site, whose name the rows have.
 pub type OpenNorthBound = Arc<dyn Fn(&str) -> Arc<dyn NorthBound> + Send + Sync>;
+pub type OpenSouthBound = Arc<dyn Fn() -> Arc<dyn SouthBound> + Send + Sync>;
+
+/// How OVN's databases are reached.
+#[derive(Clone)]
+pub struct Ovn {
+    pub north_bound: OpenNorthBound,
+    /// `None`: nothing is ever known to be in force.
+    pub south_bound: Option<OpenSouthBound>,
+}
 
 /// A change that others were faster than is planned again so many times before others get their turn.
 const ATTEMPTS: usize = 4;
 
 pub struct Logical {
-    open: Option<OpenNorthBound>,
+    open: Option<Ovn>,
     opened: OnceLock<Opened>,
     leads: AtomicBool,
     deposed: Notify,
     /// UIDs of VNics whose port was found, or made, as it should be.
     programmed: Mutex<BTreeSet<String>>,
     told: Notify,
+    pub(super) numbers: Numbers,
 }
+
+/// What there is of OVN: to write, and to see how far the chassis are.
+pub(super) type Databases = (Arc<dyn NorthBound>, Option<Arc<dyn SouthBound>>);
 
 struct Opened {
     north_bound: Arc<dyn NorthBound>,
+    south_bound: Option<Arc<dyn SouthBound>>,
     site: String,
 }
 
 impl Logical {
-    pub fn new(open: Option<OpenNorthBound>) -> Self {
+    pub fn new(open: Option<Ovn>) -> Self {
         Self {
             open,
             opened: OnceLock::new(),
@@ -40,14 +55,19 @@ impl Logical {
             deposed: Notify::new(),
             programmed: Mutex::default(),
             told: Notify::new(),
+            numbers: Numbers::default(),
         }
     }
 
     /// Once, before it is followed; `None`: the controller was told of no OVN.
-    pub(super) fn open(&self, site: &str) -> Option<Arc<dyn NorthBound>> {
+    pub(super) fn open(&self, site: &str) -> Option<Databases> {
         let open = self.open.as_ref()?;
-        let opened = self.opened.get_or_init(|| Opened { north_bound: open(site), site: site.to_owned() });
-        Some(opened.north_bound.clone())
+        let opened = self.opened.get_or_init(|| Opened {
+            north_bound: (open.north_bound)(site),
+            south_bound: open.south_bound.as_ref().map(|open| open()),
+            site: site.to_owned(),
+        });
+        Some((opened.north_bound.clone(), opened.south_bound.clone()))
     }
 
     /// The token is taken.
@@ -71,6 +91,11 @@ impl Logical {
     /// The port of this VNic is as it should be: its agent may wait for it to be in force.
     pub(super) fn tell_programmed(&self, vnic_uid: &str) {
         self.programmed.lock().unwrap_or_else(PoisonError::into_inner).insert(vnic_uid.to_owned());
+        self.tell();
+    }
+
+    /// Who follows the databases looks at what it is asked for.
+    pub(super) fn tell(&self) {
         self.told.notify_one();
     }
 
@@ -92,12 +117,41 @@ impl Logical {
 
     /// The object with this UID has these rows afterwards, and no others. One transaction, or none where it is so already.
     pub async fn settle(&self, uid: &str, wanted: impl FnOnce(&str) -> Vec<Row>) -> Result<(), Error> {
+        let wanted = wanted(&self.opened()?.site);
+        self.write(uid, &wanted, || ()).await
+    }
+
+    /// The object has these rows if it had none.
+    pub(super) async fn begin(&self, uid: &str, wanted: impl FnOnce(&str) -> Vec<Row>) -> Result<(), Error> {
+        let found = self.opened()?.north_bound.rows(uid).map_err(NorthBoundError::from)?;
+        if found.is_empty() { self.settle(uid, wanted).await } else { Ok(()) }
+    }
+
+    /// How the rows of this site are named.
+    pub(super) fn site(&self) -> Result<&str, Error> {
+        self.opened().map(|opened| opened.site.as_str())
+    }
+
+    /// The object has other rows than these.
+    pub(super) fn differs(&self, uid: &str, wanted: &[Row]) -> Result<bool, Error> {
+        let found = self.opened()?.north_bound.rows(uid).map_err(NorthBoundError::from)?;
+        Ok(!diff(wanted, &found).is_empty())
+    }
+
+    /// As [`Logical::settle`]. `changing` is called before and after whatever may change a row, whether it succeeds or not.
+    pub(super) async fn write(&self, uid: &str, wanted: &[Row], changing: impl Fn()) -> Result<(), Error> {
         let opened = self.opened()?;
-        let wanted = wanted(&opened.site);
         let mut attempt = 0;
         loop {
             let found = opened.north_bound.rows(uid).map_err(NorthBoundError::from)?;
-            match opened.north_bound.apply(&diff(&wanted, &found)).await {
+            let change = diff(wanted, &found);
+            if change.is_empty() {
+                return Ok(());
+            }
+            changing();
+            let applied = opened.north_bound.apply(&change).await;
+            changing();
+            match applied {
                 Ok(()) => return Ok(()),
                 Err(NorthBoundError::Contended(cause)) if attempt < ATTEMPTS => {
                     tracing::debug!(uid, "{cause}");
@@ -111,6 +165,23 @@ impl Logical {
                 }
             }
         }
+    }
+
+    pub(super) fn members(&self, uid: &str) -> Result<Members, Error> {
+        Ok(self.opened()?.north_bound.members(uid).map_err(NorthBoundError::from)?)
+    }
+
+    /// The north-bound database's own number.
+    pub(super) fn number(&self) -> Result<u64, Error> {
+        Ok(self.opened()?.north_bound.number().map_err(NorthBoundError::from)?)
+    }
+
+    /// The highest number of which each chassis has installed everything; else why that is not known.
+    pub(super) fn installed(&self) -> Result<BTreeMap<String, Option<u64>>, String> {
+        let south_bound = self.opened.get().and_then(|opened| opened.south_bound.as_ref());
+        let south_bound = south_bound.ok_or_else(|| "the controller was started without --ovn-sb".to_owned())?;
+        let chassis = south_bound.chassis().map_err(|error| error.to_string())?;
+        Ok(chassis.into_iter().map(|(name, chassis)| (name, chassis.installed)).collect())
     }
 
     /// The object with this UID has no row afterwards. Where there is no OVN, none has.

@@ -4,20 +4,27 @@
 //! |---|---|
 //! | `vpcs.rs`, `subnets.rs`, `groups.rs` | one object: its rows in OVN, its condition Ready, what its deletion waits for |
 //! | `vnics.rs`, `orphaned.rs`, `upgrade.rs` | a VNic's AddressHolds: created before it has the addresses, deleted after its port |
+//! | `pools.rs` | which addresses of a Subnet are free, as far as the caches tell |
+//! | `router.rs` | the AddressHolds of a Subnet's router |
 //! | `program.rs` | a VNic's port |
 //! | `pods.rs` | a pod that asks for NICs: its VNics and attachments |
 //! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
-//! | `barrier.rs`, `sweep.rs` | when a port is in force; rows of objects that no longer exist |
+//! | `barrier.rs`, `numbers.rs`, `in_force.rs` | when a port, a Subnet and a SecurityGroup are in force |
+//! | `sweep.rs` | rows of objects that no longer exist |
 //!
 //! What an event wakes is found by index (`crate::kinds`): nothing here looks at a whole Subnet.
 
 mod barrier;
 mod follow;
 pub(crate) mod groups;
+mod in_force;
 mod logical;
+mod numbers;
 mod orphaned;
 pub(crate) mod pods;
+mod pools;
 mod program;
+mod router;
 pub(crate) mod subnets;
 mod sweep;
 mod upgrade;
@@ -25,7 +32,8 @@ pub(crate) mod vnics;
 pub(crate) mod vpcs;
 
 pub(crate) use follow::follow;
-pub use logical::{Logical, OpenNorthBound};
+pub use logical::{Logical, OpenNorthBound, OpenSouthBound, Ovn};
+pub use pools::Pools;
 pub(crate) use upgrade::before_all;
 
 use crate::cache::{Cache, Object};
@@ -49,6 +57,16 @@ pub(crate) fn subnet_of(vnic: &VNic) -> Key {
 /// What VNics that have or ask for an address, or a MAC address, are found by.
 pub(crate) fn about(subnet: &Key, address: &str) -> IndexKey {
     IndexKey::Address(subnet.clone(), address.to_owned())
+}
+
+/// What VNics of the Subnet are found by that ask for no address and have none.
+pub(crate) fn choosers(subnet: &Key) -> IndexKey {
+    about(subnet, "any")
+}
+
+/// What VNics of the Subnet are found by that may have addresses without a hold.
+pub(crate) fn unassigned(subnet: &Key) -> IndexKey {
+    about(subnet, "unassigned")
 }
 
 /// Says how far an object is, by one condition, if it says anything new. `written`: what came of writing its rows.

@@ -31,7 +31,8 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
     match c.network.settle(uid(&vnic.metadata), |site| wanted.rows(site)).await {
         Ok(()) => {
             c.network.tell_programmed(uid(&vnic.metadata));
-            say(c, &vnic, Some(Programmed { epoch: plan.epoch }), plan.reason).await
+            let generation = vnic.metadata.generation;
+            say(c, &vnic, Some(Programmed { generation, epoch: plan.epoch, nb_cfg: None }), plan.reason).await
         }
         Err(error) => {
             let reason: Option<Reason> = error
@@ -73,9 +74,9 @@ async fn say(
     if said.is_none() && programmed == status.programmed {
         return Ok(());
     }
-    // An epoch that is left out of a merge patch would stay.
-    let epoch = programmed.as_ref().map(|programmed| json!({"epoch": programmed.epoch}));
-    let change = json!({"programmed": epoch, "conditions": said.as_ref().unwrap_or(&status.conditions)});
+    // What is left out of a merge patch would stay.
+    let programmed = programmed.map(|said| json!({"generation": said.generation, "epoch": said.epoch}));
+    let change = json!({"programmed": programmed, "conditions": said.as_ref().unwrap_or(&status.conditions)});
     let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
     objects::patch_status(&api, &c.world.vnics, meta, change).await?;
     if let Some(reason) = reason.filter(|_| said.is_some()) {

@@ -1,12 +1,14 @@
 //! A Subnet: in its Vpc beside those that it does not overlap, its switch in OVN, and deleted after the last VNic that has an
 //! address of it.
 
-use super::{said, vpcs};
+use super::in_force::{Wanted, enforce};
+use super::{router, vpcs};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
 use crate::objects;
+use crate::work::Work;
 use api::conditions::{self, READY};
 use api::network::DEFAULT;
 use api::{AddressHold, Subnet, VNic, Vpc, labels};
@@ -20,6 +22,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    router::collect(c, key).await?;
     let Some(subnet) = c.world.subnets.get(&key.0, &key.1) else { return Ok(Next::Wait) };
     if subnet.metadata.deletion_timestamp.is_some() {
         return release(c, key, subnet).await.map(|()| Next::Wait);
@@ -30,15 +33,40 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         return Ok(Next::Wait);
     }
     let before = subnet.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let (reason, written) = match vpc(c, key, &subnet).await? {
-        Err(reason) => (Some(reason), Ok(())),
-        Ok(vpc) => {
-            let wanted = desired::subnet(&subnet, &vpc);
-            let rows = |site: &str| wanted.map(|wanted| wanted.rows(site)).unwrap_or_default();
-            (None, c.network.settle(uid(meta), rows).await)
-        }
+    let rows = match vpc(c, key, &subnet).await? {
+        Err(reason) => Err(reason),
+        Ok(vpc) => match router::hold(c, &subnet).await? {
+            Some(reason) => Err(reason),
+            None => {
+                let wanted = desired::subnet(&subnet, &vpc);
+                Ok(wanted.map(|wanted| wanted.rows(c.network.site().unwrap_or_default())).unwrap_or_default())
+            }
+        },
     };
-    said(c, &c.world.subnets, subnet.as_ref(), &before, (READY, reason), written).await
+    let enforced = enforce(c, &c.world.subnets, subnet.as_ref(), Wanted { rows, wrong: None, counts: None }).await?;
+    if conditions::get(&before, READY).and_then(|said| said.observed_generation) != meta.generation {
+        // Whether it has DHCP options may be another matter now.
+        c.world.look_at_each(Work::VNic, &c.world.vnics, &IndexKey::names::<Subnet>(&key.0, &key.1));
+    }
+    Ok(enforced.sooner(measure(c, key).await?))
+}
+
+/// Says how much of it is used, and what its guests are told.
+async fn measure(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let Some(subnet) = c.world.subnets.get(&key.0, &key.1) else { return Ok(Next::Wait) };
+    let (meta, now) = (&subnet.metadata, clock::now());
+    let before = subnet.status.clone().unwrap_or_default();
+    let measured = c.world.pools.with(uid(meta), |pool| subnets::measured(&subnet, pool));
+    if measured == before {
+        return Ok(Next::Wait);
+    }
+    if let Some(again) = c.world.pools.may_tell(uid(meta), now) {
+        return Ok(Next::at(Some(again)));
+    }
+    let api = c.objects.namespaced::<Subnet>(&key.0);
+    let said =
+        json!({"mtu": measured.mtu, "gateways": measured.gateways, "ipv4": measured.ipv4, "ipv6": measured.ipv6});
+    objects::patch_status(&api, &c.world.subnets, meta, said).await.map(|_| Next::Wait)
 }
 
 /// The Vpc that it is in, once that is in OVN.
@@ -76,6 +104,8 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
     if plan.release {
         confirm_unused(c, &subnet).await?;
         c.network.clear(uid(&subnet.metadata)).await?;
+        c.network.numbers.forget(uid(&subnet.metadata));
+        router::release(c, &subnet).await?;
         let vpc = world.vpcs.get(&key.0, admission::vpc_of(&subnet));
         if let Some((vpc, subnets)) =
             vpc.and_then(|vpc| admission::dismiss(&vpc, uid(&subnet.metadata)).map(|subnets| (vpc, subnets)))
@@ -107,7 +137,7 @@ async fn confirm_unused(c: &Controller, subnet: &Subnet) -> Result<(), Error> {
     let what = format!("list AddressHolds of Subnet '{}'", name(meta));
     let api = c.objects.cluster::<AddressHold>();
     let held = call(&what, api.list(&ListParams::default())).await?.items;
-    match held.into_iter().find(|hold| hold.spec.subnet.uid == uid(meta)) {
+    match held.into_iter().find(|hold| hold.spec.subnet.uid == uid(meta) && !subnets::is_own(hold)) {
         Some(hold) => {
             let message = format!("AddressHold '{}' is of it", name(&hold.metadata));
             c.world.address_holds.put(hold);

@@ -1,6 +1,6 @@
 //! One VNic: gather → plan → act → status, until there is nothing to do but wait.
 
-use super::{about, orphaned, subnet_of};
+use super::{about, orphaned, subnet_of, unassigned};
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call, found};
@@ -13,6 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::addresses::{self, Action, Observed, Plan};
+use planner::network::pool::Pool;
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::sync::Arc;
@@ -27,10 +28,11 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
 }
 
 pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let mut is_listed = false;
     for _ in 0..ROUNDS {
         let Some(vnic) = c.world.vnics.get(&key.0, &key.1) else { return Ok(Next::Wait) };
-        let o = gather(c, vnic).await?;
-        let plan = addresses::plan(&o, clock::now());
+        let o = Observed { is_listed, ..gather(c, vnic).await? };
+        let plan = plan(c, &o);
         if plan.actions.is_empty() {
             write(c, &o, &plan).await?;
             return Ok(Next::at(plan.wake_at));
@@ -44,9 +46,18 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         for action in &plan.actions {
             act(c, &o, action).await?;
         }
+        is_listed |= plan.actions.contains(&Action::ListAddressHolds);
     }
     c.world.look(Work::VNic, key.clone());
     Ok(Next::Wait)
+}
+
+fn plan(c: &Controller, o: &Observed) -> Plan {
+    let now = clock::now();
+    match &o.subnet {
+        Some(subnet) => c.world.pools.with(uid(&subnet.metadata), |pool| addresses::plan(o, pool, now)),
+        None => addresses::plan(o, &Pool::default(), now),
+    }
 }
 
 async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
@@ -61,14 +72,16 @@ async fn gather(c: &Controller, vnic: Arc<VNic>) -> Result<Observed, Error> {
         }
     }
     let mut rivals: Vec<Arc<VNic>> = Vec::new();
-    for rival in interests.iter().flat_map(|address| world.vnics.by(&about(&subnet_key, address))) {
+    let without_hold = addresses::chooses(&vnic).then(|| world.vnics.by(&unassigned(&subnet_key)));
+    let of_interest = interests.iter().flat_map(|address| world.vnics.by(&about(&subnet_key, address)));
+    for rival in of_interest.chain(without_hold.into_iter().flatten()) {
         if uid(&rival.metadata) != own && !rivals.iter().any(|known| known.metadata.uid == rival.metadata.uid) {
             rivals.push(rival);
         }
     }
     let attachments = world.nics.by(&IndexKey::owner(&own));
     let orphans = crate::orphans::nics(c).await?;
-    Ok(Observed { vnic, subnet, holds, rivals, attachments, orphans })
+    Ok(Observed { vnic, subnet, holds, rivals, attachments, orphans, is_listed: false })
 }
 
 async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
@@ -79,13 +92,52 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         },
         Action::Protect => objects::keep(&c.objects, &c.world.vnics, &o.vnic.metadata, true).await,
         Action::CreateAddressHold(hold) => {
-            confirm_subnet(c, o).await?;
-            // Whose it is, is what the next round looks at.
-            objects::create(&c.objects.cluster(), &c.world.address_holds, hold.as_ref(), |_| true).await.map(drop)
+            c.world.pools.expect(hold);
+            let created = create(c, o, hold).await;
+            match &created {
+                Ok(there) => c.world.note(there),
+                Err(_) => c.world.note(hold),
+            };
+            created.map(drop)
+        }
+        Action::ListAddressHolds => list(c, o).await,
+        Action::DropAddressHold(hold) => {
+            confirm_surplus(c, &o.vnic, hold).await?;
+            delete(c, hold).await
         }
         Action::DeleteAddressHold(hold) => delete(c, hold).await,
         Action::Unprotect => objects::keep(&c.objects, &c.world.vnics, &o.vnic.metadata, false).await,
     }
+}
+
+/// Whose it is, is what the next round looks at.
+async fn create(c: &Controller, o: &Observed, hold: &AddressHold) -> Result<AddressHold, Error> {
+    confirm_subnet(c, o).await?;
+    objects::create(&c.objects.cluster(), &c.world.address_holds, hold, |_| true).await
+}
+
+/// The Subnet's holds, from quorum.
+async fn list(c: &Controller, o: &Observed) -> Result<(), Error> {
+    let Some(subnet) = o.subnet.as_ref().map(|subnet| &subnet.metadata) else { return Ok(()) };
+    let what = format!("list AddressHolds of Subnet '{}'", name(subnet));
+    let all = call(&what, c.objects.cluster::<AddressHold>().list(&ListParams::default())).await?.items;
+    c.world.pools.replace(uid(subnet), all.iter().filter(|hold| hold.spec.subnet.uid == uid(subnet)));
+    Ok(())
+}
+
+/// From quorum: the VNic has addresses, which are set once, and this one is not among them.
+async fn confirm_surplus(c: &Controller, vnic: &VNic, hold: &AddressHold) -> Result<(), Error> {
+    let meta = &vnic.metadata;
+    let what = format!("get VNic '{}'", name(meta));
+    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
+    let there = call(&what, api.get(name(meta))).await?;
+    let has = there.status.as_ref().map(|status| status.addresses.as_slice()).unwrap_or_default();
+    if there.metadata.uid == meta.uid && !has.is_empty() && !has.iter().any(|has| has == hold.spec.held()) {
+        return Ok(());
+    }
+    c.world.vnics.put(there);
+    let message = format!("address {} may be the VNic's", hold.spec.held());
+    Err(Error::NotConfirmed { what, message })
 }
 
 /// Exactly the hold with this UID.

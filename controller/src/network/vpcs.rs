@@ -46,7 +46,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
 
 /// What a Subnet that names no Vpc is in.
 pub(super) async fn create_default(c: &Controller, namespace: &str) -> Result<(), Error> {
-    let spec = VpcSpec { default_security_groups: vec![DEFAULT.to_owned()] };
+    let spec = VpcSpec { default_security_groups: vec![DEFAULT.to_owned()], ..VpcSpec::default() };
     let mut vpc = Vpc::new(DEFAULT, spec);
     (vpc.metadata.namespace, vpc.metadata.labels) = (Some(namespace.to_owned()), Some(managed()));
     objects::create(&c.objects.namespaced(namespace), &c.world.vpcs, &vpc, |_| true).await.map(drop)

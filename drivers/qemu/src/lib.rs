@@ -29,7 +29,7 @@ use observed::{Function, Observed};
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use ports::{
     Emulation, ErrorClass, PortError,
-    emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction},
+    emulation::{Backend, BootController, DiskFunction, EmulationCapabilities, NicFunction},
 };
 use qmp::{Qmp, QmpError};
 use serde_json::{Value, json};
@@ -51,6 +51,8 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 const RELEASE_LOOK: Duration = Duration::from_millis(50);
 /// NVM Express Base Specification 2.0, figure 275 (SN); virtio 1.2 section 5.2.6 (VIRTIO_BLK_T_GET_ID) has the same.
 const SERIAL_BYTES: usize = 20;
+/// The port of the boot slot.
+const BOOT_PORT: &str = "boot";
 /// IFNAMSIZ - 1.
 const INTERFACE_BYTES: usize = 15;
 
@@ -61,6 +63,8 @@ pub struct QemuEmulation {
 
 struct Inner {
     qmp: Qmp,
+    /// What the boot disk's controller will be called.
+    boot_serial: Option<String>,
     /// Holding it is what makes verbs exclusive. The content: devices that this process asked to leave; QEMU does not
     /// tell. After a restart they count as present until they are hidden again.
     leaving: Mutex<BTreeSet<String>>,
@@ -70,8 +74,13 @@ impl QemuEmulation {
     /// `slots_socket`: a QMP socket of QEMU, or of a virtual server, which answers also while the host is off. Must be
     /// called inside a tokio runtime.
     pub fn new(slots_socket: impl Into<PathBuf>) -> Self {
+        Self::with_boot_serial(slots_socket, None)
+    }
+
+    /// `boot_serial`: the serial number that boot disks come with, for as long as there is none.
+    pub fn with_boot_serial(slots_socket: impl Into<PathBuf>, boot_serial: Option<String>) -> Self {
         let qmp = Qmp::new(slots_socket, LIMIT);
-        let inner = Arc::new(Inner { qmp, leaving: Mutex::default() });
+        let inner = Arc::new(Inner { qmp, boot_serial, leaving: Mutex::default() });
         let cleaning = tokio::spawn(clean_up_after_departures(inner.clone())).abort_handle();
         Self { inner, cleaning }
     }
@@ -195,7 +204,7 @@ fn free_port(observed: &Observed, slot: Slot, object: &str) -> Result<String, Po
                 || PortError::new(ErrorClass::Busy, format!("{object}: all {} hot-plug ports are taken", ports.len()));
             return free.map(|(name, _)| (*name).clone()).ok_or_else(none);
         }
-        Slot::Boot => "boot",
+        Slot::Boot => BOOT_PORT,
         Slot::Seed => "seed",
     };
     match observed.ports.get(fixed) {
@@ -258,7 +267,7 @@ impl Emulation for QemuEmulation {
     async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
         let observed = self.inner.observe("capabilities").await?;
         let hot_plug_ports = u32::try_from(observed.hot_plug_ports().len()).unwrap_or(u32::MAX);
-        let fixed = ["boot", "seed"].iter().filter(|port| observed.ports.contains_key(**port)).count();
+        let fixed = [BOOT_PORT, "seed"].iter().filter(|port| observed.ports.contains_key(**port)).count();
         Ok(EmulationCapabilities {
             disks: hot_plug_ports.saturating_add(u32::try_from(fixed).unwrap_or(0)),
             nics: hot_plug_ports,
@@ -266,6 +275,27 @@ impl Emulation for QemuEmulation {
             buses: vec![Bus::NVMe, Bus::VirtioBlk],
             online_resize: vec![Bus::VirtioBlk],
         })
+    }
+
+    /// QEMU's NVMe device with a drive of its own has one namespace, without an EUI-64.
+    async fn boot_controller(&self) -> Result<Option<BootController>, PortError> {
+        let step = "the controller of the boot disk";
+        let observed = self.inner.observe(step).await?;
+        let serial = match observed.functions.iter().find(|f| f.kind == FunctionKind::Disk && f.port == BOOT_PORT) {
+            Some(disk) => {
+                let serial = observed::serial(&self.inner.qmp, &names::device(disk.kind, &disk.id)).await;
+                serial.map_err(|e| port_error(&self.inner.qmp, step, &e))?
+            }
+            None => None,
+        };
+        let serial = serial.or_else(|| self.inner.boot_serial.clone());
+        Ok(serial.map(|serial| BootController {
+            serial,
+            model: Some("QEMU NVMe Ctrl".to_owned()),
+            nsid: 1,
+            eui64: None,
+            pci_address: None,
+        }))
     }
 
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {

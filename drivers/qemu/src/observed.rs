@@ -116,6 +116,11 @@ async fn children(qmp: &Qmp, folder: &str) -> Result<Vec<(String, String)>, QmpE
     Ok(listed.as_array().into_iter().flatten().filter_map(entry).collect())
 }
 
+/// What the host reads as the disk's serial number.
+pub async fn serial(qmp: &Qmp, device: &str) -> Result<Option<String>, QmpError> {
+    Ok(property(qmp, device, "serial").await?.filter(|serial| !serial.is_empty()))
+}
+
 /// `None` when the device went away in between, or has no such property.
 async fn property(qmp: &Qmp, device: &str, property: &str) -> Result<Option<String>, QmpError> {
     let path = format!("{PERIPHERAL}/{device}");

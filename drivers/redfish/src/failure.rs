@@ -65,6 +65,7 @@ fn from_status(config: &RedfishConfig, step: &str, status: StatusCode, body: &st
         405 | 501 => ErrorClass::Unsupported,
         // 412: somebody else changed the resource in between; 500 and the gateways': many BMCs while they start.
         409 | 412 | 423 | 429 | 500 | 502 | 503 | 504 => ErrorClass::Busy,
+        _ if is_for_now(body) => ErrorClass::Busy,
         _ => ErrorClass::Invalid,
     };
     let mut cause = format!("HTTP {}", status.as_u16());
@@ -76,6 +77,17 @@ fn from_status(config: &RedfishConfig, step: &str, status: StatusCode, body: &st
         cause = format!("update the Secret of this BMC: it refuses user {:?} ({cause})", config.username);
     }
     error(config, step, class, &cause)
+}
+
+/// What BMCs say with status 400 and take a little later: HPE's iLO while POST runs, and DSP0268's own words.
+const FOR_NOW: [&str; 4] =
+    ["UnableToModifyDuringSystemPOST", "ServiceTemporarilyUnavailable", "ResourceInUse", "ResourceNotReady"];
+
+fn is_for_now(body: &str) -> bool {
+    let Ok(body) = serde_json::from_str::<Value>(body) else { return false };
+    let messages = body.pointer("/error/@Message.ExtendedInfo").or_else(|| body.get("@Message.ExtendedInfo"));
+    let ids = messages.and_then(Value::as_array).into_iter().flatten().filter_map(|m| m["MessageId"].as_str());
+    ids.filter_map(|id| id.rsplit('.').next()).any(|id| FOR_NOW.contains(&id))
 }
 
 pub(crate) fn is_precondition_failed(failed: &LayerError) -> bool {
@@ -128,6 +140,13 @@ mod tests {
         for (status, class) in expected {
             assert_eq!(answered(status, &json!({})).class, class, "{status}");
         }
+    }
+
+    #[test]
+    fn what_is_refused_during_post_is_for_later() {
+        let said = |id: &str| json!({"error": {"@Message.ExtendedInfo": [{"MessageId": id}]}});
+        assert_eq!(answered(400, &said("iLO.2.14.UnableToModifyDuringSystemPOST")).class, ErrorClass::Busy);
+        assert_eq!(answered(400, &said("Base.1.8.PropertyUnknown")).class, ErrorClass::Invalid);
     }
 
     #[test]

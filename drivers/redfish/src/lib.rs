@@ -19,6 +19,7 @@ pub use config::{RedfishConfig, Scheme, Secret, Verify};
 use async_trait::async_trait;
 use nv_redfish::bmc_http::{HttpBmc, reqwest::Client};
 use nv_redfish::core::{ODataId, Raw};
+use observed::Documents;
 use planner::host::{BootChange, BootOption, HostObserved, PowerAction};
 use ports::{Bmc, ErrorClass, PortError};
 use serde_json::{Value, json};
@@ -55,11 +56,14 @@ impl Bmc for RedfishBmc {
         let mut service = self.service.lock().await;
         let service = self.opened(&mut service).await?;
         let (_, system) = service.system().await?;
+        let settings = settings(service, "read the settings of the system", system.value()).await?;
         let options = boot_options(service, system.value()).await?;
+        let job = service.waiting_order().await?;
         let resets = service.resets(system.value()).await?;
         let unknown = || service.error("read the system", ErrorClass::Invalid, "it does not tell its PowerState");
         let power = observed::power(system.value()).ok_or_else(unknown)?;
-        Ok(observed::host(system.value(), power, options, &resets))
+        let settings = settings.as_ref().map(|(_, settings)| settings.value());
+        Ok(observed::host(Documents { system: system.value(), settings }, power, options, &resets, job))
     }
 
     async fn power(&self, action: PowerAction) -> Result<(), PortError> {
@@ -86,21 +90,27 @@ impl Bmc for RedfishBmc {
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
         let step = match change {
             BootChange::First { reference } => format!("make {reference} the first boot option"),
-            BootChange::ContinuousHdd => "set the boot override to Hdd".to_owned(),
             BootChange::Restore { .. } => "restore the boot order".to_owned(),
+            BootChange::Next { source, .. } => format!("boot from {source:?} once"),
+            BootChange::Always { source, .. } => format!("boot from {source:?} always"),
         };
         let mut service = self.service.lock().await;
         let service = self.opened(&mut service).await?;
         for _attempt in 0..2 {
-            let (id, system) = service.system().await?;
-            let patch = match plan::boot(system.value(), change) {
+            let system = service.system().await?;
+            let settings = settings(service, &step, system.1.value()).await?;
+            let job = service.waiting_order().await?;
+            let shown = settings.as_ref().map(|(_, settings)| settings.value());
+            let documents = Documents { system: system.1.value(), settings: shown };
+            let patch = match plan::boot(documents, job.as_deref(), change) {
                 plan::Boot::Nothing => return Ok(()),
                 plan::Boot::Unsupported(why) => return Err(service.error(&step, ErrorClass::Unsupported, &why)),
                 plan::Boot::NotFound(why) => return Err(service.error(&step, ErrorClass::NotFound, &why)),
                 plan::Boot::Patch(patch) => patch,
             };
-            let (id, seen) = writable(service, &step, id, system).await?;
-            if service.patch(&step, &id, &seen, &patch).await? {
+            let order_at = settings.as_ref().unwrap_or(&system);
+            let override_at = if plan::overrides_in_settings(documents) { order_at } else { &system };
+            if send(service, &step, patch, order_at, override_at).await? {
                 return Ok(());
             }
         }
@@ -108,20 +118,47 @@ impl Bmc for RedfishBmc {
     }
 }
 
-/// Where a change of the system goes: to its settings resource if it has one (DSP0266, Settings resource).
-async fn writable(
+/// Sends a change, in one request where both halves go to the same resource: the first would change its entity tag.
+/// `Ok(false)`: somebody else has changed it.
+async fn send(
     service: &mut Service,
     step: &str,
-    id: ODataId,
-    system: Arc<Raw>,
-) -> Result<(ODataId, Arc<Raw>), PortError> {
-    let Some(settings) = system.value().pointer("/@Redfish.Settings/SettingsObject/@odata.id").and_then(Value::as_str)
-    else {
-        return Ok((id, system));
+    patch: plan::Patch,
+    order_at: &(ODataId, Arc<Raw>),
+    override_at: &(ODataId, Arc<Raw>),
+) -> Result<bool, PortError> {
+    let plan::Patch { order, overriding } = patch;
+    let mut boot = overriding.unwrap_or_else(|| json!({}));
+    let Some(order) = order else {
+        return Ok(service.patch(step, &override_at.0, &override_at.1, &json!({"Boot": boot})).await?.is_some());
+    };
+    if boot != json!({}) && order_at.0 != override_at.0 {
+        // The override first: it is what would boot something else.
+        if service.patch(step, &override_at.0, &override_at.1, &json!({"Boot": boot})).await?.is_none() {
+            return Ok(false);
+        }
+        boot = json!({});
+    }
+    boot["BootOrder"] = json!(order);
+    let sent = service.patch(step, &order_at.0, &order_at.1, &json!({"Boot": boot})).await?;
+    let Some(job) = sent else { return Ok(false) };
+    if let Some(job) = job {
+        service.waits(job, order);
+    }
+    Ok(true)
+}
+
+/// The system's settings resource, if it has one (DSP0266, Settings resource).
+async fn settings(service: &mut Service, step: &str, system: &Value) -> Result<Option<(ODataId, Arc<Raw>)>, PortError> {
+    let Some(settings) = system.pointer("/@Redfish.Settings/SettingsObject/@odata.id").and_then(Value::as_str) else {
+        return Ok(None);
     };
     let settings = ODataId::from(settings.to_owned());
-    let seen = service.get(step, &settings).await?;
-    Ok((settings, seen))
+    match service.get(step, &settings).await {
+        // It is named and not there: changes go to the system.
+        Err(e) if matches!(e.class, ErrorClass::NotFound | ErrorClass::Unsupported) => Ok(None),
+        seen => Ok(Some((settings, seen?))),
+    }
 }
 
 /// `None` where the BMC has no list of them, or says that it has and then cannot show it.

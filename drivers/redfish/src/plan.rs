@@ -1,10 +1,21 @@
 //! Which request carries a verb out. No I/O.
 
-use crate::observed;
-use planner::host::{BootChange, BootSource, PowerAction, PowerState};
+use crate::observed::{self, Documents};
+use planner::host::{BootChange, BootMode, BootOverride, BootSource, PowerAction, PowerState};
 use serde_json::{Value, json};
 
-const OVERRIDE_TARGETS: &str = "/Boot/BootSourceOverrideTarget@Redfish.AllowableValues";
+pub(crate) const OVERRIDE_TARGETS: &str = "/Boot/BootSourceOverrideTarget@Redfish.AllowableValues";
+
+/// Redfish's words for the sources that are asked for (DSP0268, ComputerSystem).
+pub(crate) const SOURCES: [(BootSource, &str); 7] = [
+    (BootSource::Pxe, "Pxe"),
+    (BootSource::UefiHttp, "UefiHttp"),
+    (BootSource::Hdd, "Hdd"),
+    (BootSource::Cd, "Cd"),
+    (BootSource::Setup, "BiosSetup"),
+    (BootSource::UefiShell, "UefiShell"),
+    (BootSource::UefiTarget, "UefiTarget"),
+];
 
 /// What to do about a power action on a host in this state.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,67 +58,105 @@ pub(crate) fn reset_type(action: PowerAction, allowable: Option<&[String]>) -> O
 pub(crate) enum Boot {
     /// It is so already.
     Nothing,
-    Patch(Value),
+    Patch(Patch),
     /// The BMC cannot express it.
     Unsupported(String),
     NotFound(String),
 }
 
-pub(crate) fn boot(system: &Value, change: &BootChange) -> Boot {
-    let current = observed::boot_order(system);
+/// The two halves of a change. The order goes to the settings where there are any; an override does so only where the
+/// settings show that they have one: elsewhere it belongs to the system.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Patch {
+    pub(crate) order: Option<Vec<String>>,
+    /// Properties of `Boot`.
+    pub(crate) overriding: Option<Value>,
+}
+
+/// Where the override of a boot source is changed.
+pub(crate) fn overrides_in_settings(documents: Documents<'_>) -> bool {
+    let settings = documents.settings.and_then(|settings| settings["Boot"].as_object());
+    settings.is_some_and(|boot| boot.keys().any(|key| key.starts_with("BootSourceOverride")))
+}
+
+/// `job`: the order that waits in a job of the BMC's.
+pub(crate) fn boot(documents: Documents<'_>, job: Option<&[String]>, change: &BootChange) -> Boot {
+    let current = documents.coming(job);
     match (change, current) {
         (BootChange::First { reference }, Some(current)) => {
             if !current.contains(reference) {
                 return Boot::NotFound(format!("{reference} is not in the boot order [{}]", current.join(", ")));
             }
             let others = current.iter().filter(|r| *r != reference);
-            patch_order(&current, std::iter::once(reference).chain(others).cloned().collect())
+            let order: Vec<String> = std::iter::once(reference).chain(others).cloned().collect();
+            patch(Some(order).filter(|order| *order != current), documents)
         }
         (BootChange::First { .. }, None) => Boot::Unsupported("the BMC shows no Boot.BootOrder".to_owned()),
-        (BootChange::ContinuousHdd, _) => continuous_hdd(system),
-        (BootChange::Restore { order }, current) => restore(system, order, current.as_deref()),
+        (BootChange::Restore { order }, current) => {
+            patch(current.and_then(|current| restored(order, &current)), documents)
+        }
+        (BootChange::Next { source, mode }, _) => overriding(documents, "Once", *source, *mode),
+        (BootChange::Always { source, mode }, _) => overriding(documents, "Continuous", *source, *mode),
     }
 }
 
-fn patch_order(current: &[String], order: Vec<String>) -> Boot {
-    if current == order { Boot::Nothing } else { Boot::Patch(json!({"Boot": {"BootOrder": order}})) }
+fn patch(order: Option<Vec<String>>, documents: Documents<'_>) -> Boot {
+    let patch = Patch { order, overriding: ended(documents) };
+    if patch == Patch::default() { Boot::Nothing } else { Boot::Patch(patch) }
 }
 
-fn continuous_hdd(system: &Value) -> Boot {
-    if observed::continuous_override(system) == Some(BootSource::Hdd) {
+/// Options that are gone are left out, or the BMC would refuse the whole order; options that are new come last. `None`: it
+/// is so.
+fn restored(order: &[String], current: &[String]) -> Option<Vec<String>> {
+    let known = order.iter().filter(|r| current.contains(r));
+    let new = current.iter().filter(|r| !order.contains(r));
+    let wanted: Vec<String> = known.chain(new).cloned().collect();
+    (!order.is_empty() && wanted != current).then_some(wanted)
+}
+
+/// What ends an override, if there is one.
+fn ended(documents: Documents<'_>) -> Option<Value> {
+    in_force(documents)?;
+    let mut boot = json!({"BootSourceOverrideEnabled": "Disabled"});
+    let targets = |of: &Value| observed::texts(of, OVERRIDE_TARGETS);
+    let targets = targets(documents.system).or_else(|| documents.settings.and_then(targets));
+    // Some BMCs want both, others do not know the target.
+    if targets.is_some_and(|targets| targets.iter().any(|target| target == "None")) {
+        boot["BootSourceOverrideTarget"] = "None".into();
+    }
+    Some(boot)
+}
+
+fn in_force(documents: Documents<'_>) -> Option<(&'static str, BootOverride)> {
+    let find = |of: &Value| {
+        ["Once", "Continuous"].into_iter().find_map(|enabled| Some((enabled, observed::boot_override(of, enabled)?)))
+    };
+    find(documents.system).or_else(|| documents.settings.and_then(find))
+}
+
+fn overriding(documents: Documents<'_>, enabled: &'static str, source: BootSource, mode: BootMode) -> Boot {
+    let Some((_, target)) = SOURCES.iter().find(|(known, _)| *known == source) else {
+        return Boot::Unsupported("the source Other names nothing that could be asked for".to_owned());
+    };
+    let is_so = |found: &BootOverride| found.source == source && found.mode.is_none_or(|found| found == mode);
+    if in_force(documents).is_some_and(|(how, found)| how == enabled && is_so(&found)) {
         return Boot::Nothing;
     }
-    let allowable = observed::allowable_overrides(system);
-    if system.pointer(OVERRIDE_TARGETS).is_some() && !allowable.contains(&BootSource::Hdd) {
-        return Boot::Unsupported("the BMC allows no continuous override to Hdd".to_owned());
+    let targets = |of: &Value| of.pointer(OVERRIDE_TARGETS).is_some();
+    let told = targets(documents.system) || documents.settings.is_some_and(targets);
+    if told && !observed::allowed(documents, enabled).contains(&source) {
+        return Boot::Unsupported(format!("the BMC takes no boot source override to {target} with {enabled}"));
     }
-    Boot::Patch(json!({"Boot": {
-        "BootSourceOverrideEnabled": "Continuous",
-        "BootSourceOverrideTarget": "Hdd",
-        "BootSourceOverrideMode": "UEFI",
-    }}))
-}
-
-/// Options that are gone are left out, or the BMC would refuse the whole order; options that are new come last. An
-/// override ends, because nobody but us sets a continuous one.
-fn restore(system: &Value, order: &[String], current: Option<&[String]>) -> Boot {
-    let mut boot = json!({});
-    if let Some(current) = current.filter(|_| !order.is_empty()) {
-        let known = order.iter().filter(|r| current.contains(r));
-        let new = current.iter().filter(|r| !order.contains(r));
-        let wanted: Vec<&String> = known.chain(new).collect();
-        if wanted != current.iter().collect::<Vec<_>>() {
-            boot["BootOrder"] = json!(wanted);
-        }
-    }
-    if observed::continuous_override(system).is_some() {
-        boot["BootSourceOverrideEnabled"] = "Disabled".into();
-        // Some BMCs want both, others do not know the target.
-        if observed::texts(system, OVERRIDE_TARGETS).is_some_and(|targets| targets.iter().any(|t| t == "None")) {
-            boot["BootSourceOverrideTarget"] = "None".into();
-        }
-    }
-    if boot == json!({}) { Boot::Nothing } else { Boot::Patch(json!({"Boot": boot})) }
+    let mode = match mode {
+        BootMode::Uefi => "UEFI",
+        BootMode::Legacy => "Legacy",
+    };
+    let boot = json!({
+        "BootSourceOverrideEnabled": enabled,
+        "BootSourceOverrideTarget": target,
+        "BootSourceOverrideMode": mode,
+    });
+    Boot::Patch(Patch { order: None, overriding: Some(boot) })
 }
 
 #[cfg(test)]
@@ -118,8 +167,16 @@ mod tests {
         json!({"Boot": {"BootOrder": order}})
     }
 
+    fn strings(order: &[&str]) -> Vec<String> {
+        order.iter().map(|&r| r.to_owned()).collect()
+    }
+
     fn order(order: &[&str]) -> Boot {
-        Boot::Patch(json!({"Boot": {"BootOrder": order}}))
+        Boot::Patch(Patch { order: Some(strings(order)), overriding: None })
+    }
+
+    fn boot(system: &Value, change: &BootChange) -> Boot {
+        super::boot(Documents { system, settings: None }, None, change)
     }
 
     #[test]
@@ -161,16 +218,40 @@ mod tests {
         assert_eq!(boot(&system(&["C", "A", "D"]), &back(&["A", "B", "C"])), order(&["A", "C", "D"]));
         assert_eq!(boot(&system(&["A", "C"]), &back(&["A", "B", "C"])), Boot::Nothing);
         let set = json!({"Boot": {"BootSourceOverrideEnabled": "Continuous", "BootSourceOverrideTarget": "Hdd"}});
-        let disabled = Boot::Patch(json!({"Boot": {"BootSourceOverrideEnabled": "Disabled"}}));
-        assert_eq!(boot(&set, &back(&[])), disabled);
+        let overriding = Some(json!({"BootSourceOverrideEnabled": "Disabled"}));
+        assert_eq!(boot(&set, &back(&[])), Boot::Patch(Patch { order: None, overriding }));
+    }
+
+    #[test]
+    fn an_override_would_come_before_the_order() {
+        let mut once = system(&["A", "B"]);
+        once["Boot"]["BootSourceOverrideEnabled"] = "Once".into();
+        once["Boot"]["BootSourceOverrideTarget"] = "Hdd".into();
+        let first = BootChange::First { reference: "A".to_owned() };
+        let overriding = Some(json!({"BootSourceOverrideEnabled": "Disabled"}));
+        assert_eq!(boot(&once, &first), Boot::Patch(Patch { order: None, overriding }));
+    }
+
+    #[test]
+    fn what_is_pending_is_what_the_next_start_takes() {
+        let (system, settings) = (system(&["A", "B", "C"]), system(&["B", "A", "C"]));
+        let documents = Documents { system: &system, settings: Some(&settings) };
+        let first = |reference: &str| BootChange::First { reference: reference.to_owned() };
+        assert_eq!(super::boot(documents, None, &first("B")), Boot::Nothing);
+        assert_eq!(super::boot(documents, None, &first("C")), order(&["C", "B", "A"]));
+        assert_eq!(super::boot(documents, Some(&strings(&["C", "A", "B"])), &first("C")), Boot::Nothing);
+        assert!(!overrides_in_settings(documents));
     }
 
     #[test]
     fn an_override_is_set_only_where_it_is_allowed() {
         let allowing =
             |targets: &[&str]| json!({"Boot": {"BootSourceOverrideTarget@Redfish.AllowableValues": targets}});
-        assert!(matches!(boot(&allowing(&["Pxe"]), &BootChange::ContinuousHdd), Boot::Unsupported(_)));
-        assert!(matches!(boot(&allowing(&["Pxe", "Hdd"]), &BootChange::ContinuousHdd), Boot::Patch(_)));
-        assert!(matches!(boot(&json!({}), &BootChange::ContinuousHdd), Boot::Patch(_)));
+        let hdd = BootChange::Always { source: BootSource::Hdd, mode: BootMode::Uefi };
+        assert!(matches!(boot(&allowing(&["Pxe"]), &hdd), Boot::Unsupported(_)));
+        assert!(matches!(boot(&allowing(&["Pxe", "Hdd"]), &hdd), Boot::Patch(_)));
+        assert!(matches!(boot(&json!({}), &hdd), Boot::Patch(_)));
+        let target = BootChange::Always { source: BootSource::UefiTarget, mode: BootMode::Uefi };
+        assert!(matches!(boot(&allowing(&["UefiTarget"]), &target), Boot::Unsupported(_)), "by its schema");
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Service {
     systems: ODataId,
     /// Where our system was last found.
     system: Option<ODataId>,
+    /// The order that a job of the BMC's will set, and that job.
+    waiting: Option<(ODataId, Vec<String>)>,
     /// What the description of its action Reset said: its address, and the values. It is asked for once.
     described: Option<(String, Option<Vec<String>>)>,
 }
@@ -95,7 +97,7 @@ impl Service {
         let sessions = link("/Links/Sessions/@odata.id").filter(|_| !config.use_basic_auth).map(ODataId::from);
         let systems = link("/Systems/@odata.id").unwrap_or_else(|| SYSTEMS.to_owned()).into();
         let layer = CompatBmc::new(http.clone(), Arc::new(quirks));
-        let mut service = Self { config, http, layer, sessions, systems, system: None, described: None };
+        let mut service = Self { config, http, layer, sessions, systems, system: None, waiting: None, described: None };
         service.log_in().await?;
         Ok(service)
     }
@@ -141,23 +143,46 @@ impl Service {
         result.map(drop).map_err(|e| failure::from_layer(&self.config, step, &e))
     }
 
-    /// Changes `id` if it is still what was read as `seen`. `Ok(false)`: somebody else has changed it.
+    /// Changes `id` if it is still what was read as `seen`. `Ok(None)`: somebody else has changed it. Else the job that the
+    /// BMC made of the change, if it made one.
     pub(crate) async fn patch(
         &mut self,
         step: &str,
         id: &ODataId,
         seen: &Raw,
         change: &Value,
-    ) -> Result<bool, PortError> {
+    ) -> Result<Option<Option<ODataId>>, PortError> {
         let mut result: Result<ModificationResponse<Raw>, _> = self.layer.update(id, seen.etag(), change).await;
         if self.logged_in_again(&result).await? {
             result = self.layer.update(id, seen.etag(), change).await;
         }
         match result {
-            Ok(_) => Ok(true),
-            Err(e) if failure::is_precondition_failed(&e) => Ok(false),
+            Ok(ModificationResponse::Task(task)) => Ok(Some(Some(local(&task.location.0)))),
+            Ok(_) => Ok(Some(None)),
+            Err(e) if failure::is_precondition_failed(&e) => Ok(None),
             Err(e) => Err(failure::from_layer(&self.config, step, &e)),
         }
+    }
+
+    /// A job will set this order, as some BMCs have it done in the next POST.
+    pub(crate) fn waits(&mut self, job: ODataId, order: Vec<String>) {
+        self.waiting = Some((job, order));
+    }
+
+    /// The order that a job has yet to set.
+    pub(crate) async fn waiting_order(&mut self) -> Result<Option<Vec<String>>, PortError> {
+        let Some((job, order)) = self.waiting.clone() else { return Ok(None) };
+        let is_done = match self.get("read the job that sets the boot order", &job).await {
+            Ok(job) => observed::is_done(job.value()),
+            // BMCs forget a job that is done.
+            Err(e) if e.class == ErrorClass::NotFound => true,
+            Err(e) => return Err(e),
+        };
+        if is_done {
+            self.waiting = None;
+            return Ok(None);
+        }
+        Ok(Some(order))
     }
 
     /// Reads our system.
@@ -228,6 +253,12 @@ impl Service {
             None => self.error(step, ErrorClass::Invalid, &format!("{has}: say which with the system's name")),
         })
     }
+}
+
+/// An address in the service, of a `Location` that may name the host as well.
+fn local(location: &ODataId) -> ODataId {
+    let location = location.to_string();
+    Url::parse(&location).map_or(location, |url| url.path().to_owned()).into()
 }
 
 /// The members of a collection.

@@ -116,7 +116,7 @@ impl Bench for Emulator {
         // continuous.
         let settles_within = Duration::from_secs(120);
         let lacks = [Lack::BootOptions, Lack::BootOrder].into();
-        Abilities { lacks, override_ends: false, guest_obeys: true, settles_within }
+        Abilities { lacks, override_ends: false, order_is_pending: false, guest_obeys: true, settles_within }
     }
 
     async fn connect(&self) -> Box<dyn Bmc> {

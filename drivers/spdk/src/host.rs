@@ -26,7 +26,7 @@ pub struct Host {
 }
 
 /// What the guest reads as the disk's model.
-const MODEL: &str = "Metalplane disk";
+pub(crate) const MODEL: &str = "Metalplane disk";
 
 impl Host {
     /// The highest namespace ID.

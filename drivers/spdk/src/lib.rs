@@ -55,7 +55,7 @@ use places::Places;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use ports::{
     Emulation, ErrorClass, PortError,
-    emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
+    emulation::{BootController, DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
 };
 use rpc::{
     Rpc,
@@ -262,6 +262,21 @@ impl Emulation for SpdkEmulation {
             buses: vec![Bus::NVMe],
             online_resize: vec![Bus::NVMe],
         })
+    }
+
+    /// Of a target that an agent before this one has made, what that was given.
+    async fn boot_controller(&self) -> Result<Option<BootController>, PortError> {
+        let mut state = self.inner.state.lock().await;
+        let observed = self.inner.observe(&mut state, "the controller of the boot disk").await?;
+        let host = &self.inner.host;
+        let there = observed.subsystem().map(|subsystem| &subsystem.serial_number).filter(|serial| !serial.is_empty());
+        Ok(Some(BootController {
+            serial: there.unwrap_or(&host.serial).clone(),
+            model: Some(host::MODEL.to_owned()),
+            nsid: names::BOOT_NSID,
+            eui64: names::eui64(&host.nqn, Slot::Boot),
+            pci_address: None,
+        }))
     }
 
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {

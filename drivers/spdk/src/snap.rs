@@ -23,7 +23,7 @@ use crate::rpc::{Method, Rpc};
 use crate::{backing, check_disk, names, statistics};
 use async_trait::async_trait;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
-use ports::emulation::{DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction};
+use ports::emulation::{BootController, DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction};
 use ports::{Emulation, ErrorClass, PortError};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +40,9 @@ pub struct SnapEmulation {
     /// Holding it is what makes verbs exclusive.
     places: Mutex<Places>,
 }
+
+/// What SNAP says of a function that the host has not enumerated.
+const NOWHERE: &str = "00:00.0";
 
 /// What SNAP has now.
 struct Seen {
@@ -76,11 +79,16 @@ impl SnapEmulation {
         all.filter_map(|namespace| Some((names::parse_bdev(&namespace.bdev)?, namespace)))
     }
 
+    /// The lowest static NVMe function.
+    fn function<'a>(&self, seen: &'a Seen) -> Option<&'a Function> {
+        let is_ours = |f: &&Function| !f.hotplugged && f.emulation_type.eq_ignore_ascii_case("NVME");
+        seen.functions.iter().filter(is_ours).min_by_key(|f| f.pf_index)
+    }
+
     /// The host's controller, and whether it was made, so that it has to be resumed.
     async fn controller(&self, seen: &Seen, object: &str) -> Result<(String, bool), PortError> {
         let error = |class, what: String| Err(PortError::new(class, format!("{object}: {what}")));
-        let is_ours = |f: &&Function| !f.hotplugged && f.emulation_type.eq_ignore_ascii_case("NVME");
-        let Some(function) = seen.functions.iter().filter(is_ours).min_by_key(|f| f.pf_index) else {
+        let Some(function) = self.function(seen) else {
             let what = "the DPU has no static NVMe function: its firmware has to be told to emulate one";
             return error(ErrorClass::Unsupported, what.to_owned());
         };
@@ -161,6 +169,22 @@ impl Emulation for SnapEmulation {
             buses: vec![Bus::NVMe],
             online_resize: Vec::new(),
         })
+    }
+
+    /// With the serial number that SNAP gave to the subsystem. Whether SNAP gives a namespace an EUI-64 is not known.
+    async fn boot_controller(&self) -> Result<Option<BootController>, PortError> {
+        let seen = self.see("the controller of the boot disk").await?;
+        let Some(subsystem) = self.subsystem(&seen).filter(|subsystem| !subsystem.sn.is_empty()) else {
+            return Ok(None);
+        };
+        let place = self.function(&seen).map(|function| function.pci_bdf.clone());
+        Ok(Some(BootController {
+            serial: subsystem.sn.clone(),
+            model: Some(subsystem.mn.clone()).filter(|model| !model.is_empty()),
+            nsid: names::BOOT_NSID,
+            eui64: None,
+            pci_address: place.filter(|place| !place.is_empty() && !place.ends_with(NOWHERE)),
+        }))
     }
 
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {

@@ -170,7 +170,10 @@ fn create(o: &Observed, host: Host<'_>, disk: &Disk, bound: Bound<'_>, draft: &m
         import: None,
         bus: disk.bus,
         slot: if disk.boot_order == Some(1) { DiskSlot::Boot } else { DiskSlot::HotPlug },
-        serial: names::serial(uid(claim_meta)),
+        serial: match disk.boot_order {
+            Some(1) => names::boot_serial(host.dpu.name()),
+            _ => names::serial(uid(claim_meta)),
+        },
         uuid: uid(claim_meta).to_owned(),
         read_only: disk.read_only,
         size: volumes::size(bound),

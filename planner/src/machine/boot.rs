@@ -1,85 +1,177 @@
-//! The boot order: the DPU's boot slot first, persistently, read back, and again before every start.
+//! The boot order: the option of the DPU's boot disk first, persistently, read back, and again before every start.
 //!
-//! A one-time override would not survive the guest's own reboot. What was first before is remembered at the Hardware and
-//! put back at release.
+//! Which option that is [`crate::boot_option`] decides, or says why a person has to. A one-time override would not survive
+//! the guest's own reboot. An order that the firmware takes over in its next POST is enough for a power-on: that is a POST.
+//! It is looked at again afterwards. What was first before is remembered at the Hardware and put back at release.
 
+use super::claim::Host;
 use super::draft::Draft;
 use super::observed::{Observed, annotation, name};
 use super::plan::{Action, BmcNeed, Disruptive};
-use crate::host::{BootChange, BootConfiguration, BootSource, HostObserved, Lack};
+use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
+use crate::host::{BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
-use api::labels;
 use api::tinkerbell::Hardware;
+use api::{labels, names};
 use jiff::{SignedDuration, Timestamp};
 
 /// After so many changes that the BMC does not show, ask rarely.
 const ATTEMPTS: u32 = 3;
 const RETRY: SignedDuration = SignedDuration::from_secs(30);
+/// What the BMC refuses for now is asked for again.
+const LATER: SignedDuration = SignedDuration::from_secs(5);
 
-/// What would make the DPU's boot slot first.
-fn wanted(hardware: &Hardware, host: &HostObserved) -> Option<BootChange> {
-    let (boot, has_order) = (&host.boot, !host.lacks(Lack::BootOrder));
-    let first = |reference: &str| has_order.then(|| BootChange::First { reference: reference.to_owned() });
-    if let Some(named) = annotation(&hardware.metadata, labels::BOOT_OPTION) {
-        let option = boot.options.iter().find(|o| o.reference == named || o.display_name == named)?;
-        return first(&option.reference);
-    }
-    let is_slot = |path: &Option<String>| path.as_deref().is_some_and(|path| path.contains("NVMe(0x1"));
-    let names = |display: &str, word: &str| display.to_lowercase().contains(word);
-    let mut slots: Vec<_> = boot.options.iter().filter(|option| is_slot(&option.uefi_device_path)).collect();
-    if slots.len() > 1 {
-        slots.retain(|option| !names(&option.display_name, "local"));
-    }
-    if slots.iter().any(|option| names(&option.display_name, "dpu")) {
-        slots.retain(|option| names(&option.display_name, "dpu"));
-    }
-    if let ([slot], true) = (slots.as_slice(), has_order) {
-        return first(&slot.reference);
-    }
-    boot.allowable_overrides.contains(&BootSource::Hdd).then_some(BootChange::ContinuousHdd)
-}
+/// The namespace that is presented in the boot slot, where the DPU's agent does not tell.
+const BOOT_NSID: u32 = 1;
 
-/// Why nothing makes the DPU's boot slot first.
-fn unnamed(hardware: String, host: &HostObserved) -> Blocked {
-    let lacks = [Lack::BootOptions, Lack::BootOrder].into_iter().filter(|lack| host.lacks(*lack));
-    match lacks.map(Lack::noun).collect::<Vec<_>>().join(" and no ") {
-        none if none.is_empty() => Blocked::NoBootOption { hardware },
-        lacks => Blocked::BootOrderUnsupported { hardware, lacks },
+/// What identifies the boot disk of the DPU. `learnt`: where it was found before.
+fn own(host: Host<'_>, learnt: Option<String>) -> Own {
+    let told = host.dpu.dpu.status.as_ref().and_then(|status| status.boot_controller.as_ref());
+    let interfaces = host.hardware.spec.interfaces.iter();
+    let macs = interfaces.filter_map(|interface| bytes(interface.dhcp.as_ref()?.mac.as_deref()?, ':'));
+    Own {
+        serial: Some(controller(host)),
+        eui64: told.and_then(|told| u64::from_str_radix(told.eui64.as_deref()?, 16).ok()).map(u64::to_be_bytes),
+        nsid: told.map_or(BOOT_NSID, |told| told.namespace_id),
+        macs: macs.collect(),
+        pci_address: told.and_then(|told| pci_address(told.pci_address.as_deref()?)),
+        learnt,
     }
 }
 
-fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
-    match change {
-        BootChange::First { reference } => boot.order.first() == Some(reference),
-        BootChange::ContinuousHdd => boot.continuous_override == Some(BootSource::Hdd),
-        // Options that are gone are left out; new ones come last.
-        BootChange::Restore { order } => {
-            let known = order.iter().filter(|reference| boot.order.contains(reference));
-            let new = boot.order.iter().filter(|reference| !order.contains(reference));
-            let restored = order.is_empty() || known.chain(new).eq(boot.order.iter());
-            restored && boot.continuous_override.is_none()
+/// The serial number of the DPU's boot controller: as its agent reports it, or as agents make it.
+fn controller(host: Host<'_>) -> String {
+    let told = host.dpu.dpu.status.as_ref().and_then(|status| status.boot_controller.as_ref());
+    told.map_or_else(|| names::boot_serial(host.dpu.name()), |told| told.serial_number.clone())
+}
+
+fn bytes<const N: usize>(text: &str, separator: char) -> Option<[u8; N]> {
+    let bytes: Option<Vec<u8>> = text.split(separator).map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    bytes?.try_into().ok()
+}
+
+/// `26:00.2`, with or without a domain before it.
+fn pci_address(text: &str) -> Option<(u8, u8, u8)> {
+    let (rest, function) = text.rsplit_once('.')?;
+    let [bus, device] = bytes(rest.get(rest.len().checked_sub(5)?..)?, ':')?;
+    Some((bus, device, function.parse().ok()?))
+}
+
+/// What makes the host boot from its DPU; `presented`: the firmware could see the disk in a POST.
+fn wanted(host: Host<'_>, seen: &HostObserved, presented: bool, draft: &mut Draft) -> Result<BootChange, Reason> {
+    let (hardware, boot) = (host.name().to_owned(), &seen.boot);
+    let first = |reference: String| BootChange::First { reference };
+    let named = annotation(&host.hardware.metadata, labels::BOOT_OPTION);
+    if let Some(named) = named.filter(|named| boot.order.iter().any(|reference| reference == named)) {
+        return Ok(first(named.to_owned()));
+    }
+    let record = annotation(&host.hardware.metadata, labels::BOOT_PATH);
+    let learnt = record.and_then(Learnt::parse).filter(|learnt| learnt.holds(Some(&controller(host)), seen));
+    let own = own(host, learnt.as_ref().map(|learnt| learnt.path.clone()));
+    let choice = boot_option::choose(named, &own, &boot.options);
+    let proven = match &choice {
+        Ok(Choice::Option { path: Some(path), .. }) => Some(Learnt::new(path.clone(), Some(&controller(host)), seen)),
+        _ => None,
+    };
+    let path = proven.or(learnt).map(|learnt| learnt.to_string());
+    if path.as_deref() != record {
+        draft.act(Action::RememberBootPath { name: hardware.clone(), path });
+    }
+    let lacks = |lacks: String| -> Result<BootChange, Reason> {
+        Err(Blocked::BootOrderUnsupported { hardware: hardware.clone(), lacks }.into())
+    };
+    match choice {
+        Ok(Choice::AnyDisk) if boot.allowed_always.contains(&BootSource::Hdd) => {
+            Ok(BootChange::Always { source: BootSource::Hdd, mode: BootMode::Uefi })
+        }
+        Ok(Choice::AnyDisk) => lacks("continuous boot source override to Hdd".to_owned()),
+        _ if missing(seen).is_some() => lacks(missing(seen).unwrap_or_default()),
+        Ok(Choice::Option { reference, .. }) => Ok(first(reference)),
+        Err(Refusal::NotListed) if !presented => Err(Waiting::AttachmentsFirst {}.into()),
+        Err(refusal) => Err(refused(host, refusal, named, &own, &boot.options)),
+    }
+}
+
+/// Why the BMC cannot be told an order; `None`: it can.
+fn missing(seen: &HostObserved) -> Option<String> {
+    let lacks = [Lack::BootOptions, Lack::BootOrder].into_iter().filter(|lack| seen.lacks(*lack));
+    let lacks: Vec<&str> = lacks.map(Lack::noun).collect();
+    (!lacks.is_empty()).then(|| lacks.join(" and no "))
+}
+
+fn refused(host: Host<'_>, refusal: Refusal, named: Option<&str>, own: &Own, options: &[BootOption]) -> Reason {
+    let (hardware, dpu) = (host.name().to_owned(), host.dpu.name().to_owned());
+    match (refusal, named) {
+        (Refusal::Ambiguous(rule, options), _) => {
+            Blocked::BootOptionAmbiguous { hardware, dpu, rule: rule.words(), options: list(&options) }.into()
+        }
+        (Refusal::NotListed, Some(named)) => {
+            Blocked::BootOptionUnknown { hardware, named: named.to_owned(), options: list(options) }.into()
+        }
+        (Refusal::NotListed, None) => {
+            Blocked::BootOptionNotListed { hardware, dpu, disk: disk(own), options: list(options) }.into()
         }
     }
 }
 
-/// Plans the boot order; `None`: the boot slot is first, as the BMC last showed.
-pub(super) fn plan(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let hardware_name = name(&hardware.metadata).to_owned();
-    let Some(host) = o.bmc.host.last() else {
+/// What the firmware would have to show.
+fn disk(own: &Own) -> String {
+    let eui64 = own.eui64.map(|bytes| bytes.map(|byte| format!("{byte:02X}")).join("-"));
+    let eui64 = eui64.map(|eui64| format!(", EUI-64 {eui64}")).unwrap_or_default();
+    format!("serial number {}{eui64}, namespace {}", own.serial.as_deref().unwrap_or_default(), own.nsid)
+}
+
+fn list(options: &[BootOption]) -> String {
+    if options.is_empty() {
+        return "none".to_owned();
+    }
+    let option = |option: &BootOption| {
+        let path = option.uefi_device_path.as_ref().map(|path| format!(" at {path}")).unwrap_or_default();
+        let disabled = if option.enabled { "" } else { " (disabled)" };
+        format!("{} \"{}\"{path}{disabled}", option.reference, option.display_name)
+    };
+    options.iter().map(option).collect::<Vec<_>>().join("; ")
+}
+
+fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
+    match change {
+        // Whoever asked for setup or a network boot once shall have it; a disk that the firmware chooses nobody shall.
+        BootChange::First { reference } => {
+            let other_disk = boot.next.is_some_and(|next| next.source == BootSource::Hdd);
+            boot.coming().first() == Some(reference) && boot.always.is_none() && !other_disk
+        }
+        BootChange::Next { source, .. } => boot.next.is_some_and(|next| next.source == *source),
+        BootChange::Always { source, .. } => boot.always.is_some_and(|always| always.source == *source),
+        // Options that are gone are left out; new ones come last.
+        BootChange::Restore { order } => {
+            let there = boot.coming();
+            let known = order.iter().filter(|reference| there.contains(reference));
+            let new = there.iter().filter(|reference| !order.contains(reference));
+            let restored = order.is_empty() || known.chain(new).eq(there.iter());
+            restored && boot.always.is_none()
+        }
+    }
+}
+
+/// Plans the boot order; `None`: the next start boots from the DPU, as the BMC last showed.
+pub(super) fn plan(o: &Observed, host: Host<'_>, presented: bool, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let hardware_name = host.name().to_owned();
+    let Some(seen) = o.bmc.host.last() else {
         draft.need_bmc(BmcNeed::Now);
         return Some(super::power::unread(o, hardware_name));
     };
-    let Some(change) = wanted(hardware, host) else {
-        return Some(unnamed(hardware_name, host).into());
+    let change = match wanted(host, seen, presented, draft) {
+        Ok(change) => change,
+        Err(reason) => return Some(reason),
     };
-    if is_so(&change, &host.boot) {
+    if is_so(&change, &seen.boot) {
         return None;
     }
-    let Some(host) = fresh(o, draft) else {
+    let Some(seen) = fresh(o, draft) else {
         return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
     };
-    if annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE).is_none() {
-        draft.act(Action::RememberBootOrder { name: hardware_name.clone(), order: host.boot.order.join(",") });
+    if annotation(&host.hardware.metadata, labels::BOOT_ORDER_BEFORE).is_none() {
+        draft.act(Action::RememberBootOrder { name: hardware_name.clone(), order: seen.boot.coming().join(",") });
         return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
     }
     Some(send(o, change, hardware_name, now, draft))
@@ -110,13 +202,29 @@ fn fresh<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a HostObserved> {
 }
 
 fn send(o: &Observed, change: BootChange, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
-    if o.bmc.boot_attempts >= ATTEMPTS {
-        let due = o.bmc.boot_sent_at.map_or(now, |sent| sent + RETRY);
-        if now < due {
-            draft.wake(due);
-            return Failed::BootOrderNotTaken { hardware }.into();
-        }
+    let since_sent = |wait| o.bmc.boot_sent_at.map_or(now, |sent| sent + wait);
+    if let Some(message) = &o.bmc.boot_refused
+        && now < since_sent(LATER)
+    {
+        draft.wake(since_sent(LATER));
+        return Waiting::BootOrderRefused { hardware, message: message.clone() }.into();
+    }
+    if o.bmc.boot_attempts >= ATTEMPTS && now < since_sent(RETRY) {
+        draft.wake(since_sent(RETRY));
+        return Failed::BootOrderNotTaken { hardware }.into();
     }
     draft.disrupt(Disruptive::ConfigureBoot(change));
     Waiting::BootOrderSetting { hardware }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pci_address_with_or_without_a_domain() {
+        assert_eq!(pci_address("26:00.2"), Some((0x26, 0, 2)));
+        assert_eq!(pci_address("0000:af:00.2"), Some((0xaf, 0, 2)));
+        assert_eq!(pci_address("26"), None);
+    }
 }

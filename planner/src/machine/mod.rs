@@ -198,12 +198,14 @@ fn start(
     now: Timestamp,
     draft: &mut Draft,
 ) -> power::Gates {
+    let all_presented = disks.is_done() && nics.is_done();
     let boot = match power::want(o) {
         power::Want::Off => None,
-        _ => boot::plan(o, host.hardware, now, draft),
+        // A DPU that starts with its host presents nothing before: its disk was seen in an earlier start, or is not listed.
+        _ => boot::plan(o, host, all_presented || host.shares_power(), now, draft),
     };
     draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
-    let presented = match disks.is_done() && nics.is_done() {
+    let presented = match all_presented {
         true => None,
         false => Some(Waiting::AttachmentsFirst {}.into()),
     };

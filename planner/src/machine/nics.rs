@@ -8,8 +8,7 @@ use super::observed::{Observed, annotation, in_use_by, label, name, uid};
 use super::orphans;
 use super::plan::{Action, Target};
 use super::volumes::{own_labels, target};
-use crate::network::desired::MTU;
-use crate::network::{addresses, port};
+use crate::network::{addresses, desired, port};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::attachment::{FunctionKind, NicAttachmentSpec, NicConsumer};
 use api::hold::Holder;
@@ -156,7 +155,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         consumer: NicConsumer::Host,
         pod: None,
         function_kind: FunctionKind::HotplugPF,
-        mtu: MTU,
+        mtu: o.subnets.get(&vnic.spec.subnet).map_or(desired::MTU, |subnet| desired::mtu(subnet)),
         grant: None,
         release: false,
     };

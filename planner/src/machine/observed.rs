@@ -123,6 +123,8 @@ pub struct BmcSeen {
     /// When a boot order was last sent, and how many have been since the BMC last showed what was sent.
     pub boot_sent_at: Option<Timestamp>,
     pub boot_attempts: u32,
+    /// What the BMC said when it refused the last one for now: that was no attempt.
+    pub boot_refused: Option<String>,
     /// Which BMC the name stands for (`VerifiedBmc::identity`); `None`: nobody has looked.
     pub identity: Option<String>,
 }

@@ -155,6 +155,11 @@ pub enum Action {
         name: String,
         order: String,
     },
+    /// Where the DPU's boot disk was found, for the next time; `None`: what is on record counts no more.
+    RememberBootPath {
+        name: String,
+        path: Option<String>,
+    },
     UnclaimHardware {
         name: String,
     },

@@ -8,13 +8,15 @@ use super::observed::Observed;
 use super::orphans;
 use super::plan::{Action, Seed};
 use super::volumes::target;
-use crate::network::cidr;
+use crate::network::{cidr, desired};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot};
 use api::machine::DiskBus;
-use api::names;
+use api::network::Ipv6Mode;
+use api::{Subnet, names};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::IpAddr;
 
 /// The disk's name in its attachment; no disk of a spec can have it.
 pub const DISK: &str = "cloud-init.seed";
@@ -112,19 +114,41 @@ fn network_config(o: &Observed) -> Result<String, Reason> {
         let subnet_name = &vnic.spec.subnet;
         let missing = || Blocked::SubnetMissing { subnet: subnet_name.clone() };
         let subnet = o.subnets.get(subnet_name).ok_or_else(missing)?;
-        let length = cidr::network(&subnet.spec).map(|network| network.prefix_len()).unwrap_or_default();
         let addresses = nics::assigned(vnic)?;
         let (name, mac) = (&interface.name, quoted(&nics::mac(vnic)));
-        let _ = write!(text, "  {name}:\n    match:\n      macaddress: {mac}\n    set-name: {name}\n    addresses:\n");
+        let _ = write!(text, "  {name}:\n    match:\n      macaddress: {mac}\n    set-name: {name}\n");
+        if desired::dhcp(subnet) {
+            by_dhcp(&mut text, subnet, addresses);
+            continue;
+        }
+        text.push_str("    addresses:\n");
         for address in addresses {
+            let length = cidr::family_of(&subnet.spec, address).map_or(0, |family| family.network.prefix_len());
             let _ = writeln!(text, "      - {}", quoted(&format!("{address}/{length}")));
         }
-        if let Some(gateway) = &subnet.spec.gateway {
-            let all = if gateway.contains(':') { "::/0" } else { "0.0.0.0/0" };
-            let _ = write!(text, "    routes:\n      - to: {}\n        via: {}\n", quoted(all), quoted(gateway));
+        let families = cidr::families(&subnet.spec).into_iter();
+        let has = |v4: bool| addresses.iter().any(|address| address.contains(':') != v4);
+        let gateways: Vec<IpAddr> =
+            families.filter_map(|family| family.gateway).filter(|gateway| has(gateway.is_ipv4())).collect();
+        if !gateways.is_empty() {
+            text.push_str("    routes:\n");
+        }
+        for gateway in gateways {
+            let (all, gateway) = (if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" }, gateway.to_string());
+            let _ = write!(text, "      - to: {}\n        via: {}\n", quoted(all), quoted(&gateway));
         }
     }
     Ok(text)
+}
+
+/// What OVN answers is the VNic's addresses and no others.
+fn by_dhcp(text: &mut String, subnet: &Subnet, addresses: &[String]) {
+    let v6 = addresses.iter().any(|address| address.contains(':'));
+    let slaac = subnet.spec.ipv6_mode == Some(Ipv6Mode::SLAAC);
+    let is = |is: bool| if is { "true" } else { "false" };
+    let v4 = addresses.iter().any(|address| !address.contains(':'));
+    let _ = write!(text, "    dhcp4: {}\n    dhcp6: {}\n", is(v4), is(v6 && !slaac));
+    let _ = writeln!(text, "    accept-ra: {}", is(v6 && subnet.spec.routed));
 }
 
 /// A JSON string is a YAML string.

@@ -8,6 +8,7 @@ use super::power::{self, Reading, Want};
 use super::steps::{Outcome, Step, Steps};
 use super::{maintenance, nics, release, timeline};
 use crate::host::{PowerAction, PowerState};
+use crate::network;
 use crate::reason::{Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
 use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState, PowerStatus};
@@ -268,7 +269,7 @@ fn words<'a>(outcome: &'a Outcome, done: &'a str) -> (ConditionStatus, &'a str, 
 fn addresses(o: &Observed) -> Vec<MachineAddress> {
     let mut all = Vec::new();
     for interface in &o.machine.spec.interfaces {
-        let made = o.vnics.get(&nics::vnic_name(&o.machine, interface)).map(|vnic| vnic.spec.addresses.clone());
+        let made = o.vnics.get(&nics::vnic_name(&o.machine, interface)).map(|vnic| network::addresses::fixed(vnic));
         for address in made.or_else(|| interface.addresses.clone()).unwrap_or_default() {
             all.push(MachineAddress { interface: interface.name.clone(), address });
         }

@@ -2,13 +2,15 @@
 //!
 //! *AddressIsHeld* (docs/design/fencing.md). The Subnet gets its finalizer, then the VNic, then each address and the MAC address
 //! that is asked for an [`AddressHold`], which only one VNic can have; then `VNic.status.addresses` says so, once. Only by that an
-//! attachment is made. Release goes the other way: the attachment is deleted, then the holds, then the VNic's finalizer.
+//! attachment is made. A VNic that asks for no address is offered one of each family by the [`Pool`]: the hold decides here too. Two
+//! leaders may both make it one; `status.addresses` says which counts, and the other hold is deleted. Release goes the other way: the attachment is deleted, then the holds, then the VNic's finalizer.
 //!
 //! At an upgrade VNics run that have no hold. Each asks for its own: of two with one address one that a machine holds comes before
 //! one that no machine holds, then the older. Who comes too late keeps running, and says so.
 
 use super::judge::{self, Verdict};
-use super::user_of;
+use super::pool::Pool;
+use super::{cidr, user_of};
 use crate::machine::OrphanOn;
 use crate::machine::observed::{has_finalizer, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -17,6 +19,7 @@ use api::network::{AddressHoldSpec, AddressOwner, SubnetReference, canonical};
 use api::{AddressHold, NicAttachment, Subnet, VNic, labels, names};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Nobody tells a VNic what becomes of another DPU's orphans.
@@ -31,12 +34,15 @@ pub struct Observed {
     pub subnet: Option<Arc<Subnet>>,
     /// Of this VNic, and of its [`interests`], whoever has them.
     pub holds: Vec<Arc<AddressHold>>,
-    /// Other VNics of the Subnet that have or ask for one of its [`interests`].
+    /// Other VNics of the Subnet that have or ask for one of its [`interests`]; where it asks for no address also those that
+    /// [`runs_unassigned`].
     pub rivals: Vec<Arc<VNic>>,
     /// Of this VNic.
     pub attachments: Vec<Arc<NicAttachment>>,
     /// NICs that hosts have and no attachment explains.
     pub orphans: Vec<OrphanOn>,
+    /// The Subnet's holds were listed from quorum for this plan.
+    pub is_listed: bool,
 }
 
 /// Each may be carried out again and ends in the same state.
@@ -49,6 +55,10 @@ pub enum Action {
     /// Once the Subnet was read from quorum: it has its finalizer, and is not being deleted. The one of that name counts, whoever
     /// created it.
     CreateAddressHold(Box<AddressHold>),
+    /// From quorum, before it is said that nothing is free.
+    ListAddressHolds,
+    /// Once the VNic was read from quorum: it has other addresses.
+    DropAddressHold(Arc<AddressHold>),
     /// Once quorum reads show that the VNic is being deleted and that nothing of it is attached.
     DeleteAddressHold(Arc<AddressHold>),
     /// The holds are deleted: the VNic's finalizer goes.
@@ -84,9 +94,25 @@ pub fn asked(vnic: &VNic) -> Vec<String> {
     all
 }
 
-/// Every address and MAC address that the VNic may have.
+/// The addresses that it asks for, else those that it has.
+pub fn fixed(vnic: &VNic) -> Vec<String> {
+    let has = || vnic.status.iter().flat_map(|status| &status.addresses).map(|address| canonical(address)).collect();
+    Some(asked(vnic)).filter(|asked| !asked.is_empty()).unwrap_or_else(has)
+}
+
+/// It has none, and asks for none.
+pub fn chooses(vnic: &VNic) -> bool {
+    fixed(vnic).is_empty()
+}
+
+/// A host may have its addresses, and no hold says so.
+pub fn runs_unassigned(vnic: &VNic) -> bool {
+    is_held(vnic) && !is_assigned(vnic)
+}
+
+/// Every address and MAC address that the VNic may have; an address that is still to be chosen is none.
 pub fn interests(vnic: &VNic) -> Vec<String> {
-    let mut all = asked(vnic);
+    let mut all = fixed(vnic);
     all.extend(macs(vnic));
     all
 }
@@ -102,7 +128,7 @@ pub(super) fn macs(vnic: &VNic) -> Vec<String> {
 
 /// What must have a hold: the addresses, and a MAC address that was asked for.
 fn held_by_name(vnic: &VNic) -> Vec<String> {
-    let mut all = asked(vnic);
+    let mut all = fixed(vnic);
     all.extend(vnic.spec.mac_address.as_deref().map(canonical));
     all
 }
@@ -127,14 +153,15 @@ pub fn is_marked(vnic: &VNic) -> bool {
     vnic.metadata.annotations.iter().flatten().any(|(key, _)| key.starts_with(labels::IN_USE_BY))
 }
 
-pub fn plan(o: &Observed, now: Timestamp) -> Plan {
+/// `pool`: of its Subnet.
+pub fn plan(o: &Observed, pool: &Pool, now: Timestamp) -> Plan {
     let deleting = o.vnic.metadata.deletion_timestamp.is_some();
     // Not by its holder: that may be an attachment which no longer exists, of a machine that could not say so.
     let attached = !o.attachments.is_empty();
     let mut plan = match deleting && !attached {
         true => release(o),
         // Also while it is being deleted: what is attached is in use.
-        false => assign(o, now),
+        false => assign(o, pool, now),
     };
     if deleting && (attached || is_marked(&o.vnic)) {
         let by = user_of(&o.vnic, &o.attachments).unwrap_or_else(|| "a machine".to_owned());
@@ -170,7 +197,7 @@ fn release(o: &Observed) -> Plan {
     Plan { actions, status: None, reason: None, wake_at: None }
 }
 
-fn assign(o: &Observed, now: Timestamp) -> Plan {
+fn assign(o: &Observed, pool: &Pool, now: Timestamp) -> Plan {
     let mut plan = Plan { actions: vec![], status: None, reason: None, wake_at: None };
     let Some(subnet) = &o.subnet else {
         // What it has it keeps: its holds are there.
@@ -184,10 +211,10 @@ fn assign(o: &Observed, now: Timestamp) -> Plan {
         plan.actions.push(Action::ProtectSubnet);
         return plan;
     }
-    let verdicts: Vec<(String, Verdict)> = held_by_name(&o.vnic)
-        .into_iter()
-        .map(|address| (address.clone(), judge::address(o, subnet, &address)))
-        .collect();
+    let (chosen, full) = choose(o, subnet, pool);
+    let fixed = held_by_name(&o.vnic).into_iter().map(|address| (judge::address(o, subnet, &address), address));
+    let verdicts: Vec<(String, Verdict)> =
+        fixed.map(|(verdict, address)| (address, verdict)).chain(chosen.iter().cloned()).collect();
     let free = || verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Free);
     if free().count() > 0 && leaving {
         let subnet = name(&subnet.metadata).to_owned();
@@ -200,21 +227,71 @@ fn assign(o: &Observed, now: Timestamp) -> Plan {
         plan.actions.push(Action::Protect);
         return plan;
     }
-    plan.actions.extend(free().map(|(address, _)| Action::CreateAddressHold(Box::new(hold(o, subnet, address)))));
+    plan.actions
+        .extend(free().map(|(address, _)| Action::CreateAddressHold(Box::new(hold_of(&o.vnic, subnet, address)))));
     let reason = verdicts.iter().find_map(|(_, verdict)| match verdict {
         Verdict::Not(reason) => Some(reason.clone()),
         Verdict::Own | Verdict::Free => None,
     });
-    match reason {
+    plan.actions.extend(surplus(o).map(Action::DropAddressHold));
+    match reason.or(full) {
+        Some(Reason::Blocked(Blocked::SubnetFull { .. })) if !o.is_listed && !says_full(o) => {
+            plan.actions.push(Action::ListAddressHolds);
+        }
         Some(reason) => fail(&mut plan, o, reason, now),
-        None if plan.actions.is_empty() => done(&mut plan, o, subnet, now),
+        None if plan.actions.is_empty() => {
+            done(&mut plan, o, subnet, chosen.into_iter().map(|(address, _)| address).collect(), now);
+        }
         None => {}
     }
     plan
 }
 
+/// One address of each family for a VNic that asks for none: one that it has the hold of, else the one that the pool offers; and
+/// which range has none.
+fn choose(o: &Observed, subnet: &Subnet, pool: &Pool) -> (Vec<(String, Verdict)>, Option<Reason>) {
+    let (mut chosen, mut full) = (Vec::new(), None);
+    if !chooses(&o.vnic) {
+        return (chosen, full);
+    }
+    let own = uid(&o.vnic.metadata);
+    let mac = macs(&o.vnic).into_iter().find(|mac| judge::mac_is_free(o, subnet, mac)).unwrap_or_default();
+    let closed: Vec<IpAddr> = judge::without_hold(o).filter_map(|address| address.parse().ok()).collect();
+    for network in cidr::networks(&subnet.spec) {
+        let has =
+            o.holds.iter().filter(|hold| hold.spec.owner.uid == own && hold.spec.subnet.uid == uid(&subnet.metadata));
+        let has = has.filter_map(|hold| hold.spec.address.as_deref()?.parse::<IpAddr>().ok());
+        if let Some(address) = has.filter(|address| network.contains(address)).min() {
+            chosen.push((address.to_string(), judge::address(o, subnet, &address.to_string())));
+        } else if let Some(address) = pool.offer(&subnet.spec, network, &cidr::preferred(network, &mac, own), &closed) {
+            chosen.push((address.to_string(), Verdict::Free));
+        } else {
+            let (subnet, cidr) = (name(&subnet.metadata).to_owned(), network.to_string());
+            full.get_or_insert(Blocked::SubnetFull { subnet, cidr }.into());
+        }
+    }
+    (chosen, full)
+}
+
+/// Holds of addresses that it does not have: `status.addresses` is set once.
+fn surplus(o: &Observed) -> impl Iterator<Item = Arc<AddressHold>> {
+    let fixed = fixed(&o.vnic);
+    let is_surplus = move |hold: &&Arc<AddressHold>| {
+        let other = !fixed.is_empty() && !fixed.iter().any(|has| has == hold.spec.held());
+        hold.spec.owner.uid == uid(&o.vnic.metadata) && hold.spec.address.is_some() && other
+    };
+    o.holds.iter().filter(is_surplus).cloned()
+}
+
+fn says_full(o: &Observed) -> bool {
+    let said = o.vnic.status.as_ref().and_then(|status| conditions::get(&status.conditions, ADDRESSES_ASSIGNED));
+    said.is_some_and(|said| Blocked::SubnetFull { subnet: String::new(), cidr: String::new() }.name() == said.reason)
+}
+
 fn fail(plan: &mut Plan, o: &Observed, reason: Reason, now: Timestamp) {
-    if matches!(reason, Reason::Waiting(Waiting::AddressShownElsewhere { .. })) {
+    let is_full = matches!(reason, Reason::Blocked(Blocked::SubnetFull { .. }));
+    let is_shown = matches!(reason, Reason::Waiting(Waiting::AddressShownElsewhere { .. }));
+    if is_shown || (is_full && judge::without_hold(o).next().is_some()) {
         plan.wake_at = Some(now + EVERY);
     }
     say(plan, o, (ADDRESSES_ASSIGNED, ConditionStatus::False, reason.name(), &reason.told()), now);
@@ -222,7 +299,7 @@ fn fail(plan: &mut Plan, o: &Observed, reason: Reason, now: Timestamp) {
 }
 
 /// Every hold is there. What is set is set once.
-fn done(plan: &mut Plan, o: &Observed, subnet: &Subnet, now: Timestamp) {
+fn done(plan: &mut Plan, o: &Observed, subnet: &Subnet, chosen: Vec<String>, now: Timestamp) {
     let Some(mac) = macs(&o.vnic).into_iter().find(|mac| judge::mac_is_free(o, subnet, mac)) else {
         let mac = macs(&o.vnic).pop().unwrap_or_default();
         let vnic = o.rivals.first().map(|rival| name(&rival.metadata).to_owned()).unwrap_or_default();
@@ -232,15 +309,27 @@ fn done(plan: &mut Plan, o: &Observed, subnet: &Subnet, now: Timestamp) {
     say(plan, o, (ADDRESSES_ASSIGNED, ConditionStatus::True, "Assigned", ""), now);
     if let Some(status) = &mut plan.status {
         if status.addresses.is_empty() {
-            status.addresses = asked(&o.vnic);
+            status.addresses = if chosen.is_empty() { asked(&o.vnic) } else { chosen };
         }
         status.mac_address.get_or_insert(mac);
     }
 }
 
-fn hold(o: &Observed, subnet: &Subnet, held: &str) -> AddressHold {
-    let (vnic, of) = (&o.vnic.metadata, &subnet.metadata);
-    let is_address = asked(&o.vnic).iter().any(|address| address == held);
+fn hold_of(vnic: &VNic, subnet: &Subnet, held: &str) -> AddressHold {
+    let meta = &vnic.metadata;
+    let owner = AddressOwner {
+        kind: "VNic".to_owned(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: name(meta).to_owned(),
+        uid: uid(meta).to_owned(),
+    };
+    hold(subnet, owner, held)
+}
+
+/// Of an address or a MAC address.
+pub(super) fn hold(subnet: &Subnet, owner: AddressOwner, held: &str) -> AddressHold {
+    let of = &subnet.metadata;
+    let is_address = held.parse::<IpAddr>().is_ok();
     let spec = AddressHoldSpec {
         subnet: SubnetReference {
             namespace: of.namespace.clone().unwrap_or_default(),
@@ -249,12 +338,7 @@ fn hold(o: &Observed, subnet: &Subnet, held: &str) -> AddressHold {
         },
         address: is_address.then(|| held.to_owned()),
         mac_address: (!is_address).then(|| held.to_owned()),
-        owner: AddressOwner {
-            kind: "VNic".to_owned(),
-            namespace: vnic.namespace.clone().unwrap_or_default(),
-            name: name(vnic).to_owned(),
-            uid: uid(vnic).to_owned(),
-        },
+        owner,
     };
     let mut hold = AddressHold::new(&names::address_hold(uid(of), held), spec);
     let labels = [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE)];

@@ -1,7 +1,7 @@
 //! Which Subnets are in a Vpc: no two that overlap. `Vpc.status.subnets` is the arbiter, by compare-and-swap: of two that are
 //! admitted at once the second one finds that the Vpc has changed, and the first one in it.
 
-use super::cidr::network;
+use super::cidr::networks;
 use crate::machine::observed::{name, uid};
 use crate::reason::{Blocked, Reason};
 use api::network::AdmittedSubnet;
@@ -17,24 +17,36 @@ fn admitted(vpc: &Vpc) -> &[AdmittedSubnet] {
     vpc.status.as_ref().map_or(&[], |status| &status.subnets)
 }
 
-/// Those of the Vpc with this Subnet; `None`: it is admitted already.
+/// Those of the Vpc with this Subnet; `None`: it is admitted already, with all of its networks.
 pub fn admit(vpc: &Vpc, subnet: &Subnet) -> Result<Option<Vec<AdmittedSubnet>>, Reason> {
     let meta = &subnet.metadata;
-    if admitted(vpc).iter().any(|other| other.uid == uid(meta)) {
+    let as_admitted = AdmittedSubnet {
+        name: name(meta).to_owned(),
+        uid: uid(meta).to_owned(),
+        cidr: subnet.spec.cidr.clone(),
+        ipv6_cidr: subnet.spec.ipv6_cidr.clone(),
+    };
+    let before = admitted(vpc).iter().find(|other| other.uid == uid(meta));
+    if before == Some(&as_admitted) {
         return Ok(None);
     }
     let vpc_name = name(&vpc.metadata).to_owned();
-    if vpc.metadata.deletion_timestamp.is_some() {
+    if vpc.metadata.deletion_timestamp.is_some() && before.is_none() {
         return Err(Blocked::VpcBeingDeleted { vpc: vpc_name }.into());
     }
-    let own = network(&subnet.spec);
-    let overlaps = |other: &&AdmittedSubnet| own.zip(other.cidr.parse().ok()).is_some_and(|(a, b)| overlap(a, b));
-    if let Some(other) = admitted(vpc).iter().find(overlaps) {
-        let (cidr, others) = (subnet.spec.cidr.clone(), other.cidr.clone());
-        return Err(Blocked::CidrOverlaps { cidr, vpc: vpc_name, other: other.name.clone(), others }.into());
+    let own = networks(&subnet.spec);
+    let others = || admitted(vpc).iter().filter(|other| other.uid != uid(meta));
+    for (other, network) in others().flat_map(|other| networks_of(other).map(move |network| (other, network))) {
+        if let Some(own) = own.iter().find(|own| overlap(**own, network)) {
+            let (cidr, others) = (own.to_string(), network.to_string());
+            return Err(Blocked::CidrOverlaps { cidr, vpc: vpc_name, other: other.name.clone(), others }.into());
+        }
     }
-    let own = AdmittedSubnet { name: name(meta).to_owned(), uid: uid(meta).to_owned(), cidr: subnet.spec.cidr.clone() };
-    Ok(Some(admitted(vpc).iter().cloned().chain([own]).collect()))
+    Ok(Some(others().cloned().chain([as_admitted]).collect()))
+}
+
+fn networks_of(subnet: &AdmittedSubnet) -> impl Iterator<Item = IpNet> {
+    [Some(&subnet.cidr), subnet.ipv6_cidr.as_ref()].into_iter().flatten().filter_map(|cidr| cidr.parse().ok())
 }
 
 /// Those of the Vpc without the Subnet that has this UID; `None`: it is not among them.
@@ -51,10 +63,11 @@ fn overlap(a: IpNet, b: IpNet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::network::{SubnetSpec, VpcStatus, default_vpc};
+    use api::network::{SubnetSpec, VpcStatus};
 
     fn subnet(name: &str, cidr: &str) -> Subnet {
-        let mut subnet = Subnet::new(name, SubnetSpec { cidr: cidr.to_owned(), vpc: default_vpc(), gateway: None });
+        let spec: SubnetSpec = serde_json::from_value(serde_json::json!({"cidr": cidr})).expect("a spec");
+        let mut subnet = Subnet::new(name, spec);
         subnet.metadata.uid = Some(format!("uid-{name}"));
         subnet
     }
@@ -78,6 +91,12 @@ mod tests {
         for (name, cidr) in [("beside", "10.20.1.0/24"), ("six", "fd00:20::/64")] {
             assert_eq!(admit(&vpc, &subnet(name, cidr)).map(|all| all.map(|all| all.len())), Ok(Some(2)), "{cidr}");
         }
+        // A second network is judged as the first one was.
+        let mut both = subnet("blue", "10.20.0.0/24");
+        both.spec.ipv6_cidr = Some("fd00:20::/64".to_owned());
+        let grown = with(vpc.clone(), admit(&vpc, &both).expect("nobody else has it").expect("a change"));
+        assert_eq!(admit(&grown, &both), Ok(None));
+        assert_eq!(admit(&grown, &subnet("six", "fd00:20::/56")).expect_err("in both").name(), "CidrOverlaps");
         assert_eq!(dismiss(&vpc, "uid-blue"), Some(vec![]));
         assert_eq!(dismiss(&vpc, "uid-green"), None);
     }

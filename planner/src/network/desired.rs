@@ -1,14 +1,19 @@
 //! What a Vpc, a Subnet and a SecurityGroup are in OVN. Of a VNic: [`super::port`].
 
-use super::cidr::network;
-use super::rows::{self, Direction, Family, Peer, Rule};
+use super::cidr::families;
+use super::rows::{self, Direction, Peer, Rule};
 use crate::machine::observed::uid;
-use api::network::{self as declared, IpFamily, PortRange, Protocol};
+use api::network::{self as declared, Dhcp, IpFamily, Ipv6Mode, PortRange, Protocol};
 use api::{SecurityGroup, Subnet, Vpc, names};
+use std::net::IpAddr;
 
 /// Of a Subnet: what an underlay of 1500 bytes leaves beside the headers of Geneve over IPv4 (RFC 8926; OVN's option included).
 pub const MTU: u16 = 1442;
-const LEASE_SECONDS: u32 = 3600;
+
+/// Of its guests.
+pub fn mtu(subnet: &Subnet) -> u16 {
+    subnet.spec.mtu.unwrap_or(MTU)
+}
 
 pub fn vpc(vpc: &Vpc) -> rows::Vpc {
     rows::Vpc { uid: uid(&vpc.metadata).to_owned() }
@@ -16,16 +21,32 @@ pub fn vpc(vpc: &Vpc) -> rows::Vpc {
 
 /// `None`: its cidr is none, which the API server refuses.
 pub fn subnet(subnet: &Subnet, vpc: &Vpc) -> Option<rows::Subnet> {
-    let gateway = subnet.spec.gateway.as_deref().and_then(|gateway| gateway.parse().ok());
-    Some(rows::Subnet {
+    let families = families(&subnet.spec);
+    let (dns, ntp_servers) = (&vpc.spec.dns, addresses(&dhcp_of(subnet).ntp_servers).collect());
+    (!families.is_empty()).then(|| rows::Subnet {
         uid: uid(&subnet.metadata).to_owned(),
         vpc_uid: uid(&vpc.metadata).to_owned(),
-        families: vec![Family { network: network(&subnet.spec)?, gateway }],
+        families,
         router_mac: names::mac(uid(&subnet.metadata), 0),
-        mtu: MTU,
-        lease_seconds: LEASE_SECONDS,
-        dns_servers: Vec::new(),
+        mtu: mtu(subnet),
+        dhcp: dhcp(subnet).then(|| rows::Dhcp { lease_seconds: dhcp_of(subnet).lease_seconds, ntp_servers }),
+        slaac: subnet.spec.ipv6_mode == Some(Ipv6Mode::SLAAC),
+        dns_servers: dns.iter().flat_map(|dns| addresses(&dns.servers)).collect(),
+        domain: dns.as_ref().and_then(|dns| dns.domain.clone()),
     })
+}
+
+fn dhcp_of(subnet: &Subnet) -> Dhcp {
+    subnet.spec.dhcp.clone().unwrap_or_default()
+}
+
+/// Whether its guests are answered who ask by DHCP.
+pub fn dhcp(subnet: &Subnet) -> bool {
+    dhcp_of(subnet).enabled
+}
+
+fn addresses(texts: &[String]) -> impl Iterator<Item = IpAddr> {
+    texts.iter().filter_map(|text| text.parse().ok())
 }
 
 /// `uid_of`: of the SecurityGroups of its Vpc, by name. A peer that is none of them is nobody.

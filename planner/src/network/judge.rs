@@ -1,6 +1,6 @@
 //! Whether a VNic may have one address, and if not who has it.
 
-use super::addresses::{Observed, asked, is_held, macs, seniority};
+use super::addresses::{Observed, fixed, is_held, macs, runs_unassigned, seniority};
 use super::cidr;
 use super::rows::PREFIX;
 use crate::machine::OrphanOn;
@@ -56,8 +56,9 @@ fn hold<'a>(o: &'a Observed, subnet: &Subnet, address: &str) -> Option<&'a Arc<A
 /// What the Subnet says of the address.
 fn unfit(subnet: &Subnet, address: &str) -> Option<Reason> {
     let (of, address) = (name(&subnet.metadata).to_owned(), address.to_owned());
-    if !cidr::contains(&subnet.spec, &address) {
-        return Some(Blocked::AddressOutsideSubnet { address, subnet: of, cidr: subnet.spec.cidr.clone() }.into());
+    if cidr::family_of(&subnet.spec, &address).is_none() {
+        let all: Vec<String> = cidr::networks(&subnet.spec).iter().map(ToString::to_string).collect();
+        return Some(Blocked::AddressOutsideSubnet { address, subnet: of, cidr: all.join(" and ") }.into());
     }
     let what = cidr::reserved(&subnet.spec, &address)?.to_owned();
     Some(Blocked::AddressReserved { address, subnet: of, what }.into())
@@ -66,6 +67,10 @@ fn unfit(subnet: &Subnet, address: &str) -> Option<Reason> {
 /// Whose hold it is.
 fn has(o: &Observed, hold: &AddressHold, address: &str) -> Reason {
     let owner = &hold.spec.owner;
+    if owner.kind != "VNic" {
+        let (subnet, what) = (hold.spec.subnet.name.clone(), "gateway".to_owned());
+        return Blocked::AddressReserved { address: address.to_owned(), subnet, what }.into();
+    }
     let there = o.rivals.iter().find(|rival| uid(&rival.metadata) == owner.uid);
     let stays = there.filter(|rival| rival.metadata.deletion_timestamp.is_none());
     match stays {
@@ -91,7 +96,7 @@ fn taken(address: &str, subnet: &str, vnic: &Meta) -> Reason {
 /// made from its UID.
 fn before_it<'a>(o: &'a Observed, address: &str, is_address: bool) -> Option<&'a Arc<VNic>> {
     let first = |rival: &VNic| is_held(rival) && seniority(rival) < seniority(&o.vnic);
-    let asks = |rival: &VNic| asked(rival).iter().any(|other| other == address);
+    let asks = |rival: &VNic| fixed(rival).iter().any(|other| other == address);
     o.rivals.iter().find(|rival| match is_address {
         true => asks(rival) && first(rival),
         // One that asks for it too gets it by a hold.
@@ -104,18 +109,32 @@ fn has_mac(vnic: &VNic, mac: &str) -> bool {
     has.is_some() && macs(vnic).iter().any(|own| own == mac)
 }
 
+/// Addresses that somebody may have although nobody has a hold of them.
+pub(super) fn without_hold(o: &Observed) -> impl Iterator<Item = String> {
+    let rivals = o.rivals.iter().filter(|rival| runs_unassigned(rival)).flat_map(|rival| fixed(rival));
+    let shown = orphans(o).flat_map(|one| &one.orphan.addresses);
+    rivals.chain(shown.map(|address| canonical(address)))
+}
+
 /// A NIC that a host has and no attachment explains, but not this VNic's own: what becomes of that one is said when it is granted.
 fn orphan<'a>(o: &'a Observed, address: &str) -> Option<&'a OrphanOn> {
+    let of_it = |one: &&OrphanOn| {
+        one.orphan.addresses.iter().chain(&one.orphan.mac_address).any(|has| canonical(has) == address)
+    };
+    orphans(o).find(of_it)
+}
+
+/// Those that may be in its Subnet.
+fn orphans(o: &Observed) -> impl Iterator<Item = &OrphanOn> {
     let namespace = format!("{}.", o.vnic.metadata.namespace.as_deref().unwrap_or_default());
-    o.orphans.iter().find(|one| {
+    o.orphans.iter().filter(move |one| {
         // A port of before there was OVN is named after its VNic's namespace, in which the Subnet is; of others nothing tells it.
         let here = match one.orphan.logical_port.as_deref() {
             Some(port) if is_port_of(port, &o.vnic.metadata) => false,
             Some(port) => port.starts_with(&namespace) || port.starts_with(PREFIX),
             None => true,
         };
-        let of_it = one.orphan.addresses.iter().chain(&one.orphan.mac_address).any(|has| canonical(has) == address);
-        here && of_it && !one.is_down()
+        here && !one.is_down()
     })
 }
 

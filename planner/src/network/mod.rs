@@ -1,22 +1,27 @@
 //! The logical network: who has which address of a Subnet, and what keeps a Subnet.
 //!
-//! [`addresses`] is about one VNic, [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
+//! [`addresses`] is about one VNic (what it gets where it asks for nothing is in [`pool`]), [`subnets`] about one Subnet. A machine's interface judges no VNic itself: it waits for the
 //! conditions `AddressesAssigned` and `Programmed` of its own (`crate::machine`). [`desired`] and [`port`] say which [`rows`] OVN has of
-//! each object; [`admission`] keeps the Subnets of a Vpc apart.
+//! each object; [`admission`] keeps the Subnets of a Vpc apart; [`barrier`] judges whether the rows are in force, [`flows`] what they
+//! cost, [`trace`] what they let pass.
 
 pub mod addresses;
 pub mod admission;
+pub mod barrier;
 pub mod cidr;
 pub mod desired;
+pub mod flows;
 mod groups;
 mod judge;
 pub mod pods;
+pub mod pool;
 pub mod port;
 pub mod ready;
 pub mod rows;
 pub mod subnets;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 
 use crate::machine::observed::label;
 use api::{NicAttachment, VNic, labels};

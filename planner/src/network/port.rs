@@ -5,9 +5,10 @@
 
 pub use super::groups::named as groups;
 use super::rows::{Binding, Port, RowId};
-use super::{addresses, groups as group};
+use super::{addresses, desired, groups as group};
 use crate::machine::observed::{name, uid};
 use crate::reason::{Reason, Waiting};
+use api::network::Ipv6Mode;
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc, conditions};
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ pub fn plan(o: &Observed<'_>, security_group: impl Fn(&str) -> Option<Arc<Securi
     let status = o.vnic.status.clone().unwrap_or_default();
     let (groups, missing) = group::of(o.vnic, vpc, security_group);
     let (binding, unbound) = binding(o);
-    let own = uid(&o.vnic.metadata);
+    let (own, dhcp) = (uid(&o.vnic.metadata), desired::dhcp(subnet));
     let named = o.attachments.iter().map(|attachment| attachment.spec.logical_port.clone()).next();
     let port = Port {
         uid: own.to_owned(),
@@ -61,6 +62,7 @@ pub fn plan(o: &Observed<'_>, security_group: impl Fn(&str) -> Option<Arc<Securi
         subnet_uid: uid(&subnet.metadata).to_owned(),
         mac: status.mac_address.unwrap_or_default(),
         addresses: status.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+        dhcp: (dhcp, dhcp && subnet.spec.ipv6_mode != Some(Ipv6Mode::SLAAC)),
         groups,
         binding,
     };

@@ -1,12 +1,15 @@
-//! What keeps a Subnet: it is deleted when no VNic has an address of it any more.
+//! What keeps a Subnet: it is deleted when no VNic has an address of it any more. And what it has itself: the addresses of its
+//! router have AddressHolds too, so that no VNic has one.
 //!
 //! The finalizer is put on by the first VNic that gets an address (`addresses.rs`). A VNic that has none yet does not keep the
 //! Subnet: it gets none while that is being deleted.
 
-use super::user_of;
+use super::pool::Pool;
+use super::{addresses, cidr, desired, user_of};
 use crate::machine::observed::{has_finalizer, name, uid};
-use crate::reason::{Reason, Waiting};
+use crate::reason::{Blocked, Reason, Waiting};
 use api::conditions::{self, ConditionStatus, DELETABLE};
+use api::network::{AddressOwner, SubnetStatus, Usage};
 use api::{AddressHold, NicAttachment, Subnet, VNic, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -35,7 +38,7 @@ pub struct Plan {
 
 /// The VNic has, or is about to have, addresses of the Subnet that it names.
 pub fn keeps(vnic: &VNic) -> bool {
-    has_finalizer(&vnic.metadata, labels::FINALIZER_IN_USE) || super::addresses::is_held(vnic)
+    has_finalizer(&vnic.metadata, labels::FINALIZER_IN_USE) || addresses::is_held(vnic)
 }
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
@@ -44,7 +47,9 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         return Plan::default();
     }
     let mut users: Vec<String> = o.vnics.iter().filter(|vnic| keeps(vnic)).map(|vnic| user(vnic, o)).collect();
-    let gone = |hold: &&Arc<AddressHold>| !o.vnics.iter().any(|vnic| uid(&vnic.metadata) == hold.spec.owner.uid);
+    let gone = |hold: &&Arc<AddressHold>| {
+        !is_own(hold) && !o.vnics.iter().any(|vnic| uid(&vnic.metadata) == hold.spec.owner.uid)
+    };
     users.extend(o.holds.iter().filter(gone).map(|hold| format!("AddressHold '{}'", name(&hold.metadata))));
     let Some(first) = users.first() else { return Plan { release: true, ..Plan::default() } };
     let by = match users.len() - 1 {
@@ -57,6 +62,45 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let (status, message) = (ConditionStatus::False, reason.told());
     conditions::set(&mut said, DELETABLE, status, reason.name(), &message, meta.generation, now);
     Plan { release: false, conditions: (said != before).then_some(said), reason: Some(reason) }
+}
+
+/// The Subnet's own hold, not a VNic's.
+pub fn is_own(hold: &AddressHold) -> bool {
+    hold.spec.owner.uid == hold.spec.subnet.uid
+}
+
+/// The holds that its router needs.
+pub fn own_holds(subnet: &Subnet) -> Vec<AddressHold> {
+    let owner = AddressOwner {
+        kind: "Subnet".to_owned(),
+        namespace: subnet.metadata.namespace.clone().unwrap_or_default(),
+        name: name(&subnet.metadata).to_owned(),
+        uid: uid(&subnet.metadata).to_owned(),
+    };
+    let gateways = cidr::families(&subnet.spec).into_iter().filter_map(|family| family.gateway);
+    gateways.map(|gateway| addresses::hold(subnet, owner.clone(), &gateway.to_string())).collect()
+}
+
+/// Why it cannot have one of them: a VNic has it since before.
+pub fn taken(hold: &AddressHold) -> Reason {
+    let (address, subnet) = (hold.spec.held().to_owned(), hold.spec.subnet.name.clone());
+    Blocked::GatewayTaken { address, subnet, vnic: hold.spec.owner.name.clone() }.into()
+}
+
+/// Its status with what is so now.
+pub fn measured(subnet: &Subnet, pool: &Pool) -> SubnetStatus {
+    let families = cidr::families(&subnet.spec);
+    let usage = |v4: bool| {
+        let network = families.iter().map(|family| family.network).find(|network| network.network().is_ipv4() == v4);
+        network.map(|network| Usage { total: cidr::total(network), used: pool.used(v4) })
+    };
+    SubnetStatus {
+        mtu: Some(desired::mtu(subnet)),
+        gateways: families.iter().filter_map(|family| family.gateway).map(|gateway| gateway.to_string()).collect(),
+        ipv4: usage(true),
+        ipv6: usage(false),
+        ..subnet.status.clone().unwrap_or_default()
+    }
 }
 
 fn user(vnic: &VNic, o: &Observed) -> String {

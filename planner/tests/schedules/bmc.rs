@@ -8,7 +8,7 @@ use planner::machine::BmcNeed;
 use planner::machine::observed::{BmcProblem, BmcSeen};
 use planner::seen::Seen;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const FRESH: Ms = 2_000;
@@ -43,15 +43,21 @@ pub struct Bmc {
     wake: Notify,
 }
 
-fn observed(power: PowerState, order: Vec<String>) -> HostObserved {
-    let option = |reference: &str, path: &str| BootOption {
+fn observed(dpu: &str, power: PowerState, order: Vec<String>) -> HostObserved {
+    let option = |reference: &str, name: String, path: &str| BootOption {
         reference: reference.to_owned(),
-        display_name: reference.to_owned(),
+        display_name: name,
         uefi_device_path: Some(path.to_owned()),
+        enabled: true,
+        present: true,
     };
-    let options = vec![option("Boot0001", "Pci(0x4)/MAC(00)"), option(SLOT, "Pci(0x2)/NVMe(0x1,00)")];
+    let disk = format!("UEFI QEMU NVMe Ctrl {} 1", api::names::boot_serial(dpu));
+    let options = vec![
+        option("Boot0001", "UEFI PXEv4".to_owned(), "PciRoot(0x0)/Pci(0x4,0x0)/MAC(525400000001,0x1)"),
+        option(SLOT, disk, "PciRoot(0x0)/Pci(0x2,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)"),
+    ];
     let boot = BootConfiguration { order, options, ..BootConfiguration::default() };
-    HostObserved { power, boot, serial_number: None, model: None, manufacturer: None, lacks: BTreeSet::new() }
+    HostObserved { boot, ..HostObserved::with_power(power) }
 }
 
 impl Bmc {
@@ -106,6 +112,7 @@ impl Bmc {
             accepted_at: self.accepted_at.get().map(timestamp),
             boot_sent_at: self.boot_sent_at.get().map(timestamp),
             boot_attempts: self.boot_attempts.get(),
+            boot_refused: None,
             identity: Some("own".to_owned()),
         }
     }
@@ -144,12 +151,12 @@ impl Bmc {
             _ if world.now() < world.server(&dpu).bmcs_down_until => None,
             Whose::Host => {
                 let server = world.server(&dpu);
-                Some(observed(server.power, server.order.clone()))
+                Some(observed(&dpu, server.power, server.order.clone()))
             }
             Whose::Dpu => {
                 let then = world.now().saturating_sub(world.dice.below(LAG));
                 let on = world.server(&dpu).dpu_was_on(then);
-                Some(observed(if on { PowerState::On } else { PowerState::Off }, Vec::new()))
+                Some(observed(&dpu, if on { PowerState::On } else { PowerState::Off }, Vec::new()))
             }
         };
         world.time.sleep(20).await;
@@ -197,7 +204,7 @@ impl Bmc {
                 order.insert(0, reference);
             }
             BootChange::Restore { order } => world.server(&dpu).order = order,
-            BootChange::ContinuousHdd => {}
+            other => panic!("{other:?} was planned"),
         };
         world.ask((by, Via::Outside), || format!("boot order of {}", self.dpu), send).await;
         self.asked.set(true);

@@ -62,6 +62,17 @@ impl Leader {
                 };
                 self.change((INVENTORY, name), Rests::on(&hardware.metadata), remember).await.map(drop)
             }
+            Action::RememberBootPath { name, path } => {
+                let (hardware, path) = (self.cached::<Hardware>(INVENTORY, name)?, path.clone());
+                let remember = move |hardware: &mut Hardware| {
+                    let annotations = hardware.metadata.annotations.get_or_insert_default();
+                    match path {
+                        Some(path) => drop(annotations.insert(labels::BOOT_PATH.into(), path)),
+                        None => drop(annotations.remove(labels::BOOT_PATH)),
+                    }
+                };
+                self.change((INVENTORY, name), Rests::on(&hardware.metadata), remember).await.map(drop)
+            }
             Action::UnclaimHardware { name } => {
                 let hardware = self.cached::<Hardware>(INVENTORY, name)?;
                 if annotation(&hardware.metadata, labels::CLAIMED_BY) != Some(o.uid()) {

@@ -5,7 +5,7 @@
 use super::{Sleep, eventually};
 use crate::{Bmc, ErrorClass, PortError};
 use async_trait::async_trait;
-use planner::host::{BootChange, BootConfiguration, BootSource, HostObserved, Lack, PowerAction, PowerState};
+use planner::host::{BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Lack, PowerAction, PowerState};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -14,8 +14,10 @@ use std::time::Duration;
 pub struct Abilities {
     /// What it does not offer. Forced power-off and power-on are needed by the suite itself; a boot order has two entries at least.
     pub lacks: BTreeSet<Lack>,
-    /// A continuous boot override can be set and ended again.
+    /// Boot overrides can be told apart, once from continuous, and ended again.
     pub override_ends: bool,
+    /// The firmware takes a boot order over in its next POST, and not before.
+    pub order_is_pending: bool,
     /// The guest obeys a soft power-off.
     pub guest_obeys: bool,
     /// How long after it accepted an action the part may still show the old state.
@@ -51,7 +53,7 @@ pub async fn run(bench: &dyn Bench) {
     } else {
         boot_order(bench, bmc.as_ref(), &found).await;
     }
-    continuous_override(bench, bmc.as_ref(), &found).await;
+    overrides(bench, bmc.as_ref(), &found).await;
     refusals(bench).await;
 }
 
@@ -120,17 +122,40 @@ async fn boot_order(bench: &dyn Bench, bmc: &dyn Bmc, found: &BootConfiguration)
     let mut expected = found.order.clone();
     expected.rotate_right(1);
     let first = BootChange::First { reference: last };
-    change(bench, bmc, &first, |boot| boot.order == expected).await;
-    change(bench, bmc, &first, |boot| boot.order == expected).await;
+    for _ in 0..2 {
+        change(bench, bmc, &first, |boot| boot.coming() == expected).await;
+        let boot = observe(bmc).await.boot;
+        match bench.abilities().order_is_pending {
+            true => assert_eq!((&boot.order, boot.pending.as_ref()), (&found.order, Some(&expected)), "before a POST"),
+            false => assert_eq!((&boot.order, boot.pending.as_ref()), (&expected, None), "no POST is needed"),
+        }
+    }
 
     let unknown = BootChange::First { reference: "BootFFFE".to_owned() };
     let refused = class(bmc.configure_boot(&unknown).await);
     assert_eq!(refused, Some(ErrorClass::NotFound), "an option that the BMC does not know");
-    assert_eq!(observe(bmc).await.boot.order, expected, "a refused change changed something");
+    assert_eq!(observe(bmc).await.boot.coming(), expected, "a refused change changed something");
+    if bench.abilities().order_is_pending {
+        post(bench, bmc, |boot| boot.order == expected && boot.pending.is_none()).await;
+    }
 
     let restore = BootChange::Restore { order: found.order.clone() };
-    change(bench, bmc, &restore, |boot| boot.order == found.order).await;
-    change(bench, bmc, &restore, |boot| boot.order == found.order).await;
+    change(bench, bmc, &restore, |boot| boot.coming() == found.order).await;
+    change(bench, bmc, &restore, |boot| boot.coming() == found.order).await;
+    if bench.abilities().order_is_pending {
+        post(bench, bmc, |boot| boot.order == found.order && boot.pending.is_none()).await;
+    }
+}
+
+/// The host is started, until the BMC shows what its POST made of the settings.
+async fn post(bench: &dyn Bench, bmc: &dyn Bmc, expected: impl Fn(&BootConfiguration) -> bool) {
+    act(bench, bmc, PowerAction::On, PowerState::On).await;
+    eventually(bench, bench.abilities().settles_within, "the boot configuration after POST", async || {
+        let boot = observe(bmc).await.boot;
+        if expected(&boot) { Ok(()) } else { Err(format!("{boot:?}")) }
+    })
+    .await;
+    act(bench, bmc, PowerAction::ForceOff, PowerState::Off).await;
 }
 
 async fn no_boot_order(bmc: &dyn Bmc) {
@@ -139,17 +164,32 @@ async fn no_boot_order(bmc: &dyn Bmc) {
     assert_eq!(class(bmc.configure_boot(&first).await), Some(ErrorClass::Unsupported), "there is no boot order");
 }
 
-async fn continuous_override(bench: &dyn Bench, bmc: &dyn Bmc, found: &BootConfiguration) {
-    if !found.allowable_overrides.contains(&BootSource::Hdd) {
-        return;
+async fn overrides(bench: &dyn Bench, bmc: &dyn Bmc, found: &BootConfiguration) {
+    let source = |of: Option<planner::host::BootOverride>| of.map(|of| of.source);
+    let restore = BootChange::Restore { order: found.order.clone() };
+    let as_found =
+        |boot: &BootConfiguration| boot.always.is_none() && boot.next.is_none() && boot.coming() == found.order;
+    let mode = BootMode::Uefi;
+    if found.allowed_always.contains(&BootSource::Hdd) {
+        let always = BootChange::Always { source: BootSource::Hdd, mode };
+        for _ in 0..2 {
+            change(bench, bmc, &always, |boot| source(boot.always) == Some(BootSource::Hdd)).await;
+        }
+        if bench.abilities().override_ends {
+            change(bench, bmc, &restore, as_found).await;
+        }
     }
-    let is_hdd = |boot: &BootConfiguration| boot.continuous_override == Some(BootSource::Hdd);
-    change(bench, bmc, &BootChange::ContinuousHdd, is_hdd).await;
-    change(bench, bmc, &BootChange::ContinuousHdd, is_hdd).await;
-    if bench.abilities().override_ends {
-        let restore = BootChange::Restore { order: found.order.clone() };
-        change(bench, bmc, &restore, |boot| boot.continuous_override.is_none() && boot.order == found.order).await;
+    if let (Some(once), true) = (found.allowed_next.first().copied(), bench.abilities().override_ends) {
+        let next = BootChange::Next { source: once, mode };
+        for _ in 0..2 {
+            change(bench, bmc, &next, |boot| source(boot.next) == Some(once) && boot.always.is_none()).await;
+        }
+        post(bench, bmc, |boot| boot.next.is_none()).await;
+        change(bench, bmc, &next, |boot| source(boot.next) == Some(once)).await;
+        change(bench, bmc, &restore, as_found).await;
     }
+    let other = BootChange::Next { source: BootSource::Other, mode };
+    assert_eq!(class(bmc.configure_boot(&other).await), Some(ErrorClass::Unsupported), "Other names no boot source");
 }
 
 async fn refusals(bench: &dyn Bench) {

@@ -4,7 +4,7 @@ use crate::north_bound::{Changes, NorthBoundError, Token};
 use crate::{ErrorClass, NorthBound};
 use async_trait::async_trait;
 use planner::network::rows::{
-    Binding, Cell, Change, Direction, Family, Found, Group, Port, Row, Rule, Subnet, Table, Vpc, diff,
+    Binding, Cell, Change, Dhcp, Direction, Family, Found, Group, Port, Protocol, Row, Rule, Subnet, Table, Vpc, diff,
 };
 use std::collections::BTreeSet;
 
@@ -46,6 +46,7 @@ pub async fn suite(bench: &impl Bench) {
     an_old_plan_fails_as_a_whole(bench).await;
     another_sites_rows_are_nobodys(bench).await;
     whoever_changes_a_row_wakes_its_object(bench).await;
+    members_are_counted(bench).await;
     numbers_only_grow(bench).await;
     a_lost_database_is_told(bench).await;
 }
@@ -65,20 +66,22 @@ fn subnet(mtu: u16) -> Vec<Row> {
         families: vec![family("10.20.0.0/24", "10.20.0.1"), family("fd00:20::/64", "fd00:20::1")],
         router_mac: "02:00:00:00:00:01".to_owned(),
         mtu,
-        lease_seconds: 3600,
+        dhcp: Some(Dhcp { lease_seconds: 3600, ntp_servers: Vec::new() }),
+        slaac: false,
         dns_servers: vec!["10.20.0.53".parse().expect("an address")],
+        domain: Some("blue.example".to_owned()),
     };
     subnet.rows(SITE)
 }
 
 fn group(uid: &str, rules: usize) -> Vec<Row> {
-    let rule = |number| Rule {
-        direction: if number % 2 == 0 { Direction::Ingress } else { Direction::Egress },
+    let rule = |port: u16| Rule {
+        direction: if port.is_multiple_of(2) { Direction::Ingress } else { Direction::Egress },
         peers: None,
-        ports: Vec::new(),
+        ports: vec![(Protocol::Tcp, Some((port, port)))],
         icmp: None,
     };
-    Group { uid: uid.to_owned(), rules: (0..rules).map(rule).collect() }.rows(SITE)
+    Group { uid: uid.to_owned(), rules: (80..).take(rules).map(rule).collect() }.rows(SITE)
 }
 
 fn port(groups: &[&str], epoch: Option<u64>) -> Vec<Row> {
@@ -88,6 +91,7 @@ fn port(groups: &[&str], epoch: Option<u64>) -> Vec<Row> {
         subnet_uid: "s".to_owned(),
         mac: "02:00:00:00:00:07".to_owned(),
         addresses: vec!["10.20.0.7".parse().expect("an address"), "fd00:20::7".parse().expect("an address")],
+        dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: epoch.map(|epoch| Binding { chassis: "dpu-1".to_owned(), attachment_uid: "a".to_owned(), epoch }),
     };
@@ -248,7 +252,7 @@ async fn only_the_leader_writes(bench: &impl Bench) {
     assert!(matches!(refused, NorthBoundError::NotLeader(_)), "{refused}");
 
     let (first, second) = (leader(bench).await, leader(bench).await);
-    for refused in [first.apply(&change).await, first.raise().await.map(|_| ())] {
+    for refused in [first.apply(&change).await, first.raise(0).await.map(|_| ())] {
         let refused = refused.expect_err("another leads");
         assert!(matches!(refused, NorthBoundError::NotLeader(_)), "{refused}");
     }
@@ -343,18 +347,36 @@ async fn whoever_changes_a_row_wakes_its_object(bench: &impl Bench) {
     bench.delete_port_by_hand(&port_row).await;
     told("p", "a row deleted by hand").await;
     assert_eq!(watcher.rows("p"), Ok(Vec::new()));
-    north_bound.raise().await.expect("after it this handle has seen what the other one was told");
+    north_bound.raise(0).await.expect("after it this handle has seen what the other one was told");
     put(&north_bound, &port(&["g"], Some(1)), "p").await;
+    clear(&north_bound).await;
+}
+
+async fn members_are_counted(bench: &impl Bench) {
+    let north_bound = leader(bench).await;
+    put_all(&north_bound).await;
+    let members = |uid: &str| {
+        let members = north_bound.members(uid).expect("in step");
+        (members.count, members.chassis.into_iter().collect::<Vec<_>>())
+    };
+    let bound = (1, vec!["dpu-1".to_owned()]);
+    assert_eq!((members("g"), members("s")), (bound.clone(), bound), "the router's port is no member of the Subnet");
+    assert_eq!((members("h"), members("p"), members("never")), Default::default());
+    put(&north_bound, &port(&["h"], None), "p").await;
+    assert_eq!((members("g"), members("h")), ((0, vec![]), (1, vec![])), "no chassis may bind it");
     clear(&north_bound).await;
 }
 
 async fn numbers_only_grow(bench: &impl Bench) {
     let north_bound = leader(bench).await;
     let before = north_bound.number().expect("in step");
-    let first = north_bound.raise().await.expect("raise");
-    let second = north_bound.raise().await.expect("raise");
+    let first = north_bound.raise(0).await.expect("raise");
+    let second = north_bound.raise(0).await.expect("raise");
     assert!(before < first && first < second, "{before} {first} {second}");
-    assert_eq!(north_bound.number(), Ok(second));
+    let third = north_bound.raise(second + 7).await.expect("raise");
+    assert!(third > second + 7, "{third}: above what a chassis still tells of a database that was replaced");
+    assert_eq!(north_bound.number(), Ok(third));
+    assert!(north_bound.raise(first).await.expect("raise") > third);
 }
 
 async fn a_lost_database_is_told(bench: &impl Bench) {
@@ -367,7 +389,7 @@ async fn a_lost_database_is_told(bench: &impl Bench) {
     assert_eq!(north_bound.token().map_err(|error| error.class), Err(ErrorClass::Unreachable));
     let refused = north_bound.apply(&change).await.expect_err("cut off");
     assert_eq!(refused.class(), ErrorClass::Unreachable);
-    assert_eq!(north_bound.raise().await.map_err(|error| error.class()), Err(ErrorClass::Unreachable));
+    assert_eq!(north_bound.raise(0).await.map_err(|error| error.class()), Err(ErrorClass::Unreachable));
 
     bench.set_down(false).await;
     while next(bench, &north_bound, "the return").await.link.is_err() {}

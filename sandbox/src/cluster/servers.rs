@@ -108,6 +108,7 @@ fn config(site: &Site, server: &str, args: &args::Run, qemu: &Path) -> Result<Co
         vcpus: args.server_vcpus,
         accelerator: Accelerator::Auto,
         vfio_user: args.vfio_user.then(|| dir.join(DPU_SIDE).join(VFIO_USER)),
+        boot_disk: None,
         local_disk: None,
     };
     if let Some((_, kind)) = args.personality.iter().find(|(name, _)| name == server) {

@@ -20,6 +20,7 @@ const FILES: &[(&str, &str)] = &[
     ("etc/metalplane/start", include_str!("tiny/start")),
     ("etc/metalplane/network", include_str!("tiny/network")),
     ("etc/metalplane/network.awk", include_str!("tiny/network.awk")),
+    ("etc/metalplane/lease", include_str!("tiny/lease")),
     ("etc/metalplane/watch", include_str!("tiny/watch")),
     ("bin/mp-write", include_str!("tiny/mp-write")),
 ];
@@ -37,10 +38,11 @@ pub const RECIPE: &[&str] = &[
     FILES[6].1,
     FILES[7].1,
     FILES[8].1,
+    FILES[9].1,
 ];
 
-/// In load order: a module comes after those it depends on.
-const MODULES: &[&str] = &[
+/// Virtual NICs and disks. In load order: a module comes after those it depends on.
+pub(super) const VIRTIO: &[&str] = &[
     "drivers/virtio/virtio_ring",
     "drivers/virtio/virtio",
     "drivers/virtio/virtio_pci_legacy_dev",
@@ -50,6 +52,9 @@ const MODULES: &[&str] = &[
     "drivers/net/net_failover",
     "drivers/net/virtio_net",
     "drivers/block/virtio_blk",
+];
+/// After those.
+const OTHERS: &[&str] = &[
     "fs/nls/nls_ascii",
     "fs/nls/nls_cp437",
     "fs/nls/nls_iso8859-1",
@@ -119,7 +124,7 @@ fn initramfs(kernel: &Kernel) -> Result<Vec<u8>> {
     for (path, content) in FILES {
         archive.program(path, content.as_bytes());
     }
-    for (position, module) in MODULES.iter().enumerate() {
+    for (position, module) in VIRTIO.iter().chain(OTHERS).enumerate() {
         let name = module.rsplit('/').next().unwrap_or(module);
         archive.program(&format!("lib/modules/{position:02}-{name}.ko"), &kernel.module(module)?);
     }

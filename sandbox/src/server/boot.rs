@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::personality::Personality;
+use super::personality::{BootDisk, Personality};
 
-/// What the server can boot from. The numbers are those of the boot options' names.
+/// What the firmware has boot options of. The numbers are those of the options' references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootOption {
     #[serde(rename = "Boot0001")]
@@ -19,37 +19,25 @@ pub enum BootOption {
     LocalDisk,
     #[serde(rename = "Boot0003")]
     Network,
+    /// Another disk of the server, which is in the list alone.
+    #[serde(rename = "Boot0004")]
+    SecondDisk,
+    /// What an installed system has added, of a partition on some disk.
+    #[serde(rename = "Boot0005")]
+    Installed,
 }
 
 impl BootOption {
-    pub const ALL: [BootOption; 3] = [BootOption::Slot, BootOption::LocalDisk, BootOption::Network];
+    pub const ALL: [BootOption; 5] =
+        [BootOption::Slot, BootOption::LocalDisk, BootOption::Network, BootOption::SecondDisk, BootOption::Installed];
 
     pub fn reference(self) -> &'static str {
         match self {
             BootOption::Slot => "Boot0001",
             BootOption::LocalDisk => "Boot0002",
             BootOption::Network => "Boot0003",
-        }
-    }
-
-    pub fn by_reference(reference: &str) -> Option<BootOption> {
-        BootOption::ALL.into_iter().find(|option| option.reference() == reference)
-    }
-
-    pub fn display_name(self) -> &'static str {
-        match self {
-            BootOption::Slot => "NVMe disk in the DPU's boot slot",
-            BootOption::LocalDisk => "Local NVMe disk",
-            BootOption::Network => "UEFI PXE",
-        }
-    }
-
-    /// As the firmware names it; [`super::host`] puts the devices at these addresses.
-    pub fn uefi_device_path(self) -> &'static str {
-        match self {
-            BootOption::Slot => "PciRoot(0x0)/Pci(0x2,0x0)/Pci(0x0,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)",
-            BootOption::LocalDisk => "PciRoot(0x0)/Pci(0x8,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)",
-            BootOption::Network => "PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)/MAC(000000000000,0x1)/IPv4(0.0.0.0)",
+            BootOption::SecondDisk => "Boot0004",
+            BootOption::Installed => "Boot0005",
         }
     }
 }
@@ -68,15 +56,17 @@ pub enum OverrideTarget {
     None,
     Pxe,
     Hdd,
+    BiosSetup,
     UefiTarget,
     UefiBootNext,
 }
 
 impl OverrideTarget {
-    pub const ALL: [OverrideTarget; 5] = [
+    pub const ALL: [OverrideTarget; 6] = [
         OverrideTarget::None,
         OverrideTarget::Pxe,
         OverrideTarget::Hdd,
+        OverrideTarget::BiosSetup,
         OverrideTarget::UefiTarget,
         OverrideTarget::UefiBootNext,
     ];
@@ -86,6 +76,9 @@ impl OverrideTarget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     pub order: Vec<BootOption>,
+    /// What was written and is the firmware's from its next POST on.
+    #[serde(default)]
+    pub pending: Option<Vec<BootOption>>,
     #[serde(default)]
     pub enabled: OverrideEnabled,
     #[serde(default)]
@@ -102,6 +95,7 @@ impl Settings {
     pub fn factory(personality: &Personality) -> Settings {
         Settings {
             order: personality.factory_boot_order.to_vec(),
+            pending: None,
             enabled: OverrideEnabled::Disabled,
             target: OverrideTarget::None,
             uefi_target: None,
@@ -110,26 +104,30 @@ impl Settings {
     }
 
     /// The order of the next start.
-    pub fn effective(&self) -> Vec<BootOption> {
-        let mut order = self.order.clone();
-        if let Some(first) = self.overridden() {
+    pub fn effective(&self, personality: &Personality, disk: &BootDisk) -> Vec<BootOption> {
+        let mut order = self.pending.as_ref().unwrap_or(&self.order).clone();
+        if self.enabled != OverrideEnabled::Disabled && self.target == OverrideTarget::BiosSetup {
+            return Vec::new();
+        }
+        if let Some(first) = self.overridden(personality, disk) {
             order.retain(|option| *option != first);
             order.insert(0, first);
         }
         order
     }
 
-    fn overridden(&self) -> Option<BootOption> {
+    fn overridden(&self, personality: &Personality, disk: &BootDisk) -> Option<BootOption> {
         if self.enabled == OverrideEnabled::Disabled {
             return None;
         }
         match self.target {
-            OverrideTarget::None => None,
+            OverrideTarget::None | OverrideTarget::BiosSetup => None,
             OverrideTarget::Pxe => Some(BootOption::Network),
             OverrideTarget::Hdd => self.order.iter().copied().find(|option| *option != BootOption::Network),
             OverrideTarget::UefiTarget => {
                 let path = self.uefi_target.as_deref()?;
-                BootOption::ALL.into_iter().find(|option| option.uefi_device_path() == path)
+                let has_path = |option: &BootOption| (personality.words)(*option, disk).path.as_deref() == Some(path);
+                personality.options.iter().copied().find(has_path)
             }
             OverrideTarget::UefiBootNext => self.boot_next,
         }
@@ -139,7 +137,12 @@ impl Settings {
     pub fn started(&mut self, personality: &Personality) {
         if personality.forgets_boot_settings {
             *self = Settings::factory(personality);
-        } else if self.enabled == OverrideEnabled::Once {
+            return;
+        }
+        if let Some(order) = self.pending.take() {
+            self.order = order;
+        }
+        if self.enabled == OverrideEnabled::Once {
             self.enabled = OverrideEnabled::Disabled;
             self.target = OverrideTarget::None;
             self.uefi_target = None;
@@ -191,15 +194,20 @@ mod tests {
         (personality, Settings::factory(personality))
     }
 
+    fn disk() -> BootDisk {
+        BootDisk { serial: "MP1".to_owned(), eui64: "00-00-00-00-00-00-00-00".to_owned() }
+    }
+
     #[test]
     fn an_override_for_once_is_gone_after_one_start_and_leaves_the_order() {
         let (personality, mut settings) = settings("local-disk");
         settings.enabled = OverrideEnabled::Once;
         settings.target = OverrideTarget::UefiTarget;
-        settings.uefi_target = Some(BootOption::Slot.uefi_device_path().to_owned());
-        assert_eq!(settings.effective(), [BootOption::Slot, BootOption::LocalDisk, BootOption::Network]);
+        settings.uefi_target = (personality.words)(BootOption::Slot, &disk()).path;
+        let effective = |settings: &Settings| settings.effective(personality, &disk());
+        assert_eq!(effective(&settings), [BootOption::Slot, BootOption::LocalDisk, BootOption::Network]);
         settings.started(personality);
-        assert_eq!(settings.effective(), personality.factory_boot_order);
+        assert_eq!(effective(&settings), personality.factory_boot_order);
         assert_eq!(settings.enabled, OverrideEnabled::Disabled);
     }
 
@@ -209,7 +217,16 @@ mod tests {
         settings.enabled = OverrideEnabled::Continuous;
         settings.target = OverrideTarget::Hdd;
         settings.started(personality);
-        assert_eq!(settings.effective()[0], BootOption::Slot);
+        assert_eq!(settings.effective(personality, &disk())[0], BootOption::Slot);
+    }
+
+    #[test]
+    fn a_start_takes_what_is_pending() {
+        let (personality, mut settings) = settings("gb200");
+        settings.pending = Some(vec![BootOption::Slot, BootOption::Network]);
+        assert_eq!(settings.effective(personality, &disk())[0], BootOption::Slot);
+        settings.started(personality);
+        assert_eq!((settings.order[0], settings.pending), (BootOption::Slot, None));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::personality::{self, Personality};
+use super::personality::{self, BootDisk, Personality};
 
 /// One virtual server. Unknown fields are refused: a misspelt one must not be ignored in silence.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Config {
     /// The server's name, for logs and the host name of its BMC.
     pub name: String,
     pub serial_number: String,
-    /// How this kind of server behaves: standby, shared-power, forgets-overrides or local-disk.
+    /// How this kind of server behaves: see [`super::personality`].
     #[serde(default = "default_personality")]
     pub personality: String,
     pub bmc: BmcConfig,
@@ -43,6 +43,10 @@ pub struct Config {
     /// the target's business, and `qemu` has to be 10.1 or newer.
     #[serde(default)]
     pub vfio_user: Option<PathBuf>,
+    /// The disk of the DPU's boot slot as the firmware has seen it in an earlier POST. Without it: as agents of Metalplane
+    /// present it.
+    #[serde(default)]
+    pub boot_disk: Option<BootDisk>,
     /// A raw disk inside the server that the DPU knows nothing of. The guest may write to it.
     #[serde(default)]
     pub local_disk: Option<PathBuf>,
@@ -89,6 +93,9 @@ pub enum Accelerator {
     Tcg,
 }
 
+/// As firmware prints the EUI-64 of QEMU's NVMe device, which has none.
+const NO_EUI64: &str = "00-00-00-00-00-00-00-00";
+
 fn default_personality() -> String {
     "standby".to_owned()
 }
@@ -128,6 +135,12 @@ impl Config {
             let names: Vec<&str> = personality::ALL.iter().map(|personality| personality.name).collect();
             format!("there is no personality '{}': must be one of {}", self.personality, names.join(", "))
         })
+    }
+
+    pub fn boot_disk(&self) -> BootDisk {
+        let dpu = self.dpu.as_ref().map_or(&self.name, |dpu| &dpu.name);
+        let usual = || BootDisk { serial: api::names::boot_serial(dpu), eui64: NO_EUI64.to_owned() };
+        self.boot_disk.clone().unwrap_or_else(usual)
     }
 
     pub fn state(&self, file: &str) -> PathBuf {

@@ -20,6 +20,8 @@ use super::record::{Record, file_of, text};
 use super::{inside, ports};
 
 const EVENTS_KEPT: usize = 1024;
+/// How long the BMC takes the firmware to be in its POST. Nothing tells it of OVMF's.
+const POST: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Power as the BMC reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +76,8 @@ pub struct Machine {
     pub running: watch::Sender<bool>,
     pub events: broadcast::Sender<Value>,
     pub state: Mutex<State>,
+    /// When the firmware last began its POST.
+    pub posted: std::sync::Mutex<Option<std::time::Instant>>,
     boot: std::sync::Mutex<Store>,
 }
 
@@ -100,6 +104,7 @@ impl Machine {
             running: watch::Sender::new(false),
             events: broadcast::Sender::new(EVENTS_KEPT),
             state: Mutex::new(state),
+            posted: std::sync::Mutex::default(),
             boot: std::sync::Mutex::new(boot),
         }))
     }
@@ -254,6 +259,12 @@ impl Machine {
         let _ = self.events.send(event);
     }
 
+    /// The firmware is in its POST.
+    pub fn is_in_post(&self) -> bool {
+        let began = *self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.power.borrow() == Power::On && began.is_some_and(|began| began.elapsed() < POST)
+    }
+
     pub fn boot_settings(&self) -> Settings {
         self.boot.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
     }
@@ -268,6 +279,7 @@ impl Machine {
 
     /// A start of the host has used the boot settings: what is left of them counts for the next one.
     pub async fn boot_settings_used(&self, state: &mut State) {
+        *self.posted.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::time::Instant::now());
         let before = self.boot_settings();
         let personality = self.personality;
         let changed = {
@@ -298,7 +310,7 @@ impl Machine {
 
     fn boot_indexes(&self, state: &State) -> Vec<(String, Option<u32>)> {
         let record = &state.record;
-        let order = self.boot_settings().effective();
+        let order = self.boot_settings().effective(self.personality, &self.config.boot_disk());
         let index = |option: BootOption, port: usize| {
             let place = order.iter().position(|candidate| *candidate == option)?;
             u32::try_from((place + 1) * 100 + port).ok()

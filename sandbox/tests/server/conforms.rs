@@ -15,15 +15,17 @@ use redfish::{RedfishBmc, RedfishConfig, Secret};
 use serde_json::{Value, json};
 
 /// A virtual server, its power as it is.
-struct Bench {
-    server: Server,
+pub struct Bench {
+    pub server: Server,
+    /// A boot order is the firmware's after the next POST only.
+    pub order_is_pending: bool,
     namespace: Option<Namespace>,
     files: AtomicU32,
 }
 
 impl Bench {
-    fn new(server: Server, namespace: Option<Namespace>) -> Bench {
-        Bench { server, namespace, files: AtomicU32::new(0) }
+    pub fn new(server: Server, namespace: Option<Namespace>) -> Bench {
+        Bench { server, order_is_pending: false, namespace, files: AtomicU32::new(0) }
     }
 
     fn redfish(&self) -> RedfishConfig {
@@ -34,7 +36,7 @@ impl Bench {
         config
     }
 
-    fn bmc(&self) -> RedfishBmc {
+    pub fn bmc(&self) -> RedfishBmc {
         RedfishBmc::new(self.redfish()).expect("a client")
     }
 }
@@ -51,7 +53,8 @@ impl bmc::Bench for Bench {
     fn abilities(&self) -> bmc::Abilities {
         // Without a disk no guest runs that could obey.
         let settles_within = Duration::from_secs(60);
-        bmc::Abilities { lacks: Default::default(), override_ends: true, guest_obeys: false, settles_within }
+        let (lacks, order_is_pending) = (Default::default(), self.order_is_pending);
+        bmc::Abilities { lacks, override_ends: true, order_is_pending, guest_obeys: false, settles_within }
     }
 
     async fn connect(&self) -> Box<dyn Bmc> {

@@ -4,6 +4,7 @@
 //! drivers. `judged`: Redfish before its own validator. `boots`: what a guest sees, by real boots. `rbd`: the same
 //! on images of a real Ceph, `lvol`: on a logical volume of a storage node.
 
+mod boot_options;
 mod boots;
 mod conforms;
 mod judged;

@@ -19,7 +19,7 @@ const OBJECTS: [(&str, &str); 12] = [
     ("diskattachments", ".metadata.labels"),
     ("nicattachments", ".metadata.labels"),
     ("vnics", ".metadata.labels"),
-    ("addressholds", ".spec.owner.name"),
+    ("addressholds", ".spec.owner.name,KIND:.spec.owner.kind"),
     ("persistentvolumeclaims", ".metadata.labels"),
     ("persistentvolumes", ".spec.claimRef.name"),
     ("volumeattachments", ".metadata.labels"),
@@ -33,7 +33,10 @@ pub(super) async fn count(site: &Site) -> Result<Count> {
     let mut found = BTreeMap::new();
     for (kind, whose) in OBJECTS {
         let columns = format!("-o=custom-columns=NAME:.metadata.name,WHOSE:{whose}");
-        found.insert(kind.to_owned(), lines(&site.kubectl(&["get", kind, "-A", "--no-headers", &columns]).await?));
+        let there = lines(&site.kubectl(&["get", kind, "-A", "--no-headers", &columns]).await?);
+        // A Subnet stays, and the holds of its router's addresses with it.
+        let of_machines = there.into_iter().filter(|line| !line.trim_end().ends_with(" Subnet"));
+        found.insert(kind.to_owned(), of_machines.collect());
     }
     for node in site.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
         let ports = site.enter(&node.name, &["ovs-vsctl", "list-ports", "br-int"]).await?;

@@ -3,6 +3,7 @@
 mod hot_plug;
 mod leftovers;
 mod report;
+mod rules;
 mod watch;
 
 use crate::guest::Guest;
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 const NAME: &str = "demo";
 const MACHINE: &str = "bm-01";
 const NAMESPACE: &str = "default";
-const ADDRESS: &str = "10.20.0.7";
+/// The first one behind the gateway's, which is chosen.
+const ADDRESS: &str = "10.20.0.2";
 /// Under emulation a Debian takes about a minute to its first packet.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
@@ -138,6 +140,8 @@ async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
     report::write(story, &machine, applied, answered)?;
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
     println!("{}", site.kubectl(&["get", "bmm"]).await?);
+
+    rules::show(story, site).await?;
 
     let server = server_of(site).await?;
     let guest = Guest::new(site.sandbox.layout(), &server);

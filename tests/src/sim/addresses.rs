@@ -39,6 +39,17 @@ fn owners(s: &Simulation, address: &str) -> Vec<String> {
     of_it.filter_map(|hold| hold["spec"]["owner"]["name"].as_str().map(str::to_owned)).collect()
 }
 
+/// A VNic that asks for no address.
+fn any_nic(name: &str) -> Value {
+    let mut vnic = own_nic(name, Value::Null, None);
+    vnic["spec"].as_object_mut().map(|spec| spec.remove("addresses"));
+    vnic
+}
+
+fn address(s: &Simulation, name: &str) -> String {
+    vnic(s, name)["status"]["addresses"][0].as_str().unwrap_or_default().to_owned()
+}
+
 fn own_nic(name: &str, addresses: Value, mac: Option<&str>) -> Value {
     let mut vnic = json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "VNic", "metadata": {"name": name},
         "spec": {"subnet": "blue", "addresses": addresses}});
@@ -159,11 +170,70 @@ pub async fn own_vnics(s: &Simulation) -> Result<(), String> {
     until(s, "nothing is left", life::is_clean).await
 }
 
+/// More VNics than the Subnet has addresses, created at once: each address is given once and stays, who has none is told, and gets
+/// what is released; a machine that asks for no address gets one.
+pub async fn chosen(s: &Simulation) -> Result<(), String> {
+    const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+    // Of six that could be given one is reserved, and one is the gateway.
+    let spec = json!({"cidr": "10.40.0.0/29", "gateway": "10.40.0.1", "reserved": ["10.40.0.5"]});
+    s.create(
+        SUBNETS,
+        USER,
+        json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "Subnet", "metadata": {"name": "small"}, "spec": spec}),
+    );
+    let small = |name: &str| {
+        let mut nic = any_nic(name);
+        nic["spec"]["subnet"] = json!("small");
+        nic
+    };
+    NAMES.iter().for_each(|name| s.create(VNICS, USER, small(name)));
+    let served = |s: &Simulation| NAMES.iter().filter(|name| assigned(s, name)).count();
+    let told = |s: &Simulation| NAMES.iter().filter(|name| says(&vnic(s, name), "SubnetFull")).count();
+    until(s, "all that the Subnet has is given", |s| served(s) == 4 && told(s) == 3).await?;
+    let given: Vec<(&str, String)> =
+        NAMES.iter().filter(|name| assigned(s, name)).map(|name| (*name, address(s, name))).collect();
+    let mut all: Vec<&str> = given.iter().map(|(_, address)| address.as_str()).collect();
+    all.sort_unstable();
+    if all != ["10.40.0.2", "10.40.0.3", "10.40.0.4", "10.40.0.6"] {
+        return Err(format!("given were {all:?}\n{}", s.story()));
+    }
+    s.create(VNICS, USER, {
+        let mut nic = small("asks");
+        nic["spec"]["addresses"] = json!(["10.40.0.5"]);
+        nic
+    });
+    until(s, "a reserved address is given to who asks for it", |s| assigned(s, "asks")).await?;
+    let (first, released) = &given[0];
+    s.delete(VNICS, USER, first);
+    until(s, "somebody has what was released", |s| served(s) == 4 && vnic(s, first).is_null()).await?;
+    let next = NAMES.iter().find(|name| address(s, name) == *released);
+    if next.is_none() || given[1..].iter().any(|(name, address_before)| address(s, name) != *address_before) {
+        return Err(format!("somebody has another address than before\n{}", s.story()));
+    }
+    for name in NAMES.iter().chain(&["asks"]).filter(|name| *name != first) {
+        s.delete(VNICS, USER, name);
+    }
+    s.delete(SUBNETS, USER, "small");
+    until(s, "the small Subnet is gone", |s| s.scene.server.get(SUBNETS, USER, "small").is_none()).await?;
+    let mut machine = life::machine("bm-01", 7);
+    machine["spec"]["interfaces"] = json!([{"name": "eth0", "subnet": "blue"}]);
+    s.create(MACHINES, USER, machine);
+    until(s, "a machine runs with an address that it did not ask for", |s| runs(s, "bm-01")).await?;
+    let nic = s.scene.server.list(NICS).first().map(|nic| nic["spec"]["addresses"].clone()).unwrap_or_default();
+    let shown = s.machine("bm-01").unwrap_or_default()["status"]["addresses"][0]["address"].clone();
+    if nic != json!([address(s, "bm-01-eth0")]) || shown != nic[0] {
+        return Err(format!("the host was given {nic}\n{}", s.story()));
+    }
+    s.delete(MACHINES, USER, "bm-01");
+    until(s, "nothing is left", life::is_clean).await
+}
+
 /// A hold that a deposed leader created too late: its VNic no longer exists.
 pub async fn held_too_late(s: &Simulation) -> Result<(), String> {
     s.create(VNICS, USER, own_nic("a", json!(["10.20.0.7"]), None));
     until(s, "it has its address", |s| assigned(s, "a")).await?;
-    let hold = s.scene.server.list(HOLDS).first().cloned().ok_or("no hold")?;
+    let of_it = |hold: &Arc<Value>| hold["spec"]["address"] == "10.20.0.7";
+    let hold = s.scene.server.list(HOLDS).into_iter().find(of_it).ok_or("no hold")?;
     s.delete(VNICS, USER, "a");
     until(s, "nothing is left", life::is_clean).await?;
     let mut again = json!({"apiVersion": hold["apiVersion"], "kind": hold["kind"], "spec": hold["spec"]});

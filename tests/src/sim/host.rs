@@ -91,6 +91,7 @@ impl Dpu {
 struct State {
     power: PowerState,
     boot: BootConfiguration,
+    order_is_pending: bool,
     /// Grows with every power action: what was begun before it does not end.
     turn: u64,
     guest_since: Option<Timestamp>,
@@ -127,20 +128,27 @@ impl Host {
             reference: reference.to_owned(),
             display_name: display.to_owned(),
             uefi_device_path: Some(path.to_owned()),
+            enabled: true,
+            present: true,
         };
+        // As a firmware after EDK2 names it: model, serial number, NSID.
+        let disk = format!("UEFI QEMU NVMe Ctrl {} 1", api::names::boot_serial(&dpu_name));
+        let nvme = |root: &str| format!("{root}/NVMe(0x1,00-00-00-00-00-00-00-00)");
         let boot = BootConfiguration {
             order: ["Boot0001", "Boot0002", "Boot0003"].map(str::to_owned).to_vec(),
             options: vec![
                 option("Boot0001", "UEFI PXEv4", "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000001,0x1)/IPv4(0.0.0.0)"),
-                option("Boot0002", "UEFI local disk", "PciRoot(0x0)/Pci(0x3,0x0)/Sata(0x0,0xFFFF,0x0)"),
-                option("Boot0003", "UEFI DPU slot", "PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)/NVMe(0x1,00-00)"),
+                option("Boot0002", "UEFI Micron_7450_MTFDKCE7T6TFR 241147900A8C 1", &nvme("PciRoot(0x0)/Pci(0x3,0x0)")),
+                option("Boot0003", &disk, &nvme("PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)")),
             ],
-            continuous_override: None,
-            allowable_overrides: vec![BootSource::Hdd],
+            allowed_next: vec![BootSource::Pxe, BootSource::Setup],
+            allowed_always: vec![BootSource::Hdd],
+            ..BootConfiguration::default()
         };
         let state = State {
             power: PowerState::Off,
             boot,
+            order_is_pending: false,
             turn: 0,
             guest_since: None,
             manners: Manners::Good,
@@ -177,6 +185,11 @@ impl Host {
 
     pub fn boot_order(&self) -> Vec<String> {
         self.state().boot.order.clone()
+    }
+
+    /// The firmware takes a boot order over in its next POST, and not before.
+    pub fn takes_orders_in_post(&self) {
+        self.state().order_is_pending = true;
     }
 
     pub fn guest_since(&self) -> Option<Timestamp> {
@@ -289,7 +302,11 @@ impl Host {
     fn start(self: &Arc<Self>, state: &mut State, after: Duration) {
         state.guest_since = None;
         self.later(after, state.turn, |_, state| {
-            let first = state.boot.order.first().map(String::as_str) == Some("Boot0003");
+            if let Some(order) = state.boot.pending.take() {
+                state.boot.order = order;
+            }
+            let overridden = state.boot.next.take().or(state.boot.always).is_some();
+            let first = !overridden && state.boot.order.first().map(String::as_str) == Some("Boot0003");
             state.found = first && state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
         });
         self.later(after + GUEST, state.turn, |_, state| {

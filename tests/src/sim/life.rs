@@ -141,15 +141,18 @@ pub fn is_clean(s: &Simulation) -> bool {
         "metalplane.io/nicattachments",
         "metalplane.io/volumeholds",
         "metalplane.io/vnics",
-        "metalplane.io/addressholds",
         "persistentvolumeclaims",
         "persistentvolumes",
         "storage.k8s.io/volumeattachments",
         "pods",
     ];
     let free = |hardware: &Value| hardware["metadata"].get("annotations").is_none();
+    let subnets = s.scene.server.list("metalplane.io/subnets");
+    let of_subnet =
+        |hold: &Value| subnets.iter().any(|subnet| subnet["metadata"]["uid"] == hold["spec"]["owner"]["uid"]);
     let port = |row: &Row| row.external_ids[KIND] == "VNic";
     none.iter().all(|kind| left(kind) == 0)
+        && s.scene.server.list("metalplane.io/addressholds").iter().all(|hold| of_subnet(hold))
         && !s.scene.north_bound.rows().iter().any(port)
         && s.scene.server.list("tinkerbell.org/hardware").iter().all(|hardware| free(hardware))
         && s.scene.hosts.iter().all(|host| host.dpu().exposures().is_empty())

@@ -10,7 +10,7 @@
 //! | `storage.rs` | the actor that stands for the storage system and its sidecars |
 //! | `host.rs`, `host/bmc.rs` | a server with its BMC and its DPU |
 //! | `parts.rs`, `bmcs.rs` | the ports as a process reaches them |
-//! | `north_bound.rs` | OVN's north-bound database as a controller reaches it |
+//! | `north_bound.rs` | OVN's databases as a controller reaches them |
 //! | `process.rs`, `restarts.rs`, `faults.rs` | lives of controllers and agents, and what goes wrong with their effects |
 //! | `scene.rs` | all of it together, and the invariants |
 //! | `web.rs` | a web server with a golden image |

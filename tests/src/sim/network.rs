@@ -144,6 +144,85 @@ async fn tear_down(s: &Simulation) -> Result<(), String> {
     .await
 }
 
+const DEFAULT: &str = "default";
+
+/// Of its newest generation.
+fn is_in_force(s: &Simulation, resource: &str, name: &str) -> bool {
+    let object = s.scene.server.get(resource, USER, name).unwrap_or_default();
+    let said = object["status"]["conditions"].as_array().into_iter().flatten().any(|said| {
+        let is_newest = said["observedGeneration"] == object["metadata"]["generation"];
+        said["type"] == "InForce" && said["status"] == "True" && is_newest
+    });
+    let number = object["status"]["programmed"]["nbCfg"].as_u64();
+    said && number.is_some_and(|number| number <= s.scene.north_bound.backup().number)
+}
+
+fn open_port(s: &Simulation, port: u16) {
+    s.change(GROUPS, USER, DEFAULT, |group| {
+        let rule = json!({"ports": [{"protocol": "TCP", "port": port}]});
+        group["spec"]["ingress"].as_array_mut().expect("rules").push(rule);
+    });
+}
+
+/// A chassis does not answer while a group changes; then the database is put back to a time before the change.
+pub async fn chassis_dead(s: &Simulation) -> Result<(), String> {
+    life::create(s, "bm-01", 7).await?;
+    life::create(s, "bm-02", 8).await?;
+    s.until("the group has its members, and is in force", |s| {
+        let group = s.scene.server.get(GROUPS, USER, DEFAULT).unwrap_or_default();
+        let counted = group["status"]["members"] == 2 && group["status"]["acls"] == 4 && is_ready(s, GROUPS, DEFAULT);
+        counted && is_in_force(s, GROUPS, DEFAULT) && is_in_force(s, SUBNETS, "blue")
+    })
+    .await?;
+    let backup = s.scene.north_bound.backup();
+    let dead = s.scene.hosts[1].dpu_name.clone();
+    s.scene.north_bound.stop_chassis(&dead, true);
+    open_port(s, 443);
+    let names = format!("1 of 2 chassis; chassis '{dead}' is unresponsive");
+    s.until("the chassis is named", |s| {
+        let group = s.scene.server.get(GROUPS, USER, DEFAULT).unwrap_or_default();
+        says(s, GROUPS, DEFAULT, "InForce", "ChassisUnresponsive") && group.to_string().contains(&names)
+    })
+    .await?;
+    if condition(&s.scene.server.get(GROUPS, USER, DEFAULT).unwrap_or_default(), "Programmed") != "True" {
+        return Err(format!("its rows are there\n{}", s.story()));
+    }
+    tokio::time::sleep(LONG).await;
+    if is_in_force(s, GROUPS, DEFAULT) {
+        return Err(format!("a dead chassis has it in force\n{}", s.story()));
+    }
+    s.scene.north_bound.stop_chassis(&dead, false);
+    s.until("the chassis has it", |s| is_in_force(s, GROUPS, DEFAULT)).await?;
+    let acls = |s: &Simulation| s.scene.north_bound.rows().iter().filter(|row| row.table == Table::Acl).count();
+    let before = acls(s);
+    s.scene.north_bound.restore(backup);
+    s.until("the rules are there again, and in force by a number of the database as it is", |s| {
+        acls(s) == before && is_in_force(s, GROUPS, DEFAULT) && is_in_force(s, SUBNETS, "blue")
+    })
+    .await?;
+    s.delete(life::MACHINES, USER, "bm-01");
+    s.delete(life::MACHINES, USER, "bm-02");
+    s.until("nothing is left", is_clean).await
+}
+
+/// A controller that starts where everything is right writes nothing but its token.
+pub async fn idle_restart(s: &mut Simulation) -> Result<(), String> {
+    life::create(s, "bm-01", 7).await?;
+    s.until("all is in force", |s| is_in_force(s, GROUPS, DEFAULT) && is_in_force(s, SUBNETS, "blue")).await?;
+    tokio::time::sleep(LONG).await;
+    s.stop_controllers();
+    let before = s.scene.journal().len();
+    s.start_controller("controller-1", super::simulation::SYSTEM);
+    tokio::time::sleep(LONG).await;
+    let journal = s.scene.journal();
+    let wrote = journal[before..].iter().filter(|effect| effect.process.starts_with("controller"));
+    let wrote: Vec<&str> = wrote.map(|effect| effect.what.as_str()).collect();
+    if wrote != ["take the token of OVN"] {
+        return Err(format!("{wrote:?}\n{}", s.story()));
+    }
+    Ok(())
+}
+
 /// The database does not answer while a machine is made; and again while one runs.
 pub async fn away(s: &Simulation) -> Result<(), String> {
     s.until("the Subnet is there", |s| is_ready(s, SUBNETS, "blue")).await?;
@@ -161,7 +240,8 @@ pub async fn away(s: &Simulation) -> Result<(), String> {
     s.scene.north_bound.set_down(true);
     s.delete(life::MACHINES, USER, "bm-01");
     tokio::time::sleep(LONG).await;
-    if s.scene.server.list("metalplane.io/addressholds").is_empty() {
+    let holds = s.scene.server.list("metalplane.io/addressholds");
+    if !holds.iter().any(|hold| hold["spec"]["owner"]["name"] == "bm-01-eth0") {
         return Err(format!("its addresses are free while OVN may have its port\n{}", s.story()));
     }
     s.scene.north_bound.set_down(false);

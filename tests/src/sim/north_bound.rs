@@ -1,12 +1,13 @@
-//! OVN's north-bound database as one controller reaches it: each write is an effect.
+//! OVN's databases as one controller reaches them: each write is an effect.
 
 use super::process::Process;
 use async_trait::async_trait;
 use planner::network::rows::{Change, Found};
-use ports::conformance::memory::MemoryNorthBoundHandle;
-use ports::north_bound::{Changes, NorthBoundError, Token};
-use ports::{ErrorClass, NorthBound, PortError};
-use std::collections::BTreeSet;
+use ports::conformance::memory::{MemoryNorthBoundHandle, MemorySouthBound};
+use ports::north_bound::{Changes, Members, NorthBoundError, Token};
+use ports::south_bound::Chassis;
+use ports::{ErrorClass, NorthBound, PortError, SouthBound};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub struct Reached {
@@ -74,14 +75,42 @@ impl NorthBound for Reached {
         self.process.effect(&what, async move { handle.apply(&change).await }, lost, refused).await
     }
 
-    async fn raise(&self) -> Result<u64, NorthBoundError> {
+    fn members(&self, uid: &str) -> Result<Members, PortError> {
+        self.handle.members(uid)
+    }
+
+    async fn raise(&self, above: u64) -> Result<u64, NorthBoundError> {
         let handle = self.handle.clone();
-        self.process.effect("raise nb_cfg", async move { handle.raise().await }, lost, refused).await
+        self.process.effect("raise nb_cfg", async move { handle.raise(above).await }, lost, refused).await
     }
 
     async fn changes(&self) -> Changes {
         // First: whoever gives up in between has lost nothing.
         self.process.travel().await;
         self.handle.changes().await
+    }
+}
+
+/// The south-bound database; nothing is written there.
+pub struct ReachedChassis {
+    process: Arc<Process>,
+    south_bound: MemorySouthBound,
+}
+
+impl ReachedChassis {
+    pub fn open(process: &Arc<Process>) -> Self {
+        Self { process: process.clone(), south_bound: MemorySouthBound::of(&process.scene.north_bound) }
+    }
+}
+
+#[async_trait]
+impl SouthBound for ReachedChassis {
+    fn chassis(&self) -> Result<BTreeMap<String, Chassis>, PortError> {
+        self.south_bound.chassis()
+    }
+
+    async fn changes(&self) -> Result<(), PortError> {
+        self.process.travel().await;
+        self.south_bound.changes().await
     }
 }

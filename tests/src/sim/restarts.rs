@@ -4,12 +4,12 @@ use super::api::service;
 use super::bmcs::Bmcs;
 use super::faults::Who;
 use super::host::Host;
-use super::north_bound::Reached;
+use super::north_bound::{Reached, ReachedChassis};
 use super::parts::{Parts, fences};
 use super::process::Process;
 use super::scene::Scene;
 use clap::Parser;
-use controller::{OpenNorthBound, Settings};
+use controller::{OpenNorthBound, OpenSouthBound, Ovn, Settings};
 use dpu_agent::session::Access;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -61,14 +61,10 @@ async fn controller(scene: Arc<Scene>, mut settings: Settings, current: Current)
         let fences = fences(&process);
         let reached = process.clone();
         let north_bound: OpenNorthBound = Arc::new(move |site| Arc::new(Reached::open(&reached, site)));
-        let run = Box::pin(controller::run(
-            client,
-            bmcs,
-            fences,
-            Some(north_bound),
-            settings.clone(),
-            std::future::pending(),
-        ));
+        let reached = process.clone();
+        let south_bound: OpenSouthBound = Arc::new(move || Arc::new(ReachedChassis::open(&reached)));
+        let ovn = Ovn { north_bound, south_bound: Some(south_bound) };
+        let run = Box::pin(controller::run(client, bmcs, fences, Some(ovn), settings.clone(), std::future::pending()));
         tokio::select! {
             biased;
             result = run => tracing::info!("{name} ended: {result:?}"),

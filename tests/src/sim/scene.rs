@@ -12,7 +12,7 @@ use api::dpu::PowerDomain;
 use futures::FutureExt;
 use planner::exposure::{ExposureId, Slot};
 use planner::host::{PowerAction, PowerState};
-use planner::network::rows::{Cell, KIND, RowId, Table};
+use planner::network::rows::{CHASSIS, Cell, KIND, Row, RowId, Table};
 use ports::conformance::memory::{MemoryNorthBound, MemoryStorage};
 use ports::emulation::Backend;
 use ports::{Switch, VolumeConnector};
@@ -128,6 +128,42 @@ impl Scene {
             self.violated(format!("{} is writable from {} after {after}", path.display(), dpus.join(" and ")));
         }
         self.check_ports(after);
+        self.check_in_force(after);
+    }
+
+    /// What a SecurityGroup says to be in force no chassis that may have a member of it is without.
+    fn check_in_force(&self, after: &str) {
+        let stopped = self.north_bound.stopped();
+        if stopped.is_empty() {
+            return;
+        }
+        let rows = self.north_bound.rows();
+        for group in self.server.list("metalplane.io/securitygroups") {
+            let generation = &group["metadata"]["generation"];
+            let said = group["status"]["conditions"].as_array().into_iter().flatten().any(|said| {
+                said["type"] == "InForce" && said["status"] == "True" && said["observedGeneration"] == *generation
+            });
+            let uid = group["metadata"]["uid"].as_str().unwrap_or_default();
+            let member =
+                |row: &&Row| row.member_of.iter().any(|set| set.table == Table::PortGroup && set.row.uid == uid);
+            let bound = |row: &Row, chassis: &str| match row.columns.get("options") {
+                Some(Cell::Pairs(options)) => options.get(CHASSIS).is_some_and(|name| name == chassis),
+                _ => false,
+            };
+            let acls = |rows: &[Row]| -> BTreeSet<String> {
+                let of_it = rows.iter().filter(|row| row.table == Table::Acl && row.id.uid == uid);
+                of_it.map(|row| format!("{:?}", row.columns)).collect()
+            };
+            for (chassis, installed) in stopped.iter().filter(|_| said) {
+                let has_member = rows.iter().filter(member).any(|row| bound(row, chassis));
+                if has_member && acls(&installed.rows) != acls(&rows) {
+                    self.violated(format!(
+                        "{} is said to be in force on {chassis} after {after}",
+                        group["metadata"]["name"]
+                    ));
+                }
+            }
+        }
     }
 
     /// On one logical switch no address and no MAC is on two ports.

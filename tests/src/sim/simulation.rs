@@ -350,9 +350,17 @@ fn files(run_dir: &std::path::Path) -> Vec<String> {
 
 fn timeless(value: &Value) -> Value {
     // How often a start was tried, and whether a stop had to be forced, depends on the fault; what a guest last said, on
-    // when the agent looked.
-    const VARIES: [&str; 7] =
-        ["resourceVersion", "generation", "observedGeneration", "timeline", "powerOnAttempts", "lastAction", "guest"];
+    // when the agent looked; which number OVN was asked for, on how often it was asked.
+    const VARIES: [&str; 8] = [
+        "resourceVersion",
+        "generation",
+        "observedGeneration",
+        "timeline",
+        "powerOnAttempts",
+        "lastAction",
+        "guest",
+        "nbCfg",
+    ];
     let varies =
         |key: &str| VARIES.contains(&key) || key.ends_with("At") || key.ends_with("Time") || key.ends_with("Timestamp");
     match value {

@@ -103,6 +103,7 @@ impl Site {
             format!("controller.enabled={pods}"),
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),
             format!("ovn.northBound={}", self.sandbox.ready().ovn.north_bound),
+            format!("ovn.southBound={}", self.sandbox.ready().ovn.south_bound),
             format!("cni.enabled={pods}"),
             "cni.chain=true".to_owned(),
             format!("cni.binDirectory={CNI}/bin"),

@@ -93,6 +93,27 @@ impl Probe<'_> {
         .await
     }
 
+    /// One question, which is answered.
+    pub async fn hears_at_once(&self, address: &str) -> Result<()> {
+        let ask = ["ping", "-q", "-c", "1", "-W", "2", "-I", self.device, address];
+        let answered = self.site.enter(&self.node, &ask).await;
+        answered.map(drop).with_context(|| format!("{address} does not answer {}", self.node))
+    }
+
+    /// Asks ten times a second, always on one connection, for so many seconds; tells when answers came.
+    pub async fn answers(&self, address: &str, seconds: u32) -> Result<Vec<Timestamp>> {
+        let seconds = seconds.to_string();
+        // Without an answer it ends with an error, which is none here.
+        let ask = "ping -D -i 0.1 -w \"$1\" -I \"$2\" \"$3\" || true";
+        let told = self.site.enter(&self.node, &["sh", "-c", ask, "sh", &seconds, self.device, address]).await?;
+        let at = |line: &str| {
+            let (at, _) = line.strip_prefix('[')?.split_once("] ")?;
+            let microseconds = at.replace('.', "").parse().ok()?;
+            Timestamp::from_microsecond(microseconds).ok()
+        };
+        Ok(told.lines().filter(|line| line.contains("bytes from")).filter_map(at).collect())
+    }
+
     /// Every chassis has what was written; then `address` does not answer three questions.
     pub async fn hears_nothing(&self, address: &str) -> Result<()> {
         self.site.nbctl(&["--wait=hv", "sync"]).await?;

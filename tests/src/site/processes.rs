@@ -20,6 +20,7 @@ impl Site {
             format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
             format!("--holder-image={}", sandbox::cluster::images::PAUSE),
             format!("--ovn-nb={}", self.sandbox.ready().ovn.north_bound),
+            format!("--ovn-sb={}", self.sandbox.ready().ovn.south_bound),
         ];
         let process = ProcessSpec::new("control-plane/controller", argv).enter("cp");
         let process = self.ceph.iter().try_fold(process, |process, ceph| ceph.programs(process))?;

@@ -17,8 +17,12 @@ allowVolumeExpansion: true
 volumeBindingMode: WaitForFirstConsumer
 ";
 
+/// The first address behind the gateway's.
+const FIRST: &str = "10.30.0.2";
 const OTHER_NODE: &str = "node-1";
 const PROBE: &str = "probe-life";
+/// For how long a connection is held open while its rule goes: seconds, more than a rule takes to be in force.
+const OPEN: u32 = 10;
 
 const LIMITED: &str = "apiVersion: storage.k8s.io/v1
 kind: VolumeAttributesClass
@@ -30,11 +34,12 @@ parameters: {iops: '20000', readMiBps: '100'}
 #[test]
 fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
     on_servers(&[1], "a_machine_boots", async |site, namespace| {
-        let machine = Machine { name: "bm-01", ..Machine::on_first(site, namespace) };
+        let machine = Machine { name: "bm-01", address: FIRST, ..Machine::on_first(site, namespace) };
         let guest = machine.guest();
         let from = guest.printed().len();
-        machine.apply().await?;
+        site.apply(&asking_for_no_address(&machine)).await?;
         machine.wait_ready().await?;
+        addresses(&machine, &guest, from).await?;
         let seen = machine.object().await?["status"].clone();
         ensure!(seen["state"] == "Running", "state is {}", seen["state"]);
         ensure!(seen["addresses"][0]["address"] == machine.address, "addresses are {}", seen["addresses"]);
@@ -46,6 +51,26 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         machine.delete().await?;
         nothing_is_left(&machine).await
     });
+}
+
+/// Its manifest without an address, in a Subnet of both families.
+fn asking_for_no_address(machine: &Machine<'_>) -> String {
+    let one = "{cidr: 10.30.0.0/24}";
+    let both = "{cidr: 10.30.0.0/24, ipv6Cidr: 'fd00:30::/64', ipv6Mode: SLAAC}";
+    machine.manifest().replace(&format!(", addresses: [{}]", machine.address), "").replace(one, both)
+}
+
+/// The guest has what was chosen: by DHCP, and what the router advertises is what was chosen too.
+async fn addresses(machine: &Machine<'_>, guest: &Guest, from: usize) -> Result<()> {
+    let vnic = machine.kubectl(&["get", "vnic", &format!("{}-eth0", machine.name), "-o", "json"]).await?;
+    let chosen = serde_json::from_str::<Value>(&vnic)?["status"]["addresses"].clone();
+    let six = chosen[1].as_str().unwrap_or_default().to_owned();
+    ensure!(chosen[0] == FIRST && six.starts_with("fd00:30::") && chosen[2].is_null(), "chosen were {chosen}");
+    for address in [FIRST, &six] {
+        let has = |line: &str| line.contains("MP-ADDRESS") && line.contains(&format!("={address}/"));
+        guest.line(&format!("the guest has {address}"), from, SOON, has).await?;
+    }
+    Ok(())
 }
 
 async fn disks(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
@@ -90,7 +115,8 @@ async fn interfaces(machine: &Machine<'_>, guest: &Guest) -> Result<()> {
     machine.bmctl(&["removeinterface", machine.name, "eth1", "--wait", "--timeout", SOON_FLAG]).await.map(drop)
 }
 
-/// Another group, whose members receive nothing, closes the guest to a member of the Subnet's own group on another chassis, and opens it again.
+/// Another group, whose members receive nothing, closes the guest to a member of the Subnet's own group on another chassis. A rule
+/// of it opens the guest, and closes it under an open connection; InForce is waited for, and nothing else.
 async fn groups(machine: &Machine<'_>) -> Result<()> {
     let place = Place { namespace: machine.namespace, subnet: "blue", address: "10.30.0.250/24" };
     let probe = machine.site.probe(OTHER_NODE, PROBE, place).await?;
@@ -98,18 +124,45 @@ async fn groups(machine: &Machine<'_>) -> Result<()> {
     let closed = format!(
         "apiVersion: metalplane.io/v1alpha1
 kind: SecurityGroup
-metadata: {{name: closed, namespace: {}}}
+metadata: {{name: web, namespace: {}}}
 spec: {{vpc: {{name: default}}}}
 ",
         machine.namespace
     );
     machine.site.apply(&closed).await?;
-    regroup(machine, json!(["closed"])).await?;
+    regroup(machine, json!(["web"])).await?;
     probe.hears_nothing(machine.address).await?;
+    in_force(machine, &json!([{"icmp": {"family": "IPv4"}}])).await?;
+    probe.hears_at_once(machine.address).await?;
+    let closes = async {
+        // By then the other one has asked many times.
+        probe.hears_at_once(machine.address).await?;
+        in_force(machine, &json!([])).await?;
+        anyhow::Ok(jiff::Timestamp::now())
+    };
+    let (answers, closed) = tokio::try_join!(probe.answers(machine.address, OPEN), closes)?;
+    ensure!(!answers.is_empty(), "the connection was never open");
+    let late = answers.iter().find(|at| **at > closed);
+    ensure!(late.is_none(), "an answer at {late:?}, and the rule was gone, and in force, at {closed}");
     regroup(machine, json!(null)).await?;
     probe.hears(machine.address, SOON).await?;
     machine.site.remove_probe(OTHER_NODE, PROBE).await?;
-    machine.kubectl(&["delete", "securitygroup", "closed", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
+    machine.kubectl(&["delete", "securitygroup", "web", &format!("--timeout={SOON_FLAG}")]).await.map(drop)
+}
+
+/// The group `web` lets this in, and every chassis that matters has it.
+async fn in_force(machine: &Machine<'_>, ingress: &Value) -> Result<()> {
+    let change = json!({"spec": {"ingress": ingress}}).to_string();
+    machine.kubectl(&["patch", "sg", "web", "--type=merge", "-p", &change]).await?;
+    let wait = ["wait", "sg/web", "--for=condition=InForce", &format!("--timeout={SOON_FLAG}")];
+    machine.kubectl(&wait).await?;
+    let group = machine.kubectl(&["get", "sg", "web", "-o", "json"]).await?;
+    let group: Value = serde_json::from_str(&group)?;
+    let status = &group["status"];
+    let said = status["conditions"].as_array().into_iter().flatten().find(|said| said["type"] == "InForce");
+    let newest = said.is_some_and(|said| said["observedGeneration"] == group["metadata"]["generation"]);
+    ensure!(newest && status["members"] == 1, "InForce was waited for, and is said of another generation: {status}");
+    Ok(())
 }
 
 /// Its first interface is in these groups, and OVN has been told.

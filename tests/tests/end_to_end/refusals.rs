@@ -78,7 +78,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     ("subnet: blue, ", "", "spec.interfaces[0]", "exactly one of subnet and vnic"),
     ("subnet: blue", "subnet: blue, vnic: {name: nic0}", "spec.interfaces[0]", "exactly one of subnet and vnic"),
-    (", addresses: [10.30.0.7]", "", "spec.interfaces[0]", "write an unused address"),
+    ("[10.30.0.7]", "[]", "spec.interfaces[0].addresses", "at least 1 items"),
     ("[10.30.0.7]", "[10.30.0.7/24]", "spec.interfaces[0].addresses", "without a prefix length"),
     ("[10.30.0.7]", "[10.30.0.7], macAddress: \"03:00:00:00:00:01\"", "spec.interfaces[0].macAddress", "should match"),
     ("[10.30.0.7]", "[10.30.0.7], securityGroups: ['']", "spec.interfaces[0].securityGroups[0]", "at least 1 chars"),

@@ -34,6 +34,27 @@ fn vnics_have_their_addresses_without_a_machine() {
 }
 
 #[test]
+fn addresses_are_chosen() {
+    let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late, Fault::Refuse], 60, 7);
+    each(cases, |plan| simulate(async { scene::chosen(&Simulation::start(1, seed(), plan.clone())).await }));
+}
+
+/// Both lead, and one of them, or both, hear late of what the other does.
+#[test]
+fn two_controllers_choose_at_once() {
+    each(0..4u64, |more| {
+        simulate(async {
+            let mut s = Simulation::start(1, seed() + more, Plan::None);
+            s.start_controller("controller-2", "default");
+            if more % 2 == 1 {
+                s.scene.watches(Who::Controller, Manners::Late(Duration::from_secs(2)));
+            }
+            scene::chosen(&s).await
+        })
+    });
+}
+
+#[test]
 fn a_hold_that_was_created_too_late_is_collected() {
     let cases = cases(&[Fault::Crash, Fault::LoseAnswer, Fault::Late], 16, 3);
     each(cases, |plan| simulate(async { scene::held_too_late(&Simulation::start(1, seed(), plan.clone())).await }));

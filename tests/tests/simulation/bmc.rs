@@ -19,6 +19,7 @@ use tests::sim::{bmc_objects, upkeep};
 struct Rack {
     host: Arc<Host>,
     lacks: Vec<Lack>,
+    order_is_pending: bool,
     dir: tempfile::TempDir,
 }
 
@@ -42,7 +43,8 @@ impl Bench for Rack {
     fn abilities(&self) -> Abilities {
         let settles_within = Duration::from_secs(3);
         let lacks = self.lacks.iter().copied().collect();
-        Abilities { lacks, override_ends: true, guest_obeys: false, settles_within }
+        let order_is_pending = self.order_is_pending;
+        Abilities { lacks, override_ends: true, order_is_pending, guest_obeys: false, settles_within }
     }
 
     async fn connect(&self) -> Box<dyn Bmc> {
@@ -62,12 +64,17 @@ impl Bench for Rack {
 fn keeps_the_ports_promises() {
     let all = [PowerAction::SoftOff, PowerAction::WarmReset].map(Lack::Power);
     let all = all.into_iter().chain([Lack::BootOptions, Lack::BootOrder]).collect();
-    for lacks in [Vec::new(), vec![Lack::BootOptions], all] {
+    for (lacks, order_is_pending) in
+        [(Vec::new(), false), (Vec::new(), true), (vec![Lack::BootOptions], false), (all, false)]
+    {
         simulate(async {
             let dir = tempfile::tempdir().expect("a folder");
             let host = Host::new(1, PowerDomain::Standby, dir.path(), &Shared::default(), Random::new(seed()));
             host.lacks(&lacks);
-            run(&Rack { host, lacks, dir }).await;
+            if order_is_pending {
+                host.takes_orders_in_post();
+            }
+            run(&Rack { host, lacks, order_is_pending, dir }).await;
         });
     }
 }

@@ -9,10 +9,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("bmctl", "machines by hand: list, explain, power, hot-plug, DPUs"),
     ("controller", "the control plane's side"),
     ("dpu-agent", "the DPU's side"),
+    ("boot", "network boot and Workflows of servers without a DPU"),
     ("csi", "the CSI driver of the file pool"),
     ("spdk-target", "an SPDK target, where SPDK is installed"),
 ];

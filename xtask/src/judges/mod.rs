@@ -4,6 +4,7 @@
 //! line, `judge <name>: pass|fail|skip <done>/<all> [what was skipped, and why]`. Later ones are a file here and a line
 //! in [`JUDGES`].
 
+mod boot_options;
 mod csi_foreign;
 mod csi_sanity;
 mod kubectl;
@@ -16,7 +17,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const JUDGES: &[Judge] = &[csi_foreign::JUDGE, csi_sanity::JUDGE, kubectl::JUDGE, redfish::JUDGE, spdk::JUDGE];
+const JUDGES: &[Judge] =
+    &[boot_options::JUDGE, csi_foreign::JUDGE, csi_sanity::JUDGE, kubectl::JUDGE, redfish::JUDGE, spdk::JUDGE];
 
 struct Judge {
     name: &'static str,

@@ -4,7 +4,8 @@ use super::IDS;
 use crate::cache::Cache;
 use crate::session::View;
 use crate::value::{Atom, Row, Value};
-use planner::network::rows::{self, Cell, Found, Membership, PART, RowId, Table};
+use planner::network::rows::{self, CHASSIS, Cell, Found, KIND, Membership, PART, RowId, Table};
+use ports::north_bound::Members;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
@@ -36,6 +37,24 @@ impl<'a> Copy<'a> {
         let mut found: Vec<Found> = Table::ALL.into_iter().flat_map(of).collect();
         found.sort_by(|a, b| a.uuid.cmp(&b.uuid));
         found
+    }
+
+    /// The ports of VNics in the sets of an object's own row.
+    pub(super) fn members(&self, uid: &str) -> Members {
+        let mut members = Members::default();
+        let ports = Table::LogicalSwitchPort.name();
+        for table in [Table::PortGroup, Table::LogicalSwitch] {
+            let Some((_, row)) = self.row(table, &RowId::of(uid)) else { continue };
+            let Some(Value::Set(named)) = row.get("ports") else { continue };
+            let named = named.iter().filter_map(|atom| if let Atom::Uuid(uuid) = atom { Some(*uuid) } else { None });
+            for port in named.filter_map(|uuid| self.cache.row(ports, uuid)) {
+                // The port to the router is the Subnet's, and others may have ports of their own on our switches.
+                if port.get(IDS).and_then(|ids| ids.get(KIND)) == Some("VNic") {
+                    members.add(port.get("options").and_then(|options| options.get(CHASSIS)));
+                }
+            }
+        }
+        members
     }
 
     /// The row with this UUID as it is now, and as it came.

@@ -18,7 +18,7 @@ use crate::value::{Row, Value};
 use async_trait::async_trait;
 use found::Copy;
 use planner::network::rows::{Change, Found, RowId, SITE, Table, UID};
-use ports::north_bound::{Changes, NorthBoundError, Token};
+use ports::north_bound::{Changes, Members, NorthBoundError, Token};
 use ports::{ErrorClass, NorthBound, PortError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -164,6 +164,10 @@ impl NorthBound for OvnNorthBound {
         })
     }
 
+    fn members(&self, uid: &str) -> Result<Members, PortError> {
+        self.read(&format!("reading the members of {uid}"), |view| Ok(Copy::of(view).members(uid)))
+    }
+
     fn number(&self) -> Result<u64, PortError> {
         self.read("reading nb_cfg", |view| Ok(number_in(global(view)?.1)))
     }
@@ -216,12 +220,14 @@ impl NorthBound for OvnNorthBound {
         self.write(&what, &transaction).await.map(|_| ())
     }
 
-    async fn raise(&self) -> Result<u64, NorthBoundError> {
+    async fn raise(&self, above: u64) -> Result<u64, NorthBoundError> {
         let what = "raising nb_cfg";
         let transaction = {
             let view = self.session.current().map_err(|error| error.for_port(what))?;
             let (mut transaction, global) = self.guarded(&view)?;
-            transaction.mutate(GLOBAL, &[Condition::row(global)], &[Mutation::Add(NUMBER.to_owned(), 1)]);
+            let number = view.cache.row(GLOBAL, global).map(number_in).unwrap_or_default();
+            let more = i64::try_from(above.saturating_sub(number)).unwrap_or_default() + 1;
+            transaction.mutate(GLOBAL, &[Condition::row(global)], &[Mutation::Add(NUMBER.to_owned(), more)]);
             transaction.select(GLOBAL, &[Condition::row(global)], &[NUMBER]);
             transaction
         };

@@ -3,7 +3,7 @@
 use crate::lab::{Daemon, OpenVSwitchLab, in_namespace, missing_of_ovn};
 use crate::rows::leader;
 use ovsdb::OvnNorthBound;
-use planner::network::rows::{Binding, Direction, Family, Group, Peer, Port, Row, Rule, Subnet, Vpc, diff};
+use planner::network::rows::{Binding, Dhcp, Direction, Family, Group, Peer, Port, Row, Rule, Subnet, Vpc, diff};
 use ports::NorthBound;
 use std::process::Command;
 
@@ -93,27 +93,37 @@ const A: Nic = Nic { uid: "a-1", subnet: "s1", mac: "02:00:00:00:01:07", v4: "10
 const B: Nic = Nic { uid: "b-1", subnet: "s1", mac: "02:00:00:00:01:08", v4: "10.1.0.8", v6: "fd00:1::8" };
 const C: Nic = Nic { uid: "c-1", subnet: "s2", mac: "02:00:00:00:02:07", v4: "10.2.0.7", v6: "fd00:2::7" };
 
+/// Of another Vpc, and with what B has.
+const RED: Nic = Nic { uid: "r-1", subnet: "s3", ..B };
+
 fn router_mac(subnet: &str) -> &'static str {
-    if subnet == "s1" { "02:00:00:00:01:01" } else { "02:00:00:00:02:01" }
+    match subnet {
+        "s1" => "02:00:00:00:01:01",
+        "s2" => "02:00:00:00:02:01",
+        _ => "02:00:00:00:03:01",
+    }
 }
 
 fn subnet(uid: &'static str) -> Vec<Row> {
-    let number = if uid == "s1" { 1 } else { 2 };
+    let number = if uid == "s2" { 2 } else { 1 };
     let family = |network: String, gateway: String| Family {
         network: network.parse().expect("a network"),
         gateway: Some(gateway.parse().expect("an address")),
     };
     let subnet = Subnet {
         uid: uid.to_owned(),
-        vpc_uid: "v".to_owned(),
+        vpc_uid: if uid == "s3" { "w" } else { "v" }.to_owned(),
         families: vec![
             family(format!("10.{number}.0.0/24"), format!("10.{number}.0.1")),
             family(format!("fd00:{number}::/64"), format!("fd00:{number}::1")),
         ],
         router_mac: router_mac(uid).to_owned(),
         mtu: 1442,
-        lease_seconds: 3600,
+        dhcp: Some(Dhcp { lease_seconds: 3600, ntp_servers: vec!["10.1.0.123".parse().expect("an address")] }),
+        // The second one's guests make their addresses from its prefix.
+        slaac: uid == "s2",
         dns_servers: vec!["10.1.0.53".parse().expect("an address"), "fd00:1::53".parse().expect("an address")],
+        domain: Some("blue.example".to_owned()),
     };
     subnet.rows(SITE)
 }
@@ -125,6 +135,7 @@ fn port(nic: &Nic, groups: &[&str]) -> Vec<Row> {
         subnet_uid: nic.subnet.to_owned(),
         mac: nic.mac.to_owned(),
         addresses: [nic.v4, nic.v6].map(|address| address.parse().expect("an address")).into(),
+        dhcp: (true, nic.subnet != "s2"),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: Some(Binding { chassis: "dpu-1".to_owned(), attachment_uid: "a".to_owned(), epoch: 1 }),
     };
@@ -170,11 +181,19 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
         ovn.put(B.uid, port(&B, &["g-1"])).await;
         ovn.sync();
         assert!(ovn.ping(&A, &B) && ovn.ping(&B, &C), "joining a group");
+        two_vpcs_do_not_meet(&ovn).await;
         assert!(!ovn.ping(&Nic { v4: "10.1.0.9", v6: "fd00:1::9", ..A }, &B), "a foreign source address");
         assert!(!ovn.ping(&Nic { mac: "02:00:00:00:01:99", ..A }, &B), "a foreign MAC address");
 
         let wanted = [("v", Vpc { uid: "v".to_owned() }.rows(SITE)), ("s1", subnet("s1")), ("a-1", port(&A, &["g-1"]))];
-        ovn.north_bound.raise().await.expect("in step after it");
+        let number = ovn.north_bound.raise(500).await.expect("in step after it");
+        ovn.sync();
+        let told = ovn.south.tool("ovn-sbctl", &["get", "SB_Global", ".", "nb_cfg"]);
+        let told: u64 = told.trim().parse().expect("a number");
+        assert!(
+            number > 500 && told > number,
+            "ovn-northd passes a number on that is not the next one: {number}, {told}"
+        );
         for (uid, wanted) in wanted {
             let left = diff(&wanted, &ovn.north_bound.rows(uid).expect("in step"));
             assert!(left.is_empty(), "ovn-northd writes nothing into our columns: {left:#?}");
@@ -183,6 +202,26 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
         ovn.sync();
         assert!(!ovn.ping(&A, &B) && !ovn.ping(&A, &C), "a group without rules is closed");
     });
+}
+
+/// The same addresses in another Vpc, whose group lets in and out whatever comes.
+async fn two_vpcs_do_not_meet(ovn: &Ovn) {
+    let rule = |direction| Rule { direction, peers: None, ports: Vec::new(), icmp: None };
+    let open = Group { uid: "g-2".to_owned(), rules: vec![rule(Direction::Ingress), rule(Direction::Egress)] };
+    ovn.put("w", Vpc { uid: "w".to_owned() }.rows(SITE)).await;
+    ovn.put("s3", subnet("s3")).await;
+    ovn.put("g-2", open.rows(SITE)).await;
+    ovn.put(RED.uid, port(&RED, &["g-2"])).await;
+    ovn.sync();
+    let echo = |to: &Nic| format!("ip4.dst == {} && ip.ttl == 64 && icmp4.type == 8", to.v4);
+    for (from, hop) in [(&A, B.mac), (&A, router_mac("s1")), (&C, router_mac("s2"))] {
+        let packet = format!("eth.dst == {hop} && ip4.src == {} && {}", from.v4, echo(&B));
+        assert!(ovn.passes(from, &packet, B.uid) && !ovn.passes(from, &packet, RED.uid), "{} by {hop}", from.uid);
+    }
+    for (to, hop) in [(&A, A.mac), (&A, router_mac("s3")), (&C, router_mac("s3"))] {
+        let packet = format!("eth.dst == {hop} && ip4.src == {} && {}", RED.v4, echo(to));
+        assert!(!ovn.passes(&RED, &packet, to.uid), "{} by {hop}", to.uid);
+    }
 }
 
 fn in_no_group_nothing_passes(ovn: &Ovn) {
@@ -205,6 +244,8 @@ fn addresses_are_given(ovn: &Ovn) {
         "router = 10.1.0.1",
         "classless_static_route = {0.0.0.0/0, 10.1.0.1}",
         "dns_server = {10.1.0.53}",
+        "ntp_server = {10.1.0.123}",
+        "domain_name = \"blue.example\"",
         "lease_time = 3600",
         "mtu = 1442",
         "netmask = 255.255.255.0",
@@ -219,6 +260,23 @@ fn addresses_are_given(ovn: &Ovn) {
     let trace = ovn.trace("mp-s1", &format!("inport == \"mp-a-1\" && eth.src == {} && {solicit}", A.mac));
     let options =
         trace.lines().find(|line| line.contains("put_dhcpv6_opts(")).unwrap_or_else(|| panic!("no answer: {trace}"));
-    assert!(options.contains("ia_addr = fd00:1::7") && options.contains("dns_server = {fd00:1::53}"), "{options}");
+    for wanted in ["ia_addr = fd00:1::7", "dns_server = {fd00:1::53}", "domain_search = \"blue.example\""] {
+        assert!(options.contains(wanted), "{wanted} in {options}");
+    }
     assert!(trace.contains("output to \"mp-a-1\""), "the answer comes back: {trace}");
+    advertised(ovn);
+}
+
+/// By DHCPv6 in the one Subnet, which flag M says (RFC 4861 section 4.2), from the prefix in the other. `ovn-trace` ends at such a
+/// flow (OVN 23.03), so the flow itself is read.
+fn advertised(ovn: &Ovn) {
+    let flows = ovn.south.tool("ovn-sbctl", &["lflow-list", "mp-v"]);
+    for (subnet, mode, prefix) in [("s1", "dhcpv6_stateful", "fd00:1::/64"), ("s2", "slaac", "fd00:2::/64")] {
+        let of_port = format!("inport == \"mp-{subnet}.gateway\"");
+        let is_it = |line: &&str| line.contains("put_nd_ra_opts(") && line.contains(&of_port);
+        let flow = flows.lines().find(is_it).unwrap_or_else(|| panic!("no answer in {subnet}: {flows}"));
+        for wanted in [format!("addr_mode = \"{mode}\""), format!("prefix = {prefix}"), "mtu = 1442".to_owned()] {
+            assert!(flow.contains(&wanted), "{wanted} in {flow}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::lab::{OpenVSwitchLab, in_namespace, missing_of_ovn};
 use async_trait::async_trait;
 use ovsdb::OvnNorthBound;
 use ovsdb::north_bound::{DATABASE, monitored};
-use planner::network::rows::{Direction, Family, Found, Group, Port, Row, RowId, Rule, Subnet, Table, Vpc, diff};
+use planner::network::rows::{Dhcp, Direction, Family, Found, Group, Port, Row, RowId, Rule, Subnet, Table, Vpc, diff};
 use ports::NorthBound;
 use ports::conformance::north_bound::{Bench, suite};
 use ports::north_bound::{NorthBoundError, Token};
@@ -102,7 +102,7 @@ fn what_others_add_to_our_rows_stays_and_a_second_row_goes() {
         let north_bound = leader(&lab, "site").await;
         let wanted = Vpc { uid: "v".to_owned() }.rows("site");
         let put = async || {
-            north_bound.raise().await.expect("in step after it");
+            north_bound.raise(0).await.expect("in step after it");
             let change = diff(&wanted, &north_bound.rows("v").expect("in step"));
             north_bound.apply(&change).await.expect("a change of what was just read");
             change
@@ -131,8 +131,10 @@ fn subnet() -> Vec<Row> {
         families: vec![Family { network, gateway: None }],
         router_mac: "02:00:00:00:00:01".to_owned(),
         mtu: 1442,
-        lease_seconds: 3600,
+        dhcp: Some(Dhcp { lease_seconds: 3600, ntp_servers: Vec::new() }),
+        slaac: false,
         dns_servers: Vec::new(),
+        domain: None,
     };
     subnet.rows("site")
 }
@@ -149,6 +151,7 @@ fn port(groups: &[&str], last: u8) -> Vec<Row> {
         subnet_uid: "s".to_owned(),
         mac: "02:00:00:00:00:07".to_owned(),
         addresses: vec![[10, 20, 0, last].into()],
+        dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: None,
     };
@@ -170,7 +173,7 @@ fn the_server_refuses_what_an_old_copy_says() {
         let plan = |uid: &str, wanted: &[Row]| diff(wanted, &north_bound.rows(uid).expect("in step"));
         let all = [("s", subnet()), ("g", group("g", 1)), ("h", group("h", 0)), ("p", port(&["g"], 7))];
         let restore = async || {
-            north_bound.raise().await.expect("in step after it");
+            north_bound.raise(0).await.expect("in step after it");
             for (uid, wanted) in &all {
                 north_bound.apply(&plan(uid, wanted)).await.expect("a change of what was just read");
             }

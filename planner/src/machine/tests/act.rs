@@ -72,7 +72,7 @@ impl World {
                 server.boot.insert(0, reference.clone());
             }
             Disruptive::ConfigureBoot(BootChange::Restore { order }) => server.boot.clone_from(order),
-            Disruptive::ConfigureBoot(BootChange::ContinuousHdd) => {}
+            Disruptive::ConfigureBoot(change) => panic!("{change:?} was planned"),
             Disruptive::Power(PowerOrder { action, .. }) => {
                 server.accepted_at = Some(now);
                 match (action, server.power) {
@@ -178,6 +178,10 @@ impl World {
                 let own = seen.uid().to_owned();
                 self.hardware(name, |annotations| drop(annotations.insert(labels::CLAIMED_BY.into(), own.clone())))
             }
+            Action::RememberBootPath { name, path } => self.hardware(name, |annotations| match path {
+                Some(path) => drop(annotations.insert(labels::BOOT_PATH.into(), path.clone())),
+                None => drop(annotations.remove(labels::BOOT_PATH)),
+            }),
             Action::RememberBootOrder { name, order } => self.hardware(name, |annotations| {
                 annotations.entry(labels::BOOT_ORDER_BEFORE.into()).or_insert_with(|| order.clone());
             }),
@@ -362,7 +366,7 @@ impl World {
                 status.grant.epoch += 1;
                 status.mac_address = Some(mac_address.clone());
                 // What the controller's network does of it in no time here.
-                status.programmed = Some(Programmed { epoch: Some(status.grant.epoch) });
+                status.programmed = Some(Programmed { epoch: Some(status.grant.epoch), ..Programmed::default() });
             }),
             Action::GrantNic { target, epoch } => self.nic(target, |nic| {
                 nic.spec.grant.get_or_insert(Grant { epoch: *epoch });

@@ -12,7 +12,6 @@ use api::dpu::{
 use api::machine::{
     BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, ImageKind, ImageReference, Interface, RunStrategy,
 };
-use api::network::SubnetSpec;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::TypedLocalObjectReference;
 use api::{
@@ -85,9 +84,7 @@ pub fn server_of(hardware: &str) -> String {
 
 /// What a DPU's own BMC shows.
 fn own_bmc(power: PowerState, now: Timestamp) -> BmcSeen {
-    let boot = BootConfiguration::default();
-    let host =
-        HostObserved { power, boot, serial_number: None, model: None, manufacturer: None, lacks: BTreeSet::new() };
+    let host = HostObserved::with_power(power);
     let identity = Some("own".to_owned());
     BmcSeen { host: Seen::Fresh(host), read_at: Some(now), identity, ..BmcSeen::default() }
 }
@@ -307,21 +304,26 @@ impl World {
             reference: reference.into(),
             display_name: display_name.into(),
             uefi_device_path: Some(path.into()),
+            enabled: true,
+            present: true,
         };
+        let disk = format!("UEFI QEMU NVMe Ctrl {} 1", api::names::boot_serial(&server_of(hardware)));
         let host = HostObserved {
-            power: server.power,
             boot: BootConfiguration {
                 order: server.boot.clone(),
                 options: vec![
-                    option("Boot0001", "NVMe disk in the DPU's boot slot", "Pci(0x2)/NVMe(0x1,00)"),
-                    option("Boot0003", "UEFI PXE", "Pci(0x4)/MAC(00)"),
+                    option("Boot0001", &disk, "PciRoot(0x0)/Pci(0x2,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)"),
+                    option(
+                        "Boot0003",
+                        "UEFI PXEv4 (MAC:02D00F000001)",
+                        "PciRoot(0x0)/Pci(0x4,0x0)/MAC(02D00F000001,0x1)",
+                    ),
                 ],
                 ..BootConfiguration::default()
             },
             serial_number: server.serial_number.clone(),
-            model: None,
-            manufacturer: None,
             lacks: server.lacks.clone(),
+            ..HostObserved::with_power(server.power)
         };
         BmcSeen {
             host: Seen::Fresh(host),
@@ -370,14 +372,8 @@ impl World {
         o.disk_attachments = disks.map(|a| Arc::new(a.clone())).collect();
         o.nic_attachments =
             self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
-        let subnet = Subnet::new(
-            "blue",
-            SubnetSpec {
-                vpc: api::network::default_vpc(),
-                cidr: "10.20.0.0/24".into(),
-                gateway: Some("10.20.0.1".into()),
-            },
-        );
+        let spec = serde_json::json!({"cidr": "10.20.0.0/24", "gateway": "10.20.0.1"});
+        let subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
         o.subnets.insert("blue".into(), Arc::new(subnet));
         o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
         let current = crate::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());

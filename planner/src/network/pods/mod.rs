@@ -9,9 +9,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use super::cidr::network;
-use super::desired::MTU;
-use super::{addresses, admission, port};
+use super::{addresses, admission, cidr, desired, port};
 use crate::machine::observed::{DpuSeen, name, uid};
 use crate::machine::plan::Target;
 use crate::machine::target;
@@ -25,6 +23,7 @@ use api::{NicAttachment, Subnet, VNic, Vpc, labels, names};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference as Owner};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use request::{Request, requests};
@@ -261,7 +260,7 @@ fn make_attachment(
         mac_address: status.mac_address.clone().unwrap_or_default(),
         addresses: status.addresses.clone(),
         function_kind: FunctionKind::Veth,
-        mtu: MTU,
+        mtu: desired::mtu(subnet),
         grant: None,
         release: false,
     };
@@ -293,21 +292,19 @@ fn gives_nics<'a>(o: &'a Observed, node: &str) -> Result<&'a DpuSeen, Reason> {
 
 /// Beside its own Subnet a pod reaches, by its NIC, the other Subnets of the Vpc.
 fn configured(o: &Observed, subnet: &Subnet, addresses: &[String]) -> PodInterface {
-    let length = network(&subnet.spec).map(|network| network.prefix_len());
-    let addresses = addresses.iter().map(|address| match length {
-        Some(length) => format!("{address}/{length}"),
+    let addresses = addresses.iter().map(|address| match cidr::family_of(&subnet.spec, address) {
+        Some(family) => format!("{address}/{}", family.network.prefix_len()),
         None => address.clone(),
     });
     let vpc = o.vpcs.get(admission::vpc_of(subnet));
     let others = vpc.into_iter().filter_map(|vpc| vpc.status.as_ref()).flat_map(|status| &status.subnets);
     let others = others.filter(|other| other.uid != uid(&subnet.metadata));
-    let routes = subnet.spec.gateway.iter().flat_map(|gateway| {
-        let route = |other: &api::network::AdmittedSubnet| PodRoute {
-            destination: other.cidr.clone(),
-            gateway: gateway.clone(),
-        };
+    let networks = others.flat_map(|other| [Some(&other.cidr), other.ipv6_cidr.as_ref()]).flatten();
+    let gateways: Vec<IpAddr> = cidr::families(&subnet.spec).into_iter().filter_map(|family| family.gateway).collect();
+    let routes = networks.filter_map(|network| {
         // A router has no way from one family to the other.
-        others.clone().filter(|other| other.cidr.contains(':') == gateway.contains(':')).map(route)
+        let gateway = gateways.iter().find(|gateway| gateway.is_ipv6() == network.contains(':'))?;
+        Some(PodRoute { destination: network.clone(), gateway: gateway.to_string() })
     });
     PodInterface { addresses: addresses.collect(), routes: routes.collect() }
 }

@@ -5,10 +5,11 @@ use api::Dpu;
 use api::attachment::Grant;
 use api::conditions::{ADDRESSES_ASSIGNED, ConditionStatus};
 use api::dpu::{DpuSpec, DpuStatus};
-use api::network::{AdmittedSubnet, Programmed, SubnetSpec, VpcSpec, VpcStatus};
+use api::network::{AdmittedSubnet, Programmed, VpcSpec, VpcStatus};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -28,16 +29,20 @@ impl World {
         let asks = [(labels::SUBNET.to_owned(), "blue".to_owned())];
         pod.metadata.annotations = Some(asks.into());
         pod.spec = Some(PodSpec { node_name: Some("node-1".to_owned()), ..PodSpec::default() });
-        let (cidr, gateway) = ("10.20.0.0/24".to_owned(), Some("10.20.0.1".to_owned()));
-        let mut subnet = Subnet::new("blue", SubnetSpec { vpc: api::network::default_vpc(), cidr, gateway });
+        let spec = json!({"cidr": "10.20.0.0/24", "ipv6Cidr": "fd00:20::/64", "gateway": "10.20.0.1"});
+        let mut subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
         subnet.metadata = named("blue", "subnet-1");
         let mut vpc = Vpc::new("default", VpcSpec::default());
-        let admitted = |name: &str, uid: &str, cidr: &str| AdmittedSubnet {
+        let admitted = |name: &str, uid: &str, cidr: &str, ipv6_cidr: &str| AdmittedSubnet {
             name: name.to_owned(),
             uid: uid.to_owned(),
             cidr: cidr.to_owned(),
+            ipv6_cidr: Some(ipv6_cidr.to_owned()),
         };
-        let subnets = vec![admitted("blue", "subnet-1", "10.20.0.0/24"), admitted("green", "subnet-2", "10.21.0.0/24")];
+        let subnets = vec![
+            admitted("blue", "subnet-1", "10.20.0.0/24", "fd00:20::/64"),
+            admitted("green", "subnet-2", "10.21.0.0/24", "fd00:21::/64"),
+        ];
         vpc.status = Some(VpcStatus { subnets, ..VpcStatus::default() });
         let o = Observed {
             pod: Some(Arc::new(pod)),
@@ -88,7 +93,7 @@ impl World {
                 Action::CreateVNic(mut vnic) => {
                     vnic.metadata.uid = Some("vnic-1".to_owned());
                     let status = vnic.status.get_or_insert_default();
-                    status.addresses = vec!["10.20.0.7".to_owned()];
+                    status.addresses = vec!["10.20.0.7".to_owned(), "fd00:20::7".to_owned()];
                     status.mac_address = Some("02:00:00:00:00:07".to_owned());
                     let (all, done) = (&mut status.conditions, ConditionStatus::True);
                     conditions::set(all, ADDRESSES_ASSIGNED, done, "Assigned", "", None, NOW);
@@ -101,7 +106,7 @@ impl World {
                 Action::TakeVNic { holder, .. } => self.vnic(|vnic| {
                     let status = vnic.status.get_or_insert_default();
                     (status.holder, status.grant) = (Some(holder), Grant { epoch: status.grant.epoch + 1 });
-                    status.programmed = Some(Programmed { epoch: Some(status.grant.epoch) });
+                    status.programmed = Some(Programmed { epoch: Some(status.grant.epoch), ..Programmed::default() });
                 }),
                 Action::Grant { epoch, .. } => self.nic(|nic| nic.spec.grant = Some(Grant { epoch })),
                 Action::Release { .. } => self.nic(|nic| {
@@ -138,8 +143,13 @@ fn a_pod_gets_its_nic_granted_and_configured() {
         (spec.grant, spec.consumer, spec.interface_name.as_str()),
         (Some(Grant { epoch: 1 }), NicConsumer::Pod, "net1")
     );
-    let route = PodRoute { destination: "10.21.0.0/24".to_owned(), gateway: "10.20.0.1".to_owned() };
-    assert_eq!(spec.pod, Some(PodInterface { addresses: vec!["10.20.0.7/24".to_owned()], routes: vec![route] }));
+    let route = |(destination, gateway): (&str, &str)| PodRoute {
+        destination: destination.to_owned(),
+        gateway: gateway.to_owned(),
+    };
+    let routes = [("10.21.0.0/24", "10.20.0.1"), ("fd00:21::/64", "fd00:20::1")].map(route).to_vec();
+    let addresses = vec!["10.20.0.7/24".to_owned(), "fd00:20::7/64".to_owned()];
+    assert_eq!(spec.pod, Some(PodInterface { addresses, routes }));
     let owner = world.o.vnics[0].metadata.owner_references.as_ref().expect("the pod")[0].clone();
     assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Pod", "pod-1"));
 }

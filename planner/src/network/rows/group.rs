@@ -87,11 +87,33 @@ fn name(uid: &str) -> String {
 }
 
 impl Group {
+    /// Rules that differ in their peers alone are one rule with all of those peers, so one ACL for each family.
+    pub fn merged(&self) -> Vec<Rule> {
+        let mut merged: Vec<Rule> = Vec::new();
+        for rule in &self.rules {
+            let alike = |there: &&mut Rule| {
+                (there.direction, &there.ports, there.icmp) == (rule.direction, &rule.ports, rule.icmp)
+            };
+            match merged.iter_mut().find(alike) {
+                None => merged.push(rule.clone()),
+                Some(there) => match (&mut there.peers, &rule.peers) {
+                    (Some(all), Some(more)) => {
+                        let new: Vec<Peer> = more.iter().filter(|peer| !all.contains(peer)).cloned().collect();
+                        all.extend(new);
+                    }
+                    // From anywhere: whoever is named beside that is in it.
+                    (all, _) => *all = None,
+                },
+            }
+        }
+        merged
+    }
+
     pub fn rows(&self, site: &str) -> Vec<Row> {
         let maker = Maker { site, kind: "SecurityGroup", uid: &self.uid };
         let group = maker.row(Table::PortGroup, "", [("name", Cell::Text(name(&self.uid)))]);
         let mut rows = vec![group];
-        for (number, rule) in self.rules.iter().enumerate() {
+        for (number, rule) in self.merged().iter().enumerate() {
             for v4 in [true, false] {
                 let Some(matches) = rule.matches(&self.uid, v4) else { continue };
                 let part = format!("{}-{number}-ip{}", rule.direction.word(), if v4 { 4 } else { 6 });

@@ -23,8 +23,8 @@ mod vpc;
 
 pub use diff::{Change, Found, Update, diff};
 pub use group::{Direction, Group, Icmp, Peer, Protocol, Rule};
-pub use port::{Binding, Port};
-pub use subnet::{DHCP4, DHCP6, Family, Subnet};
+pub use port::{Binding, CHASSIS, Port, UNBOUND};
+pub use subnet::{DHCP4, DHCP6, Dhcp, Family, Subnet};
 pub use vpc::Vpc;
 
 use std::collections::{BTreeMap, BTreeSet};

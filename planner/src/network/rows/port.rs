@@ -3,6 +3,11 @@
 use super::{Cell, DHCP4, DHCP6, MAC, Maker, Row, RowId, Table};
 use std::net::IpAddr;
 
+/// Which chassis may bind the port (ovn-nb(5), options of Logical_Switch_Port).
+pub const CHASSIS: &str = "requested-chassis";
+/// No chassis is called so, and no grant.
+pub const UNBOUND: &str = "none";
+
 /// Where the port may be bound, and by which grant: what an earlier grant left on a switch binds nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
@@ -26,6 +31,8 @@ pub struct Port {
     pub subnet_uid: String,
     pub mac: String,
     pub addresses: Vec<IpAddr>,
+    /// Whether the Subnet has DHCP options, for IPv4 and IPv6.
+    pub dhcp: (bool, bool),
     /// UIDs of SecurityGroups.
     pub groups: Vec<String>,
     /// `None`: nobody may bind it.
@@ -39,13 +46,14 @@ impl Port {
             [self.mac.clone()].into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
         let known = known.join(" ");
         let dhcp = |v4: bool, part: &str| {
-            let has = self.addresses.iter().any(|address| address.is_ipv4() == v4);
+            let served = if v4 { self.dhcp.0 } else { self.dhcp.1 };
+            let has = served && self.addresses.iter().any(|address| address.is_ipv4() == v4);
             Cell::row(has.then(|| RowId::part(&self.subnet_uid, part)))
         };
         // A chassis of no name and a version that nothing has: left out, any chassis could bind the port.
         let (chassis, version) = match &self.binding {
             Some(binding) => (binding.chassis.clone(), binding.version()),
-            None => ("none".to_owned(), "none".to_owned()),
+            None => (UNBOUND.to_owned(), UNBOUND.to_owned()),
         };
         let columns = [
             ("name", Cell::Text(self.name.clone())),
@@ -53,7 +61,7 @@ impl Port {
             ("port_security", Cell::Text(known)),
             ("dhcpv4_options", dhcp(true, DHCP4)),
             ("dhcpv6_options", dhcp(false, DHCP6)),
-            ("options", Cell::pairs([("requested-chassis", chassis), ("iface-id-ver", version)])),
+            ("options", Cell::pairs([(CHASSIS, chassis), ("iface-id-ver", version)])),
         ];
         let mut row = maker.row(Table::LogicalSwitchPort, "", columns);
         row.external_ids.insert(MAC.to_owned(), self.mac.clone());

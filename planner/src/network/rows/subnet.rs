@@ -25,6 +25,14 @@ pub struct Family {
     pub gateway: Option<IpAddr>,
 }
 
+/// What DHCP tells beside the addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dhcp {
+    pub lease_seconds: u32,
+    /// Of IPv4: OVN's DHCPv6 knows none.
+    pub ntp_servers: Vec<IpAddr>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
     pub uid: String,
@@ -34,8 +42,12 @@ pub struct Subnet {
     /// Of the router's port, and of the servers that the switch itself is; another for each Subnet.
     pub router_mac: String,
     pub mtu: u16,
-    pub lease_seconds: u32,
+    /// `None`: nobody is answered.
+    pub dhcp: Option<Dhcp>,
+    /// IPv6 addresses come from the prefix that the router advertises, not by DHCPv6.
+    pub slaac: bool,
     pub dns_servers: Vec<IpAddr>,
+    pub domain: Option<String>,
 }
 
 impl Subnet {
@@ -45,7 +57,10 @@ impl Subnet {
         let mut rows = vec![maker.row(Table::LogicalSwitch, "", [("name", Cell::Text(switch.name()))])];
         rows.extend(self.acls(&maker).into_iter().map(|acl| acl.in_set(switch.clone(), Table::LogicalSwitch, "acls")));
         rows.extend(self.to_the_router(&maker));
-        rows.extend(self.families.iter().map(|family| self.dhcp(&maker, family)));
+        rows.extend(self.dhcp.iter().flat_map(|dhcp| {
+            let served = self.families.iter().filter(|family| !self.slaac || family.network.network().is_ipv4());
+            served.map(|family| self.dhcp(&maker, dhcp, family))
+        }));
         rows
     }
 
@@ -86,13 +101,15 @@ impl Subnet {
             ("options", Cell::pairs([("gateway_mtu", self.mtu.to_string())])),
         ];
         if self.families.iter().any(|family| matches!(family.gateway, Some(IpAddr::V6(_)))) {
-            // Addresses come by DHCPv6, and the router's advertisement says so (RFC 4861 section 4.2, flag M).
+            // Addresses come by DHCPv6, and the router's advertisement says so (RFC 4861 section 4.2, flag M), or from its prefix.
+            let mode = if self.slaac { "slaac" } else { "dhcpv6_stateful" };
             let mut said = vec![
-                ("address_mode", "dhcpv6_stateful".to_owned()),
+                ("address_mode", mode.to_owned()),
                 ("send_periodic", "true".to_owned()),
                 ("mtu", self.mtu.to_string()),
             ];
             said.extend(self.dns(false).first().map(|server| ("rdnss", server.to_string())));
+            said.extend(self.domain.iter().map(|domain| ("dnssl", domain.clone())));
             of_router.push(("ipv6_ra_configs", Cell::pairs(said)));
         }
         vec![
@@ -113,11 +130,13 @@ impl Subnet {
         self.dns_servers.iter().copied().filter(|server| server.is_ipv4() == v4).collect()
     }
 
-    fn dhcp(&self, maker: &Maker<'_>, family: &Family) -> Row {
-        let set = |servers: Vec<IpAddr>| {
+    fn dhcp(&self, maker: &Maker<'_>, dhcp: &Dhcp, family: &Family) -> Row {
+        let set = |option: &'static str, servers: &[IpAddr]| {
             let all: Vec<String> = servers.iter().map(ToString::to_string).collect();
-            (!all.is_empty()).then(|| ("dns_server", format!("{{{}}}", all.join(", "))))
+            (!all.is_empty()).then(|| (option, format!("{{{}}}", all.join(", "))))
         };
+        // A text of OVN's flows.
+        let domain = |option: &'static str| self.domain.iter().map(move |domain| (option, format!("\"{domain}\"")));
         let v4 = family.network.network().is_ipv4();
         let (part, options) = if v4 {
             // A server has an address (RFC 2131 section 4.3.1, option 54): the router's, or the network's last but one host.
@@ -127,7 +146,7 @@ impl Subnet {
             let mut options = vec![
                 ("server_id", server.to_string()),
                 ("server_mac", self.router_mac.clone()),
-                ("lease_time", self.lease_seconds.to_string()),
+                ("lease_time", dhcp.lease_seconds.to_string()),
                 ("mtu", self.mtu.to_string()),
             ];
             if let Some(gateway) = family.gateway {
@@ -135,10 +154,15 @@ impl Subnet {
                 // Clients that read option 121 ignore option 3 (RFC 3442): all routes stand in it.
                 options.push(("classless_static_route", format!("{{0.0.0.0/0,{gateway}}}")));
             }
-            options.extend(set(self.dns(true)));
+            options.extend(set("dns_server", &self.dns(true)));
+            options.extend(set("ntp_server", &dhcp.ntp_servers));
+            options.extend(domain("domain_name"));
             (DHCP4, options)
         } else {
-            (DHCP6, [("server_id", self.router_mac.clone())].into_iter().chain(set(self.dns(false))).collect())
+            let mut options = vec![("server_id", self.router_mac.clone())];
+            options.extend(set("dns_server", &self.dns(false)));
+            options.extend(domain("domain_search"));
+            (DHCP6, options)
         };
         let columns = [("cidr", Cell::Text(family.network.to_string())), ("options", Cell::pairs(options))];
         maker.row(Table::DhcpOptions, part, columns)

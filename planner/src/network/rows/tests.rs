@@ -1,7 +1,9 @@
 //! What the rows say, and that a change makes of any rows those that are wanted.
 
 use super::*;
-use crate::network::rows::{Binding, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rule, Subnet, Vpc, diff};
+use crate::network::rows::{
+    Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rule, Subnet, Vpc, diff,
+};
 use proptest::prelude::*;
 
 pub fn subnet() -> Subnet {
@@ -15,8 +17,10 @@ pub fn subnet() -> Subnet {
         families: vec![family("10.20.0.0/24", "10.20.0.1"), family("fd00:20::/64", "fd00:20::1")],
         router_mac: "02:00:00:00:00:01".into(),
         mtu: 1442,
-        lease_seconds: 3600,
+        dhcp: Some(Dhcp { lease_seconds: 3600, ntp_servers: Vec::new() }),
+        slaac: false,
         dns_servers: vec!["10.20.0.53".parse().expect("an address")],
+        domain: None,
     }
 }
 
@@ -27,6 +31,7 @@ fn port(groups: &[&str], binding: bool) -> Port {
         subnet_uid: "s".into(),
         mac: "02:00:00:00:00:07".into(),
         addresses: vec!["10.20.0.7".parse().expect("an address"), "fd00:20::7".parse().expect("an address")],
+        dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: binding.then(|| Binding { chassis: "dpu-1".into(), attachment_uid: "a".into(), epoch: 3 }),
     }
@@ -57,6 +62,32 @@ fn a_switch_denies_before_anything_is_in_a_group() {
         assert!(deny.member_of.contains(&Membership::new(RowId::of("s"), Table::LogicalSwitch, "acls")));
     }
     assert!(rows.iter().all(|row| row.external_ids[SITE] == "site" && row.external_ids[UID] == "s"));
+}
+
+fn options(subnet: &Subnet, part: &str) -> Option<BTreeMap<String, String>> {
+    let rows = subnet.rows("site");
+    let row = rows.iter().find(|row| row.id.part == part)?;
+    match row.columns.get("ipv6_ra_configs").unwrap_or(&row.columns["options"]) {
+        Cell::Pairs(options) => Some(options.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn guests_are_told_what_the_subnet_says() {
+    let mut blue = subnet();
+    blue.domain = Some("blue.example".to_owned());
+    let time = "10.20.0.123".parse().expect("an address");
+    blue.dhcp = Some(Dhcp { lease_seconds: 60, ntp_servers: vec![time] });
+    let (v4, v6) = (options(&blue, DHCP4).expect("served"), options(&blue, DHCP6).expect("served"));
+    assert_eq!((v4["lease_time"].as_str(), v4["ntp_server"].as_str()), ("60", "{10.20.0.123}"));
+    assert_eq!((v4["domain_name"].as_str(), v6["domain_search"].as_str()), ("\"blue.example\"", "\"blue.example\""));
+    let said = |subnet: &Subnet| options(subnet, "gateway").expect("routed")["address_mode"].clone();
+    assert_eq!(said(&blue), "dhcpv6_stateful");
+    blue.slaac = true;
+    assert_eq!((said(&blue).as_str(), options(&blue, DHCP6)), ("slaac", None));
+    blue.dhcp = None;
+    assert_eq!(options(&blue, DHCP4), None);
 }
 
 #[test]
@@ -90,6 +121,32 @@ fn a_rule_is_one_acl_for_each_family_that_it_can_match() {
     let ping = Rule { icmp: Some(Icmp { v4: true, kind: Some(8) }), ..rule(Direction::Ingress) };
     assert_eq!(matches(ping), ["outport == @mp_g_1 && ip4 && icmp4.type == 8"]);
     assert!(matches(Rule { peers: Some(Vec::new()), ..rule(Direction::Ingress) }).is_empty(), "nobody is not anybody");
+}
+
+#[test]
+fn rules_that_differ_in_their_peers_alone_are_one_acl() {
+    let of = |peers: Option<Vec<Peer>>, port: u16| Rule {
+        peers,
+        ports: vec![(Protocol::Tcp, Some((port, port)))],
+        ..rule(Direction::Ingress)
+    };
+    let group = |uid: &str| Peer::Group(uid.to_owned());
+    let acls = |rules: Vec<Rule>| {
+        let rows = Group { uid: "g".into(), rules }.rows("site");
+        rows[1..].iter().map(|row| row.columns["match"].clone()).collect::<Vec<_>>()
+    };
+    let some = |all: &[&str]| Some(all.iter().map(|uid| group(uid)).collect::<Vec<_>>());
+    let two = acls(vec![of(some(&["a"]), 80), of(some(&["c"]), 81), of(some(&["b", "a"]), 80)]);
+    assert_eq!(two.len(), 4, "one for each family and port: {two:?}");
+    let both = "outport == @mp_g && ip4 && (ip4.src == $mp_a_ip4 || ip4.src == $mp_b_ip4) && tcp.dst == 80";
+    assert_eq!(two[0], Cell::text(both));
+    let anybody = [
+        Cell::text("outport == @mp_g && ip4 && tcp.dst == 80"),
+        Cell::text("outport == @mp_g && ip6 && tcp.dst == 80"),
+    ];
+    assert_eq!(acls(vec![of(some(&["a"]), 80), of(None, 80)]), anybody);
+    assert_eq!(acls(vec![of(None, 80), of(some(&["a"]), 80)]), anybody);
+    assert_eq!(acls(vec![of(some(&[]), 80), of(some(&["a"]), 80)]).len(), 2, "nobody and somebody");
 }
 
 /// A database of one object's rows, as a change is carried out on it.

@@ -3,7 +3,7 @@
 use super::world::{NOW, World};
 use crate::machine::OrphanOn;
 use crate::machine::observed::DpuSeen;
-use crate::network::addresses::{self, is_assigned, seniority};
+use crate::network::addresses::{is_assigned, seniority};
 use crate::reason::Reason;
 use api::conditions::{self, DELETABLE};
 use api::dpu::{Orphan, OrphanKind};
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::sync::Arc;
 
 fn told(world: &World, name: &str) -> Option<Reason> {
-    addresses::plan(&world.observe(name).expect("there"), NOW).reason
+    world.plan(&world.observe(name).expect("there")).reason
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn at_the_upgrade_who_runs_comes_before_who_does_not_and_then_the_older() {
     for name in ["idle", "young"] {
         for _ in 0..4 {
             let o = world.observe(name).expect("there");
-            let plan = addresses::plan(&o, NOW);
+            let plan = world.plan(&o);
             world.carry_out(&o, &plan);
         }
         assert!(world.said(name).contains("AddressTaken") && world.holds.is_empty(), "{name}: {}", world.said(name));
@@ -159,7 +159,7 @@ fn what_an_orphaned_nic_has_is_taken_in_its_namespace() {
             ..Orphan::default()
         };
         o.orphans = vec![OrphanOn { dpu: DpuSeen { dpu: Arc::new(dpu), ..DpuSeen::default() }, orphan }];
-        addresses::plan(&o, NOW).reason.map(|reason| reason.name())
+        world.plan(&o).reason.map(|reason| reason.name())
     };
     let shown = Some("AddressShownElsewhere");
     assert_eq!(judged(Some("team.gone"), &["10.20.0.9"], None), shown);
@@ -176,12 +176,12 @@ fn an_address_that_an_orphan_is_found_to_have_is_assigned_no_longer() {
     world.create("first", &["10.20.0.7"], None);
     world.settle();
     let mut o = world.observe("first").expect("there");
-    assert_eq!(addresses::plan(&o, NOW).status, None, "it is assigned");
+    assert_eq!(world.plan(&o).status, None, "it is assigned");
     let addresses = vec!["10.20.0.7".to_owned()];
     let orphan = Orphan { kind: OrphanKind::Nic, uid: "gone".to_owned(), addresses, ..Orphan::default() };
     let dpu = DpuSeen { dpu: Arc::new(Dpu::new("dpu-1", Default::default())), ..DpuSeen::default() };
     o.orphans = vec![OrphanOn { dpu, orphan }];
-    let plan = addresses::plan(&o, NOW);
+    let plan = world.plan(&o);
     let said = plan.status.map(|status| status.conditions).unwrap_or_default();
     assert!(!conditions::is_true(&said, conditions::ADDRESSES_ASSIGNED));
     assert_eq!(plan.reason.map(|reason| reason.name()), Some("AddressShownElsewhere"));

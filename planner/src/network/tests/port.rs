@@ -148,7 +148,7 @@ fn nothing_is_written_before_its_addresses_and_its_subnet_are_there() {
 fn a_grant_waits_for_the_port_of_just_this_grant() {
     let mut vnic = world().vnic;
     let programmed = |vnic: &mut VNic, epoch| {
-        vnic.status.as_mut().expect("a status").programmed = Some(Programmed { epoch });
+        vnic.status.as_mut().expect("a status").programmed = Some(Programmed { epoch, ..Programmed::default() });
     };
     assert!(is_programmed(&vnic).is_err(), "nobody has said anything");
     for (epoch, good) in [(None, false), (Some(2), false), (Some(3), true)] {

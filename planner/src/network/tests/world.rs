@@ -2,14 +2,14 @@
 
 use crate::machine::observed::{has_finalizer, uid};
 use crate::network::addresses::{self, Action, Observed, Plan};
-use crate::network::subnets;
+use crate::network::{pool::Pool, subnets};
 use api::attachment::NicAttachmentSpec;
 use api::hold::Holder;
-use api::network::{SubnetSpec, VNicSpec};
+use api::network::VNicSpec;
 use api::{AddressHold, NicAttachment, Subnet, VNic, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -22,11 +22,22 @@ pub struct World {
     pub holds: BTreeMap<String, AddressHold>,
     /// By the name of the VNic; the attachment outlives it.
     pub nics: Vec<NicAttachment>,
+    /// `""`, or the range of the Subnet.
+    cidr: &'static str,
+    /// VNics for which the holds were listed.
+    listed: BTreeSet<String>,
 }
 
 impl World {
     pub fn new() -> Self {
         let mut world = Self::default();
+        world.create_subnet();
+        world
+    }
+
+    /// With a Subnet of this range.
+    pub fn with(cidr: &'static str) -> Self {
+        let mut world = Self { cidr, ..Self::default() };
         world.create_subnet();
         world
     }
@@ -50,12 +61,9 @@ impl World {
 
     pub fn create_subnet(&mut self) {
         if self.subnet.is_none() {
-            let spec = SubnetSpec {
-                vpc: api::network::default_vpc(),
-                cidr: "10.20.0.0/24".to_owned(),
-                gateway: Some("10.20.0.1".to_owned()),
-            };
-            let mut subnet = Subnet::new("blue", spec);
+            let cidr = if self.cidr.is_empty() { "10.20.0.0/24" } else { self.cidr };
+            let spec = serde_json::json!({"cidr": cidr, "gateway": "10.20.0.1"});
+            let mut subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
             subnet.metadata = self.meta("blue");
             self.subnet = Some(subnet);
         }
@@ -144,7 +152,8 @@ impl World {
         };
         let rival = |other: &&VNic| {
             other.metadata.uid != vnic.metadata.uid
-                && addresses::interests(other).iter().any(|address| interests.contains(address))
+                && (addresses::interests(other).iter().any(|address| interests.contains(address))
+                    || (addresses::chooses(&vnic) && addresses::runs_unassigned(other)))
         };
         Some(Observed {
             subnet: self.subnet.clone().map(Arc::new),
@@ -152,8 +161,24 @@ impl World {
             rivals: self.vnics.values().filter(rival).cloned().map(Arc::new).collect(),
             attachments: self.nics.iter().filter(|nic| nic.spec.vnic_uid == own).cloned().map(Arc::new).collect(),
             orphans: Vec::new(),
+            is_listed: self.listed.contains(name),
             vnic,
         })
+    }
+
+    /// As the caches of a leader tell it that has seen everything.
+    pub fn pool(&self) -> Pool {
+        let subnet = self.subnet.as_ref().map(|subnet| uid(&subnet.metadata).to_owned());
+        Pool::of(self.holds.values().filter(|hold| Some(&hold.spec.subnet.uid) == subnet.as_ref()))
+    }
+
+    pub fn plan(&self, o: &Observed) -> Plan {
+        addresses::plan(o, &self.pool(), NOW)
+    }
+
+    /// Who has which address, as far as it was ever said.
+    pub fn given(&self, name: &str) -> Vec<String> {
+        self.vnics[name].status.as_ref().map(|status| status.addresses.clone()).unwrap_or_default()
     }
 
     /// As the controller does: what is seen is old, and every write has its preconditions.
@@ -178,6 +203,20 @@ impl World {
                     let mut hold = AddressHold::clone(hold);
                     hold.metadata = ObjectMeta { name: Some(key.clone()), ..meta };
                     self.holds.entry(key).or_insert(hold);
+                }
+                Action::ListAddressHolds => {
+                    self.listed.insert(name.clone());
+                }
+                Action::DropAddressHold(hold) => {
+                    let other = self.vnics.get(&name).filter(|there| {
+                        let has = there.status.iter().flat_map(|status| &status.addresses);
+                        there.metadata.uid == o.vnic.metadata.uid && has.clone().count() > 0 && {
+                            has.clone().all(|has| Some(has) != hold.spec.address.as_ref())
+                        }
+                    });
+                    if other.is_some() {
+                        self.holds.retain(|_, there| there.metadata.uid != hold.metadata.uid);
+                    }
                 }
                 Action::DeleteAddressHold(hold) if self.is_unused(o) => {
                     self.holds.retain(|_, there| there.metadata.uid != hold.metadata.uid);
@@ -246,7 +285,7 @@ impl World {
         for _ in 0..12 {
             for name in self.vnics.keys().cloned().collect::<Vec<_>>() {
                 if let Some(o) = self.observe(&name) {
-                    let plan = addresses::plan(&o, NOW);
+                    let plan = self.plan(&o);
                     self.carry_out(&o, &plan);
                 }
             }

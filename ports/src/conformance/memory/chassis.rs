@@ -5,7 +5,7 @@ use super::lock;
 use super::north_bound::MemoryNorthBound;
 use crate::switch::SwitchPort;
 use async_trait::async_trait;
-use planner::network::rows::{Cell, Row, Table};
+use planner::network::rows::{CHASSIS, Cell, Row, Table};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
@@ -61,14 +61,14 @@ pub struct MemoryChassis {
 
 impl MemoryChassis {
     pub fn new(name: &str, north_bound: &MemoryNorthBound) -> Self {
-        Self { name: name.to_owned(), north_bound: north_bound.clone(), told: north_bound.told() }
+        Self { name: name.to_owned(), north_bound: north_bound.clone(), told: north_bound.register(name) }
     }
 
     fn binds(&self, row: &Row, port: &SwitchPort) -> bool {
         let named = |name: &Cell| matches!(name, Cell::Text(name) if *name == port.logical_port);
         let options = |options: &Cell| {
             let Cell::Pairs(options) = options else { return false };
-            options.get("requested-chassis") == Some(&self.name) && options.get("iface-id-ver") == Some(&port.version)
+            options.get(CHASSIS) == Some(&self.name) && options.get("iface-id-ver") == Some(&port.version)
         };
         row.table == Table::LogicalSwitchPort
             && row.columns.get("name").is_some_and(named)
@@ -90,7 +90,7 @@ impl Chassis for MemoryChassis {
             installed.insert(port.device.clone());
             self.north_bound.come_up(&row.id.uid);
         }
-        (installed, self.north_bound.number())
+        (installed, self.north_bound.number_of(&self.name))
     }
 
     async fn changed(&self) {

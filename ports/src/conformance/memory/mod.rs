@@ -7,13 +7,15 @@ mod chassis;
 mod emulation;
 mod north_bound;
 mod pod_devices;
+mod south_bound;
 mod switch;
 mod volume;
 
 pub use chassis::{Chassis, InstallsAll, MemoryChassis};
 pub use emulation::MemoryEmulation;
-pub use north_bound::{MemoryNorthBound, MemoryNorthBoundHandle};
+pub use north_bound::{Installed, MemoryNorthBound, MemoryNorthBoundHandle};
 pub use pod_devices::MemoryPodDevices;
+pub use south_bound::MemorySouthBound;
 pub use switch::MemorySwitch;
 pub use volume::{MemoryFence, MemoryStorage, MemoryVolumes};
 

@@ -2,10 +2,10 @@
 //! a reference to a deleted row is emptied, names are unique.
 
 use super::{lock, reachable, refuse};
-use crate::north_bound::{Changes, NorthBoundError, Token};
+use crate::north_bound::{Changes, Members, NorthBoundError, Token};
 use crate::{ErrorClass, NorthBound, PortError};
 use async_trait::async_trait;
-use planner::network::rows::{Cell, Change, Found, Membership, Row, RowId, SITE, Table};
+use planner::network::rows::{CHASSIS, Cell, Change, Found, KIND, Membership, Row, RowId, SITE, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
@@ -26,6 +26,17 @@ struct State {
     handles: Vec<Arc<Feed>>,
     /// Woken in the order in which they came, so that a simulation depends on its seed alone.
     chassis: Vec<Weak<Notify>>,
+    /// What each of those that have stopped had installed, by name; the others have everything.
+    stopped: BTreeMap<String, Installed>,
+    /// The names of all.
+    registered: BTreeSet<String>,
+}
+
+/// What a chassis has installed: a number, and the rows that were there.
+#[derive(Clone, Default)]
+pub struct Installed {
+    pub number: u64,
+    pub rows: Vec<Row>,
 }
 
 #[derive(Default)]
@@ -97,8 +108,56 @@ impl MemoryNorthBound {
         }
     }
 
-    pub(super) fn number(&self) -> u64 {
-        lock(&self.state).number
+    /// A chassis stops, with what it has installed; or goes on, and installs everything at once.
+    pub fn stop_chassis(&self, name: &str, stopped: bool) {
+        let mut state = lock(&self.state);
+        if stopped {
+            let installed = state.installed(name);
+            state.stopped.insert(name.to_owned(), installed);
+        } else {
+            state.stopped.remove(name);
+        }
+        state.tell(BTreeSet::new());
+    }
+
+    /// What each chassis that has stopped had installed, by name.
+    pub fn stopped(&self) -> BTreeMap<String, Installed> {
+        lock(&self.state).stopped.clone()
+    }
+
+    /// For [`MemoryNorthBound::restore`].
+    pub fn backup(&self) -> Installed {
+        let state = lock(&self.state);
+        Installed { number: state.number, rows: state.rows.values().cloned().collect() }
+    }
+
+    /// Somebody puts the database back: its rows and its number are those of then. The token stays, as if it had been taken before.
+    pub fn restore(&self, backup: Installed) {
+        let mut state = lock(&self.state);
+        let mut uids: BTreeSet<String> = state.rows.values().map(|row| row.id.uid.clone()).collect();
+        state.rows.clear();
+        for row in backup.rows {
+            uids.insert(row.id.uid.clone());
+            state.next += 1;
+            let uuid = format!("{:08}", state.next);
+            state.rows.insert(uuid, row);
+        }
+        state.number = backup.number;
+        state.tell(uids);
+    }
+
+    pub(super) fn number_of(&self, chassis: &str) -> u64 {
+        let state = lock(&self.state);
+        state.stopped.get(chassis).map_or(state.number, |stopped| stopped.number)
+    }
+
+    /// Registers a chassis, which is told of every change for as long as it keeps what it gets.
+    pub(super) fn register(&self, name: &str) -> Arc<Notify> {
+        let told = Arc::<Notify>::default();
+        let mut state = lock(&self.state);
+        state.registered.insert(name.to_owned());
+        state.chassis.push(Arc::downgrade(&told));
+        told
     }
 
     /// Told of every change, for as long as it is kept.
@@ -106,6 +165,17 @@ impl MemoryNorthBound {
         let told = Arc::<Notify>::default();
         lock(&self.state).chassis.push(Arc::downgrade(&told));
         told
+    }
+
+    pub(super) fn numbers(&self) -> Result<BTreeMap<String, Option<u64>>, PortError> {
+        let state = lock(&self.state);
+        reachable(state.down, "the south-bound database")?;
+        // 0 is what a chassis tells that has just registered: no change was ever given that number.
+        let number = |name: &String| {
+            let number = state.stopped.get(name).map_or(state.number, |stopped| stopped.number);
+            (name.clone(), (number > 0).then_some(number))
+        };
+        Ok(state.registered.iter().map(number).collect())
     }
 }
 
@@ -119,6 +189,11 @@ fn of_site(row: &Row, site: &str) -> bool {
 }
 
 impl State {
+    fn installed(&self, chassis: &str) -> Installed {
+        let now = || Installed { number: self.number, rows: self.rows.values().cloned().collect() };
+        self.stopped.get(chassis).cloned().unwrap_or_else(now)
+    }
+
     fn tell(&mut self, uids: BTreeSet<String>) {
         self.chassis.retain(|chassis| chassis.upgrade().inspect(|told| told.notify_one()).is_some());
         for feed in &self.handles {
@@ -208,7 +283,12 @@ impl State {
         }
         let rows = change.inserts.iter().chain(change.updates.iter().map(|update| &update.after));
         let rows = rows.chain(change.deletes.iter().map(|found| &found.row));
-        let uids = rows.map(|row| row.id.uid.clone()).chain(self.collect()).collect();
+        // A row whose set has other members is another row.
+        let sets = change.updates.iter().flat_map(|update| update.joins().chain(update.leaves()));
+        let sets = sets.chain(change.inserts.iter().flat_map(|row| &row.member_of));
+        let sets = sets.chain(change.deletes.iter().flat_map(|found| &found.row.member_of));
+        let sets: BTreeSet<String> = sets.map(|set| set.row.uid.clone()).collect();
+        let uids = rows.map(|row| row.id.uid.clone()).chain(self.collect()).chain(sets).collect();
         self.tell(uids);
     }
 }
@@ -284,10 +364,29 @@ impl NorthBound for MemoryNorthBoundHandle {
         Ok(())
     }
 
-    async fn raise(&self) -> Result<u64, NorthBoundError> {
+    fn members(&self, uid: &str) -> Result<Members, PortError> {
+        self.read(|state| {
+            let mut members = Members::default();
+            let of_it = |row: &&Row| {
+                row.table == Table::LogicalSwitchPort
+                    && row.external_ids.get(KIND).is_some_and(|kind| kind == "VNic")
+                    && row.member_of.iter().any(|set| set.row.uid == uid)
+                    && self.ours(row)
+            };
+            for row in state.rows.values().filter(of_it) {
+                members.add(match row.columns.get("options") {
+                    Some(Cell::Pairs(options)) => options.get(CHASSIS).map(String::as_str),
+                    _ => None,
+                });
+            }
+            members
+        })
+    }
+
+    async fn raise(&self, above: u64) -> Result<u64, NorthBoundError> {
         let mut state = lock(&self.state);
         self.leads(&state)?;
-        state.number += 1;
+        state.number = state.number.max(above) + 1;
         state.tell(BTreeSet::new());
         Ok(state.number)
     }

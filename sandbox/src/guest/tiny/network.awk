@@ -1,4 +1,4 @@
-# network-config version 2, block-style YAML, to one line per setting: WHO up | mtu N | address A/P | route TO VIA.
+# network-config version 2, block-style YAML, to one line per setting: WHO up | mtu N | address A/P | dhcp4 | ra | route TO VIA.
 # A stack of (indent, key) gives each line its path; a list item may stand at the indent of its key.
 function unquote(text) { gsub(/^[ "']+|[ "',\r]+$/, "", text); return text }
 function path(   text, i) {
@@ -14,6 +14,9 @@ function value(text,   where, part, name, items, n, i) {
   if (!(name in known)) { known[name] = ++interfaces; order[interfaces] = name; who[name] = name }
   sub(/^\/ethernets\/[^\/]+\//, "", where)
   if (where == "match/macaddress") who[name] = tolower(unquote(text))
+  else if (where == "dhcp4") dhcp[name] = unquote(text)
+  else if (where == "dhcp6") dhcp6[name] = unquote(text)
+  else if (where == "accept-ra") ra[name] = unquote(text)
   else if (where == "mtu") mtu[name] = unquote(text)
   else if (where == "gateway4" || where == "gateway6") { to[name, ++routes[name]] = "default"; via[name, routes[name]] = unquote(text) }
   else if (where == "routes/to") to[name, routes[name]] = unquote(text)
@@ -48,6 +51,8 @@ END {
     if (mtu[name] != "") print who[name], "mtu", mtu[name]
     for (j = 1; j <= addresses[name]; j++) print who[name], "address", address[name, j]
     print who[name], "up"
+    if (dhcp[name] == "true") print who[name], "dhcp4"
+    if (ra[name] == "true" && dhcp6[name] != "true") print who[name], "ra"
     for (j = 1; j <= routes[name]; j++) if (via[name, j] != "") print who[name], "route", (to[name, j] == "0.0.0.0/0" ? "default" : to[name, j]), via[name, j]
   }
 }

@@ -107,6 +107,19 @@ impl Problem {
         Problem::new(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", &[], text, "Read the resource again.")
     }
 
+    /// HPE's own message.
+    pub fn in_post() -> Problem {
+        let text = "The value for the property cannot be changed while the system BIOS is in POST.".to_owned();
+        let message = "iLO.2.14.UnableToModifyDuringSystemPOST";
+        Problem::new(StatusCode::BAD_REQUEST, message, &[], text, "After POST is complete, retry the operation.")
+    }
+
+    pub fn job_waits() -> Problem {
+        let text = "The change request failed because a job for this resource waits already.".to_owned();
+        let resolution = "Wait until the job is complete, or delete it.";
+        Problem::new(StatusCode::CONFLICT, "ResourceInUse", &[], text, resolution)
+    }
+
     pub fn in_standby() -> Problem {
         let text = "The request could not be performed because the system is off.".to_owned();
         Problem::new(StatusCode::CONFLICT, "ResourceInStandby", &[], text, "Switch the system on first.")
@@ -120,7 +133,10 @@ impl Problem {
 
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Response {
-        let id = format!("{REGISTRY}.{}", problem.message);
+        let id = match problem.message.contains('.') {
+            true => problem.message.to_owned(),
+            false => format!("{REGISTRY}.{}", problem.message),
+        };
         let body = json!({ "error": {
             "code": id,
             "message": problem.text,

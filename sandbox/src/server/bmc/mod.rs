@@ -129,8 +129,8 @@ impl Bmc {
         let body = axum::body::to_bytes(body, LARGEST_BODY).await.map_err(std::io::Error::other)?;
         let answer = match parts.method {
             Method::GET | Method::HEAD => self.read(path),
-            Method::PATCH if self.is_of_host() && path == system::PATH => {
-                self.change_system(&parts.headers, &body).await
+            Method::PATCH if self.is_of_host() && (path == system::PATH || self.settings(path).is_some()) => {
+                self.change_system(path, &parts.headers, &body).await
             }
             Method::POST if self.is_of_host() && path == system::RESET => Ok(self.reset(&parts.headers, &body).await),
             Method::POST if path == auth::SESSIONS => self.log_in(&body).await,
@@ -159,6 +159,7 @@ impl Bmc {
     fn allowed(&self, path: &str) -> Option<&'static str> {
         Some(match path {
             system::PATH if self.is_of_host() => "GET, HEAD, PATCH",
+            path if self.is_of_host() && self.settings(path).is_some() => "GET, HEAD, PATCH",
             system::RESET if self.is_of_host() => "POST",
             auth::SESSIONS => "GET, HEAD, POST",
             resources::METADATA => "GET, HEAD",

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use super::auth::{SESSIONS, session_resource};
-use super::system::{BOOT_OPTIONS, PATH as SYSTEM, boot_option, boot_options};
+use super::system::{BOOT_OPTIONS, JOB, PATH as SYSTEM, boot_option, option_id};
 use super::{Bmc, Of};
 use crate::server::system_uuid;
 
@@ -63,9 +63,13 @@ impl Bmc {
             "/Systems" => collection(path, "ComputerSystemCollection", "Computer systems", &["1"]),
             "/Systems/1" => self.system().0,
             "/Systems/1/BootOptions" => {
-                let references: Vec<&str> =
-                    boot_options(&self.machine).iter().map(|option| option.reference()).collect();
-                collection(path, "BootOptionCollection", "Boot options", &references)
+                let options = self.machine.personality.options;
+                if options.is_empty() {
+                    return None;
+                }
+                let ids: Vec<String> = options.iter().map(|option| option_id(&self.machine, *option)).collect();
+                let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+                collection(path, "BootOptionCollection", "Boot options", &ids)
             }
             "/Managers" => collection(path, "ManagerCollection", "Managers", &["1"]),
             "/Managers/1" => self.manager(),
@@ -84,7 +88,8 @@ impl Bmc {
                 let names: Vec<&str> = ROLES.iter().map(|(name, _)| *name).collect();
                 collection(path, "RoleCollection", "Roles", &names)
             }
-            _ => return self.member(path),
+            _ if path == JOB => return self.job(),
+            _ => return self.settings(path).map(|(resource, _)| resource).or_else(|| self.member(path)),
         })
     }
 
@@ -93,7 +98,9 @@ impl Bmc {
         let (folder, name) = path.rsplit_once('/')?;
         match folder {
             BOOT_OPTIONS => {
-                boot_options(&self.machine).into_iter().find(|option| option.reference() == name).map(boot_option)
+                let mut options = self.machine.personality.options.iter().copied();
+                let option = options.find(|option| option_id(&self.machine, *option) == name)?;
+                Some(boot_option(&self.machine, option))
             }
             SESSIONS => {
                 let user = &self.machine.config.bmc.username;

@@ -1,4 +1,5 @@
-//! The resource `Systems/1`: what it shows, and what of it can be changed.
+//! The resource `Systems/1` and, where this kind of server has one, its settings resource: what each shows, and what of it
+//! can be changed.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -9,30 +10,48 @@ use serde_json::{Map, Value, json};
 use super::message::Problem;
 use super::{Bmc, reset, response};
 use crate::server::boot::{BootOption, OverrideEnabled, OverrideTarget, Settings};
+use crate::server::personality::{Order, PostTold};
 use crate::server::{machine::Machine, system_uuid};
 
 pub const PATH: &str = "/redfish/v1/Systems/1";
 pub const RESET: &str = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
 pub const BOOT_OPTIONS: &str = "/redfish/v1/Systems/1/BootOptions";
 
-/// The boot options that this server has.
-pub fn boot_options(machine: &Machine) -> Vec<BootOption> {
-    let there = |option: &BootOption| *option != BootOption::LocalDisk || machine.personality.has_local_disk;
-    BootOption::ALL.into_iter().filter(there).collect()
+/// The job that sets a boot order in the next POST, of a BMC that makes one.
+pub const JOB: &str = "/redfish/v1/TaskService/Tasks/JID_1";
+
+/// What the BMC calls an option in its list.
+pub fn option_id(machine: &Machine, option: BootOption) -> String {
+    let reference = option.reference();
+    let number = reference.trim_start_matches("Boot0");
+    if machine.personality.has_own_ids { number.to_owned() } else { reference.to_owned() }
 }
 
-pub fn boot_option(option: BootOption) -> Value {
+pub fn boot_option(machine: &Machine, option: BootOption) -> Value {
     let reference = option.reference();
-    json!({
-        "@odata.id": format!("{BOOT_OPTIONS}/{reference}"),
+    let words = (machine.personality.words)(option, &machine.config.boot_disk());
+    let id = option_id(machine, option);
+    let mut shown = json!({
+        "@odata.id": format!("{BOOT_OPTIONS}/{id}"),
         "@odata.type": "#BootOption.v1_0_4.BootOption",
-        "Id": reference,
+        "Id": id,
         "Name": format!("Boot option {reference}"),
         "BootOptionReference": reference,
-        "DisplayName": option.display_name(),
-        "UefiDevicePath": option.uefi_device_path(),
+        "DisplayName": words.display,
         "BootOptionEnabled": true,
-    })
+    });
+    if let Some(path) = words.path {
+        shown["UefiDevicePath"] = path.into();
+    }
+    shown
+}
+
+/// The settings resource of this kind of server.
+pub fn settings_path(machine: &Machine) -> Option<String> {
+    match machine.personality.order {
+        Order::Settings(name) => Some(format!("{PATH}/{name}")),
+        Order::AtOnce | Order::Job | Order::Missing => None,
+    }
 }
 
 impl Bmc {
@@ -52,7 +71,7 @@ impl Bmc {
             "UUID": system_uuid(&machine.config).to_string(),
             "PowerState": power,
             "Status": { "State": if power == "On" { "Enabled" } else { "StandbyOffline" }, "Health": "OK" },
-            "Boot": boot(&machine.boot_settings(), &boot_options(machine)),
+            "Boot": self.boot(),
             "MemorySummary": { "TotalSystemMemoryGiB": f64::from(machine.config.memory_mib) / 1024.0 },
             "ProcessorSummary": { "Count": 1, "CoreCount": machine.config.vcpus },
             "Links": {
@@ -64,9 +83,107 @@ impl Bmc {
                 "ResetType@Redfish.AllowableValues": reset::ALLOWED,
             }},
         });
+        if let Some(settings) = settings_path(machine) {
+            let object = json!({ "@odata.id": settings });
+            system["@Redfish.Settings"] =
+                json!({ "@odata.type": "#Settings.v1_3_5.Settings", "SettingsObject": object });
+        }
+        self.tell_post(&mut system, power == "On");
         let etag = response::etag(&system);
         system["@odata.etag"] = json!(etag);
         (system, etag)
+    }
+
+    fn tell_post(&self, system: &mut Value, on: bool) {
+        let posting = self.machine.is_in_post();
+        match self.machine.personality.post {
+            PostTold::Never => {}
+            PostTold::BootProgress => {
+                let state = match (on, posting) {
+                    (false, _) => "None",
+                    (true, true) => "SystemHardwareInitializationComplete",
+                    (true, false) => "OSRunning",
+                };
+                system["BootProgress"] = json!({ "LastState": state });
+            }
+            PostTold::PostState => {
+                let state = match (on, posting) {
+                    (false, _) => "PowerOff",
+                    (true, true) => "InPost",
+                    (true, false) => "FinishedPost",
+                };
+                system["Oem"] = json!({ "Hpe": { "PostState": state } });
+            }
+        }
+    }
+
+    /// The settings resource at this path, and its entity tag.
+    pub(super) fn settings(&self, path: &str) -> Option<(Value, String)> {
+        let machine = &self.machine;
+        settings_path(machine).filter(|there| there == path)?;
+        let settings = machine.boot_settings();
+        let mut boot = json!({ "BootOrder": settings.pending.as_ref().unwrap_or(&settings.order) });
+        if machine.personality.is_strict {
+            self.tell_overrides(&mut boot, &settings);
+        }
+        let mut resource = json!({
+            "@odata.id": path,
+            "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem",
+            "Id": path.rsplit('/').next(),
+            "Name": "Settings of the system",
+            "Boot": boot,
+        });
+        let etag = response::etag(&resource);
+        resource["@odata.etag"] = json!(etag);
+        Some((resource, etag))
+    }
+
+    /// The job that sets the boot order, once there was one.
+    pub(super) fn job(&self) -> Option<Value> {
+        (self.machine.personality.order == Order::Job).then(|| {
+            let waits = self.machine.boot_settings().pending.is_some();
+            json!({
+                "@odata.id": JOB,
+                "@odata.type": "#Task.v1_7_3.Task",
+                "Id": "JID_1",
+                "Name": "Configure: BIOS.Setup.1-1",
+                "TaskState": if waits { "Pending" } else { "Completed" },
+            })
+        })
+    }
+
+    fn boot(&self) -> Value {
+        let (personality, settings) = (self.machine.personality, self.machine.boot_settings());
+        let mut boot = json!({});
+        if personality.order != Order::Missing {
+            boot["BootOrder"] = json!(settings.order);
+        }
+        if !personality.options.is_empty() {
+            boot["BootOptions"] = json!({ "@odata.id": BOOT_OPTIONS });
+        }
+        boot["BootSourceOverrideEnabled"] = json!(settings.enabled);
+        boot["BootSourceOverrideTarget"] = json!(settings.target);
+        boot["BootSourceOverrideMode"] = json!("UEFI");
+        if !personality.is_strict {
+            self.tell_overrides(&mut boot, &settings);
+        }
+        boot
+    }
+
+    /// What may be asked for.
+    fn tell_overrides(&self, boot: &mut Value, settings: &Settings) {
+        let personality = self.machine.personality;
+        let disk = self.machine.config.boot_disk();
+        let references: Vec<&str> = personality.options.iter().map(|option| option.reference()).collect();
+        let paths: Vec<String> =
+            personality.options.iter().filter_map(|option| (personality.words)(*option, &disk).path).collect();
+        boot["BootSourceOverrideEnabled@Redfish.AllowableValues"] = json!(personality.overrides);
+        boot["BootSourceOverrideTarget@Redfish.AllowableValues"] = json!(OverrideTarget::ALL);
+        boot["BootSourceOverrideMode@Redfish.AllowableValues"] = json!(["UEFI"]);
+        boot["UefiTargetBootSourceOverride"] = json!(settings.uefi_target);
+        boot["UefiTargetBootSourceOverride@Redfish.AllowableValues"] = json!(paths);
+        boot["BootNext"] = json!(settings.boot_next);
+        boot["BootNext@Redfish.AllowableValues"] = json!(references);
     }
 
     /// The power state, unless a fault makes the BMC lie.
@@ -74,94 +191,138 @@ impl Bmc {
         self.faults.now().wrong_state.unwrap_or_else(|| self.machine.power.borrow().name().to_owned())
     }
 
-    pub(super) async fn change_system(&self, headers: &HeaderMap, body: &Bytes) -> Result<Response, Problem> {
-        let (_, etag) = self.system();
-        if let Some(wanted) = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok())
-            && !wanted.split(',').any(|tag| matches!(tag.trim(), "*") || tag.trim().trim_start_matches("W/") == etag)
-        {
+    /// Changes the system, or its settings.
+    pub(super) async fn change_system(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<Response, Problem> {
+        let personality = self.machine.personality;
+        let shown = || self.settings(path).unwrap_or_else(|| self.system());
+        let (resource, etag) = shown();
+        let wanted = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok());
+        let matches = |wanted: &str| {
+            let is_it = |tag: &str| (tag == "*" && !personality.is_strict) || tag.trim_start_matches("W/") == etag;
+            wanted.split(',').any(|tag| is_it(tag.trim()))
+        };
+        if !wanted.map_or(!personality.is_strict, matches) {
             return Err(Problem::precondition_failed());
         }
+        if personality.refuses_in_post && self.machine.is_in_post() {
+            return Err(Problem::in_post());
+        }
         let Ok(Value::Object(request)) = serde_json::from_slice(body) else { return Err(Problem::malformed()) };
-        let mut settings = self.machine.boot_settings();
+        let before = self.machine.boot_settings();
+        let mut settings = before.clone();
         for (name, value) in &request {
             match (name.as_str(), value) {
-                ("Boot", Value::Object(boot)) => change_boot(&mut settings, boot, &boot_options(&self.machine))?,
+                ("Boot", Value::Object(boot)) => {
+                    let in_settings = path != PATH;
+                    self.change_boot(&mut settings, boot, in_settings)?;
+                }
                 ("Boot", other) => return Err(Problem::bad_value(name, other)),
                 (name, _) if name.starts_with('@') => {}
-                (name, _) if self.system().0.get(name).is_some() => return Err(Problem::read_only(name)),
+                (name, _) if resource.get(name).is_some() => return Err(Problem::read_only(name)),
                 (name, _) => return Err(Problem::unknown_property(name)),
             }
         }
+        let has_job = personality.order == Order::Job && settings.pending != before.pending;
         let changed = self.machine.change_boot_settings(|current| *current = settings).await;
         changed.map_err(|error| {
             tracing::error!("{error:#}");
             Problem::internal()
         })?;
-        Ok(response::resource(StatusCode::OK, &self.system().0))
+        if has_job {
+            let mut accepted = response::empty(StatusCode::ACCEPTED);
+            response::insert(&mut accepted, header::LOCATION, JOB);
+            return Ok(accepted);
+        }
+        Ok(response::resource(StatusCode::OK, &shown().0))
     }
-}
 
-fn boot(settings: &Settings, options: &[BootOption]) -> Value {
-    let references: Vec<&str> = options.iter().map(|option| option.reference()).collect();
-    let paths: Vec<&str> = options.iter().map(|option| option.uefi_device_path()).collect();
-    json!({
-        "BootOrder": settings.order,
-        "BootOptions": { "@odata.id": BOOT_OPTIONS },
-        "BootSourceOverrideEnabled": settings.enabled,
-        "BootSourceOverrideEnabled@Redfish.AllowableValues":
-            [OverrideEnabled::Disabled, OverrideEnabled::Once, OverrideEnabled::Continuous],
-        "BootSourceOverrideTarget": settings.target,
-        "BootSourceOverrideTarget@Redfish.AllowableValues": OverrideTarget::ALL,
-        "BootSourceOverrideMode": "UEFI",
-        "BootSourceOverrideMode@Redfish.AllowableValues": ["UEFI"],
-        "UefiTargetBootSourceOverride": settings.uefi_target,
-        "UefiTargetBootSourceOverride@Redfish.AllowableValues": paths,
-        "BootNext": settings.boot_next,
-        "BootNext@Redfish.AllowableValues": references,
-    })
-}
-
-fn change_boot(settings: &mut Settings, boot: &Map<String, Value>, options: &[BootOption]) -> Result<(), Problem> {
-    for (name, value) in boot {
-        match name.as_str() {
-            "BootOrder" => {
-                let order: Vec<BootOption> = parsed(name, value)?;
-                let unique = order.iter().enumerate().all(|(position, option)| !order[..position].contains(option));
-                if order.is_empty() || !unique || !order.iter().all(|option| options.contains(option)) {
-                    return Err(Problem::bad_value(name, value));
-                }
-                settings.order = order;
+    fn change_boot(
+        &self,
+        settings: &mut Settings,
+        boot: &Map<String, Value>,
+        in_settings: bool,
+    ) -> Result<(), Problem> {
+        let personality = self.machine.personality;
+        for (name, value) in boot {
+            if in_settings && name != "BootOrder" && !personality.is_strict {
+                return Err(Problem::unknown_property(name));
             }
-            "BootSourceOverrideEnabled" => settings.enabled = parsed(name, value)?,
-            "BootSourceOverrideTarget" => settings.target = parsed(name, value)?,
-            "BootSourceOverrideMode" if value == "UEFI" => {}
-            "UefiTargetBootSourceOverride" => settings.uefi_target = parsed(name, value)?,
-            "BootNext" => settings.boot_next = parsed(name, value)?,
-            "BootSourceOverrideMode" => return Err(Problem::bad_value(name, value)),
-            "BootOptions" => return Err(Problem::read_only(name)),
-            name if name.contains('@') => {}
-            name => return Err(Problem::unknown_property(name)),
+            match name.as_str() {
+                "BootOrder" => self.change_order(settings, name, value, in_settings)?,
+                "BootSourceOverrideEnabled" => {
+                    settings.enabled = parsed(name, value)?;
+                    if !personality.overrides.contains(&settings.enabled) {
+                        return Err(Problem::bad_value(name, value));
+                    }
+                }
+                "BootSourceOverrideTarget" => settings.target = parsed(name, value)?,
+                "BootSourceOverrideMode" if value == "UEFI" => {}
+                "UefiTargetBootSourceOverride" => settings.uefi_target = parsed(name, value)?,
+                "BootNext" => settings.boot_next = parsed(name, value)?,
+                "BootSourceOverrideMode" => return Err(Problem::bad_value(name, value)),
+                "BootOptions" => return Err(Problem::read_only(name)),
+                name if name.contains('@') => {}
+                name => return Err(Problem::unknown_property(name)),
+            }
         }
+        self.check_target(settings)?;
+        if settings.enabled == OverrideEnabled::Disabled {
+            settings.target = OverrideTarget::None;
+        }
+        Ok(())
     }
-    check_target(settings, options)?;
-    if settings.enabled == OverrideEnabled::Disabled {
-        settings.target = OverrideTarget::None;
-    }
-    Ok(())
-}
 
-/// A target that leads nowhere is refused now, not ignored at the next start.
-fn check_target(settings: &Settings, options: &[BootOption]) -> Result<(), Problem> {
-    let path = settings.uefi_target.as_deref();
-    let known = |path: &str| options.iter().any(|option| option.uefi_device_path() == path);
-    match settings.target {
-        OverrideTarget::UefiTarget if !path.is_some_and(known) => {
-            Err(Problem::bad_value("UefiTargetBootSourceOverride", &json!(settings.uefi_target)))
+    fn change_order(
+        &self,
+        settings: &mut Settings,
+        name: &str,
+        value: &Value,
+        in_settings: bool,
+    ) -> Result<(), Problem> {
+        let personality = self.machine.personality;
+        if personality.order == Order::Missing {
+            return Err(Problem::unknown_property(name));
         }
-        OverrideTarget::UefiBootNext if !settings.boot_next.is_some_and(|next| options.contains(&next)) => {
-            Err(Problem::bad_value("BootNext", &json!(settings.boot_next)))
+        let order: Vec<BootOption> = parsed(name, value)?;
+        let unique = order.iter().enumerate().all(|(position, option)| !order[..position].contains(option));
+        if order.is_empty() || !unique || !order.iter().all(|option| personality.options.contains(option)) {
+            return Err(Problem::bad_value(name, value));
         }
-        _ => Ok(()),
+        match (personality.order, in_settings) {
+            (Order::Settings(_), false) => return Err(Problem::read_only(name)),
+            (Order::Job, _) if settings.pending.is_some() => return Err(Problem::job_waits()),
+            (Order::Settings(_) | Order::Job, _) => {
+                settings.pending = Some(order).filter(|order| *order != settings.order);
+            }
+            (Order::AtOnce | Order::Missing, _) => settings.order = order,
+        }
+        Ok(())
+    }
+
+    /// A target that leads nowhere is refused now, not ignored at the next start.
+    fn check_target(&self, settings: &Settings) -> Result<(), Problem> {
+        let (personality, disk) = (self.machine.personality, self.machine.config.boot_disk());
+        let path = settings.uefi_target.as_deref();
+        let known = |path: &str| {
+            let mut options = personality.options.iter();
+            options.any(|option| (personality.words)(*option, &disk).path.as_deref() == Some(path))
+        };
+        match settings.target {
+            OverrideTarget::UefiTarget if !path.is_some_and(known) => {
+                Err(Problem::bad_value("UefiTargetBootSourceOverride", &json!(settings.uefi_target)))
+            }
+            OverrideTarget::UefiBootNext
+                if !settings.boot_next.is_some_and(|next| personality.options.contains(&next)) =>
+            {
+                Err(Problem::bad_value("BootNext", &json!(settings.boot_next)))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

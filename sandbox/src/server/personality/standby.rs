@@ -1,13 +1,5 @@
 //! The pleasant one: its DPU runs on standby power, and its BMC does what it is told.
 
-use super::{BootOption, Personality};
+use super::{PLEASANT, Personality};
 
-pub const PERSONALITY: Personality = Personality {
-    name: "standby",
-    manufacturer: "Metalplane",
-    model: "Virtual Server S",
-    dpu_shares_power: false,
-    forgets_boot_settings: false,
-    has_local_disk: false,
-    factory_boot_order: &[BootOption::Network, BootOption::Slot],
-};
+pub const PERSONALITY: Personality = Personality { name: "standby", model: "Virtual Server S", ..PLEASANT };

@@ -2,9 +2,10 @@
 
 use super::{Host, State, serial_number};
 use async_trait::async_trait;
-use planner::host::{BootChange, BootConfiguration, BootSource, HostObserved, Lack, PowerAction, PowerState};
+use planner::host::{
+    BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, Lack, PowerAction, PowerState,
+};
 use ports::{Bmc, ErrorClass, PortError};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl State {
     fn shown_boot(&self) -> BootConfiguration {
         let mut boot = self.boot.clone();
         if self.lacks.contains(&Lack::BootOrder) {
-            boot.order.clear();
+            (boot.order, boot.pending) = (Vec::new(), None);
         }
         if self.lacks.contains(&Lack::BootOptions) {
             boot.options.clear();
@@ -65,12 +66,10 @@ impl Bmc for DpuBmc {
         tokio::time::sleep(Duration::from_millis(20 + self.0.random.below(20))).await;
         let on = self.0.running.borrow().is_some();
         Ok(HostObserved {
-            power: if on { PowerState::On } else { PowerState::Off },
-            boot: BootConfiguration::default(),
             serial_number: Some(serial_number(&self.0.dpu_name)),
             model: Some("Simulated DPU".to_owned()),
             manufacturer: Some("Metalplane".to_owned()),
-            lacks: BTreeSet::new(),
+            ..HostObserved::with_power(if on { PowerState::On } else { PowerState::Off })
         })
     }
 
@@ -92,12 +91,12 @@ impl Bmc for HostBmc {
         self.0.answers().await?;
         let state = self.0.state();
         Ok(HostObserved {
-            power: state.power,
             boot: state.shown_boot(),
             serial_number: Some(state.serial_number.clone()),
             model: Some("Simulation".to_owned()),
             manufacturer: Some("Metalplane".to_owned()),
             lacks: state.lacks.clone(),
+            ..HostObserved::with_power(state.power)
         })
     }
 
@@ -125,20 +124,41 @@ impl Bmc for HostBmc {
         if state.lacks.contains(&Lack::BootOrder) && matches!(change, BootChange::First { .. }) {
             return Err(PortError::new(ErrorClass::Unsupported, format!("{}: no boot order", self.0.name)));
         }
-        let boot = &mut state.boot;
+        let (pends, boot) = (state.order_is_pending, &mut state.boot);
+        let mut order = boot.coming().to_vec();
+        let taken = |allowed: &[BootSource], source: &BootSource| match allowed.contains(source) {
+            true => Ok(()),
+            false => {
+                Err(PortError::new(ErrorClass::Unsupported, format!("{}: no override to {source:?}", self.0.name)))
+            }
+        };
         match change {
             BootChange::First { reference } => {
-                let place = boot.order.iter().position(|option| option == reference);
+                let place = order.iter().position(|option| option == reference);
                 let missing = || PortError::new(ErrorClass::NotFound, format!("{}: no {reference}", self.0.name));
                 let place = place.ok_or_else(missing)?;
-                boot.order[..=place].rotate_right(1);
+                order[..=place].rotate_right(1);
+                (boot.next, boot.always) = (None, None);
             }
-            BootChange::ContinuousHdd => boot.continuous_override = Some(BootSource::Hdd),
-            BootChange::Restore { order } => {
+            BootChange::Restore { order: before } => {
                 let known = |option: &&String| boot.options.iter().any(|known| known.reference == **option);
-                boot.order = order.iter().filter(known).cloned().collect();
-                boot.continuous_override = None;
+                if !before.is_empty() {
+                    order = before.iter().filter(known).cloned().collect();
+                }
+                (boot.next, boot.always) = (None, None);
             }
+            BootChange::Next { source, mode } => {
+                taken(&boot.allowed_next, source)?;
+                (boot.next, boot.always) = (Some(BootOverride { source: *source, mode: Some(*mode) }), None);
+            }
+            BootChange::Always { source, mode } => {
+                taken(&boot.allowed_always, source)?;
+                (boot.next, boot.always) = (None, Some(BootOverride { source: *source, mode: Some(*mode) }));
+            }
+        }
+        match pends {
+            true => boot.pending = Some(order).filter(|order| *order != boot.order),
+            false => boot.order = order,
         }
         Ok(())
     }

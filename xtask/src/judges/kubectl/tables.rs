@@ -30,7 +30,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     shows(session, "get na", &["get", "na", "-n", DPU_NAMESPACE], &["bm-01-eth0-", "eth0", "Attached"]);
     shows(session, "get vnic", &["get", "vnic"], &["shared-nic", "blue", "10.20.0.9", "02:00:00:00:00:09", "dpu-1"]);
     shows(session, "get ah", &["get", "ah"], &["ah-", "blue", "10.20.0.9", "shared-nic"]);
-    shows(session, "get subnet", &["get", "subnet"], &["blue", "10.20.0.0/24", "10.20.0.1"]);
+    shows(session, "get subnet", &["get", "subnet"], &["blue", "10.20.0.0/24"]);
     shows(session, "get hardware", &["get", "hardware", "-n", "metalplane-inventory"], &["rack1-u07"]);
     shows(session, "get msnap", &["get", "msnap"], &["before-upgrade", "bm-01", "False", "SeveralDisksRun"]);
     shows(session, "get mrestore", &["get", "mrestore"], &["back", "bm-01", "before-upgrade", "Succeeded"]);

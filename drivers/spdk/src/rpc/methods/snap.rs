@@ -32,6 +32,9 @@ pub struct Function {
     #[serde(default)]
     pub pf_index: u32,
     pub vuid: String,
+    /// Where the host has it; zeros before the host has looked.
+    #[serde(default)]
+    pub pci_bdf: String,
     /// Its controller's; empty: none.
     #[serde(default)]
     pub ctrl_id: String,
@@ -40,6 +43,11 @@ pub struct Function {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Subsystem {
     pub nqn: String,
+    /// The serial number of its controllers, and their model.
+    #[serde(default)]
+    pub sn: String,
+    #[serde(default)]
+    pub mn: String,
     #[serde(default)]
     pub controllers: Vec<Controller>,
     #[serde(default)]

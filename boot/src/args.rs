@@ -1,0 +1,141 @@
+//! The only reader of flags and environment.
+
+use crate::files::ProgramFile;
+use clap::Parser;
+use planner::netboot::Programs;
+use runtime::process::LogFormat;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// Boots servers without a DPU from the network, and serves Tinkerbell's Workflows to their agents.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "boot", version = runtime::version::VERSION)]
+pub struct Args {
+    /// How to reach the API server. Default: the pod's own service account.
+    #[arg(long, env = "METALPLANE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The namespace of Hardware, Templates and Workflows.
+    #[arg(long, env = "METALPLANE_INVENTORY_NAMESPACE", default_value = "metalplane-inventory")]
+    pub inventory_namespace: String,
+
+    /// This node's address on the provisioning network: where everything is served, and what DHCP and scripts name.
+    #[arg(long, env = "METALPLANE_BOOT_ADDRESS", value_name = "ADDRESS")]
+    pub address: Ipv4Addr,
+
+    /// The interface on which DHCP is served, for example eth1. Left out: DHCP is not served.
+    #[arg(long, env = "METALPLANE_BOOT_INTERFACE", value_name = "NAME")]
+    pub interface: Option<String>,
+
+    /// The port of scripts, programs and kernels.
+    #[arg(long, env = "METALPLANE_BOOT_HTTP_PORT", value_name = "PORT", default_value_t = 7080)]
+    pub http_port: u16,
+
+    /// The port of Tinkerbell's agents.
+    #[arg(long, env = "METALPLANE_BOOT_GRPC_PORT", value_name = "PORT", default_value_t = 42113)]
+    pub grpc_port: u16,
+
+    /// Where /healthz and /readyz are served.
+    #[arg(long, env = "METALPLANE_BOOT_PROBES", value_name = "ADDRESS", default_value = "127.0.0.1:7081")]
+    pub probes: SocketAddr,
+
+    /// The folder of kernels and initial RAM disks: vmlinuz-x86_64, initramfs-x86_64.
+    #[arg(long, env = "METALPLANE_BOOT_FILES", value_name = "DIR")]
+    pub files: Option<PathBuf>,
+
+    /// An iPXE program by the name that DHCP gives: ipxe.efi for UEFI, undionly.kpxe for BIOS. May be repeated.
+    #[arg(
+        long = "program",
+        env = "METALPLANE_BOOT_PROGRAMS",
+        value_name = "NAME=SHA256@FILE",
+        value_delimiter = ',',
+        value_parser = program
+    )]
+    pub programs: Vec<ProgramFile>,
+
+    /// Another program for an architecture of DHCP's option 93, for example 7=snponly.efi. May be repeated.
+    #[arg(
+        long = "architecture",
+        env = "METALPLANE_BOOT_ARCHITECTURES",
+        value_name = "NUMBER=NAME",
+        value_delimiter = ',',
+        value_parser = architecture
+    )]
+    pub architectures: Vec<(u16, String)>,
+
+    /// The user class of iPXE programs that cannot say that they fetch by HTTP, and want the script.
+    #[arg(long, env = "METALPLANE_BOOT_USER_CLASS", value_name = "TEXT")]
+    pub user_class: Option<String>,
+
+    /// Told to servers as their log server, and to the kernel.
+    #[arg(long, env = "METALPLANE_BOOT_SYSLOG", value_name = "ADDRESS")]
+    pub syslog: Option<Ipv4Addr>,
+
+    /// A further argument of the kernel, for example console=ttyS0. May be repeated.
+    #[arg(
+        long = "kernel-argument",
+        env = "METALPLANE_BOOT_KERNEL_ARGUMENTS",
+        value_name = "TEXT",
+        value_delimiter = ' ',
+        value_parser = argument
+    )]
+    pub kernel_arguments: Vec<String>,
+
+    #[arg(long, env = "METALPLANE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// What to log: a level, or directives such as boot=debug,kube=warn.
+    #[arg(long, env = "RUST_LOG", default_value = "info,kube_client::client::builder=off")]
+    pub log_filter: String,
+}
+
+impl Args {
+    pub(crate) fn choice(&self) -> Programs {
+        Programs { by_arch: self.architectures.iter().cloned().collect(), user_class: self.user_class.clone() }
+    }
+}
+
+fn program(text: &str) -> Result<ProgramFile, String> {
+    let read = || {
+        let (name, rest) = text.split_once('=')?;
+        let (checksum, path) = rest.split_once('@')?;
+        let whole = !name.is_empty()
+            && !name.contains('/')
+            && checksum.len() == 64
+            && checksum.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && path.starts_with('/');
+        let file = || ProgramFile { name: name.into(), checksum: checksum.to_ascii_lowercase(), path: path.into() };
+        whole.then(file)
+    };
+    read().ok_or_else(|| "write NAME=SHA256@/absolute/path, the checksum in 64 hexadecimal digits".to_owned())
+}
+
+fn architecture(text: &str) -> Result<(u16, String), String> {
+    let read = || {
+        let (number, name) = text.split_once('=')?;
+        Some((number.parse().ok()?, name.to_owned())).filter(|(_, name)| !name.is_empty() && !name.contains('/'))
+    };
+    read().ok_or_else(|| "write NUMBER=NAME, the number as in DHCP's option 93".to_owned())
+}
+
+fn argument(text: &str) -> Result<String, String> {
+    let breaks = text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) || text.contains("${");
+    if breaks { Err("write one word, without ${".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_say_what_to_write() {
+        let sum = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
+        assert!(program(&format!("ipxe.efi={sum}@/a/b")).is_ok());
+        for bad in ["", "a=b@/c", &format!("a={sum}@c"), &format!("a/b={sum}@/c")] {
+            assert!(program(bad).is_err(), "{bad}");
+        }
+        assert_eq!(architecture("7=a.efi"), Ok((7, "a.efi".to_owned())));
+        assert!(architecture("x=a").is_err() && architecture("7=").is_err());
+        assert!(argument("a=b").is_ok() && argument("a b").is_err() && argument("").is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! Tinkerbell's agents (`tink.proto`, the newer generation): which action next, and how it goes.
+//!
+//! A decision is written before it is answered, with the resourceVersion that it was made from; a conflict is read and decided
+//! again. So two replicas cannot serve two actions, and an answer never says what the API server does not have.
+
+use crate::world::World;
+use planner::netboot::{Verdict, verdict};
+use planner::workflow::{Report, Reported, Served, candidates, report, serve};
+use proto::tink::action_status_request::StateType;
+use proto::tink::workflow_service_server::WorkflowService;
+use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse, Namespaces};
+use runtime::clock;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// An agent waits a minute at least.
+const LONG_POLL: Duration = Duration::from_secs(50);
+/// Decisions of one call that met another one's write.
+const CONFLICTS: usize = 8;
+
+const NO_ACTION: &str = "PRECONDITION_FAILURE_VIOLATION_NO_ACTION_AVAILABLE";
+
+pub struct Service {
+    pub world: Arc<World>,
+}
+
+#[tonic::async_trait]
+impl WorkflowService for Service {
+    async fn get_action(&self, request: Request<ActionRequest>) -> Result<Response<ActionResponse>, Status> {
+        let agent = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
+        let agent = agent.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
+        let mut changes = self.world.changes();
+        let end = tokio::time::Instant::now() + LONG_POLL;
+        loop {
+            changes.mark_unchanged();
+            if let Some(served) = self.next(&agent).await? {
+                tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
+                return Ok(Response::new(response(served)));
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep_until(end) => return Err(no_action()),
+            }
+        }
+    }
+
+    async fn report_action_status(
+        &self,
+        request: Request<ActionStatusRequest>,
+    ) -> Result<Response<ActionStatusResponse>, Status> {
+        let request = request.into_inner();
+        let acknowledged = Ok(Response::new(ActionStatusResponse {}));
+        let name = request.workflow_id.clone().unwrap_or_default();
+        let name = name.strip_prefix(&format!("{}/", self.world.namespace)).unwrap_or_default().to_owned();
+        let agent = request.agent_id.clone().unwrap_or_default();
+        let said = said(request);
+        for _ in 0..CONFLICTS {
+            let workflow =
+                if name.is_empty() { None } else { self.world.read(&name).await.map_err(|e| unavailable(&e))? };
+            let Some(workflow) = workflow.filter(|workflow| has(workflow, &agent)) else {
+                // Three answers end upstream's agent for good; one that is known never gets them.
+                return if self.knows(&agent) {
+                    acknowledged
+                } else {
+                    Err(Status::not_found("this agent is not known"))
+                };
+            };
+            let Some(status) = said.as_ref().and_then(|said| report(&workflow, said, clock::now())) else {
+                return acknowledged;
+            };
+            let state = status.state.clone();
+            if self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))? {
+                tracing::info!(agent, workflow = name, state, "reported");
+                return acknowledged;
+            }
+        }
+        Err(Status::aborted("the Workflow is written by somebody else; report again"))
+    }
+}
+
+impl Service {
+    async fn next(&self, agent: &str) -> Result<Option<Served>, Status> {
+        if self.is_claimed(agent) {
+            return Ok(None);
+        }
+        let known = self.world.workflows();
+        let names: Vec<_> = candidates(agent, known.iter().map(AsRef::as_ref))
+            .iter()
+            .map(|workflow| workflow.metadata.name.clone().unwrap_or_default())
+            .collect();
+        for name in names {
+            for _ in 0..CONFLICTS {
+                let Some(workflow) = self.world.read(&name).await.map_err(|error| unavailable(&error))? else { break };
+                let Some(mut served) = serve(agent, &workflow) else { break };
+                let written = match served.status.take() {
+                    Some(status) => self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
+                    None => true,
+                };
+                if written {
+                    return Ok(Some(served));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// No Workflow runs on a server that may not boot the installer at all.
+    fn is_claimed(&self, agent: &str) -> bool {
+        let directory = self.world.directory().borrow().clone();
+        directory.by_agent(agent).any(|hardware| {
+            let macs = hardware.spec.interfaces.iter().filter_map(|interface| interface.dhcp.as_ref()?.mac.as_deref());
+            let subjects = macs.filter_map(|mac| directory.by_mac(&mac.to_ascii_lowercase()).ok());
+            subjects.into_iter().any(|subject| matches!(verdict(&subject), Verdict::Nothing(_)))
+        })
+    }
+
+    fn knows(&self, agent: &str) -> bool {
+        !agent.is_empty()
+            && (self.world.directory().borrow().by_agent(agent).next().is_some()
+                || self.world.workflows().iter().any(|workflow| has(workflow, agent)))
+    }
+}
+
+fn has(workflow: &api::tinkerbell::Workflow, agent: &str) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.tasks.iter().any(|task| task.agent_id == agent))
+}
+
+fn unavailable(error: &dyn std::fmt::Display) -> Status {
+    tracing::warn!(%error, "an agent has to ask again");
+    Status::unavailable("the API server does not answer; ask again")
+}
+
+/// What upstream's agent waits on quietly.
+fn no_action() -> Status {
+    let details = ErrorDetails::with_precondition_failure_violation(NO_ACTION, "", "no action is available");
+    Status::with_error_details(Code::FailedPrecondition, "no action is available", details)
+}
+
+fn response(served: Served) -> ActionResponse {
+    let namespaces =
+        served.namespaces.map(|namespaces| Namespaces { network: namespaces.network, pid: namespaces.pid });
+    ActionResponse {
+        workflow_id: Some(served.workflow_id),
+        task_id: Some(served.task_id),
+        agent_id: Some(served.agent_id),
+        action_id: Some(served.action_id),
+        name: Some(served.name),
+        image: Some(served.image),
+        timeout: Some(served.timeout),
+        command: served.command,
+        volumes: served.volumes,
+        environment: served.environment,
+        pid: Some(served.pid),
+        namespaces,
+    }
+}
+
+/// `None`: it says nothing that changes a Workflow.
+fn said(request: ActionStatusRequest) -> Option<Report> {
+    let state = match StateType::try_from(request.action_state?).ok()? {
+        StateType::Running => Reported::Running,
+        StateType::Success => Reported::Success,
+        StateType::Failed => Reported::Failed,
+        StateType::Timeout => Reported::Timeout,
+        StateType::Unspecified | StateType::Pending => return None,
+    };
+    // A time of Go's that was never set is the year 1.
+    let time = |time: Option<prost_types::Timestamp>| {
+        time.filter(|time| time.seconds > 0).and_then(|time| jiff::Timestamp::new(time.seconds, time.nanos).ok())
+    };
+    Some(Report {
+        agent_id: request.agent_id.unwrap_or_default(),
+        task_id: request.task_id.unwrap_or_default(),
+        action_id: request.action_id.unwrap_or_default(),
+        state,
+        start: time(request.execution_start),
+        stop: time(request.execution_stop),
+        duration: request.execution_duration.unwrap_or_default(),
+        message: request.message.and_then(|message| message.message).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,119 @@
+//! The boot service: servers without a DPU boot the installer from the network, and their agents get Workflows from it.
+//!
+//! | file | what |
+//! |---|---|
+//! | `dhcp/` | engine: a packet in, a packet out |
+//! | `tftp.rs` | engine: a packet in, packets out |
+//! | `sockets.rs` | the sockets of both |
+//! | `http.rs`, `script.rs`, `files.rs` | scripts, iPXE programs, kernels |
+//! | `grpc.rs` | Tinkerbell's agents |
+//! | `workflows.rs` | renders Workflows, and ends those whose time is over |
+//! | `world.rs` | what the API server told, and the writes |
+//!
+//! What a server may have is decided by `planner::netboot::verdict`, on every route. What becomes of a Workflow is decided by
+//! `planner::workflow`. Nothing is kept here: a replica that starts knows what the API server tells. It writes the status of
+//! Workflows and nothing else.
+
+pub mod args;
+pub mod dhcp;
+pub mod files;
+mod grpc;
+mod http;
+mod script;
+mod sockets;
+mod tftp;
+mod workflows;
+mod world;
+
+use anyhow::{Context, Result, anyhow};
+use args::Args;
+use files::Files;
+use kube::Client;
+use proto::tink::workflow_service_server::WorkflowServiceServer;
+use runtime::http::{self as pages, Page};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use world::World;
+
+/// An agent whose server lost its power is noticed so soon.
+const PING: Duration = Duration::from_secs(20);
+
+/// Runs until `stop` ends; an error of any part ends all.
+pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) -> Result<()> {
+    let files = Arc::new(Files::read(&args.programs, args.files.as_deref())?);
+    let mut tasks = JoinSet::new();
+    let world = World::start(client, &args.inventory_namespace, nonce(), &mut tasks);
+    let ready = Arc::new(AtomicBool::new(false));
+    let service = async {
+        world.wait_ready().await?;
+        ready.store(true, Ordering::Relaxed);
+        tracing::info!(namespace = world.namespace, "the caches are filled");
+        serve(args, &world, files).await
+    };
+    let ended = async {
+        let ended = tasks.join_next().await;
+        Err(anyhow!("a watch ended: {ended:?}"))
+    };
+    tokio::select! {
+        biased;
+        result = service => result,
+        result = probes(args, ready.clone()) => result,
+        result = ended => result,
+        () = stop => Ok(()),
+    }
+}
+
+async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>) -> Result<()> {
+    let dhcp =
+        dhcp::Config { address: args.address, http_port: args.http_port, syslog: args.syslog, programs: args.choice() };
+    let script = script::Config {
+        address: args.address,
+        http_port: args.http_port,
+        grpc_port: args.grpc_port,
+        syslog: args.syslog,
+        kernel_arguments: args.kernel_arguments.clone(),
+    };
+    let listen = |port| tokio::net::TcpListener::bind((args.address, port));
+    let web = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
+    let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
+    let web = http::serve(web, http::Server { directory: world.directory(), script, files: files.clone() });
+    let agents = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PING))
+        .add_service(WorkflowServiceServer::new(grpc::Service { world: world.clone() }))
+        .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(agents));
+    let dhcp = async {
+        match &args.interface {
+            Some(interface) => sockets::dhcp(dhcp, interface, world.directory()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        result = dhcp => result.context("DHCP ended"),
+        result = sockets::tftp(args.address, files, world.directory()) => result.context("TFTP ended"),
+        result = web => result.context("HTTP ended"),
+        result = agents => result.context("gRPC ended"),
+        () = workflows::run(world.clone()) => Ok(()),
+    }
+}
+
+async fn probes(args: &Args, ready: Arc<AtomicBool>) -> Result<()> {
+    let page = move |path: String| {
+        std::future::ready(match path.as_str() {
+            "/healthz" | "/livez" => Page::ok(),
+            "/readyz" if ready.load(Ordering::Relaxed) => Page::ok(),
+            "/readyz" => Page::not_ready("the caches are not filled yet"),
+            _ => Page::not_found("/healthz or /readyz"),
+        })
+    };
+    let never = pages::serve(args.probes, page).await.with_context(|| format!("serve on {}", args.probes))?;
+    match never {}
+}
+
+/// Differs between any two processes.
+fn nonce() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

@@ -1,0 +1,187 @@
+//! The script by which iPXE boots the system that runs Workflows: upstream's kernel arguments, in upstream's order, then
+//! `ipam`, by which that system has its address without asking, and what is configured.
+
+use planner::netboot::Subject;
+use std::net::Ipv4Addr;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub address: Ipv4Addr,
+    pub http_port: u16,
+    pub grpc_port: u16,
+    pub syslog: Option<Ipv4Addr>,
+    pub kernel_arguments: Vec<String>,
+}
+
+/// How often a file is tried.
+const TRIES: u32 = 5;
+
+/// `Err`: a field of the Hardware that cannot stand in a script.
+pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
+    let netboot = subject.interface.netboot.clone().unwrap_or_default();
+    let own = netboot.ipxe.unwrap_or_default();
+    let set = |text: Option<String>| text.filter(|text| !text.is_empty());
+    if let Some(url) = set(own.url) {
+        return Ok(format!("#!ipxe\nchain --autofree {}\n", word("netboot.ipxe.url", &url)?));
+    }
+    if let Some(contents) = set(own.contents) {
+        return Ok(if contents.starts_with("#!ipxe") { contents } else { format!("#!ipxe\n{contents}\n") });
+    }
+    let osie = netboot.osie.unwrap_or_default();
+    let arch = subject.interface.dhcp.as_ref().and_then(|dhcp| set(dhcp.arch.clone()));
+    let arch = word("dhcp.arch", &arch.unwrap_or_else(|| "x86_64".to_owned()))?;
+    let Config { address, http_port, .. } = config;
+    let base = set(osie.base_url).unwrap_or_else(|| format!("http://{address}:{http_port}/osie/{}", subject.mac));
+    let base = word("netboot.osie.baseURL", base.trim_end_matches('/'))?;
+    let kernel = word("netboot.osie.kernel", &set(osie.kernel).unwrap_or_else(|| format!("vmlinuz-{arch}")))?;
+    let initrd = word("netboot.osie.initrd", &set(osie.initrd).unwrap_or_else(|| format!("initramfs-{arch}")))?;
+    let arguments = arguments(config, subject, &initrd, &osie.kernel_params)?.join(" ");
+    Ok(format!(
+        "#!ipxe\n\
+         echo Metalplane installs this server\n\
+         set tries:int32 0\n\
+         :kernel\n\
+         kernel {base}/{kernel} {arguments} && goto initrd ||\n\
+         inc tries\n\
+         iseq ${{tries}} {TRIES} && goto failed ||\n\
+         sleep 2\n\
+         goto kernel\n\
+         :initrd\n\
+         initrd --name {initrd} {base}/{initrd} && goto boot ||\n\
+         inc tries\n\
+         iseq ${{tries}} {TRIES} && goto failed ||\n\
+         sleep 2\n\
+         goto initrd\n\
+         :boot\n\
+         boot\n\
+         :failed\n\
+         echo The kernel or the initial RAM disk cannot be fetched from {base}\n\
+         sleep 10\n\
+         exit 1\n"
+    ))
+}
+
+fn arguments(config: &Config, subject: &Subject<'_>, initrd: &str, own: &[String]) -> Result<Vec<String>, String> {
+    let dhcp = subject.interface.dhcp.clone().unwrap_or_default();
+    let facility = subject.hardware.spec.metadata.as_ref().and_then(|metadata| metadata.facility.as_ref());
+    let facility = facility.and_then(|facility| facility.facility_code.clone()).unwrap_or_default();
+    let mut all = Vec::new();
+    if let Some(vlan) = dhcp.vlan_id.as_deref().filter(|vlan| !vlan.is_empty()) {
+        all.push(format!("vlan_id={}", word("dhcp.vlan_id", vlan)?));
+    }
+    let Config { address, grpc_port, .. } = config;
+    all.push(format!("facility={}", word("metadata.facility.facility_code", &facility)?));
+    all.push(format!("syslog_host={}", config.syslog.map(|address| address.to_string()).unwrap_or_default()));
+    all.push(format!("grpc_authority={address}:{grpc_port}"));
+    all.push("tinkerbell_tls=false".to_owned());
+    all.push("tinkerbell_insecure_tls=false".to_owned());
+    all.push(format!("worker_id={}", word("agentID", subject.agent())?));
+    all.push(format!("hw_addr={}", subject.mac));
+    all.push("modules=loop,squashfs,sd-mod,usb-storage".to_owned());
+    all.push("intel_iommu=on".to_owned());
+    all.push("iommu=pt".to_owned());
+    all.push(format!("initrd={initrd}"));
+    all.push("console=tty0".to_owned());
+    all.push("console=ttyS1,115200".to_owned());
+    all.push(ipam(subject)?);
+    all.extend(config.kernel_arguments.iter().cloned());
+    for argument in own {
+        all.push(word("netboot.osie.kernelParams", argument)?);
+    }
+    Ok(all)
+}
+
+/// Upstream's form: mac:vlan:address:netmask:gateway:hostname:nameservers:search:timeservers, the MAC with dashes.
+fn ipam(subject: &Subject<'_>) -> Result<String, String> {
+    let dhcp = subject.interface.dhcp.clone().unwrap_or_default();
+    let ip = dhcp.ip.unwrap_or_default();
+    let text = |text: Option<String>| text.unwrap_or_default();
+    let fields = [
+        subject.mac.replace(':', "-"),
+        text(dhcp.vlan_id),
+        text(ip.address),
+        text(ip.netmask),
+        text(ip.gateway),
+        text(dhcp.hostname),
+        dhcp.name_servers.join(","),
+        text(dhcp.domain_name),
+        dhcp.time_servers.join(","),
+    ];
+    word("dhcp", &format!("ipam={}", fields.join(":")))
+}
+
+/// One word of a script: nothing that iPXE would take for the end of a command, or for a variable.
+fn word(field: &str, text: &str) -> Result<String, String> {
+    let breaks = |c: char| c.is_whitespace() || c.is_control();
+    if text.contains(breaks) || text.contains("${") || text == "||" || text == "&&" {
+        return Err(format!("{field}: a blank, a line break, ${{, || and && cannot stand in a boot script"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::tinkerbell::Hardware;
+    use planner::netboot::Directory;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn made(interface: Value) -> Result<String, String> {
+        let mut interface = interface;
+        interface["dhcp"]["mac"] = json!("52:54:00:00:00:01");
+        let object = json!({"metadata": {"name": "s1"}, "spec": {
+            "interfaces": [interface], "metadata": {"facility": {"facility_code": "lab"}}}});
+        let hardware: Hardware = serde_json::from_value(object).expect("a Hardware");
+        let directory = Directory::new(vec![Arc::new(hardware)]);
+        let config = Config {
+            address: Ipv4Addr::new(10, 88, 0, 1),
+            http_port: 7080,
+            grpc_port: 42113,
+            syslog: None,
+            kernel_arguments: vec!["console=ttyS0".to_owned()],
+        };
+        ipxe(&config, &directory.by_mac("52:54:00:00:00:01").expect("one"))
+    }
+
+    #[test]
+    fn arguments_are_upstreams_in_their_order() {
+        let script = made(json!({
+            "dhcp": {"vlan_id": "12", "hostname": "s1", "name_servers": ["10.88.0.1", "10.88.0.2"],
+                "ip": {"address": "10.88.0.50", "netmask": "255.255.255.0", "gateway": "10.88.0.1"}},
+            "netboot": {"osie": {"kernelParams": ["a=b"]}},
+        }))
+        .expect("a script");
+        let kernel = script.lines().find(|line| line.starts_with("kernel ")).expect("a kernel");
+        assert_eq!(
+            kernel,
+            "kernel http://10.88.0.1:7080/osie/52:54:00:00:00:01/vmlinuz-x86_64 vlan_id=12 facility=lab syslog_host= \
+             grpc_authority=10.88.0.1:42113 tinkerbell_tls=false tinkerbell_insecure_tls=false \
+             worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01 modules=loop,squashfs,sd-mod,usb-storage intel_iommu=on \
+             iommu=pt initrd=initramfs-x86_64 console=tty0 console=ttyS1,115200 \
+             ipam=52-54-00-00-00-01:12:10.88.0.50:255.255.255.0:10.88.0.1:s1:10.88.0.1,10.88.0.2:: console=ttyS0 a=b \
+             && goto initrd ||"
+        );
+    }
+
+    #[test]
+    fn a_hardware_has_files_and_scripts_of_its_own() {
+        let osie = json!({"netboot": {"osie": {"baseURL": "http://images/hook/", "kernel": "k", "initrd": "i"}}});
+        let script = made(osie).expect("a script");
+        assert!(
+            script.contains("kernel http://images/hook/k ") && script.contains("initrd --name i http://images/hook/i ")
+        );
+        let url = made(json!({"netboot": {"ipxe": {"url": "http://x/y"}}})).expect("a script");
+        assert_eq!(url, "#!ipxe\nchain --autofree http://x/y\n");
+        let contents = made(json!({"netboot": {"ipxe": {"contents": "shell"}}})).expect("a script");
+        assert_eq!(contents, "#!ipxe\nshell\n");
+    }
+
+    #[test]
+    fn what_would_break_a_script_is_refused_by_its_field() {
+        for bad in ["a b", "a\nshell", "${net0/mac}"] {
+            let error = made(json!({"netboot": {"osie": {"kernelParams": [bad]}}})).expect_err(bad);
+            assert!(error.starts_with("netboot.osie.kernelParams: "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What the API server last told of Hardware, Templates and Workflows, and the writes of a Workflow's status.
+
+use anyhow::{Context, Result};
+use api::tinkerbell::workflow::WorkflowStatus;
+use api::tinkerbell::{Hardware, Template, Workflow};
+use futures::StreamExt;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use planner::netboot::Directory;
+use runtime::{change, patience::Patience};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub struct World {
+    client: Client,
+    pub namespace: String,
+    hardware: Store<Hardware>,
+    templates: Store<Template>,
+    workflows: Store<Workflow>,
+    directory: watch::Sender<Arc<Directory>>,
+    /// Counts changes.
+    changes: watch::Sender<u64>,
+}
+
+impl World {
+    /// The watches end when the set is dropped. `nonce`: differs between any two processes.
+    pub fn start(client: Client, namespace: &str, nonce: u64, tasks: &mut JoinSet<()>) -> Arc<Self> {
+        let (changes, directory) = (watch::Sender::new(0), watch::Sender::default());
+        let hardware = mirror(&client, namespace, nonce, tasks, {
+            let (changes, directory) = (changes.clone(), directory.clone());
+            move |store: &Store<Hardware>| {
+                let new = Directory::new(store.state());
+                new.conflicts().for_each(|why| tracing::warn!("{why}"));
+                directory.send_replace(Arc::new(new));
+                changes.send_modify(|count| *count += 1);
+            }
+        });
+        let bump = |changes: &watch::Sender<u64>| {
+            let changes = changes.clone();
+            move || changes.send_modify(|count| *count += 1)
+        };
+        let (a, b) = (bump(&changes), bump(&changes));
+        let templates = mirror(&client, namespace, nonce, tasks, move |_: &Store<Template>| a());
+        let workflows = mirror(&client, namespace, nonce, tasks, move |_: &Store<Workflow>| b());
+        Arc::new(Self { client, namespace: namespace.to_owned(), hardware, templates, workflows, directory, changes })
+    }
+
+    /// Until everything was listed once.
+    pub async fn wait_ready(&self) -> Result<()> {
+        self.hardware.wait_until_ready().await.context("the watch of Hardware ended")?;
+        self.templates.wait_until_ready().await.context("the watch of Templates ended")?;
+        self.workflows.wait_until_ready().await.context("the watch of Workflows ended")
+    }
+
+    pub fn directory(&self) -> watch::Receiver<Arc<Directory>> {
+        self.directory.subscribe()
+    }
+
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub fn workflows(&self) -> Vec<Arc<Workflow>> {
+        self.workflows.state()
+    }
+
+    pub fn template(&self, name: &str) -> Option<Arc<Template>> {
+        self.templates.get(&ObjectRef::new(name).within(&self.namespace))
+    }
+
+    pub fn hardware(&self, name: &str) -> Option<Arc<Hardware>> {
+        self.hardware.get(&ObjectRef::new(name).within(&self.namespace))
+    }
+
+    fn api(&self) -> Api<Workflow> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// As the API server has it now, not as the watch told: an answer to an agent rests on it.
+    pub async fn read(&self, name: &str) -> kube::Result<Option<Workflow>> {
+        self.api().get_opt(name).await
+    }
+
+    /// `false`: the Workflow is another one by now; it has to be read and decided again.
+    pub async fn write(&self, before: &Workflow, status: WorkflowStatus) -> Result<bool> {
+        let after = Workflow { status: Some(status), ..before.clone() };
+        let Some(patch) = change::of(before, &after)? else { return Ok(true) };
+        let name = before.metadata.name.as_deref().unwrap_or_default();
+        match self.api().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("write the status of Workflow '{name}'")),
+        }
+    }
+}
+
+fn mirror<K>(
+    client: &Client,
+    namespace: &str,
+    nonce: u64,
+    tasks: &mut JoinSet<()>,
+    changed: impl Fn(&Store<K>) + Send + 'static,
+) -> Store<K>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+    K::DynamicType: Hash + Eq + Clone,
+{
+    let (reader, writer) = reflector::store::<K>();
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let events = watcher(api, watcher::Config::default()).backoff(Patience::new(nonce, &K::kind(&())));
+    let store = reader.clone();
+    tasks.spawn(async move {
+        let mut events = std::pin::pin!(events.reflect(writer));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+                Ok(_) => changed(&store),
+                Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "the watch failed; it is tried again"),
+            }
+        }
+    });
+    reader
+}

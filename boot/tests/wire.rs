@@ -1,0 +1,287 @@
+//! The boot service with a real API server, under the rights that the chart gives, and clients that others wrote: busybox's udhcpc
+//! and tftp, curl.
+
+mod site;
+
+use api::tinkerbell::{Hardware, Template, Workflow};
+use boot::args::Args;
+use clap::Parser;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Config};
+use proto::tink::action_status_request::StateType;
+use proto::tink::workflow_service_client::WorkflowServiceClient;
+use proto::tink::{ActionMessage, ActionRequest, ActionResponse, ActionStatusRequest};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use site::{ApiServer, US, client, field, path, udhcpc, until};
+
+const INVENTORY: &str = "inventory";
+const MAC: &str = "52:54:00:88:00:01";
+/// Claimed by a machine.
+const CLAIMED: &str = "52:54:00:88:00:02";
+const TASKS: &str = "
+version: '0.1'
+name: debian
+global_timeout: 600
+tasks:
+- name: os
+  worker: {{.device_1}}
+  environment: {Z: task, A: task}
+  actions:
+  - {name: image, image: image2disk, timeout: 90, environment: {DEST_DISK: '{{ index .Hardware.Disks 0 }}', MODE: 0600}}
+  - {name: reboot, image: reboot}
+";
+
+#[tokio::test]
+async fn a_server_boots_and_its_workflow_succeeds() {
+    let test = "a_server_boots_and_its_workflow_succeeds";
+    if site::clients().is_none() {
+        if let Err(reason) = site::run_inside(test) {
+            eprintln!("SKIP {test}: {reason}");
+        }
+        return;
+    }
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let site = match ApiServer::start().await {
+        Ok(site) => site,
+        Err(reason) => {
+            eprintln!("SKIP {test}: {reason}");
+            return;
+        }
+    };
+    let dir = tempfile::tempdir().expect("a folder");
+    prepare(&site).await;
+    let args = arguments(&dir);
+    let kubeconfig = runtime::cluster::config(Some(&site.kubeconfig), "").await.expect("a kubeconfig");
+    let service = tokio::spawn(serve(kubeconfig, args));
+    until("the boot service is ready", async || {
+        let answer = client(&["curl", "-sf", &format!("http://{US}:7080/healthz")]).await;
+        if answer.status.success() { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    addresses(&dir).await;
+    files(&dir).await;
+    Box::pin(workflow(&site)).await;
+    assert!(!service.is_finished());
+    service.abort();
+}
+
+async fn serve(config: Config, args: Args) {
+    let client = Client::try_from(config).expect("a client");
+    if let Err(error) = Box::pin(boot::run(client, &args, std::future::pending())).await {
+        panic!("{error:#}");
+    }
+}
+
+fn arguments(dir: &tempfile::TempDir) -> Args {
+    let program = vec![7_u8; 40_000];
+    std::fs::write(path(dir, "ipxe.efi"), &program).expect("written");
+    std::fs::create_dir(path(dir, "files")).expect("made");
+    std::fs::write(path(dir, "files").join("vmlinuz-x86_64"), vec![9_u8; 700_000]).expect("written");
+    let digest: String = Sha256::digest(&program).iter().map(|byte| format!("{byte:02x}")).collect();
+    Args::parse_from([
+        "boot".to_owned(),
+        format!("--address={US}"),
+        "--interface=br-prov".to_owned(),
+        format!("--inventory-namespace={INVENTORY}"),
+        format!("--files={}", path(dir, "files").display()),
+        format!("--program=ipxe.efi={digest}@{}", path(dir, "ipxe.efi").display()),
+    ])
+}
+
+/// Objects, and the rights of the chart's role for the account that the service has here.
+async fn prepare(site: &ApiServer) {
+    let user = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User",
+        "name": "system:serviceaccount:metalplane-system:metalplane-dpu-agent"}]);
+    site.apply(&[
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": INVENTORY}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "boot", "namespace": INVENTORY}, "rules": rules()}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "boot", "namespace": INVENTORY}, "subjects": user,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "boot"}}),
+    ])
+    .await;
+    let hardware: Api<Hardware> = Api::namespaced(site.admin.clone(), INVENTORY);
+    for (name, mac, address) in [("s1", MAC, "10.88.0.50"), ("s2", CLAIMED, "10.88.0.51")] {
+        let object = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "disks": [{"device": "/dev/nvme0n1"}],
+                "interfaces": [{
+                    "dhcp": {"mac": mac, "hostname": name,
+                        "ip": {"address": address, "netmask": "255.255.255.0", "gateway": US}},
+                    "netboot": {"allowPXE": true},
+                }],
+            },
+        });
+        until("Hardware is created", async || {
+            let object: Hardware = serde_json::from_value(object.clone()).expect("a Hardware");
+            hardware.create(&PostParams::default(), &object).await.map_err(|error| error.to_string())
+        })
+        .await;
+    }
+    let claim = json!({"metadata": {"annotations": {"metalplane.io/claimed-by": "uid"}}});
+    hardware.patch("s2", &PatchParams::default(), &Patch::Merge(claim)).await.expect("claimed");
+}
+
+/// The rules of the role in the chart.
+fn rules() -> Value {
+    let chart = include_str!("../../charts/metalplane/templates/boot.yaml");
+    let (_, rest) = chart.split_once("\nrules:\n").expect("the chart's role");
+    let (rules, _) = rest.split_once("\n---").expect("its end");
+    serde_saphyr::from_str(rules).expect("YAML")
+}
+
+async fn addresses(dir: &tempfile::TempDir) {
+    let lease = udhcpc(dir, MAC, &[]).await.expect("a lease");
+    assert_eq!(field(&lease, "ip"), "10.88.0.50");
+    assert_eq!((field(&lease, "lease"), field(&lease, "hostname")), ("604800".to_owned(), "s1".to_owned()));
+    assert_eq!((field(&lease, "serverid"), field(&lease, "boot_file")), (US.to_owned(), String::new()));
+    // As UEFI's PXE asks: options 60, 93, 94.
+    let pxe = ["-V", "PXEClient:Arch:00007:UNDI:003000", "-x", "0x5d:0007", "-x", "0x5e:010300"];
+    let lease = udhcpc(dir, MAC, &pxe).await.expect("a lease");
+    assert_eq!((field(&lease, "boot_file"), field(&lease, "siaddr")), ("ipxe.efi".to_owned(), US.to_owned()));
+    // As an iPXE with HTTP: options 77 and 175 too.
+    let ipxe = [&pxe[..], &["-x", "0x4d:69505845", "-x", "0xaf:130101"]].concat();
+    let lease = udhcpc(dir, MAC, &ipxe).await.expect("a lease");
+    assert_eq!(field(&lease, "boot_file"), format!("http://{US}:7080/ipxe/script/{MAC}/auto.ipxe"));
+    // One that would like another address gets its own.
+    let lease = udhcpc(dir, MAC, &["-r", "10.88.0.99"]).await.expect("a lease");
+    assert_eq!(field(&lease, "ip"), "10.88.0.50");
+    assert_eq!(udhcpc(dir, CLAIMED, &pxe).await, None, "a claimed server gets nothing");
+    assert_eq!(udhcpc(dir, "52:54:00:88:00:09", &pxe).await, None, "an unknown one neither");
+}
+
+async fn files(dir: &tempfile::TempDir) {
+    let set = client(&["ip", "addr", "replace", "10.88.0.50/24", "dev", "eth0"]).await;
+    assert!(set.status.success(), "{set:?}");
+    let got = path(dir, "got");
+    let got_text = got.display().to_string();
+    for block in ["512", "1468"] {
+        let fetched = client(&["busybox", "tftp", "-g", "-b", block, "-r", "ipxe.efi", "-l", &got_text, US]).await;
+        assert!(fetched.status.success(), "{fetched:?}");
+        assert_eq!(std::fs::read(&got).expect("fetched"), vec![7_u8; 40_000]);
+    }
+    let below = format!("{CLAIMED}/ipxe.efi");
+    let refused = client(&["busybox", "tftp", "-g", "-r", &below, "-l", &got_text, US]).await;
+    assert!(!refused.status.success(), "{refused:?}");
+    let curl = async |words: &[&str], path: &str| {
+        let url = format!("http://{US}:7080{path}");
+        let done = client(&[&["curl", "-s", "--path-as-is", "-w", "\n%{http_code}"], words, &[&url]].concat()).await;
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let (body, code) =
+            text.rsplit_once('\n').map(|(body, code)| (body.to_owned(), code.to_owned())).expect("a code");
+        (code, body)
+    };
+    let (code, script) = curl(&[], &format!("/ipxe/script/{MAC}/auto.ipxe")).await;
+    assert_eq!(code, "200");
+    assert!(script.starts_with("#!ipxe\n") && script.contains(&format!("worker_id={MAC} hw_addr={MAC} ")), "{script}");
+    let kernel = format!("/osie/{MAC}/vmlinuz-x86_64");
+    let (code, body) = curl(&[], &kernel).await;
+    assert_eq!((code.as_str(), body.len()), ("200", 700_000));
+    let (code, body) = curl(&["-r", "699990-"], &kernel).await;
+    assert_eq!((code.as_str(), body.len()), ("206", 10));
+    let (code, _) = curl(&["-r", "700000-"], &kernel).await;
+    assert_eq!(code, "416");
+    let (code, head) = curl(&["-I"], &kernel).await;
+    assert!(
+        code == "200" && head.to_lowercase().contains("content-length: 700000") && head.contains("etag: "),
+        "{head}"
+    );
+    for bad in [
+        format!("/osie/{MAC}/../../etc/passwd"),
+        format!("/osie/{MAC}/%2e%2e/ipxe.efi"),
+        format!("/osie/{CLAIMED}/vmlinuz-x86_64"),
+        format!("/ipxe/script/{CLAIMED}/auto.ipxe"),
+        "/ipxe/script/52:54:00:88:00:09/auto.ipxe".to_owned(),
+        "/".to_owned(),
+    ] {
+        assert_eq!(curl(&[], &bad).await.0, "404", "{bad}");
+    }
+    let (code, _) = curl(&["-X", "POST"], &kernel).await;
+    assert_eq!(code, "405");
+}
+
+/// An agent that sends what upstream's does.
+struct Agent(WorkflowServiceClient<tonic::transport::Channel>);
+
+impl Agent {
+    async fn next(&mut self) -> Result<ActionResponse, tonic::Status> {
+        let request = ActionRequest { agent_id: Some(MAC.to_owned()), agent_attributes: None };
+        self.0.get_action(request).await.map(tonic::Response::into_inner)
+    }
+
+    async fn say(&mut self, agent: &str, of: &ActionResponse, state: StateType) -> Result<(), tonic::Status> {
+        let unset = Some(prost_types::Timestamp { seconds: -62_135_596_800, nanos: 0 });
+        let request = ActionStatusRequest {
+            workflow_id: of.workflow_id.clone(),
+            agent_id: Some(agent.to_owned()),
+            task_id: of.task_id.clone(),
+            action_id: of.action_id.clone(),
+            action_name: of.name.clone(),
+            action_state: Some(state as i32),
+            execution_start: unset,
+            execution_stop: unset,
+            execution_duration: Some(String::new()),
+            message: Some(ActionMessage { message: Some("said".to_owned()) }),
+        };
+        self.0.report_action_status(request).await.map(|_| ())
+    }
+}
+
+async fn workflow(site: &ApiServer) {
+    let workflows: Api<Workflow> = Api::namespaced(site.admin.clone(), INVENTORY);
+    let state = async || {
+        let status = workflows.get("w").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        Ok::<_, String>((status.state.clone().unwrap_or_default(), status))
+    };
+    let object = json!({"metadata": {"name": "w"}, "spec": {
+        "templateRef": "t", "hardwareRef": "s1", "hardwareMap": {"device_1": MAC}}});
+    let object: Workflow = serde_json::from_value(object).expect("a Workflow");
+    workflows.create(&PostParams::default(), &object).await.expect("created");
+    until("it says that there is no Template", async || {
+        let (_, status) = state().await?;
+        let said = status.conditions.first().and_then(|condition| condition.message.clone()).unwrap_or_default();
+        if said == "Template 't' does not exist" { Ok(()) } else { Err(said) }
+    })
+    .await;
+
+    // An agent that asks first is woken when there is something to do.
+    let channel = WorkflowServiceClient::connect(format!("http://{US}:42113")).await.expect("connected");
+    let mut waiting = Agent(channel.clone());
+    let waiting = tokio::spawn(async move { waiting.next().await });
+    let templates: Api<Template> = Api::namespaced(site.admin.clone(), INVENTORY);
+    let template = json!({"metadata": {"name": "t"}, "spec": {"data": TASKS}});
+    let template: Template = serde_json::from_value(template).expect("a Template");
+    templates.create(&PostParams::default(), &template).await.expect("created");
+    let first = waiting.await.expect("it ran").expect("an action");
+    assert_eq!(first.name.as_deref(), Some("image"));
+    assert_eq!(first.environment, ["A=task", "DEST_DISK=/dev/nvme0n1", "MODE=0600", "Z=task"]);
+    assert_eq!(
+        (first.workflow_id.as_deref(), first.timeout, first.pid.as_deref()),
+        (Some("inventory/w"), Some(90), Some(""))
+    );
+
+    let mut agent = Agent(channel);
+    assert_eq!(agent.next().await.expect("again").action_id, first.action_id, "one that was restarted");
+    agent.say(MAC, &first, StateType::Running).await.expect("acknowledged");
+    let (word, status) = state().await.expect("a status");
+    assert_eq!(word, "RUNNING");
+    assert!(status.global_execution_stop.is_some());
+    assert_eq!(status.current_state.and_then(|current| current.action_name).as_deref(), Some("image"));
+    agent.say(MAC, &first, StateType::Success).await.expect("acknowledged");
+    let second = agent.next().await.expect("the next action");
+    assert_eq!((second.name.as_deref(), second.timeout), (Some("reboot"), Some(3600)));
+    agent.say(MAC, &first, StateType::Failed).await.expect("a late report is acknowledged");
+    agent.say(MAC, &second, StateType::Success).await.expect("acknowledged");
+    let (word, status) = state().await.expect("a status");
+    assert_eq!(word, "SUCCESS");
+    assert!(status.tasks[0].actions.iter().all(|action| action.state.as_deref() == Some("SUCCESS")));
+    agent.say(MAC, &second, StateType::Failed).await.expect("acknowledged, and nothing changes");
+    assert_eq!(state().await.expect("a status").0, "SUCCESS");
+    let gone = ActionResponse { workflow_id: Some("inventory/gone".to_owned()), ..second.clone() };
+    agent.say(MAC, &gone, StateType::Success).await.expect("known by its Hardware");
+    let foreign = agent.say("somebody", &gone, StateType::Success).await.expect_err("not known");
+    assert_eq!(foreign.code(), tonic::Code::NotFound);
+}

@@ -1,0 +1,298 @@
+//! A Subnet's or SecurityGroup's rows, and what is said of them: Programmed once they are committed, InForce once every chassis that
+//! they concern has installed them. The judgement is the planner's (`planner::network::barrier`).
+//!
+//! What is in force is never said too early: rows that change without a new generation of the object (somebody's change is put right, a
+//! peer came or went) are not in force any more before the first of them is written, and after a number was asked for they are
+//! again.
+
+use super::logical::Logical;
+use crate::cache::{Cache, Object, key};
+use crate::error::Error;
+use crate::work::Work;
+use crate::{Controller, clock, objects};
+use api::conditions::{self, ConditionStatus, IN_FORCE, PROGRAMMED, READY};
+use api::network::Programmed;
+use api::{SecurityGroup, Subnet};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use kube::Resource;
+use planner::machine::observed::uid;
+use planner::network::barrier::{self, Known, Observed, PATIENCE, Verdict};
+use planner::network::rows::Row;
+use planner::reason::{Reason, Waiting};
+use ports::north_bound::Members;
+use runtime::queue::{Key, Next};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Chassis that have not reached a number are named anew this often.
+const AGAIN: Duration = Duration::from_secs(5);
+
+pub(super) trait Enforced: Object + Resource<Scope = NamespaceResourceScope> {
+    const WORK: Work;
+
+    /// What messages call its rows.
+    fn what(&self) -> String;
+
+    fn conditions(&self) -> &[Condition];
+
+    fn programmed(&self) -> Option<&Programmed>;
+
+    /// What its status tells beside those.
+    fn counts(&self) -> Value;
+}
+
+impl Enforced for Subnet {
+    const WORK: Work = Work::Subnet;
+
+    fn what(&self) -> String {
+        format!("Subnet '{}'", key(&self.metadata).1)
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn programmed(&self) -> Option<&Programmed> {
+        self.status.as_ref()?.programmed.as_ref()
+    }
+
+    fn counts(&self) -> Value {
+        json!({})
+    }
+}
+
+impl Enforced for SecurityGroup {
+    const WORK: Work = Work::SecurityGroup;
+
+    fn what(&self) -> String {
+        format!("the rules of SecurityGroup '{}'", key(&self.metadata).1)
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn programmed(&self) -> Option<&Programmed> {
+        self.status.as_ref()?.programmed.as_ref()
+    }
+
+    fn counts(&self) -> Value {
+        let status = self.status.clone().unwrap_or_default();
+        json!({"members": status.members, "acls": status.acls, "flowsPerMember": status.flows_per_member})
+    }
+}
+
+/// What shall be.
+pub(super) struct Wanted {
+    /// Else why the rows of before stay.
+    pub(super) rows: Result<Vec<Row>, Reason>,
+    /// What is wrong although they are written.
+    pub(super) wrong: Option<Reason>,
+    /// `None`: what is said of them stays.
+    pub(super) counts: Option<Value>,
+}
+
+/// Writes the rows and says how far they are. One call is one step: whoever waits is looked at again.
+pub(super) async fn enforce<K: Enforced>(
+    c: &Controller,
+    cache: &Cache<K>,
+    object: &K,
+    wanted: Wanted,
+) -> Result<Next, Error> {
+    let (meta, began) = (object.meta(), Instant::now());
+    let written = match &wanted.rows {
+        Ok(rows) => {
+            let is_said = barrier::is_said(meta.generation, object.conditions());
+            if is_said && c.network.differs(uid(meta), rows).unwrap_or_default() {
+                say_first(c, cache, object).await?;
+                c.world.look(K::WORK, key(meta));
+                return Ok(Next::Wait);
+            }
+            let changing = || c.network.numbers.committed(uid(meta), (K::WORK, key(meta)), began);
+            c.network.write(uid(meta), rows, changing).await
+        }
+        Err(_) => Ok(()),
+    };
+    let not_written = match (written, wanted.rows.err()) {
+        (Ok(()), None) => None,
+        (Ok(()), Some(reason)) => Some((reason, Ok(Next::Wait))),
+        (Err(error), _) if error.is_north_bound_away() => {
+            Some((Waiting::NorthBoundUnreachable { message: error.to_string() }.into(), Err(error)))
+        }
+        (Err(error), _) => return Err(error),
+    };
+    match not_written {
+        Some((reason, result)) => {
+            let status = Status::not_written(object, &reason);
+            status.write(c, cache, object, wanted.counts).await?;
+            result
+        }
+        None => {
+            let (status, then) = judged(c, object, wanted.wrong.as_ref(), began)?;
+            let is_new = !barrier::is_said(meta.generation, object.conditions());
+            status.write(c, cache, object, wanted.counts).await?;
+            match then {
+                Then::Settled(chassis) => {
+                    if is_new {
+                        let since = c.network.numbers.known(uid(meta)).map(|(_, since)| since.elapsed().as_millis());
+                        let passed = since.map(|passed| format!(", {passed} ms after the change was seen"));
+                        let (what, passed) = (object.what(), passed.unwrap_or_default());
+                        c.events.tell(object, "InForce", &format!("{chassis} chassis have installed {what}{passed}"));
+                    }
+                    c.network.numbers.settled(uid(meta));
+                    Ok(Next::Wait)
+                }
+                Then::Ask => {
+                    c.network.ask(uid(meta), (K::WORK, key(meta)), began);
+                    Ok(Next::Wait)
+                }
+                Then::After(wait) => Ok(Next::After(wait)),
+            }
+        }
+    }
+}
+
+/// The rows are about to change, and the generation does not tell it.
+async fn say_first<K: Enforced>(c: &Controller, cache: &Cache<K>, object: &K) -> Result<(), Error> {
+    let meta = object.meta();
+    let mut said = object.conditions().to_vec();
+    let reason: Reason = Waiting::NotInForce { what: object.what() }.into();
+    set(&mut said, IN_FORCE, Err(&reason), meta);
+    let status = Status { said, programmed: Some(Programmed { generation: meta.generation, ..Programmed::default() }) };
+    status.write(c, cache, object, None).await
+}
+
+enum Then {
+    /// On so many chassis.
+    Settled(usize),
+    Ask,
+    After(Duration),
+}
+
+fn judged<K: Enforced>(
+    c: &Controller,
+    object: &K,
+    wrong: Option<&Reason>,
+    began: Instant,
+) -> Result<(Status, Then), Error> {
+    let (meta, network) = (object.meta(), &c.network);
+    let known = network.numbers.known(uid(meta));
+    // What is in force stays so: then it is not asked how far the chassis are, nor which.
+    let is_said = known.is_none() && barrier::is_said(meta.generation, object.conditions());
+    let installed = if is_said { Ok(BTreeMap::new()) } else { network.installed() };
+    let Members { chassis, .. } = if is_said { Members::default() } else { network.members(uid(meta))? };
+    let since = known.map_or_else(|| said_since(object.conditions(), began), |(_, since)| since);
+    let what = object.what();
+    let verdict = barrier::judge(&Observed {
+        what: &what,
+        generation: meta.generation,
+        programmed: object.programmed(),
+        conditions: object.conditions(),
+        known: known.map_or(Known::Nothing, |(known, _)| known),
+        number: network.number()?,
+        concerned: &chassis,
+        installed: installed.as_ref().map_err(Clone::clone),
+        elapsed: since.elapsed(),
+    });
+    let mut said = object.conditions().to_vec();
+    set(&mut said, PROGRAMMED, Ok(()), meta);
+    set(&mut said, READY, wrong.map_or(Ok(()), Err), meta);
+    let (number, then) = match &verdict {
+        Verdict::Ask(reason) => {
+            set(&mut said, IN_FORCE, Err(reason), meta);
+            (None, Then::Ask)
+        }
+        Verdict::Lags { number, reason } => {
+            set(&mut said, IN_FORCE, Err(reason), meta);
+            network.numbers.lags(uid(meta), (K::WORK, key(meta)), *number, chassis, since);
+            let wait = PATIENCE.checked_sub(since.elapsed()).filter(|wait| !wait.is_zero());
+            (Some(*number), Then::After(wait.unwrap_or(AGAIN)))
+        }
+        Verdict::InForce { number, chassis } => {
+            set(&mut said, IN_FORCE, Ok(()), meta);
+            (Some(*number), Then::Settled(*chassis))
+        }
+    };
+    let programmed = Programmed { generation: meta.generation, nb_cfg: number, epoch: None };
+    Ok((Status { said, programmed: Some(programmed) }, then))
+}
+
+/// Since when it is said that it is not in force.
+fn said_since(conditions: &[Condition], now: Instant) -> Instant {
+    let said =
+        conditions::get(conditions, IN_FORCE).map(|said| clock::now().duration_since(said.last_transition_time.0));
+    let passed = said.and_then(|passed| Duration::try_from(passed).ok()).unwrap_or_default();
+    now.checked_sub(passed).unwrap_or(now)
+}
+
+fn set(said: &mut Vec<Condition>, type_: &str, how: Result<(), &Reason>, meta: &ObjectMeta) {
+    let (status, reason, message) = match how {
+        Ok(()) => (ConditionStatus::True, if type_ == IN_FORCE { IN_FORCE } else { PROGRAMMED }, String::new()),
+        Err(reason) => (ConditionStatus::False, reason.name(), reason.told()),
+    };
+    conditions::set(said, type_, status, reason, &message, meta.generation, clock::now());
+}
+
+struct Status {
+    said: Vec<Condition>,
+    programmed: Option<Programmed>,
+}
+
+impl Status {
+    /// Of rows of the same generation that are there already all is said but that nothing can be done.
+    fn not_written<K: Enforced>(object: &K, reason: &Reason) -> Self {
+        let (meta, mut said) = (object.meta(), object.conditions().to_vec());
+        set(&mut said, READY, Err(reason), meta);
+        let programmed = object.programmed().cloned();
+        if programmed.as_ref().is_none_or(|programmed| programmed.generation != meta.generation) {
+            set(&mut said, PROGRAMMED, Err(reason), meta);
+            set(&mut said, IN_FORCE, Err(reason), meta);
+        }
+        Self { said, programmed }
+    }
+
+    /// Says it if it is anything new.
+    async fn write<K: Enforced>(
+        self,
+        c: &Controller,
+        cache: &Cache<K>,
+        object: &K,
+        counts: Option<Value>,
+    ) -> Result<(), Error> {
+        let (meta, before) = (object.meta(), object.conditions());
+        let counts = counts.unwrap_or_else(|| object.counts());
+        if self.said == before && counts == object.counts() {
+            return Ok(());
+        }
+        let mut change = counts;
+        change["conditions"] = json!(self.said);
+        // What is left out of a merge patch would stay.
+        change["programmed"] =
+            json!(self.programmed.as_ref().map(|said| json!({"generation": said.generation, "nbCfg": said.nb_cfg})));
+        let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
+        objects::patch_status(&api, cache, meta, change).await?;
+        let new = |type_| {
+            let reason = |said| conditions::get(said, type_).filter(|said| said.status == "False");
+            let was = reason(before).map(|was| &was.reason);
+            reason(&self.said).filter(|now| Some(&now.reason) != was && now.reason != "NotInForce")
+        };
+        // What keeps it from being ready keeps it from being in force, and is told once.
+        if let Some(said) = new(READY).or_else(|| new(IN_FORCE)) {
+            c.events.tell(object, "Waiting", &format!("{}: {}", said.reason, said.message));
+        }
+        Ok(())
+    }
+}
+
+impl Logical {
+    /// A number is asked for, for an object whose rows were committed by somebody before.
+    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant) {
+        if self.numbers.known(uid).is_none_or(|(known, _)| known != Known::Committed) {
+            self.numbers.committed(uid, object, since);
+        }
+        self.tell();
+    }
+}

@@ -1,0 +1,131 @@
+//! Which objects wait for a number of the north-bound database (`nb_cfg`) or for the chassis to reach it (`planner::network::barrier`).
+//! A new process begins with nothing: it asks anew for what no status has a number of.
+
+use crate::work::Work;
+use planner::network::barrier::{Known, has_reached};
+use runtime::queue::Key;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An object is counted at most this often while nothing else of it changes.
+const COUNTS: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Numbers {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the object's UID.
+    waiting: BTreeMap<String, Waiting>,
+    /// When objects were counted last.
+    counted: BTreeMap<String, Instant>,
+    next: u64,
+}
+
+struct Waiting {
+    object: (Work, Key),
+    known: Known,
+    since: Instant,
+    chassis: BTreeSet<String>,
+    /// Of the last commit: a number that was asked for before it proves nothing.
+    commit: u64,
+}
+
+impl Numbers {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rows of the object are being committed, or were, and no number that was asked for before covers them.
+    pub(super) fn committed(&self, uid: &str, object: (Work, Key), since: Instant) {
+        let mut state = self.state();
+        state.next += 1;
+        let waiting = Waiting { object, known: Known::Committed, since, chassis: BTreeSet::new(), commit: state.next };
+        state.waiting.insert(uid.to_owned(), waiting);
+    }
+
+    /// What is known, and since when.
+    pub(super) fn known(&self, uid: &str) -> Option<(Known, Instant)> {
+        self.state().waiting.get(uid).map(|waiting| (waiting.known, waiting.since))
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        let mut state = self.state();
+        state.waiting.remove(uid);
+        state.counted.remove(uid);
+    }
+
+    /// It is in force: nothing is waited for.
+    pub(super) fn settled(&self, uid: &str) {
+        self.state().waiting.remove(uid);
+    }
+
+    pub(super) fn wait_for_number(&self) -> bool {
+        self.state().waiting.values().any(|waiting| waiting.known == Known::Committed)
+    }
+
+    /// The objects that a number which is asked for from now on covers, each with its commit.
+    pub(super) fn before_number(&self) -> BTreeMap<String, u64> {
+        let state = self.state();
+        let committed = state.waiting.iter().filter(|(_, waiting)| waiting.known == Known::Committed);
+        committed.map(|(uid, waiting)| (uid.clone(), waiting.commit)).collect()
+    }
+
+    /// That number. Who is looked at again.
+    pub(super) fn numbered(&self, covered: &BTreeMap<String, u64>, number: u64) -> Vec<(Work, Key)> {
+        let mut state = self.state();
+        let covered = |(uid, waiting): &(&String, &mut Waiting)| covered.get(*uid) == Some(&waiting.commit);
+        let covered = state.waiting.iter_mut().filter(covered);
+        covered
+            .map(|(_, waiting)| {
+                waiting.known = Known::Number(number);
+                waiting.object.clone()
+            })
+            .collect()
+    }
+
+    /// These chassis have to reach the number of the object.
+    pub(super) fn lags(&self, uid: &str, object: (Work, Key), number: u64, chassis: BTreeSet<String>, since: Instant) {
+        let mut state = self.state();
+        state.next += 1;
+        let commit = state.next;
+        let waiting = state.waiting.entry(uid.to_owned()).or_insert_with(|| Waiting {
+            object,
+            known: Known::Number(number),
+            since,
+            chassis: BTreeSet::new(),
+            commit,
+        });
+        if waiting.known == Known::Number(number) {
+            waiting.chassis = chassis;
+        }
+    }
+
+    /// Those whose chassis all have reached their number.
+    pub(super) fn reached(&self, installed: &BTreeMap<String, Option<u64>>) -> Vec<(Work, Key)> {
+        let reached = |waiting: &&Waiting| match waiting.known {
+            Known::Number(number) => waiting.chassis.iter().all(|chassis| has_reached(installed, chassis, number)),
+            Known::Nothing | Known::Committed => false,
+        };
+        self.state().waiting.values().filter(reached).map(|waiting| waiting.object.clone()).collect()
+    }
+
+    pub(super) fn all(&self) -> Vec<(Work, Key)> {
+        self.state().waiting.values().map(|waiting| waiting.object.clone()).collect()
+    }
+
+    /// How long counting has to wait; if not at all, it is done now.
+    pub(super) fn counts_wait(&self, uid: &str) -> Option<Duration> {
+        let mut state = self.state();
+        let left = state.counted.get(uid).and_then(|said| COUNTS.checked_sub(said.elapsed()));
+        let left = left.filter(|left| !left.is_zero());
+        if left.is_none() {
+            state.counted.insert(uid.to_owned(), Instant::now());
+        }
+        left
+    }
+}

@@ -1,0 +1,94 @@
+//! The Hardware of an inventory, by MAC and by agent. Made anew when an object changes; asked per packet.
+
+use super::Why;
+use api::tinkerbell::Hardware;
+use api::tinkerbell::hardware::Interface;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+#[derive(Debug, Default, Clone)]
+pub struct Directory {
+    hardware: Vec<Arc<Hardware>>,
+    /// Hardware and interface, by MAC; more than one: nobody is answered.
+    by_mac: BTreeMap<String, Vec<(usize, usize)>>,
+    by_agent: BTreeMap<String, Vec<usize>>,
+    /// MACs, by the address that is theirs.
+    by_address: BTreeMap<IpAddr, Vec<String>>,
+}
+
+/// One interface of one server.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub hardware: &'a Hardware,
+    pub interface: &'a Interface,
+    pub mac: &'a str,
+}
+
+impl Subject<'_> {
+    /// By which its agent asks: `spec.agentID`, else the MAC that it booted by.
+    pub fn agent(&self) -> &str {
+        self.hardware.spec.agent_id.as_deref().filter(|id| !id.is_empty()).unwrap_or(self.mac)
+    }
+}
+
+impl Directory {
+    pub fn new(hardware: Vec<Arc<Hardware>>) -> Self {
+        let mut by_mac: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut by_agent: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        let mut by_address: BTreeMap<_, Vec<String>> = BTreeMap::new();
+        for (at, object) in hardware.iter().enumerate() {
+            for (n, interface) in object.spec.interfaces.iter().enumerate() {
+                let Some(dhcp) = &interface.dhcp else { continue };
+                let Some(mac) = dhcp.mac.as_ref().map(|mac| mac.to_ascii_lowercase()) else { continue };
+                if let Some(address) = dhcp.ip.as_ref().and_then(|ip| ip.address.as_ref()?.parse().ok()) {
+                    by_address.entry(address).or_default().push(mac.clone());
+                }
+                by_agent.entry(mac.clone()).or_default().push(at);
+                by_mac.entry(mac).or_default().push((at, n));
+            }
+            if let Some(agent) = object.spec.agent_id.clone() {
+                by_agent.entry(agent).or_default().push(at);
+            }
+        }
+        Self { hardware, by_mac, by_agent, by_address }
+    }
+
+    /// By a MAC in lower case with colons.
+    pub fn by_mac(&self, mac: &str) -> Result<Subject<'_>, Why> {
+        match self.by_mac.get_key_value(mac).map(|(mac, found)| (mac, found.as_slice())) {
+            Some((mac, &[(at, n)])) => {
+                let hardware = self.hardware[at].as_ref();
+                Ok(Subject { hardware, interface: &hardware.spec.interfaces[n], mac })
+            }
+            Some((_, several)) => {
+                let mut names: Vec<_> = several.iter().map(|(at, _)| self.name(*at)).collect();
+                names.sort();
+                Err(Why::SameMac { mac: mac.to_owned(), names })
+            }
+            None => Err(Why::UnknownMac { mac: mac.to_owned() }),
+        }
+    }
+
+    /// By the address that one Hardware alone gives to one interface.
+    pub fn by_address(&self, address: IpAddr) -> Result<Subject<'_>, Why> {
+        match self.by_address.get(&address).map(Vec::as_slice) {
+            Some([mac]) => self.by_mac(mac),
+            _ => Err(Why::UnknownAddress { address }),
+        }
+    }
+
+    /// Every Hardware whose agent may have this identifier.
+    pub fn by_agent(&self, agent: &str) -> impl Iterator<Item = &Hardware> {
+        self.by_agent.get(agent).into_iter().flatten().map(|at| self.hardware[*at].as_ref())
+    }
+
+    /// MAC addresses of more than one interface.
+    pub fn conflicts(&self) -> impl Iterator<Item = Why> {
+        self.by_mac.iter().filter(|(_, found)| found.len() > 1).filter_map(|(mac, _)| self.by_mac(mac).err())
+    }
+
+    fn name(&self, at: usize) -> String {
+        self.hardware[at].metadata.name.clone().unwrap_or_default()
+    }
+}

@@ -1,0 +1,112 @@
+use super::*;
+use api::tinkerbell::Hardware;
+use serde_json::json;
+use std::sync::Arc;
+
+const MAC: &str = "52:54:00:00:00:01";
+
+fn hardware(name: &str, change: serde_json::Value) -> Arc<Hardware> {
+    let mut object = json!({
+        "metadata": {"name": name},
+        "spec": {"interfaces": [{"dhcp": {"mac": MAC}, "netboot": {"allowPXE": true}}]},
+    });
+    json_patch(&mut object, &change);
+    Arc::new(serde_json::from_value(object).expect("a Hardware"))
+}
+
+fn json_patch(into: &mut serde_json::Value, change: &serde_json::Value) {
+    match change {
+        serde_json::Value::Object(fields) => {
+            fields.iter().for_each(|(key, value)| json_patch(&mut into[key.as_str()], value));
+        }
+        value => *into = value.clone(),
+    }
+}
+
+fn of(change: serde_json::Value) -> Verdict {
+    let directory = Directory::new(vec![hardware("a", change)]);
+    verdict(&directory.by_mac(MAC).expect("one"))
+}
+
+#[test]
+fn only_a_server_that_may_boots() {
+    assert_eq!(of(json!({})), Verdict::Boot);
+    for interfaces in [
+        json!([{"dhcp": {"mac": MAC}}]),
+        json!([{"dhcp": {"mac": MAC}, "netboot": {}}]),
+        json!([{"dhcp": {"mac": MAC}, "netboot": {"allowPXE": false}}]),
+    ] {
+        assert!(matches!(of(json!({"spec": {"interfaces": interfaces}})), Verdict::AddressOnly(_)));
+    }
+}
+
+#[test]
+fn a_claimed_server_gets_nothing_whatever_its_allow_pxe_says() {
+    let claimed = json!({"metadata": {"annotations": {"metalplane.io/claimed-by": "uid"}}});
+    let said = of(claimed);
+    let Verdict::Nothing(why @ Why::Claimed { .. }) = said else { panic!("{said:?}") };
+    assert!(why.to_string().contains("claimed by BareMetalMachine 'uid'"), "{why}");
+}
+
+#[test]
+fn two_with_one_mac_are_both_named_and_neither_answered() {
+    let directory = Directory::new(vec![hardware("b", json!({})), hardware("a", json!({}))]);
+    let why = directory.by_mac(MAC).expect_err("two");
+    assert_eq!(why, Why::SameMac { mac: MAC.to_owned(), names: vec!["a".to_owned(), "b".to_owned()] });
+    assert_eq!(directory.conflicts().collect::<Vec<_>>(), [why]);
+    assert!(directory.by_mac("52:54:00:00:00:02").is_err());
+}
+
+#[test]
+fn an_agent_is_its_id_or_its_mac() {
+    let directory = Directory::new(vec![hardware("a", json!({"spec": {"agentID": "rack1"}}))]);
+    assert_eq!(directory.by_mac(MAC).expect("one").agent(), "rack1");
+    assert_eq!(directory.by_agent("rack1").count(), 1);
+    assert_eq!(directory.by_agent(MAC).count(), 1);
+    assert_eq!(directory.by_agent("rack2").count(), 0);
+}
+
+fn client(arch: u16, asked: Asked) -> Client {
+    Client { arch: Some(arch), asked, ..Client::default() }
+}
+
+fn tftp(name: &str) -> Option<BootFile> {
+    Some(BootFile::TftpProgram { name: name.to_owned(), by_url: false })
+}
+
+#[test]
+fn firmware_gets_the_program_of_its_processor() {
+    let programs = Programs::default();
+    for (arch, name) in
+        [(0, "undionly.kpxe"), (7, "ipxe.efi"), (9, "ipxe.efi"), (11, "snp-arm64.efi"), (20, "undionly.kpxe")]
+    {
+        assert_eq!(boot_file(&client(arch, Asked::Pxe), &programs, None), tftp(name), "{arch}");
+    }
+    let by_http = |arch| boot_file(&client(arch, Asked::UefiHttp), &programs, None);
+    assert_eq!(by_http(16), Some(BootFile::HttpProgram("ipxe.efi".to_owned())));
+    assert_eq!(by_http(999), None);
+    assert_eq!(boot_file(&client(7, Asked::AddressOnly), &programs, None), None);
+    assert_eq!(boot_file(&Client { asked: Asked::Pxe, ..Client::default() }, &programs, None), None);
+    let configured = Programs { by_arch: [(7, "mine.efi".to_owned())].into(), ..Programs::default() };
+    assert_eq!(boot_file(&client(7, Asked::Pxe), &configured, None), tftp("mine.efi"));
+    assert_eq!(boot_file(&client(7, Asked::Pxe), &configured, Some("its.efi")), tftp("its.efi"));
+}
+
+#[test]
+fn ipxe_reaches_the_script_in_at_most_two_loads() {
+    let configured = Programs { user_class: Some("Mine".to_owned()), ..Programs::default() };
+    for arch in 0..50 {
+        for asked in [Asked::Pxe, Asked::UefiHttp] {
+            for class in ["Tinkerbell", "Mine"] {
+                let client = Client { user_class: Some(class.to_owned()), ..client(arch, asked) };
+                assert_eq!(boot_file(&client, &configured, None), Some(BootFile::Script));
+            }
+            let stock = Client { user_class: Some("iPXE".to_owned()), ipxe_http: true, ..client(arch, asked) };
+            assert_eq!(boot_file(&stock, &configured, None), Some(BootFile::Script));
+        }
+    }
+    // An iPXE in a card's ROM that cannot fetch by HTTP is given one that can.
+    let rom = Client { user_class: Some("iPXE".to_owned()), ..client(0, Asked::Pxe) };
+    let given = Some(BootFile::TftpProgram { name: "undionly.kpxe".to_owned(), by_url: true });
+    assert_eq!(boot_file(&rom, &configured, None), given);
+}

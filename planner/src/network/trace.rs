@@ -1,0 +1,373 @@
+//! Whether a packet would pass from one place to another, and which rule of which object decides: from the objects alone, as they
+//! are declared. Nothing is sent. What is asked for is the first packet of a connection; answers to it pass by themselves.
+
+use super::rows::{Direction, Peer, Protocol, Rule, Subnet as Switch};
+use super::{admission, barrier, desired, groups};
+use crate::machine::observed::{name, uid};
+use api::machine::AttachPhase;
+use api::{NicAttachment, SecurityGroup, Subnet, VNic, Vpc};
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The objects of one namespace.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    pub vpcs: Vec<Vpc>,
+    pub subnets: Vec<Subnet>,
+    pub groups: Vec<Arc<SecurityGroup>>,
+    pub vnics: Vec<VNic>,
+    /// Of those VNics; `None`: they may not be read, and a port that is granted counts as in force.
+    pub attachments: Option<Vec<NicAttachment>>,
+}
+
+/// One end of the way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum End<'a> {
+    VNic(&'a VNic),
+    /// In the Vpc of the other end: a VNic that has it, a router, or nobody.
+    Address(IpAddr),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packet {
+    /// An echo request.
+    Icmp,
+    Tcp(u16),
+    Udp(u16),
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Icmp => f.write_str("ICMP echo"),
+            Self::Tcp(port) => write!(f, "TCP port {port}"),
+            Self::Udp(port) => write!(f, "UDP port {port}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trace {
+    pub from: String,
+    pub to: String,
+    pub packet: String,
+    /// On every path.
+    pub allowed: bool,
+    pub paths: Vec<Path>,
+    /// What is declared and may not be in force yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Between two addresses of one family.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Path {
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub allowed: bool,
+    pub steps: Vec<Step>,
+}
+
+/// What one object says of the packet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    pub allowed: bool,
+    pub by: String,
+    pub message: String,
+}
+
+fn step(allowed: bool, by: String, message: impl Into<String>) -> Step {
+    Step { allowed, by, message: message.into() }
+}
+
+/// A VNic with what it rests on.
+#[derive(Clone, Copy)]
+struct Nic<'a> {
+    vnic: &'a VNic,
+    subnet: &'a Subnet,
+    vpc: &'a Vpc,
+}
+
+/// What is at an address.
+enum Place<'a> {
+    Nic(Nic<'a>),
+    Router(&'a Subnet),
+    Nobody(&'a Subnet),
+    Outside,
+}
+
+/// An error: the question has no answer.
+pub fn trace(network: &Network, from: End<'_>, to: End<'_>, packet: Packet) -> Result<Trace, String> {
+    if from == to {
+        return Err("FROM and TO are the same: what a host sends to itself does not reach the network".to_owned());
+    }
+    let paths = match (from, to) {
+        (End::VNic(from), End::VNic(to)) => {
+            let (from, to) = (network.nic(from)?, network.nic(to)?);
+            let (sources, destinations) = (addresses(from.vnic), addresses(to.vnic));
+            let first = |v4: bool| {
+                let of = |all: &[IpAddr]| all.iter().copied().find(|address| address.is_ipv4() == v4);
+                Some((of(&sources)?, of(&destinations)?))
+            };
+            let pairs: Vec<_> = [true, false].into_iter().filter_map(first).collect();
+            if pairs.is_empty() {
+                let of = |nic: &Nic<'_>| format!("VNic '{}'", name(&nic.vnic.metadata));
+                return Err(format!("{} and {} have no addresses of one family yet", of(&from), of(&to)));
+            }
+            let path =
+                |(source, destination)| network.path(Place::Nic(from), source, Place::Nic(to), destination, packet);
+            pairs.into_iter().map(path).collect()
+        }
+        (End::VNic(from), End::Address(destination)) => {
+            let from = network.nic(from)?;
+            let source = of_family(from.vnic, destination)?;
+            vec![network.path(Place::Nic(from), source, network.at(from.vpc, destination), destination, packet)]
+        }
+        (End::Address(source), End::VNic(to)) => {
+            let to = network.nic(to)?;
+            let destination = of_family(to.vnic, source)?;
+            vec![network.path(network.at(to.vpc, source), source, Place::Nic(to), destination, packet)]
+        }
+        (End::Address(_), End::Address(_)) => {
+            return Err("one of FROM and TO must be a VNic or a machine: two addresses tell no Vpc".to_owned());
+        }
+    };
+    let said = |end: End<'_>| match end {
+        End::VNic(vnic) => format!("VNic '{}'", name(&vnic.metadata)),
+        End::Address(address) => address.to_string(),
+    };
+    let allowed = paths.iter().all(|path: &Path| path.allowed);
+    let notes = network.notes(&paths);
+    Ok(Trace { from: said(from), to: said(to), packet: packet.to_string(), allowed, paths, notes })
+}
+
+fn addresses(vnic: &VNic) -> Vec<IpAddr> {
+    let said = vnic.status.iter().flat_map(|status| &status.addresses);
+    said.filter_map(|address| address.parse().ok()).collect()
+}
+
+fn of_family(vnic: &VNic, other: IpAddr) -> Result<IpAddr, String> {
+    let same = addresses(vnic).into_iter().find(|address| address.is_ipv4() == other.is_ipv4());
+    let family = if other.is_ipv4() { "IPv4" } else { "IPv6" };
+    same.ok_or_else(|| format!("VNic '{}' has no {family} address, and {other} is one", name(&vnic.metadata)))
+}
+
+fn title(group: &SecurityGroup) -> String {
+    format!("SecurityGroup '{}'", name(&group.metadata))
+}
+
+impl Network {
+    fn nic<'a>(&'a self, vnic: &'a VNic) -> Result<Nic<'a>, String> {
+        let subnet = self.subnets.iter().find(|subnet| subnet.metadata.name.as_ref() == Some(&vnic.spec.subnet));
+        let vnic_name = name(&vnic.metadata);
+        let subnet = subnet.ok_or_else(|| format!("VNic '{vnic_name}': there is no Subnet '{}'", vnic.spec.subnet))?;
+        let vpc_name = admission::vpc_of(subnet);
+        let vpc = self.vpcs.iter().find(|vpc| name(&vpc.metadata) == vpc_name);
+        let vpc = vpc.ok_or_else(|| format!("Subnet '{}': there is no Vpc '{vpc_name}'", vnic.spec.subnet))?;
+        Ok(Nic { vnic, subnet, vpc })
+    }
+
+    fn nics<'a>(&'a self, vpc: &'a Vpc) -> impl Iterator<Item = Nic<'a>> {
+        let all = self.vnics.iter().filter_map(|vnic| self.nic(vnic).ok());
+        all.filter(|nic| nic.vpc.metadata.uid == vpc.metadata.uid)
+    }
+
+    fn at<'a>(&'a self, vpc: &'a Vpc, address: IpAddr) -> Place<'a> {
+        if let Some(nic) = self.nics(vpc).find(|nic| addresses(nic.vnic).contains(&address)) {
+            return Place::Nic(nic);
+        }
+        let of_vpc = self.subnets.iter().filter(|subnet| admission::vpc_of(subnet) == name(&vpc.metadata));
+        for subnet in of_vpc {
+            let Some(family) = family(subnet, vpc, address) else { continue };
+            return if family == Some(address) { Place::Router(subnet) } else { Place::Nobody(subnet) };
+        }
+        Place::Outside
+    }
+
+    fn path(&self, from: Place<'_>, source: IpAddr, to: Place<'_>, destination: IpAddr, packet: Packet) -> Path {
+        let mut steps = Vec::new();
+        match &from {
+            Place::Nic(nic) => steps.push(self.port(nic)),
+            Place::Router(subnet) | Place::Nobody(subnet) => {
+                let message = format!("{source} is no VNic's: nobody sends by it");
+                steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
+            }
+            Place::Outside => steps.push(outside(&to, source, "nothing comes in from outside")),
+        }
+        if let Place::Nic(nic) = &from {
+            steps.push(self.rules(nic, Direction::Egress, destination, packet));
+        }
+        match (&from, &to) {
+            (Place::Nic(a), Place::Nic(b)) => steps.extend(routed(a, source, b, destination)),
+            (Place::Nic(a), Place::Router(subnet)) => {
+                let by = format!("Subnet '{}'", name(&subnet.metadata));
+                let ping = packet == Packet::Icmp;
+                let message = if ping { "the router answers" } else { "the router answers ICMP echo only" };
+                steps.extend(to_router(a, source).filter(|step| !step.allowed));
+                steps.push(step(ping, by, message));
+            }
+            (Place::Nic(_), Place::Nobody(subnet)) => {
+                let message = format!("no VNic has {destination}");
+                steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
+            }
+            (Place::Nic(_), Place::Outside) => steps.push(outside(&from, destination, "nothing goes out of it")),
+            _ => {}
+        }
+        if let Place::Nic(nic) = &to {
+            steps.push(self.rules(nic, Direction::Ingress, source, packet));
+            steps.push(self.port(nic));
+        }
+        let allowed = steps.iter().all(|step| step.allowed);
+        Path { source, destination, allowed, steps }
+    }
+
+    /// Whether a host has the VNic.
+    fn port(&self, nic: &Nic<'_>) -> Step {
+        let (meta, status) = (&nic.vnic.metadata, nic.vnic.status.clone().unwrap_or_default());
+        let by = format!("VNic '{}'", name(meta));
+        let Some(holder) = &status.holder else {
+            return step(false, by, "no host has it: no machine with it has been given a server");
+        };
+        if let Err(reason) = super::port::is_programmed(nic.vnic) {
+            return step(false, by, reason.told());
+        }
+        let of_it = |attachment: &&NicAttachment| attachment.spec.vnic_uid == uid(meta);
+        let attached = |all: &Vec<NicAttachment>| {
+            let phase = all.iter().find(of_it).and_then(|found| Some(found.status.as_ref()?.phase));
+            phase == Some(AttachPhase::Attached)
+        };
+        let attached = self.attachments.as_ref().is_none_or(attached);
+        let dpu = &holder.dpu_name;
+        let message = if attached { "bound, and in force, on" } else { "its port is not in force yet on" };
+        step(attached, by, format!("{message} Dpu '{dpu}'"))
+    }
+
+    /// The first rule that lets the packet pass, or the switch, which drops it.
+    fn rules(&self, nic: &Nic<'_>, direction: Direction, other: IpAddr, packet: Packet) -> Step {
+        let word = if direction == Direction::Ingress { "ingress" } else { "egress" };
+        for group in self.groups_of(nic) {
+            for (number, rule) in self.rules_of(group, direction).iter().enumerate() {
+                if !self.lets_pass(nic.vpc, rule, other, packet) {
+                    continue;
+                }
+                let message = match (direction, &group.spec.egress) {
+                    (Direction::Egress, None) => "spec.egress is left out: everything".to_owned(),
+                    _ => format!("spec.{word}[{number}]"),
+                };
+                return step(true, title(group), message);
+            }
+        }
+        let named: Vec<String> = self.groups_of(nic).map(title).collect();
+        let (own, to_or_from) = (name(&nic.vnic.metadata), if direction == Direction::Ingress { "from" } else { "to" });
+        let message = match named.as_slice() {
+            [] => format!("default deny: VNic '{own}' is in no SecurityGroup"),
+            named => {
+                format!("default deny: no {word} rule of {} allows {packet} {to_or_from} {other}", named.join(", "))
+            }
+        };
+        step(false, format!("Subnet '{}'", name(&nic.subnet.metadata)), message)
+    }
+
+    /// Those that a VNic is in: they are there, and of its Vpc.
+    fn groups_of<'a>(&'a self, nic: &Nic<'a>) -> impl Iterator<Item = &'a SecurityGroup> {
+        let vpc = name(&nic.vpc.metadata);
+        groups::named(nic.vnic, nic.vpc).iter().filter_map(move |named| self.group(vpc, named))
+    }
+
+    fn group(&self, vpc: &str, named: &str) -> Option<&SecurityGroup> {
+        let is_it = |group: &&Arc<SecurityGroup>| name(&group.metadata) == named && group.spec.vpc.name == vpc;
+        self.groups.iter().find(is_it).map(Arc::as_ref)
+    }
+
+    fn rules_of(&self, group: &SecurityGroup, direction: Direction) -> Vec<Rule> {
+        let uid_of = |named: &str| self.group(&group.spec.vpc.name, named).map(|peer| uid(&peer.metadata).to_owned());
+        let mut rules = desired::group(group, uid_of).rules;
+        rules.retain(|rule| rule.direction == direction);
+        rules
+    }
+
+    fn lets_pass(&self, vpc: &Vpc, rule: &Rule, other: IpAddr, packet: Packet) -> bool {
+        let peer = |peer: &Peer| match peer {
+            Peer::Network { network, except } => {
+                network.contains(&other) && !except.iter().any(|except| except.contains(&other))
+            }
+            Peer::Group(group) => self.nics(vpc).any(|nic| {
+                addresses(nic.vnic).contains(&other) && self.groups_of(&nic).any(|own| uid(&own.metadata) == group)
+            }),
+        };
+        let from_peer = rule.peers.as_ref().is_none_or(|peers| peers.iter().any(peer));
+        let port = |protocol: Protocol, asked: u16| {
+            let fits = |(known, range): &(Protocol, Option<(u16, u16)>)| {
+                *known == protocol && range.is_none_or(|(first, last)| (first..=last).contains(&asked))
+            };
+            rule.icmp.is_none() && (rule.ports.is_empty() || rule.ports.iter().any(fits))
+        };
+        from_peer
+            && match packet {
+                Packet::Tcp(asked) => port(Protocol::Tcp, asked),
+                Packet::Udp(asked) => port(Protocol::Udp, asked),
+                Packet::Icmp => match rule.icmp {
+                    None => rule.ports.is_empty(),
+                    Some(icmp) => {
+                        let echo = if icmp.v4 { 8 } else { 128 };
+                        icmp.v4 == other.is_ipv4() && icmp.kind.is_none_or(|kind| kind == echo)
+                    }
+                },
+            }
+    }
+
+    /// Groups on the way whose rules are not known to be in force.
+    fn notes(&self, paths: &[Path]) -> Vec<String> {
+        let steps = || paths.iter().flat_map(|path| &path.steps);
+        let decides = |group: &&Arc<SecurityGroup>| {
+            let own = title(group);
+            steps().any(|step| step.by == own || step.message.contains(&own))
+        };
+        let not_yet = |group: &&Arc<SecurityGroup>| {
+            let said = group.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            !barrier::is_said(group.metadata.generation, said)
+        };
+        let late = self.groups.iter().filter(decides).filter(not_yet);
+        late.map(|group| {
+            let (own, short) = (title(group), name(&group.metadata));
+            format!("the rules of {own} are not in force everywhere. Next: kubectl describe sg {short}")
+        })
+        .collect()
+    }
+}
+
+/// The network of a Subnet that an address is in: its router's address there, if it has one.
+fn family(subnet: &Subnet, vpc: &Vpc, address: IpAddr) -> Option<Option<IpAddr>> {
+    let Switch { families, .. } = desired::subnet(subnet, vpc)?;
+    families.iter().find(|family| family.network.contains(&address)).map(|family| family.gateway)
+}
+
+fn outside(inside: &Place<'_>, address: IpAddr, what: &str) -> Step {
+    let vpc = if let Place::Nic(nic) = inside { name(&nic.vpc.metadata) } else { "" };
+    step(false, format!("Vpc '{vpc}'"), format!("{address} is in no Subnet of Vpc '{vpc}', and {what}"))
+}
+
+/// Whether the NIC's Subnet has a router for this family.
+fn to_router(nic: &Nic<'_>, address: IpAddr) -> Option<Step> {
+    let (subnet, has) = (name(&nic.subnet.metadata), family(nic.subnet, nic.vpc, address).flatten().is_some());
+    let message = if has { "it has a router" } else { "it has no gateway, so no way into other Subnets" };
+    Some(step(has, format!("Subnet '{subnet}'"), message))
+}
+
+/// From one Subnet to another.
+fn routed(from: &Nic<'_>, source: IpAddr, to: &Nic<'_>, destination: IpAddr) -> Vec<Step> {
+    if from.vpc.metadata.uid != to.vpc.metadata.uid {
+        let (a, b) = (name(&from.vpc.metadata), name(&to.vpc.metadata));
+        let message = format!("VNic '{}' is in another Vpc, '{b}': no Vpc reaches another", name(&to.vnic.metadata));
+        return vec![step(false, format!("Vpc '{a}'"), message)];
+    }
+    if from.subnet.metadata.uid == to.subnet.metadata.uid {
+        return Vec::new();
+    }
+    to_router(from, source).into_iter().chain(to_router(to, destination)).collect()
+}

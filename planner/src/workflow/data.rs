@@ -1,0 +1,134 @@
+//! What a template reads: each key of `hardwareMap`, `.hardware` by its JSON names, and the older `.Hardware` by the names
+//! of Go's fields. `.references` is denied, as it is upstream by default: it is absent, and a template that reads it is
+//! not rendered.
+
+use api::tinkerbell::Hardware;
+use api::tinkerbell::hardware::Interface;
+use api::tinkerbell::workflow::Workflow;
+use gotmpl::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) fn of(workflow: &Workflow, hardware: Option<&Hardware>) -> Value {
+    let mut top: Vec<(String, Value)> = Vec::new();
+    if let Some(hardware) = hardware {
+        let json = serde_json::to_value(hardware).unwrap_or_default();
+        top.push(("hardware".to_owned(), value(&json)));
+        top.push(("Hardware".to_owned(), by_go_names(hardware)));
+    }
+    top.extend(workflow.spec.hardware_map.iter().map(|(key, text)| (key.clone(), string(text))));
+    map(top)
+}
+
+pub(super) fn value(json: &serde_json::Value) -> Value {
+    match json {
+        serde_json::Value::Null => Value::Nil,
+        serde_json::Value::Bool(b) => Value::Bool(*b),
+        serde_json::Value::Number(number) => match number.as_i64() {
+            Some(number) => Value::Int(number),
+            None => Value::Float(number.as_f64().unwrap_or_default()),
+        },
+        serde_json::Value::String(text) => string(text),
+        serde_json::Value::Array(list) => Value::List(list.iter().map(value).collect()),
+        serde_json::Value::Object(object) => map(object.iter().map(|(key, v)| (key.clone(), value(v)))),
+    }
+}
+
+pub(super) fn string(text: &str) -> Value {
+    Value::String(text.into())
+}
+
+fn map(entries: impl IntoIterator<Item = (String, Value)>) -> Value {
+    let entries: BTreeMap<Arc<str>, Value> = entries.into_iter().map(|(key, value)| (key.into(), value)).collect();
+    Value::Map(Arc::new(entries))
+}
+
+fn fields<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    map(entries.map(|(key, value)| (key.to_owned(), value)))
+}
+
+/// Go's zero value of a field that is not set.
+fn text(text: Option<&String>) -> Value {
+    string(text.map(String::as_str).unwrap_or_default())
+}
+
+fn texts(list: &[String]) -> Value {
+    Value::List(list.iter().map(|text| string(text)).collect())
+}
+
+fn by_go_names(hardware: &Hardware) -> Value {
+    let spec = &hardware.spec;
+    let disks = spec.disks.iter().map(|disk| text(disk.device.as_ref())).collect();
+    let optional = |text: Option<&String>| text.map_or(Value::Nil, |text| string(text));
+    fields([
+        ("Disks", Value::List(disks)),
+        ("Interfaces", Value::List(spec.interfaces.iter().map(interface).collect())),
+        ("UserData", optional(spec.user_data.as_ref())),
+        ("VendorData", optional(spec.vendor_data.as_ref())),
+    ])
+}
+
+fn interface(interface: &Interface) -> Value {
+    let dhcp = interface.dhcp.clone().unwrap_or_default();
+    let ip = dhcp.ip.clone().unwrap_or_default();
+    let routes = dhcp.classless_static_routes.iter().map(|route| {
+        fields([("DestinationDescriptor", string(&route.destination_descriptor)), ("Router", string(&route.router))])
+    });
+    let netboot = interface.netboot.clone().unwrap_or_default();
+    let osie = netboot.osie.unwrap_or_default();
+    let ipxe = netboot.ipxe.unwrap_or_default();
+    fields([
+        (
+            "DHCP",
+            fields([
+                ("MAC", text(dhcp.mac.as_ref())),
+                ("Hostname", text(dhcp.hostname.as_ref())),
+                ("DomainName", text(dhcp.domain_name.as_ref())),
+                ("LeaseTime", Value::Int(dhcp.lease_time.unwrap_or_default())),
+                ("NameServers", texts(&dhcp.name_servers)),
+                ("TimeServers", texts(&dhcp.time_servers)),
+                ("Arch", text(dhcp.arch.as_ref())),
+                ("UEFI", Value::Bool(dhcp.uefi.unwrap_or_default())),
+                ("IfaceName", text(dhcp.iface_name.as_ref())),
+                (
+                    "IP",
+                    fields([
+                        ("Address", text(ip.address.as_ref())),
+                        ("Netmask", text(ip.netmask.as_ref())),
+                        ("Gateway", text(ip.gateway.as_ref())),
+                        ("Family", Value::Int(ip.family.unwrap_or_default())),
+                    ]),
+                ),
+                ("VLANID", text(dhcp.vlan_id.as_ref())),
+                ("ClasslessStaticRoutes", Value::List(routes.collect())),
+                ("TFTPServerName", text(dhcp.tftp_server_name.as_ref())),
+                ("BootFileName", text(dhcp.boot_file_name.as_ref())),
+            ]),
+        ),
+        ("DisableDHCP", Value::Bool(interface.disable_dhcp.unwrap_or_default())),
+        (
+            "Netboot",
+            fields([
+                ("AllowPXE", Value::Bool(netboot.allow_pxe.unwrap_or_default())),
+                ("AllowWorkflow", Value::Bool(netboot.allow_workflow.unwrap_or_default())),
+                (
+                    "IPXE",
+                    fields([
+                        ("URL", text(ipxe.url.as_ref())),
+                        ("Contents", text(ipxe.contents.as_ref())),
+                        ("Binary", text(ipxe.binary.as_ref())),
+                    ]),
+                ),
+                (
+                    "OSIE",
+                    fields([
+                        ("BaseURL", text(osie.base_url.as_ref())),
+                        ("Kernel", text(osie.kernel.as_ref())),
+                        ("Initrd", text(osie.initrd.as_ref())),
+                        ("KernelParams", texts(&osie.kernel_params)),
+                    ]),
+                ),
+            ]),
+        ),
+    ])
+}

@@ -1,0 +1,84 @@
+//! Tinkerbell's Workflows: what their status becomes, and what an agent is answered.
+//!
+//! | file | what |
+//! |---|---|
+//! | `render.rs`, `functions.rs`, `data.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
+//! | `document.rs` | the YAML that the text renders to: tasks and actions, scalars as they were written |
+//! | `advance.rs` | what time and other objects change: a Workflow is rendered, and ends when its time is over |
+//! | `serve.rs` | which action an agent gets |
+//! | `report.rs` | what an agent's report changes |
+//!
+//! ```text
+//! none --rendered--> PENDING --RUNNING--> RUNNING --last SUCCESS--> SUCCESS
+//!   |                                       |--FAILED--> FAILED
+//!   not rendered: stays, and is rendered    |--TIMEOUT, or its time is over--> TIMEOUT
+//!   again when an object changes
+//! ```
+//!
+//! A terminal state stays for ever. Each function takes a Workflow as it was read and gives the status that it becomes,
+//! which the shell writes with the resourceVersion that was read; so two who decide at once cannot both win. Names and
+//! states are upstream's. The clock is the server's: an agent's times are kept for people.
+
+mod advance;
+mod data;
+mod document;
+mod functions;
+mod render;
+mod report;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+pub use advance::{Advance, advance};
+pub use render::{MAX_RENDERED, render};
+pub use report::{Report, Reported, report};
+pub use serve::{Served, candidates, serve};
+
+use api::tinkerbell::workflow::{Action, Task, Workflow, WorkflowStatus};
+
+/// An agent takes 0 for a time that has passed; upstream's older one took it for an hour.
+pub const DEFAULT_TIMEOUT: i64 = 3600;
+
+/// States of Workflows and of actions.
+pub mod state {
+    pub const PENDING: &str = "PENDING";
+    pub const RUNNING: &str = "RUNNING";
+    pub const SUCCESS: &str = "SUCCESS";
+    pub const FAILED: &str = "FAILED";
+    pub const TIMEOUT: &str = "TIMEOUT";
+}
+
+/// Nothing changes the Workflow any more.
+pub fn is_terminal(workflow: &Workflow) -> bool {
+    matches!(state_of(workflow), state::SUCCESS | state::FAILED | state::TIMEOUT)
+}
+
+fn state_of(workflow: &Workflow) -> &str {
+    workflow.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default()
+}
+
+/// The agent that is asked now.
+pub fn agent_of(workflow: &Workflow) -> Option<&str> {
+    workflow.status.as_ref()?.agent_id.as_deref()
+}
+
+fn is_done(action: &Action) -> bool {
+    action.state.as_deref() == Some(state::SUCCESS)
+}
+
+/// The first action that has not succeeded, with its task: their places.
+fn current(status: &WorkflowStatus) -> Option<(usize, usize)> {
+    let task = status.tasks.iter().position(|task| !task.actions.iter().all(is_done))?;
+    Some((task, status.tasks[task].actions.iter().position(|action| !is_done(action))?))
+}
+
+fn timeout_of(action: &Action) -> i64 {
+    action.timeout.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_TIMEOUT)
+}
+
+/// `KEY=value`, ordered by key; the action's over the task's.
+fn environment(task: &Task, action: &Action) -> Vec<String> {
+    let mut merged = task.environment.clone();
+    merged.extend(action.environment.clone());
+    merged.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}

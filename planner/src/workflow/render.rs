@@ -1,0 +1,53 @@
+//! The text of a Template for one server. `gotmpl` is the engine; its one door is here.
+
+use super::{data, document, functions};
+use api::tinkerbell::Hardware;
+use api::tinkerbell::workflow::{Task, Workflow};
+use gotmpl::{MissingKey, Template};
+use std::fmt;
+
+/// A longer text is refused, as upstream refuses it.
+pub const MAX_RENDERED: usize = 256 << 10;
+/// Far more than a text of that length can take.
+const MAX_ITERATIONS: u64 = 100_000;
+
+/// What a Template is for one Workflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    pub global_timeout: i64,
+    pub tasks: Vec<Task>,
+}
+
+/// `Err`: why not, for the Workflow's condition. It never holds more of the text than the place of the fault.
+pub fn render(text: &str, workflow: &Workflow, hardware: Option<&Hardware>) -> Result<Rendered, String> {
+    let yaml = text_of(text, &data::of(workflow, hardware))?;
+    document::read(&yaml, workflow.metadata.uid.as_deref().unwrap_or_default())
+}
+
+pub(super) fn text_of(text: &str, data: &gotmpl::Value) -> Result<String, String> {
+    let template = Template::new("template").missing_key(MissingKey::Error).max_range_iters(MAX_ITERATIONS);
+    let template = functions::add(template).parse(text).map_err(|error| error.to_string())?;
+    let mut bounded = Bounded(String::new());
+    let done = template.execute_fmt(&mut bounded, data);
+    match done {
+        Ok(()) => Ok(bounded.0),
+        Err(_) if bounded.0.len() > MAX_RENDERED => {
+            Err(format!("the rendered text is longer than {} KiB", MAX_RENDERED >> 10))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > MAX_RENDERED {
+            // One more byte than fits says why the text ends here.
+            self.0 = " ".repeat(MAX_RENDERED + 1);
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+use super::{AGENT, at, hardware, workflow};
+use crate::workflow::{Report, Reported, advance, candidates, is_terminal, report, serve};
+use api::tinkerbell::{Template, Workflow};
+use proptest::prelude::*;
+use serde_json::json;
+
+const SECOND: &str = "52:54:00:00:00:02";
+const TASKS: &str = "
+name: two
+global_timeout: 6000
+tasks:
+- name: first
+  worker: {{.device_1}}
+  environment: {B: task, A: task}
+  actions: [{name: a, image: a, timeout: 10, environment: {B: action}}, {name: b, image: b}]
+- name: second
+  worker: 52:54:00:00:00:02
+  actions: [{name: c, image: c}]
+";
+
+fn template(text: &str) -> Template {
+    serde_json::from_value(json!({"metadata": {"name": "t"}, "spec": {"data": text}})).expect("a Template")
+}
+
+fn begun() -> Workflow {
+    let mut workflow = workflow("w");
+    workflow.status = advance(&workflow, Some(&template(TASKS)), Some(&hardware()), at(0)).status;
+    assert_eq!(state(&workflow), "PENDING");
+    workflow
+}
+
+fn state(workflow: &Workflow) -> &str {
+    workflow.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default()
+}
+
+/// The action that the agent gets, once its status is written.
+fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
+    let served = serve(agent, workflow)?;
+    assert_ne!(served.timeout, 0);
+    if served.status.is_some() {
+        workflow.status = served.status;
+    }
+    Some(served.name)
+}
+
+fn said(workflow: &Workflow, agent: &str, name: &str, state: Reported) -> Report {
+    let status = workflow.status.as_ref().expect("a status");
+    let of =
+        |task: &api::tinkerbell::workflow::Task| task.actions.iter().find(|a| a.name.as_deref() == Some(name)).cloned();
+    let action_id = status.tasks.iter().find_map(of).map(|action| action.id).unwrap_or_default();
+    Report {
+        agent_id: agent.to_owned(),
+        task_id: String::new(),
+        action_id,
+        state,
+        start: None,
+        stop: None,
+        duration: String::new(),
+        message: String::new(),
+    }
+}
+
+fn tell(workflow: &mut Workflow, agent: &str, name: &str, state: Reported, now: i64) -> bool {
+    let status = report(workflow, &said(workflow, agent, name, state), at(now));
+    let changed = status.is_some();
+    workflow.status = status.or(workflow.status.take());
+    changed
+}
+
+#[test]
+fn from_pending_to_success_over_two_agents() {
+    let mut w = begun();
+    assert_eq!(get(&mut w, SECOND), None, "not its turn");
+    assert_eq!(get(&mut w, AGENT).as_deref(), Some("a"));
+    let served = serve(AGENT, &w).expect("again");
+    assert_eq!((served.status, served.environment), (None, vec!["A=task".to_owned(), "B=action".to_owned()]));
+    assert_eq!(served.timeout, 10);
+    assert!(tell(&mut w, AGENT, "a", Reported::Running, 1));
+    assert!(!tell(&mut w, AGENT, "a", Reported::Running, 2), "a repeated report writes nothing");
+    assert_eq!(state(&w), "RUNNING");
+    assert_eq!(w.status.as_ref().and_then(|s| s.global_execution_stop.clone()).map(|t| t.0), Some(at(6001)));
+    assert_eq!(get(&mut w, AGENT).as_deref(), Some("a"), "an agent that was restarted gets it again");
+    assert!(tell(&mut w, AGENT, "a", Reported::Success, 3));
+    assert!(!tell(&mut w, AGENT, "b", Reported::Success, 3), "it was not served");
+    assert_eq!(get(&mut w, AGENT).as_deref(), Some("b"));
+    assert_eq!(serve(AGENT, &w).expect("served").timeout, 3600, "0 is an hour");
+    assert!(!tell(&mut w, AGENT, "a", Reported::Failed, 4), "late");
+    assert!(!tell(&mut w, SECOND, "b", Reported::Failed, 4), "somebody else's");
+    assert!(tell(&mut w, AGENT, "b", Reported::Success, 5));
+    assert_eq!(get(&mut w, AGENT), None);
+    assert_eq!(state(&w), "RUNNING");
+    assert_eq!(get(&mut w, SECOND).as_deref(), Some("c"));
+    assert!(tell(&mut w, SECOND, "c", Reported::Success, 6));
+    assert_eq!(state(&w), "SUCCESS");
+    assert!(!tell(&mut w, SECOND, "c", Reported::Failed, 7));
+    assert_eq!(advance(&w, None, None, at(1_000_000)).status, None);
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over() {
+    let mut w = begun();
+    get(&mut w, AGENT);
+    tell(&mut w, AGENT, "a", Reported::Running, 0);
+    let waits = advance(&w, None, None, at(69));
+    assert_eq!((waits.status, waits.wake_at), (None, Some(at(70))));
+    w.status = advance(&w, None, None, at(70)).status;
+    assert_eq!(state(&w), "TIMEOUT");
+    assert!(!tell(&mut w, AGENT, "a", Reported::Success, 71));
+
+    let mut w = begun();
+    get(&mut w, AGENT);
+    tell(&mut w, AGENT, "a", Reported::Running, 0);
+    tell(&mut w, AGENT, "a", Reported::Success, 1);
+    assert_eq!(advance(&w, None, None, at(2)).wake_at, Some(at(6000)));
+    w.status = advance(&w, None, None, at(6000)).status;
+    assert_eq!(state(&w), "TIMEOUT");
+}
+
+#[test]
+fn what_cannot_begin_says_why_and_heals() {
+    let told = |w: &Workflow, template: Option<&Template>| {
+        let status = advance(w, template, Some(&hardware()), at(0)).status.expect("a status");
+        assert_eq!(status.state, None);
+        (status.conditions[0].message.clone().unwrap_or_default(), status)
+    };
+    let mut w = workflow("w");
+    let (message, status) = told(&w, None);
+    assert_eq!(message, "Template 't' does not exist");
+    w.status = Some(status);
+    assert_eq!(advance(&w, None, Some(&hardware()), at(9)).status, None, "the same is not written again");
+    let (message, _) = told(&w, Some(&template("{{ .device_7 }}")));
+    assert!(message.contains("device_7"), "{message}");
+    w.status = advance(&w, Some(&template(TASKS)), Some(&hardware()), at(9)).status;
+    assert_eq!(state(&w), "PENDING");
+
+    let mut w = workflow("w");
+    let missing = advance(&w, Some(&template(TASKS)), None, at(0)).status.expect("a status");
+    assert_eq!(missing.conditions[0].message.as_deref(), Some("Hardware 'h' does not exist"));
+    w.spec.boot_options = serde_json::from_value(json!({"bootMode": "netboot"})).expect("options");
+    let (message, _) = told(&w, Some(&template(TASKS)));
+    assert!(message.contains("spec.bootOptions.bootMode is not served"), "{message}");
+    w.spec.disabled = Some(true);
+    assert_eq!(advance(&w, Some(&template(TASKS)), Some(&hardware()), at(0)).status, None);
+}
+
+#[test]
+fn one_that_has_ended_hides_none_and_one_that_runs_comes_first() {
+    let mut ended = begun();
+    ended.metadata.name = Some("a".to_owned());
+    ended.status.as_mut().expect("a status").state = Some("FAILED".to_owned());
+    let mut old = begun();
+    old.metadata.name = Some("b".to_owned());
+    let mut runs = begun();
+    runs.metadata.name = Some("c".to_owned());
+    runs.status.as_mut().expect("a status").state = Some("RUNNING".to_owned());
+    let all = [ended, old, runs];
+    let names: Vec<_> = candidates(AGENT, &all).iter().map(|w| w.metadata.name.clone()).collect();
+    assert_eq!(names, [Some("c".to_owned()), Some("b".to_owned())]);
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Ask(bool),
+    Report(bool, usize, usize),
+    Time(i64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        any::<bool>().prop_map(Event::Ask),
+        (any::<bool>(), 0usize..3, 0usize..8).prop_map(|(agent, action, state)| Event::Report(agent, action, state)),
+        (1i64..4000).prop_map(Event::Time),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Under every order of asking, reporting (late, twice, for another's action) and time.
+    #[test]
+    fn a_terminal_state_stays_and_actions_run_in_their_order(events in proptest::collection::vec(event(), 1..60)) {
+        let mut w = begun();
+        let mut now = 0;
+        for event in events {
+            let before = w.clone();
+            let agent = |first: bool| if first { AGENT } else { SECOND };
+            match event {
+                Event::Ask(first) => {
+                    get(&mut w, agent(first));
+                }
+                Event::Report(first, action, state) => {
+                    use Reported::{Failed, Running, Success, Timeout};
+                    let state = [Running, Running, Running, Success, Success, Success, Failed, Timeout][state];
+                    tell(&mut w, agent(first), ["a", "b", "c"][action], state, now);
+                }
+                Event::Time(seconds) => {
+                    now += seconds;
+                    let status = advance(&w, None, None, at(now)).status;
+                    w.status = status.or(w.status.take());
+                }
+            }
+            if is_terminal(&before) {
+                prop_assert_eq!(&w, &before);
+            }
+            let status = w.status.as_ref().expect("a status");
+            let actions: Vec<_> = status.tasks.iter().flat_map(|task| &task.actions).collect();
+            let states: Vec<_> = actions.iter().map(|a| a.state.as_deref().unwrap_or_default()).collect();
+            let open = states.iter().position(|state| *state != "SUCCESS");
+            // Nothing begins before what comes before it has succeeded.
+            prop_assert!(open.is_none_or(|open| states[open + 1..].iter().all(|state| *state == "PENDING")), "{:?}", states);
+            prop_assert_eq!(open.is_none(), state(&w) == "SUCCESS");
+            // A run that is under way ends some day.
+            if state(&w) == "RUNNING" {
+                prop_assert!(advance(&w, None, None, at(now)).wake_at.is_some() || advance(&w, None, None, at(now)).status.is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! OVN's south-bound database, as far as chassis tell there what they have installed of the north-bound database in memory.
+
+use super::MemoryNorthBound;
+use crate::south_bound::Chassis;
+use crate::{PortError, SouthBound};
+use async_trait::async_trait;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+pub struct MemorySouthBound {
+    north_bound: MemoryNorthBound,
+    told: Arc<Notify>,
+}
+
+impl MemorySouthBound {
+    /// Both databases are cut off together.
+    pub fn of(north_bound: &MemoryNorthBound) -> Self {
+        Self { north_bound: north_bound.clone(), told: north_bound.told() }
+    }
+}
+
+#[async_trait]
+impl SouthBound for MemorySouthBound {
+    fn chassis(&self) -> Result<BTreeMap<String, Chassis>, PortError> {
+        let numbers = self.north_bound.numbers()?;
+        Ok(numbers.into_iter().map(|(name, installed)| (name, Chassis { installed })).collect())
+    }
+
+    async fn changes(&self) -> Result<(), PortError> {
+        self.told.notified().await;
+        self.north_bound.numbers().map(|_| ())
+    }
+}
