@@ -239,7 +239,7 @@ fn a_pod_gets_its_nic_and_gives_it_back() {
     assert_eq!(agent.detached(), ["c1"]);
 
     // A pod with such a device of its own gets nothing, and loses nothing.
-    ip(&format!("-n {} link add net1 type dummy", pods.0[0]));
+    ip(&format!("-n {} link add net1 type bridge", pods.0[0]));
     agent.answer(Ok(agent::interface("net1", &format!("mq{device}x"))));
     offer(&format!("{device}x"));
     let (code, message) = on("ADD", "c3", &old).fails(&config);

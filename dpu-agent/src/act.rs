@@ -76,6 +76,11 @@ impl Actor {
             }
             Step::ExposeNic { id, nic } => {
                 self.will_be_shown(id)?;
+                if self.ports.pods.is_some() {
+                    // A pair goes with its pod's namespace. One that is made anew has the same name, and the switch may still
+                    // have the device before: its port would be in force, and no packet would pass.
+                    self.ports.switch.unplug(id).await?;
+                }
                 let (id, mac, representor) = (id.clone(), nic.mac.clone(), nic.representor.clone());
                 self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, representor }).await
             }

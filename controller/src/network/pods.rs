@@ -31,7 +31,14 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
             return Ok(if is_watched || o.pod.is_none() { Next::Wait } else { Next::After(LOOK) });
         }
         for action in &plan.actions {
-            act(c, action).await?;
+            let done = act(c, action).await;
+            // What the API server refuses, the pod's author has asked for.
+            if let (Err(error @ Error::Refused { .. }), Some(pod)) = (&done, &o.pod)
+                && c.told_pods.is_news(&key.1, Some(&error.to_string()))
+            {
+                c.events.tell(pod.as_ref(), "Waiting", &error.to_string());
+            }
+            done?;
         }
     }
     c.world.look(Work::Pod, key.clone());

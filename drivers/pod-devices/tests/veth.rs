@@ -51,7 +51,7 @@ impl Bench for Node {
     }
 
     async fn foreign_device(&self, name: &str) {
-        ip(&["link", "add", name, "type", "dummy"]);
+        ip(&["link", "add", name, "type", "bridge"]);
     }
 
     async fn is_prepared(&self, pod_end: &str, mac: &str) -> bool {
