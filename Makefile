@@ -1,6 +1,6 @@
 # Everything is done by cargo; this file is the list of what there is to do. `make help` prints it.
 .DEFAULT_GOAL := help
-.PHONY: help test demo demo-clean judges bench
+.PHONY: help test demo demo-clean images judges bench
 
 # An unset KEEP deletes the machine at the end of the demo.
 KEEP ?=
@@ -23,6 +23,11 @@ demo: ## Boot two virtual servers by kubectl apply, live (KEEP=1: leave it runni
 
 demo-clean: ## Delete the demo's machine, show that nothing is left, end the cluster
 	@$(BUILD) && $(AS_ROOT) $(PROGRAMS)/demo clean
+
+images: ## Write the container images that ship, optimised, to target/release-images
+	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
+	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
+	@$(BUILD) && $(XTASK) image --release
 
 judges: ## Run every third-party judge (JUDGE=name: one of them)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)

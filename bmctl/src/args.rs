@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Like kubectl, for bare-metal machines. Also runs as `kubectl bm`.
 #[derive(Parser, Debug)]
-#[command(name = "bmctl", version, about, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "bmctl", version = runtime::version::VERSION, about, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub cluster: ClusterArgs,

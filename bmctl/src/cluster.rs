@@ -8,9 +8,11 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::ResourceExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use runtime::version;
 use std::time::Duration;
 
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What the chart of the same version says; of which commit a program is, makes no difference to what it understands.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// For how long the server may say nothing before it counts as one that does not answer.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,7 +73,7 @@ impl Cluster {
         let server = self.client.apiserver_version().await.map_err(|e| self.failure(e, ""))?;
         let installed =
             self.installed().await.unwrap_or_else(|| "unknown (not installed, or not yours to read)".to_owned());
-        let lines = [("Client", VERSION), ("Metalplane", &installed), ("Kubernetes", &server.git_version)];
+        let lines = [("Client", version::VERSION), ("Metalplane", &installed), ("Kubernetes", &server.git_version)];
         let text = lines.iter().map(|(what, version)| format!("{what} Version: {version}\n")).collect();
         if let Some(skew) = self.skew().await {
             eprintln!("warning: {skew}");

@@ -28,6 +28,7 @@ use args::{Cli, Command, DpuCommand};
 use clap::FromArgMatches;
 use cluster::Cluster;
 use failure::Failure;
+use runtime::version::VERSION;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -54,7 +55,7 @@ fn run(cli: Cli, program: &'static str) -> Result<String, Failure> {
     match &cli.command {
         Command::Completion { shell } => return complete::script(*shell),
         Command::Candidates { words } => return Ok(complete::for_kubectl(words)),
-        Command::Version { client: true } => return Ok(format!("Client Version: {}\n", cluster::VERSION)),
+        Command::Version { client: true } => return Ok(format!("Client Version: {VERSION}\n")),
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("make a runtime")?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Metalplane's controller: claims servers, gives them disks and NICs through their DPUs, and powers them.
 #[derive(Debug, Clone, Parser)]
-#[command(version)]
+#[command(version = runtime::version::VERSION)]
 pub struct Args {
     /// The kubeconfig to use. Default: the pod's own account.
     #[arg(long, env = "KUBECONFIG")]

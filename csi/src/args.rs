@@ -7,7 +7,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 /// The CSI driver csi.metalplane.io: volumes, clones and snapshots as reflinked image files.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "csi", version)]
+#[command(name = "csi", version = runtime::version::VERSION)]
 pub struct Args {
     /// Where the driver listens.
     #[arg(long, default_value = "unix:///csi/csi.sock", value_parser = unix_path)]

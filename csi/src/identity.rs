@@ -23,7 +23,7 @@ impl Identity for IdentityService {
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
         Ok(Response::new(GetPluginInfoResponse {
             name: self.driver.into(),
-            vendor_version: env!("CARGO_PKG_VERSION").into(),
+            vendor_version: runtime::version::VERSION.into(),
             ..Default::default()
         }))
     }

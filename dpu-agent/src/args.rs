@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// The agent of one DPU: presents the disks and NICs that its namespace's attachments grant.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "dpu-agent", version)]
+#[command(name = "dpu-agent", version = runtime::version::VERSION)]
 pub struct Args {
     /// This node's name, which is the Dpu's too.
     #[arg(long, env = "NODE_NAME")]

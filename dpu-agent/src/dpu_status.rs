@@ -100,7 +100,7 @@ fn part(
     AgentPart {
         type_: DpuType::Dpu,
         boot_id: observed.boot_id.clone(),
-        agent_version: env!("CARGO_PKG_VERSION"),
+        agent_version: runtime::version::VERSION,
         host_serial_number: placement.host_serial_number(),
         allocatable: capacity.as_ref().map(|capacity| allocatable(capacity, observed)),
         capacity,

@@ -31,7 +31,7 @@ impl View {
         let status = GetStatusResponse {
             dpu_name: dpu_name.to_owned(),
             boot_id: boot_id.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: runtime::version::VERSION.to_owned(),
             attachments: Vec::new(),
         };
         Self { status: Mutex::new(status), exposures: Mutex::new(None) }

@@ -10,6 +10,7 @@
 //! | `leader.rs` | one process acts at a time |
 //! | `queue.rs` | which objects are to be looked at, each once at a time |
 //! | `http.rs` | /healthz, /readyz, /metrics |
+//! | `version.rs` | what a program says it is |
 
 pub mod change;
 pub mod clock;
@@ -19,3 +20,4 @@ pub mod leader;
 pub mod patience;
 pub mod process;
 pub mod queue;
+pub mod version;

@@ -3,6 +3,7 @@
 //! An image here is one uncompressed layer of static programs: no base, no engine, and the same bytes in give the
 //! same digest out, so a node that has the image already can be told apart from one that has not.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -14,14 +15,25 @@ use sha2::{Digest, Sha256};
 const BLOCK: u64 = 512;
 const NAME_ANNOTATION: &str = "io.containerd.image.name";
 
-/// Writes the image `reference` with `files` (path on this machine, path in the image, mode) to `path_out`.
-pub fn write_image(path_out: &Path, reference: &str, files: &[(&Path, &str, u32)], entrypoint: &[&str]) -> Result<()> {
+/// What an image says of itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Description<'a> {
+    pub reference: &'a str,
+    /// What it starts.
+    pub entrypoint: &'a [&'a str],
+    /// Those of the OCI image specification, "Annotations", as labels, which `docker inspect` and `crictl inspecti` show.
+    pub labels: &'a [(&'a str, &'a str)],
+}
+
+/// Writes the image with `files` (path on this machine, path in the image, mode) to `path_out`.
+pub fn write_image(path_out: &Path, description: Description<'_>, files: &[(&Path, &str, u32)]) -> Result<()> {
+    let reference = description.reference;
     let folder = path_out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let part = path_out.with_extension("part");
     let layer = path_out.with_extension("layer");
     let written = write_layer(&layer, files)
-        .and_then(|layer_digest| write_layout(&part, reference, &layer, &layer_digest, entrypoint))
+        .and_then(|layer_digest| write_layout(&part, description, &layer, &layer_digest))
         .and_then(|()| Ok(std::fs::rename(&part, path_out)?))
         .with_context(|| format!("cannot write the image {reference} to {}", path_out.display()));
     for rest in [&part, &layer] {
@@ -77,16 +89,18 @@ fn write_layer(path: &Path, files: &[(&Path, &str, u32)]) -> Result<String> {
     Ok(hex(&out.hash.finalize()))
 }
 
-fn write_layout(path: &Path, reference: &str, layer: &Path, layer_digest: &str, entrypoint: &[&str]) -> Result<()> {
+fn write_layout(path: &Path, description: Description<'_>, layer: &Path, layer_digest: &str) -> Result<()> {
+    let Description { reference, entrypoint, labels } = description;
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
+    let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
     let config = serde_json::to_vec(&json!({
         "architecture": architecture,
         "os": "linux",
-        "config": {"Entrypoint": entrypoint, "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]},
+        "config": {"Entrypoint": entrypoint, "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Labels": labels},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
     }))?;
     let manifest = serde_json::to_vec(&json!({
@@ -212,8 +226,9 @@ mod tests {
         for (round, content) in ["one", "one", "two"].iter().enumerate() {
             std::fs::write(&program, content).expect("written");
             let tar = dir.path().join(format!("{round}.tar"));
-            write_image(&tar, "example.test/x:1", &[(&program, "/bin/program", 0o755)], &["/bin/program"])
-                .expect("an image");
+            let description =
+                Description { reference: "example.test/x:1", entrypoint: &["/bin/program"], ..Description::default() };
+            write_image(&tar, description, &[(&program, "/bin/program", 0o755)]).expect("an image");
             let name = read_name(&tar).expect("a name");
             assert_eq!(name.reference, "example.test/x:1");
             digests.push(name.digest);

@@ -1,6 +1,6 @@
 //! Builds programs of the workspace and tells where they are.
 //!
-//! The same profile and flags as everything else: what is tested is what is put in an image and what is documented.
+//! What runs in tests, demo and sandbox has the same profile and flags as the tests; what ships has the profile `release`.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -9,11 +9,76 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The program of each package that has its package's name.
 pub(crate) fn build(root: &Path, names: &[&'static str]) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut cargo = Command::new("cargo");
     // The whole workspace: a choice of packages has other features, and builds the dependencies once more.
-    cargo.current_dir(root).args(["build", "--workspace", "--bins", "--message-format=json-render-diagnostics"]);
+    cargo.current_dir(root).args(["build", "--workspace", "--bins"]);
+    built(cargo, names)
+}
+
+/// The same of what ships: of these packages alone, so that nothing that only a test asks of a library is in it, with the commit in
+/// each program, and with no path of the machine that builds it.
+pub(crate) fn release(
+    root: &Path,
+    names: &[&'static str],
+    release: &Release,
+) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).env("METALPLANE_VERSION", release.version());
+    // Added to those of .cargo/config.toml; RUSTFLAGS would take their place.
+    let moved = [(root.to_owned(), "/metalplane"), (cargo_home()?, "/cargo")];
+    let flags: Vec<String> =
+        moved.iter().map(|(from, to)| format!("'--remap-path-prefix={}={to}'", from.display())).collect();
+    let target = r#"target.'cfg(all(target_os = "linux", target_env = "gnu"))'.rustflags"#;
+    cargo.arg("--config").arg(format!("{target} = [{}]", flags.join(", ")));
+    cargo.args(["build", "--release", "--bins"]).args(names.iter().flat_map(|name| ["--package", name]));
+    built(cargo, names)
+}
+
+/// Where cargo keeps the sources of dependencies.
+fn cargo_home() -> Result<PathBuf> {
+    let of_user = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(of_user).context("neither CARGO_HOME nor HOME is set")
+}
+
+/// The sources of a release.
+pub(crate) struct Release {
+    /// Of the checkout, with `.dirty` behind it where files differ from it.
+    pub(crate) commit: String,
+}
+
+impl Release {
+    pub(crate) fn of(root: &Path) -> Result<Self> {
+        let git = |arguments: &[&str]| -> Result<String> {
+            let done = Command::new("git").current_dir(root).args(arguments).output().context("start git")?;
+            let error = String::from_utf8_lossy(&done.stderr);
+            ensure!(done.status.success(), "git {}: {}: {}", arguments.join(" "), done.status, error.trim());
+            Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+        };
+        let dirty = if git(&["status", "--porcelain"])?.is_empty() { "" } else { ".dirty" };
+        Ok(Self { commit: git(&["rev-parse", "--short=12", "HEAD"])? + dirty })
+    }
+
+    /// What a program says it is (`runtime::version`).
+    fn version(&self) -> String {
+        format!("{VERSION}+{}", self.commit)
+    }
+
+    /// The OCI image specification's, "Pre-Defined Annotation Keys".
+    pub(crate) fn labels(&self) -> [(&str, &str); 3] {
+        [
+            ("org.opencontainers.image.version", VERSION),
+            ("org.opencontainers.image.revision", &self.commit),
+            ("org.opencontainers.image.licenses", env!("CARGO_PKG_LICENSE")),
+        ]
+    }
+}
+
+fn built(mut cargo: Command, names: &[&'static str]) -> Result<BTreeMap<&'static str, PathBuf>> {
+    cargo.arg("--message-format=json-render-diagnostics");
     let mut child = cargo.stdout(Stdio::piped()).spawn().context("start cargo build")?;
     let mut programs = BTreeMap::new();
     for line in BufReader::new(child.stdout.take().context("cargo's output is a pipe")?).lines() {

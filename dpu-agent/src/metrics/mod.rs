@@ -77,7 +77,7 @@ impl Default for Metrics {
         r.register("metalplane_agent_lease_renewals", "Renewals of the Lease by result", metrics.renewals.clone());
         r.register("metalplane_agent_part_readable", "1: that part of the DPU could be read", metrics.parts.clone());
         let info = Family::<Version, Gauge>::default();
-        info.get_or_create(&Version { version: env!("CARGO_PKG_VERSION") }).set(1);
+        info.get_or_create(&Version { version: runtime::version::VERSION }).set(1);
         r.register("metalplane_agent", "The agent's version", info);
         metrics
     }

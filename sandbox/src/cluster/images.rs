@@ -21,7 +21,8 @@ pub fn pause_tar(layout: &Layout) -> PathBuf {
 }
 
 pub fn write_pause(layout: &Layout, programs: &Programs) -> Result<()> {
-    oci::write_image(&pause_tar(layout), PAUSE, &[(&programs.pause, "/pause", 0o755)], &["/pause"])
+    let description = oci::Description { reference: PAUSE, entrypoint: &["/pause"], ..oci::Description::default() };
+    oci::write_image(&pause_tar(layout), description, &[(&programs.pause, "/pause", 0o755)])
 }
 
 /// Imports an image file into one node. Returns false when the node has that very image already.

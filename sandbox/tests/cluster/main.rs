@@ -98,7 +98,9 @@ async fn checks(sandbox: &Sandbox) -> Result<()> {
 async fn image_is_imported_once(sandbox: &Sandbox) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let tar = folder.path().join("busybox.tar");
-    sandbox::oci::write_image(&tar, IMAGE, &[(Path::new(BUSYBOX), "/bin/busybox", 0o755)], &["/bin/busybox"])?;
+    let description =
+        sandbox::oci::Description { reference: IMAGE, entrypoint: &["/bin/busybox"], ..Default::default() };
+    sandbox::oci::write_image(&tar, description, &[(Path::new(BUSYBOX), "/bin/busybox", 0o755)])?;
     let answer = sandbox.request(json!({"op": "load-image", "tar": tar})).await?;
     ensure!(answer["imported"] == json!(NODES), "first import: {answer}");
     let answer = sandbox.request(json!({"op": "load-image", "tar": tar})).await?;

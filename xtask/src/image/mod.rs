@@ -1,34 +1,50 @@
 //! `cargo xtask image`: container images of our programs and of the sidecars that we build, one file each.
 //!
-//! An image is the static program and nothing else, but for the CSI driver's: its node plug-in runs programs of the system
-//! ([`system`]). Its tag carries the digest of its content (`dev-<12 digits>`), so a
+//! An image is the static program and nothing else, but for the CSI driver's, whose node plug-in runs programs of the system
+//! ([`system`]), and for those that verify certificates of others ([`roots`]). Its tag carries the digest of its content
+//! (`dev-<12 digits>`, `<version>-<12 digits>` of a release), so a
 //! changed program has a new reference, a node imports only what it lacks, and a DaemonSet rolls when its program
 //! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
+//!
+//! With `--release` (`make images`) they are what ships: optimised, without what only tests ask of a library, with the commit in the
+//! programs and in the image's labels. The sandbox and the tests run the others, for a second profile builds everything twice.
 
+mod roots;
 mod system;
 
+use crate::programs::{Release, VERSION};
 use anyhow::{Context, Result, ensure};
-use sandbox::oci;
+use sandbox::oci::{self, Description};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use system::Member;
+use system::{EXECUTABLE, Member};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Names of images (controller, dpu-agent, csi, csi-provisioner, …); none: all
     names: Vec<String>,
-    /// Where the images go
-    #[arg(long, default_value = "target/images")]
-    out: PathBuf,
+    /// Build what ships: optimised, with the commit in it
+    #[arg(long)]
+    release: bool,
+    /// Where the images go [default: target/images; with --release target/release-images]
+    #[arg(long)]
+    out: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { names: Vec::new(), out: "target/images".into() }
+        Self { names: Vec::new(), release: false, out: None }
+    }
+}
+
+impl Options {
+    fn out(&self) -> &Path {
+        let default = if self.release { "target/release-images" } else { "target/images" };
+        self.out.as_deref().unwrap_or(Path::new(default))
     }
 }
 
@@ -46,6 +62,8 @@ struct Image {
     source: Source,
     /// Its key below `images` in the chart's values.
     value: &'static str,
+    /// It verifies certificates that public authorities have signed.
+    roots: bool,
     /// Programs of the system that it runs.
     system: &'static [&'static str],
 }
@@ -55,25 +73,48 @@ const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
 const IMAGES: [Image; 8] = [
-    Image { name: "controller", source: Source::Cargo, value: "controller", system: &[] },
-    Image { name: "dpu-agent", source: Source::Cargo, value: "agent", system: &[] },
-    Image { name: "csi", source: Source::Cargo, value: "csi", system: NODE_PROGRAMS },
-    Image { name: "csi-provisioner", source: Source::Go("provisioner"), value: "provisioner", system: &[] },
-    Image { name: "csi-attacher", source: Source::Go("kubernetes"), value: "attacher", system: &[] },
-    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer", system: &[] },
-    Image { name: "csi-snapshotter", source: Source::Go("kubernetes"), value: "snapshotter", system: &[] },
-    Image { name: "snapshot-controller", source: Source::Go("kubernetes"), value: "snapshotController", system: &[] },
+    Image { name: "controller", source: Source::Cargo, value: "controller", roots: true, system: &[] },
+    Image { name: "dpu-agent", source: Source::Cargo, value: "agent", roots: true, system: &[] },
+    Image { name: "csi", source: Source::Cargo, value: "csi", roots: false, system: NODE_PROGRAMS },
+    Image {
+        name: "csi-provisioner",
+        source: Source::Go("provisioner"),
+        value: "provisioner",
+        roots: false,
+        system: &[],
+    },
+    Image { name: "csi-attacher", source: Source::Go("kubernetes"), value: "attacher", roots: false, system: &[] },
+    Image { name: "csi-resizer", source: Source::Go("kubernetes"), value: "resizer", roots: false, system: &[] },
+    Image {
+        name: "csi-snapshotter",
+        source: Source::Go("kubernetes"),
+        value: "snapshotter",
+        roots: false,
+        system: &[],
+    },
+    Image {
+        name: "snapshot-controller",
+        source: Source::Go("kubernetes"),
+        value: "snapshotController",
+        roots: false,
+        system: &[],
+    },
 ];
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let chosen = choose(&options.names)?;
-    let out = root.join(&options.out);
-    let programs = build(root, &chosen)?;
+    let out = root.join(options.out());
+    let release = if options.release { Some(Release::of(root)?) } else { None };
+    let programs = build(root, &chosen, release.as_ref())?;
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
-        let mut members = vec![Member { source: programs[image.name].clone(), inside: format!("/{}", image.name) }];
+        let (source, inside) = (programs[image.name].clone(), format!("/{}", image.name));
+        let mut members = vec![Member { source, inside, mode: EXECUTABLE }];
         members.extend(system::members(image.system)?);
-        write(image.name, &members, &tar)?;
+        if image.roots {
+            members.push(roots::member(&out)?);
+        }
+        write(image.name, &members, release.as_ref(), &tar)?;
         println!("{}", tar.display());
     }
     write_values(&out)
@@ -103,12 +144,15 @@ fn choose(names: &[String]) -> Result<Vec<&'static Image>> {
 }
 
 /// Builds the programs of the images; gives the path of each.
-fn build(root: &Path, images: &[&Image]) -> Result<BTreeMap<&'static str, PathBuf>> {
+fn build(root: &Path, images: &[&Image], release: Option<&Release>) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut programs = BTreeMap::new();
     let ours: Vec<&'static str> =
         images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name).collect();
     if !ours.is_empty() {
-        programs.extend(crate::programs::build(root, &ours)?);
+        programs.extend(match release {
+            Some(release) => crate::programs::release(root, &ours, release)?,
+            None => crate::programs::build(root, &ours)?,
+        });
     }
     for image in images {
         if let Source::Go(module) = image.source {
@@ -123,24 +167,27 @@ fn build(root: &Path, images: &[&Image]) -> Result<BTreeMap<&'static str, PathBu
 }
 
 /// Writes an image unless the file is that very image already; gives its reference. The first member is what it starts.
-fn write(name: &str, members: &[Member], tar: &Path) -> Result<String> {
-    let reference = format!("metalplane.io/{name}:dev-{}", &content(members)?[..12]);
+fn write(name: &str, members: &[Member], release: Option<&Release>, tar: &Path) -> Result<String> {
+    let kind = release.map_or("dev", |_| VERSION);
+    let reference = format!("metalplane.io/{name}:{kind}-{}", &content(members)?[..12]);
     if tar.exists() && oci::read_name(tar).is_ok_and(|present| present.reference == reference) {
         return Ok(reference);
     }
     eprintln!("writing {reference}");
     let files: Vec<(&Path, &str, u32)> =
-        members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), 0o755)).collect();
+        members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), member.mode)).collect();
     let start: Vec<&str> = files.iter().take(1).map(|(_, inside, _)| *inside).collect();
-    oci::write_image(tar, &reference, &files, &start)?;
+    let labels: Vec<(&str, &str)> = release.iter().flat_map(|release| release.labels()).collect();
+    oci::write_image(tar, Description { reference: &reference, entrypoint: &start, labels: &labels }, &files)?;
     Ok(reference)
 }
 
 /// Digest of everything that goes into an image.
 fn content(members: &[Member]) -> Result<String> {
     let mut digest = Sha256::new();
-    for Member { source, inside } in members {
+    for Member { source, inside, mode } in members {
         digest.update(inside);
+        digest.update(mode.to_le_bytes());
         let mut file = File::open(source).with_context(|| format!("read {}", source.display()))?;
         std::io::copy(&mut file, &mut digest).with_context(|| format!("read {}", source.display()))?;
     }
@@ -156,19 +203,22 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let (program, tar) = (folder.path().join("program"), folder.path().join("images/x.tar"));
         fs::write(&program, "one").expect("written");
-        let members = [Member { source: program.clone(), inside: "/x".to_owned() }];
-        let first = write("x", &members, &tar).expect("image");
+        let members = [Member { source: program.clone(), inside: "/x".to_owned(), mode: EXECUTABLE }];
+        let of = |release| write("x", &members, release, &tar).expect("image");
+        let first = of(None);
         assert!(
             first.starts_with("metalplane.io/x:dev-") && first.len() == "metalplane.io/x:dev-".len() + 12,
             "{first}"
         );
         let stamp = fs::metadata(&tar).and_then(|meta| meta.modified()).expect("time");
-        assert_eq!(write("x", &members, &tar).expect("image"), first);
+        assert_eq!(of(None), first);
         assert_eq!(fs::metadata(&tar).and_then(|meta| meta.modified()).expect("time"), stamp);
         fs::write(&program, "two").expect("written");
-        let second = write("x", &members, &tar).expect("image");
+        let second = of(None);
         assert_ne!(first, second);
         assert_eq!(oci::read_name(&tar).expect("name").reference, second);
+        let shipped = of(Some(&Release { commit: "1a2b3c4d5e6f".to_owned() }));
+        assert!(shipped.starts_with(&format!("metalplane.io/x:{VERSION}-")), "{shipped}");
     }
 
     #[test]

@@ -16,7 +16,11 @@ const PROGRAMS: &str = "/usr/bin";
 pub(super) struct Member {
     pub(super) source: PathBuf,
     pub(super) inside: String,
+    pub(super) mode: u32,
 }
+
+/// Of a program.
+pub(super) const EXECUTABLE: u32 = 0o755;
 
 /// The programs and all that they load. What is missing is fetched first, where that can be done.
 pub(super) fn members(programs: &[&str]) -> Result<Vec<Member>> {
@@ -30,9 +34,9 @@ pub(super) fn members(programs: &[&str]) -> Result<Vec<Member>> {
         };
         for library in libraries(&source)? {
             let inside = library.to_str().with_context(|| format!("{} is no UTF-8", library.display()))?.to_owned();
-            members.insert(Member { source: library, inside });
+            members.insert(Member { source: library, inside, mode: EXECUTABLE });
         }
-        members.insert(Member { source, inside: format!("{PROGRAMS}/{program}") });
+        members.insert(Member { source, inside: format!("{PROGRAMS}/{program}"), mode: EXECUTABLE });
     }
     Ok(members.into_iter().collect())
 }
