@@ -212,12 +212,16 @@ pub(crate) fn switch_port(id: &ExposureId, nic: &Nic) -> SwitchPort {
 }
 
 pub(crate) fn file_error(what: &str, object: &str, error: &io::Error) -> PortError {
-    let class = match error.kind() {
-        io::ErrorKind::NotFound => ErrorClass::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorClass::Unauthorized,
-        io::ErrorKind::TimedOut => ErrorClass::Unreachable,
-        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => ErrorClass::Invalid,
-        _ => ErrorClass::Busy,
+    port_error(imaging::Error::file(what, object, error))
+}
+
+pub(crate) fn port_error(error: imaging::Error) -> PortError {
+    let class = match error.kind {
+        imaging::Kind::Invalid => ErrorClass::Invalid,
+        imaging::Kind::Unauthorized => ErrorClass::Unauthorized,
+        imaging::Kind::NotFound => ErrorClass::NotFound,
+        imaging::Kind::Busy => ErrorClass::Busy,
+        imaging::Kind::Unreachable => ErrorClass::Unreachable,
     };
-    PortError::new(class, format!("{what} {object}: {error}"))
+    PortError::new(class, error.message)
 }

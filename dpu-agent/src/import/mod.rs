@@ -1,12 +1,8 @@
 //! Imports: a task per volume that streams an image into it. Started by a step, observed by the next rounds, ended by
 //! itself or by a step. An import that was interrupted starts over: it has written nothing that somebody else reads.
 
-mod fetch;
-mod local;
-mod sink;
-
-use crate::act::file_error;
-use local::FileWriter;
+use crate::act::{file_error, port_error};
+use imaging::{Algorithm, Checksum, Disk, FileDisk, Packing, Progress, Rest, Source, Target};
 use planner::agent::{ImportDone, ImportRun};
 use planner::exposure::ExposureId;
 use ports::volume::VolumeWriter;
@@ -16,12 +12,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-/// Chunks between the network and the disk. A chunk is what one read of the connection gave, at most some 16 KiB with
-/// TLS, so this stays below a megabyte.
-const CHUNKS: usize = 16;
+const USER_AGENT: &str = concat!("metalplane-dpu-agent/", env!("CARGO_PKG_VERSION"));
 
 #[derive(Clone)]
 pub struct Job {
@@ -43,16 +37,16 @@ pub enum Place {
 }
 
 impl Place {
-    async fn open(&self, job: &Job) -> Result<Box<dyn VolumeWriter>, PortError> {
+    async fn open(&self, job: &Job) -> Result<Box<dyn Disk>, PortError> {
         match self {
             Self::Path(path) => {
                 let (path, size_bytes) = (path.clone(), job.size_bytes);
-                let opened = tokio::task::spawn_blocking(move || FileWriter::open(&path, size_bytes)).await;
+                let opened = tokio::task::spawn_blocking(move || FileDisk::open(&path, size_bytes)).await;
                 let opened = opened.unwrap_or_else(|panic| Err(io::Error::other(panic)));
                 let writer = opened.map_err(|error| file_error("opening volume", &job.volume, &error))?;
                 Ok(Box::new(writer))
             }
-            Self::Connected(connector, id) => connector.open_writer(id).await,
+            Self::Connected(connector, id) => Ok(Box::new(Connected(connector.open_writer(id).await?))),
         }
     }
 
@@ -62,6 +56,27 @@ impl Place {
         if let Err(error) = connector.close_writer(id).await {
             tracing::warn!(uid = id.uid, %error, "closing an import");
         }
+    }
+}
+
+/// What a connector has opened.
+struct Connected(Box<dyn VolumeWriter>);
+
+impl Disk for Connected {
+    fn discard(&mut self) -> io::Result<()> {
+        self.0.discard()
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+
+    fn zero(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        self.0.zero(offset, length)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
     }
 }
 
@@ -91,7 +106,7 @@ impl Imports {
         let (stop, stopped) = oneshot::channel();
         let (counter, wake) = (progress.clone(), self.wake.clone());
         self.lock().entry(uid.to_owned()).or_insert_with(|| {
-            tracing::info!(url = job.url, volume = job.volume, "importing");
+            tracing::info!(url = imaging::fetch::plain(&job.url), volume = job.volume, "importing");
             let task = tokio::spawn(async move {
                 let result = run(job, counter, &wake, stopped).await;
                 wake.notify_one();
@@ -137,36 +152,32 @@ async fn run(
     wake: &Notify,
     stopped: oneshot::Receiver<()>,
 ) -> Result<ImportDone, PortError> {
-    let (sender, chunks) = mpsc::channel(CHUNKS);
-    let (url, expected) = (job.url.clone(), job.sha256.clone());
-    let (size_bytes, place) = (job.size_bytes, job.place.clone());
-    let volume = place.open(&job).await?;
-    let writer = tokio::task::spawn_blocking(move || sink::write(&job, volume, chunks));
-    let fetched = tokio::select! {
-        biased;
-        fetched = fetch::fetch(&url, size_bytes, &sender, &progress, wake) => fetched,
+    let disk = job.place.open(&job).await?;
+    let url = imaging::fetch::plain(&job.url);
+    let source = Source {
+        url: job.url,
+        checksum: Some(Checksum { algorithm: Algorithm::Sha256, hex: job.sha256 }),
+        checksum_field: "spec.import.checksum",
+        packing: Packing::AsIs,
+        user_agent: USER_AGENT,
+    };
+    let target = Target {
+        name: format!("volume {}", job.volume),
+        size_bytes: job.size_bytes,
+        too_small: "ask for a larger size",
+        rest: Rest::Zeroed,
+        wipe: false,
+    };
+    let stopped = async {
         // Sent or dropped: both mean stop.
-        _ = stopped => Err(PortError::new(ErrorClass::Busy, format!("the import of {url} was stopped"))),
+        let _ = stopped.await;
+        format!("the import of {url} was stopped")
     };
-    if fetched.is_ok() {
-        // A writer that ended early says why below.
-        let _ = sender.send(sink::Chunk::End).await;
-    }
-    drop(sender);
-    let panicked = |e| Err(PortError::new(ErrorClass::Invalid, format!("writing the image of {url}: {e}")));
-    let written = writer.await.unwrap_or_else(panicked);
-    place.close().await;
-    let written = match (fetched, written) {
-        (_, Err(error)) if error.class != ErrorClass::Busy => return Err(error),
-        (Err(error), _) | (Ok(()), Err(error)) => return Err(error),
-        (Ok(()), Ok(written)) => written,
-    };
-    if written.sha256 != expected {
-        let message = format!("{url} has sha256:{}, spec.import.checksum says sha256:{expected}", written.sha256);
-        return Err(PortError::new(ErrorClass::Invalid, message));
-    }
-    tracing::info!(url, bytes = written.bytes, "imported");
-    Ok(ImportDone { bytes: written.bytes, checksum: format!("sha256:{expected}") })
+    let copied = imaging::copy(&source, target, disk, &Progress { bytes: &progress, wake }, stopped).await;
+    job.place.close().await;
+    let copied = copied.map_err(port_error)?;
+    tracing::info!(url, bytes = copied.bytes, "imported");
+    Ok(ImportDone { bytes: copied.bytes, checksum: format!("sha256:{}", copied.digest) })
 }
 
 #[cfg(test)]

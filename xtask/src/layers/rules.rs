@@ -16,7 +16,10 @@ const fn folder(name: &'static str, may: &'static [&'static str]) -> Folder {
 }
 
 const fn shell(name: &'static str) -> Folder {
-    Folder { drivers_in_wire_up: true, ..folder(name, &["api", "planner", "ports", "proto", "runtime", "drivers/*"]) }
+    Folder {
+        drivers_in_wire_up: true,
+        ..folder(name, &["api", "planner", "ports", "proto", "runtime", "imaging", "drivers/*"])
+    }
 }
 
 pub(super) const FOLDERS: &[Folder] = &[
@@ -25,6 +28,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("ports", &["planner"]),
     folder("proto", &[]),
     folder("runtime", &[]),
+    folder("imaging", &[]),
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
     folder("drivers/*", &["ports", "planner"]),

@@ -1,6 +1,7 @@
 //! Reading an URL: http and https, a few redirects, never from https to http.
 
-use super::sink::Chunk;
+use crate::feed::Chunk;
+use crate::{Error, Kind, Progress, Source};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty};
@@ -9,11 +10,10 @@ use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use ports::{ErrorClass, PortError};
 use rustls::ClientConfig;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
@@ -23,20 +23,15 @@ const STALL: Duration = Duration::from_secs(60);
 const REDIRECTS: usize = 5;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-type Chunks = mpsc::Sender<Chunk>;
-
 /// Sends all of it. Returns when everything was sent, or when the receiver is gone (it says why).
-pub(super) async fn fetch(
-    url: &str,
-    size_bytes: u64,
-    chunks: &Chunks,
-    progress: &AtomicU64,
-    wake: &Notify,
-) -> Result<(), PortError> {
-    let response = follow(url).await?;
-    let length = response.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    if let Some(length) = length.filter(|length| *length > size_bytes) {
-        return Err(too_large(url, Some(length), size_bytes));
+pub(crate) async fn fetch(source: &Source, chunks: &mpsc::Sender<Chunk>, progress: &Progress<'_>) -> Result<(), Error> {
+    let url = source.url.as_str();
+    let response = follow(source).await?;
+    let header = |name| response.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+    let length = header(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+    let measured = length.is_some() || header(header::TRANSFER_ENCODING).is_some();
+    if chunks.send(Chunk::Begin { length }).await.is_err() {
+        return Ok(());
     }
     let mut body = response.into_body();
     let (mut read, mut told) = (0u64, Instant::now());
@@ -44,32 +39,37 @@ pub(super) async fn fetch(
         let frame = timeout(STALL, body.frame()).await;
         let frame = frame.map_err(|_| unreachable(url, &format!("nothing came for {} s", STALL.as_secs())))?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| unreachable(url, &format!("after {read} bytes: {error}")))?;
+        let frame = frame.map_err(|error| unreachable(url, &early(read, length, &error)))?;
         let Ok(data) = frame.into_data() else { continue };
         read += data.len() as u64;
-        if read > size_bytes {
-            return Err(too_large(url, None, size_bytes));
-        }
         if chunks.send(Chunk::Data(data)).await.is_err() {
             return Ok(());
         }
         if told.elapsed() >= TELL_EVERY {
             told = Instant::now();
-            progress.store(read, Ordering::Relaxed);
-            wake.notify_one();
+            progress.bytes.store(read, Ordering::Relaxed);
+            progress.wake.notify_one();
         }
     }
-    match length {
-        Some(length) if length != read => Err(unreachable(url, &format!("it ended after {read} of {length} bytes"))),
-        _ => Ok(()),
+    if let Some(length) = length.filter(|length| *length != read) {
+        return Err(unreachable(url, &format!("it ended after {read} of {length} bytes")));
     }
+    // A writer that ended early says why itself.
+    let _ = chunks.send(Chunk::End { measured }).await;
+    Ok(())
 }
 
-async fn follow(first: &str) -> Result<Response<Incoming>, PortError> {
-    let invalid = |cause: String| PortError::new(ErrorClass::Invalid, format!("{first}: {cause}"));
-    let mut url = Url::parse(first).map_err(|error| invalid(error.to_string()))?;
+fn early(read: u64, length: Option<u64>, error: &hyper::Error) -> String {
+    let length = length.map(|length| format!(" of {length}")).unwrap_or_default();
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("it ended after {read}{length} bytes: {error}{cause}")
+}
+
+async fn follow(source: &Source) -> Result<Response<Incoming>, Error> {
+    let invalid = |cause: String| Error::new(Kind::Invalid, format!("{}: {cause}", plain(&source.url)));
+    let mut url = Url::parse(&source.url).map_err(|error| invalid(error.to_string()))?;
     for _ in 0..=REDIRECTS {
-        let response = get(&url).await?;
+        let response = get(&url, source.user_agent).await?;
         let status = response.status();
         if status.is_redirection() {
             let target = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
@@ -83,20 +83,20 @@ async fn follow(first: &str) -> Result<Response<Incoming>, PortError> {
         }
         let class = match status {
             StatusCode::OK => return Ok(response),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorClass::Unauthorized,
-            StatusCode::NOT_FOUND | StatusCode::GONE => ErrorClass::NotFound,
-            _ => ErrorClass::Busy,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Kind::Unauthorized,
+            StatusCode::NOT_FOUND | StatusCode::GONE => Kind::NotFound,
+            _ => Kind::Busy,
         };
-        return Err(PortError::new(class, format!("{}: the server answered {status}", without_secrets(&url))));
+        return Err(Error::new(class, format!("{}: the server answered {status}", without_secrets(&url))));
     }
     Err(invalid(format!("more than {REDIRECTS} redirects")))
 }
 
-async fn get(url: &Url) -> Result<Response<Incoming>, PortError> {
-    let invalid = |cause: String| PortError::new(ErrorClass::Invalid, format!("{}: {cause}", without_secrets(url)));
+async fn get(url: &Url, user_agent: &str) -> Result<Response<Incoming>, Error> {
+    let invalid = |cause: String| Error::new(Kind::Invalid, format!("{}: {cause}", without_secrets(url)));
     let uri: Uri = url.as_str().parse().map_err(|error| invalid(format!("{error}")))?;
     let request = Request::get(uri)
-        .header(header::USER_AGENT, concat!("metalplane-dpu-agent/", env!("CARGO_PKG_VERSION")))
+        .header(header::USER_AGENT, user_agent)
         .body(Empty::<Bytes>::new())
         .map_err(|error| invalid(error.to_string()))?;
     let mut http = HttpConnector::new();
@@ -130,16 +130,11 @@ fn without_secrets(url: &Url) -> String {
     format!("{}://{host}{port}{}", url.scheme(), url.path())
 }
 
-fn plain(url: &str) -> String {
+/// The URL as a message may have it.
+pub fn plain(url: &str) -> String {
     Url::parse(url).map_or_else(|_| "the URL".to_owned(), |url| without_secrets(&url))
 }
 
-fn unreachable(url: &str, cause: &str) -> PortError {
-    PortError::new(ErrorClass::Unreachable, format!("{}: {cause}", plain(url)))
-}
-
-fn too_large(url: &str, length: Option<u64>, size_bytes: u64) -> PortError {
-    let length = length.map_or_else(|| "more".to_owned(), |length| format!("{length} bytes"));
-    let message = format!("{} has {length}, the volume has {size_bytes} bytes: ask for a larger size", plain(url));
-    PortError::new(ErrorClass::Invalid, message)
+fn unreachable(url: &str, cause: &str) -> Error {
+    Error::new(Kind::Unreachable, format!("{}: {cause}", plain(url)))
 }

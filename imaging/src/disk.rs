@@ -1,0 +1,87 @@
+//! What an image is written to, and one that is a file or a block device here.
+
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The largest block size of any disk.
+pub const BLOCK: u64 = 4096;
+
+/// Written from its beginning to its end, each byte once. It blocks: its calls are a thread's. Offsets and lengths are
+/// multiples of [`BLOCK`], but for the disk's end.
+pub trait Disk: Send {
+    /// Gives up what the disk holds. What is read from it then is not known.
+    fn discard(&mut self) -> io::Result<()>;
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes so much of it zero; takes no space for that where the storage has none in use there.
+    fn zero(&mut self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// All that was written is kept, whatever loses its power afterwards.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+pub struct FileDisk {
+    file: File,
+    size_bytes: u64,
+    /// Whether holes are made at all.
+    holes: bool,
+    /// All of it is zero where nothing was written.
+    empty: bool,
+}
+
+impl FileDisk {
+    pub fn open(path: &Path, size_bytes: u64) -> io::Result<Self> {
+        Ok(Self { file: File::options().write(true).open(path)?, size_bytes, holes: true, empty: false })
+    }
+
+    /// A block device that nobody else has: one that is mounted is refused. `holes`: whether it discards; one that
+    /// does not would be written from end to end by the kernel.
+    pub fn exclusive(path: &Path, size_bytes: u64, holes: bool) -> io::Result<Self> {
+        let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();
+        let file = File::options().write(true).custom_flags(exclusive).open(path)?;
+        Ok(Self { file, size_bytes, holes, empty: false })
+    }
+}
+
+impl Disk for FileDisk {
+    /// A hole is zero, unlike what a disk has discarded: of a block device the kernel makes one only where the device
+    /// promises zeros. Storage that makes no holes is written in full.
+    fn discard(&mut self) -> io::Result<()> {
+        if self.size_bytes == 0 || !self.holes {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.empty = match rustix::fs::fallocate(&self.file, flags, 0, self.size_bytes) {
+            Ok(()) => true,
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn zero(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        if self.empty {
+            return Ok(());
+        }
+        let zeros = vec![0; 256 << 10];
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            let length = zeros.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            self.file.write_all_at(&zeros[..length], at)?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}

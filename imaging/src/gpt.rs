@@ -1,0 +1,144 @@
+//! The backup partition table of an image that is smaller than its disk, moved to the disk's end.
+//!
+//! An image has its backup GPT at its own end, which lies anywhere on a larger disk: firmware and tools call such a table
+//! damaged, and no partition can grow behind it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+const SIGNATURE: &[u8] = b"EFI PART";
+/// What Linux reads at most.
+const ENTRIES: u64 = 1 << 20;
+const SECTORS: [u64; 2] = [512, 4096];
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backup {
+    /// The disk has no GPT.
+    NoTable,
+    Moved,
+}
+
+/// Fields of a header, by their offsets.
+mod at {
+    pub(super) const HEADER_SIZE: usize = 12;
+    pub(super) const HEADER_CRC: usize = 16;
+    pub(super) const MY_LBA: usize = 24;
+    pub(super) const ALTERNATE_LBA: usize = 32;
+    pub(super) const FIRST_USABLE: usize = 40;
+    pub(super) const LAST_USABLE: usize = 48;
+    pub(super) const ENTRIES_LBA: usize = 72;
+    pub(super) const ENTRY_COUNT: usize = 80;
+    pub(super) const ENTRY_SIZE: usize = 84;
+    pub(super) const ENTRIES_CRC: usize = 88;
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn wrong(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// The backup of the disk's partition table goes to its last sectors, where `sector` is the disk's own size of one.
+pub fn to_the_end(disk: &File, size_bytes: u64, sector: u64) -> io::Result<Backup> {
+    if size_bytes < 2 * sector {
+        return Ok(Backup::NoTable);
+    }
+    let mut header = read(disk, sector, sector)?;
+    if !header.starts_with(SIGNATURE) {
+        for other in SECTORS.into_iter().filter(|other| *other != sector && size_bytes >= 2 * other) {
+            if read(disk, other, 512)?.starts_with(SIGNATURE) {
+                let message = format!(
+                    "its partition table is made for sectors of {other} bytes, the disk has sectors of {sector}: \
+                     it needs an image that was made for such a disk"
+                );
+                return Err(wrong(message));
+            }
+        }
+        return Ok(Backup::NoTable);
+    }
+    let header_size = u32_at(&header, at::HEADER_SIZE) as usize;
+    if !(92..=header.len()).contains(&header_size) {
+        return Err(wrong(format!("its partition table says that its header has {header_size} bytes")));
+    }
+    if u32_at(&header, at::HEADER_CRC) != header_crc(&header, header_size) || u64_at(&header, at::MY_LBA) != 1 {
+        return Err(wrong("the header of its partition table is damaged".to_owned()));
+    }
+    let entries_bytes = u64::from(u32_at(&header, at::ENTRY_COUNT)) * u64::from(u32_at(&header, at::ENTRY_SIZE));
+    let first_entries = u64_at(&header, at::ENTRIES_LBA);
+    let sectors = size_bytes / sector;
+    let entry_sectors = entries_bytes.div_ceil(sector);
+    if entries_bytes == 0 || entries_bytes > ENTRIES || first_entries < 2 || first_entries + entry_sectors > sectors {
+        return Err(wrong(format!(
+            "its partition table has {entries_bytes} bytes of entries at sector {first_entries}"
+        )));
+    }
+    let mut entries = read(disk, first_entries * sector, entry_sectors * sector)?;
+    let used = usize::try_from(entries_bytes).expect("at most a megabyte");
+    if crc32fast::hash(&entries[..used]) != u32_at(&header, at::ENTRIES_CRC) {
+        return Err(wrong("the entries of its partition table are damaged".to_owned()));
+    }
+    entries[used..].fill(0);
+    let last = sectors - 1;
+    let backup_entries = last - entry_sectors;
+    if backup_entries <= u64_at(&header, at::FIRST_USABLE) {
+        return Err(wrong("there is no room for the backup of its partition table".to_owned()));
+    }
+    put(&mut header, at::ALTERNATE_LBA, last);
+    put(&mut header, at::LAST_USABLE, backup_entries - 1);
+    let seal = |header: &mut [u8]| {
+        let crc = header_crc(header, header_size);
+        header[at::HEADER_CRC..at::HEADER_CRC + 4].copy_from_slice(&crc.to_le_bytes());
+    };
+    let mut backup = header.clone();
+    put(&mut backup, at::MY_LBA, last);
+    put(&mut backup, at::ALTERNATE_LBA, 1);
+    put(&mut backup, at::ENTRIES_LBA, backup_entries);
+    seal(&mut header);
+    seal(&mut backup);
+    let mut protective = read(disk, 0, sector)?;
+    whole_disk(&mut protective, last);
+    // The primary last: until then it names the image's own backup, which nothing has overwritten.
+    disk.write_all_at(&entries, backup_entries * sector)?;
+    disk.write_all_at(&backup, last * sector)?;
+    disk.write_all_at(&header, sector)?;
+    disk.write_all_at(&protective, 0)?;
+    disk.sync_all()?;
+    Ok(Backup::Moved)
+}
+
+/// The protective MBR covers the disk. One with partitions of its own (a hybrid) is left as it is.
+fn whole_disk(mbr: &mut [u8], last: u64) {
+    const FIRST: usize = 446;
+    let others = &mbr[FIRST + 16..FIRST + 64];
+    if mbr[FIRST + 4] == 0xee && others.iter().all(|byte| *byte == 0) {
+        let length = u32::try_from(last).unwrap_or(u32::MAX);
+        mbr[FIRST + 12..FIRST + 16].copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+fn header_crc(header: &[u8], size: usize) -> u32 {
+    let mut header = header[..size].to_vec();
+    header[at::HEADER_CRC..at::HEADER_CRC + 4].fill(0);
+    crc32fast::hash(&header)
+}
+
+fn read(disk: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).expect("at most a megabyte")];
+    disk.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Tables that sgdisk made and judges, and damaged ones.
+
+use super::*;
+use std::process::Command;
+
+const IMAGE: u64 = 8 << 20;
+const DISK: u64 = 24 << 20;
+
+fn disk_of(bytes: &[u8], size: u64) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().write_all_at(bytes, 0).expect("written");
+    file.as_file().set_len(size).expect("sized");
+    file
+}
+
+/// A table of our own making, for sectors of `sector` bytes, with one partition.
+fn image(sector: u64) -> Vec<u8> {
+    let mut image = vec![0; usize::try_from(IMAGE).expect("small")];
+    image[446 + 4] = 0xee;
+    image[446 + 8] = 1;
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let sectors = IMAGE / sector;
+    let entry_sectors = 128 * 128 / sector;
+    let entries_at = usize::try_from(2 * sector).expect("small");
+    image[entries_at..entries_at + 48].fill(7);
+    let mut header = vec![0; 92];
+    header[..8].copy_from_slice(SIGNATURE);
+    header[8..12].copy_from_slice(&[0, 0, 1, 0]);
+    header[12..16].copy_from_slice(&92u32.to_le_bytes());
+    put(&mut header, at::MY_LBA, 1);
+    put(&mut header, at::ALTERNATE_LBA, sectors - 1);
+    put(&mut header, at::FIRST_USABLE, 2 + entry_sectors);
+    put(&mut header, at::LAST_USABLE, sectors - 2 - entry_sectors);
+    put(&mut header, at::ENTRIES_LBA, 2);
+    header[80..84].copy_from_slice(&128u32.to_le_bytes());
+    header[84..88].copy_from_slice(&128u32.to_le_bytes());
+    let crc = crc32fast::hash(&image[entries_at..entries_at + 128 * 128]);
+    header[88..92].copy_from_slice(&crc.to_le_bytes());
+    let crc = header_crc(&header, 92);
+    header[16..20].copy_from_slice(&crc.to_le_bytes());
+    let at = usize::try_from(sector).expect("small");
+    image[at..at + 92].copy_from_slice(&header);
+    image
+}
+
+#[test]
+fn the_backup_is_at_the_disks_end_and_each_header_names_the_other() {
+    for sector in SECTORS {
+        let file = disk_of(&image(sector), DISK);
+        assert_eq!(to_the_end(file.as_file(), DISK, sector).expect("moved"), Backup::Moved);
+        let last = DISK / sector - 1;
+        let first = read(file.as_file(), sector, sector).expect("read");
+        let backup = read(file.as_file(), last * sector, sector).expect("read");
+        for (header, own, other) in [(&first, 1, last), (&backup, last, 1)] {
+            assert_eq!((u64_at(header, at::MY_LBA), u64_at(header, at::ALTERNATE_LBA)), (own, other));
+            assert_eq!(u32_at(header, at::HEADER_CRC), header_crc(header, 92));
+            assert_eq!(u64_at(header, at::LAST_USABLE), last - 128 * 128 / sector - 1);
+        }
+        let entries = |header: &[u8]| read(file.as_file(), u64_at(header, at::ENTRIES_LBA) * sector, 128 * 128);
+        assert_eq!(entries(&first).expect("read"), entries(&backup).expect("read"));
+        let before = std::fs::read(file.path()).expect("read");
+        to_the_end(file.as_file(), DISK, sector).expect("again");
+        assert!(before == std::fs::read(file.path()).expect("read"), "a second time changes nothing");
+    }
+}
+
+#[test]
+fn a_disk_without_a_table_is_left_alone_and_one_for_other_sectors_is_refused() {
+    let empty = disk_of(&[1; 100], DISK);
+    let before = std::fs::read(empty.path()).expect("read");
+    assert_eq!(to_the_end(empty.as_file(), DISK, 512).expect("nothing to do"), Backup::NoTable);
+    assert!(before == std::fs::read(empty.path()).expect("read"));
+    let file = disk_of(&image(512), DISK);
+    let error = to_the_end(file.as_file(), DISK, 4096).expect_err("refused").to_string();
+    assert!(error.contains("512") && error.contains("4096"), "{error}");
+}
+
+#[test]
+fn a_damaged_table_is_refused_and_nothing_is_written() {
+    let good = image(512);
+    // Of the header all that its checksum covers, of the entries some.
+    for at in (512..512 + 92).chain([1024, 1024 + 127, 1024 + 128 * 128 - 1]) {
+        let mut bad = good.clone();
+        bad[at] ^= 4;
+        let file = disk_of(&bad, DISK);
+        let before = std::fs::read(file.path()).expect("read");
+        match to_the_end(file.as_file(), DISK, 512) {
+            Err(_) => {}
+            // Without its signature it is no table.
+            Ok(Backup::NoTable) if at < 520 => {}
+            other => panic!("byte {at}: {other:?}"),
+        }
+        assert!(before == std::fs::read(file.path()).expect("read"), "byte {at}");
+    }
+}
+
+#[test]
+fn sgdisk_finds_nothing_wrong() {
+    let sgdisk = |arguments: &[&str], disk: &std::path::Path| {
+        let done = Command::new("sgdisk").args(arguments).arg(disk).output().expect("sgdisk starts");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    if Command::new("sgdisk").arg("--version").output().is_err() {
+        eprintln!("SKIP sgdisk_finds_nothing_wrong: sgdisk is not installed (package gdisk)");
+        return;
+    }
+    let file = disk_of(&[], IMAGE);
+    sgdisk(&["-n", "1:2048:4095", "-n", "2:4096:0"], file.path());
+    file.as_file().set_len(DISK).expect("sized");
+    let before = sgdisk(&["-v"], file.path());
+    assert!(!before.contains("No problems found"), "the test shows nothing: {before}");
+    to_the_end(file.as_file(), DISK, 512).expect("moved");
+    let after = sgdisk(&["-v"], file.path());
+    assert!(after.contains("No problems found"), "{after}");
+}

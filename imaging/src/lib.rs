@@ -1,0 +1,215 @@
+//! Images on their way to a disk: read from an URL, unpacked, written, and believed only when their end was verified.
+//!
+//! ```text
+//! fetch (async) → chunks → feed (counts, hashes) → decode (by magic) → sink (1 MiB pieces, zeros told from data) → Disk
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`fetch`] | http and https, a few redirects, a limit for silence |
+//! | [`feed`] | the chunks as a stream that knows whether its end came or was cut off |
+//! | [`decode`] | raw, gzip, zstd, xz and bzip2, told from each other by their first bytes |
+//! | [`sink`] | the writing thread |
+//! | [`disk`] | [`Disk`], and one that is a file or a block device here |
+//! | [`gpt`] | the backup partition table, moved to the disk's end |
+//!
+//! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
+//! stream ended by its own rules, and nothing follows it; the checksum, if one was given, is that of the bytes as they were
+//! sent; the disk took the flush. A raw image that is neither measured nor has a checksum has no end that could be
+//! verified, and is refused. A failure names the disk and the cause. With [`Target::wipe`] it leaves zeros in the first and
+//! the last MiB of a disk that was begun, so that half an image never boots.
+//!
+//! The DPU agent's imports and the installer are what uses it. It depends on nothing of ours.
+
+pub mod decode;
+pub mod disk;
+mod feed;
+pub mod fetch;
+pub mod gpt;
+mod sink;
+
+pub use decode::Packing;
+pub use disk::{Disk, FileDisk};
+pub use sink::wipe;
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+use tokio::sync::{Notify, mpsc};
+
+/// Chunks between the network and the disk. A chunk is what one read of the connection gave, at most some 16 KiB with
+/// TLS, so this stays below a megabyte.
+const CHUNKS: usize = 16;
+
+/// What somebody who was refused can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The same again fails again.
+    Invalid,
+    Unauthorized,
+    NotFound,
+    /// Later, perhaps.
+    Busy,
+    /// Nobody answers, or no longer.
+    Unreachable,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    pub kind: Kind,
+    /// Names the disk or the URL without its query, and the cause.
+    pub message: String,
+}
+
+impl Error {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// An operation on a file or a disk.
+    pub fn file(what: &str, object: &str, error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => Kind::NotFound,
+            io::ErrorKind::PermissionDenied => Kind::Unauthorized,
+            io::ErrorKind::TimedOut => Kind::Unreachable,
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Kind::Invalid,
+            _ => Kind::Busy,
+        };
+        Self::new(kind, format!("{what} {object}: {error}"))
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    Sha256,
+    Sha512,
+}
+
+impl Algorithm {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+        }
+    }
+
+    fn digits(self) -> usize {
+        match self {
+            Self::Sha256 => 64,
+            Self::Sha512 => 128,
+        }
+    }
+}
+
+/// Of the bytes as the server sends them: what is published beside an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checksum {
+    pub algorithm: Algorithm,
+    /// Lower-case hex.
+    pub hex: String,
+}
+
+impl std::str::FromStr for Checksum {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || format!("{text:?} is no checksum: write sha256:<64 hex digits> or sha512:<128 hex digits>");
+        let (algorithm, hex) = text.split_once(':').ok_or_else(wanted)?;
+        let algorithm = match algorithm {
+            "sha256" => Algorithm::Sha256,
+            "sha512" => Algorithm::Sha512,
+            _ => return Err(wanted()),
+        };
+        let hex = hex.to_ascii_lowercase();
+        match hex.len() == algorithm.digits() && hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            true => Ok(Self { algorithm, hex }),
+            false => Err(wanted()),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub url: String,
+    pub checksum: Option<Checksum>,
+    /// Where the checksum was written, for the message of one that differs.
+    pub checksum_field: &'static str,
+    pub packing: Packing,
+    /// Who asks: the HTTP header `User-Agent`.
+    pub user_agent: &'static str,
+}
+
+/// What of the target is kept behind the image's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing: all of it reads zero.
+    Zeroed,
+    /// What is there, but for the last MiB: a disk of terabytes that cannot discard is not written from end to end.
+    Kept,
+}
+
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// As messages have it: `volume vol-1`, `disk /dev/vda`.
+    pub name: String,
+    pub size_bytes: u64,
+    /// What to do about an image that does not fit.
+    pub too_small: &'static str,
+    pub rest: Rest,
+    /// Whether a failure leaves zeros in the first and the last MiB, if anything was written before it.
+    pub wipe: bool,
+}
+
+/// An image that was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// As they were sent.
+    pub bytes: u64,
+    /// As they were written.
+    pub unpacked: u64,
+    /// Lower-case hex; by the checksum's algorithm, sha256 if none was given.
+    pub digest: String,
+}
+
+/// How far a copy is, told about once a second.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    pub bytes: &'a AtomicU64,
+    pub wake: &'a Notify,
+}
+
+/// Copies an image to a disk. When this returns nothing writes the disk any more. `stopped` ends it early: its output says
+/// why.
+pub async fn copy(
+    source: &Source,
+    target: Target,
+    disk: Box<dyn Disk>,
+    progress: &Progress<'_>,
+    stopped: impl Future<Output = String>,
+) -> Result<Copied, Error> {
+    let (sender, chunks) = mpsc::channel(CHUNKS);
+    let image = source.clone();
+    let writer = tokio::task::spawn_blocking(move || sink::write(&image, &target, disk, chunks));
+    let fetched = tokio::select! {
+        biased;
+        fetched = fetch::fetch(source, &sender, progress) => fetched,
+        why = stopped => Err(Error::new(Kind::Busy, why)),
+    };
+    drop(sender);
+    let written = writer.await.unwrap_or_else(|panic| {
+        Err(Error::new(Kind::Invalid, format!("writing the image of {}: {panic}", fetch::plain(&source.url))))
+    });
+    match (fetched, written) {
+        // That its stream was cut off is all a writer knows of what ended the other side.
+        (_, Err(error)) if error.kind != Kind::Busy => Err(error),
+        (Err(error), _) | (Ok(()), Err(error)) => Err(error),
+        (Ok(()), Ok(copied)) => Ok(copied),
+    }
+}
