@@ -1,6 +1,6 @@
 //! Generates the gRPC code. protox parses the .proto files in Rust, so that a build needs no `protoc`.
 
-const FILES: [&str; 3] = ["csi.proto", "pluginregistration.proto", "agent.proto"];
+const FILES: [&str; 4] = ["csi.proto", "pluginregistration.proto", "agent.proto", "tink.proto"];
 
 fn main() {
     println!("cargo::rerun-if-changed=proto");

@@ -5,9 +5,10 @@
 //! | [`csi::v1`] | `csi.proto` | our CSI driver; kubelet and the Kubernetes sidecars call it |
 //! | [`pluginregistration`] | `pluginregistration.proto` | kubelet, to learn of our CSI driver on its node |
 //! | [`agent::v1alpha1`] | `agent.proto` | the DPU agent, for `cni`, `csi` and `bmctl` on the same DPU |
+//! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
 //!
-//! The first two describe somebody else's protocol: field numbers, names and packages are wire facts, and a file holds
-//! only what we serve. The third is ours, and says only what the agent can answer truthfully today.
+//! All but `agent.proto` describe somebody else's protocol: field numbers, names and packages are wire facts, and a
+//! file holds only what we serve. `agent.proto` is ours, and says only what the agent can answer truthfully today.
 //!
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
 
@@ -31,4 +32,10 @@ pub mod agent {
     pub mod v1alpha1 {
         tonic::include_proto!("metalplane.agent.v1alpha1");
     }
+}
+
+/// Tinkerbell's agents and their server.
+pub mod tink {
+    #![allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
+    tonic::include_proto!("proto");
 }
