@@ -31,6 +31,8 @@ pub(crate) enum Task {
     Layers,
     /// Write container images (OCI layout, one tar each) and print their paths
     Image(image::Options),
+    /// Write the kernel and the initramfs that install a server over the network and print their paths
+    InstallerImage(image::InstallerOptions),
     /// Measure figures; they are kept in benches/history and told in docs/benchmarks.md
     Bench(bench::Options),
     /// Run the third-party judges; reports are left in target/judges

@@ -49,6 +49,7 @@ fn run() -> Result<ExitCode> {
         Task::Docs { check } => docs::run(&root, check),
         Task::Layers => layers::run(&root),
         Task::Image(options) => image::run(&root, &options),
+        Task::InstallerImage(options) => image::installer(&root, &options),
         Task::Bench(options) => bench::run(&root, &options),
         Task::Judges { name } => return judges::run(&root, name.as_deref()),
         Task::SpdkTarget => native::run(&root),

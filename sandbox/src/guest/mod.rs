@@ -10,6 +10,8 @@
 //! - [`Kind::Old`]: the same, saying `MP-SYSTEM old`: what a server's local disk holds before Metalplane gets it.
 //! - [`Kind::Debian`]: Debian 12 with systemd, cloud-init and sshd, for the demo.
 //!
+//! [`installer()`] is no disk: the kernel and initramfs that a server without a DPU boots from the network.
+//!
 //! No loop device and no mount is needed: file systems are filled by `mcopy` and `mkfs.ext4 -d`, then copied into
 //! the partitions of a GPT. Each image boots from a unified kernel image at the ESP's removable-media path, so any
 //! firmware that finds the disk finds the system.
@@ -18,6 +20,7 @@ mod command;
 mod cpio;
 mod debian;
 mod disk;
+mod installer;
 mod kernel;
 
 mod tiny;
@@ -30,6 +33,7 @@ use sha2::{Digest, Sha256};
 
 use crate::args;
 
+pub use installer::installer;
 pub use tiny::{BootFiles, boot_files};
 
 /// Commands that building any image runs, and the Debian package that has each.

@@ -39,8 +39,8 @@ pub const RECIPE: &[&str] = &[
     FILES[8].1,
 ];
 
-/// In load order: a module comes after those it depends on.
-const MODULES: &[&str] = &[
+/// Virtual NICs and disks. In load order: a module comes after those it depends on.
+pub(super) const VIRTIO: &[&str] = &[
     "drivers/virtio/virtio_ring",
     "drivers/virtio/virtio",
     "drivers/virtio/virtio_pci_legacy_dev",
@@ -50,6 +50,9 @@ const MODULES: &[&str] = &[
     "drivers/net/net_failover",
     "drivers/net/virtio_net",
     "drivers/block/virtio_blk",
+];
+/// After those.
+const OTHERS: &[&str] = &[
     "fs/nls/nls_ascii",
     "fs/nls/nls_cp437",
     "fs/nls/nls_iso8859-1",
@@ -119,7 +122,7 @@ fn initramfs(kernel: &Kernel) -> Result<Vec<u8>> {
     for (path, content) in FILES {
         archive.program(path, content.as_bytes());
     }
-    for (position, module) in MODULES.iter().enumerate() {
+    for (position, module) in VIRTIO.iter().chain(OTHERS).enumerate() {
         let name = module.rsplit('/').next().unwrap_or(module);
         archive.program(&format!("lib/modules/{position:02}-{name}.ko"), &kernel.module(module)?);
     }

@@ -9,6 +9,7 @@
 //! With `--release` (`make images`) they are what ships: optimised, without what only tests ask of a library, with the commit in the
 //! programs and in the image's labels. The sandbox and the tests run the others, for a second profile builds everything twice.
 
+mod installer;
 mod roots;
 mod system;
 
@@ -22,6 +23,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use system::{EXECUTABLE, Member};
+
+pub(crate) use installer::{Options as InstallerOptions, run as installer};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

@@ -37,6 +37,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     shell("dpu-agent"),
     folder("apiserver", &["api", "planner", "proto", "runtime"]),
     folder("boot", &["planner", "proto", "runtime"]),
+    folder("installer", &["imaging", "proto", "drivers/linux-sys"]),
     shell("csi"),
     folder("cni", &["proto"]),
     folder("bmctl", &["api", "planner", "proto", "runtime"]),

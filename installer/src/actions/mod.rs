@@ -1,0 +1,150 @@
+//! The actions that are built in. Each is named by the last word of its image, without registry and tag, and takes the
+//! environment that upstream's image of that name takes.
+
+mod image2disk;
+mod writefile;
+
+use crate::agent::{Action, Actions, Then};
+use crate::disks::Disks;
+use crate::lines::Lines;
+
+pub struct BuiltIn {
+    disks: Disks,
+}
+
+impl BuiltIn {
+    pub fn of_this_machine() -> Self {
+        Self { disks: Disks::of_this_machine() }
+    }
+}
+
+impl Actions for BuiltIn {
+    async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
+        let name = basename(&action.image);
+        if matches!(name, "image2disk" | "writefile" | "reboot") && !action.command.is_empty() {
+            return Err(format!(
+                "command is {:?}: {name} is built in and takes none: leave command out",
+                action.command
+            ));
+        }
+        match name {
+            "image2disk" => Box::pin(image2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
+            "reboot" => Ok(Then::Restart),
+            other => Err(format!(
+                "not built in: {other:?} (image {}); the installer has image2disk, writefile and reboot and runs no containers: for other \
+                 actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
+                action.image
+            )),
+        }
+    }
+}
+
+/// Of `registry:5000/some/where/name:tag@digest`, the name.
+fn basename(image: &str) -> &str {
+    let path = image.split_once('@').map_or(image, |(path, _)| path);
+    let last = path.rsplit('/').next().unwrap_or(path);
+    last.split_once(':').map_or(last, |(name, _)| name)
+}
+
+/// A value of the environment; an error says which one to write.
+fn required<'a>(action: &'a Action, key: &str, what: &str) -> Result<&'a str, String> {
+    optional(action, key).ok_or_else(|| format!("{key} is missing from the environment: write {what}"))
+}
+
+fn optional<'a>(action: &'a Action, key: &str) -> Option<&'a str> {
+    action.environment.get(key).map(String::as_str).filter(|value| !value.is_empty())
+}
+
+/// As Go reads a truth value.
+fn truth(action: &Action, key: &str) -> Result<Option<bool>, String> {
+    match optional(action, key) {
+        None => Ok(None),
+        Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
+        Some(other) => Err(format!("{key} is {other:?}: write true or false")),
+    }
+}
+
+fn number(action: &Action, key: &str, default: u64) -> Result<u64, String> {
+    match optional(action, key) {
+        None => Ok(default),
+        Some(text) => text.parse().map_err(|_| format!("{key} is {text:?}: write a whole number")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    fn action(image: &str, environment: &[(&str, &str)]) -> Action {
+        Action {
+            name: "test".to_owned(),
+            image: image.to_owned(),
+            command: Vec::new(),
+            environment: environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            deadline: Instant::now() + Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn registry_tag_and_digest_do_not_count() {
+        for image in [
+            "image2disk",
+            "image2disk:v1.0.0",
+            "quay.io/tinkerbell/actions/image2disk:latest",
+            "registry:5000/image2disk",
+            "registry:5000/a/image2disk:v1@sha256:00",
+        ] {
+            assert_eq!(basename(image), "image2disk", "{image}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_built_in_fails_and_what_is_takes_what_it_needs() {
+        let run = async |action: Action| BuiltIn::of_this_machine().run(&action, &Lines::default()).await;
+        let error = run(action("quay.io/x/slurp:v1", &[])).await.expect_err("refused");
+        assert!(error.contains("not built in: \"slurp\"") && error.contains("osie"), "{error}");
+        assert_eq!(run(action("reboot", &[])).await, Ok(Then::Restart));
+        for (environment, named) in [
+            (&[("DEST_DISK", "/dev/x")][..], "IMG_URL"),
+            (&[("IMG_URL", "http://x/y")], "DEST_DISK"),
+            (&[("IMG_URL", "http://x/y"), ("DEST_DISK", "/dev/no-such-disk")], "the disks are"),
+            (&[("IMG_URL", "http://x/y"), ("DEST_DISK", "/dev/x"), ("CHECKSUM", "md5:1")], "CHECKSUM"),
+            (&[("IMG_URL", "http://x/y"), ("DEST_DISK", "/dev/x"), ("COMPRESSED", "yes")], "COMPRESSED"),
+        ] {
+            let error = run(action("image2disk", environment)).await.expect_err("refused");
+            assert!(error.contains(named), "{error}");
+        }
+        let whole = [
+            ("DEST_DISK", "/dev/x"),
+            ("FS_TYPE", "ext4"),
+            ("DEST_PATH", "/etc/x"),
+            ("CONTENTS", ""),
+            ("UID", "0"),
+            ("GID", "0"),
+            ("MODE", "0644"),
+            ("DIRMODE", "0755"),
+        ];
+        for (key, wrong) in [
+            ("FS_TYPE", ""),
+            ("DEST_PATH", "etc/x"),
+            ("DEST_PATH", "/etc/../x"),
+            ("DEST_PATH", "/"),
+            ("UID", "root"),
+            ("MODE", "rw"),
+            ("MODE", "10000"),
+            ("DIRMODE", ""),
+            ("DEST_DISK", "/dev/no-such-disk"),
+        ] {
+            let environment = whole.map(|(name, value)| (name, if name == key { wrong } else { value }));
+            let error = run(action("writefile", &environment)).await.expect_err("refused");
+            assert!(error.contains(key), "{key}={wrong}: {error}");
+        }
+        let mut with_command = action("image2disk", &[]);
+        with_command.command.push("--help".to_owned());
+        assert!(run(with_command).await.expect_err("refused").contains("command"));
+    }
+}

@@ -1,0 +1,185 @@
+//! Asks the server for actions and reports them: Tinkerbell's protocol, the newer generation.
+//!
+//! An agent without work is answered `FailedPrecondition` and asks again. What ends a report for good (`NotFound`,
+//! `InvalidArgument`, `FailedPrecondition`: the action is none of this agent's any more) does not end the agent: it asks what
+//! there is instead. Everything else is repeated, the result of an action for ever: a server that restarts loses none.
+
+use crate::lines::Lines;
+use proto::tink::action_status_request::StateType;
+use proto::tink::workflow_service_client::WorkflowServiceClient;
+use proto::tink::{ActionMessage, ActionRequest, ActionResponse, ActionStatusRequest, AgentAttributes};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// The server holds a question back for a minute at most.
+const ASK: Duration = Duration::from_secs(120);
+const REPORT: Duration = Duration::from_secs(30);
+/// Between questions of an agent without work.
+const IDLE: Duration = Duration::from_secs(2);
+/// After a failure: the first wait, and what it doubles up to.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// For an action that has none: upstream's agent would take 0 for a time that has passed.
+const NO_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// In the detail of a status.
+const NO_ACTION: &[u8] = b"PRECONDITION_FAILURE_VIOLATION_NO_ACTION_AVAILABLE";
+
+/// What one action has to do with, of what the server sent.
+#[derive(Debug, Clone)]
+pub struct Action {
+    pub name: String,
+    pub image: String,
+    pub command: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    /// An action that is not done by then has to end, and has failed.
+    pub deadline: Instant,
+}
+
+/// After the server knows of an action's success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    Next,
+    Restart,
+}
+
+/// What can be done here.
+pub trait Actions {
+    /// The error is the cause, without what was said on the way.
+    fn run(&self, action: &Action, lines: &Lines) -> impl Future<Output = Result<Then, String>>;
+}
+
+pub struct Agent {
+    client: WorkflowServiceClient<Channel>,
+    worker: String,
+    attributes: AgentAttributes,
+}
+
+impl Agent {
+    /// `server` is host and port. Nothing is connected yet.
+    pub fn new(server: &str, worker: String, attributes: AgentAttributes) -> Result<Self, tonic::transport::Error> {
+        let endpoint = Endpoint::from_shared(format!("http://{server}"))?
+            .connect_timeout(Duration::from_secs(10))
+            .http2_keep_alive_interval(Duration::from_secs(20))
+            .keep_alive_timeout(Duration::from_secs(20));
+        Ok(Self { client: WorkflowServiceClient::new(endpoint.connect_lazy()), worker, attributes })
+    }
+
+    /// Does what the server says until the machine is to be restarted.
+    pub async fn serve(&mut self, actions: &impl Actions) {
+        let mut again = AGAIN.0;
+        let mut was_idle = false;
+        loop {
+            let response = match self.ask().await {
+                Ok(response) => response,
+                Err(status) if is_idle(&status) => {
+                    if !std::mem::replace(&mut was_idle, true) {
+                        println!("installer: {} waits for work: {}", self.worker, status.message());
+                    }
+                    sleep(IDLE).await;
+                    continue;
+                }
+                Err(status) => {
+                    println!("installer: asking for an action: {:?}: {}", status.code(), status.message());
+                    sleep(again).await;
+                    again = (again * 2).min(AGAIN.1);
+                    continue;
+                }
+            };
+            was_idle = false;
+            match self.one(actions, &response).await {
+                Some(Then::Restart) => return,
+                Some(Then::Next) => again = AGAIN.0,
+                None => {
+                    sleep(again).await;
+                    again = (again * 2).min(AGAIN.1);
+                }
+            }
+        }
+    }
+
+    async fn ask(&mut self) -> Result<ActionResponse, Status> {
+        let request =
+            ActionRequest { agent_id: Some(self.worker.clone()), agent_attributes: Some(self.attributes.clone()) };
+        let asked = timeout(ASK, self.client.get_action(request)).await;
+        Ok(asked.map_err(|_| Status::deadline_exceeded("no answer"))??.into_inner())
+    }
+
+    /// None: the server does not want to hear of this action; it is asked what there is instead.
+    async fn one(&mut self, actions: &impl Actions, response: &ActionResponse) -> Option<Then> {
+        let action = action(response);
+        let (started, since) = (SystemTime::now(), Instant::now());
+        let mut report = ActionStatusRequest {
+            workflow_id: response.workflow_id.clone(),
+            agent_id: Some(self.worker.clone()),
+            task_id: response.task_id.clone(),
+            action_id: response.action_id.clone(),
+            action_name: response.name.clone(),
+            action_state: Some(StateType::Running as i32),
+            execution_start: Some(started.into()),
+            execution_stop: None,
+            execution_duration: Some(String::new()),
+            message: Some(ActionMessage { message: Some("running action".to_owned()) }),
+        };
+        if let Err(status) = self.report(&report).await {
+            println!("installer: reporting that {} runs: {:?}: {}", action.name, status.code(), status.message());
+            return None;
+        }
+        let lines = Lines::default();
+        lines.say(&format!("{}: {}", action.name, action.image));
+        let done = actions.run(&action, &lines).await;
+        let state = match &done {
+            Ok(_) => StateType::Success,
+            Err(_) if Instant::now() >= action.deadline => StateType::Timeout,
+            Err(_) => StateType::Failed,
+        };
+        if let Err(cause) = &done {
+            lines.say(&format!("{}: {}: {cause}", action.name, state.as_str_name()));
+        }
+        report.action_state = Some(state as i32);
+        report.execution_stop = Some(SystemTime::now().into());
+        report.execution_duration = Some(format!("{:.3}s", since.elapsed().as_secs_f64()));
+        report.message = Some(ActionMessage { message: Some(lines.last()) });
+        let heard = self.report_until_heard(&report).await;
+        // What has failed is not followed by anything.
+        heard.then_some(done.unwrap_or(Then::Next))
+    }
+
+    async fn report(&mut self, report: &ActionStatusRequest) -> Result<(), Status> {
+        let reported = timeout(REPORT, self.client.report_action_status(report.clone())).await;
+        reported.map_err(|_| Status::deadline_exceeded("no answer"))??;
+        Ok(())
+    }
+
+    async fn report_until_heard(&mut self, report: &ActionStatusRequest) -> bool {
+        let mut again = AGAIN.0;
+        loop {
+            let Err(status) = self.report(report).await else { return true };
+            println!("installer: reporting {}: {:?}: {}", report.action_name(), status.code(), status.message());
+            if matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition) {
+                return false;
+            }
+            sleep(again).await;
+            again = (again * 2).min(AGAIN.1);
+        }
+    }
+}
+
+fn is_idle(status: &Status) -> bool {
+    status.code() == Code::FailedPrecondition || status.details().windows(NO_ACTION.len()).any(|part| part == NO_ACTION)
+}
+
+fn action(response: &ActionResponse) -> Action {
+    let seconds = u64::try_from(response.timeout()).unwrap_or(0);
+    let limit = if seconds == 0 { NO_TIMEOUT } else { Duration::from_secs(seconds) };
+    let pairs = response.environment.iter().filter_map(|pair| pair.split_once('='));
+    Action {
+        name: response.name().to_owned(),
+        image: response.image().to_owned(),
+        command: response.command.clone(),
+        environment: pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        deadline: Instant::now() + limit,
+    }
+}

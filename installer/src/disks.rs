@@ -1,0 +1,310 @@
+//! Which disk an action means, and whether it may be written.
+//!
+//! `DEST_DISK` is a path below `/dev`, as upstream has it, or `select:` and what is known of the disk:
+//! `select:serial=S3X,min-size=100Gi`. Keys are serial, model, wwn, transport (nvme, virtio, sata, scsi), rotational
+//! (true, false), min-size, max-size. Exactly one disk has to match; an error lists those that there are. Removable and USB
+//! disks, what a BMC shows as a medium among them, are never written.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the kernel tells of disks, and their nodes.
+pub struct Disks {
+    sys: PathBuf,
+    dev: PathBuf,
+}
+
+/// A disk, or a partition of one, that may be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// As the kernel calls it: `vda`.
+    pub name: String,
+    pub node: PathBuf,
+    pub size_bytes: u64,
+    /// Bytes of a logical sector.
+    pub sector: u64,
+    /// Whether it gives up what it holds and reads zero then.
+    pub discards: bool,
+    pub is_whole: bool,
+}
+
+struct Known {
+    name: String,
+    size_bytes: u64,
+    serial: String,
+    model: String,
+    wwn: String,
+    transport: &'static str,
+    rotational: bool,
+    /// Why it is never written.
+    refused: Option<&'static str>,
+}
+
+const SELECT: &str = "select:";
+
+impl Disks {
+    pub fn of_this_machine() -> Self {
+        Self { sys: "/sys".into(), dev: "/dev".into() }
+    }
+
+    pub fn find(&self, wanted: &str) -> Result<Disk, String> {
+        match wanted.strip_prefix(SELECT) {
+            Some(terms) => {
+                let name = self.select(terms)?;
+                self.disk(&name, &self.dev.join(&name))
+            }
+            None => {
+                let node = fs::canonicalize(wanted)
+                    .map_err(|error| format!("DEST_DISK {wanted}: {error}; the disks are: {}", self.list()))?;
+                let name = node.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                self.disk(&name, &node)
+            }
+        }
+    }
+
+    fn disk(&self, name: &str, node: &Path) -> Result<Disk, String> {
+        let class = self.sys.join("class/block").join(name);
+        let class = fs::canonicalize(&class)
+            .map_err(|_| format!("DEST_DISK {} is no disk; the disks are: {}", node.display(), self.list()))?;
+        let is_whole = !class.join("partition").exists();
+        let whole = if is_whole { class.clone() } else { class.parent().map(Path::to_owned).unwrap_or_default() };
+        if let Some(why) = known(&whole).and_then(|known| known.refused) {
+            return Err(format!("DEST_DISK {}: the disk {why} and is never written", node.display()));
+        }
+        let of = |folder: &Path, file: &str| number(&folder.join(file));
+        let sectors = of(&class, "size").filter(|sectors| *sectors > 0);
+        let sectors = sectors.ok_or_else(|| format!("DEST_DISK {}: it has no size", node.display()))?;
+        Ok(Disk {
+            name: name.to_owned(),
+            node: node.to_owned(),
+            size_bytes: sectors * 512,
+            sector: of(&whole, "queue/logical_block_size").unwrap_or(512),
+            discards: of(&whole, "queue/discard_max_bytes").is_some_and(|bytes| bytes > 0),
+            is_whole,
+        })
+    }
+
+    fn all(&self) -> Vec<Known> {
+        let entries = fs::read_dir(self.sys.join("block")).into_iter().flatten().flatten();
+        let folders = entries.filter_map(|entry| fs::canonicalize(entry.path()).ok());
+        let mut all: Vec<Known> = folders.filter_map(|folder| known(&folder)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    fn list(&self) -> String {
+        let mut text = String::new();
+        for disk in self.all() {
+            let separator = if text.is_empty() { "" } else { "; " };
+            let Known { name, size_bytes, serial, model, wwn, transport, rotational, refused } = disk;
+            let _ = write!(
+                text,
+                "{separator}{name}: {size_bytes} bytes, transport={transport}, rotational={rotational}, model={model:?}, \
+                 serial={serial:?}, wwn={wwn:?}"
+            );
+            let _ = refused.map(|why| write!(text, ", never written: it {why}"));
+        }
+        if text.is_empty() { "none".to_owned() } else { text }
+    }
+
+    fn select(&self, terms: &str) -> Result<String, String> {
+        let all = self.all();
+        let mut left: Vec<&Known> = all.iter().filter(|disk| disk.refused.is_none()).collect();
+        for term in terms.split(',') {
+            let (key, value) = term.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
+                format!("DEST_DISK: {term:?} is no term of select: write <key>=<value>, with commas between the terms")
+            })?;
+            let value = value.trim();
+            match key.trim() {
+                "serial" => left.retain(|disk| disk.serial == value),
+                "model" => left.retain(|disk| disk.model == value),
+                "wwn" => left.retain(|disk| disk.wwn == value),
+                "transport" => left.retain(|disk| disk.transport == value),
+                "rotational" => {
+                    let wanted = value
+                        .parse::<bool>()
+                        .map_err(|_| format!("DEST_DISK: rotational={value}: write true or false"))?;
+                    left.retain(|disk| disk.rotational == wanted);
+                }
+                key @ ("min-size" | "max-size") => {
+                    let bytes =
+                        size(value).ok_or_else(|| format!("DEST_DISK: {key}={value}: write a size as 100Gi"))?;
+                    left.retain(
+                        |disk| if key == "min-size" { disk.size_bytes >= bytes } else { disk.size_bytes <= bytes },
+                    );
+                }
+                other => {
+                    return Err(format!(
+                        "DEST_DISK: select has no key {other:?}: write serial, model, wwn, transport, rotational, min-size or \
+                         max-size"
+                    ));
+                }
+            }
+        }
+        match left.as_slice() {
+            [one] => Ok(one.name.clone()),
+            several => {
+                let count = several.len();
+                Err(format!(
+                    "DEST_DISK {SELECT}{terms}: {count} disks match, exactly one has to; the disks are: {}",
+                    self.list()
+                ))
+            }
+        }
+    }
+}
+
+/// None for what has no device: what only the kernel made.
+fn known(folder: &Path) -> Option<Known> {
+    if !folder.join("device").exists() {
+        return None;
+    }
+    let text = |file: &str| fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
+    let either = |a, b| text(a).or_else(|| text(b)).unwrap_or_default();
+    let place = folder.to_string_lossy();
+    let transports = [("/usb", "usb"), ("/nvme", "nvme"), ("/virtio", "virtio"), ("/ata", "sata")];
+    let transport =
+        transports.iter().find(|(part, _)| place.contains(part)).map_or("scsi", |(_, transport)| *transport);
+    let is = |file| text(file).as_deref() == Some("1");
+    let refused = if is("removable") {
+        Some("is removable")
+    } else if transport == "usb" {
+        Some("is a USB disk")
+    } else if is("ro") {
+        Some("is read-only")
+    } else {
+        None
+    };
+    Some(Known {
+        name: folder.file_name()?.to_string_lossy().into_owned(),
+        size_bytes: number(&folder.join("size"))? * 512,
+        serial: either("serial", "device/serial"),
+        model: text("device/model").unwrap_or_default(),
+        wwn: either("wwid", "device/wwid"),
+        transport,
+        rotational: is("queue/rotational"),
+        refused,
+    })
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// As Kubernetes writes sizes.
+fn size(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let (base, power) = match unit {
+        "" => (1u64, 0),
+        "Mi" => (1024, 2),
+        "Gi" => (1024, 3),
+        "Ti" => (1024, 4),
+        "M" => (1000, 2),
+        "G" => (1000, 3),
+        "T" => (1000, 4),
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(base.pow(power))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GI: u64 = 1 << 30;
+
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new() -> Self {
+            let machine = Self(tempfile::tempdir().expect("a folder"));
+            machine.disk("pci0/nvme/nvme0/nvme0n1", 100 * GI, &[("device/serial", "N1"), ("device/model", "Fast")]);
+            machine.disk(
+                "pci0/ata1/sda",
+                100 * GI,
+                &[("device/model", "Slow"), ("queue/rotational", "1"), ("wwid", "naa.5")],
+            );
+            machine.disk("pci0/usb1/sdb", 100 * GI, &[("device/model", "Virtual CD")]);
+            machine.disk("pci0/ata2/sdc", GI, &[("removable", "1")]);
+            machine.disk("pci0/virtio1/vda", 200 * GI, &[("serial", "V1"), ("queue/discard_max_bytes", "4096")]);
+            let partition = machine.0.path().join("devices/pci0/virtio1/vda/vda1");
+            fs::create_dir(&partition).expect("made");
+            fs::write(partition.join("partition"), "1").expect("written");
+            fs::write(partition.join("size"), "2048").expect("written");
+            machine.node("vda1", &partition);
+            machine
+        }
+
+        fn disk(&self, place: &str, bytes: u64, files: &[(&str, &str)]) {
+            let folder = self.0.path().join("devices").join(place);
+            for sub in ["device", "queue"] {
+                fs::create_dir_all(folder.join(sub)).expect("made");
+            }
+            fs::write(folder.join("size"), format!("{}\n", bytes / 512)).expect("written");
+            for (file, content) in files {
+                fs::write(folder.join(file), format!("{content}\n")).expect("written");
+            }
+            let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+            fs::create_dir_all(self.0.path().join("block")).expect("made");
+            std::os::unix::fs::symlink(&folder, self.0.path().join("block").join(&name)).expect("linked");
+            self.node(&name, &folder);
+        }
+
+        fn node(&self, name: &str, folder: &Path) {
+            for sub in ["class/block", "dev"] {
+                fs::create_dir_all(self.0.path().join(sub)).expect("made");
+            }
+            std::os::unix::fs::symlink(folder, self.0.path().join("class/block").join(name)).expect("linked");
+            fs::write(self.0.path().join("dev").join(name), "").expect("written");
+        }
+
+        fn find(&self, wanted: &str) -> Result<Disk, String> {
+            let disks = Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev") };
+            disks.find(&wanted.replace("/dev", &self.0.path().join("dev").to_string_lossy()))
+        }
+    }
+
+    #[test]
+    fn a_disk_is_found_by_its_node_or_by_what_is_known_of_it() {
+        let machine = Machine::new();
+        let name = |wanted: &str| machine.find(wanted).map(|disk| disk.name);
+        assert_eq!(name("/dev/vda"), Ok("vda".to_owned()));
+        for (terms, found) in [
+            ("serial=N1", "nvme0n1"),
+            ("model=Slow", "sda"),
+            ("wwn=naa.5", "sda"),
+            ("transport=nvme", "nvme0n1"),
+            ("rotational=true", "sda"),
+            ("min-size=150Gi", "vda"),
+            ("max-size=100Gi,rotational=false", "nvme0n1"),
+        ] {
+            assert_eq!(name(&format!("select:{terms}")), Ok(found.to_owned()), "{terms}");
+        }
+        let disk = machine.find("/dev/vda").expect("found");
+        assert!(disk.discards && disk.is_whole);
+        assert_eq!((disk.size_bytes, disk.sector), (200 * GI, 512));
+        let partition = machine.find("/dev/vda1").expect("found");
+        assert!(partition.discards && !partition.is_whole);
+        assert_eq!(partition.size_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn what_must_not_be_written_or_is_not_one_disk_is_refused_with_the_list() {
+        let machine = Machine::new();
+        for (wanted, said) in [
+            ("/dev/sdb", "USB"),
+            ("/dev/sdc", "removable"),
+            ("/dev/vdb", "the disks are: nvme0n1: 107374182400 bytes"),
+            ("select:min-size=1Gi", "3 disks match"),
+            ("select:model=Virtual CD", "0 disks match"),
+            ("select:size=1", "no key \"size\""),
+            ("select:min-size=much", "100Gi"),
+            ("select:", "no term"),
+        ] {
+            let error = machine.find(wanted).expect_err("refused");
+            assert!(error.contains(said), "{wanted}: {error}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The installer: what a server without a DPU runs, in memory and from the network, while a Workflow puts a system on its
+//! disk. It is process 1 of an initramfs of a few megabytes and has nothing else in it: no shell, no container engine.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`arguments`] | the kernel's arguments: who this agent is, and where its server |
+//! | [`system`] | mounts, kernel modules in their order, the restart |
+//! | [`network`] | the link, and an address by DHCP |
+//! | [`attributes`] | what the server's hardware is, for the first question |
+//! | [`agent`] | asks for actions, reports them: Tinkerbell's protocol, the newer generation |
+//! | [`actions`] | the actions that are built in, by the last word of their image's name |
+//! | [`disks`] | which disk is meant, and whether it may be written |
+//! | [`lines`] | what is said: on the console, and the last of it in an action's report |
+//!
+//! **Actions are programs of this one.** Upstream's run in containers; here `image2disk` is a function, whatever registry and
+//! tag its name has. An image that is not built in is `FAILED` and says so: nothing is skipped.
+//!
+//! **An action is a success when its effect was verified**: an image's end, checksum and flush (crate `imaging`), the backup
+//! of its partition table at the disk's own end, the partitions read again and their nodes there before the next action
+//! begins. Else it fails, with the disk, the cause and the last lines in the report.
+//!
+//! **It reports until it is heard.** The result of an action is sent until the server takes it or says that the action is none
+//! of its own. A restart is reported first, and done after the answer.
+
+pub mod actions;
+pub mod agent;
+pub mod arguments;
+pub mod attributes;
+pub mod disks;
+pub mod lines;
+pub mod network;
+pub mod system;

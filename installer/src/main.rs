@@ -1,0 +1,46 @@
+//! Process 1 of the installer's image. See the library for what it does.
+
+use anyhow::{Context, Result};
+use installer::{actions::BuiltIn, agent::Agent, arguments::Arguments, attributes, network, system};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// For somebody to read the console before the machine starts again.
+const READ: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    if std::process::id() != 1 {
+        eprintln!(
+            "installer: this is process 1 of an image that a server boots from the network; it does nothing elsewhere"
+        );
+        return ExitCode::FAILURE;
+    }
+    // The boot server counts what does not come back as not installed, and starts the next try.
+    if let Err(error) = run() {
+        println!("installer: {error:#}; the machine starts again in {} s", READ.as_secs());
+        std::thread::sleep(READ);
+    }
+    loop {
+        if let Err(error) = system::restart() {
+            println!("installer: {error:#}");
+        }
+        std::thread::sleep(READ);
+    }
+}
+
+/// Returns when the machine is to be restarted.
+fn run() -> Result<()> {
+    system::mount_all()?;
+    system::load_modules()?;
+    let line = system::kernel_arguments()?;
+    let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
+    println!("installer: {} asks {}", arguments.worker, arguments.server);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
+    runtime.block_on(async {
+        network::up(arguments.mac).await.context("the network")?;
+        let agent = Agent::new(&arguments.server, arguments.worker, attributes::read());
+        let mut agent = agent.context("grpc_authority is no address")?;
+        agent.serve(&BuiltIn::of_this_machine()).await;
+        anyhow::Ok(())
+    })
+}

@@ -1,0 +1,104 @@
+//! What the agent reports, and what it does about a server that does not take it.
+
+use crate::server::{Server, action};
+use installer::agent::{Action, Actions, Agent, Then};
+use installer::lines::Lines;
+use proto::tink::action_status_request::StateType::{Failed, Running, Success, Timeout};
+use proto::tink::{ActionResponse, AgentAttributes};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tonic::Code;
+
+/// Does what the image's name says.
+#[derive(Default)]
+struct Named {
+    runs: AtomicUsize,
+}
+
+impl Actions for Named {
+    async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        match action.image.as_str() {
+            "says" => {
+                let word = action.environment.get("WORD").cloned().unwrap_or_default();
+                lines.say(&format!("the word is {word}"));
+                Ok(Then::Next)
+            }
+            "fails" => Err("the disk is missing".to_owned()),
+            "lasts" => {
+                tokio::time::sleep_until(action.deadline).await;
+                Err("the time is over".to_owned())
+            }
+            _ => Ok(Then::Restart),
+        }
+    }
+}
+
+/// Serves to its end; the server as it is then, and how often something was run.
+async fn served(
+    actions: Vec<ActionResponse>,
+    refusals: &[(proto::tink::action_status_request::StateType, Code)],
+) -> (Server, usize) {
+    let (server, address) = Server::start(actions).await;
+    server.lock().refusals.extend(refusals);
+    let mut agent =
+        Agent::new(&address.to_string(), "worker-1".to_owned(), AgentAttributes::default()).expect("an address");
+    let named = Named::default();
+    let serving = tokio::time::timeout(Duration::from_secs(60), agent.serve(&named));
+    serving.await.expect("the last action restarts");
+    (server, named.runs.load(Ordering::Relaxed))
+}
+
+fn told(
+    list: &[(&str, proto::tink::action_status_request::StateType)],
+) -> Vec<(String, proto::tink::action_status_request::StateType)> {
+    list.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect()
+}
+
+#[tokio::test]
+async fn each_action_is_reported_running_and_then_with_its_result() {
+    let mut lasts = action("c", "lasts", &[]);
+    lasts.timeout = Some(1);
+    let actions =
+        vec![action("a", "says", &[("WORD", "a=b")]), action("b", "fails", &[]), lasts, action("d", "restarts", &[])];
+    let (server, _) = served(actions, &[]).await;
+    let expected = [
+        ("a", Running),
+        ("a", Success),
+        ("b", Running),
+        ("b", Failed),
+        ("c", Running),
+        ("c", Timeout),
+        ("d", Running),
+        ("d", Success),
+    ];
+    assert_eq!(server.told(), told(&expected));
+    let message =
+        |name| server.result(name).and_then(|report| report.message).and_then(|m| m.message).unwrap_or_default();
+    assert!(message("a").contains("the word is a=b"), "{}", message("a"));
+    assert!(message("b").contains("the disk is missing"), "{}", message("b"));
+    let result = server.result("a").expect("reported");
+    assert_eq!((result.workflow_id(), result.task_id(), result.agent_id()), ("default/install", "task-1", "worker-1"));
+    let (start, stop) = (result.execution_start.expect("a start"), result.execution_stop.expect("an end"));
+    assert!(start.seconds > 1_500_000_000 && (stop.seconds, stop.nanos) >= (start.seconds, start.nanos));
+    assert_eq!(server.lock().asked[0].agent_id(), "worker-1");
+}
+
+#[tokio::test]
+async fn a_result_is_reported_until_it_is_heard_and_nothing_runs_twice_for_that() {
+    let actions = vec![action("a", "says", &[]), action("b", "restarts", &[])];
+    let (server, runs) = served(actions, &[(Success, Code::Unavailable), (Success, Code::Internal)]).await;
+    let expected = [("a", Running), ("a", Success), ("a", Success), ("a", Success), ("b", Running), ("b", Success)];
+    assert_eq!((server.told(), runs), (told(&expected), 2));
+}
+
+#[tokio::test]
+async fn what_the_server_disowns_is_left_and_what_it_did_not_hear_of_does_not_run() {
+    let actions = || vec![action("a", "says", &[]), action("b", "restarts", &[])];
+    let (server, runs) = served(actions(), &[(Success, Code::NotFound)]).await;
+    let expected = [("a", Running), ("a", Success), ("b", Running), ("b", Success)];
+    assert_eq!((server.told(), runs), (told(&expected), 2));
+    let (server, runs) = served(actions(), &[(Running, Code::Unavailable)]).await;
+    let expected = [("a", Running), ("a", Running), ("a", Success), ("b", Running), ("b", Success)];
+    assert_eq!((server.told(), runs), (told(&expected), 2));
+}

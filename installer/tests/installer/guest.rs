@@ -1,0 +1,226 @@
+//! The installer as process 1 of a virtual server (QEMU, emulated): it starts from its own kernel and initramfs, gets its
+//! address from QEMU's DHCP server, and does six actions on three disks. QEMU ends when the guest restarts.
+
+use crate::server::{Server, action};
+use proto::tink::action_status_request::StateType;
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+const MIB: usize = 1 << 20;
+/// The host, as QEMU's network shows it to the guest.
+const HOST: &str = "10.0.2.2";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The partition's: it begins at the second MiB.
+const FILESYSTEM: usize = 4 * MIB;
+
+/// A disk with a GPT, one partition with an empty ext4 in it, and something behind that.
+fn image(size: usize, folder: &Path) -> Vec<u8> {
+    let mut image = vec![0; size];
+    let filesystem = disk(folder, "filesystem", FILESYSTEM);
+    let made = std::process::Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&filesystem).status();
+    assert!(made.expect("mkfs.ext4 starts").success());
+    image[MIB..MIB + FILESYSTEM].copy_from_slice(&std::fs::read(&filesystem).expect("read"));
+    for (i, byte) in image.iter_mut().enumerate().skip(MIB + FILESYSTEM).take(2 * MIB) {
+        *byte = (i % 251) as u8 + 1;
+    }
+    let put = |image: &mut [u8], at: usize, value: u64| image[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    image[446 + 4] = 0xee;
+    image[446 + 8] = 1;
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let sectors = (size / 512) as u64;
+    // Its kind (a Linux file system), its id, first and last sector.
+    image[1024..1040].copy_from_slice(&[
+        0xaf, 0x3d, 0xc6, 0x0f, 0x83, 0x84, 0x72, 0x47, 0x8e, 0x79, 0x3d, 0x69, 0xd8, 0x47, 0x7d, 0xe4,
+    ]);
+    image[1040..1056].fill(1);
+    put(&mut image, 1056, 2048);
+    put(&mut image, 1064, 2047 + (FILESYSTEM / 512) as u64);
+    let mut header = vec![0; 92];
+    header[..8].copy_from_slice(b"EFI PART");
+    header[8..16].copy_from_slice(&[0, 0, 1, 0, 92, 0, 0, 0]);
+    for (at, value) in [(24, 1), (32, sectors - 1), (40, 34), (48, sectors - 34), (72, 2)] {
+        put(&mut header, at, value);
+    }
+    header[56..72].fill(2);
+    header[80..88].copy_from_slice(&[128, 0, 0, 0, 128, 0, 0, 0]);
+    let crc = |bytes: &[u8]| {
+        let mut crc = flate2::Crc::new();
+        crc.update(bytes);
+        crc.sum().to_le_bytes()
+    };
+    header[88..92].copy_from_slice(&crc(&image[1024..1024 + 128 * 128]));
+    let sum = crc(&header);
+    header[16..20].copy_from_slice(&sum);
+    image[512..604].copy_from_slice(&header);
+    image
+}
+
+/// Serves `/disk.raw`, `/disk.gz`, and `/short`, which ends in the middle.
+async fn files(raw: Vec<u8>, packed: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (raw, packed) = (raw.clone(), packed.clone());
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).await.unwrap_or(0);
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let (length, body) = match request.split_whitespace().nth(1).and_then(|path| path.split('?').next()) {
+                    Some("/disk.raw") => (raw.len(), &raw[..]),
+                    Some("/disk.gz") => (packed.len(), &packed[..]),
+                    _ => (raw.len(), &raw[..raw.len() / 2]),
+                };
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                for part in [head.as_bytes(), body] {
+                    // A guest that has seen enough goes away.
+                    let _ = stream.write_all(part).await;
+                }
+                let _ = stream.shutdown().await;
+            });
+        }
+    });
+    port
+}
+
+fn disk(folder: &Path, name: &str, size: usize) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, vec![0xff; size]).expect("a disk");
+    path
+}
+
+/// The guest's end, with what its console said.
+async fn run(folder: &Path, arguments: &str, server: &Server) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_installer"));
+    let cache = sandbox::args::cache_folder();
+    let files = sandbox::guest::installer(program, None, &cache, folder).expect("the installer's image");
+    let console = folder.join("console");
+    let machine = "-nodefaults -no-user-config -display none -no-reboot -machine q35 -accel tcg -cpu max -m 256 \
+                   -netdev user,id=net -device virtio-net-pci,netdev=net,mac=52:54:00:00:00:01,romfile=";
+    let mut command = Command::new("qemu-system-x86_64");
+    command.args(machine.split_whitespace()).arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
+    command.args(["-append", arguments]).arg("-serial").arg(format!("file:{}", console.display()));
+    for (name, device) in [("disk-1", "virtio-blk-pci"), ("disk-2", "nvme"), ("disk-3", "virtio-blk-pci")] {
+        let path = folder.join(name);
+        command.arg("-drive").arg(format!("if=none,format=raw,discard=unmap,id={name},file={}", path.display()));
+        command.arg("-device").arg(format!("{device},drive={name},serial={name}"));
+    }
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let mut guest = command.spawn().expect("QEMU starts");
+    let said = || std::fs::read_to_string(&console).unwrap_or_default();
+    let Ok(ended) = timeout(LIMIT, guest.wait()).await else {
+        panic!("the guest did not restart within {} s; reports: {:?}\n{}", LIMIT.as_secs(), server.told(), said())
+    };
+    assert!(ended.expect("QEMU's end").success(), "{}", said());
+    said()
+}
+
+fn message(server: &Server, name: &str) -> String {
+    server.result(name).and_then(|report| report.message).and_then(|message| message.message).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_server_is_installed_from_the_network_and_restarts() {
+    for (program, package) in
+        [("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs"), ("objcopy", "binutils")]
+    {
+        let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if version.await.is_err() {
+            let name = "a_server_is_installed_from_the_network_and_restarts";
+            eprintln!("SKIP {name}: {program} is not installed (package {package})");
+            return;
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = image(8 * MIB, folder.path());
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&image).expect("packed");
+    let packed = packed.finish().expect("packed");
+    let checksum: String = Sha256::digest(&packed).iter().map(|byte| format!("{byte:02x}")).collect();
+    let checksum = format!("sha256:{checksum}");
+    // The first is as large as the image: all of it is compared. The second is larger: the backup GPT moves.
+    let same = disk(folder.path(), "disk-1", image.len());
+    let larger = disk(folder.path(), "disk-2", 24 * MIB);
+    let broken = disk(folder.path(), "disk-3", 16 * MIB);
+    let port = files(image.clone(), packed).await;
+    let url = |path: &str| format!("http://{HOST}:{port}/{path}?token=secret");
+    let (raw, gz, short) = (url("disk.raw"), url("disk.gz"), url("short"));
+    let (server, address) = Server::start(vec![
+        action("short", "image2disk", &[("IMG_URL", &short), ("DEST_DISK", "select:serial=disk-3")]),
+        action("foreign", "quay.io/somebody/paint:v1", &[]),
+        action("raw", "quay.io/tinkerbell/actions/image2disk:latest", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/vda")]),
+        action(
+            "packed",
+            "image2disk:v1.0.0",
+            &[("IMG_URL", &gz), ("DEST_DISK", "/dev/nvme0n1"), ("COMPRESSED", "true"), ("CHECKSUM", &checksum)],
+        ),
+        action(
+            "file",
+            "quay.io/tinkerbell/actions/writefile",
+            &[
+                ("CONTENTS", "datasource_list: [NoCloud]\n"),
+                ("DEST_DISK", "/dev/nvme0n1p1"),
+                ("DEST_PATH", "/etc/cloud/a.cfg"),
+                ("DIRMODE", "0755"),
+                ("FS_TYPE", "ext4"),
+                ("GID", "0"),
+                ("MODE", "0600"),
+                ("UID", "0"),
+            ],
+        ),
+        action("restart", "reboot", &[]),
+    ])
+    .await;
+    let arguments = format!(
+        "console=ttyS0 loglevel=4 panic=1 edd=off grpc_authority={HOST}:{} tinkerbell_tls=false \
+         worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01",
+        address.port()
+    );
+    let console = run(folder.path(), &arguments, &server).await;
+    server.done(Duration::from_secs(1)).await;
+
+    let state = |name| server.result(name).map(|report| report.action_state());
+    for (name, expected) in [
+        ("short", StateType::Failed),
+        ("foreign", StateType::Failed),
+        ("raw", StateType::Success),
+        ("packed", StateType::Success),
+        ("file", StateType::Success),
+        ("restart", StateType::Success),
+    ] {
+        assert_eq!(state(name), Some(expected), "{name}: {}", message(&server, name));
+    }
+    let cause = message(&server, "short");
+    assert!(cause.contains("it ended after"), "{cause}");
+    assert!(message(&server, "foreign").contains("not built in"));
+    assert!(message(&server, "packed").contains("partitions: nvme0n1p1"), "{}", message(&server, "packed"));
+    assert!(!console.contains("secret") && !cause.contains("secret"), "a URL's query is nobody's to read");
+
+    let read = |path: &Path| std::fs::read(path).expect("read");
+    // But for the last sectors: what the image had no backup in has one.
+    let table = 33 * 512;
+    let (written, expected) = (read(&same), image.len() - table);
+    assert!(written[MIB..expected] == image[MIB..expected] && written[1024..MIB] == image[1024..MIB], "the first disk");
+    let written = read(&larger);
+    let end = MIB + FILESYSTEM;
+    assert!(written[end..image.len()] == image[end..] && written[1024..MIB] == image[1024..MIB], "the second disk");
+    assert!(written[image.len()..24 * MIB - table].iter().all(|byte| *byte == 0), "nothing is left behind the image");
+    assert!(written[24 * MIB - 512..].starts_with(b"EFI PART"), "the backup is at the disk's end");
+    let filesystem = folder.path().join("filesystem");
+    std::fs::write(&filesystem, &written[MIB..end]).expect("written");
+    let read_file =
+        std::process::Command::new("debugfs").args(["-R", "cat /etc/cloud/a.cfg"]).arg(&filesystem).output();
+    assert_eq!(read_file.expect("debugfs starts").stdout, b"datasource_list: [NoCloud]\n");
+    let written = read(&broken);
+    assert!(written[..MIB].iter().chain(&written[15 * MIB..]).all(|byte| *byte == 0), "half an image cannot boot");
+    let asked = server.lock().asked[0].agent_attributes.clone().expect("attributes");
+    assert_eq!(asked.block.len(), 3, "{:?}", asked.block);
+}

@@ -1,0 +1,6 @@
+//! The installer against a server of Tinkerbell's protocol that this test is: its agent here, in this process, and all of
+//! it as process 1 of a virtual server.
+
+mod agent;
+mod guest;
+mod server;

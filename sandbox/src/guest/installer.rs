@@ -1,0 +1,85 @@
+//! The installer's image: Debian's cloud kernel and an initramfs that has its modules for virtual servers, certificates to
+//! trust, and one program. The same program and kernel give the same bytes.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::command::run;
+use super::cpio::Archive;
+use super::kernel::{self, Kernel};
+use super::tiny::{BootFiles, VIRTIO};
+
+/// Of the kernel's part, which is kept in the cache.
+const RECIPE: &[&str] = &[include_str!("installer.rs"), include_str!("tiny.rs"), kernel::RECIPE];
+/// Where programs look for those of a system.
+const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
+
+/// Writes `vmlinuz` and `initramfs` of a static installer to `folder`. Without a file of certificates an image's URL cannot be https.
+pub fn installer(program: &Path, certificates: Option<&Path>, cache: &Path, folder: &Path) -> Result<BootFiles> {
+    let kept = super::cached("installer-kernel", RECIPE, cache, keep_kernel)?;
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    let files = BootFiles { kernel: folder.join("vmlinuz"), initramfs: folder.join("initramfs") };
+    let from = kept.join("vmlinuz");
+    fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
+    let archive = archive(program, certificates, &kept)?;
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed
+        .write_all(&archive)
+        .and_then(|()| packed.finish())
+        .and_then(|packed| fs::write(&files.initramfs, packed))
+        .with_context(|| format!("write {}", files.initramfs.display()))?;
+    Ok(files)
+}
+
+/// The kernel and the modules, each named for its place in the order.
+fn keep_kernel(folder: &Path) -> Result<()> {
+    let work = tempfile::tempdir_in(folder).context("create a work folder")?;
+    let kernel = Kernel::fetch(work.path())?;
+    fs::copy(&kernel.image, folder.join("vmlinuz")).with_context(|| format!("copy {}", kernel.image.display()))?;
+    let modules = folder.join("modules");
+    fs::create_dir(&modules).context("create the modules' folder")?;
+    for (position, module) in VIRTIO.iter().enumerate() {
+        let name = module.rsplit('/').next().unwrap_or(module);
+        let path = modules.join(format!("{position:02}-{name}.ko"));
+        fs::write(&path, kernel.module(module)?).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn archive(program: &Path, certificates: Option<&Path>, kept: &Path) -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    for folder in "dev etc etc/ssl etc/ssl/certs lib lib/modules proc run sys tmp".split(' ') {
+        archive.folder(folder);
+    }
+    archive.program("init", &stripped(program)?);
+    if let Some(path) = certificates {
+        let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        archive.program(CERTIFICATES, &bytes);
+    }
+    let modules = kept.join("modules");
+    let entries = fs::read_dir(&modules).with_context(|| format!("list {}", modules.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().context("a module has a name")?.to_string_lossy().into_owned();
+        let module = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        archive.program(&format!("lib/modules/{name}"), &module);
+    }
+    Ok(archive.finish())
+}
+
+/// Without what only a debugger reads. The initramfs has no libraries: a program that wants some would not start.
+fn stripped(program: &Path) -> Result<Vec<u8>> {
+    let work = tempfile::tempdir().context("create a work folder")?;
+    let out = work.path().join("init");
+    run("objcopy", ["--strip-all".as_ref(), program.as_os_str(), out.as_os_str()])?;
+    let program = fs::read(&out).with_context(|| format!("read {}", out.display()))?;
+    let loader = b"/ld-linux";
+    ensure!(!program.windows(loader.len()).take(1 << 12).any(|window| window == loader), "the installer is not static");
+    Ok(program)
+}
