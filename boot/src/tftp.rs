@@ -79,10 +79,6 @@ impl Server {
         out
     }
 
-    pub fn transfers(&self) -> usize {
-        self.transfers.len()
-    }
-
     fn read(&mut self, rest: &[u8], from: SocketAddr, files: &dyn Files, now: Instant) -> Vec<Vec<u8>> {
         let mut words = rest.split(|byte| *byte == 0).map(|word| std::str::from_utf8(word).ok());
         let (Some(Some(path)), Some(Some(mode))) = (words.next(), words.next()) else {
@@ -242,7 +238,7 @@ mod tests {
             out = server.datagram(&ack(0), client(), &files, now);
         }
         let (mut got, mut packets) = (Vec::new(), 0);
-        while server.transfers() > 0 {
+        while !server.transfers.is_empty() {
             assert!(!out.is_empty());
             let last = &out[out.len() - 1].bytes;
             let number = u16::from_be_bytes([last[2], last[3]]);
@@ -292,7 +288,7 @@ mod tests {
         assert!(server.datagram(&ack(9), client(), &files, now).is_empty(), "it was not sent");
         let mut now = now;
         let mut again = 0;
-        while server.transfers() > 0 {
+        while !server.transfers.is_empty() {
             now += Duration::from_secs(1);
             again += server.tick(now).len();
         }
