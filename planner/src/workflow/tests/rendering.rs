@@ -104,7 +104,7 @@ fn a_bad_document_is_refused_by_its_field() {
         ("name: debian", "name: ''", "name: write"),
         ("worker: {{.device_1}}", "worker: ''", "tasks[0].worker"),
         ("- name: kexec", "- name: image", "tasks[0].actions[1].name: 'image' is used twice"),
-        ("image2disk:latest", "image2disk:", "tasks[0].actions[0].image"),
+        ("image2disk:latest", "image2disk@latest", "tasks[0].actions[0].image"),
         ("quay.io/tinkerbell", "Quay/Tinkerbell", "tasks[0].actions[0].image"),
         ("timeout: 90", "timeout: -1", "tasks[0].actions[0].timeout"),
         ("tasks:", "others:", "tasks: there are none"),
