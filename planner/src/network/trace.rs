@@ -355,7 +355,7 @@ fn outside(inside: &Place<'_>, address: IpAddr, what: &str) -> Step {
 /// Whether the NIC's Subnet has a router for this family.
 fn to_router(nic: &Nic<'_>, address: IpAddr) -> Option<Step> {
     let (subnet, has) = (name(&nic.subnet.metadata), family(nic.subnet, nic.vpc, address).flatten().is_some());
-    let message = if has { "it has a router" } else { "it has no gateway, so no way into other Subnets" };
+    let message = if has { "it has a router" } else { "it is not routed, so there is no way into other Subnets" };
     Some(step(has, format!("Subnet '{subnet}'"), message))
 }
 

@@ -282,8 +282,8 @@ fn what_is_not_there_lets_nothing_pass() {
     assert!(asked(&network).contains("- VNic 'two': its port is not in force yet"), "{}", asked(&network));
 
     let mut network = example();
-    network.subnets[1].spec.gateway = None;
-    assert!(asked(&network).contains("- Subnet 'red-2': it has no gateway"), "{}", asked(&network));
+    network.subnets[1].spec.routed = false;
+    assert!(asked(&network).contains("- Subnet 'red-2': it is not routed"), "{}", asked(&network));
 
     let mut network = example();
     network.vpcs[0].spec.default_security_groups.clear();
