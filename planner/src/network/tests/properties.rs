@@ -159,10 +159,10 @@ fn round(world: &mut World, pool: &mut Pool, name: &str) -> Option<(Observed, Pl
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_address_is_chosen_twice(events in proptest::collection::vec(choice(), 0..160)) {
+    fn no_address_is_chosen_twice(events in proptest::collection::vec(choice(), 0..80)) {
         let mut world = World::with(SMALL);
         let mut pools = [Pool::default(), Pool::default()];
         let mut late: [Option<(Observed, Plan)>; CHOOSERS.len()] = Default::default();
