@@ -30,10 +30,11 @@ pub async fn trace(cluster: &Cluster, args: &Trace) -> Result<String, Failure> {
 }
 
 fn packet(args: &Trace) -> Packet {
-    match (args.packet.tcp, args.packet.udp) {
-        (Some(port), _) => Packet::Tcp(port),
-        (None, Some(port)) => Packet::Udp(port),
-        (None, None) => Packet::Icmp,
+    // It is exactly one of them.
+    match (args.packet.icmp, args.packet.tcp, args.packet.udp) {
+        (false, Some(port), _) => Packet::Tcp(port),
+        (false, None, Some(port)) => Packet::Udp(port),
+        _ => Packet::Icmp,
     }
 }
 

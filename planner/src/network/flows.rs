@@ -18,7 +18,7 @@ pub fn per_member(group: &Group, members: impl Fn(&str) -> usize) -> u64 {
         let ports: u64 = match (rule.icmp, rule.ports.as_slice()) {
             (Some(icmp), _) => u64::from(icmp.v4 == v4),
             (None, []) => 1,
-            (None, ports) => ports.iter().map(masks).sum(),
+            (None, ports) => ports.iter().copied().map(masks).sum(),
         };
         peers.saturating_mul(ports)
     };
@@ -52,9 +52,9 @@ fn without(network: IpNet, except: &[IpNet]) -> u64 {
 }
 
 /// How many masks a range of ports is.
-fn masks((_, range): &(Protocol, Option<(u16, u16)>)) -> u64 {
+fn masks((_, range): (Protocol, Option<(u16, u16)>)) -> u64 {
     let Some((first, last)) = range else { return 1 };
-    let (mut at, last, mut count) = (u32::from(*first), u32::from(*last), 0);
+    let (mut at, last, mut count) = (u32::from(first), u32::from(last), 0);
     while at <= last {
         // The largest aligned block that begins here and ends in the range.
         let mut size = if at == 0 { 1 << 16 } else { 1 << at.trailing_zeros() };
@@ -102,22 +102,24 @@ mod tests {
         assert!(too_many("web", LIMIT).is_none() && too_many("web", LIMIT + 1).is_some());
     }
 
+    /// How many aligned blocks of this one are in a range.
+    fn fewest(low: u32, size: u32, first: u32, last: u32) -> u64 {
+        if low > last || low + size - 1 < first {
+            return 0;
+        }
+        if first <= low && low + size - 1 <= last {
+            return 1;
+        }
+        fewest(low, size / 2, first, last) + fewest(low + size / 2, size / 2, first, last)
+    }
+
     proptest! {
         /// As many blocks as it takes, and no port twice or left out: counted bit by bit.
         #[test]
         fn a_range_is_the_fewest_masks(first in 0..=u16::MAX, length in 0..2_000u16) {
             let last = first.saturating_add(length);
-            fn fewest(low: u32, size: u32, first: u32, last: u32) -> u64 {
-                if low > last || low + size - 1 < first {
-                    return 0;
-                }
-                if first <= low && low + size - 1 <= last {
-                    return 1;
-                }
-                fewest(low, size / 2, first, last) + fewest(low + size / 2, size / 2, first, last)
-            }
             let counted = fewest(0, 1 << 16, u32::from(first), u32::from(last));
-            prop_assert_eq!(masks(&(Protocol::Tcp, Some((first, last)))), counted);
+            prop_assert_eq!(masks((Protocol::Tcp, Some((first, last)))), counted);
         }
     }
 }

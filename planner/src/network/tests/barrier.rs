@@ -190,10 +190,14 @@ proptest! {
         }
         // Whatever has happened: with all chassis alive it gets there, and then nothing is left to say.
         for _ in 0..3 {
-            (0..3).for_each(|at| { site.go(Step::Start(at)); });
+            for at in 0..3 {
+                site.go(Step::Start(at));
+            }
             site.go(Step::Reconcile(9));
             site.go(Step::Raise);
-            (0..3).for_each(|at| { site.go(Step::Install(at)); });
+            for at in 0..3 {
+                site.go(Step::Install(at));
+            }
         }
         site.go(Step::Reconcile(9));
         prop_assert!(is_said(Some(site.generation), &site.conditions), "{site:#?}");
