@@ -241,7 +241,7 @@ pub struct BootController {
     /// Of that namespace, 16 hexadecimal digits. Absent: it has none that identifies it.
     #[serde(rename = "eui64", default, skip_serializing_if = "Option::is_none")]
     pub eui64: Option<String>,
-    /// The PCIe address that the host gave to the function, as 26:00.2, where the DPU knows it.
+    /// The PCIe address of the function in the host, where the DPU knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci_address: Option<String>,
 }
