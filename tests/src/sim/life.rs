@@ -2,6 +2,7 @@
 
 use super::simulation::{Simulation, USER};
 use api::dpu::PowerDomain;
+use api::labels;
 use planner::network::rows::{KIND, Row};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -146,7 +147,10 @@ pub fn is_clean(s: &Simulation) -> bool {
         "storage.k8s.io/volumeattachments",
         "pods",
     ];
-    let free = |hardware: &Value| hardware["metadata"].get("annotations").is_none();
+    // Where the firmware finds the DPU's disk is the server's, whoever has it next.
+    let free = |hardware: &Value| {
+        hardware["metadata"]["annotations"].as_object().is_none_or(|all| all.keys().all(|key| key == labels::BOOT_PATH))
+    };
     let subnets = s.scene.server.list("metalplane.io/subnets");
     let of_subnet =
         |hold: &Value| subnets.iter().any(|subnet| subnet["metadata"]["uid"] == hold["spec"]["owner"]["uid"]);
