@@ -28,6 +28,9 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         objects::keep(&c.objects, &c.world.groups, meta, true).await?;
         return Ok(Next::Wait);
     }
+    if let Some(wait) = c.network.starting() {
+        return Ok(Next::After(wait));
+    }
     let (wanted, wrong) = rules(c, &group);
     // Counting looks at every member: of rules that are written that is done now and then only.
     let programmed = group.status.as_ref().and_then(|status| status.programmed.as_ref());

@@ -9,7 +9,9 @@ use ports::{ErrorClass, NorthBound, PortError, SouthBound};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Opens the database for a site, whose name the rows have.
 pub type OpenNorthBound = Arc<dyn Fn(&str) -> Arc<dyn NorthBound> + Send + Sync>;
@@ -23,6 +25,8 @@ pub struct Ovn {
     pub south_bound: Option<OpenSouthBound>,
 }
 
+/// By then whoever waits for the database says so.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A change that others were faster than is planned again so many times before others get their turn.
 const ATTEMPTS: usize = 4;
 
@@ -31,6 +35,7 @@ pub struct Logical {
     opened: OnceLock<Opened>,
     leads: AtomicBool,
     deposed: Notify,
+    began: OnceLock<Instant>,
     /// UIDs of VNics whose port was found, or made, as it should be.
     programmed: Mutex<BTreeSet<String>>,
     told: Notify,
@@ -53,6 +58,7 @@ impl Logical {
             opened: OnceLock::new(),
             leads: AtomicBool::new(false),
             deposed: Notify::new(),
+            began: OnceLock::new(),
             programmed: Mutex::default(),
             told: Notify::new(),
             numbers: Numbers::default(),
@@ -68,6 +74,14 @@ impl Logical {
             site: site.to_owned(),
         });
         Some((opened.north_bound.clone(), opened.south_bound.clone()))
+    }
+
+    /// A leader that has only just begun has no token yet. What the one before it has said stays for so long: it is as it was, and all
+    /// are looked at once the token is taken.
+    pub(super) fn starting(&self) -> Option<Duration> {
+        let began = *self.began.get_or_init(Instant::now);
+        let left = PATIENCE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+        left.filter(|_| self.open.is_some() && !self.leads())
     }
 
     /// The token is taken.

@@ -32,6 +32,9 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         objects::keep(&c.objects, &c.world.subnets, meta, true).await?;
         return Ok(Next::Wait);
     }
+    if let Some(wait) = c.network.starting() {
+        return Ok(Next::After(wait));
+    }
     let before = subnet.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let rows = match vpc(c, key, &subnet).await? {
         Err(reason) => Err(reason),

@@ -24,6 +24,9 @@ const ROUNDS: usize = 16;
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     orphaned::collect(c, key).await?;
     let next = rounds(c, key).await?;
+    if let Some(wait) = c.network.starting() {
+        return Ok(next.sooner(Next::After(wait)));
+    }
     super::program::reconcile(c, key).await.map(|()| next)
 }
 

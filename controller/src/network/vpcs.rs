@@ -32,6 +32,9 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     if label(meta, labels::MANAGED_BY) == Some(labels::MANAGED_BY_VALUE) {
         create_group(c, &key.0).await?;
     }
+    if let Some(wait) = c.network.starting() {
+        return Ok(Next::After(wait));
+    }
     let written = c.network.settle(uid(meta), |site| desired::vpc(&vpc).rows(site)).await;
     let before = vpc.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     if conditions::get(&before, READY).and_then(|said| said.observed_generation) != meta.generation {

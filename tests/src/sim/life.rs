@@ -33,7 +33,7 @@ pub fn plug_blank(machine: &mut Value) {
 
 /// The annotation that asks for a restart.
 pub fn restart_now() -> Value {
-    json!({ api::labels::RESTART_REQUESTED_AT: runtime::clock::now() })
+    json!({ labels::RESTART_REQUESTED_AT: runtime::clock::now() })
 }
 
 pub fn condition<'a>(machine: &'a Value, type_: &str) -> &'a str {
@@ -133,6 +133,11 @@ pub async fn start(s: &Simulation, name: &str) -> Result<(), String> {
     s.until("the machine runs again", |s| runs(s, name)).await
 }
 
+/// Nothing of a machine is left at the server. Where its firmware finds the DPU's disk is the server's, whoever has it next.
+pub fn is_unclaimed(hardware: &Value) -> bool {
+    hardware["metadata"]["annotations"].as_object().is_none_or(|all| all.keys().all(|key| key == labels::BOOT_PATH))
+}
+
 /// Nothing of any machine is left, but what users made.
 pub fn is_clean(s: &Simulation) -> bool {
     let left = |kind: &str| s.scene.server.list(kind).len();
@@ -147,10 +152,6 @@ pub fn is_clean(s: &Simulation) -> bool {
         "storage.k8s.io/volumeattachments",
         "pods",
     ];
-    // Where the firmware finds the DPU's disk is the server's, whoever has it next.
-    let free = |hardware: &Value| {
-        hardware["metadata"]["annotations"].as_object().is_none_or(|all| all.keys().all(|key| key == labels::BOOT_PATH))
-    };
     let subnets = s.scene.server.list("metalplane.io/subnets");
     let of_subnet =
         |hold: &Value| subnets.iter().any(|subnet| subnet["metadata"]["uid"] == hold["spec"]["owner"]["uid"]);
@@ -158,7 +159,7 @@ pub fn is_clean(s: &Simulation) -> bool {
     none.iter().all(|kind| left(kind) == 0)
         && s.scene.server.list("metalplane.io/addressholds").iter().all(|hold| of_subnet(hold))
         && !s.scene.north_bound.rows().iter().any(port)
-        && s.scene.server.list("tinkerbell.org/hardware").iter().all(|hardware| free(hardware))
+        && s.scene.server.list("tinkerbell.org/hardware").iter().all(|hardware| is_unclaimed(hardware))
         && s.scene.hosts.iter().all(|host| host.dpu().exposures().is_empty())
 }
 

@@ -111,9 +111,16 @@ fn identity(s: &Simulation, machine: &str) -> (String, Value) {
         let rows = machine["status"][list].as_array().cloned().unwrap_or_default();
         rows.iter().map(|row| row[key].clone()).collect()
     };
+    // The boot disk's serial number is its DPU's, by which the firmware's boot option is found.
+    let boots = |disk: &Value| disk["bootOrder"] == 1;
+    let boot_disk = machine["spec"]["disks"].as_array().into_iter().flatten().find(|disk| boots(disk));
+    let boot_disk = boot_disk.map_or(Value::Null, |disk| disk["name"].clone());
+    let disks = machine["status"]["disks"].as_array().into_iter().flatten();
+    let serials: Vec<Value> =
+        disks.filter(|disk| disk["name"] != boot_disk).map(|disk| disk["serial"].clone()).collect();
     let own = json!([
         of("disks", "claimName"),
-        of("disks", "serial"),
+        serials,
         of("disks", "wwid"),
         of("interfaces", "macAddress"),
         of("addresses", "address")
@@ -135,9 +142,9 @@ pub async fn migrate(s: &Simulation, machine: &str, name: &str) -> Result<(), St
     }
     let left = s.scene.hosts.iter().find(|host| host.name == from).map(|host| host.dpu().exposures().len());
     let claim = s.scene.server.get("tinkerbell.org/hardware", super::simulation::INVENTORY, &from).unwrap_or_default();
-    match (left, claim["metadata"].get("annotations")) {
-        (Some(0), None) => Ok(()),
-        (left, claim) => Err(format!("on {from} are left {left:?} functions and {claim:?}")),
+    match (left, life::is_unclaimed(&claim)) {
+        (Some(0), true) => Ok(()),
+        (left, _) => Err(format!("on {from} are left {left:?} functions and {}", claim["metadata"])),
     }
 }
 
