@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 const AGAIN: Duration = Duration::from_secs(1);
 /// Rows of objects that are gone are looked for this often; an event tells of each, but a controller may have missed it.
 const SWEEP: Duration = Duration::from_secs(600);
+/// While it is not known what hosts have.
+const PUT_OFF: Duration = Duration::from_secs(5);
 /// The namespace whose UID names the site: every cluster has it, and it is never made again.
 const SITE: &str = "kube-system";
 
@@ -32,7 +34,7 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
     let Some((north_bound, south_bound)) = open(&c).await else { return };
     let mut unreachable = false;
     let mut barrier = Barrier::default();
-    let mut swept: Option<Instant> = None;
+    let mut next_sweep = Instant::now();
     let mut seen = false;
     loop {
         // Nothing is asked for before the database answers.
@@ -79,9 +81,13 @@ pub(crate) async fn follow(c: Arc<Controller>, leadership: Leadership) {
         if let Err(error) = barrier.raise(&c, north_bound.as_ref()).await {
             tracing::warn!("{error}");
         }
-        if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+        if next_sweep <= Instant::now() {
             match sweep::rows(&c, north_bound.as_ref()).await {
-                Ok(()) => swept = Some(Instant::now()),
+                Ok(done) => {
+                    c.network.swept(done);
+                    let pause = if done { SWEEP } else { PUT_OFF };
+                    next_sweep = Instant::now() + pause;
+                }
                 Err(error) => tracing::warn!("{error}"),
             }
         }

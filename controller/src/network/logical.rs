@@ -36,6 +36,8 @@ pub struct Logical {
     leads: AtomicBool,
     deposed: Notify,
     began: OnceLock<Instant>,
+    /// There may be rows of what no longer exists.
+    unswept: AtomicBool,
     /// UIDs of VNics whose port was found, or made, as it should be.
     programmed: Mutex<BTreeSet<String>>,
     told: Notify,
@@ -59,6 +61,7 @@ impl Logical {
             leads: AtomicBool::new(false),
             deposed: Notify::new(),
             began: OnceLock::new(),
+            unswept: AtomicBool::new(false),
             programmed: Mutex::default(),
             told: Notify::new(),
             numbers: Numbers::default(),
@@ -87,6 +90,18 @@ impl Logical {
     /// The token is taken.
     pub(super) fn lead(&self) {
         self.leads.store(true, Ordering::Release);
+    }
+
+    pub(super) fn swept(&self, done: bool) {
+        self.unswept.store(!done, Ordering::Release);
+    }
+
+    pub(super) fn is_unswept(&self) -> bool {
+        self.unswept.load(Ordering::Acquire)
+    }
+
+    pub(super) fn north_bound(&self) -> Result<&dyn NorthBound, Error> {
+        Ok(self.opened()?.north_bound.as_ref())
     }
 
     pub(super) fn leads(&self) -> bool {

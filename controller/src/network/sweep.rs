@@ -16,11 +16,14 @@ use std::fmt::Debug;
 const ORDER: [&str; 4] = ["VNic", "SecurityGroup", "Subnet", "Vpc"];
 
 /// Deletes them, once lists from quorum show that there is no such object. Nothing while it is not known what hosts have: what a
-/// host was shown before a restore of etcd would lose its network.
-pub(super) async fn rows(c: &Controller, north_bound: &dyn NorthBound) -> Result<(), Error> {
+/// host was shown before a restore of etcd would lose its network. Whether it could be done.
+pub(super) async fn rows(c: &Controller, north_bound: &dyn NorthBound) -> Result<bool, Error> {
     let mut left = north_bound.uids().map_err(NorthBoundError::from)?;
-    if left.is_empty() || crate::went_back::forbids_grant(c).is_some() || !crate::orphans::nics(c).await?.is_empty() {
-        return Ok(());
+    if left.is_empty() {
+        return Ok(true);
+    }
+    if crate::went_back::forbids_grant(c).is_some() || !crate::orphans::nics(c).await?.is_empty() {
+        return Ok(false);
     }
     for there in
         [uids::<VNic>(c).await?, uids::<SecurityGroup>(c).await?, uids::<Subnet>(c).await?, uids::<Vpc>(c).await?]
@@ -37,6 +40,14 @@ pub(super) async fn rows(c: &Controller, north_bound: &dyn NorthBound) -> Result
     for (_, kind, uid) in gone {
         tracing::warn!(kind, uid, "the object no longer exists: its rows in OVN are deleted");
         c.network.clear(&uid).await?;
+    }
+    Ok(true)
+}
+
+/// Before an address is given: what an orphan had is nobody's only once OVN has no port with it.
+pub(super) async fn before_a_hold(c: &Controller) -> Result<(), Error> {
+    if c.network.is_unswept() && rows(c, c.network.north_bound()?).await? {
+        c.network.swept(true);
     }
     Ok(())
 }

@@ -116,6 +116,7 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
 /// Whose it is, is what the next round looks at.
 async fn create(c: &Controller, o: &Observed, hold: &AddressHold) -> Result<AddressHold, Error> {
     confirm_subnet(c, o).await?;
+    super::sweep::before_a_hold(c).await?;
     objects::create(&c.objects.cluster(), &c.world.address_holds, hold, |_| true).await
 }
 

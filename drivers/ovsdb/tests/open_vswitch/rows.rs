@@ -4,7 +4,9 @@ use crate::lab::{OpenVSwitchLab, in_namespace, missing_of_ovn};
 use async_trait::async_trait;
 use ovsdb::OvnNorthBound;
 use ovsdb::north_bound::{DATABASE, monitored};
-use planner::network::rows::{Dhcp, Direction, Family, Found, Group, Port, Row, RowId, Rule, Subnet, Table, Vpc, diff};
+use planner::network::rows::{
+    Dhcp, Direction, Family, Found, Group, Port, Protocol, Row, RowId, Rule, Subnet, Table, Vpc, diff,
+};
 use ports::NorthBound;
 use ports::conformance::north_bound::{Bench, suite};
 use ports::north_bound::{NorthBoundError, Token};
@@ -140,8 +142,13 @@ fn subnet() -> Vec<Row> {
 }
 
 fn group(uid: &str, rules: usize) -> Vec<Row> {
-    let rule = Rule { direction: Direction::Ingress, peers: None, ports: Vec::new(), icmp: None };
-    Group { uid: uid.to_owned(), rules: vec![rule; rules] }.rows("site")
+    let rule = |port: u16| Rule {
+        direction: Direction::Ingress,
+        peers: None,
+        ports: vec![(Protocol::Tcp, Some((port, port)))],
+        icmp: None,
+    };
+    Group { uid: uid.to_owned(), rules: (80..).take(rules).map(rule).collect() }.rows("site")
 }
 
 fn port(groups: &[&str], last: u8) -> Vec<Row> {
