@@ -48,7 +48,7 @@ fn a_machine_goes_back_to_a_snapshot_moves_to_another_server_and_is_cloned() {
         bmctl(site, namespace, &["migrate", "bm"]).await?;
         let after = status(site, namespace, "bm").await?;
         ensure!(after["hardwareName"] != before["hardwareName"], "it is still on {}", after["hardwareName"]);
-        for same in ["/disks/0/claimName", "/disks/0/serial", "/interfaces/0/macAddress", "/addresses"] {
+        for same in ["/disks/0/claimName", "/disks/0/wwid", "/interfaces/0/macAddress", "/addresses"] {
             ensure!(after.pointer(same) == before.pointer(same), "{same} has changed");
         }
         ensure!(content(site, namespace, "bm").await? == "old", "the disk did not come with the machine");

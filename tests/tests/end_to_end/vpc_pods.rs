@@ -35,7 +35,7 @@ fn asking() -> String {
 
 #[test]
 fn a_pod_is_a_member_of_a_vpc() {
-    on_servers(&[1], "vpc_pods", async |site, namespace| {
+    on_servers(&[1, 2], "vpc_pods", async |site, namespace| {
         let limit = format!("--timeout={}s", SOON.as_secs());
         site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
         let machine = Machine::on_first(site, namespace);
