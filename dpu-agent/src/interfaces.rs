@@ -105,9 +105,9 @@ impl Pods {
                 Some(None) => {
                     tracing::info!(uid = id.uid, interface = interface.name, "taken from another sandbox of its pod");
                     self.devices.remove(&id).await.map_err(unknown)?;
-                    return Ok(Err(format!("the device of interface '{}' is being made anew", interface.name)));
+                    return Ok(Err(format!("the agent creates the device of interface '{}' again", interface.name)));
                 }
-                None => return Ok(Err(format!("the device of interface '{}' is being made", interface.name))),
+                None => return Ok(Err(format!("the agent creates the device of interface '{}'", interface.name))),
             }
         }
         Ok(Ok(interfaces))
@@ -204,7 +204,7 @@ impl wire::interfaces_server::Interfaces for Service {
     }
 
     async fn state(&self, _: Request<wire::StateRequest>) -> Result<Response<wire::StateResponse>, Status> {
-        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let version = runtime::version::VERSION.to_owned();
         Ok(Response::new(wire::StateResponse { dpu_name: self.0.dpu_name.clone(), version }))
     }
 }

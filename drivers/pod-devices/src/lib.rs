@@ -99,7 +99,10 @@ async fn make(handle: &Handle, nic: &NicFunction) -> Result<(), PortError> {
     let links = Links::read(handle).await?;
     let index = |name: &str| links.named(name).map(|link| link.header.index);
     let (Some(own), Some(pods)) = (index(device), index(&other)) else {
-        return Err(PortError::new(ErrorClass::Busy, format!("{device}: the veth pair is gone again")));
+        return Err(PortError::new(
+            ErrorClass::Busy,
+            format!("{device}: the veth pair was deleted while it was being configured"),
+        ));
     };
     let mac = nic.mac.split(':').map(|octet| u8::from_str_radix(octet, 16)).collect::<Result<Vec<u8>, _>>();
     let mac = mac.map_err(|_| PortError::new(ErrorClass::Invalid, format!("{device}: MAC address {}", nic.mac)))?;
