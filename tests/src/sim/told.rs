@@ -7,7 +7,7 @@ use super::simulation::Simulation;
 use super::{life, web};
 use jiff::Timestamp;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A story begins here: what was before is not told.
@@ -32,7 +32,14 @@ fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
 }
 
 fn called(object: &Value) -> String {
-    format!("{} '{}'", text(object, "/kind"), text(object, "/metadata/name"))
+    let part = |field: &str| text(object, field);
+    match (part("/kind"), part("/spec/owner/name")) {
+        ("DiskAttachment", owner) => format!("DiskAttachment of disk '{}' of '{owner}'", part("/spec/diskName")),
+        ("NicAttachment", owner) => {
+            format!("NicAttachment of interface '{}' of '{owner}'", part("/spec/interfaceName"))
+        }
+        (kind, _) => format!("{kind} '{}'", part("/metadata/name")),
+    }
 }
 
 fn is_ours(object: &Value) -> bool {
@@ -44,7 +51,7 @@ fn changed(before: &Value, after: &Value) -> Vec<String> {
     let (Some(before), Some(after)) = (before["spec"].as_object(), after["spec"].as_object()) else {
         return Vec::new();
     };
-    let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).map(|key| format!("spec.{key}")).collect()
 }
 
@@ -82,7 +89,10 @@ impl Story {
         drop(store);
         lines.sort_by_key(|(at, _)| *at);
         let seconds = |at: Timestamp| at.duration_since(self.since).as_secs();
-        lines.into_iter().map(|(at, line)| web::without_port(&format!("{:>5} s  {line}", seconds(at)))).collect()
+        let lines = lines.into_iter().map(|(at, line)| web::without_port(&format!("{:>5} s  {line}", seconds(at))));
+        // What is said again within a second is told once.
+        let mut told = BTreeSet::new();
+        lines.filter(|line| told.insert(line.clone())).collect()
     }
 }
 
@@ -188,8 +198,8 @@ impl Teller {
             lines.push(format!("controller: records a proof, {}, for the volume of '{claim}'", text(proof, "/proof")));
         }
         let holder = |object: &Value| {
-            let name = text(object, "/spec/holder/attachmentName");
-            (!name.is_empty()).then(|| format!("'{name}' on '{}'", text(object, "/spec/holder/dpuName")))
+            let dpu = text(object, "/spec/holder/dpuName");
+            (!dpu.is_empty()).then(|| format!("Dpu '{dpu}'"))
         };
         match (holder(before), holder(now)) {
             (was, is) if was == is => {}
@@ -216,8 +226,13 @@ fn said(who: &str, before: &Value, now: &Value, lines: &mut Vec<String>) {
         let (status, reason) = (text(condition, "/status"), text(condition, "/reason"));
         // What is not so yet, and has not been.
         let is_quiet = matches!(reason, "EarlierStepFirst" | "NotPaused" | "NotRequired" | "AttachmentsFirst");
+        // Another condition has just said that.
+        let is_echo = condition["type"] == "Ready"
+            && list(now, "/status/conditions")
+                .iter()
+                .any(|other| other["type"] != "Ready" && other["reason"] == condition["reason"]);
         let same = was.is_some_and(|was| text(was, "/status") == status && text(was, "/reason") == reason);
-        if same || is_quiet {
+        if same || is_quiet || is_echo {
             continue;
         }
         let message = text(condition, "/message");
@@ -261,6 +276,6 @@ fn attachment(before: &Value, now: &Value, is_gone: bool, lines: &mut Vec<String
         lines.push(format!("{agent}: {name} has {}", size(now)));
     }
     if is_gone {
-        lines.push(format!("{name} is gone"));
+        lines.push(format!("API server: {name} is gone"));
     }
 }
