@@ -6,6 +6,7 @@ use super::api::store::Change;
 use super::simulation::Simulation;
 use super::{life, web};
 use jiff::Timestamp;
+use planner::dpu::AGENT_SILENT;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -143,7 +144,11 @@ impl Teller {
                 self.asked(&before, object, is_gone, &mut lines);
                 said("controller", &before, object, &mut lines);
             }
-            "Dpu" => said("controller", &before, object, &mut lines),
+            "Dpu" => {
+                let is_silent = list(object, "/status/conditions").iter().any(|said| said["reason"] == AGENT_SILENT);
+                let agent = format!("agent of '{}'", text(object, "/metadata/name"));
+                said(if is_silent { "controller" } else { &agent }, &before, object, &mut lines);
+            }
             "Hardware" => claimed(&before, object, &mut lines),
             "PersistentVolumeClaim" => self.claim(&before, object, is_gone, &mut lines),
             "VolumeHold" => self.hold(&before, object, &mut lines),
@@ -221,24 +226,32 @@ fn said(who: &str, before: &Value, now: &Value, lines: &mut Vec<String>) {
         }
     }
     let all = list(before, "/status/conditions");
-    for condition in list(now, "/status/conditions") {
+    let conditions = list(now, "/status/conditions");
+    // In the order of the conditions; those that say the same stand together.
+    let mut told: Vec<(Vec<&str>, String)> = Vec::new();
+    for condition in conditions {
+        let type_ = text(condition, "/type");
         let was = all.iter().find(|was| was["type"] == condition["type"]);
-        let (status, reason) = (text(condition, "/status"), text(condition, "/reason"));
+        let (status, reason, message) =
+            (text(condition, "/status"), text(condition, "/reason"), text(condition, "/message"));
         // What is not so yet, and has not been.
         let is_quiet = matches!(reason, "EarlierStepFirst" | "NotPaused" | "NotRequired" | "AttachmentsFirst");
-        // Another condition has just said that.
-        let is_echo = condition["type"] == "Ready"
-            && list(now, "/status/conditions")
-                .iter()
-                .any(|other| other["type"] != "Ready" && other["reason"] == condition["reason"]);
         let same = was.is_some_and(|was| text(was, "/status") == status && text(was, "/reason") == reason);
+        // Another condition says that.
+        let says_it = |other: &Value| text(other, "/type") != type_ && other["reason"] == condition["reason"];
+        let is_echo = type_ == "Ready" && conditions.iter().any(says_it);
         if same || is_quiet || is_echo {
             continue;
         }
-        let message = text(condition, "/message");
-        let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-        lines.push(format!("{who}: {}: {} {status}, {reason}{message}", called(now), text(condition, "/type")));
+        let colon = if message.is_empty() { "" } else { ": " };
+        let said = format!("{status}, {reason}{colon}{message}");
+        match told.iter_mut().find(|(_, other)| *other == said) {
+            Some((types, _)) => types.push(type_),
+            None => told.push((vec![type_], said)),
+        }
     }
+    let line = |(types, said): (Vec<&str>, String)| format!("{who}: {}: {} {said}", called(now), types.join(", "));
+    lines.extend(told.into_iter().map(line));
 }
 
 fn claimed(before: &Value, now: &Value, lines: &mut Vec<String>) {
