@@ -8,7 +8,7 @@ use crate::world::World;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, DiskAttachment, MachineMigration, NicAttachment, VNic, VolumeHold};
 use executor::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
-use executor::{Part, Shell, Verbs, writes};
+use executor::{Part, Shell, Verbs, what, writes};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -43,19 +43,16 @@ struct Of<'a, K> {
     cache: Option<&'a Cache<K>>,
 }
 
-fn what<K: Object>(verb: &str, name: &str) -> String {
-    format!("{verb} {} '{name}'", K::kind(&()))
-}
-
 impl<K: Object> Verbs<K> for Of<'_, K> {
     async fn get(&self, _: &str, name: &str) -> Result<K, Error> {
         call(&what::<K>("get", name), self.api.get(name)).await
     }
 
-    async fn list(&self, label: &str, value: &str) -> Result<Vec<K>, Error> {
-        let params = ListParams::default().labels(&format!("{label}={value}"));
-        let what = format!("list {} with {label}={value}", K::plural(&()));
-        Ok(call(&what, self.api.list(&params)).await?.items)
+    async fn list(&self, label: Option<(&str, &str)>) -> Result<Vec<K>, Error> {
+        let selector = label.map(|(label, value)| format!("{label}={value}"));
+        let of = selector.as_ref().map(|selector| format!(" with {selector}")).unwrap_or_default();
+        let params = ListParams { label_selector: selector, ..ListParams::default() };
+        Ok(call(&format!("list {}{of}", K::plural(&())), self.api.list(&params)).await?.items)
     }
 
     async fn create(&self, object: &K) -> Result<K, Error> {
@@ -204,9 +201,9 @@ impl<K: Reached> Verbs<K> for Controller {
         Of { api: &api, cache: None }.get(namespace, name).await
     }
 
-    async fn list(&self, label: &str, value: &str) -> Result<Vec<K>, Error> {
+    async fn list(&self, label: Option<(&str, &str)>) -> Result<Vec<K>, Error> {
         let api = Api::all(self.objects.client.clone());
-        Of { api: &api, cache: None }.list(label, value).await
+        Of { api: &api, cache: None }.list(label).await
     }
 
     async fn create(&self, object: &K) -> Result<K, Error> {

@@ -279,7 +279,7 @@ fn is_down(fence: &FenceRecord, holder: &Holder) -> bool {
 
 /// From quorum: the attachment with this UID, which was made for this machine, is gone.
 pub async fn confirm_gone(c: &impl Shell, machine_uid: &str, attachment_uid: &str) -> Result<(), Error> {
-    let there = list::<DiskAttachment>(c, labels::MACHINE_UID, machine_uid).await?;
+    let there = list::<DiskAttachment>(c, Some((labels::MACHINE_UID, machine_uid))).await?;
     match there.into_iter().find(|a| a.metadata.uid.as_deref() == Some(attachment_uid)) {
         Some(attachment) => {
             let what = format!("list DiskAttachments of machine {machine_uid}");
@@ -294,7 +294,7 @@ pub async fn confirm_gone(c: &impl Shell, machine_uid: &str, attachment_uid: &st
 /// From quorum: no attachment that was made for this owner is for this volume. A cache that is behind the others must not
 /// take away what keeps a volume that is in use.
 pub async fn confirm_unused(c: &impl Shell, owner_label: &str, owner_uid: &str, volume: &str) -> Result<(), Error> {
-    let there = list::<DiskAttachment>(c, owner_label, owner_uid).await?;
+    let there = list::<DiskAttachment>(c, Some((owner_label, owner_uid))).await?;
     let of_it = |a: &DiskAttachment| a.spec.volume.as_ref().is_some_and(|v| v.persistent_volume_name == volume);
     match there.into_iter().find(of_it) {
         Some(attachment) => {

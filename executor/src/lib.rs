@@ -21,4 +21,4 @@ pub mod writes;
 
 pub use error::{Error, found};
 pub use shell::{Shell, Storage};
-pub use verbs::{Object, Part, Verbs, forget, get, known, list, put, seen};
+pub use verbs::{Object, Part, Verbs, forget, get, known, list, put, seen, what};

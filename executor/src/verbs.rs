@@ -36,8 +36,8 @@ pub enum Part {
 pub trait Verbs<K: Object> {
     fn get(&self, namespace: &str, name: &str) -> impl Future<Output = Result<K, Error>>;
 
-    /// Those with this label, in all namespaces.
-    fn list(&self, label: &str, value: &str) -> impl Future<Output = Result<Vec<K>, Error>>;
+    /// In all namespaces: those with this label, or all.
+    fn list(&self, label: Option<(&str, &str)>) -> impl Future<Output = Result<Vec<K>, Error>>;
 
     /// [`Error::Conflict`]: there is one of that name.
     fn create(&self, object: &K) -> impl Future<Output = Result<K, Error>>;
@@ -69,8 +69,8 @@ pub async fn get<K: Object>(c: &impl Verbs<K>, namespace: &str, name: &str) -> R
     c.get(namespace, name).await
 }
 
-pub async fn list<K: Object>(c: &impl Verbs<K>, label: &str, value: &str) -> Result<Vec<K>, Error> {
-    c.list(label, value).await
+pub async fn list<K: Object>(c: &impl Verbs<K>, label: Option<(&str, &str)>) -> Result<Vec<K>, Error> {
+    c.list(label).await
 }
 
 pub fn known<K: Object>(c: &impl Verbs<K>, namespace: &str, name: &str) -> Option<Arc<K>> {
@@ -93,7 +93,7 @@ pub fn forget<K: Object>(c: &impl Verbs<K>, meta: &ObjectMeta) {
 }
 
 /// As messages name a request.
-pub(crate) fn what<K: Object>(verb: &str, name: &str) -> String {
+pub fn what<K: Object>(verb: &str, name: &str) -> String {
     format!("{verb} {} '{name}'", K::kind(&()))
 }
 

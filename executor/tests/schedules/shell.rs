@@ -97,11 +97,12 @@ impl<K: Kind> Verbs<K> for Leader {
         }
     }
 
-    async fn list(&self, of: &str, value: &str) -> Result<Vec<K>, Error> {
-        let (of, value) = (of.to_owned(), value.to_owned());
+    async fn list(&self, of: Option<(&str, &str)>) -> Result<Vec<K>, Error> {
+        let of = of.map(|(of, value)| (of.to_owned(), value.to_owned()));
         let list = move |world: &World| {
             let objects = world.objects();
-            let is_it = |object: &&Arc<K>| label(object.meta(), &of) == Some(&value);
+            let has = |object: &K, (of, value): &(String, String)| label(object.meta(), of) == Some(value);
+            let is_it = |object: &&Arc<K>| of.as_ref().is_none_or(|of| has(object, of));
             Ok(objects.all::<K>().filter(is_it).map(|object| K::clone(object)).collect())
         };
         self.send(|| format!("list {}", K::plural(&())), list).await
