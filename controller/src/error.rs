@@ -16,6 +16,7 @@ pub async fn call<T>(what: &str, call: impl Future<Output = kube::Result<T>>) ->
             let message = status.message.clone();
             Err(match status.code {
                 404 => Error::NotFound { what },
+                409 if status.reason == "AlreadyExists" => Error::AlreadyExists { what, message },
                 409 => Error::Conflict { what, message },
                 400 | 403 | 405 | 422 => Error::Refused { what, message },
                 _ => Error::Unavailable { what, message },

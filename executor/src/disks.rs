@@ -143,7 +143,7 @@ async fn write_seed(c: &impl Shell, attachment: &DiskAttachment, seed: &Seed) ->
     };
     match Verbs::create(c, &secret).await {
         // Of an attachment before this one, or of a write whose answer was lost.
-        Err(Error::Conflict { .. }) => {
+        Err(Error::AlreadyExists { .. }) => {
             let namespace = meta.namespace.as_deref().unwrap_or_default();
             let there = get::<Secret>(c, namespace, &seed.secret_name).await?;
             let mut wanted = there.clone();

@@ -8,6 +8,9 @@ pub enum Error {
     /// Somebody else was faster, or the object is another one by now: look again.
     #[error("{what}: changed meanwhile: {message}")]
     Conflict { what: String, message: String },
+    /// The name is taken.
+    #[error("{what}: {message}")]
+    AlreadyExists { what: String, message: String },
     #[error("{what}: not found")]
     NotFound { what: String },
     /// The API server understood and refused: RBAC, a policy, a quota, validation.
@@ -29,7 +32,9 @@ impl Error {
     pub fn is_stale(&self) -> bool {
         let behind = |error: &NorthBoundError| matches!(error.class(), ErrorClass::Conflict | ErrorClass::NotFound);
         match self {
-            Self::Conflict { .. } | Self::NotConfirmed { .. } | Self::NotFound { .. } => true,
+            Self::Conflict { .. } | Self::AlreadyExists { .. } | Self::NotConfirmed { .. } | Self::NotFound { .. } => {
+                true
+            }
             Self::NorthBound(error) => behind(error),
             Self::Refused { .. } | Self::Unavailable { .. } | Self::Bmc(_) => false,
         }
@@ -43,6 +48,7 @@ impl Error {
     pub fn class(&self) -> &'static str {
         match self {
             Self::Conflict { .. } => "Conflict",
+            Self::AlreadyExists { .. } => "AlreadyExists",
             Self::NotFound { .. } => "NotFound",
             Self::Refused { .. } => "Refused",
             Self::Unavailable { .. } => "Unavailable",

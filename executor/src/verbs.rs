@@ -39,7 +39,7 @@ pub trait Verbs<K: Object> {
     /// In all namespaces: those with this label, or all.
     fn list(&self, label: Option<(&str, &str)>) -> impl Future<Output = Result<Vec<K>, Error>>;
 
-    /// [`Error::Conflict`]: there is one of that name.
+    /// [`Error::AlreadyExists`]: there is one of that name.
     fn create(&self, object: &K) -> impl Future<Output = Result<K, Error>>;
 
     /// A merge patch. `metadata.uid` and `metadata.resourceVersion` in it are preconditions, and [`Error::Conflict`] says that

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 /// Creates, or adopts what `is_ours` accepts under that name.
 pub async fn create<K: Object>(c: &impl Verbs<K>, object: &K, is_ours: impl Fn(&K) -> bool) -> Result<K, Error> {
     let created = match c.create(object).await {
-        Err(Error::Conflict { what, message }) => {
+        Err(Error::AlreadyExists { what, message }) => {
             let (namespace, name) = names(object.meta());
             let there = c.get(namespace, name).await?;
             if !is_ours(&there) {
-                return Err(Error::Conflict { what, message });
+                return Err(Error::AlreadyExists { what, message });
             }
             there
         }

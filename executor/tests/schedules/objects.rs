@@ -17,6 +17,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
     NotFound,
+    AlreadyExists,
     Conflict,
     /// It may have been done.
     NoAnswer,
@@ -284,7 +285,7 @@ impl Objects {
 
     pub fn create<K: Kind>(&mut self, mut object: K) -> Result<Arc<K>, Error> {
         if K::table(self).there.get(names(object.meta())).is_some() {
-            return Err(Error::Conflict);
+            return Err(Error::AlreadyExists);
         }
         let uid = format!("00000000-0000-4000-8000-{:012}", self.count());
         let version = self.count();

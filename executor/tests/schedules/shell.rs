@@ -25,6 +25,7 @@ fn told(error: objects::Error, what: String) -> Error {
     let message = format!("{error:?}");
     match error {
         objects::Error::NotFound => Error::NotFound { what },
+        objects::Error::AlreadyExists => Error::AlreadyExists { what, message },
         objects::Error::Conflict => Error::Conflict { what, message },
         objects::Error::Refused => Error::Refused { what, message },
         objects::Error::NoAnswer | objects::Error::Unreachable => Error::Unavailable { what, message },

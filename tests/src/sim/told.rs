@@ -44,7 +44,7 @@ fn called(object: &Value) -> String {
 }
 
 fn is_ours(object: &Value) -> bool {
-    !object["metadata"]["labels"]["app.kubernetes.io/managed-by"].is_null()
+    !object["metadata"]["labels"][api::labels::MANAGED_BY].is_null()
 }
 
 /// Fields of the spec that differ.
