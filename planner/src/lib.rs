@@ -15,6 +15,7 @@ pub mod identity;
 pub mod image;
 pub mod late;
 pub mod machine;
+pub mod metadata;
 pub mod netboot;
 pub mod network;
 pub mod own_bmc;

@@ -1,5 +1,6 @@
 //! VNics and NicAttachments: the same protocol, with `status.holder` of the VNic as the hold.
 
+use super::disks;
 use crate::Controller;
 use crate::dpu;
 use crate::error::{Error, call, found};
@@ -8,7 +9,7 @@ use api::attachment::Grant;
 use api::hold::Holder;
 use api::{NicAttachment, VNic, labels};
 use planner::machine::observed::{label, name};
-use planner::machine::plan::Target;
+use planner::machine::plan::{Seed, Target};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -92,8 +93,11 @@ pub(crate) async fn take(c: &Controller, target: &Target, holder: &Holder, mac: 
     objects::change_status(&api, &c.world.vnics, &*seen, &there).await.map(drop)
 }
 
-pub(crate) async fn grant(c: &Controller, target: &Target, epoch: u64) -> Result<(), Error> {
+pub(crate) async fn grant(c: &Controller, target: &Target, epoch: u64, metadata: Option<&Seed>) -> Result<(), Error> {
     let there = attachment(c, target)?;
+    if let Some(metadata) = metadata {
+        disks::write_seed(c, there.as_ref(), metadata).await?;
+    }
     patch(c, &there, json!({"spec": {"grant": {"epoch": epoch}}})).await.map(drop)
 }
 
