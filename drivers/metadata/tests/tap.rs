@@ -146,7 +146,8 @@ async fn a_busy_guest_disturbs_no_other(busy: &Guest, other: &Guest) {
     let script = format!(
         "for i in 1 2 3 4 5 6; do bash -c '{idle}' & done; for i in $(seq 300); do curl -s -o /dev/null --max-time 5 http://169.254.169.254/latest/meta-data/; done"
     );
-    let flood = busy.inside(&["timeout", "8", "bash", "-c", &script]);
+    let words = ["timeout", "8", "bash", "-c", &script];
+    let flood = busy.inside(&words);
     let asks = async {
         let mut slowest = Duration::ZERO;
         for _ in 0..50 {

@@ -74,6 +74,21 @@ fn options(subnet: &Subnet, part: &str) -> Option<BTreeMap<String, String>> {
 }
 
 #[test]
+fn every_subnet_has_a_place_to_ask_on_each_chassis() {
+    let rows = subnet().rows("site");
+    let port = rows.iter().find(|row| row.columns.get("type") == Some(&Cell::text("localport"))).expect("a port");
+    let (name, mac) = crate::network::rows::metadata_port("s");
+    assert_eq!(port.columns["name"], Cell::Text(name));
+    assert_eq!(port.columns["addresses"], Cell::Text(format!("{mac} 169.254.169.254 fe80::a9fe:a9fe")));
+    assert_ne!(mac, subnet().router_mac);
+    let mut unrouted = subnet();
+    unrouted.families[0].gateway = None;
+    let told = |subnet: &Subnet| options(subnet, DHCP4).expect("served")["classless_static_route"].clone();
+    assert_eq!(told(&subnet()), "{169.254.169.254/32,0.0.0.0, 0.0.0.0/0,10.20.0.1}", "all routes stand in option 121");
+    assert_eq!(told(&unrouted), "{169.254.169.254/32,0.0.0.0}");
+}
+
+#[test]
 fn guests_are_told_what_the_subnet_says() {
     let mut blue = subnet();
     blue.domain = Some("blue.example".to_owned());
