@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::network::rows::{
-    Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rule, Subnet, Vpc, diff,
+    Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rule, Subnet, Vpc, diff, metadata_port,
 };
 use proptest::prelude::*;
 
@@ -77,7 +77,7 @@ fn options(subnet: &Subnet, part: &str) -> Option<BTreeMap<String, String>> {
 fn every_subnet_has_a_place_to_ask_on_each_chassis() {
     let rows = subnet().rows("site");
     let port = rows.iter().find(|row| row.columns.get("type") == Some(&Cell::text("localport"))).expect("a port");
-    let (name, mac) = crate::network::rows::metadata_port("s");
+    let (name, mac) = metadata_port("s");
     assert_eq!(port.columns["name"], Cell::Text(name));
     assert_eq!(port.columns["addresses"], Cell::Text(format!("{mac} 169.254.169.254 fe80::a9fe:a9fe")));
     assert_ne!(mac, subnet().router_mac);
