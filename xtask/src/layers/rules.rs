@@ -28,13 +28,17 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("ports", &["planner"]),
     folder("proto", &[]),
     folder("runtime", &[]),
+    folder("executor", &["api", "planner", "ports", "runtime"]),
     folder("imaging", &[]),
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
     folder("drivers/*", &["ports", "planner"]),
     folder("drivers/metadata", &["ports", "planner", "drivers/linux-sys"]),
     folder("spdk-target", &["drivers/spdk-sys"]),
-    shell("controller"),
+    Folder {
+        drivers_in_wire_up: true,
+        ..folder("controller", &["api", "executor", "planner", "ports", "proto", "runtime", "imaging", "drivers/*"])
+    },
     shell("dpu-agent"),
     folder("apiserver", &["api", "planner", "proto", "runtime"]),
     folder("boot", &["planner", "proto", "runtime"]),
