@@ -3,7 +3,7 @@
 use super::machine::{BOOT, Machine, SOON};
 use super::on_servers;
 use anyhow::{Context, Result, ensure};
-use tests::site::{SYSTEM_NAMESPACE, Site};
+use tests::site::Site;
 
 const SECRET: &str = "only-this-guest-knows-8f2c";
 
@@ -35,10 +35,11 @@ fn a_guest_is_told_about_itself_at_the_metadata_address() {
         ensure!(told.contains(SECRET), "user data: {told}");
         let booted = says("the guest has booted", "MP-BOOT ").await?;
         ensure!(booted.trim().ends_with(&format!(" {}", machine.name)), "its name: {booted}");
-        let disks = site.get(&["diskattachments", "-A"]).await?.context("a list")?.to_string();
+        let dpu = format!("metalplane-dpu-{}", machine.on().dpu());
+        let disks = site.get(&["diskattachments", "-n", &dpu]).await?.context("a list")?.to_string();
         ensure!(!disks.contains("cloud-init.seed"), "there is a cloud-init disk: {disks}");
         session_token(&machine).await?;
-        said_nowhere(site, namespace).await
+        said_nowhere(site, &machine).await
     });
 }
 
@@ -61,16 +62,24 @@ async fn session_token(machine: &Machine<'_>) -> Result<()> {
 }
 
 /// User data is in Secrets, and nowhere else that somebody may read: not in objects, events, or the logs of the agents.
-async fn said_nowhere(site: &Site, namespace: &str) -> Result<()> {
+async fn said_nowhere(site: &Site, machine: &Machine<'_>) -> Result<()> {
     for kind in ["bmm", "vnics", "events"] {
-        let all = site.get(&[kind, "-n", namespace]).await?.map(|all| all.to_string()).unwrap_or_default();
+        let all = site.get(&[kind, "-n", machine.namespace]).await?.map(|all| all.to_string()).unwrap_or_default();
         ensure!(!all.contains(SECRET), "{kind} tell the user data");
     }
     let attachments = site.get(&["nicattachments", "-A"]).await?.map(|all| all.to_string()).unwrap_or_default();
     ensure!(!attachments.contains(SECRET), "NicAttachments tell the user data");
-    let logs = site
-        .kubectl(&["logs", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=dpu-agent", "--tail=-1"])
-        .await?;
-    ensure!(!logs.contains(SECRET), "the agents' logs tell the user data");
+    let pods = site.sandbox.layout().node_dir(&machine.on().dpu()).join("log/pods");
+    let mut read = 0;
+    for pod in std::fs::read_dir(&pods).with_context(|| format!("read {}", pods.display()))? {
+        let container = pod?.path().join("dpu-agent");
+        for log in std::fs::read_dir(&container).into_iter().flatten() {
+            let log = log?.path();
+            let text = std::fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
+            ensure!(!text.contains(SECRET), "{} tells the user data", log.display());
+            read += 1;
+        }
+    }
+    ensure!(read > 0, "no log of the agent below {}", pods.display());
     Ok(())
 }
