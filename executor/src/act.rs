@@ -112,7 +112,7 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ProtectVNic { target, interface } => nics::protect(c, o.uid(), target, interface).await,
         Action::CreateNicAttachment(attachment) => nics::create(c, attachment).await,
         Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
-        Action::GrantNic { target, epoch } => nics::grant(c, target, *epoch).await,
+        Action::GrantNic { target, epoch, metadata } => nics::grant(c, target, *epoch, metadata.as_ref()).await,
         Action::ReleaseNic { target } => {
             confirm_spec(c, o).await?;
             nics::release(c, target).await
