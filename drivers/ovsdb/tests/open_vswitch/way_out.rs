@@ -87,7 +87,11 @@ fn leaves_as(ovn: &Ovn, from: &Nic, v4: bool) -> Vec<String> {
     if !trace.contains("output to \"mp-p.localnet\"") {
         return Vec::new();
     }
-    let translated = |line: &str| Some(line.trim().split_once("ct_snat(")?.1.split_once(')')?.0.to_owned());
+    // `ct_snat(…);`, and in the common zone of OVN 23.03 `ct_snat_in_czone(…);`.
+    let translated = |line: &str| {
+        let action = line.trim().strip_suffix(");")?;
+        Some(action.strip_prefix("ct_snat(").or_else(|| action.strip_prefix("ct_snat_in_czone("))?.to_owned())
+    };
     trace.lines().filter_map(translated).collect()
 }
 
