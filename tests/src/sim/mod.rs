@@ -24,6 +24,7 @@
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
+//! | `told.rs` | a run as an operator would tell it |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `verbs.rs` | what is done to a whole machine |
 //!
@@ -54,6 +55,7 @@ pub mod scene;
 mod signal;
 pub mod simulation;
 mod storage;
+pub mod told;
 pub mod upkeep;
 pub mod verbs;
 mod web;

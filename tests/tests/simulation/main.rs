@@ -9,6 +9,7 @@ mod csi;
 mod fences;
 mod kinds;
 mod network;
+mod scenarios;
 mod seeds;
 mod verbs;
 
