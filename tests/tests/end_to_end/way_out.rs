@@ -114,9 +114,7 @@ impl Way<'_> {
             if in_pod { self.in_pod(&args).await } else { self.site.enter("outside", &args).await }
         };
         let awaited = format!("{to} answers TCP");
-        let called = until(&awaited, SOON, async || {
-            Ok(run(out, &client).await.map_err(|error| format!("{error:#}")))
-        });
+        let called = until(&awaited, SOON, async || Ok(run(out, &client).await.map_err(|error| format!("{error:#}"))));
         let (served, seen) = tokio::join!(run(!out, &server), called);
         served.context("the server")?;
         seen
