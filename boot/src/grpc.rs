@@ -4,7 +4,6 @@
 //! again. So two replicas cannot serve two actions, and an answer never says what the API server does not have.
 
 use crate::world::World;
-use planner::netboot::{Verdict, verdict};
 use planner::workflow::{Report, Reported, Served, candidates, report, serve};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
@@ -82,9 +81,6 @@ impl WorkflowService for Service {
 
 impl Service {
     async fn next(&self, agent: &str) -> Result<Option<Served>, Status> {
-        if self.is_claimed(agent) {
-            return Ok(None);
-        }
         let known = self.world.workflows();
         let names: Vec<_> = candidates(agent, known.iter().map(AsRef::as_ref))
             .iter()
@@ -93,6 +89,9 @@ impl Service {
         for name in names {
             for _ in 0..CONFLICTS {
                 let Some(workflow) = self.world.read(&name).await.map_err(|error| unavailable(&error))? else { break };
+                if !self.world.directory().borrow().may_run(agent, &workflow) {
+                    break;
+                }
                 let Some(mut served) = serve(agent, &workflow) else { break };
                 let written = match served.status.take() {
                     Some(status) => self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
@@ -104,16 +103,6 @@ impl Service {
             }
         }
         Ok(None)
-    }
-
-    /// No Workflow runs on a server that may not boot the installer at all.
-    fn is_claimed(&self, agent: &str) -> bool {
-        let directory = self.world.directory().borrow().clone();
-        directory.by_agent(agent).any(|hardware| {
-            let macs = hardware.spec.interfaces.iter().filter_map(|interface| interface.dhcp.as_ref()?.mac.as_deref());
-            let subjects = macs.filter_map(|mac| directory.by_mac(&mac.to_ascii_lowercase()).ok());
-            subjects.into_iter().any(|subject| matches!(verdict(&subject), Verdict::Nothing(_)))
-        })
     }
 
     fn knows(&self, agent: &str) -> bool {

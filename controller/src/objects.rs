@@ -5,8 +5,8 @@ use crate::Controller;
 use crate::cache::{Cache, Object};
 use crate::error::{Error, call};
 use crate::world::World;
-use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, DiskAttachment, MachineMigration, NicAttachment, VNic, VolumeHold};
+use api::tinkerbell::{Hardware, Template, Workflow};
+use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
 use executor::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
 use executor::{Part, Shell, Verbs, what, writes};
 use k8s_openapi::NamespaceResourceScope;
@@ -181,6 +181,7 @@ macro_rules! reached {
 reached! {
     BareMetalMachine: |to, at| to.namespaced(at), |world| Some(&world.machines);
     DiskAttachment: |to, at| to.namespaced(at), |world| Some(&world.disks);
+    Dpu: |to, _| to.cluster(), |world| Some(&world.dpus);
     Hardware: |to, at| to.namespaced(at), |world| Some(&world.hardware);
     MachineMigration: |to, at| to.namespaced(at), |world| Some(&world.migrations);
     NicAttachment: |to, at| to.namespaced(at), |world| Some(&world.nics);
@@ -188,11 +189,13 @@ reached! {
     PersistentVolumeClaim: |to, at| to.namespaced(at), |world| Some(&world.claims);
     Pod: |to, at| to.namespaced(at), |world| Some(&world.holder_pods);
     Secret: |to, at| to.namespaced(at), |_| None;
+    Template: |to, at| to.namespaced(at), |world| Some(&world.templates);
     VNic: |to, at| to.namespaced(at), |world| Some(&world.vnics);
     VolumeAttachment: |to, _| to.cluster(), |world| Some(&world.volume_attachments);
     VolumeHold: |to, _| to.cluster(), |world| Some(&world.holds);
     VolumeSnapshot: |to, at| to.namespaced(at), |world| Some(&world.snapshots);
     VolumeSnapshotContent: |to, _| to.cluster(), |_| None;
+    Workflow: |to, at| to.namespaced(at), |world| Some(&world.workflows);
 }
 
 impl<K: Reached> Verbs<K> for Controller {

@@ -3,6 +3,7 @@
 use crate::verbs::what;
 use crate::writes;
 use crate::{Error, Shell, get, known, put};
+use api::machine::BootStrategy;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -22,17 +23,22 @@ pub async fn confirm_claim(c: &impl Shell, machine: &BareMetalMachine, hardware:
     Err(Error::NotConfirmed { what, message: "this machine's claim is gone".to_owned() })
 }
 
-/// The claim: an annotation, by compare-and-swap.
+/// The claim and how the machine boots: annotations, by one compare-and-swap. What an earlier machine may have left there is none of
+/// this one's.
 pub async fn claim(
     c: &impl Shell,
     machine: &BareMetalMachine,
     name: &str,
     uid: &str,
     resource_version: &str,
+    strategy: BootStrategy,
 ) -> Result<(), Error> {
     let change = json!({"metadata": {"annotations": {
         labels::CLAIMED_BY: machine.metadata.uid,
         labels::CLAIMED_BY_NAME: full_name(machine),
+        labels::BOOT_STRATEGY: planner::install::word(strategy),
+        labels::INSTALL: null,
+        labels::INSTALL_REQUEST: null,
     }}});
     annotate(c, &version(c, name, uid, resource_version), change).await
 }
@@ -67,6 +73,7 @@ pub async fn claim_target(
         labels::CLAIMED_BY: machine.metadata.uid,
         labels::CLAIMED_BY_NAME: full_name(machine),
         labels::CLAIMED_FOR: migration,
+        labels::BOOT_STRATEGY: planner::install::word(BootStrategy::CloudDisk),
     }}});
     annotate(c, &version(c, &hardware.name, &hardware.uid, &hardware.resource_version), change).await
 }
@@ -96,6 +103,9 @@ pub async fn unclaim(c: &impl Shell, machine: &BareMetalMachine, name: &str) -> 
         labels::CLAIMED_BY: null,
         labels::CLAIMED_BY_NAME: null,
         labels::CLAIMED_FOR: null,
+        labels::BOOT_STRATEGY: null,
+        labels::INSTALL: null,
+        labels::INSTALL_REQUEST: null,
         labels::BOOT_ORDER_BEFORE: null,
     }}});
     annotate(c, &there.metadata, change).await
@@ -105,7 +115,7 @@ fn full_name(machine: &BareMetalMachine) -> String {
     format!("{}/{}", machine.metadata.namespace.as_deref().unwrap_or_default(), name(&machine.metadata))
 }
 
-fn version(c: &impl Shell, name: &str, uid: &str, resource_version: &str) -> ObjectMeta {
+pub(crate) fn version(c: &impl Shell, name: &str, uid: &str, resource_version: &str) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(c.inventory().to_owned()),
         name: Some(name.to_owned()),

@@ -13,6 +13,7 @@ mod error;
 pub mod fences;
 pub mod holder_pods;
 pub mod hosts;
+pub mod install;
 pub mod nics;
 mod shell;
 pub mod snapshots;

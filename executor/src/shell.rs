@@ -1,8 +1,8 @@
 //! What the sequences rest on beside one kind's verbs.
 
 use crate::{Error, Verbs};
-use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, DiskAttachment, MachineMigration, NicAttachment, VNic, VolumeHold};
+use api::tinkerbell::{Hardware, Template, Workflow};
+use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use planner::exposure::ExposureId;
@@ -36,6 +36,7 @@ pub trait Shell:
     Storage
     + Verbs<BareMetalMachine>
     + Verbs<DiskAttachment>
+    + Verbs<Dpu>
     + Verbs<Hardware>
     + Verbs<MachineMigration>
     + Verbs<NicAttachment>
@@ -43,9 +44,11 @@ pub trait Shell:
     + Verbs<PersistentVolumeClaim>
     + Verbs<Pod>
     + Verbs<Secret>
+    + Verbs<Template>
     + Verbs<VNic>
     + Verbs<VolumeAttachment>
     + Verbs<VolumeHold>
+    + Verbs<Workflow>
     + Verbs<crate::snapshots::VolumeSnapshot>
     + Verbs<crate::snapshots::VolumeSnapshotContent>
 {

@@ -10,6 +10,7 @@ mod operations;
 mod outside;
 mod pods;
 mod storage;
+mod tinkerbell;
 
 pub use pods::NetworkedPod;
 

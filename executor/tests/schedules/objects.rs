@@ -1,7 +1,7 @@
 //! An API server, as far as preconditions and merge patches go, and copies of what it has that lag behind it.
 
 use super::time::{Notify, Time};
-use api::tinkerbell::Hardware;
+use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
 use executor::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
 use executor::{Object, Part};
@@ -238,6 +238,8 @@ kinds! {
     migrations: MachineMigration, |_| "";
     snapshots: VolumeSnapshot, |_| "";
     contents: VolumeSnapshotContent, |_| "";
+    templates: Template, |_| "";
+    workflows: Workflow, |_| "";
     pods: Pod, |pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
 }
 

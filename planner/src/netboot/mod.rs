@@ -14,7 +14,10 @@ mod tests;
 pub use directory::{Directory, Subject};
 pub use firmware::{Asked, BootFile, Client, Programs, boot_file};
 
-use api::labels;
+use crate::install::{self, Phase, Record};
+use api::labels::{self, MACHINE_UID};
+use api::machine::BootStrategy;
+use api::tinkerbell::{Hardware, Workflow};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -32,12 +35,32 @@ pub enum Verdict {
 /// Why a server does not boot from the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    UnknownMac { mac: String },
-    UnknownAddress { address: IpAddr },
-    SameMac { mac: String, names: Vec<String> },
-    Claimed { hardware: String, by: String },
-    BeingDeleted { hardware: String },
-    PxeNotAllowed { hardware: String, mac: String },
+    UnknownMac {
+        mac: String,
+    },
+    UnknownAddress {
+        address: IpAddr,
+    },
+    SameMac {
+        mac: String,
+        names: Vec<String>,
+    },
+    Claimed {
+        hardware: String,
+        by: String,
+    },
+    /// No installation of it is under way.
+    BootsLocally {
+        hardware: String,
+        by: String,
+    },
+    BeingDeleted {
+        hardware: String,
+    },
+    PxeNotAllowed {
+        hardware: String,
+        mac: String,
+    },
 }
 
 impl fmt::Display for Why {
@@ -53,6 +76,11 @@ impl fmt::Display for Why {
             Self::Claimed { hardware, by } => {
                 write!(f, "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', whose disks its DPU presents")
             }
+            Self::BootsLocally { hardware, by } => write!(
+                f,
+                "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', of which no installation is under way: it boots from \
+                 its own disk"
+            ),
             Self::BeingDeleted { hardware } => write!(f, "Hardware '{hardware}' is being deleted"),
             Self::PxeNotAllowed { hardware, mac } => {
                 write!(f, "Hardware '{hardware}': netboot.allowPXE is not true for the interface {mac}")
@@ -61,23 +89,54 @@ impl fmt::Display for Why {
     }
 }
 
-/// Whether the server may boot by this interface. A server that a machine has claimed has its disks from its DPU: nothing on
-/// the network may start another system on it, whatever its `allowPXE` says.
+/// Whether the server may boot by this interface.
+///
+/// | the Hardware | verdict |
+/// |---|---|
+/// | is being deleted, or claimed as CloudDisk | nothing: its disks are its DPU's, and no other system may start on it |
+/// | is claimed as Workflow, and an installation is on record as begun | it boots, whatever its `allowPXE` says |
+/// | is claimed as Workflow otherwise | its address; it boots from its own disk |
+/// | is not claimed | it boots where its `allowPXE` is true |
 pub fn verdict(subject: &Subject<'_>) -> Verdict {
     let meta = &subject.hardware.metadata;
     let hardware = meta.name.clone().unwrap_or_default();
     let annotations = meta.annotations.as_ref();
     let annotation = |key: &str| annotations.and_then(|all| all.get(key)).cloned();
-    if let Some(uid) = annotation(labels::CLAIMED_BY) {
-        let by = annotation(labels::CLAIMED_BY_NAME).unwrap_or(uid);
-        return Verdict::Nothing(Why::Claimed { hardware, by });
-    }
-    if meta.deletion_timestamp.is_some() {
-        return Verdict::Nothing(Why::BeingDeleted { hardware });
+    let by = || annotation(labels::CLAIMED_BY_NAME).or_else(|| annotation(labels::CLAIMED_BY)).unwrap_or_default();
+    match install::strategy(meta) {
+        Some(BootStrategy::CloudDisk | BootStrategy::Auto) => {
+            return Verdict::Nothing(Why::Claimed { hardware, by: by() });
+        }
+        _ if meta.deletion_timestamp.is_some() => return Verdict::Nothing(Why::BeingDeleted { hardware }),
+        Some(BootStrategy::Workflow) => {
+            return match Record::of(meta).is_some_and(|record| record.phase == Phase::Begun) {
+                true => Verdict::Boot,
+                false => Verdict::AddressOnly(Why::BootsLocally { hardware, by: by() }),
+            };
+        }
+        None => {}
     }
     let mac = subject.mac.to_owned();
     if subject.interface.netboot.as_ref().and_then(|netboot| netboot.allow_pxe) != Some(true) {
         return Verdict::AddressOnly(Why::PxeNotAllowed { hardware, mac });
     }
     Verdict::Boot
+}
+
+/// Whether the agent of this server may run this Workflow: of a claimed server the one that is on record as begun, and no other;
+/// of one that nobody has claimed whatever is no machine's.
+fn may_run(hardware: &Hardware, workflow: &Workflow) -> bool {
+    let meta = &hardware.metadata;
+    match install::strategy(meta) {
+        _ if meta.deletion_timestamp.is_some() => false,
+        Some(BootStrategy::CloudDisk | BootStrategy::Auto) => false,
+        Some(BootStrategy::Workflow) => Record::of(meta).is_some_and(|record| {
+            record.phase == Phase::Begun && Some(&record.workflow) == workflow.metadata.uid.as_ref()
+        }),
+        None => !is_of_machine(workflow),
+    }
+}
+
+fn is_of_machine(workflow: &Workflow) -> bool {
+    workflow.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MACHINE_UID))
 }

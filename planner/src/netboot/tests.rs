@@ -48,6 +48,62 @@ fn a_claimed_server_gets_nothing_whatever_its_allow_pxe_says() {
     assert!(why.to_string().contains("claimed by BareMetalMachine 'uid'"), "{why}");
 }
 
+fn claimed(strategy: &str, install: Option<&str>) -> serde_json::Value {
+    let mut annotations = json!({"metalplane.io/claimed-by": "uid", "metalplane.io/boot-strategy": strategy});
+    if let Some(install) = install {
+        annotations["metalplane.io/install"] = json!(install);
+    }
+    json!({"metadata": {"annotations": annotations}})
+}
+
+/// Over everything that may stand on a Hardware: only an installation that is begun lets a claimed server boot.
+#[test]
+fn a_claimed_server_boots_the_installer_only_while_its_installation_is_begun() {
+    let installs = [None, Some("1/Done/w"), Some("2/Begun/"), Some("rubbish"), Some("1/Begun/w"), Some("7/Begun/w")];
+    for strategy in ["CloudDisk", "Workflow", "Auto", ""] {
+        for install in installs {
+            for allow in [json!(true), json!(false), json!(null)] {
+                let mut change = claimed(strategy, install);
+                change["spec"] = json!({"interfaces": [{"dhcp": {"mac": MAC}, "netboot": {"allowPXE": allow}}]});
+                let said = of(change);
+                let begun = strategy == "Workflow" && install.is_some_and(|install| install.ends_with("Begun/w"));
+                match (begun, strategy) {
+                    (true, _) => assert_eq!(said, Verdict::Boot),
+                    (false, "Workflow") => {
+                        assert!(
+                            matches!(said, Verdict::AddressOnly(Why::BootsLocally { .. })),
+                            "{install:?}: {said:?}"
+                        );
+                    }
+                    _ => assert!(matches!(said, Verdict::Nothing(Why::Claimed { .. })), "{strategy}: {said:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
+    let workflow = |uid: &str, machine: bool| -> Workflow {
+        let labels = if machine { json!({"metalplane.io/machine-uid": "uid"}) } else { json!({}) };
+        serde_json::from_value(json!({"metadata": {"name": "w", "uid": uid, "labels": labels}})).expect("a Workflow")
+    };
+    let runs = |change: serde_json::Value| {
+        let directory = Directory::new(vec![hardware("a", change)]);
+        [("w", true), ("v", true), ("v", false)].map(|(uid, machine)| directory.may_run(MAC, &workflow(uid, machine)))
+    };
+    assert_eq!(runs(json!({})), [false, false, true]);
+    assert_eq!(runs(claimed("CloudDisk", Some("1/Begun/w"))), [false; 3]);
+    assert_eq!(runs(claimed("Workflow", None)), [false; 3]);
+    assert_eq!(runs(claimed("Workflow", Some("1/Done/w"))), [false; 3]);
+    assert_eq!(runs(claimed("Workflow", Some("1/Begun/w"))), [true, false, false]);
+    // Of nobody's server, and of two at once.
+    assert!(Directory::default().may_run(MAC, &workflow("v", false)));
+    assert!(!Directory::default().may_run(MAC, &workflow("w", true)));
+    let both = vec![hardware("a", claimed("Workflow", Some("1/Begun/w"))), hardware("b", json!({}))];
+    assert!(!Directory::new(both).may_run(MAC, &workflow("w", true)));
+}
+
 #[test]
 fn two_with_one_mac_are_both_named_and_neither_answered() {
     let directory = Directory::new(vec![hardware("b", json!({})), hardware("a", json!({}))]);
