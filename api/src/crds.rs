@@ -22,6 +22,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crate::Subnet::crd(),
         crate::SecurityGroup::crd(),
         crate::VNic::crd(),
+        crate::ProviderNetwork::crd(),
+        crate::NatGateway::crd(),
+        crate::FloatingIP::crd(),
         crate::AddressHold::crd(),
         crate::tinkerbell::Hardware::crd(),
         crate::tinkerbell::Machine::crd(),
@@ -74,7 +77,7 @@ mod tests {
     #[test]
     fn crds_have_structural_schemas() {
         let crds = super::crds();
-        assert_eq!(crds.len(), 20);
+        assert_eq!(crds.len(), 23);
         let text = serde_json::to_string(&crds).expect("json");
         assert!(!text.contains("\"format\":\"uint"), "the API server warns of unsigned formats");
     }

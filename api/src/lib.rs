@@ -23,7 +23,7 @@ pub use hold::VolumeHold;
 pub use image::{ClusterMachineImage, MachineImage};
 pub use limits::Limits;
 pub use machine::BareMetalMachine;
-pub use network::{AddressHold, SecurityGroup, Subnet, VNic, Vpc};
+pub use network::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
 pub use verbs::{MachineMigration, MachineRestore, MachineSnapshot};
 
 use schemars::JsonSchema;

@@ -1,16 +1,20 @@
-//! `Vpc`, `Subnet`, `SecurityGroup` and `VNic`: the logical network as its users declare it; `AddressHold`: who has which address of
-//! it.
+//! `Vpc`, `Subnet`, `SecurityGroup` and `VNic`: the logical network as its users declare it; `ProviderNetwork`, `NatGateway` and
+//! `FloatingIP`: the way out of it; `AddressHold`: who has which address.
 
 mod address;
+mod gateway;
 mod group;
+mod provider;
 mod subnet;
 mod vpc;
 
 pub use address::{AddressHold, AddressHoldSpec, AddressOwner, SubnetReference, canonical};
+pub use gateway::{FloatingIP, FloatingIPSpec, FloatingIPStatus, NatGateway, NatGatewaySpec, NatGatewayStatus};
 pub use group::{
     EgressRule, Icmp, IngressRule, IpFamily, Peer, PortRange, Protocol, SecurityGroup, SecurityGroupSpec,
     SecurityGroupStatus,
 };
+pub use provider::{ProviderNetwork, ProviderNetworkSpec, ProviderNetworkStatus};
 pub use subnet::{Dhcp, Ipv6Mode, Usage};
 pub use vpc::{AdmittedSubnet, DEFAULT, Dns, Vpc, VpcSpec, VpcStatus};
 
@@ -20,6 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A range of addresses that interfaces get theirs from.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -223,6 +228,15 @@ pub struct VNicStatus {
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Objects that have all of these labels.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Labels {
+    /// The labels. Empty: every object.
+    #[serde(default)]
+    pub match_labels: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]

@@ -44,6 +44,8 @@ async fn network(cluster: &Cluster) -> Result<Network, Failure> {
         subnets: listed(cluster).await?,
         groups: listed::<SecurityGroup>(cluster).await?.into_iter().map(Arc::new).collect(),
         vnics: listed(cluster).await?,
+        gateways: listed(cluster).await?,
+        floating: listed(cluster).await?,
         // They are in the DPUs' namespaces.
         attachments: allowed(cluster, Api::all(cluster.client.clone()).list(&ListParams::default()).await)?,
     })

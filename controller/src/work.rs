@@ -20,13 +20,16 @@ pub enum Work {
     Vpc,
     Subnet,
     SecurityGroup,
+    ProviderNetwork,
+    NatGateway,
+    FloatingIP,
     MachineSnapshot,
     MachineRestore,
     MachineMigration,
 }
 
 impl Work {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Machine,
         Self::MachineLeftovers,
         Self::ImageLeftovers,
@@ -39,6 +42,9 @@ impl Work {
         Self::Vpc,
         Self::Subnet,
         Self::SecurityGroup,
+        Self::ProviderNetwork,
+        Self::NatGateway,
+        Self::FloatingIP,
         Self::MachineSnapshot,
         Self::MachineRestore,
         Self::MachineMigration,
@@ -59,6 +65,9 @@ impl Work {
             Self::Vpc => "vpc",
             Self::Subnet => "subnet",
             Self::SecurityGroup => "securitygroup",
+            Self::ProviderNetwork => "providernetwork",
+            Self::NatGateway => "natgateway",
+            Self::FloatingIP => "floatingip",
             Self::MachineSnapshot => "machinesnapshot",
             Self::MachineRestore => "machinerestore",
             Self::MachineMigration => "machinemigration",

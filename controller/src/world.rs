@@ -11,8 +11,9 @@ use crate::snapshots::VolumeSnapshot;
 use crate::work::{Queues, Work};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{
-    AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, HardwarePolicy, MachineImage,
-    MachineMigration, MachineRestore, MachineSnapshot, NicAttachment, SecurityGroup, Subnet, VNic, VolumeHold, Vpc,
+    AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, FloatingIP, HardwarePolicy, MachineImage,
+    MachineMigration, MachineRestore, MachineSnapshot, NatGateway, NicAttachment, ProviderNetwork, SecurityGroup,
+    Subnet, VNic, VolumeHold, Vpc,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
@@ -103,6 +104,9 @@ watched! {
     groups: SecurityGroup,
     vnics: VNic,
     address_holds: AddressHold,
+    provider_networks: ProviderNetwork,
+    nat_gateways: NatGateway,
+    floating_ips: FloatingIP,
     images: MachineImage,
     cluster_images: ClusterMachineImage,
     snapshots: VolumeSnapshot,

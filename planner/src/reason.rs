@@ -77,6 +77,10 @@ reasons! {
         SubnetNotReady { subnet: String, message: String } "Subnet '{subnet}' is not ready: {message}", next "kubectl describe subnet {subnet}";
         VpcNotReady { vpc: String, message: String } "Vpc '{vpc}' is not ready: {message}", next "kubectl describe vpc {vpc}";
         VpcInUse { vpc: String, by: String } "Vpc '{vpc}' is being deleted, and {by} is in it: waiting for the deletion of {by}", next "kubectl get subnets,sg";
+        ProviderNetworkNotReady { network: String, message: String } "ProviderNetwork '{network}' is not ready: {message}", next "kubectl describe pn {network}";
+        ProviderNetworkInUse { network: String, by: String } "ProviderNetwork '{network}' is being deleted, and {by} has an address of ProviderNetwork '{network}': waiting for the deletion of {by}", next "kubectl get natgateways,floatingips -A";
+        NatGatewayNotReady { gateway: String, message: String } "NatGateway '{gateway}' is not ready: {message}", next "kubectl describe ngw {gateway}";
+        NatGatewayInUse { gateway: String, by: String } "NatGateway '{gateway}' is being deleted, and {by} is reached by NatGateway '{gateway}': waiting for the deletion of {by}", next "kubectl get floatingips";
         SecurityGroupNotReady { group: String, message: String } "SecurityGroup '{group}' is not ready: {message}", next "kubectl describe sg {group}";
         SecurityGroupInUse { group: String, by: String } "SecurityGroup '{group}' is being deleted, and {by} is in it: waiting until {by} names another group, or is deleted", next "kubectl get vnic";
         NorthBoundUnreachable { message: String } "OVN's north-bound database cannot be written: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-nb";
@@ -157,6 +161,16 @@ reasons! {
         SubnetFull { subnet: String, cidr: String } "Subnet '{subnet}' has no free address in {cidr}", next "kubectl get vnic, and delete a VNic or machine that is not needed: its address is given on; or name another Subnet: kubectl get subnets";
         AddressTaken { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another address than {address}";
         MacTaken { mac: String, subnet: String, vnic: String } "MAC address {mac} in Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another macAddress than {mac}";
+        ProviderNetworkMissing { network: String } "there is no ProviderNetwork '{network}'", next "kubectl get providernetworks";
+        ProviderNetworkBeingDeleted { network: String } "ProviderNetwork '{network}' is being deleted: nobody gets an address of ProviderNetwork '{network}' any more", next "name another one: kubectl get providernetworks";
+        ProviderNotAllowed { network: String, namespace: String } "namespace '{namespace}' does not have the labels that spec.allowedNamespaces of ProviderNetwork '{network}' asks for", next "ask an administrator: kubectl get pn {network} -o yaml, and kubectl label namespace {namespace}";
+        ProviderNetworkFull { network: String, family: String } "ProviderNetwork '{network}' has no free {family} address", next "kubectl get natgateways,floatingips -A, and delete one that is not needed; or add a range to spec.addresses: kubectl edit pn {network}";
+        ExternalAddressTaken { address: String, network: String, by: String } "address {address} of ProviderNetwork '{network}' belongs to {by}", next "kubectl get natgateways,floatingips -A, and create this one with another address than {address}";
+        ExternalAddressOutside { address: String, network: String } "address {address} is not among spec.addresses of ProviderNetwork '{network}'", next "kubectl get pn {network} -o yaml, and create this one with an address of spec.addresses";
+        NoGatewayNode { network: String, nodes: String } "no chassis of OVN is known on a gateway node of ProviderNetwork '{network}' ({nodes}): no agent there has told one", next "kubectl get dpus; or name other nodes in spec.gatewayNodes: kubectl edit pn {network}";
+        VpcHasNatGateway { vpc: String, gateway: String } "Vpc '{vpc}' has NatGateway '{gateway}' already, which is older", next "kubectl delete ngw {gateway}, or delete this one";
+        NatGatewayMissing { vpc: String, network: String } "Vpc '{vpc}' has no NatGateway to ProviderNetwork '{network}'", next "kubectl get natgateways, and create one of Vpc '{vpc}'";
+        AddressFamilyMissing { vnic: String, address: String } "VNic '{vnic}' has no address of the family of {address}", next "kubectl get vnic {vnic} -o yaml, and create a FloatingIP with an address of the other family than {address}";
         VNicMissing { vnic: String } "there is no VNic '{vnic}' in this namespace", next "kubectl get vnic";
         VNicNotOurs { vnic: String } "VNic '{vnic}' exists but was not made for this machine", next "use it with interfaces[].vnic, or delete it: kubectl delete vnic {vnic}";
         SecretMissing { secret: String, key: String } "Secret '{secret}' with key '{key}' is not in this namespace", next "kubectl get secret {secret}";

@@ -17,6 +17,10 @@ pub const API_SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 pub const POD_CIDR: &str = "10.244.0.0/16";
 /// The control plane's network is entered by this name, like a node's.
 pub const CONTROL_PLANE: &str = "cp";
+/// A network that is none of the site's, with one host: the way out of logical networks leads there. It is entered by this name.
+pub const OUTSIDE: &str = "outside";
+/// That host's addresses (RFC 5737, RFC 3849).
+pub const OUTSIDE_ADDRESSES: [&str; 2] = ["203.0.113.1/24", "2001:db8:1::1/64"];
 /// Process group of etcd, the API server and the rest.
 pub const CONTROL_PLANE_GROUP: &str = "control-plane";
 

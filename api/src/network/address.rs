@@ -18,7 +18,7 @@ use std::net::IpAddr;
     category = "metal",
     derive = "PartialEq",
     derive = "Default",
-    doc = "Who has one address, or one MAC address, of a Subnet.",
+    doc = "Who has one address, or one MAC address, of a Subnet, or one address of a ProviderNetwork.",
     crates(kube_core = "::kube_core"),
     printcolumn(name = "Namespace", type_ = "string", json_path = ".spec.subnet.namespace", priority = "1"),
     printcolumn(name = "Subnet", type_ = "string", json_path = ".spec.subnet.name"),
@@ -34,7 +34,7 @@ use std::net::IpAddr;
     validation = Rule::new("has(self.address) != has(self.macAddress)").message("exactly one of address and macAddress must be set")
 )]
 pub struct AddressHoldSpec {
-    /// The Subnet that the address is of.
+    /// The Subnet, or the ProviderNetwork (which has no namespace), that the address is of.
     pub subnet: SubnetReference,
     /// An IP address, as RFC 5952 writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct SubnetReference {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressOwner {
-    /// VNic; Subnet for the address of its router.
+    /// VNic; Subnet for the address of its router; NatGateway or FloatingIP for an address of a ProviderNetwork.
     pub kind: String,
     /// The owner's namespace.
     pub namespace: String,

@@ -129,7 +129,7 @@ impl State {
             "persistentvolumeclaims" | "diskattachments" | "nicattachments" if self.tenant => {
                 no(403, "Forbidden", name)
             }
-            "vpcs" | "subnets" | "securitygroups" | "vnics" => {
+            "vpcs" | "subnets" | "securitygroups" | "vnics" | "natgateways" | "floatingips" => {
                 let items = self.network.get(name).cloned().unwrap_or_default();
                 say(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
             }

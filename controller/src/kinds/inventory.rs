@@ -60,6 +60,8 @@ impl Kind for Dpu {
         // Their ports are bound to its chassis.
         let held = IndexKey::names::<Self>("", self.metadata.name.as_deref().unwrap_or_default());
         world.look_at_each(Work::VNic, &world.vnics, &held);
+        world.vnics.by(&held).iter().for_each(|vnic| world.floating_ips_of(vnic));
+        world.look_at_each(Work::ProviderNetwork, &world.provider_networks, &held);
         world.machines_without_hardware();
     }
 }

@@ -107,6 +107,7 @@ impl Kind for Namespace {
     fn wake(&self, world: &World) {
         let name = self.metadata.name.as_deref().unwrap_or_default();
         world.look_at_each(Work::Machine, &world.machines, &IndexKey::namespace(name));
+        world.outside_without_address(&IndexKey::namespace(name));
         if let Some(dpu) = label(&self.metadata, labels::DPU) {
             world.look(Work::Dpu, (String::new(), dpu));
         }

@@ -7,6 +7,7 @@ mod inventory;
 mod machine;
 mod network;
 mod operations;
+mod outside;
 mod pods;
 mod storage;
 mod tinkerbell;

@@ -8,7 +8,8 @@ use crate::work::Work;
 use crate::world::{Kind, World};
 use api::conditions::{self, PROGRAMMED};
 use api::network::canonical;
-use api::{AddressHold, Dpu, SecurityGroup, Subnet, VNic, Vpc};
+use api::{AddressHold, Dpu, FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
+use planner::network::outside::Kind as Outside;
 use planner::network::{addresses, admission, desired, port, subnets};
 use runtime::queue::Key;
 
@@ -22,6 +23,7 @@ impl Kind for Vpc {
         let named = IndexKey::names::<Self>(&namespace, &name);
         world.look_at_each(Work::Subnet, &world.subnets, &named);
         world.look_at_each(Work::SecurityGroup, &world.groups, &named);
+        world.look_at_each(Work::NatGateway, &world.nat_gateways, &named);
         world.look(Work::Vpc, (namespace, name));
     }
 }
@@ -107,6 +109,7 @@ impl Kind for VNic {
             world.vnics_without_addresses(&choosers(&subnet));
         }
         world.groups_in_deletion(self, &subnet);
+        world.floating_ips_of(self);
         world.look(Work::Subnet, subnet);
     }
 }
@@ -115,15 +118,25 @@ impl Kind for AddressHold {
     /// By its owner's name too, which another VNic may have by now.
     fn index(&self) -> Vec<IndexKey> {
         let owner = &self.spec.owner;
-        let named = match subnets::is_own(self) {
-            true => IndexKey::names::<Subnet>(&owner.namespace, &owner.name),
-            false => IndexKey::names::<VNic>(&owner.namespace, &owner.name),
+        let named = match Outside::of(owner) {
+            Some(Outside::NatGateway) => IndexKey::names::<NatGateway>(&owner.namespace, &owner.name),
+            Some(Outside::FloatingIP) => IndexKey::names::<FloatingIP>(&owner.namespace, &owner.name),
+            None if subnets::is_own(self) => IndexKey::names::<Subnet>(&owner.namespace, &owner.name),
+            None => IndexKey::names::<VNic>(&owner.namespace, &owner.name),
         };
         vec![IndexKey::owner(&owner.uid), named, IndexKey::owner(&self.spec.subnet.uid)]
     }
 
     fn wake(&self, world: &World) {
         let (owner, subnet) = (&self.spec.owner, &self.spec.subnet);
+        if let Some(kind) = Outside::of(owner) {
+            let work = if kind == Outside::NatGateway { Work::NatGateway } else { Work::FloatingIP };
+            world.look(work, (owner.namespace.clone(), owner.name.clone()));
+            if !world.note(self) {
+                world.outside_without_address(&IndexKey::names::<ProviderNetwork>("", &subnet.name));
+            }
+            return world.look(Work::ProviderNetwork, (String::new(), subnet.name.clone()));
+        }
         let subnet = (subnet.namespace.clone(), subnet.name.clone());
         if !subnets::is_own(self) {
             world.look(Work::VNic, (owner.namespace.clone(), owner.name.clone()));

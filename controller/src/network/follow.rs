@@ -189,6 +189,9 @@ fn wake(c: &Controller, uids: &BTreeSet<String>) {
         world.look_at_each(Work::Subnet, &world.subnets, &index);
         world.look_at_each(Work::SecurityGroup, &world.groups, &index);
         world.look_at_each(Work::Vpc, &world.vpcs, &index);
+        world.look_at_each(Work::ProviderNetwork, &world.provider_networks, &index);
+        world.look_at_each(Work::NatGateway, &world.nat_gateways, &index);
+        world.look_at_each(Work::FloatingIP, &world.floating_ips, &index);
     }
 }
 
@@ -198,5 +201,9 @@ fn wake_all(c: &Controller) {
     world.vpcs.all().iter().for_each(|vpc| world.look(Work::Vpc, key(&vpc.metadata)));
     world.subnets.all().iter().for_each(|subnet| world.look(Work::Subnet, key(&subnet.metadata)));
     world.groups.all().iter().for_each(|group| world.look(Work::SecurityGroup, key(&group.metadata)));
+    let networks = world.provider_networks.all();
+    networks.iter().for_each(|network| world.look(Work::ProviderNetwork, key(&network.metadata)));
+    world.nat_gateways.all().iter().for_each(|gateway| world.look(Work::NatGateway, key(&gateway.metadata)));
+    world.floating_ips.all().iter().for_each(|floating| world.look(Work::FloatingIP, key(&floating.metadata)));
     world.vnics.all().iter().for_each(|vnic| world.look(Work::VNic, key(&vnic.metadata)));
 }

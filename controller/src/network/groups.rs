@@ -47,7 +47,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     let acls = rows.iter().filter(|row| row.table == Table::Acl).count();
     let own = flows.and_then(|_| members(uid(meta)).ok());
     let counts = own.map(|own| json!({"members": own, "acls": acls, "flowsPerMember": flows}));
-    let wanted = Wanted { rows: too_many.map_or(Ok(rows), Err), wrong, counts };
+    let wanted = Wanted { rows: too_many.map_or(Ok(rows), Err), wrong, counts, chassis: None };
     let next = enforce(c, &c.world.groups, group.as_ref(), wanted).await?;
     Ok(match (next, wait) {
         (Next::Wait, Some(wait)) => Next::After(wait),

@@ -1,4 +1,4 @@
-//! A Subnet's or SecurityGroup's rows, and what is said of them: Programmed once they are committed, InForce once every chassis that
+//! A Subnet's, SecurityGroup's, NatGateway's or FloatingIP's rows, and what is said of them: Programmed once they are committed, InForce once every chassis that
 //! they concern has installed them. The judgement is the planner's (`planner::network::barrier`).
 //!
 //! What is in force is never said too early: rows that change without a new generation of the object (somebody's change is put right, a
@@ -12,7 +12,7 @@ use crate::work::Work;
 use crate::{Controller, clock, objects};
 use api::conditions::{self, ConditionStatus, IN_FORCE, PROGRAMMED, READY};
 use api::network::Programmed;
-use api::{SecurityGroup, Subnet};
+use api::{FloatingIP, NatGateway, SecurityGroup, Subnet};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
@@ -20,10 +20,9 @@ use planner::machine::observed::uid;
 use planner::network::barrier::{self, Known, Observed, PATIENCE, Verdict};
 use planner::network::rows::Row;
 use planner::reason::{Reason, Waiting};
-use ports::north_bound::Members;
 use runtime::queue::{Key, Next};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -85,6 +84,46 @@ impl Enforced for SecurityGroup {
     }
 }
 
+impl Enforced for NatGateway {
+    const WORK: Work = Work::NatGateway;
+
+    fn what(&self) -> String {
+        format!("NatGateway '{}'", key(&self.metadata).1)
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn programmed(&self) -> Option<&Programmed> {
+        self.status.as_ref()?.programmed.as_ref()
+    }
+
+    fn counts(&self) -> Value {
+        json!({})
+    }
+}
+
+impl Enforced for FloatingIP {
+    const WORK: Work = Work::FloatingIP;
+
+    fn what(&self) -> String {
+        format!("FloatingIP '{}'", key(&self.metadata).1)
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+
+    fn programmed(&self) -> Option<&Programmed> {
+        self.status.as_ref()?.programmed.as_ref()
+    }
+
+    fn counts(&self) -> Value {
+        json!({})
+    }
+}
+
 /// What shall be.
 pub(super) struct Wanted {
     /// Else why the rows of before stay.
@@ -93,6 +132,8 @@ pub(super) struct Wanted {
     pub(super) wrong: Option<Reason>,
     /// `None`: what is said of them stays.
     pub(super) counts: Option<Value>,
+    /// Those that have to install them; `None`: those of the ports in the sets of its own row.
+    pub(super) chassis: Option<BTreeSet<String>>,
 }
 
 /// Writes the rows and says how far they are. One call is one step: whoever waits is looked at again.
@@ -131,7 +172,7 @@ pub(super) async fn enforce<K: Enforced>(
             result
         }
         None => {
-            let (status, then) = judged(c, object, wanted.wrong.as_ref(), began)?;
+            let (status, then) = judged(c, object, wanted.wrong.as_ref(), wanted.chassis, began)?;
             let is_new = !barrier::is_said(meta.generation, object.conditions());
             status.write(c, cache, object, wanted.counts).await?;
             match then {
@@ -176,6 +217,7 @@ fn judged<K: Enforced>(
     c: &Controller,
     object: &K,
     wrong: Option<&Reason>,
+    concerned: Option<BTreeSet<String>>,
     began: Instant,
 ) -> Result<(Status, Then), Error> {
     let (meta, network) = (object.meta(), &c.network);
@@ -183,7 +225,11 @@ fn judged<K: Enforced>(
     // What is in force stays so: then it is not asked how far the chassis are, nor which.
     let is_said = known.is_none() && barrier::is_said(meta.generation, object.conditions());
     let installed = if is_said { Ok(BTreeMap::new()) } else { network.installed() };
-    let Members { chassis, .. } = if is_said { Members::default() } else { network.members(uid(meta))? };
+    let chassis = match concerned {
+        Some(chassis) => chassis,
+        None if is_said => BTreeSet::new(),
+        None => network.members(uid(meta))?.chassis,
+    };
     let since = known.map_or_else(|| said_since(object.conditions(), began), |(_, since)| since);
     let what = object.what();
     let verdict = barrier::judge(&Observed {

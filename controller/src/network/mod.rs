@@ -7,6 +7,7 @@
 //! | `pools.rs` | which addresses of a Subnet are free, as far as the caches tell |
 //! | `router.rs` | the AddressHolds of a Subnet's router |
 //! | `program.rs` | a VNic's port |
+//! | `outside/` | the way out: ProviderNetwork, NatGateway, FloatingIP |
 //! | `pods.rs` | a pod that asks for NICs: its VNics and attachments |
 //! | `logical.rs`, `follow.rs` | the north-bound database: the token, transactions, whose rows changed |
 //! | `barrier.rs`, `numbers.rs`, `in_force.rs` | when a port, a Subnet and a SecurityGroup are in force |
@@ -21,6 +22,7 @@ mod in_force;
 mod logical;
 mod numbers;
 mod orphaned;
+pub(crate) mod outside;
 pub(crate) mod pods;
 mod pools;
 mod program;

@@ -46,7 +46,8 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
             }
         },
     };
-    let enforced = enforce(c, &c.world.subnets, subnet.as_ref(), Wanted { rows, wrong: None, counts: None }).await?;
+    let wanted = Wanted { rows, wrong: None, counts: None, chassis: None };
+    let enforced = enforce(c, &c.world.subnets, subnet.as_ref(), wanted).await?;
     if conditions::get(&before, READY).and_then(|said| said.observed_generation) != meta.generation {
         // Whether it has DHCP options may be another matter now.
         c.world.look_at_each(Work::VNic, &c.world.vnics, &IndexKey::names::<Subnet>(&key.0, &key.1));

@@ -2,7 +2,7 @@
 
 use crate::Controller;
 use crate::error::{Error, call};
-use api::{SecurityGroup, Subnet, VNic, Vpc};
+use api::{FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
 use kube::api::ListParams;
 use kube::{Api, Resource};
 use planner::network::rows::KIND;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 /// Ports before the switches that they are on, those before the router.
-const ORDER: [&str; 4] = ["VNic", "SecurityGroup", "Subnet", "Vpc"];
+const ORDER: [&str; 7] = ["FloatingIP", "NatGateway", "VNic", "SecurityGroup", "Subnet", "Vpc", "ProviderNetwork"];
 
 /// Deletes them, once lists from quorum show that there is no such object. Nothing while it is not known what hosts have: what a
 /// host was shown before a restore of etcd would lose its network. Whether it could be done.
@@ -25,9 +25,15 @@ pub(super) async fn rows(c: &Controller, north_bound: &dyn NorthBound) -> Result
     if crate::went_back::forbids_grant(c).is_some() || !crate::orphans::nics(c).await?.is_empty() {
         return Ok(false);
     }
-    for there in
-        [uids::<VNic>(c).await?, uids::<SecurityGroup>(c).await?, uids::<Subnet>(c).await?, uids::<Vpc>(c).await?]
-    {
+    for there in [
+        uids::<VNic>(c).await?,
+        uids::<SecurityGroup>(c).await?,
+        uids::<Subnet>(c).await?,
+        uids::<Vpc>(c).await?,
+        uids::<FloatingIP>(c).await?,
+        uids::<NatGateway>(c).await?,
+        uids::<ProviderNetwork>(c).await?,
+    ] {
         left = left.difference(&there).cloned().collect();
     }
     let mut gone = Vec::new();

@@ -43,6 +43,7 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         let releases = |action: &Action| matches!(action, Action::DeleteAddressHold(_) | Action::Unprotect);
         if plan.actions.iter().any(releases) {
             confirm_unused(c, &o.vnic).await?;
+            confirm_untranslated(c, &o.vnic)?;
             // Its addresses are nobody's only once OVN has no port with them.
             c.network.clear(uid(&o.vnic.metadata)).await?;
         }
@@ -189,6 +190,14 @@ async fn confirm_unused(c: &Controller, vnic: &VNic) -> Result<(), Error> {
         }
         None => Ok(()),
     }
+}
+
+/// No FloatingIP says that OVN may be translating to one of its addresses. Each says so before OVN does (`outside/floating.rs`).
+fn confirm_untranslated(c: &Controller, vnic: &VNic) -> Result<(), Error> {
+    let Some(floating) = c.world.floating_ips.by(&IndexKey::owner(uid(&vnic.metadata))).pop() else { return Ok(()) };
+    c.world.look(Work::FloatingIP, crate::cache::key(&floating.metadata));
+    let what = format!("release VNic '{}'", name(&vnic.metadata));
+    Err(Error::NotConfirmed { what, message: format!("FloatingIP '{}' is translated to it", name(&floating.metadata)) })
 }
 
 /// From quorum: an attachment of the VNic with this UID. What a DPU may present exists as long as that may be so.

@@ -9,7 +9,7 @@ use crate::objects;
 use crate::work::Work;
 use api::conditions::{self, READY};
 use api::network::{DEFAULT, EgressRule, IngressRule, Peer, SecurityGroupSpec, VpcSpec, default_vpc};
-use api::{SecurityGroup, Subnet, Vpc, labels};
+use api::{NatGateway, SecurityGroup, Subnet, Vpc, labels};
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, label, name, uid};
 use planner::network::{admission, desired};
@@ -87,10 +87,15 @@ async fn release(c: &Controller, vpc: &Vpc) -> Result<Next, Error> {
     let what = format!("list SecurityGroups of Vpc '{vpc_name}'");
     let groups =
         call(&what, c.objects.namespaced::<SecurityGroup>(&namespace).list(&ListParams::default())).await?.items;
+    let what = format!("list NatGateways of Vpc '{vpc_name}'");
+    let gateways =
+        call(&what, c.objects.namespaced::<NatGateway>(&namespace).list(&ListParams::default())).await?.items;
+    let gateway = gateways.iter().find(|gateway| gateway.spec.vpc.name == vpc_name);
     let subnet = subnets.iter().find(|subnet| admission::vpc_of(subnet) == vpc_name);
     let group = groups.iter().find(|group| group.spec.vpc.name == vpc_name);
     let by = subnet.map(|subnet| format!("Subnet '{}'", name(&subnet.metadata)));
     let by = by.or_else(|| group.map(|group| format!("SecurityGroup '{}'", name(&group.metadata))));
+    let by = by.or_else(|| gateway.map(|gateway| format!("NatGateway '{}'", name(&gateway.metadata))));
     if let Some(by) = by {
         let reason: Reason = Waiting::VpcInUse { vpc: vpc_name, by }.into();
         let before = vpc.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();

@@ -18,7 +18,7 @@ use api::conditions::{self, ADDRESSES_ASSIGNED, ConditionStatus, DELETABLE};
 use api::network::{AddressHoldSpec, AddressOwner, SubnetReference, canonical};
 use api::{AddressHold, NicAttachment, Subnet, VNic, labels, names};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -328,7 +328,11 @@ fn hold_of(vnic: &VNic, subnet: &Subnet, held: &str) -> AddressHold {
 
 /// Of an address or a MAC address.
 pub(super) fn hold(subnet: &Subnet, owner: AddressOwner, held: &str) -> AddressHold {
-    let of = &subnet.metadata;
+    hold_in(&subnet.metadata, owner, held)
+}
+
+/// The same in a Subnet or a ProviderNetwork.
+pub(super) fn hold_in(of: &ObjectMeta, owner: AddressOwner, held: &str) -> AddressHold {
     let is_address = held.parse::<IpAddr>().is_ok();
     let spec = AddressHoldSpec {
         subnet: SubnetReference {

@@ -61,6 +61,11 @@ pub(super) fn reserved(subnet: &SubnetSpec, address: &str) -> Option<&'static st
     }
 }
 
+/// The network's own address, or that of all.
+pub(super) fn is_end(network: IpNet, address: IpAddr) -> bool {
+    ends(network).is_some_and(|(own, broadcast)| address == own || broadcast == Some(address))
+}
+
 /// The network's own address, and that of all (IPv4).
 fn ends(network: IpNet) -> Option<(IpAddr, Option<IpAddr>)> {
     let has_ends = network.max_prefix_len() - network.prefix_len() >= 2;
@@ -77,7 +82,7 @@ pub(super) fn not_chosen(subnet: &SubnetSpec, network: IpNet) -> Vec<(IpAddr, Ip
 }
 
 /// `10.20.0.100-10.20.0.199`, or one address.
-fn within(range: &str, network: IpNet) -> Option<(IpAddr, IpAddr)> {
+pub(super) fn within(range: &str, network: IpNet) -> Option<(IpAddr, IpAddr)> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
     (network.contains(&first) && network.contains(&last)).then_some((first, last))

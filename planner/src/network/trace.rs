@@ -4,8 +4,9 @@
 use super::rows::{Direction, Peer, Protocol, Rule, Subnet as Switch};
 use super::{admission, barrier, desired, groups};
 use crate::machine::observed::{name, uid};
+use api::conditions;
 use api::machine::AttachPhase;
-use api::{NicAttachment, SecurityGroup, Subnet, VNic, Vpc};
+use api::{FloatingIP, NatGateway, NicAttachment, SecurityGroup, Subnet, VNic, Vpc};
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -18,6 +19,8 @@ pub struct Network {
     pub subnets: Vec<Subnet>,
     pub groups: Vec<Arc<SecurityGroup>>,
     pub vnics: Vec<VNic>,
+    pub gateways: Vec<NatGateway>,
+    pub floating: Vec<FloatingIP>,
     /// Of those VNics; `None`: they may not be read, and a port that is granted counts as in force.
     pub attachments: Option<Vec<NicAttachment>>,
 }
@@ -197,7 +200,7 @@ impl Network {
                 let message = format!("{source} is no VNic's: nobody sends by it");
                 steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
             }
-            Place::Outside => steps.push(outside(&to, source, "nothing comes in from outside")),
+            Place::Outside => steps.push(self.way_in(&to, destination, source)),
         }
         if let Place::Nic(nic) = &from {
             steps.push(self.rules(nic, Direction::Egress, destination, packet));
@@ -215,7 +218,7 @@ impl Network {
                 let message = format!("no VNic has {destination}");
                 steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
             }
-            (Place::Nic(_), Place::Outside) => steps.push(outside(&from, destination, "nothing goes out of it")),
+            (Place::Nic(nic), Place::Outside) => steps.push(self.way_out(nic, source, destination)),
             _ => {}
         }
         if let Place::Nic(nic) = &to {
@@ -245,6 +248,65 @@ impl Network {
         let dpu = &holder.dpu_name;
         let message = if attached { "bound, and in force, on" } else { "its port is not in force yet on" };
         step(attached, by, format!("{message} Dpu '{dpu}'"))
+    }
+
+    /// By a FloatingIP of the VNic, else by the NatGateway of its Vpc. What becomes of the packet behind that, no object tells.
+    fn way_out(&self, nic: &Nic<'_>, source: IpAddr, destination: IpAddr) -> Step {
+        if let Some(step) = to_router(nic, source).filter(|step| !step.allowed) {
+            return step;
+        }
+        if let Some((floating, address)) = self.floating_of(nic, source) {
+            let message = format!(
+                "leaves as {address}, if ProviderNetwork '{}' leads to {destination}",
+                floating.spec.provider_network
+            );
+            return step(true, format!("FloatingIP '{}'", name(&floating.metadata)), message);
+        }
+        let vpc = name(&nic.vpc.metadata);
+        let of_vpc = self.gateways.iter().filter(|gateway| gateway.spec.vpc.name == vpc);
+        let Some(gateway) = super::outside::first(of_vpc) else {
+            let message = format!("{destination} is in no Subnet of Vpc '{vpc}', and Vpc '{vpc}' has no NatGateway");
+            return step(false, format!("Vpc '{vpc}'"), message);
+        };
+        let by = format!("NatGateway '{}'", name(&gateway.metadata));
+        let status = gateway.status.clone().unwrap_or_default();
+        let addresses = status.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+        match addresses.into_iter().find(|address| address.is_ipv4() == destination.is_ipv4()) {
+            Some(address) if conditions::is_true(&status.conditions, conditions::PROGRAMMED) => {
+                let network = &gateway.spec.provider_network;
+                step(true, by, format!("leaves as {address}, if ProviderNetwork '{network}' leads to {destination}"))
+            }
+            Some(_) => step(false, by, "OVN does not have it yet"),
+            None => step(false, by, "it has no address of this family"),
+        }
+    }
+
+    /// Whoever calls from outside calls the outer address of a FloatingIP.
+    fn way_in(&self, to: &Place<'_>, destination: IpAddr, source: IpAddr) -> Step {
+        let Place::Nic(nic) = to else { return step(false, source.to_string(), "nobody is called") };
+        if let Some((floating, address)) = self.floating_of(nic, destination) {
+            return step(
+                true,
+                format!("FloatingIP '{}'", name(&floating.metadata)),
+                format!("{address} is translated to {destination}"),
+            );
+        }
+        let (vpc, vnic) = (name(&nic.vpc.metadata), name(&nic.vnic.metadata));
+        let message = format!(
+            "{source} is in no Subnet of Vpc '{vpc}', and VNic '{vnic}' has no FloatingIP of this family in OVN"
+        );
+        step(false, format!("Vpc '{vpc}'"), message)
+    }
+
+    /// The one that OVN translates to this address of the VNic, with its own address.
+    fn floating_of(&self, nic: &Nic<'_>, address: IpAddr) -> Option<(&FloatingIP, IpAddr)> {
+        self.floating.iter().find_map(|floating| {
+            let status = floating.status.as_ref()?;
+            let is_it = status.vnic_uid == nic.vnic.metadata.uid
+                && conditions::is_true(&status.conditions, conditions::PROGRAMMED);
+            let outer: IpAddr = status.address.as_ref()?.parse().ok()?;
+            (is_it && outer.is_ipv4() == address.is_ipv4()).then_some((floating, outer))
+        })
     }
 
     /// The first rule that lets the packet pass, or the switch, which drops it.
@@ -345,11 +407,6 @@ impl Network {
 fn family(subnet: &Subnet, vpc: &Vpc, address: IpAddr) -> Option<Option<IpAddr>> {
     let Switch { families, .. } = desired::subnet(subnet, vpc)?;
     families.iter().find(|family| family.network.contains(&address)).map(|family| family.gateway)
-}
-
-fn outside(inside: &Place<'_>, address: IpAddr, what: &str) -> Step {
-    let vpc = if let Place::Nic(nic) = inside { name(&nic.vpc.metadata) } else { "" };
-    step(false, format!("Vpc '{vpc}'"), format!("{address} is in no Subnet of Vpc '{vpc}', and {what}"))
 }
 
 /// Whether the NIC's Subnet has a router for this family.

@@ -27,7 +27,7 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 
 use crate::args;
-use crate::layout::{API_ADDRESS, API_PORT, CONTROL_PLANE, Layout, NodeId};
+use crate::layout::{API_ADDRESS, API_PORT, CONTROL_PLANE, Layout, NodeId, OUTSIDE};
 use crate::outside;
 use crate::programs::Programs;
 use crate::supervisor::process::Table;
@@ -93,6 +93,7 @@ impl Site {
         let power = nodes.iter().map(|node| (node.name.clone(), Mutex::new(()))).collect();
         let site = Self { layout, programs, cgroups, table, nodes, servers, dialer, progress, power };
         site.write_enter(CONTROL_PLANE, None)?;
+        site.write_enter(OUTSIDE, None)?;
         Ok(site)
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  cp: br-mgmt 10.77.0.1/24 ──── mgmt0 of every node 10.77.0.x     API server, kubelets, BMCs (10.77.0.10N)
 //!      br-tunnel (no address) ── uplink of every node              Geneve, ends at br-phy 10.78.0.x inside the node
+//!  outside: br-outside 203.0.113.1/24 ── outside0 of every node    a bridge br-ex of its own, the physical network physnet1
 //! ```
 //!
 //! No namespace has a default route and none is joined to the machine's own: nothing can leak either way.
@@ -12,7 +13,9 @@ use std::fmt::Write;
 use anyhow::Result;
 use tokio::process::Command;
 
-use crate::layout::{API_ADDRESS, CONTROL_PLANE, Layout, NodeId, SERVICE_CIDR, bmc_address};
+use crate::layout::{
+    API_ADDRESS, CONTROL_PLANE, Layout, NodeId, OUTSIDE, OUTSIDE_ADDRESSES, SERVICE_CIDR, bmc_address,
+};
 use crate::outside;
 use crate::programs::Programs;
 
@@ -20,22 +23,30 @@ use crate::programs::Programs;
 /// guest's own port and forward what the guest sends, past all that the switch forbids. `mp…` are representors.
 const SWITCH_ALONE: &str = r#"
 table arp metalplane-sandbox {
-    chain input { type filter hook input priority 0; iifname { "uplink", "mp*" } drop; }
+    chain input { type filter hook input priority 0; iifname { "uplink", "outside0", "mp*" } drop; }
 }
 table inet metalplane-sandbox {
-    chain prerouting { type filter hook prerouting priority raw; iifname { "uplink", "mp*" } drop; }
+    chain prerouting { type filter hook prerouting priority raw; iifname { "uplink", "outside0", "mp*" } drop; }
 }
 "#;
 
+/// ETHTOOL_STXCSUM of `br-outside`, off (ethtool(8) is not everywhere): a switch in user space takes packets as they are, and a
+/// checksum that is left to hardware would be the end of TCP.
+const WHOLE_CHECKSUMS: &str = r#"$off = pack("LL", 0x17, 0); $ask = pack("a16 P", "br-outside", $off);
+socket($s, 2, 2, 0) or die $!; ioctl($s, 0x8946, $ask) or die $!"#;
+
 /// Makes all namespaces, bridges, cables and routes. They must not exist yet.
 pub async fn create(layout: &Layout, programs: &Programs, nodes: &[NodeId], servers: &[String]) -> Result<()> {
-    let mut namespaces = vec![layout.netns(CONTROL_PLANE)];
+    let mut namespaces = vec![layout.netns(CONTROL_PLANE), layout.netns(OUTSIDE)];
     namespaces.extend(nodes.iter().map(|node| layout.netns(&node.name)));
     for namespace in &namespaces {
         outside::run("ip", ["netns", "add", namespace]).await?;
     }
     let control_plane = layout.netns(CONTROL_PLANE);
     batch(&control_plane, &control_plane_script(layout, nodes, servers)?).await?;
+    let outside = layout.netns(OUTSIDE);
+    batch(&outside, &outside_script(layout, nodes)?).await?;
+    outside::run("ip", ["netns", "exec", &outside, "perl", "-e", WHOLE_CHECKSUMS]).await?;
     let nodes = nodes.iter().map(|node| async {
         let netns = layout.netns(&node.name);
         batch(&netns, &node_script(node, nodes)).await?;
@@ -68,6 +79,20 @@ fn control_plane_script(layout: &Layout, nodes: &[NodeId], servers: &[String]) -
     Ok(script)
 }
 
+fn outside_script(layout: &Layout, nodes: &[NodeId]) -> Result<String> {
+    let mut script = "link set lo up\nlink add br-outside type bridge forward_delay 0\n".to_owned();
+    for address in OUTSIDE_ADDRESSES {
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        writeln!(script, "address add {address} dev br-outside{nodad}")?;
+    }
+    writeln!(script, "link set br-outside up")?;
+    for node in nodes {
+        let netns = layout.netns(&node.name);
+        cable(&mut script, &format!("o-{}", node.name), "br-outside", "outside0", &netns)?;
+    }
+    Ok(script)
+}
+
 fn cable(script: &mut String, here: &str, bridge: &str, there: &str, netns: &str) -> Result<()> {
     writeln!(script, "link add {here} type veth peer name {there} netns {netns}")?;
     writeln!(script, "link set {here} master {bridge}")?;
@@ -84,6 +109,7 @@ fn node_script(node: &NodeId, nodes: &[NodeId]) -> String {
         format!("route add {SERVICE_CIDR} via {API_ADDRESS}"),
         // 1500 as almost everywhere: a logical network has what Geneve leaves of it.
         "link set uplink mtu 1500 up".to_owned(),
+        "link set outside0 mtu 1500 up".to_owned(),
     ];
     for other in nodes.iter().filter(|other| *other != node) {
         lines.push(format!("route add {} via {}", other.pod_cidr(), other.address()));
@@ -101,7 +127,8 @@ pub fn existing(layout: &Layout) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/run/netns") else { return Vec::new() };
     let prefix = layout.netns("");
     let ours = |name: &String| {
-        name.strip_prefix(&prefix).is_some_and(|rest| rest == CONTROL_PLANE || NodeId::parse(rest).is_ok())
+        name.strip_prefix(&prefix)
+            .is_some_and(|rest| [CONTROL_PLANE, OUTSIDE].contains(&rest) || NodeId::parse(rest).is_ok())
     };
     entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(ours).collect()
 }
@@ -124,6 +151,7 @@ mod tests {
         let servers = ["server-1".to_owned()];
         let mut scripts = vec![control_plane_script(&layout, &nodes, &servers).expect("a script")];
         scripts.extend(nodes.iter().map(|node| node_script(node, &nodes)));
+        scripts.push(outside_script(&layout, &nodes).expect("a script"));
         for script in &scripts {
             assert!(!script.contains("default") && !script.contains("0.0.0.0/0"), "{script}");
         }

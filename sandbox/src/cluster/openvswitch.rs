@@ -1,6 +1,7 @@
 //! Open vSwitch of one node, in user space: a database server and a switch, as on a real node at the usual places.
 //!
 //! `br-phy` has the uplink and the tunnel's address, which must sit on a bridge for a user-space tunnel to find it.
+//! `br-ex` has the cable to the network outside, which OVN's chassis maps as physnet1.
 //! `br-int` is where our agent plugs guests. It has no flow of its own: nothing passes that OVN does not let through.
 
 use std::path::Path;
@@ -48,7 +49,8 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
 async fn add_bridges(site: &Site, node: &NodeId) -> Result<()> {
     let bridge = |name: &str| format!("--may-exist add-br {name} -- set bridge {name} datapath_type={DATAPATH}");
     let (uplink, secure) = ("--may-exist add-port br-phy uplink", "set-fail-mode br-int secure");
-    let line = [&bridge("br-phy"), uplink, &bridge("br-int"), secure].join(" -- ");
+    let cable = "--may-exist add-port br-ex outside0";
+    let line = [&bridge("br-phy"), uplink, &bridge("br-ex"), cable, &bridge("br-int"), secure].join(" -- ");
     vsctl(site, node, &line.split_ascii_whitespace().collect::<Vec<_>>()).await
 }
 

@@ -111,6 +111,7 @@ pub async fn start_chassis(site: &Site, node: &NodeId) -> Result<()> {
         ("ovn-encap-type", "geneve".into()),
         ("ovn-encap-ip", node.tunnel_address().to_string()),
         ("ovn-bridge-datapath-type", openvswitch::DATAPATH.into()),
+        ("ovn-bridge-mappings", "physnet1:br-ex".into()),
     ] {
         set.push(format!("external-ids:{key}={value}"));
     }

@@ -30,7 +30,7 @@ fn logical_port(node: &str) -> String {
 }
 
 pub async fn nothing_leads_out(sandbox: &Sandbox) -> Result<()> {
-    for namespace in NODES.iter().chain(&["cp"]) {
+    for namespace in NODES.iter().chain(&["cp", "outside"]) {
         for family in ["-4", "-6"] {
             let routes = output(sandbox.enter(namespace).args(["ip", family, "route", "show", "default"])).await?;
             ensure!(routes.is_empty(), "{namespace} has {routes}");

@@ -97,6 +97,11 @@ impl Site {
         run(self.sandbox.kubectl(), &["apply", "-f", "-"], Some(yaml)).await
     }
 
+    /// The same, of what names no namespace in this one.
+    pub async fn apply_in(&self, namespace: &str, yaml: &str) -> Result<String> {
+        run(self.sandbox.kubectl(), &["apply", "-n", namespace, "-f", "-"], Some(yaml)).await
+    }
+
     /// Deletes the objects of a manifest that are there.
     pub async fn delete(&self, yaml: &str) -> Result<String> {
         let args = ["delete", "--ignore-not-found", "--timeout=120s", "-f", "-"];

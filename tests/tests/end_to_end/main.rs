@@ -18,6 +18,7 @@ mod turns;
 mod verbs;
 mod vpc_pods;
 mod waiting;
+mod way_out;
 mod workers;
 
 use anyhow::Result;

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tests::site::{Place, Site, until};
 
-const NODE: &str = "node-1";
+pub(super) const NODE: &str = "node-1";
 const ADDRESS: &str = "10.30.0.21";
 /// Listens in the pod, and sends more than fits into a packet.
 const SERVER: &str = r#"alarm 120; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "10.30.0.21", LocalPort => 8080) or die $@; $c = $s->accept; print $c "x" x 100000; close $c"#;
 const CLIENT: &str = r#"alarm 60; $c = IO::Socket::INET->new(PeerAddr => "10.30.0.21:8080", Timeout => 30) or die $@; local $/; print length <$c>"#;
 
-fn pod(namespace: &str, name: &str, asks: &str) -> String {
+pub(super) fn pod(namespace: &str, name: &str, asks: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Pod
@@ -89,7 +89,7 @@ async fn from_another_chassis(site: &Site, namespace: &str, inside: &str) -> Res
 }
 
 /// The network namespace of a pod, as the plugin noted it.
-async fn namespace_of(site: &Site, namespace: &str, name: &str) -> Result<String> {
+pub(super) async fn namespace_of(site: &Site, namespace: &str, name: &str) -> Result<String> {
     let pod = site.get(&["pod", name, "-n", namespace]).await?.context("no pod")?;
     for note in notes(site).await? {
         if note["podUid"] == pod["metadata"]["uid"] {

@@ -9,3 +9,4 @@ mod proxy;
 mod rows;
 mod session;
 mod switch;
+mod way_out;

@@ -9,17 +9,17 @@ use planner::network::rows::{
 use ports::NorthBound;
 use std::process::Command;
 
-struct Ovn {
+pub struct Ovn {
     north: OpenVSwitchLab,
-    south: OpenVSwitchLab,
-    north_bound: OvnNorthBound,
+    pub south: OpenVSwitchLab,
+    pub north_bound: OvnNorthBound,
     _northd: Daemon,
 }
 
-const SITE: &str = "site";
+pub const SITE: &str = "site";
 
 impl Ovn {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let north = OpenVSwitchLab::ovn(ovsdb::north_bound::DATABASE).await;
         let south = OpenVSwitchLab::ovn(ovsdb::chassis::DATABASE).await;
         let mut arguments = north.own_files("ovn-northd");
@@ -30,18 +30,18 @@ impl Ovn {
         Self { north, south, north_bound, _northd: northd }
     }
 
-    async fn put(&self, uid: &str, wanted: Vec<Row>) {
+    pub async fn put(&self, uid: &str, wanted: Vec<Row>) {
         let change = diff(&wanted, &self.north_bound.rows(uid).expect("in step"));
         self.north_bound.apply(&change).await.expect("a change of what was just read");
     }
 
     /// Until `ovn-northd` has compiled everything.
-    fn sync(&self) {
+    pub fn sync(&self) {
         self.north.tool("ovn-nbctl", &["--timeout=60", "--wait=sb", "sync"]);
     }
 
     /// What becomes of a packet. `ovn-trace` reads every flow of the datapath and complains of those that it cannot.
-    fn trace(&self, switch: &str, packet: &str) -> String {
+    pub fn trace(&self, switch: &str, packet: &str) -> String {
         let database = format!("--db=unix:{}", self.south.path("db.sock"));
         let output = Command::new("ovn-trace")
             .args([database.as_str(), "--ct=new", "--ct=new", "--ct=new", "--ct=new", switch, packet])
@@ -83,22 +83,22 @@ impl Ovn {
 }
 
 #[derive(Clone, Copy)]
-struct Nic {
-    uid: &'static str,
-    subnet: &'static str,
-    mac: &'static str,
-    v4: &'static str,
-    v6: &'static str,
+pub struct Nic {
+    pub uid: &'static str,
+    pub subnet: &'static str,
+    pub mac: &'static str,
+    pub v4: &'static str,
+    pub v6: &'static str,
 }
 
-const A: Nic = Nic { uid: "a-1", subnet: "s1", mac: "02:00:00:00:01:07", v4: "10.1.0.7", v6: "fd00:1::7" };
+pub const A: Nic = Nic { uid: "a-1", subnet: "s1", mac: "02:00:00:00:01:07", v4: "10.1.0.7", v6: "fd00:1::7" };
 const B: Nic = Nic { uid: "b-1", subnet: "s1", mac: "02:00:00:00:01:08", v4: "10.1.0.8", v6: "fd00:1::8" };
 const C: Nic = Nic { uid: "c-1", subnet: "s2", mac: "02:00:00:00:02:07", v4: "10.2.0.7", v6: "fd00:2::7" };
 
 /// Of another Vpc, and with what B has.
-const RED: Nic = Nic { uid: "r-1", subnet: "s3", ..B };
+pub const RED: Nic = Nic { uid: "r-1", subnet: "s3", ..B };
 
-fn router_mac(subnet: &str) -> &'static str {
+pub fn router_mac(subnet: &str) -> &'static str {
     match subnet {
         "s1" => "02:00:00:00:01:01",
         "s2" => "02:00:00:00:02:01",
@@ -106,7 +106,7 @@ fn router_mac(subnet: &str) -> &'static str {
     }
 }
 
-fn subnet(uid: &'static str) -> Vec<Row> {
+pub fn subnet(uid: &'static str) -> Vec<Row> {
     let number = if uid == "s2" { 2 } else { 1 };
     let family = |network: String, gateway: String| Family {
         network: network.parse().expect("a network"),
@@ -130,7 +130,7 @@ fn subnet(uid: &'static str) -> Vec<Row> {
     subnet.rows(SITE)
 }
 
-fn port(nic: &Nic, groups: &[&str]) -> Vec<Row> {
+pub fn port(nic: &Nic, groups: &[&str]) -> Vec<Row> {
     let port = Port {
         uid: nic.uid.to_owned(),
         name: format!("mp-{}", nic.uid),

@@ -7,6 +7,9 @@
 //! | `subnet.rs` | Subnet | a Logical_Switch with its default deny, the port pair to the router, the metadata port, DHCP_Options |
 //! | `port.rs` | VNic | a Logical_Switch_Port, in the Port_Groups of its groups |
 //! | `group.rs` | SecurityGroup | a Port_Group with an ACL per rule and family |
+//! | `outside.rs` | ProviderNetwork | a Logical_Switch with a localnet port |
+//! | | NatGateway | the port pair of router and outside, Gateway_Chassis, NAT, the default route |
+//! | | FloatingIP | NAT |
 //! | `diff.rs` | each | wanted − there |
 //!
 //! Every row tells in `external_ids` whose it is: the site, the object's kind and UID, and which part of it. A row without our
@@ -15,6 +18,7 @@
 
 mod diff;
 mod group;
+mod outside;
 mod port;
 mod subnet;
 #[cfg(test)]
@@ -23,6 +27,7 @@ mod vpc;
 
 pub use diff::{Change, Found, Update, diff};
 pub use group::{Direction, Group, Icmp, Peer, Protocol, Rule};
+pub use outside::{Floating, Gateway, Provider, WayOut};
 pub use port::{Binding, CHASSIS, Port, UNBOUND};
 pub use subnet::{DHCP4, DHCP6, Dhcp, Family, Subnet, metadata_port};
 pub use vpc::Vpc;
@@ -48,10 +53,13 @@ pub enum Table {
     DhcpOptions,
     PortGroup,
     Acl,
+    Nat,
+    StaticRoute,
+    GatewayChassis,
 }
 
 impl Table {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::LogicalRouter,
         Self::LogicalRouterPort,
         Self::LogicalSwitch,
@@ -59,6 +67,9 @@ impl Table {
         Self::DhcpOptions,
         Self::PortGroup,
         Self::Acl,
+        Self::Nat,
+        Self::StaticRoute,
+        Self::GatewayChassis,
     ];
 
     pub fn name(self) -> &'static str {
@@ -70,6 +81,9 @@ impl Table {
             Self::DhcpOptions => "DHCP_Options",
             Self::PortGroup => "Port_Group",
             Self::Acl => "ACL",
+            Self::Nat => "NAT",
+            Self::StaticRoute => "Logical_Router_Static_Route",
+            Self::GatewayChassis => "Gateway_Chassis",
         }
     }
 
@@ -80,7 +94,7 @@ impl Table {
 
     /// The database itself refuses a second row of one name.
     pub fn has_unique_name(self) -> bool {
-        matches!(self, Self::LogicalRouterPort | Self::LogicalSwitchPort | Self::PortGroup)
+        matches!(self, Self::LogicalRouterPort | Self::LogicalSwitchPort | Self::PortGroup | Self::GatewayChassis)
     }
 
     /// The columns that are written, `external_ids` apart; of the sets that rows of several objects are in, none
@@ -91,21 +105,32 @@ impl Table {
             Self::LogicalRouterPort => &["name", "mac", "networks", "options", "ipv6_ra_configs"],
             Self::LogicalSwitch => &["name", "other_config"],
             Self::LogicalSwitchPort => {
-                &["name", "type", "addresses", "port_security", "dhcpv4_options", "dhcpv6_options", "options"]
+                &["name", "type", "addresses", "port_security", "dhcpv4_options", "dhcpv6_options", "options", "tag"]
             }
             Self::DhcpOptions => &["cidr", "options"],
             Self::PortGroup => &["name"],
             Self::Acl => &["direction", "priority", "match", "action"],
+            Self::Nat => &["type", "external_ip", "logical_ip", "logical_port", "external_mac"],
+            Self::StaticRoute => &["ip_prefix", "nexthop", "output_port"],
+            Self::GatewayChassis => &["name", "chassis_name", "priority"],
         }
     }
 
     /// The sets that name rows, with the table of those.
     pub fn sets(self) -> &'static [(&'static str, Table)] {
         match self {
-            Self::LogicalRouter => &[("ports", Table::LogicalRouterPort)],
+            Self::LogicalRouter => {
+                &[("ports", Table::LogicalRouterPort), ("nat", Table::Nat), ("static_routes", Table::StaticRoute)]
+            }
+            Self::LogicalRouterPort => &[("gateway_chassis", Table::GatewayChassis)],
             Self::LogicalSwitch => &[("ports", Table::LogicalSwitchPort), ("acls", Table::Acl)],
             Self::PortGroup => &[("ports", Table::LogicalSwitchPort), ("acls", Table::Acl)],
-            Self::LogicalRouterPort | Self::LogicalSwitchPort | Self::DhcpOptions | Self::Acl => &[],
+            Self::LogicalSwitchPort
+            | Self::DhcpOptions
+            | Self::Acl
+            | Self::Nat
+            | Self::StaticRoute
+            | Self::GatewayChassis => &[],
         }
     }
 }

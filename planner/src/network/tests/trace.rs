@@ -257,12 +257,44 @@ allowed";
     );
     assert!(said(&network, one, at("10.2.0.9"), Packet::Icmp).contains("- Subnet 'red-2': no VNic has 10.2.0.9"));
     assert!(said(&network, one, at("192.0.2.1"), Packet::Icmp).contains("192.0.2.1 is in no Subnet of Vpc 'red'"));
-    assert!(said(&network, at("192.0.2.1"), one, Packet::Tcp(443)).contains("nothing comes in from outside"));
+    assert!(said(&network, at("192.0.2.1"), one, Packet::Tcp(443)).contains("VNic 'one' has no FloatingIP"));
     trace(&network, one, one, Packet::Icmp).expect_err("to itself");
     trace(&network, at("10.1.0.7"), at("10.2.0.7"), Packet::Icmp).expect_err("no Vpc");
     trace(&network, one, at("fd00::1"), Packet::Icmp).expect_err("another family");
     let traced = trace(&network, one, two, Packet::Tcp(443)).expect("an answer");
     assert_eq!(traced.notes.len(), 1, "its rules are not in force: {:?}", traced.notes);
+}
+
+#[test]
+fn outside_is_reached_as_who_is_told() {
+    let mut network = example();
+    let host = End::Address("192.0.2.1".parse().expect("an address"));
+    let out = |network: &Network| said(network, End::VNic(&network.vnics[0]), host, Packet::Tcp(443));
+    let in_ = |network: &Network, port| said(network, host, End::VNic(&network.vnics[0]), Packet::Tcp(port));
+    let programmed = json!([{"type": "Programmed", "status": "True", "reason": "Programmed", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let spec = json!({"vpc": {"name": "red"}, "providerNetwork": "outside"});
+    network.gateways.push(object("out", &spec, &json!({"addresses": ["203.0.113.10"]})));
+    assert!(out(&network).contains("- NatGateway 'out': OVN does not have it yet"), "{}", out(&network));
+    network.gateways[0].status.as_mut().expect("a status").conditions =
+        serde_json::from_value(programmed.clone()).expect("conditions");
+    let said_out = out(&network);
+    assert!(
+        said_out.contains("+ NatGateway 'out': leaves as 203.0.113.10") && said_out.ends_with("allowed"),
+        "{said_out}"
+    );
+    assert!(in_(&network, 443).ends_with("denied"), "a way out is none in");
+    let (spec, status) = (
+        json!({"providerNetwork": "outside", "vnic": "one"}),
+        json!({"address": "203.0.113.20", "vnicUID": "uid-one", "conditions": programmed}),
+    );
+    network.floating.push(object("fip", &spec, &status));
+    assert!(out(&network).contains("+ FloatingIP 'fip': leaves as 203.0.113.20"), "{}", out(&network));
+    let said_in = in_(&network, 443);
+    assert!(said_in.contains("+ FloatingIP 'fip': 203.0.113.20 is translated to 10.1.0.7"), "{said_in}");
+    assert!(said_in.ends_with("allowed") && in_(&network, 80).ends_with("denied"), "as far as the groups allow");
+    let three = said(&network, End::VNic(&network.vnics[2]), host, Packet::Icmp);
+    assert!(three.contains("- ") && three.ends_with("denied"), "of another Vpc: {three}");
 }
 
 #[test]

@@ -41,6 +41,26 @@ kind: VNic
 metadata: {name: bad}
 spec: {subnet: blue, addresses: [10.20.0.71]}
 ";
+const PROVIDER: &str = "apiVersion: metalplane.io/v1alpha1
+kind: ProviderNetwork
+metadata: {name: bad}
+spec:
+  physicalNetwork: physnet1
+  cidr: 203.0.113.0/24
+  gateway: 203.0.113.1
+  addresses: [203.0.113.10-203.0.113.99]
+  gatewayNodes: [node-1]
+";
+const NAT: &str = "apiVersion: metalplane.io/v1alpha1
+kind: NatGateway
+metadata: {name: bad}
+spec: {vpc: {name: bad}, providerNetwork: bad, addresses: [203.0.113.10]}
+";
+const FLOATING: &str = "apiVersion: metalplane.io/v1alpha1
+kind: FloatingIP
+metadata: {name: bad}
+spec: {providerNetwork: bad, address: 203.0.113.20}
+";
 const POLICY: &str = "apiVersion: metalplane.io/v1alpha1
 kind: HardwarePolicy
 metadata: {name: bad}
@@ -215,6 +235,16 @@ const CASES: &[Case] = &[
     (VPC, "[bad]", "[bad], dns: {servers: [ten]}", "spec.dns.servers", "such as 10.20.0.53"),
     (SUBNET, "10.40.0.1}", "10.40.0.1, reserved: [ten]}", "spec.reserved", "ranges such as 10.20.0.100-10.20.0.199"),
     (SUBNET, "10.40.0.1}", "10.40.0.1, reserved: [10.41.0.1-10.41.0.9]}", "spec", "reserved must be addresses inside"),
+    (PROVIDER, "physnet1", "'phys net'", "spec.physicalNetwork", "should match"),
+    (PROVIDER, "  cidr:", "  vlan: 4095\n  cidr:", "spec.vlan", "less than or equal to 4094"),
+    (PROVIDER, "0/24", "1/24", "spec.cidr", "no host bits set"),
+    (PROVIDER, "gateway: 203.0.113.1", "gateway: 198.51.100.1", "spec", "gateway must be an address inside cidr"),
+    (PROVIDER, "113.99", "114.99", "spec", "addresses must be inside cidr"),
+    (PROVIDER, "[203.0.113.10-203.0.113.99]", "[]", "spec.addresses", "at least 1 items"),
+    (PROVIDER, "[node-1]", "[node-1, node-1]", "spec.gatewayNodes", "name each node once"),
+    (NAT, "[203.0.113.10]", "[203.0.113.10, 203.0.113.11]", "spec.addresses", "at most one of each family"),
+    (NAT, "[203.0.113.10]", "[outside]", "spec.addresses", "must be IP addresses"),
+    (FLOATING, "203.0.113.20", "203.0.113.20/24", "spec.address", "must be an IP address"),
     (VNIC, "[10.20.0.71]", "[]", "spec.addresses", "at least 1 items"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71/24]", "spec.addresses", "without a prefix length"),
     (VNIC, "[10.20.0.71]", "[10.20.0.71], macAddress: 'x'", "spec.macAddress", "should match"),
@@ -324,7 +354,10 @@ const TOLD: &[(&str, &str, &str, &str)] = &[
 
 pub(super) fn run(session: &mut Session) {
     let sum = "0".repeat(64);
-    for good in [MACHINE, IMAGE, SUBNET, VNIC, VPC, GROUP, SNAPSHOT, RESTORE, MIGRATION, POLICY, DPU, BMC] {
+    for good in [
+        MACHINE, IMAGE, SUBNET, VNIC, VPC, GROUP, PROVIDER, NAT, FLOATING, SNAPSHOT, RESTORE, MIGRATION, POLICY, DPU,
+        BMC,
+    ] {
         let kind = good.lines().nth(1).unwrap_or_default();
         // What is refused below is refused for what was changed.
         let dry = ["apply", "--dry-run=server", "-f", "-"];

@@ -1,0 +1,190 @@
+//! A FloatingIP: an address of a ProviderNetwork that one VNic has beside its own.
+//!
+//! `status.vnicUID` is written before the rows and cleared after them: for as long as it names a VNic, that keeps its addresses
+//! (`vnics.rs`), so OVN never translates to an address that another VNic has by now.
+
+use super::{Holder, collect, gateway_of, network, release as release_addresses, take};
+use crate::Controller;
+use crate::cache::key;
+use crate::error::{Error, call, found};
+use crate::index::IndexKey;
+use crate::network::in_force::{Wanted, enforce};
+use crate::objects;
+use crate::work::Work;
+use api::{FloatingIP, ProviderNetwork, VNic, labels};
+use planner::machine::observed::{has_finalizer, name, uid};
+use planner::network::outside::{self, Kind, Target};
+use planner::network::rows::Row;
+use planner::network::{admission, port};
+use planner::reason::{Blocked, Reason, Waiting};
+use runtime::queue::{Key, Next};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let floating = c.world.floating_ips.get(&key.0, &key.1);
+    collect::<FloatingIP>(c, key, floating.as_ref().and_then(|floating| floating.metadata.uid.clone())).await?;
+    let Some(floating) = floating else { return Ok(Next::Wait) };
+    let meta = &floating.metadata;
+    if meta.deletion_timestamp.is_some() {
+        return release(c, floating).await;
+    }
+    if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
+        objects::keep(&c.objects, &c.world.floating_ips, meta, true).await?;
+        return Ok(Next::Wait);
+    }
+    if let Some(wait) = c.network.starting() {
+        return Ok(Next::After(wait));
+    }
+    let vnic = floating.spec.vnic.as_ref().map(|vnic| c.world.vnics.get(&key.0, vnic));
+    let serving = vnic.iter().flatten().find(|vnic| outside::serves(vnic)).cloned();
+    let status = floating.status.clone().unwrap_or_default();
+    if let Some(before) = &status.vnic_uid
+        && serving.as_ref().and_then(|vnic| vnic.metadata.uid.as_ref()) != Some(before)
+    {
+        let cleared = translates_no_more(c, &floating).await;
+        return cleared.map(|_| Next::Wait);
+    }
+    let network = match network(c, &floating.spec.provider_network) {
+        Ok(network) => network,
+        Err(reason) => return write(c, &floating, Err(reason), BTreeSet::new()).await,
+    };
+    let has: Vec<String> = status.address.iter().cloned().collect();
+    let asks: Vec<String> = floating.spec.address.iter().cloned().collect();
+    let owner = outside::owner(Kind::FloatingIP, meta);
+    let holder = Holder { kind: Kind::FloatingIP, owner, has: &has, asks: &asks };
+    let address = match take(c, &network, &holder).await? {
+        Ok(all) => all.into_iter().next().unwrap_or_default(),
+        Err(reason) => return write(c, &floating, Err(reason), BTreeSet::new()).await,
+    };
+    if status.address.as_ref() != Some(&address) {
+        patch(c, &floating, json!({"address": address})).await?;
+        return Ok(Next::Wait);
+    }
+    let Some(vnic) = serving else {
+        let rows = match (vnic.flatten(), &floating.spec.vnic) {
+            (None, None) => Ok(Vec::new()),
+            (None, Some(named)) => Err(Blocked::VNicMissing { vnic: named.clone() }.into()),
+            (Some(vnic), _) => Err(not_serving(&vnic)),
+        };
+        return write(c, &floating, rows, BTreeSet::new()).await;
+    };
+    match rows(c, &floating, &address, &vnic, &network) {
+        Err(reason) => write(c, &floating, Err(reason), BTreeSet::new()).await,
+        Ok(_) if status.vnic_uid.is_none() => {
+            patch(c, &floating, json!({"vnicUID": vnic.metadata.uid})).await?;
+            Ok(Next::Wait)
+        }
+        Ok((rows, chassis)) => {
+            confirm(c, &floating, &vnic, &rows).await?;
+            write(c, &floating, Ok(rows), chassis).await
+        }
+    }
+}
+
+fn not_serving(vnic: &VNic) -> Reason {
+    let vnic_name = name(&vnic.metadata).to_owned();
+    if vnic.metadata.deletion_timestamp.is_some() {
+        return Waiting::VNicBeingDeleted { vnic: vnic_name }.into();
+    }
+    let message = "the VNic has no addresses yet".to_owned();
+    Waiting::VNicNotReady { vnic: vnic_name, message }.into()
+}
+
+async fn write(
+    c: &Controller,
+    floating: &FloatingIP,
+    rows: Result<Vec<Row>, Reason>,
+    chassis: BTreeSet<String>,
+) -> Result<Next, Error> {
+    let wanted = Wanted { rows, wrong: None, counts: None, chassis: Some(chassis) };
+    enforce(c, &c.world.floating_ips, floating, wanted).await
+}
+
+/// And which chassis have to install them.
+fn rows(
+    c: &Controller,
+    floating: &FloatingIP,
+    address: &str,
+    vnic: &VNic,
+    network: &ProviderNetwork,
+) -> Result<(Vec<Row>, BTreeSet<String>), Reason> {
+    let (namespace, _) = key(&floating.metadata);
+    let subnet = c.world.subnets.get(&namespace, &vnic.spec.subnet);
+    let subnet = subnet.ok_or_else(|| Blocked::SubnetMissing { subnet: vnic.spec.subnet.clone() })?;
+    let vpc_name = admission::vpc_of(&subnet);
+    let vpc = c.world.vpcs.get(&namespace, vpc_name);
+    let vpc = vpc.ok_or_else(|| Blocked::VpcMissing { vpc: vpc_name.to_owned() })?;
+    let gateway = gateway_of(c, &namespace, vpc_name);
+    let bound = bound(c, vnic);
+    let mut chassis: BTreeSet<String> = outside::chassis(network)?.into_iter().collect();
+    chassis.extend(bound.iter().map(|(chassis, _)| chassis.clone()));
+    let target = Target { vnic, vpc: &vpc, gateway: gateway.as_deref(), network, bound };
+    let wanted = outside::floating(floating, address, &target)?;
+    Ok((wanted.rows(c.network.site().unwrap_or_default()), chassis))
+}
+
+/// Where the VNic's port is bound, and what it is called.
+fn bound(c: &Controller, vnic: &VNic) -> Option<(String, String)> {
+    let holder = vnic.status.as_ref()?.holder.as_ref()?;
+    let dpu = c.world.dpus.get("", &holder.dpu_name).filter(|dpu| uid(&dpu.metadata) == holder.dpu_uid)?;
+    let own = uid(&vnic.metadata);
+    let attachments = c.world.nics.by(&IndexKey::owner(own));
+    let named = attachments.first().map(|attachment| attachment.spec.logical_port.clone());
+    Some((dpu.status.as_ref()?.network.as_ref()?.chassis.clone(), named.unwrap_or_else(|| port::logical_port(own))))
+}
+
+/// From quorum, before OVN translates to a VNic that it did not: the VNic is not being deleted. From now on it waits for this FloatingIP.
+async fn confirm(c: &Controller, floating: &FloatingIP, vnic: &VNic, rows: &[Row]) -> Result<(), Error> {
+    if !c.network.differs(uid(&floating.metadata), rows)? {
+        return Ok(());
+    }
+    let meta = &vnic.metadata;
+    let what = format!("get VNic '{}'", name(meta));
+    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
+    match found(call(&what, api.get(name(meta))).await)? {
+        Some(there) if there.metadata.uid == meta.uid && outside::serves(&there) => Ok(()),
+        there => {
+            match there {
+                Some(there) => c.world.vnics.put(there),
+                None => c.world.vnics.forget(meta),
+            }
+            c.world.look(Work::FloatingIP, key(&floating.metadata));
+            Err(Error::NotConfirmed { what, message: "it is being deleted, or was created again".to_owned() })
+        }
+    }
+}
+
+async fn patch(c: &Controller, floating: &FloatingIP, status: serde_json::Value) -> Result<FloatingIP, Error> {
+    let meta = &floating.metadata;
+    let api = c.objects.namespaced::<FloatingIP>(meta.namespace.as_deref().unwrap_or_default());
+    let patched = objects::patch_status(&api, &c.world.floating_ips, meta, status).await?;
+    c.world.look(Work::FloatingIP, key(meta));
+    Ok(patched)
+}
+
+/// OVN first, then the status: the VNic that it says may go from now on.
+async fn translates_no_more(c: &Controller, floating: &FloatingIP) -> Result<FloatingIP, Error> {
+    let meta = &floating.metadata;
+    let Some(vnic) = floating.status.as_ref().and_then(|status| status.vnic_uid.clone()) else {
+        return Ok(floating.clone());
+    };
+    c.network.clear(uid(meta)).await?;
+    c.network.numbers.forget(uid(meta));
+    let patched = patch(c, floating, json!({"vnicUID": null, "programmed": null})).await?;
+    c.world.look_at_each(Work::VNic, &c.world.vnics, &IndexKey::uid(&vnic));
+    Ok(patched)
+}
+
+async fn release(c: &Controller, floating: Arc<FloatingIP>) -> Result<Next, Error> {
+    if !has_finalizer(&floating.metadata, labels::FINALIZER_IN_USE) {
+        return Ok(Next::Wait);
+    }
+    let floating = translates_no_more(c, &floating).await?;
+    let meta = &floating.metadata;
+    c.network.clear(uid(meta)).await?;
+    release_addresses(c, uid(meta)).await?;
+    objects::keep(&c.objects, &c.world.floating_ips, meta, false).await?;
+    Ok(Next::Wait)
+}

@@ -1,0 +1,132 @@
+//! A ProviderNetwork: its switch in OVN, and which chassis carry the gateways on it.
+
+use crate::Controller;
+use crate::error::{Error, call};
+use crate::index::IndexKey;
+use crate::{clock, objects};
+use api::conditions::{DELETABLE, READY};
+use api::network::ProviderNetworkStatus;
+use api::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::ListParams;
+use planner::machine::observed::{has_finalizer, name, uid};
+use planner::network::{outside, ready};
+use planner::reason::{Blocked, Reason, Waiting};
+use runtime::queue::{Key, Next};
+use serde_json::json;
+
+pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let Some(network) = c.world.provider_networks.get("", &key.1) else { return Ok(Next::Wait) };
+    let meta = &network.metadata;
+    if meta.deletion_timestamp.is_some() {
+        return release(c, &network).await.map(|()| Next::Wait);
+    }
+    if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
+        keep(c, meta, true).await?;
+        return Ok(Next::Wait);
+    }
+    if let Some(wait) = c.network.starting() {
+        return Ok(Next::After(wait));
+    }
+    let nodes = &network.spec.gateway_nodes;
+    let dpus = nodes.iter().filter_map(|node| c.world.dpus.get("", node));
+    let chassis: Vec<String> =
+        dpus.filter_map(|dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone())).collect();
+    let unknown = || Blocked::NoGatewayNode { network: key.1.clone(), nodes: nodes.join(", ") }.into();
+    let written = c.network.settle(uid(meta), |site| outside::provider(&network).rows(site)).await;
+    let reason: Option<Reason> = match &written {
+        Ok(()) => chassis.is_empty().then(unknown),
+        Err(error) if error.is_north_bound_away() => {
+            Some(Waiting::NorthBoundUnreachable { message: error.to_string() }.into())
+        }
+        Err(_) => return written.map(|()| Next::Wait),
+    };
+    say(c, &network, READY, reason.as_ref(), Some(chassis)).await?;
+    written.map(|()| Next::Wait)
+}
+
+/// If it is anything new. `chassis`: `None`: those that are said stay.
+async fn say(
+    c: &Controller,
+    network: &ProviderNetwork,
+    type_: &str,
+    reason: Option<&Reason>,
+    chassis: Option<Vec<String>>,
+) -> Result<(), Error> {
+    let meta = &network.metadata;
+    let before = network.status.clone().unwrap_or_default();
+    let used = c.world.address_holds.by(&IndexKey::owner(uid(meta))).len();
+    let conditions = ready::say(&before.conditions, type_, reason, meta, clock::now());
+    let is_new = conditions.is_some();
+    let now = ProviderNetworkStatus {
+        chassis: chassis.unwrap_or_else(|| before.chassis.clone()),
+        used: u64::try_from(used).ok(),
+        conditions: conditions.unwrap_or_else(|| before.conditions.clone()),
+    };
+    if now == before {
+        return Ok(());
+    }
+    let said = json!({"chassis": now.chassis, "used": now.used, "conditions": now.conditions});
+    objects::patch_status(&c.objects.cluster(), &c.world.provider_networks, meta, said).await?;
+    if let Some(reason) = reason.filter(|_| is_new) {
+        c.events.tell(network, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+    }
+    Ok(())
+}
+
+/// After the last one that has, or is about to have, an address of it, read from quorum.
+async fn release(c: &Controller, network: &ProviderNetwork) -> Result<(), Error> {
+    let meta = &network.metadata;
+    if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
+        return Ok(());
+    }
+    if let Some(by) = user(c, network).await? {
+        let reason: Reason = Waiting::ProviderNetworkInUse { network: name(meta).to_owned(), by }.into();
+        return say(c, network, DELETABLE, Some(&reason), None).await;
+    }
+    c.network.clear(uid(meta)).await?;
+    c.world.pools.forget(uid(meta));
+    keep(c, meta, false).await
+}
+
+async fn user(c: &Controller, network: &ProviderNetwork) -> Result<Option<String>, Error> {
+    let own = name(&network.metadata);
+    let told = |kind: &str, meta: &ObjectMeta| {
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        format!("{kind} '{}' of namespace '{namespace}'", name(meta))
+    };
+    let keeps = |meta: &ObjectMeta, named: &str| named == own && has_finalizer(meta, labels::FINALIZER_IN_USE);
+    let client = || c.objects.client.clone();
+    let gateways: Api<NatGateway> = Api::all(client());
+    let gateways = call("list NatGateways", gateways.list(&ListParams::default())).await?.items;
+    if let Some(one) = gateways.iter().find(|one| keeps(&one.metadata, &one.spec.provider_network)) {
+        return Ok(Some(told("NatGateway", &one.metadata)));
+    }
+    let floating: Api<FloatingIP> = Api::all(client());
+    let floating = call("list FloatingIPs", floating.list(&ListParams::default())).await?.items;
+    if let Some(one) = floating.iter().find(|one| keeps(&one.metadata, &one.spec.provider_network)) {
+        return Ok(Some(told("FloatingIP", &one.metadata)));
+    }
+    let holds = call("list AddressHolds", c.objects.cluster::<AddressHold>().list(&ListParams::default())).await?.items;
+    let held = holds.iter().find(|hold| hold.spec.subnet.uid == uid(&network.metadata));
+    Ok(held.map(|hold| format!("AddressHold '{}'", name(&hold.metadata))))
+}
+
+/// Puts its finalizer on, or takes it off.
+async fn keep(c: &Controller, meta: &ObjectMeta, present: bool) -> Result<(), Error> {
+    let change = json!({"metadata": {"finalizers": objects::finalizers(meta, labels::FINALIZER_IN_USE, present)}});
+    let (api, version) = (c.objects.cluster::<ProviderNetwork>(), meta.resource_version.as_deref());
+    match objects::patch(&api, &c.world.provider_networks, name(meta), uid(meta), version, change).await {
+        Ok(patched) if !present && patched.metadata.finalizers.iter().flatten().count() == 0 => {
+            // The last finalizer has ended it.
+            c.world.provider_networks.forget(meta);
+            Ok(())
+        }
+        Err(Error::NotFound { .. }) if !present => {
+            c.world.provider_networks.forget(meta);
+            Ok(())
+        }
+        patched => patched.map(drop),
+    }
+}

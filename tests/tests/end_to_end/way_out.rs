@@ -1,0 +1,214 @@
+//! Out of a Vpc by a NatGateway, and in by a FloatingIP: a pod's NIC, and a host on a network that is none of the site's.
+
+use super::machine::SOON;
+use super::on_servers;
+use super::vpc_pods::{NODE, namespace_of, pod};
+use anyhow::{Context, Result, ensure};
+use tests::site::{Site, until};
+
+/// The host outside.
+const HOST: [&str; 2] = ["203.0.113.1", "2001:db8:1::1"];
+const GATEWAY: [&str; 2] = ["203.0.113.10", "2001:db8:1::10"];
+const FLOATING: [&str; 2] = ["203.0.113.20", "2001:db8:1::20"];
+/// Tells whom it was called by, and sends more than fits into a packet.
+const SERVER: &str = r#"alarm 60; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => $ARGV[0], LocalPort => 8080, ReuseAddr => 1) or die $@; $c = $s->accept; print $c $c->peerhost, " ", "x" x 100000; close $c"#;
+const CLIENT: &str = r#"alarm 60; $c = IO::Socket::INET->new(PeerAddr => "$ARGV[0]:8080", Timeout => 5) or die $@; local $/; $_ = <$c>; print((split / /)[0], " ", length)"#;
+
+fn way_out(network: &str, node: &str) -> String {
+    format!(
+        "apiVersion: metalplane.io/v1alpha1
+kind: Vpc
+metadata: {{name: green}}
+spec: {{defaultSecurityGroups: [web]}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: Subnet
+metadata: {{name: green}}
+spec: {{vpc: {{name: green}}, cidr: 10.40.0.0/24, ipv6Cidr: 'fd00:40::/64'}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: SecurityGroup
+metadata: {{name: web}}
+spec: {{vpc: {{name: green}}}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: ProviderNetwork
+metadata: {{name: {network}}}
+spec:
+  physicalNetwork: physnet1
+  cidr: 203.0.113.0/24
+  ipv6Cidr: '2001:db8:1::/64'
+  gateway: 203.0.113.1
+  addresses: [203.0.113.10-203.0.113.29, '2001:db8:1::10-2001:db8:1::29']
+  gatewayNodes: [{node}]
+---
+apiVersion: metalplane.io/v1alpha1
+kind: NatGateway
+metadata: {{name: out}}
+spec: {{vpc: {{name: green}}, providerNetwork: {network}}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: FloatingIP
+metadata: {{name: four}}
+spec: {{providerNetwork: {network}, address: {}}}
+---
+apiVersion: metalplane.io/v1alpha1
+kind: FloatingIP
+metadata: {{name: six}}
+spec: {{providerNetwork: {network}, address: '{}'}}
+",
+        FLOATING[0], FLOATING[1]
+    )
+}
+
+struct Way<'a> {
+    site: &'a Site,
+    namespace: &'a str,
+    /// The pod's network namespace.
+    inside: String,
+}
+
+impl Way<'_> {
+    async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let limit = format!("--timeout={}s", SOON.as_secs());
+        self.site.kubectl(&[args, &["-n", self.namespace, &limit]].concat()).await
+    }
+
+    async fn get(&self, args: &[&str]) -> Result<String> {
+        self.site.kubectl(&[&["get", "-n", self.namespace], args].concat()).await
+    }
+
+    async fn in_force(&self, objects: &[&str]) -> Result<()> {
+        self.kubectl(&[&["wait", "--for=condition=InForce"], objects].concat()).await.map(drop)
+    }
+
+    async fn in_pod(&self, args: &[&str]) -> Result<String> {
+        let inside = format!("--net={}", self.inside);
+        self.site.enter(NODE, &[&["nsenter", &inside], args].concat()).await
+    }
+
+    /// From the pod, or to it.
+    async fn passes(&self, out: bool, address: &str) -> Result<()> {
+        let ask = ["ping", "-q", "-i", "0.2", "-c", "1", "-w", "5", address];
+        until(&format!("{address} answers"), SOON, async || {
+            let answered = if out { self.in_pod(&ask).await } else { self.site.enter("outside", &ask).await };
+            Ok(answered.map(drop).map_err(|error| format!("{error:#}")))
+        })
+        .await
+    }
+
+    async fn is_closed(&self, address: &str) -> Result<()> {
+        let ask = ["ping", "-q", "-i", "0.2", "-c", "3", "-W", "1", address];
+        ensure!(self.site.enter("outside", &ask).await.is_err(), "{address} answers although nothing allows it");
+        Ok(())
+    }
+
+    /// TCP in packets of full size; what the one who listens has seen of the other.
+    async fn tcp(&self, out: bool, listen: &str, to: &str) -> Result<String> {
+        let perl = |program: &'static str, address: &str| -> Vec<String> {
+            ["perl", "-MIO::Socket::INET", "-e", program, address].map(str::to_owned).into()
+        };
+        let (server, client) = (perl(SERVER, listen), perl(CLIENT, to));
+        let run = async |in_pod: bool, args: &[String]| {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            if in_pod { self.in_pod(&args).await } else { self.site.enter("outside", &args).await }
+        };
+        let awaited = format!("{to} answers TCP");
+        let called = until(&awaited, SOON, async || Ok(run(out, &client).await.map_err(|error| format!("{error:#}"))));
+        let (served, seen) = tokio::join!(run(!out, &server), called);
+        served.context("the server")?;
+        seen
+    }
+
+    async fn holds(&self) -> Result<Vec<String>> {
+        let path = "jsonpath={range .items[*]}{.spec.owner.namespace} {.spec.owner.kind} {.spec.address}{'\\n'}{end}";
+        let all = self.site.kubectl(&["get", "addressholds", "-o", path]).await?;
+        let own = all.lines().filter(|line| line.starts_with(&format!("{} ", self.namespace)));
+        let outside = own.filter(|line| line.contains(" NatGateway ") || line.contains(" FloatingIP "));
+        Ok(outside.map(str::to_owned).collect())
+    }
+}
+
+#[test]
+fn a_vpc_reaches_what_is_outside_and_is_reached() {
+    on_servers(&[1], "way_out", async |site, namespace| {
+        let limit = format!("--timeout={}s", SOON.as_secs());
+        site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
+        let asks = "  labels: {metalplane.io/networks: ''}\n  annotations: {metalplane.io/networks: '[{\"name\": \"net1\", \"subnet\": \"green\", \"addresses\": [\"10.40.0.21\", \"fd00:40::21\"]}]'}\n";
+        // The provider network is the whole cluster's: its name is this test's own.
+        site.apply_in(namespace, &format!("{}---\n{}", way_out(namespace, "dpu-1"), pod(namespace, "inner", asks)))
+            .await?;
+        site.kubectl(&["wait", "--for=jsonpath={.status.phase}=Running", "pod/inner", "-n", namespace, &limit]).await?;
+        let way = Way { site, namespace, inside: namespace_of(site, namespace, "inner").await? };
+        let tested = both_ways(&way).await;
+        let gone = nothing_is_left(&way).await;
+        tested.and(gone)
+    });
+}
+
+async fn both_ways(way: &Way<'_>) -> Result<()> {
+    way.in_pod(&["ip", "route", "replace", "203.0.113.0/24", "via", "10.40.0.1", "dev", "net1"]).await?;
+    way.in_pod(&["ip", "route", "replace", "2001:db8:1::/64", "via", "fd00:40::1", "dev", "net1"]).await?;
+    way.in_force(&["ngw/out", "fip/four", "fip/six"]).await?;
+    let chosen = way.get(&["ngw", "out", "-o", "jsonpath={.status.addresses[*]}"]).await?;
+    ensure!(chosen.trim() == GATEWAY.join(" "), "the first ones of the ranges are chosen, not {chosen}");
+    for host in HOST {
+        way.passes(true, host).await.context("out by the NatGateway")?;
+    }
+    let seen = way.tcp(true, HOST[0], HOST[0]).await?;
+    ensure!(seen == format!("{} 100013", GATEWAY[0]), "outside it was seen as {seen}");
+
+    let vnic = way.get(&["vnic", "-l", "metalplane.io/pod", "-o", "jsonpath={.items[0].metadata.name}"]).await?;
+    let to = format!(r#"{{"spec": {{"vnic": "{}"}}}}"#, vnic.trim());
+    for floating in ["four", "six"] {
+        way.site.kubectl(&["patch", "fip", floating, "-n", way.namespace, "--type=merge", "-p", &to]).await?;
+        let named = format!("fip/{floating}");
+        way.kubectl(&["wait", "--for=jsonpath={.status.vnicUID}", &named]).await?;
+    }
+    way.in_force(&["fip/four", "fip/six"]).await?;
+    for floating in FLOATING {
+        way.is_closed(floating).await.context("the group allows nothing yet")?;
+    }
+    let open = r#"{"spec": {"ingress": [{"from": [{"cidr": "203.0.113.0/24"}, {"cidr": "2001:db8:1::/64"}]}]}}"#;
+    way.site.kubectl(&["patch", "sg", "web", "-n", way.namespace, "--type=merge", "-p", open]).await?;
+    // First by another node's gateway; then the pod's own node carries it, and translates itself.
+    for node in ["dpu-1", NODE] {
+        let nodes = format!(r#"{{"spec": {{"gatewayNodes": ["{node}"]}}}}"#);
+        way.site.kubectl(&["patch", "pn", way.namespace, "--type=merge", "-p", &nodes]).await?;
+        for floating in FLOATING {
+            way.passes(false, floating).await.with_context(|| format!("in by {node}"))?;
+        }
+        for host in HOST {
+            way.passes(true, host).await.with_context(|| format!("out by {node}"))?;
+        }
+        let seen = way.tcp(false, "10.40.0.21", FLOATING[0]).await?;
+        ensure!(seen == format!("{} 100012", HOST[0]), "inside, by {node}, it was seen as {seen}");
+        let seen = way.tcp(true, HOST[0], HOST[0]).await?;
+        ensure!(seen == format!("{} 100013", FLOATING[0]), "by {node} it is seen by its own address, not {seen}");
+    }
+    Ok(())
+}
+
+/// In the order in which everything is still used.
+async fn nothing_is_left(way: &Way<'_>) -> Result<()> {
+    let (site, namespace) = (way.site, way.namespace);
+    for used in [["pn", namespace], ["ngw", "out"], ["vpc", "green"]] {
+        site.kubectl(&["delete", used[0], used[1], "-n", namespace, "--wait=false"]).await?;
+        let waits = [used[0], used[1]].join("/");
+        way.kubectl(&["wait", "--for=condition=Deletable=false", &waits]).await.context("whom it waits for")?;
+    }
+    way.kubectl(&["delete", "pod", "inner", "--grace-period=0"]).await?;
+    way.kubectl(&["delete", "fip", "--all"]).await?;
+    way.kubectl(&["wait", "--for=delete", "ngw/out"]).await?;
+    way.kubectl(&["delete", "sn,sg", "--all"]).await?;
+    way.kubectl(&["wait", "--for=delete", "vpc/green"]).await?;
+    site.kubectl(&["wait", "--for=delete", &format!("pn/{namespace}"), &format!("--timeout={}s", SOON.as_secs())])
+        .await?;
+    let left = way.holds().await?;
+    ensure!(left.is_empty(), "{left:?}");
+    for table in ["NAT", "Logical_Router_Static_Route", "Gateway_Chassis"] {
+        let rows = site.enter("cp", &["ovn-nbctl", "--timeout=30", "--bare", "--columns=_uuid", "list", table]).await?;
+        ensure!(rows.trim().is_empty(), "{table} has rows: {rows}");
+    }
+    Ok(())
+}
