@@ -65,7 +65,8 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
         Action::RecordInstall { name, uid, resource_version, record, request } => {
             let workflow = names::install(o.uid(), record.number);
-            install::record(c, (name, uid, resource_version), &workflow, record, request.as_deref()).await
+            let seen = hosts::version(c, name, uid, resource_version);
+            install::record(c, &seen, &workflow, record, request.as_deref()).await
         }
         Action::DeleteTemplate { target } => install::delete_template(c, target).await,
         Action::DeleteWorkflow { target } => install::delete_workflow(c, target).await,
