@@ -61,6 +61,7 @@ pub async fn confirm_down(cluster: &Cluster, uid: &str, yes: bool, dry_run: bool
         let boot_id = silent_boot(&dpu, &object)?;
         if !yes && confirmed_boot.as_ref() != Some(&boot_id) {
             confirm(
+                "Dpu",
                 &name,
                 &format!(
                     "If {name} still runs, two writers can destroy its volumes. Type its name to confirm that it is down: "
@@ -111,9 +112,9 @@ async fn taint(cluster: &Cluster, node: &str) -> String {
     )
 }
 
-/// Asks back; the answer is the Dpu's name.
-pub fn confirm(name: &str, question: &str) -> Result<(), Failure> {
-    let refused = |cause: &str| Failure::Refused { object: format!("Dpu '{name}'"), cause: cause.to_owned() };
+/// Asks back; the answer is the object's name.
+pub fn confirm(kind: &str, name: &str, question: &str) -> Result<(), Failure> {
+    let refused = |cause: &str| Failure::Refused { object: format!("{kind} '{name}'"), cause: cause.to_owned() };
     if !std::io::stdin().is_terminal() {
         return Err(refused("give --yes to confirm without a terminal"));
     }

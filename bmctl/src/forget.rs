@@ -34,6 +34,7 @@ pub async fn run(
         let forget = forgotten(&dpu, orphans)?;
         if !confirmed {
             confirm(
+                "Dpu",
                 dpu_name,
                 &format!(
                     "The host of {dpu_name} loses {} now, whatever runs on it. Type {dpu_name} to confirm: ",

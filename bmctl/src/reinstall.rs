@@ -23,6 +23,7 @@ pub async fn run(cluster: &Cluster, args: &Reinstall) -> Result<String, Failure>
     }
     if !args.yes {
         confirm(
+            "machine",
             name,
             &format!(
                 "Machine {name} is stopped, and the disks that its Template names are written again. Type {name} to confirm: "
