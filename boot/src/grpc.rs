@@ -4,8 +4,9 @@
 //! again. So two replicas cannot serve two actions, and an answer never says what the API server does not have.
 
 use crate::world::World;
-use planner::netboot::{Verdict, verdict};
-use planner::workflow::{Report, Reported, Served, candidates, report, serve};
+use api::tinkerbell::Workflow;
+use planner::netboot::may_run;
+use planner::workflow::{Answer, Report, Reported, Served, candidates, report, serve};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
 use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse, Namespaces};
@@ -82,9 +83,6 @@ impl WorkflowService for Service {
 
 impl Service {
     async fn next(&self, agent: &str) -> Result<Option<Served>, Status> {
-        if self.is_claimed(agent) {
-            return Ok(None);
-        }
         let known = self.world.workflows();
         let names: Vec<_> = candidates(agent, known.iter().map(AsRef::as_ref))
             .iter()
@@ -93,27 +91,38 @@ impl Service {
         for name in names {
             for _ in 0..CONFLICTS {
                 let Some(workflow) = self.world.read(&name).await.map_err(|error| unavailable(&error))? else { break };
-                let Some(mut served) = serve(agent, &workflow) else { break };
-                let written = match served.status.take() {
+                if !self.may_run(agent, &workflow) {
+                    break;
+                }
+                let Some(answer) = serve(agent, &workflow, clock::now()) else { break };
+                let (served, status) = match answer {
+                    Answer::Serve(mut served) => {
+                        let status = served.status.take();
+                        (Some(*served), status)
+                    }
+                    Answer::Fail(status) => (None, Some(*status)),
+                };
+                let written = match status {
                     Some(status) => self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
                     None => true,
                 };
-                if written {
-                    return Ok(Some(served));
+                match served {
+                    _ if !written => {}
+                    Some(served) => return Ok(Some(served)),
+                    None => {
+                        tracing::warn!(agent, workflow = name, "failed: the agent asked too often");
+                        break;
+                    }
                 }
             }
         }
         Ok(None)
     }
 
-    /// No Workflow runs on a server that may not boot the installer at all.
-    fn is_claimed(&self, agent: &str) -> bool {
+    /// By every Hardware whose agent this may be: no Workflow runs on a server that may not boot the installer at all.
+    fn may_run(&self, agent: &str, workflow: &Workflow) -> bool {
         let directory = self.world.directory().borrow().clone();
-        directory.by_agent(agent).any(|hardware| {
-            let macs = hardware.spec.interfaces.iter().filter_map(|interface| interface.dhcp.as_ref()?.mac.as_deref());
-            let subjects = macs.filter_map(|mac| directory.by_mac(&mac.to_ascii_lowercase()).ok());
-            subjects.into_iter().any(|subject| matches!(verdict(&subject), Verdict::Nothing(_)))
-        })
+        directory.by_agent(agent).all(|hardware| may_run(hardware, workflow))
     }
 
     fn knows(&self, agent: &str) -> bool {
@@ -123,7 +132,7 @@ impl Service {
     }
 }
 
-fn has(workflow: &api::tinkerbell::Workflow, agent: &str) -> bool {
+fn has(workflow: &Workflow, agent: &str) -> bool {
     workflow.status.as_ref().is_some_and(|status| status.tasks.iter().any(|task| task.agent_id == agent))
 }
 

@@ -16,6 +16,12 @@ pub struct Config {
 /// How often a file is tried.
 const TRIES: u32 = 5;
 
+/// Back to the firmware, which goes on with what comes next in its order. `why` is for who reads the console.
+pub fn local_disk(why: &str) -> String {
+    let why: String = why.chars().filter(|c| c.is_alphanumeric() || " '-.,;:".contains(*c)).collect();
+    format!("#!ipxe\necho {why}\nexit 1\n")
+}
+
 /// `Err`: a field of the Hardware that cannot stand in a script.
 pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
     let netboot = subject.interface.netboot.clone().unwrap_or_default();
@@ -133,7 +139,7 @@ mod tests {
         let object = json!({"metadata": {"name": "s1"}, "spec": {
             "interfaces": [interface], "metadata": {"facility": {"facility_code": "lab"}}}});
         let hardware: Hardware = serde_json::from_value(object).expect("a Hardware");
-        let directory = Directory::new(vec![Arc::new(hardware)]);
+        let directory = Directory::new(vec![Arc::new(hardware)], &[]);
         let config = Config {
             address: Ipv4Addr::new(10, 88, 0, 1),
             http_port: 7080,
@@ -175,6 +181,11 @@ mod tests {
         assert_eq!(url, "#!ipxe\nchain --autofree http://x/y\n");
         let contents = made(json!({"netboot": {"ipxe": {"contents": "shell"}}})).expect("a script");
         assert_eq!(contents, "#!ipxe\nshell\n");
+    }
+
+    #[test]
+    fn a_reason_is_one_line_of_a_script() {
+        assert_eq!(local_disk("Hardware 'a' ${x}\nshell || b"), "#!ipxe\necho Hardware 'a' xshell  b\nexit 1\n");
     }
 
     #[test]

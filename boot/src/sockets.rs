@@ -90,7 +90,7 @@ impl tftp::Files for Allowed<'_> {
         };
         match verdict(&subject.map_err(|why| why.to_string())?) {
             Verdict::Boot => self.files.program(name).cloned().ok_or_else(|| "no such file".to_owned()),
-            Verdict::AddressOnly(why) | Verdict::Nothing(why) => Err(why.to_string()),
+            Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => Err(why.to_string()),
         }
     }
 }

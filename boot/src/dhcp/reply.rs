@@ -179,7 +179,9 @@ fn boot(
         // Boot what is named here, without a menu and without asking further servers (PXE 2.1, sub-option 6).
         options.insert(DhcpOption::VendorExtensions(vec![6, 1, 8, 255]));
     }
-    if *verdict != Verdict::Boot {
+    // An iPXE is told by its script to go on with the disk; firmware does so when there is no file of that name.
+    let goes_on = matches!(verdict, Verdict::LocalDisk(_)) && boot_file_is_script(config, client);
+    if *verdict != Verdict::Boot && !goes_on {
         set_file(reply, NOT_ALLOWED);
         return Some(NOT_ALLOWED.to_owned());
     }
@@ -208,6 +210,10 @@ fn boot(
     reply.set_siaddr(us);
     set_file(reply, &file);
     Some(file)
+}
+
+fn boot_file_is_script(config: &Config, client: &Client) -> bool {
+    boot_file(client, &config.programs, None) == Some(BootFile::Script)
 }
 
 fn set_file(reply: &mut Message, file: &str) {

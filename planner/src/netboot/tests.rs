@@ -1,5 +1,4 @@
 use super::*;
-use api::tinkerbell::Hardware;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ fn json_patch(into: &mut serde_json::Value, change: &serde_json::Value) {
 }
 
 fn of(change: serde_json::Value) -> Verdict {
-    let directory = Directory::new(vec![hardware("a", change)]);
+    let directory = Directory::new(vec![hardware("a", change)], &[]);
     verdict(&directory.by_mac(MAC).expect("one"))
 }
 
@@ -48,9 +47,66 @@ fn a_claimed_server_gets_nothing_whatever_its_allow_pxe_says() {
     assert!(why.to_string().contains("claimed by BareMetalMachine 'uid'"), "{why}");
 }
 
+fn workflow(name: &str, hour: u8, state: Option<&str>) -> Arc<Workflow> {
+    let object = json!({
+        "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-11-24T{hour:02}:00:00Z")},
+        "spec": {"hardwareRef": "a"},
+        "status": {"state": state},
+    });
+    Arc::new(serde_json::from_value(object).expect("a Workflow"))
+}
+
+#[test]
+fn a_server_that_its_last_workflow_installed_boots_its_disk() {
+    let of = |workflows: &[Arc<Workflow>]| {
+        let directory = Directory::new(vec![hardware("a", json!({}))], workflows);
+        verdict(&directory.by_mac(MAC).expect("one"))
+    };
+    let done = workflow("done", 10, Some("SUCCESS"));
+    let installed = Verdict::LocalDisk(Why::Installed { hardware: "a".to_owned(), workflow: "done".to_owned() });
+    assert_eq!(of(std::slice::from_ref(&done)), installed);
+    assert_eq!(of(&[workflow("failed", 9, Some("FAILED")), done.clone()]), installed);
+    for (name, hour, state) in [
+        ("waits", 11, Some("PENDING")),
+        ("older", 9, Some("RUNNING")),
+        ("new", 11, None),
+        ("failed", 11, Some("FAILED")),
+        ("late", 11, Some("TIMEOUT")),
+    ] {
+        assert_eq!(of(&[done.clone(), workflow(name, hour, state)]), Verdict::Boot, "{name}");
+    }
+}
+
+#[test]
+fn a_server_that_a_machine_installs_boots_the_installer_while_that_is_on_record() {
+    let claimed = |strategy: &str, record: Option<&str>| {
+        hardware(
+            "a",
+            json!({"metadata": {"annotations": {
+                "metalplane.io/claimed-by": "uid",
+                "metalplane.io/boot-strategy": strategy,
+                "metalplane.io/install": record.unwrap_or("none"),
+            }}, "spec": {"interfaces": [{"dhcp": {"mac": MAC}}]}}),
+        )
+    };
+    let of = |hardware: &Arc<Hardware>| {
+        let directory = Directory::new(vec![hardware.clone()], &[]);
+        let said = verdict(&directory.by_mac(MAC).expect("one"));
+        (said, may_run(hardware, &workflow("own", 10, None)), may_run(hardware, &workflow("other", 10, None)))
+    };
+    assert_eq!(of(&claimed("Workflow", Some("1/Begun/own"))), (Verdict::Boot, true, false));
+    for record in [None, Some("1/Done"), Some("2/Begun"), Some("")] {
+        let (said, own, other) = of(&claimed("Workflow", record));
+        assert!(matches!(said, Verdict::LocalDisk(Why::NothingBegun { .. })), "{record:?}: {said:?}");
+        assert!(!own && !other);
+    }
+    let (said, own, _) = of(&claimed("CloudDisk", Some("1/Begun/own")));
+    assert!(matches!(said, Verdict::Nothing(_)) && !own, "{said:?}");
+}
+
 #[test]
 fn two_with_one_mac_are_both_named_and_neither_answered() {
-    let directory = Directory::new(vec![hardware("b", json!({})), hardware("a", json!({}))]);
+    let directory = Directory::new(vec![hardware("b", json!({})), hardware("a", json!({}))], &[]);
     let why = directory.by_mac(MAC).expect_err("two");
     assert_eq!(why, Why::SameMac { mac: MAC.to_owned(), names: vec!["a".to_owned(), "b".to_owned()] });
     assert_eq!(directory.conflicts().collect::<Vec<_>>(), [why]);
@@ -59,7 +115,7 @@ fn two_with_one_mac_are_both_named_and_neither_answered() {
 
 #[test]
 fn an_agent_is_its_id_or_its_mac() {
-    let directory = Directory::new(vec![hardware("a", json!({"spec": {"agentID": "rack1"}}))]);
+    let directory = Directory::new(vec![hardware("a", json!({"spec": {"agentID": "rack1"}}))], &[]);
     assert_eq!(directory.by_mac(MAC).expect("one").agent(), "rack1");
     assert_eq!(directory.by_agent("rack1").count(), 1);
     assert_eq!(directory.by_agent(MAC).count(), 1);
