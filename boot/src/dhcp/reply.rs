@@ -182,8 +182,13 @@ fn boot(
     // An iPXE is told by its script to go on with the disk; firmware does so when there is no file of that name.
     let goes_on = matches!(verdict, Verdict::LocalDisk(_)) && boot_file_is_script(config, client);
     if *verdict != Verdict::Boot && !goes_on {
-        set_file(reply, NOT_ALLOWED);
-        return Some(NOT_ALLOWED.to_owned());
+        // Firmware that boots by HTTP ignores an offer without an URL, and waits for another one for a minute.
+        let file = match client.asked {
+            Asked::UefiHttp => format!("http://{}:{}{NOT_ALLOWED}", config.address, config.http_port),
+            _ => NOT_ALLOWED.to_owned(),
+        };
+        set_file(reply, &file);
+        return Some(file);
     }
     let dhcp = subject.interface.dhcp.as_ref();
     let own = |field: fn(&Dhcp) -> &Option<String>| dhcp.and_then(|dhcp| field(dhcp).clone()).filter(|t| !t.is_empty());

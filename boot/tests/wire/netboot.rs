@@ -191,6 +191,7 @@ async fn server(folder: &Path) -> Running {
     // Two processors that there might be: QEMU 7 leaves barriers out of what it translates for one.
     let machine = "-nodefaults -no-user-config -display none -machine q35 -accel tcg,thread=multi -cpu max -m 512 \
                    -smp 1,maxcpus=2 -device virtio-rng-pci -fw_cfg name=opt/org.tianocore/IPv6PXESupport,string=n \
+                   -fw_cfg name=opt/org.tianocore/IPv6Support,string=n \
                    -netdev tap,id=net,ifname=tap0,script=no,downscript=no -device nvme,drive=disk,serial=disk-1,bootindex=1";
     let child = Command::new("ip")
         .args(["netns", "exec", &namespace, "qemu-system-x86_64"])
