@@ -8,6 +8,8 @@ pub const HARDWARE_CLAIMED: &str = "HardwareClaimed";
 pub const VOLUMES_READY: &str = "VolumesReady";
 pub const DISKS_ATTACHED: &str = "DisksAttached";
 pub const NICS_ATTACHED: &str = "NicsAttached";
+/// Only of a machine that a workflow installs.
+pub const INSTALLED: &str = "Installed";
 pub const BOOT_CONFIGURED: &str = "BootConfigured";
 pub const POWERED_ON: &str = "PoweredOn";
 pub const GUEST_REACHABLE: &str = "GuestReachable";

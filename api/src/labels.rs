@@ -29,11 +29,15 @@ pub const POWER_REQUESTED: &str = "metalplane.io/power-requested";
 pub const CLAIMED_BY: &str = "metalplane.io/claimed-by";
 /// On a Hardware: `namespace/name` of that machine, for people.
 pub const CLAIMED_BY_NAME: &str = "metalplane.io/claimed-by-name";
-/// On a Hardware, beside the claim: how its machine boots: `CloudDisk` or `Workflow`. Without it: `CloudDisk`.
+/// On a Hardware, beside the claim and in the same write: CloudDisk or Workflow. Without it: CloudDisk.
 pub const BOOT_STRATEGY: &str = "metalplane.io/boot-strategy";
-/// On a Hardware, beside the claim: which installation of the machine it is and how far, as `<n>/Begun/<UID of the Workflow>` or
-/// `<n>/Done`.
+/// On a Hardware that is claimed as Workflow: `NUMBER/Begun/UID` or `NUMBER/Done/UID`, the installation and its Workflow. The server
+/// may boot the installer while it says Begun, and at no other time.
 pub const INSTALL: &str = "metalplane.io/install";
+/// On the same Hardware: the request (`REINSTALL_REQUESTED_AT`) that this installation carries out.
+pub const INSTALL_REQUEST: &str = "metalplane.io/install-request";
+/// On a BareMetalMachine that a workflow installs: a time; another one than that of the last installation asks for one more.
+pub const REINSTALL_REQUESTED_AT: &str = "metalplane.io/reinstall-requested-at";
 /// On a Hardware: the boot order that was there before the claim, comma-separated; put back at release.
 pub const BOOT_ORDER_BEFORE: &str = "metalplane.io/boot-order-before";
 /// On a Hardware: the device path by which its DPU's boot disk was found, and what that rests on.

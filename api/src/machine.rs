@@ -3,8 +3,8 @@
 mod status;
 
 pub use status::{
-    AttachPhase, BareMetalMachineStatus, DiskStatus, InterfaceStatus, MachineAddress, MachineState, PowerStatus,
-    TimelineEntry,
+    AttachPhase, BareMetalMachineStatus, DiskStatus, InstallStatus, InterfaceStatus, MachineAddress, MachineState,
+    PowerStatus, TimelineEntry,
 };
 
 use crate::Named;
@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
     status = "BareMetalMachineStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A bare-metal machine that boots from cloud disks which its server's DPU presents.",
+    doc = "A bare-metal machine: it boots from cloud disks that its server's DPU presents, or a workflow installs it on the server's own disk.",
     crates(kube_core = "::kube_core"),
     selectable = ".status.state",
     selectable = ".status.hardwareName",
@@ -52,10 +52,20 @@ use std::collections::BTreeMap;
     crates(kube_core = "::kube_core"),
     validation = Rule::new("has(self.hardware) == has(oldSelf.hardware) && (!has(self.hardware) || self.hardware == oldSelf.hardware)")
         .message("spec.hardware is immutable: delete the machine and create it with the other hardware (disks with deletionPolicy Retain are kept)"),
-    validation = Rule::new("self.disks.exists_one(d, has(d.bootOrder) && d.bootOrder == 1) || self.interfaces.exists_one(i, has(i.bootOrder) && i.bootOrder == 1)")
+    validation = Rule::new("self.boot.strategy == 'Workflow' || self.disks.exists_one(d, has(d.bootOrder) && d.bootOrder == 1) || self.interfaces.exists_one(i, has(i.bootOrder) && i.bootOrder == 1)")
         .message("spec.disks: exactly one disk must have bootOrder: 1; write it at the disk that holds the operating system"),
     validation = Rule::new("self.disks.all(d, !has(d.bootOrder) || d.bootOrder != 1 || d.bus == 'NVMe')")
-        .message("spec.disks: the disk with bootOrder: 1 must have bus: NVMe, for the firmware boots from the fixed NVMe slot")
+        .message("spec.disks: the disk with bootOrder: 1 must have bus: NVMe, for the firmware boots from the fixed NVMe slot"),
+    validation = Rule::new("self.boot.strategy != 'Workflow' || self.disks.size() == 0")
+        .message("spec.disks must be left out with boot.strategy: Workflow: no DPU presents a disk; the Template names the server's own disks"),
+    validation = Rule::new("self.boot.strategy != 'Workflow' || self.interfaces.size() == 0")
+        .message("spec.interfaces must be left out with boot.strategy: Workflow: no DPU presents an interface; the machine has its server's NICs"),
+    validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.cloudInit)")
+        .message("spec.cloudInit must be left out with boot.strategy: Workflow: write user data and keys into the Template, or into boot.workflow.parameters"),
+    validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.readinessProbe)")
+        .message("spec.readinessProbe must be left out with boot.strategy: Workflow: no DPU watches for an answer of the guest"),
+    validation = Rule::new("self.boot.strategy != 'Workflow' || self.maintenancePolicy == 'Wait'")
+        .message("spec.maintenancePolicy must be Wait with boot.strategy: Workflow: there is no DPU that could be drained")
 )]
 pub struct BareMetalMachineSpec {
     /// Whether the machine runs. Always: kept on; a guest that powers itself off is powered on again, with back-off.
@@ -77,8 +87,10 @@ pub struct BareMetalMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<Firmware>,
 
-    /// The disks that the DPU presents. A disk taken out of the list is unplugged; its claim is kept.
-    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    /// The disks that the DPU presents. A disk taken out of the list is unplugged; its claim is kept. None with boot.strategy:
+    /// Workflow.
+    #[serde(default)]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Vec<Disk>,
 
     /// The network interfaces that the DPU presents, in order.
@@ -138,16 +150,21 @@ pub struct HardwareChoice {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.strategy == 'CloudDisk'")
-        .message("boot.strategy: Workflow and Auto are not served yet: write CloudDisk"),
-    validation = Rule::new("!has(self.workflow)").message("boot.workflow is not served yet: leave it out")
+    validation = Rule::new("self.strategy == oldSelf.strategy")
+        .message("boot.strategy is immutable: delete the machine and create it with the other strategy"),
+    validation = Rule::new("self.strategy == 'CloudDisk' || has(self.workflow)")
+        .message("boot.workflow must be given with boot.strategy: Workflow or Auto, for example workflow: {templateName: ubuntu}"),
+    validation = Rule::new("self.strategy != 'CloudDisk' || !has(self.workflow)")
+        .message("boot.workflow must be left out with boot.strategy: CloudDisk; or write strategy: Workflow")
 )]
 pub struct Boot {
-    /// CloudDisk: from a disk that the DPU presents. Workflow (a Tinkerbell workflow installs the system by PXE) and
-    /// Auto (CloudDisk where the server has a DPU, Workflow where not) are not served yet and refused.
+    /// CloudDisk: from a disk that the DPU presents. Workflow: a Tinkerbell workflow installs the system on the server's own
+    /// disk, over the network; a server with a DPU only where spec.hardware.name names it. Auto: CloudDisk, or Workflow on a server
+    /// that no Dpu names, where the machine asks for nothing that only a DPU gives: one disk, from an image with an HTTP source,
+    /// and no interface. Immutable, and decided once, at the claim.
     #[serde(default)]
     pub strategy: BootStrategy,
-    /// For Workflow and Auto; not served yet and refused.
+    /// What is installed; for Workflow and Auto. A change counts from the next installation on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<BootWorkflow>,
 }
@@ -160,14 +177,28 @@ pub enum BootStrategy {
     Auto,
 }
 
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("!has(self.parameters) || !self.parameters.exists(k, k in ['device_1', 'machine_name', 'image_url', 'image_checksum', 'hardware', 'Hardware', 'references'])")
+        .message("boot.workflow.parameters: device_1, machine_name, image_url, image_checksum, hardware, Hardware and references are set by Metalplane: write another name")
+)]
 pub struct BootWorkflow {
-    /// The Template in this namespace.
+    /// The tinkerbell.org Template in this namespace. Its last action must restart the server: reboot or kexec.
+    #[schemars(length(min = 1, max = 253))]
     pub template_name: String,
-    /// What the template's placeholders become.
+    /// What the template's placeholders become, by name. Beside them a template reads device_1 (the server's agent), machine_name
+    /// and, of an Auto machine, image_url and image_checksum.
     #[serde(default)]
+    #[schemars(schema_with = "parameters")]
     pub parameters: BTreeMap<String, String>,
+}
+
+fn parameters(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 16384},
+    })
 }
 
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]

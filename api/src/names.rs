@@ -62,6 +62,11 @@ pub fn address_hold(subnet_uid: &str, address: &str) -> String {
     format!("ah-{}", short(&format!("{subnet_uid}\n{}", crate::network::canonical(address)), 32))
 }
 
+/// The Workflow of a machine's installation, and the copy of the Template that it runs.
+pub fn install(machine_uid: &str, number: u32) -> String {
+    format!("install-{}-{number}", short(machine_uid, 12))
+}
+
 /// A DPU's own namespace. Shortened with a hash where the plain name is no DNS label (RFC 1123, 63 bytes).
 pub fn dpu_namespace(dpu_name: &str) -> String {
     label("metalplane-dpu-", dpu_name)

@@ -5,7 +5,6 @@
 
 use crate::world::World;
 use api::tinkerbell::Workflow;
-use planner::netboot::may_run;
 use planner::workflow::{Answer, Report, Reported, Served, candidates, report, serve};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
@@ -91,7 +90,7 @@ impl Service {
         for name in names {
             for _ in 0..CONFLICTS {
                 let Some(workflow) = self.world.read(&name).await.map_err(|error| unavailable(&error))? else { break };
-                if !self.may_run(agent, &workflow) {
+                if !self.world.directory().borrow().may_run(agent, &workflow) {
                     break;
                 }
                 let Some(answer) = serve(agent, &workflow, clock::now()) else { break };
@@ -117,12 +116,6 @@ impl Service {
             }
         }
         Ok(None)
-    }
-
-    /// By every Hardware whose agent this may be: no Workflow runs on a server that may not boot the installer at all.
-    fn may_run(&self, agent: &str, workflow: &Workflow) -> bool {
-        let directory = self.world.directory().borrow().clone();
-        directory.by_agent(agent).all(|hardware| may_run(hardware, workflow))
     }
 
     fn knows(&self, agent: &str) -> bool {

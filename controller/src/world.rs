@@ -9,7 +9,7 @@ use crate::network::Pools;
 use crate::objects::Objects;
 use crate::snapshots::VolumeSnapshot;
 use crate::work::{Queues, Work};
-use api::tinkerbell::Hardware;
+use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{
     AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, HardwarePolicy, MachineImage,
     MachineMigration, MachineRestore, MachineSnapshot, NicAttachment, SecurityGroup, Subnet, VNic, VolumeHold, Vpc,
@@ -87,6 +87,8 @@ macro_rules! watched {
 watched! {
     machines: BareMetalMachine,
     hardware: Hardware,
+    templates: Template,
+    workflows: Workflow,
     policies: HardwarePolicy,
     dpus: Dpu,
     claims: PersistentVolumeClaim,

@@ -138,7 +138,7 @@ fn below(step: Step, seen: &Explained, status: &BareMetalMachineStatus, node: &m
             }
         },
         Step::GuestReachable => node.children.extend(seen.nics.iter().flatten().filter_map(guest)),
-        Step::HardwareClaimed | Step::BootConfigured | Step::PoweredOn => {}
+        Step::HardwareClaimed | Step::Installed | Step::BootConfigured | Step::PoweredOn => {}
     }
 }
 

@@ -13,6 +13,7 @@ pub mod exposure;
 pub mod host;
 pub mod identity;
 pub mod image;
+pub mod install;
 pub mod late;
 pub mod machine;
 pub mod netboot;

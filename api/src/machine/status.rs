@@ -14,8 +14,8 @@ pub struct BareMetalMachineStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// HardwareClaimed, VolumesReady, DisksAttached, NicsAttached, BootConfigured, PoweredOn, GuestReachable; Ready is
-    /// computed from them. Outside Ready: Paused, RestartRequired, DisksLimited.
+    /// HardwareClaimed, VolumesReady, DisksAttached, NicsAttached, Installed (only of a machine that a workflow installs),
+    /// BootConfigured, PoweredOn, GuestReachable; Ready is computed from them. Outside Ready: Paused, RestartRequired, DisksLimited.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -28,6 +28,9 @@ pub struct BareMetalMachineStatus {
     /// What Auto became; decided once, at the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_strategy: Option<BootStrategy>,
+    /// The last installation, as the Hardware has it on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<InstallStatus>,
     /// The host's power as its BMC last said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<PowerStatus>,
@@ -88,6 +91,26 @@ pub struct PowerStatus {
     /// The boot of the DPU on which the host was last started with everything presented.
     #[serde(rename = "startedBootID", default, skip_serializing_if = "Option::is_none")]
     pub started_boot_id: Option<String>,
+    /// The UID of the Workflow for which the host was last powered on from the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_for: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstallStatus {
+    /// Counts the installations of this machine, from 1.
+    pub number: u32,
+    /// Begun or Done.
+    pub phase: String,
+    /// The Workflow in the inventory namespace.
+    pub workflow_name: String,
+    /// Its UID.
+    #[serde(rename = "workflowUID")]
+    pub workflow_uid: String,
+    /// The request that it carries out (annotation metalplane.io/reinstall-requested-at).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]

@@ -141,6 +141,7 @@ fn boot(folder: &Path, kubeconfig: &Path) -> Running {
         .arg(format!("--program=ipxe.efi={}@{}", digest(&program), program.display()))
         .arg("--kernel-argument=console=ttyS0")
         .args(["--log-filter=info,boot=debug"])
+        .env("NO_COLOR", "1")
         .stdout(log.try_clone().expect("shared"))
         .stderr(log)
         .spawn();

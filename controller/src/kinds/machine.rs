@@ -7,6 +7,7 @@ use crate::snapshots::VolumeSnapshot;
 use crate::work::Work;
 use crate::world::{Kind, World};
 use api::machine::{Disk, ImageKind, Interface};
+use api::tinkerbell::Template;
 use api::{BareMetalMachine, ClusterMachineImage, MachineImage, Subnet, VNic, labels};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,6 +19,8 @@ impl Kind for BareMetalMachine {
         let mut all = vec![IndexKey::namespace(namespace)];
         all.extend(own_uid(&self.metadata));
         all.extend(self.spec.disks.iter().flat_map(|disk| named_by_disk(self, disk)));
+        let template = self.spec.boot.workflow.iter().map(|workflow| &workflow.template_name);
+        all.extend(template.map(|name| IndexKey::names::<Template>(namespace, name)));
         all.extend(self.spec.interfaces.iter().flat_map(|interface| named_by_interface(self, interface)));
         all
     }

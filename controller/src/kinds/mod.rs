@@ -9,6 +9,7 @@ mod network;
 mod operations;
 mod pods;
 mod storage;
+mod tinkerbell;
 
 pub use pods::NetworkedPod;
 

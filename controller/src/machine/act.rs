@@ -1,11 +1,12 @@
 //! Carries a plan's actions out: one `match`.
 
-use super::{claims, disks, hosts, nics};
+use super::{claims, disks, hosts, install, nics};
 use crate::Controller;
 use crate::error::{Error, call};
 use crate::objects;
 use crate::{fences, holder_pods};
-use api::{BareMetalMachine, MachineMigration, labels};
+use api::machine::BootStrategy;
+use api::{BareMetalMachine, MachineMigration, labels, names};
 use futures::future::join_all;
 use planner::machine::{Action, Observed, asks_for, needs_fresh_machine};
 use serde_json::{Value, json};
@@ -60,9 +61,20 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ClearPowerRequest => {
             patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
         }
-        Action::ClaimHardware { name, uid, resource_version } => {
-            hosts::claim(c, machine, name, uid, resource_version).await
+        Action::ClaimHardware { name, uid, resource_version, strategy } => {
+            if *strategy == BootStrategy::Workflow {
+                install::confirm_bare(c, machine, name).await?;
+            }
+            hosts::claim(c, machine, name, uid, resource_version, *strategy).await
         }
+        Action::CreateTemplate(template) => install::create_template(c, template).await,
+        Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
+        Action::RecordInstall { name, uid, resource_version, record, request } => {
+            let workflow = names::install(o.uid(), record.number);
+            install::record(c, (name, uid, resource_version), &workflow, record, request.as_deref()).await
+        }
+        Action::DeleteTemplate { target } => install::delete_template(c, target).await,
+        Action::DeleteWorkflow { target } => install::delete_workflow(c, target).await,
         Action::RememberBootOrder { name, order } => hosts::remember_boot_order(c, name, order).await,
         Action::RememberBootPath { name, path } => hosts::remember_boot_path(c, name, path.as_deref()).await,
         Action::UnclaimHardware { name } => hosts::unclaim(c, machine, name).await,

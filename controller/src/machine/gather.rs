@@ -8,7 +8,7 @@ use crate::kinds::is_machine;
 use crate::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::{clock, holder_pods, volumes, went_back};
 use api::conditions::{self, is_true};
-use api::image::MachineImageStatus;
+use api::image::{ImageImport, MachineImageStatus};
 use api::machine::ImageKind;
 use api::quantity::bytes;
 use api::tinkerbell::Hardware;
@@ -18,7 +18,7 @@ use kube::api::ListParams;
 use planner::machine::observed::{
     BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, ContentSeen, DpuSeen, ImageSeen, Observed, SnapshotSeen, name,
 };
-use planner::machine::{claim_name, vnic_name};
+use planner::machine::{claim_name, foreign_workflow, vnic_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -47,6 +47,7 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     if o.hardware.is_empty() {
         o.hardware = world.hardware.all();
         o.policies = world.policies.all();
+        o.busy = busy(c, &o.hardware);
         o.dpus = dpus(c, world.dpus.all()).await?;
     } else {
         o.dpus = dpus(c, own_dpus(c, &o)).await?;
@@ -62,6 +63,9 @@ pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     claims(c, &owner, &namespace, &mut o, memo).await?;
     o.orphans = crate::orphans::concerning(c, &o).await?;
     o.no_grants = went_back::forbids_grant(c);
+    let workflow = o.machine.spec.boot.workflow.as_ref();
+    o.template = workflow.and_then(|workflow| world.templates.get(&namespace, &workflow.template_name));
+    (o.templates, o.workflows) = (world.templates.by(&owner), world.workflows.by(&owner));
     images(c, &namespace, &mut o).await?;
     cloud_init(c, &namespace, &mut o).await?;
     o.migrations = world.migrations.by(&IndexKey::names::<BareMetalMachine>(&namespace, o.name()));
@@ -78,6 +82,7 @@ pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>
         namespace_labels: namespace_labels(c, &namespace),
         hardware: world.hardware.all(),
         policies: world.policies.all(),
+        busy: busy(c, &world.hardware.all()),
         dpus: dpus(c, world.dpus.all()).await?,
         disk_attachments: world.disks.by(&owner),
         nic_attachments: world.nics.by(&owner),
@@ -86,6 +91,13 @@ pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>
     };
     o.bmc = bmc(c, &o);
     Ok(o)
+}
+
+/// The Workflow that is no machine's and runs on a Hardware, by that one's name.
+fn busy(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
+    let names = hardware.iter().map(|hardware| name(&hardware.metadata));
+    let of = |name: &str| foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
+    names.filter_map(|name| Some((name.to_owned(), of(name)?))).collect()
 }
 
 fn namespace_labels(c: &Controller, namespace: &str) -> BTreeMap<String, String> {
@@ -306,11 +318,13 @@ async fn images(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(),
         let image = match reference.kind {
             ImageKind::MachineImage => {
                 let image = c.world.images.get(namespace, &reference.name);
-                image.map(|image| image_seen(image.metadata.uid.as_deref(), image.status.as_ref()))
+                image.map(|image| image_seen(image.metadata.uid.as_deref(), &image.spec.import, image.status.as_ref()))
             }
             ImageKind::ClusterMachineImage => {
                 let image = c.world.cluster_images.get("", &reference.name);
-                match image.map(|image| image_seen(image.metadata.uid.as_deref(), image.status.as_ref())) {
+                let seen = image
+                    .map(|image| image_seen(image.metadata.uid.as_deref(), &image.spec.import, image.status.as_ref()));
+                match seen {
                     Some(mut image) => {
                         let import = planner::machine::import_name(&reference.name, &image.uid);
                         snapshot_seen(c, namespace, &import, o);
@@ -330,7 +344,7 @@ async fn images(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(),
     Ok(())
 }
 
-fn image_seen(uid: Option<&str>, status: Option<&MachineImageStatus>) -> ImageSeen {
+fn image_seen(uid: Option<&str>, import: &ImageImport, status: Option<&MachineImageStatus>) -> ImageSeen {
     let ready = status.and_then(|status| conditions::get(&status.conditions, conditions::READY));
     ImageSeen {
         uid: uid.unwrap_or_default().to_owned(),
@@ -340,6 +354,7 @@ fn image_seen(uid: Option<&str>, status: Option<&MachineImageStatus>) -> ImageSe
         snapshot_namespace: status.and_then(|s| s.snapshot_namespace.clone()).unwrap_or_default(),
         size_bytes: status.and_then(|s| s.virtual_size.as_ref()).and_then(bytes).unwrap_or_default(),
         storage_class: status.and_then(|s| s.storage_class_name.clone()),
+        http: import.source.http.as_ref().map(|http| (http.url.clone(), http.checksum.clone())),
         content: None,
     }
 }

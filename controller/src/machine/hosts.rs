@@ -5,6 +5,7 @@ use crate::cache::key;
 use crate::error::{Error, call};
 use crate::objects;
 use crate::{Controller, bmc};
+use api::machine::BootStrategy;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, labels};
 use jiff::Timestamp;
@@ -115,18 +116,23 @@ pub(super) async fn configure_boot(
     Ok(host.configure_boot(change, commanded.read_at).await?)
 }
 
-/// The claim: an annotation, by compare-and-swap.
+/// The claim and how the machine boots: annotations, by one compare-and-swap. What an earlier machine may have left there is none of
+/// this one's.
 pub(super) async fn claim(
     c: &Controller,
     machine: &BareMetalMachine,
     name: &str,
     uid: &str,
     resource_version: &str,
+    strategy: BootStrategy,
 ) -> Result<(), Error> {
     let (namespace, machine_name) = key(&machine.metadata);
     let change = json!({"metadata": {"annotations": {
         labels::CLAIMED_BY: machine.metadata.uid,
         labels::CLAIMED_BY_NAME: format!("{namespace}/{machine_name}"),
+        labels::BOOT_STRATEGY: planner::install::word(strategy),
+        labels::INSTALL: null,
+        labels::INSTALL_REQUEST: null,
     }}});
     annotate(c, name, uid, Some(resource_version), change).await
 }
@@ -164,6 +170,7 @@ pub(crate) async fn claim_target(
         labels::CLAIMED_BY: machine.metadata.uid,
         labels::CLAIMED_BY_NAME: format!("{namespace}/{machine_name}"),
         labels::CLAIMED_FOR: migration,
+        labels::BOOT_STRATEGY: planner::install::word(BootStrategy::CloudDisk),
     }}});
     annotate(c, &hardware.name, &hardware.uid, Some(&hardware.resource_version), change).await
 }
@@ -194,6 +201,9 @@ pub(crate) async fn unclaim(c: &Controller, machine: &BareMetalMachine, name: &s
         labels::CLAIMED_BY: null,
         labels::CLAIMED_BY_NAME: null,
         labels::CLAIMED_FOR: null,
+        labels::BOOT_STRATEGY: null,
+        labels::INSTALL: null,
+        labels::INSTALL_REQUEST: null,
         labels::BOOT_ORDER_BEFORE: null,
     }}});
     let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());

@@ -9,6 +9,7 @@ pub(crate) mod claims;
 pub(crate) mod disks;
 pub(crate) mod gather;
 pub(crate) mod hosts;
+mod install;
 pub(crate) mod leftovers;
 pub(crate) mod nics;
 

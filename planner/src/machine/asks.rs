@@ -5,17 +5,21 @@
 //! is read from quorum right before the write, and compared here with the one that the plan rests on. The same before a server
 //! is claimed, or anything is attached, held or granted: after a restore of etcd each cache learns of it in its own time.
 
-use super::observed::name;
+use super::observed::{annotation, name};
 use super::plan::Action;
 use super::volumes::{claim_name, is_users_own};
+use crate::install::Phase;
 use api::machine::{Disk, Interface};
-use api::{BareMetalMachine, names};
+use api::{BareMetalMachine, labels, names};
 
 /// Whether an action creates something that a stale plan would create for nobody.
 pub fn needs_fresh_machine(action: &Action) -> bool {
     matches!(
         action,
         Action::ClaimHardware { .. }
+            | Action::CreateTemplate(_)
+            | Action::CreateWorkflow(_)
+            | Action::RecordInstall { .. }
             | Action::CreateClaim(_)
             | Action::CreateVNic(_)
             | Action::CreateDiskAttachment(_)
@@ -49,6 +53,15 @@ pub fn asks_for(planned: &BareMetalMachine, fresh: &BareMetalMachine, action: &A
             let vnic = name(&vnic.metadata);
             let asked = interface(fresh, vnic);
             (asked.is_some() && asked == interface(planned, vnic), format!("the interface of VNic '{vnic}'"))
+        }
+        // What is written over a disk is asked for at this moment, by a machine that shall run.
+        Action::RecordInstall { record, .. } if record.phase == Phase::Begun => {
+            let asked = |machine: &BareMetalMachine| {
+                let annotations = [labels::REINSTALL_REQUESTED_AT, labels::PAUSED, labels::POWER_REQUESTED];
+                let said = annotations.map(|key| annotation(&machine.metadata, key).map(str::to_owned));
+                (machine.spec.boot.clone(), machine.spec.run_strategy, said)
+            };
+            (asked(fresh) == asked(planned), format!("installation {}", record.number))
         }
         _ => return Ok(()),
     };

@@ -4,9 +4,10 @@
 //! the guest's own reboot. An order that the firmware takes over in its next POST is enough for a power-on: that is a POST.
 //! It is looked at again afterwards. What was first before is remembered at the Hardware and put back at release.
 
-use super::claim::Host;
+use super::claim::{self, Host};
 use super::draft::Draft;
 use super::observed::{Observed, annotation, name};
+use super::place;
 use super::plan::{Action, BmcNeed, Disruptive};
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
@@ -140,7 +141,10 @@ fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
             let other_disk = boot.next.is_some_and(|next| next.source == BootSource::Hdd);
             boot.coming().first() == Some(reference) && boot.always.is_none() && !other_disk
         }
-        BootChange::Next { source, .. } => boot.next.is_some_and(|next| next.source == *source),
+        // Some BMCs accept an override and keep the mode that they had.
+        BootChange::Next { source, mode } => {
+            boot.next.is_some_and(|next| next.source == *source && next.mode.is_none_or(|shown| shown == *mode))
+        }
         BootChange::Always { source, .. } => boot.always.is_some_and(|always| always.source == *source),
         // Options that are gone are left out; new ones come last.
         BootChange::Restore { order } => {
@@ -164,13 +168,67 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, presented: bool, now: Timestamp
         Ok(change) => change,
         Err(reason) => return Some(reason),
     };
-    if is_so(&change, &seen.boot) {
+    made(o, host.hardware, change, now, draft)
+}
+
+/// The next boot, and that one alone, is from the network; `None`: it is, by a reading of this moment.
+pub(super) fn from_network(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let dhcp = place::netboot(hardware).and_then(|interface| interface.dhcp.as_ref());
+    let mode = match dhcp.and_then(|dhcp| dhcp.uefi) {
+        Some(false) => BootMode::Legacy,
+        Some(true) | None => BootMode::Uefi,
+    };
+    let hardware_name = name(&hardware.metadata).to_owned();
+    let Some(seen) = fresh(o, draft) else {
+        return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
+    };
+    let allowed = &seen.boot.allowed_next;
+    if !allowed.is_empty() && !allowed.contains(&BootSource::Pxe) {
+        let allowed = allowed.iter().map(|source| format!("{source:?}")).collect::<Vec<_>>().join(", ");
+        return Some(Blocked::NetbootUnsupported { hardware: hardware_name, allowed }.into());
+    }
+    made(o, hardware, BootChange::Next { source: BootSource::Pxe, mode }, now, draft)
+}
+
+/// The installed disk is first where an administrator says which option that is; elsewhere the firmware's order stands, and the
+/// network answers the server that it boots locally. `None`: it is so.
+pub(super) fn local(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let Some(named) = annotation(&hardware.metadata, labels::BOOT_OPTION) else {
+        draft.falls_through = true;
+        return None;
+    };
+    let hardware_name = name(&hardware.metadata).to_owned();
+    let Some(seen) = o.bmc.host.last() else {
+        draft.need_bmc(BmcNeed::Now);
+        return Some(super::power::unread(o, hardware_name));
+    };
+    let change = match boot_option::choose(Some(named), &Own::default(), &seen.boot.options) {
+        Ok(Choice::AnyDisk) if seen.boot.allowed_always.contains(&BootSource::Hdd) => {
+            BootChange::Always { source: BootSource::Hdd, mode: BootMode::Uefi }
+        }
+        Ok(Choice::Option { reference, .. }) if missing(seen).is_none() => BootChange::First { reference },
+        Ok(_) => {
+            draft.falls_through = true;
+            return None;
+        }
+        Err(_) => {
+            let (named, options) = (named.to_owned(), list(&seen.boot.options));
+            return Some(Blocked::BootOptionUnknown { hardware: hardware_name, named, options }.into());
+        }
+    };
+    made(o, hardware, change, now, draft)
+}
+
+/// What was there before is remembered before the first change.
+fn made(o: &Observed, hardware: &Hardware, change: BootChange, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let hardware_name = name(&hardware.metadata).to_owned();
+    if o.bmc.host.last().is_some_and(|seen| is_so(&change, &seen.boot)) {
         return None;
     }
     let Some(seen) = fresh(o, draft) else {
         return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
     };
-    if annotation(&host.hardware.metadata, labels::BOOT_ORDER_BEFORE).is_none() {
+    if annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE).is_none() {
         draft.act(Action::RememberBootOrder { name: hardware_name.clone(), order: seen.boot.coming().join(",") });
         return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
     }
@@ -186,7 +244,9 @@ pub(super) fn restore(o: &Observed, hardware: &Hardware, now: Timestamp, draft: 
     let Some(host) = fresh(o, draft) else {
         return Some(super::power::unread(o, hardware_name));
     };
-    if is_so(&change, &host.boot) || o.bmc.boot_attempts >= ATTEMPTS {
+    // An override that no boot has used up would send the next machine's server to the network.
+    let left = claim::is_bare(hardware) && host.boot.next.is_some_and(|next| next.source == BootSource::Pxe);
+    if is_so(&change, &host.boot) && !left || o.bmc.boot_attempts >= ATTEMPTS {
         return None;
     }
     Some(send(o, change, hardware_name, now, draft))

@@ -1,19 +1,21 @@
 //! Which server: the Hardware that this machine has, or the one that it tries to get.
 //!
-//! The claim is the annotation `metalplane.io/claimed-by`, set by compare-and-swap on the Hardware's resourceVersion. Two
-//! leaders at once may claim two for one machine; the second is given back here.
+//! The claim is the annotation `metalplane.io/claimed-by`, set by compare-and-swap on the Hardware's resourceVersion, and in the
+//! same write `metalplane.io/boot-strategy`: how the machine boots does not change while it has the server. Two leaders at once may
+//! claim two for one machine; the second is given back here.
 
 use super::draft::Draft;
 use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
 use super::plan::Action;
-use super::{release, verify};
+use super::{place, release, verify};
+use crate::install;
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::selector;
 use crate::verbs::{self, Verb};
 use api::conditions::{self, is_true};
 use api::dpu::{Maintenance, PowerDomain};
 use api::labels;
-use api::machine::{Disk, HardwareChoice};
+use api::machine::{BootStrategy, Disk, HardwareChoice};
 use api::tinkerbell::Hardware;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +34,12 @@ impl<'a> Host<'a> {
         name(&self.hardware.metadata)
     }
 
+    /// Whose power is planned.
+    pub fn power(&self) -> Power<'a> {
+        let (shares_power, boot_id) = (self.shares_power(), self.boot_id());
+        Power { name: self.name(), shares_power, boot_id, dpu: Some(self.dpu.name()) }
+    }
+
     pub fn shares_power(&self) -> bool {
         self.dpu.dpu.spec.power_domain == PowerDomain::Host
     }
@@ -40,6 +48,47 @@ impl<'a> Host<'a> {
     pub fn boot_id(&self) -> Option<&'a str> {
         if self.dpu.silent { None } else { self.dpu.boot_id() }
     }
+}
+
+/// A claimed server: with its DPU, or one that boots without.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place<'a> {
+    Dpu(Host<'a>),
+    Bare(&'a Hardware),
+}
+
+/// What the planning of a host's power has to know of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Power<'a> {
+    pub name: &'a str,
+    pub shares_power: bool,
+    /// Of the DPU, if there is one whose agent lives.
+    pub boot_id: Option<&'a str>,
+    pub dpu: Option<&'a str>,
+}
+
+impl<'a> Power<'a> {
+    pub fn bare(hardware: &'a Hardware) -> Self {
+        Self { name: name(&hardware.metadata), shares_power: false, boot_id: None, dpu: None }
+    }
+}
+
+/// Its machine has claimed it to be installed there by a workflow. A Dpu that is assigned to that server meanwhile changes nothing.
+pub(super) fn is_bare(hardware: &Hardware) -> bool {
+    install::strategy(&hardware.metadata) == Some(BootStrategy::Workflow)
+}
+
+/// A workflow installs this machine: as its claim says, or before there is one its spec.
+pub(super) fn installs(o: &Observed) -> bool {
+    match current(o) {
+        Some(hardware) => is_bare(hardware),
+        None => o.machine.spec.boot.strategy == BootStrategy::Workflow || was_installed(o),
+    }
+}
+
+/// Something was begun for this machine on the Hardware that its status names.
+pub(super) fn was_installed(o: &Observed) -> bool {
+    o.machine.status.as_ref().is_some_and(|status| status.install.is_some())
 }
 
 pub(super) fn held(o: &Observed) -> Vec<&Arc<Hardware>> {
@@ -107,10 +156,19 @@ pub(super) fn claimed<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a Hard
     Some(kept)
 }
 
+/// Where the machine is.
+pub(super) fn place<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Place<'a>, Reason> {
+    match is_bare(hardware) {
+        true => Ok(Place::Bare(hardware)),
+        false => host(o, hardware).map(Place::Dpu),
+    }
+}
+
 /// The DPU of a claimed Hardware.
 pub(super) fn host<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Host<'a>, Reason> {
     let name = name(&hardware.metadata);
-    let dpu = dpu_of(&o.dpus, name).ok_or(Blocked::HardwareHasNoDpu { hardware: name.to_owned() })?;
+    let of_it = dpu_of(&o.dpus, name).filter(|_| !is_bare(hardware));
+    let dpu = of_it.ok_or(Blocked::HardwareHasNoDpu { hardware: name.to_owned() })?;
     let namespace = dpu.namespace().ok_or_else(|| not_ready(dpu))?;
     Ok(Host { hardware, dpu, namespace })
 }
@@ -136,17 +194,18 @@ pub(super) fn not_ready(dpu: &DpuSeen) -> Reason {
 /// will do: its host runs. That one is claimed again once it is there again.
 pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
     let chosen = match release::granted_on(o).next() {
-        Some(dpu) => deleted_under(o, dpu),
+        Some(dpu) => deleted_under(o, Some(dpu)).map(|hardware| (hardware, BootStrategy::CloudDisk)),
+        None if was_installed(o) => deleted_under(o, None).map(|hardware| (hardware, BootStrategy::Workflow)),
         None => pick(o, o.machine.spec.hardware.iter().collect()),
     };
     match chosen {
-        Ok(hardware) => take(hardware, draft),
+        Ok((hardware, strategy)) => take(hardware, strategy, draft),
         Err(reason) => reason,
     }
 }
 
-fn deleted_under<'a>(o: &'a Observed, dpu: &str) -> Result<&'a Hardware, Reason> {
-    let of_it = o.dpus.iter().find(|seen| seen.name() == dpu).and_then(DpuSeen::hardware_name);
+fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware, Reason> {
+    let of_it = o.dpus.iter().find(|seen| Some(seen.name()) == dpu).and_then(DpuSeen::hardware_name);
     let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
     let wanted = of_it.or(recorded).unwrap_or_default();
     let missing = || Blocked::HardwareMissing { hardware: wanted.to_owned() };
@@ -157,9 +216,13 @@ fn deleted_under<'a>(o: &'a Observed, dpu: &str) -> Result<&'a Hardware, Reason>
 
 /// Of a machine that is being deleted: nothing is taken from its host before that can be switched off.
 pub(super) fn again(o: &Observed, draft: &mut Draft) -> Option<Reason> {
-    let dpu = release::granted_on(o).next()?;
-    Some(match deleted_under(o, dpu) {
-        Ok(hardware) => take(hardware, draft),
+    let Some(dpu) = release::granted_on(o).next() else {
+        // An installed host runs on as well; but where its Hardware does not come back there is nothing left to give back.
+        let hardware = was_installed(o).then(|| deleted_under(o, None).ok()).flatten()?;
+        return Some(take(hardware, BootStrategy::Workflow, draft));
+    };
+    Some(match deleted_under(o, Some(dpu)) {
+        Ok(hardware) => take(hardware, BootStrategy::CloudDisk, draft),
         Err(reason) => reason,
     })
 }
@@ -169,21 +232,31 @@ pub fn choose_target<'a>(o: &'a Observed, asked: Option<&HardwareChoice>) -> Res
     let own = o.machine.spec.hardware.as_ref();
     // A name is somebody's decision, and stands above what the machine was first asked to run on.
     if let Some(asked) = asked.filter(|asked| asked.name.is_some()) {
-        return pick(o, vec![asked]);
+        return pick(o, vec![asked]).and_then(with_dpu);
     }
     if let Some(hardware) = own.and_then(|own| own.name.clone()) {
         return Err(Blocked::HardwarePinned { machine: o.name().to_owned(), hardware }.into());
     }
-    pick(o, own.into_iter().chain(asked).collect())
+    pick(o, own.into_iter().chain(asked).collect()).and_then(with_dpu)
 }
 
-/// A Hardware that all choices select, and that may be claimed.
-fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<&'a Hardware, Reason> {
+/// Cloud disks move to cloud disks.
+fn with_dpu((hardware, strategy): (&Hardware, BootStrategy)) -> Result<&Hardware, Reason> {
+    match strategy {
+        BootStrategy::Workflow => {
+            Err(Blocked::HardwareHasNoDpu { hardware: name(&hardware.metadata).to_owned() }.into())
+        }
+        BootStrategy::CloudDisk | BootStrategy::Auto => Ok(hardware),
+    }
+}
+
+/// A Hardware that all choices select, and that may be claimed, and how the machine boots there.
+fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<(&'a Hardware, BootStrategy), Reason> {
     if let Some(wanted) = choices.iter().find_map(|choice| choice.name.as_deref()) {
         let Some(hardware) = o.hardware.iter().find(|h| name(&h.metadata) == wanted) else {
             return Err(Blocked::HardwareMissing { hardware: wanted.to_owned() }.into());
         };
-        return may_claim(o, hardware).map(|()| hardware.as_ref());
+        return may_claim(o, hardware).map(|strategy| (hardware.as_ref(), strategy));
     }
     let chosen = |hardware: &&Arc<Hardware>| {
         let labels = hardware.metadata.labels.clone().unwrap_or_default();
@@ -196,7 +269,7 @@ fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<&'a Hardwa
     let mut taken = false;
     for hardware in candidates {
         match may_claim(o, hardware) {
-            Ok(()) => return Ok(hardware),
+            Ok(strategy) => return Ok((hardware, strategy)),
             Err(reason) => {
                 taken |= matches!(reason, Reason::Waiting(_));
                 *refused.entry(reason.name()).or_default() += 1;
@@ -213,12 +286,13 @@ fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<&'a Hardwa
     })
 }
 
-fn take(hardware: &Hardware, draft: &mut Draft) -> Reason {
+fn take(hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reason {
     let name = name(&hardware.metadata).to_owned();
     draft.act(Action::ClaimHardware {
         name: name.clone(),
         uid: uid(&hardware.metadata).to_owned(),
         resource_version: hardware.metadata.resource_version.clone().unwrap_or_default(),
+        strategy,
     });
     Waiting::Creating { what: format!("the claim on Hardware '{name}'") }.into()
 }
@@ -239,7 +313,7 @@ fn is_free(hardware: &Hardware) -> Result<(), Reason> {
     Ok(())
 }
 
-fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
+fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> {
     is_free(hardware)?;
     let meta = &hardware.metadata;
     let hardware_name = name(meta).to_owned();
@@ -255,18 +329,29 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<(), Reason> {
     if hardware.spec.bmc_ref.is_none() {
         return Err(Blocked::HardwareHasNoBmc { hardware: hardware_name }.into());
     }
-    let no_dpu = || Blocked::HardwareHasNoDpu { hardware: hardware_name.clone() };
-    let dpu = dpu_of(&o.dpus, &hardware_name).ok_or_else(no_dpu)?;
-    usable(dpu)?;
-    if let Some((_, by)) = dpu.attached.iter().find(|(uid, _)| *uid != o.uid()) {
-        // A Hardware that was deleted and created again under a machine that runs says nothing of that.
-        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+    if let Some(workflow) = o.busy.get(&hardware_name) {
+        return Err(Waiting::HardwareBusy { hardware: hardware_name, workflow: workflow.clone() }.into());
     }
-    without_orphans(dpu, &hardware_name)?;
+    let dpu = dpu_of(&o.dpus, &hardware_name);
+    let strategy = place::strategy(o, hardware, dpu)?;
+    if let Some(dpu) = dpu {
+        if strategy == BootStrategy::CloudDisk {
+            usable(dpu)?;
+        }
+        if let Some((_, by)) = dpu.attached.iter().find(|(uid, _)| *uid != o.uid()) {
+            // A Hardware that was deleted and created again under a machine that runs says nothing of that.
+            return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+        }
+        without_orphans(dpu, &hardware_name)?;
+    }
+    if strategy == BootStrategy::Workflow {
+        return Ok(strategy);
+    }
+    let dpu = dpu.ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
     verify::claimable(dpu)?;
     room(o, dpu)?;
     o.machine.spec.disks.iter().try_for_each(|disk| presents(dpu, disk))?;
-    connects(o, dpu)
+    connects(o, dpu).map(|()| strategy)
 }
 
 /// The DPU has the bus on which a disk is asked for.

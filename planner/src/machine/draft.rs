@@ -20,6 +20,8 @@ pub(super) struct Draft {
     pub interfaces: Vec<InterfaceStatus>,
     /// Why the running host does not have what the spec says before it is started again.
     pub restart_required: Option<Reason>,
+    /// The firmware takes whatever disk it finds first: the BMC cannot be told which one was installed.
+    pub falls_through: bool,
     /// One for each disk whose claim's class bounds it; why it is not so.
     pub limited: Vec<Option<Reason>>,
     /// What the release of the machine waits for.

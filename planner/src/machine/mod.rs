@@ -5,6 +5,7 @@
 
 mod asks;
 mod attach;
+mod bare;
 mod boot;
 pub mod claim;
 mod down;
@@ -13,11 +14,13 @@ mod fencing;
 mod growth;
 mod holder_pod;
 mod holds;
+mod install;
 mod limits;
 mod maintenance;
 mod nics;
 pub mod observed;
 mod orphans;
+mod place;
 pub mod plan;
 mod power;
 mod release;
@@ -31,10 +34,12 @@ mod verify;
 mod volumes;
 
 pub use asks::{asks_for, needs_fresh_machine};
+pub use install::foreign as foreign_workflow;
 pub use maintenance::is_over as maintenance_is_over;
 pub use nics::{is_port_of, vnic_name};
 pub use observed::Observed;
 pub use orphans::OrphanOn;
+pub use place::confirm_bare;
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
 pub use power::{action_name, state_name};
 pub use seed::DISK as SEED_DISK;
@@ -44,7 +49,7 @@ use crate::own_bmc;
 use crate::reason::{Reason, Waiting};
 use api::labels;
 use api::tinkerbell::Hardware;
-use claim::Host;
+use claim::{Host, Place};
 use draft::Draft;
 use jiff::Timestamp;
 use observed::{has_finalizer, name};
@@ -108,8 +113,9 @@ fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
     if let Some(target) = claim::moves_to(o) {
         return leave(o, hardware, target, now, draft);
     }
-    match claim::host(o, hardware) {
-        Ok(host) => bring_host(o, host, now, draft),
+    match claim::place(o, hardware) {
+        Ok(Place::Dpu(host)) => bring_host(o, host, now, draft),
+        Ok(Place::Bare(hardware)) => bare::bring(o, hardware, now, draft),
         Err(reason) => {
             draft.set(Step::DisksAttached, Outcome::Not(reason));
             rows(o, draft, None);
@@ -172,7 +178,8 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     let gates = start(o, host, leaving, (&disks, &nics), now, draft);
     draft.set(Step::DisksAttached, disks);
     draft.set(Step::NicsAttached, nics);
-    power::plan(o, host, &gates, now, draft);
+    draft.set(Step::Installed, Outcome::Done);
+    power::plan(o, host.power(), &gates, now, draft);
     let reachable = status::guest(o, now, draft);
     draft.set(Step::GuestReachable, reachable);
 }

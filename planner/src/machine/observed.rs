@@ -7,7 +7,7 @@ use crate::protocol::Protocol;
 use crate::reason::{Blocked, Reason};
 use crate::seen::Seen;
 use api::machine::{ImageKind, RunStrategy};
-use api::tinkerbell::Hardware;
+use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{
     BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, MachineMigration, NicAttachment, Subnet, VNic, VolumeHold,
     labels,
@@ -32,6 +32,13 @@ pub struct Observed {
     pub policies: Vec<Arc<HardwarePolicy>>,
     /// The DPUs of that Hardware.
     pub dpus: Vec<DpuSeen>,
+    /// Of Hardware that may be claimed: the Workflow that runs there, by the Hardware's name.
+    pub busy: BTreeMap<String, String>,
+    /// The Template that the spec names, in the machine's namespace.
+    pub template: Option<Arc<Template>>,
+    /// In the inventory namespace, made for this machine: copies of that Template, and their Workflows.
+    pub templates: Vec<Arc<Template>>,
+    pub workflows: Vec<Arc<Workflow>>,
     /// The claimed host.
     pub bmc: BmcSeen,
     /// By name: the claims that the spec names or that are marked as used by this machine.
@@ -224,6 +231,8 @@ pub struct ImageSeen {
     pub snapshot_namespace: String,
     pub size_bytes: u64,
     pub storage_class: Option<String>,
+    /// URL and checksum of an image that is fetched by HTTP.
+    pub http: Option<(String, String)>,
     /// Of a cluster image: the snapshot's content, from which a snapshot in another namespace is made.
     pub content: Option<ContentSeen>,
 }

@@ -4,8 +4,10 @@ use super::observed::VolumeSeen;
 use super::steps::Steps;
 use crate::exposure::ExposureId;
 use crate::host::{BootChange, PowerAction};
+use crate::install::Record;
 use api::hold::{FenceProof, FenceRecord, Holder};
-use api::machine::BareMetalMachineStatus;
+use api::machine::{BareMetalMachineStatus, BootStrategy};
+use api::tinkerbell::{Template, Workflow};
 use api::{DiskAttachment, Limits, MachineMigration, NicAttachment, VNic};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -63,6 +65,8 @@ pub struct PowerOrder {
     pub action: PowerAction,
     /// Set where this starts the host with everything presented.
     pub started_boot_id: Option<String>,
+    /// The UID of the Workflow for which this starts the host from the network.
+    pub started_for: Option<String>,
     /// The restart request that this action carries out.
     pub restart: Option<Timestamp>,
     pub attempts: u32,
@@ -70,22 +74,52 @@ pub struct PowerOrder {
 
 impl PowerOrder {
     pub fn plain(action: PowerAction) -> Self {
-        Self { action, started_boot_id: None, restart: None, attempts: 0 }
+        Self { action, started_boot_id: None, started_for: None, restart: None, attempts: 0 }
     }
 }
 
 /// Something that went well and is told once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    HardwareClaimed { hardware: String },
-    VolumeCloned { disk: String, claim: String },
-    DiskAttached { disk: String, dpu: String },
-    NicAttached { interface: String, dpu: String },
-    Reachable { interface: String, address: String },
-    GuestPoweredOff { message: String },
-    Migrating { hardware: String, migration: String },
-    Waiting { reason: &'static str, message: String },
-    Failed { reason: &'static str, message: String },
+    HardwareClaimed {
+        hardware: String,
+    },
+    /// A workflow has installed the machine.
+    Installed {
+        hardware: String,
+        workflow: String,
+    },
+    VolumeCloned {
+        disk: String,
+        claim: String,
+    },
+    DiskAttached {
+        disk: String,
+        dpu: String,
+    },
+    NicAttached {
+        interface: String,
+        dpu: String,
+    },
+    Reachable {
+        interface: String,
+        address: String,
+    },
+    GuestPoweredOff {
+        message: String,
+    },
+    Migrating {
+        hardware: String,
+        migration: String,
+    },
+    Waiting {
+        reason: &'static str,
+        message: String,
+    },
+    Failed {
+        reason: &'static str,
+        message: String,
+    },
 }
 
 impl Told {
@@ -93,6 +127,7 @@ impl Told {
     pub fn name(&self) -> &'static str {
         match self {
             Self::HardwareClaimed { .. } => "HardwareClaimed",
+            Self::Installed { .. } => "Installed",
             Self::VolumeCloned { .. } => "VolumeCloned",
             Self::DiskAttached { .. } => "DiskAttached",
             Self::NicAttached { .. } => "NicAttached",
@@ -107,6 +142,9 @@ impl Told {
     pub fn message(&self) -> String {
         match self {
             Self::HardwareClaimed { hardware } => format!("claimed Hardware '{hardware}'"),
+            Self::Installed { hardware, workflow } => {
+                format!("Workflow '{workflow}' has installed the machine on Hardware '{hardware}'")
+            }
             Self::VolumeCloned { disk, claim } => format!("disk '{disk}': claim '{claim}' is bound"),
             Self::DiskAttached { disk, dpu } => format!("disk '{disk}' is presented by Dpu '{dpu}'"),
             Self::NicAttached { interface, dpu } => format!("interface '{interface}' is presented by Dpu '{dpu}'"),
@@ -144,11 +182,30 @@ pub enum Action {
     /// The request of a Manual machine was carried out.
     ClearPowerRequest,
 
-    /// Compare-and-swap of the annotation.
+    /// Compare-and-swap of the annotations. One for a workflow rests on a list of all Dpus besides ([`super::confirm_bare`]).
     ClaimHardware {
         name: String,
         uid: String,
         resource_version: String,
+        strategy: BootStrategy,
+    },
+    /// The copy of the machine's Template that an installation runs.
+    CreateTemplate(Box<Template>),
+    CreateWorkflow(Box<Workflow>),
+    /// Compare-and-swap of what is on record beside the claim.
+    RecordInstall {
+        name: String,
+        uid: String,
+        resource_version: String,
+        record: Record,
+        /// The request that a beginning carries out.
+        request: Option<String>,
+    },
+    DeleteTemplate {
+        target: Target,
+    },
+    DeleteWorkflow {
+        target: Target,
     },
     /// Remembers the boot order that was there before; never overwrites one.
     RememberBootOrder {

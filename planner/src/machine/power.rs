@@ -8,7 +8,7 @@ mod record;
 pub(super) use record::{accepted_at, record};
 pub use record::{action_name, state_name};
 
-use super::claim::Host;
+use super::claim::{Host, Power};
 use super::draft::Draft;
 use super::maintenance;
 use super::observed::{BmcProblem, Observed, annotation};
@@ -175,11 +175,11 @@ pub(super) struct Gates {
     pub reset: Option<Reason>,
 }
 
-pub(super) fn plan(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) {
+pub(super) fn plan(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) {
     let wanted = want(o);
     let outcome = match wanted {
         Want::On => on(o, host, gates, now, draft),
-        Want::Off => match off(o, host.name(), now, draft).or_else(|| stopped_for_maintenance(o)) {
+        Want::Off => match off(o, host.name, now, draft).or_else(|| stopped_for_maintenance(o)) {
             Some(reason) => Outcome::Not(reason),
             None => Outcome::Off,
         },
@@ -202,27 +202,27 @@ fn stopped_for_maintenance(o: &Observed) -> Option<Reason> {
     maintenance::stops(o).filter(|_| o.run_strategy() != RunStrategy::Halted)
 }
 
-fn on(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+fn on(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
     match reading(o) {
         Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),
         Reading::Fresh(PowerState::Off) => start(o, host, gates, now, draft),
         Reading::Fresh(PowerState::PoweringOn | PowerState::PoweringOff) => {
             draft.need_bmc(BmcNeed::Awaiting);
-            Outcome::Not(Waiting::PoweringOn { hardware: host.name().to_owned() }.into())
+            Outcome::Not(Waiting::PoweringOn { hardware: host.name.to_owned() }.into())
         }
-        Reading::Rising(settled) => Outcome::Not(rising(host.name(), settled, draft)),
+        Reading::Rising(settled) => Outcome::Not(rising(host.name, settled, draft)),
         // Nothing can be started yet: the reading can wait as well.
         Reading::Old(_) if gates.start.is_some() => gates.start.clone().map_or(Outcome::Later, Outcome::Not),
         Reading::Old(_) | Reading::None => {
             draft.need_bmc(if record(o).asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
-            Outcome::Unseen(unread(o, host.name().to_owned()))
+            Outcome::Unseen(unread(o, host.name.to_owned()))
         }
     }
 }
 
-fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+fn running(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
     let record = record(o);
-    let hardware = host.name().to_owned();
+    let hardware = host.name.to_owned();
     if let (Some(PowerAction::ForceOff | PowerAction::SoftOff), Some(at)) = (record.action, record.at)
         && now < at + SETTLE
     {
@@ -231,19 +231,23 @@ fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &
         draft.wake(at + SETTLE);
         return Outcome::Not(Waiting::PoweringOff { hardware }.into());
     }
-    let started_here = host.boot_id().is_some() && record.started_boot_id == host.boot_id();
-    let lost = host.shares_power() && record.reset_may_be_lost() && super::status::answered(o, now).is_none();
+    let started_here = host.boot_id.is_some() && record.started_boot_id == host.boot_id;
+    let lost = host.shares_power && record.reset_may_be_lost() && super::status::answered(o, now).is_none();
     if let (true, true, Some(at)) = (started_here, lost, record.at)
         && now < at + SETTLE
     {
         draft.wake(at + SETTLE);
         return Outcome::Not(Waiting::Resetting { hardware }.into());
     }
-    let must_reset = host.shares_power() && (!started_here || lost);
+    let must_reset = host.shares_power && (!started_here || lost);
     let restart = restart_request(o);
     if !must_reset && restart.is_none() {
-        if record.started_boot_id.is_some() && host.boot_id().is_some() && !started_here {
-            let dpu = host.dpu.name().to_owned();
+        if let Some(dpu) = host.dpu
+            && record.started_boot_id.is_some()
+            && host.boot_id.is_some()
+            && !started_here
+        {
+            let dpu = dpu.to_owned();
             draft.restart_required.get_or_insert(Blocked::DpuRestarted { dpu }.into());
         }
         return Outcome::Done;
@@ -257,7 +261,8 @@ fn running(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &
     }
     let order = PowerOrder {
         action: PowerAction::WarmReset,
-        started_boot_id: host.boot_id().map(str::to_owned),
+        started_boot_id: host.boot_id.map(str::to_owned),
+        started_for: None,
         restart,
         attempts: record.attempts,
     };
@@ -279,32 +284,56 @@ fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
     Waiting::PoweringOn { hardware: hardware.to_owned() }.into()
 }
 
-fn start(o: &Observed, host: Host<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+fn start(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+    Outcome::Not(started(o, host, gates.start.as_ref(), None, now, draft))
+}
+
+/// Powers a host on that is off, from the network: for the Workflow with this UID.
+pub(super) fn start_for(
+    o: &Observed,
+    host: Power<'_>,
+    forbids: Option<Reason>,
+    workflow: &str,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Reason {
+    started(o, host, forbids.as_ref(), Some(workflow), now, draft)
+}
+
+fn started(
+    o: &Observed,
+    host: Power<'_>,
+    forbids: Option<&Reason>,
+    workflow: Option<&str>,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Reason {
     let record = record(o);
-    let hardware = host.name().to_owned();
+    let hardware = host.name.to_owned();
     let went_off = record.asked_on() && record.went_off();
     let not_taken = record.asked_on() && !went_off;
-    if let Some(reason) = &gates.start {
-        return Outcome::Not(reason.clone());
+    if let Some(reason) = forbids {
+        return reason.clone();
     }
     if went_off {
         let due = record.off_since(now) + back_off(record.attempts);
         if now < due {
             draft.wake(due);
             let seconds = due.duration_since(now).as_secs() + 1;
-            return Outcome::Not(Waiting::GuestPoweredOff { attempt: record.attempts + 1, seconds }.into());
+            return Waiting::GuestPoweredOff { attempt: record.attempts + 1, seconds }.into();
         }
     }
     let attempts = record.attempts + u32::from(record.asked_on());
-    let started_boot_id = (!host.shares_power()).then(|| host.boot_id().map(str::to_owned)).flatten();
-    let order = PowerOrder { action: PowerAction::On, started_boot_id, restart: restart_request(o), attempts };
+    let started_boot_id = (!host.shares_power).then(|| host.boot_id.map(str::to_owned)).flatten();
+    let (restart, started_for) = (restart_request(o), workflow.map(str::to_owned));
+    let order = PowerOrder { action: PowerAction::On, started_boot_id, started_for, restart, attempts };
     if let Some(reason) = send(o, &hardware, order, draft) {
-        return Outcome::Not(reason);
+        return reason;
     }
-    Outcome::Not(match not_taken {
+    match not_taken {
         true => Failed::PowerNotTaken { hardware, action: "On".to_owned(), attempts }.into(),
         false => Waiting::PoweringOn { hardware }.into(),
-    })
+    }
 }
 
 /// 5 s, doubling, at most 5 minutes.
@@ -365,7 +394,8 @@ fn stop(o: &Observed, hardware: String, now: Timestamp, draft: &mut Draft) -> Re
         (last, _) => {
             // A system that was never started through us has nobody to ask.
             let asked_before = last == Some(PowerAction::SoftOff) || !record.asked_on();
-            let ask = !grace.is_zero() && !asked_before && !lacks(o, PowerAction::SoftOff);
+            let nobody = asked_before || super::install::is_in_installer(o);
+            let ask = !grace.is_zero() && !nobody && !lacks(o, PowerAction::SoftOff);
             let order = PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff });
             send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::PoweringOff { hardware }.into())
         }

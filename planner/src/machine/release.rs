@@ -6,8 +6,9 @@ use super::draft::Draft;
 use super::observed::{Observed, has_finalizer, in_use_by, label, name};
 use super::plan::Action;
 use super::volumes::{claim_name, is_users_own, target};
-use super::{attach, boot, down, holds, nics, power, seed};
+use super::{attach, boot, down, holds, install, nics, power, seed};
 use crate::host::PowerState;
+use crate::install::is_recorded;
 use crate::reason::{Blocked, Reason, Waiting};
 use api::labels;
 use api::machine::DeletionPolicy;
@@ -103,7 +104,9 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
         return Some(reason);
     }
     let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
-    if attached && let Some(reason) = host_off(o, hardware, now, draft) {
+    if (attached || hardware.is_some_and(is_begun))
+        && let Some(reason) = host_off(o, hardware, now, draft)
+    {
         return Some(reason);
     }
     if let Some(reason) = take_back(o, now, draft) {
@@ -112,6 +115,9 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
     if let Some(hardware) = hardware
         && let Some(reason) = boot::restore(o, hardware, now, draft)
     {
+        return Some(reason);
+    }
+    if let Some(reason) = install::remove(o, draft) {
         return Some(reason);
     }
     if let Some(reason) = claims(o, draft) {
@@ -132,7 +138,7 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
 pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let held = claim::held(o);
     if let Some(hardware) = held.first()
-        && is_granted(o)
+        && (is_granted(o) || is_begun(hardware))
         && power::reading(o) != power::Reading::Fresh(PowerState::Off)
     {
         down::read_host(o, GLANCE, now, draft);
@@ -142,7 +148,7 @@ pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Opti
         draft.wake(now + GLANCE);
         return Some(Waiting::HostUnknown { dpu: dpu.to_owned() }.into());
     }
-    if let Some(reason) = take_back(o, now, draft) {
+    if let Some(reason) = take_back(o, now, draft).or_else(|| install::remove(o, draft)) {
         return Some(reason);
     }
     for hardware in held {
@@ -167,8 +173,16 @@ fn has_hardware(o: &Observed, dpu: &str) -> bool {
     of_it.is_some_and(|of_it| o.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
 }
 
+/// A workflow has installed something there, or was about to: its host is to be off before anybody else has it.
+fn is_begun(hardware: &Hardware) -> bool {
+    claim::is_bare(hardware) && is_recorded(&hardware.metadata)
+}
+
 /// Step 8: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
 fn host_off(o: &Observed, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    if hardware.is_some_and(is_begun) {
+        return power::off(o, hardware.map(|h| name(&h.metadata)).unwrap_or_default(), now, draft);
+    }
     if !is_granted(o) {
         return None;
     }

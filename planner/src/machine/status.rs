@@ -8,6 +8,7 @@ use super::power::{self, Reading, Want};
 use super::steps::{Outcome, Step, Steps};
 use super::{maintenance, nics, release, timeline};
 use crate::host::{PowerAction, PowerState};
+use crate::install;
 use crate::network;
 use crate::reason::{Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
@@ -71,13 +72,17 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
     status.state = Some(state(o, &draft));
     conditions_of(o, &draft, &ready, &mut status.conditions, now);
     // A host runs on when its Hardware is deleted.
-    let kept = before.hardware_name.clone().filter(|_| release::is_granted(o));
+    let runs_on = release::is_granted(o) || claim::was_installed(o);
+    let kept = before.hardware_name.clone().filter(|_| runs_on);
     let hardware = claim::current(o).map(|hardware| name(&hardware.metadata).to_owned()).or(kept);
     if before.hardware_name.is_some() && before.hardware_name != hardware {
         // Of another server.
         (status.power, status.power_on_attempts) = (None, 0);
     }
-    status.boot_strategy = hardware.is_some().then_some(BootStrategy::CloudDisk);
+    let strategy = claim::current(o).and_then(|hardware| install::strategy(&hardware.metadata));
+    let strategy = strategy.or(before.boot_strategy).unwrap_or(BootStrategy::CloudDisk);
+    status.boot_strategy = hardware.is_some().then_some(strategy);
+    status.install = super::install::status(o, before.install.as_ref());
     status.hardware_name = hardware;
     status.addresses = addresses(o);
     power_of(o, &draft, &mut status, now);
@@ -167,7 +172,8 @@ fn state(o: &Observed, draft: &Draft) -> MachineState {
         outcome if maintenance::is_why(outcome.reason()) => MachineState::Waiting,
         _ if off_meant => MachineState::Stopping,
         outcome => {
-            let earlier = [Step::HardwareClaimed, Step::VolumesReady, Step::DisksAttached, Step::NicsAttached];
+            let mut earlier = vec![Step::HardwareClaimed, Step::VolumesReady, Step::DisksAttached, Step::NicsAttached];
+            earlier.extend(claim::installs(o).then_some(Step::Installed));
             match gravest(earlier.into_iter().map(|step| steps.get(step))) {
                 Outcome::Done => of_reason(outcome, MachineState::Starting),
                 first => of_reason(&first, MachineState::Provisioning),
@@ -191,6 +197,7 @@ fn is_passing(reason: &Reason) -> bool {
     !matches!(
         waiting,
         Waiting::HardwareTaken { .. }
+            | Waiting::HardwareBusy { .. }
             | Waiting::NoFreeHardware { .. }
             | Waiting::HardwareBeingDeleted { .. }
             | Waiting::DpuNotReady { .. }
@@ -212,8 +219,8 @@ fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Con
     let mut set = |type_: &str, (status, reason, message): (ConditionStatus, &str, String)| {
         conditions::set(all, type_, status, reason, &message, generation, now);
     };
-    for (step, outcome) in draft.steps.iter() {
-        set(step.condition(), words(outcome, done_word(step)));
+    for (step, outcome) in draft.steps.iter().filter(|(step, _)| *step != Step::Installed || claim::installs(o)) {
+        set(step.condition(), words(outcome, done_word(o, draft, step)));
     }
     let ready = match (ready, power::want(o)) {
         // A machine that shall be off and is off is as it was asked to be.
@@ -245,8 +252,11 @@ fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Con
     }
 }
 
-fn done_word(step: Step) -> &'static str {
+fn done_word(o: &Observed, draft: &Draft, step: Step) -> &'static str {
     match step {
+        Step::VolumesReady | Step::DisksAttached | Step::NicsAttached if claim::installs(o) => "NoneAsked",
+        Step::BootConfigured if draft.falls_through => "FallsThrough",
+        Step::Installed => "Installed",
         Step::HardwareClaimed => "Claimed",
         Step::VolumesReady => "Bound",
         Step::DisksAttached | Step::NicsAttached => "Presented",
@@ -300,6 +310,7 @@ fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, no
         last_action_at: before.as_ref().and_then(|old| old.last_action_at.clone()),
         last_action_accepted_at: power::accepted_at(o, before.as_ref()).map(MicroTime),
         started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
+        started_for: before.as_ref().and_then(|old| old.started_for.clone()),
         state,
     };
     let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
@@ -321,6 +332,9 @@ fn recorded(order: &PowerOrder, power: &mut PowerStatus, status: &mut BareMetalM
     power.last_action_at = Some(MicroTime(now));
     if order.started_boot_id.is_some() {
         power.started_boot_id = order.started_boot_id.clone();
+    }
+    if order.started_for.is_some() {
+        power.started_for = order.started_for.clone();
     }
     if let Some(restart) = order.restart {
         status.last_restart_at = Some(Time(restart));
@@ -351,6 +365,10 @@ fn tell(
         |type_: &str| conditions::is_true(&after.conditions, type_) && !conditions::is_true(&before.conditions, type_);
     if became(conditions::HARDWARE_CLAIMED) {
         all.push(Told::HardwareClaimed { hardware: after.hardware_name.clone().unwrap_or_default() });
+    }
+    if became(conditions::INSTALLED) {
+        let workflow = after.install.as_ref().map(|install| install.workflow_name.clone()).unwrap_or_default();
+        all.push(Told::Installed { hardware: after.hardware_name.clone().unwrap_or_default(), workflow });
     }
     for row in &after.disks {
         let old = before.disks.iter().find(|old| old.name == row.name).map(|old| old.phase).unwrap_or_default();

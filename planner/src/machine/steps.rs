@@ -10,17 +10,20 @@ pub enum Step {
     VolumesReady,
     DisksAttached,
     NicsAttached,
+    /// Only of a machine that a workflow installs.
+    Installed,
     BootConfigured,
     PoweredOn,
     GuestReachable,
 }
 
 impl Step {
-    pub const ALL: [Step; 7] = [
+    pub const ALL: [Step; 8] = [
         Step::HardwareClaimed,
         Step::VolumesReady,
         Step::DisksAttached,
         Step::NicsAttached,
+        Step::Installed,
         Step::BootConfigured,
         Step::PoweredOn,
         Step::GuestReachable,
@@ -32,6 +35,7 @@ impl Step {
             Self::VolumesReady => conditions::VOLUMES_READY,
             Self::DisksAttached => conditions::DISKS_ATTACHED,
             Self::NicsAttached => conditions::NICS_ATTACHED,
+            Self::Installed => conditions::INSTALLED,
             Self::BootConfigured => conditions::BOOT_CONFIGURED,
             Self::PoweredOn => conditions::POWERED_ON,
             Self::GuestReachable => conditions::GUEST_REACHABLE,
@@ -78,7 +82,7 @@ impl Outcome {
 
 /// One outcome per step.
 #[derive(Debug, Clone)]
-pub struct Steps([Outcome; 7]);
+pub struct Steps([Outcome; 8]);
 
 impl Default for Steps {
     fn default() -> Self {

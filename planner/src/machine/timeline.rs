@@ -3,6 +3,7 @@
 //! A start ends when the host is on as asked; what changes later (a disk is plugged, a claim grows) is no step of it. The next
 //! start begins when the host is off again and shall not be, or when it is reset.
 
+use super::claim;
 use super::draft::Draft;
 use super::observed::Observed;
 use super::plan::Disruptive;
@@ -18,13 +19,14 @@ const POWER_ON_SENT: &str = "PowerOnSent";
 const FIRST_PACKET: &str = "FirstPacket";
 
 /// In the order in which they happen.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     conditions::HARDWARE_CLAIMED,
     conditions::VOLUMES_READY,
     conditions::DISKS_ATTACHED,
     conditions::NICS_ATTACHED,
     conditions::BOOT_CONFIGURED,
     POWER_ON_SENT,
+    conditions::INSTALLED,
     conditions::POWERED_ON,
     FIRST_PACKET,
     conditions::GUEST_REACHABLE,
@@ -53,7 +55,8 @@ pub(super) fn advance(o: &Observed, draft: &Draft, entries: &mut Vec<TimelineEnt
         entries.push(entry(POWER_ON_SENT, Some(now), Some(now)));
     }
     // The guest comes after the power.
-    for step in Step::ALL.into_iter().filter(|step| !over || *step == Step::GuestReachable) {
+    let concerns = |step: &Step| *step != Step::Installed || claim::installs(o);
+    for step in Step::ALL.into_iter().filter(concerns).filter(|step| !over || *step == Step::GuestReachable) {
         step_of(entries, step, draft.steps.get(step), over, now);
     }
     if let Some(at) = first_packet(o).filter(|_| !starts) {

@@ -19,7 +19,9 @@ pub(super) fn vetted(o: &Observed) -> Cow<'_, Observed> {
 }
 
 fn mismatch(o: &Observed) -> Option<Blocked> {
-    let dpu = claim::dpu_of(&o.dpus, name(&claim::current(o)?.metadata))?;
+    // The host of a machine that a workflow installs is none of a DPU's.
+    let hardware = claim::current(o).filter(|hardware| !claim::is_bare(hardware))?;
+    let dpu = claim::dpu_of(&o.dpus, name(&hardware.metadata))?;
     let reported = o.bmc.host.last().map(|host| host.serial_number.as_deref());
     match identity::check(&dpu.dpu, reported) {
         Identity::Differs(message) => Some(Blocked::HardwareMismatch { dpu: dpu.name().to_owned(), message }),

@@ -1,6 +1,6 @@
 //! The Hardware of an inventory, by MAC and by agent. Made anew when an object changes; asked per packet.
 
-use super::Why;
+use super::{Why, is_of_machine, may_run};
 use crate::workflow;
 use api::tinkerbell::hardware::Interface;
 use api::tinkerbell::{Hardware, Workflow};
@@ -88,6 +88,13 @@ impl Directory {
     /// Every Hardware whose agent may have this identifier.
     pub fn by_agent(&self, agent: &str) -> impl Iterator<Item = &Hardware> {
         self.by_agent.get(agent).into_iter().flatten().map(|at| self.hardware[*at].as_ref())
+    }
+
+    /// Whether the agent may be served from this Workflow: every Hardware that it may be of allows that. What is a machine's is for
+    /// an agent of the inventory alone.
+    pub fn may_run(&self, agent: &str, workflow: &Workflow) -> bool {
+        let mut all = self.by_agent(agent).peekable();
+        (all.peek().is_some() || !is_of_machine(workflow)) && all.all(|hardware| may_run(hardware, workflow))
     }
 
     /// MAC addresses of more than one interface.

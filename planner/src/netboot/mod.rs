@@ -14,7 +14,9 @@ mod tests;
 pub use directory::{Directory, Subject};
 pub use firmware::{Asked, BootFile, Client, Programs, boot_file};
 
-use api::labels;
+use crate::install::{self, Phase, Record};
+use api::labels::{self, MACHINE_UID};
+use api::machine::BootStrategy;
 use api::tinkerbell::{Hardware, Workflow};
 use std::fmt;
 use std::net::IpAddr;
@@ -35,14 +37,37 @@ pub enum Verdict {
 /// Why a server does not boot from the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    UnknownMac { mac: String },
-    UnknownAddress { address: IpAddr },
-    SameMac { mac: String, names: Vec<String> },
-    Claimed { hardware: String, by: String },
-    BeingDeleted { hardware: String },
-    Installed { hardware: String, workflow: String },
-    NothingBegun { hardware: String, by: String },
-    PxeNotAllowed { hardware: String, mac: String },
+    UnknownMac {
+        mac: String,
+    },
+    UnknownAddress {
+        address: IpAddr,
+    },
+    SameMac {
+        mac: String,
+        names: Vec<String>,
+    },
+    Claimed {
+        hardware: String,
+        by: String,
+    },
+    /// No installation of it is under way.
+    BootsLocally {
+        hardware: String,
+        by: String,
+    },
+    /// Its last Workflow was a success, and no other one is open.
+    Installed {
+        hardware: String,
+        workflow: String,
+    },
+    BeingDeleted {
+        hardware: String,
+    },
+    PxeNotAllowed {
+        hardware: String,
+        mac: String,
+    },
 }
 
 impl fmt::Display for Why {
@@ -58,15 +83,15 @@ impl fmt::Display for Why {
             Self::Claimed { hardware, by } => {
                 write!(f, "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', whose disks its DPU presents")
             }
+            Self::BootsLocally { hardware, by } => write!(
+                f,
+                "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', of which no installation is under way: it boots from \
+                 its own disk"
+            ),
             Self::Installed { hardware, workflow } => write!(
                 f,
-                "Hardware '{hardware}' was installed by Workflow '{workflow}' and no other Workflow of it waits; the server \
-                 boots its disk"
-            ),
-            Self::NothingBegun { hardware, by } => write!(
-                f,
-                "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', which has no installation under way; the server \
-                 boots its disk"
+                "Hardware '{hardware}' was installed by Workflow '{workflow}' and no other Workflow of it waits: it boots from its \
+                 own disk"
             ),
             Self::BeingDeleted { hardware } => write!(f, "Hardware '{hardware}' is being deleted"),
             Self::PxeNotAllowed { hardware, mac } => {
@@ -76,51 +101,33 @@ impl fmt::Display for Why {
     }
 }
 
-/// What the claim of a Hardware says of booting from the network.
-enum Claim<'a> {
-    None,
-    /// Its disks come from its DPU.
-    CloudDisk { by: &'a str },
-    /// `begun`: UID of the Workflow that installs it now.
-    Workflow { by: &'a str, begun: Option<&'a str> },
-}
-
-impl<'a> Claim<'a> {
-    fn of(hardware: &'a Hardware) -> Self {
-        let annotations = hardware.metadata.annotations.as_ref();
-        let annotation = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
-        let Some(uid) = annotation(labels::CLAIMED_BY) else { return Self::None };
-        let by = annotation(labels::CLAIMED_BY_NAME).unwrap_or(uid);
-        if annotation(labels::BOOT_STRATEGY) != Some("Workflow") {
-            return Self::CloudDisk { by };
-        }
-        let mut record = annotation(labels::INSTALL).unwrap_or_default().splitn(3, '/').skip(1);
-        let begun = (record.next() == Some("Begun")).then(|| record.next()).flatten();
-        Self::Workflow { by, begun }
-    }
-}
-
 /// Whether the server may boot by this interface.
 ///
-/// - A server that a machine has claimed has its disks from its DPU: nothing on the network may start another system on it,
-///   whatever its `allowPXE` says.
-/// - One that a machine installs by a Workflow boots the installer while the record beside the claim says that an installation
-///   has begun, and at no other time.
-/// - One that nobody has claimed boots as its `allowPXE` says, but for one that its last Workflow has installed: its firmware may
-///   ask the network first at every start, and the system that was installed has to come up.
+/// | the Hardware | verdict |
+/// |---|---|
+/// | is being deleted, or claimed as CloudDisk | nothing: its disks are its DPU's, and no other system may start on it |
+/// | is claimed as Workflow, and an installation is on record as begun | it boots, whatever its `allowPXE` says |
+/// | is claimed as Workflow otherwise | its address; it boots from its own disk |
+/// | is not claimed, and its last Workflow was a success | its address; it boots from its own disk: its firmware may ask the network first |
+/// | is not claimed otherwise | it boots where its `allowPXE` is true |
 pub fn verdict(subject: &Subject<'_>) -> Verdict {
     let meta = &subject.hardware.metadata;
     let hardware = meta.name.clone().unwrap_or_default();
-    match Claim::of(subject.hardware) {
-        Claim::CloudDisk { by } => return Verdict::Nothing(Why::Claimed { hardware, by: by.to_owned() }),
-        Claim::Workflow { begun: Some(_), .. } => return Verdict::Boot,
-        Claim::Workflow { by, begun: None } => {
-            return Verdict::LocalDisk(Why::NothingBegun { hardware, by: by.to_owned() });
+    let annotations = meta.annotations.as_ref();
+    let annotation = |key: &str| annotations.and_then(|all| all.get(key)).cloned();
+    let by = || annotation(labels::CLAIMED_BY_NAME).or_else(|| annotation(labels::CLAIMED_BY)).unwrap_or_default();
+    match install::strategy(meta) {
+        Some(BootStrategy::CloudDisk | BootStrategy::Auto) => {
+            return Verdict::Nothing(Why::Claimed { hardware, by: by() });
         }
-        Claim::None => {}
-    }
-    if meta.deletion_timestamp.is_some() {
-        return Verdict::Nothing(Why::BeingDeleted { hardware });
+        _ if meta.deletion_timestamp.is_some() => return Verdict::Nothing(Why::BeingDeleted { hardware }),
+        Some(BootStrategy::Workflow) => {
+            return match Record::of(meta).is_some_and(|record| record.phase == Phase::Begun) {
+                true => Verdict::Boot,
+                false => Verdict::LocalDisk(Why::BootsLocally { hardware, by: by() }),
+            };
+        }
+        None => {}
     }
     let mac = subject.mac.to_owned();
     if subject.interface.netboot.as_ref().and_then(|netboot| netboot.allow_pxe) != Some(true) {
@@ -132,12 +139,20 @@ pub fn verdict(subject: &Subject<'_>) -> Verdict {
     }
 }
 
-/// Whether this Workflow may do something to the server now: on one that a machine has claimed, only the Workflow that the record
-/// beside the claim names.
-pub fn may_run(hardware: &Hardware, workflow: &Workflow) -> bool {
-    match Claim::of(hardware) {
-        Claim::None => hardware.metadata.deletion_timestamp.is_none(),
-        Claim::CloudDisk { .. } => false,
-        Claim::Workflow { begun, .. } => begun.is_some() && begun == workflow.metadata.uid.as_deref(),
+/// Whether the agent of this server may run this Workflow: of a claimed server the one that is on record as begun, and no other;
+/// of one that nobody has claimed whatever is no machine's.
+fn may_run(hardware: &Hardware, workflow: &Workflow) -> bool {
+    let meta = &hardware.metadata;
+    match install::strategy(meta) {
+        _ if meta.deletion_timestamp.is_some() => false,
+        Some(BootStrategy::CloudDisk | BootStrategy::Auto) => false,
+        Some(BootStrategy::Workflow) => Record::of(meta).is_some_and(|record| {
+            record.phase == Phase::Begun && Some(&record.workflow) == workflow.metadata.uid.as_ref()
+        }),
+        None => !is_of_machine(workflow),
     }
+}
+
+fn is_of_machine(workflow: &Workflow) -> bool {
+    workflow.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MACHINE_UID))
 }

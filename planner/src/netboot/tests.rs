@@ -47,6 +47,62 @@ fn a_claimed_server_gets_nothing_whatever_its_allow_pxe_says() {
     assert!(why.to_string().contains("claimed by BareMetalMachine 'uid'"), "{why}");
 }
 
+fn claimed(strategy: &str, install: Option<&str>) -> serde_json::Value {
+    let mut annotations = json!({"metalplane.io/claimed-by": "uid", "metalplane.io/boot-strategy": strategy});
+    if let Some(install) = install {
+        annotations["metalplane.io/install"] = json!(install);
+    }
+    json!({"metadata": {"annotations": annotations}})
+}
+
+/// Over everything that may stand on a Hardware: only an installation that is begun lets a claimed server boot.
+#[test]
+fn a_claimed_server_boots_the_installer_only_while_its_installation_is_begun() {
+    let installs = [None, Some("1/Done/w"), Some("2/Begun/"), Some("rubbish"), Some("1/Begun/w"), Some("7/Begun/w")];
+    for strategy in ["CloudDisk", "Workflow", "Auto", ""] {
+        for install in installs {
+            for allow in [json!(true), json!(false), json!(null)] {
+                let mut change = claimed(strategy, install);
+                change["spec"] = json!({"interfaces": [{"dhcp": {"mac": MAC}, "netboot": {"allowPXE": allow}}]});
+                let said = of(change);
+                let begun = strategy == "Workflow" && install.is_some_and(|install| install.ends_with("Begun/w"));
+                match (begun, strategy) {
+                    (true, _) => assert_eq!(said, Verdict::Boot),
+                    (false, "Workflow") => {
+                        assert!(
+                            matches!(said, Verdict::LocalDisk(Why::BootsLocally { .. })),
+                            "{install:?}: {said:?}"
+                        );
+                    }
+                    _ => assert!(matches!(said, Verdict::Nothing(Why::Claimed { .. })), "{strategy}: {said:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
+    let workflow = |uid: &str, machine: bool| -> Workflow {
+        let labels = if machine { json!({"metalplane.io/machine-uid": "uid"}) } else { json!({}) };
+        serde_json::from_value(json!({"metadata": {"name": "w", "uid": uid, "labels": labels}})).expect("a Workflow")
+    };
+    let runs = |change: serde_json::Value| {
+        let directory = Directory::new(vec![hardware("a", change)], &[]);
+        [("w", true), ("v", true), ("v", false)].map(|(uid, machine)| directory.may_run(MAC, &workflow(uid, machine)))
+    };
+    assert_eq!(runs(json!({})), [false, false, true]);
+    assert_eq!(runs(claimed("CloudDisk", Some("1/Begun/w"))), [false; 3]);
+    assert_eq!(runs(claimed("Workflow", None)), [false; 3]);
+    assert_eq!(runs(claimed("Workflow", Some("1/Done/w"))), [false; 3]);
+    assert_eq!(runs(claimed("Workflow", Some("1/Begun/w"))), [true, false, false]);
+    // Of nobody's server, and of two at once.
+    assert!(Directory::default().may_run(MAC, &workflow("v", false)));
+    assert!(!Directory::default().may_run(MAC, &workflow("w", true)));
+    let both = vec![hardware("a", claimed("Workflow", Some("1/Begun/w"))), hardware("b", json!({}))];
+    assert!(!Directory::new(both, &[]).may_run(MAC, &workflow("w", true)));
+}
+
 fn workflow(name: &str, hour: u8, state: Option<&str>) -> Arc<Workflow> {
     let object = json!({
         "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-11-24T{hour:02}:00:00Z")},
@@ -75,33 +131,6 @@ fn a_server_that_its_last_workflow_installed_boots_its_disk() {
     ] {
         assert_eq!(of(&[done.clone(), workflow(name, hour, state)]), Verdict::Boot, "{name}");
     }
-}
-
-#[test]
-fn a_server_that_a_machine_installs_boots_the_installer_while_that_is_on_record() {
-    let claimed = |strategy: &str, record: Option<&str>| {
-        hardware(
-            "a",
-            json!({"metadata": {"annotations": {
-                "metalplane.io/claimed-by": "uid",
-                "metalplane.io/boot-strategy": strategy,
-                "metalplane.io/install": record.unwrap_or("none"),
-            }}, "spec": {"interfaces": [{"dhcp": {"mac": MAC}}]}}),
-        )
-    };
-    let of = |hardware: &Arc<Hardware>| {
-        let directory = Directory::new(vec![hardware.clone()], &[]);
-        let said = verdict(&directory.by_mac(MAC).expect("one"));
-        (said, may_run(hardware, &workflow("own", 10, None)), may_run(hardware, &workflow("other", 10, None)))
-    };
-    assert_eq!(of(&claimed("Workflow", Some("1/Begun/own"))), (Verdict::Boot, true, false));
-    for record in [None, Some("1/Done"), Some("2/Begun"), Some("")] {
-        let (said, own, other) = of(&claimed("Workflow", record));
-        assert!(matches!(said, Verdict::LocalDisk(Why::NothingBegun { .. })), "{record:?}: {said:?}");
-        assert!(!own && !other);
-    }
-    let (said, own, _) = of(&claimed("CloudDisk", Some("1/Begun/own")));
-    assert!(matches!(said, Verdict::Nothing(_)) && !own, "{said:?}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Leader {
         match action {
             Action::AddMachineFinalizer => self.machine_finalizer(machine, true).await,
             Action::RemoveMachineFinalizer => self.machine_finalizer(machine, false).await,
-            Action::ClaimHardware { name, uid, resource_version } => {
+            Action::ClaimHardware { name, uid, resource_version, .. } => {
                 let rests = Rests { uid: Some(uid.clone()), version: Some(resource_version.clone()) };
                 let own = o.uid().to_owned();
                 let claim = move |hardware: &mut Hardware| {

@@ -13,6 +13,8 @@ pub(in crate::machine) struct Record<'a> {
     pub at: Option<Timestamp>,
     accepted_at: Option<Timestamp>,
     pub started_boot_id: Option<&'a str>,
+    /// The Workflow for which the host was last started from the network.
+    pub started_for: Option<&'a str>,
     pub attempts: u32,
     /// The state that was last read, and since when it is so.
     state: Option<&'a str>,
@@ -30,6 +32,7 @@ pub(in crate::machine) fn record(o: &Observed) -> Record<'_> {
         at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
         accepted_at: accepted_at(o, power),
         started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
+        started_for: power.and_then(|p| p.started_for.as_deref()),
         attempts: status.map(|status| status.power_on_attempts).unwrap_or_default(),
         state: power.map(|p| p.state.as_str()),
         since: power.map(|p| p.observed_at.0),
@@ -72,7 +75,7 @@ pub fn state_name(state: PowerState) -> &'static str {
 
 impl Record<'_> {
     /// The host was on after the last action and is off now.
-    pub(super) fn went_off(&self) -> bool {
+    pub(in crate::machine) fn went_off(&self) -> bool {
         match self.state {
             Some("Off") => self.since > self.at,
             Some("On" | "PoweringOff") => true,
@@ -93,7 +96,7 @@ impl Record<'_> {
         self.action == Some(PowerAction::WarmReset) && self.accepted_at < self.at
     }
 
-    pub(super) fn asked_on(&self) -> bool {
+    pub(in crate::machine) fn asked_on(&self) -> bool {
         matches!(self.action, Some(PowerAction::On | PowerAction::WarmReset))
     }
 }
