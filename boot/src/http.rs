@@ -53,7 +53,9 @@ pub fn route(directory: &Directory, script: &script::Config, files: &Files, path
     match verdict(&subject) {
         Verdict::Boot => {}
         Verdict::LocalDisk(why) if route == "script" => return Reply::Text(script::local_disk(&why.to_string())),
-        Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => return missing(format!("{why}\n")),
+        Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => {
+            return missing(format!("{why}\n"));
+        }
     }
     match route {
         "script" => match script::ipxe(script, &subject) {

@@ -132,7 +132,8 @@ mod tests {
             names: vec![Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)],
         };
         assert_eq!(found.expect("understood").lease, Some(lease));
-        let least = of("52-54-00-00-00-01::10.0.0.5:255.255.255.255:::::").expect("understood").lease.expect("an address");
+        let least =
+            of("52-54-00-00-00-01::10.0.0.5:255.255.255.255:::::").expect("understood").lease.expect("an address");
         assert_eq!((least.prefix, least.router, least.names), (32, None, Vec::new()));
         assert_eq!(of("52-54-00-00-00-01:::::s1:::").expect("understood").lease, None, "by DHCP then");
         for (ipam, named) in [

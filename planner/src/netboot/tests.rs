@@ -69,10 +69,7 @@ fn a_claimed_server_boots_the_installer_only_while_its_installation_is_begun() {
                 match (begun, strategy) {
                     (true, _) => assert_eq!(said, Verdict::Boot),
                     (false, "Workflow") => {
-                        assert!(
-                            matches!(said, Verdict::LocalDisk(Why::BootsLocally { .. })),
-                            "{install:?}: {said:?}"
-                        );
+                        assert!(matches!(said, Verdict::LocalDisk(Why::BootsLocally { .. })), "{install:?}: {said:?}");
                     }
                     _ => assert!(matches!(said, Verdict::Nothing(Why::Claimed { .. })), "{strategy}: {said:?}"),
                 }

@@ -114,7 +114,11 @@ fn from_pending_to_success_over_two_agents() {
 fn an_agent_that_restarts_is_served_five_times() {
     let mut w = begun();
     assert_eq!(get(&mut w, AGENT).as_deref(), Some("a"));
-    assert_eq!(get(&mut w, AGENT).as_deref(), Some("a"), "an answer that was lost before the action ran is not counted");
+    assert_eq!(
+        get(&mut w, AGENT).as_deref(),
+        Some("a"),
+        "an answer that was lost before the action ran is not counted"
+    );
     tell(&mut w, AGENT, "a", Reported::Running, 0);
     for reason in ["ServedTwice", "ServedThreeTimes", "ServedFourTimes", "ServedFiveTimes"] {
         assert_eq!(get(&mut w, AGENT).as_deref(), Some("a"), "{reason}");
