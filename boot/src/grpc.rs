@@ -5,7 +5,7 @@
 
 use crate::world::World;
 use api::tinkerbell::Workflow;
-use planner::workflow::{Answer, Report, Reported, Served, candidates, report, serve};
+use planner::workflow::{Answer, Report, Reported, Served, candidates, next, report};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
 use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse, Namespaces};
@@ -93,7 +93,7 @@ impl Service {
                 if !self.world.directory().borrow().may_run(agent, &workflow) {
                     break;
                 }
-                let Some(answer) = serve(agent, &workflow, clock::now()) else { break };
+                let Some(answer) = next(agent, &workflow, clock::now()) else { break };
                 let (served, status) = match answer {
                     Answer::Serve(mut served) => {
                         let status = served.status.take();

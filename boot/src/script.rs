@@ -142,7 +142,7 @@ mod tests {
         let object = json!({"metadata": {"name": "s1"}, "spec": {
             "interfaces": [interface], "metadata": {"facility": {"facility_code": "lab"}}}});
         let hardware: Hardware = serde_json::from_value(object).expect("a Hardware");
-        let directory = Directory::new(vec![Arc::new(hardware)], &[]);
+        let directory = Directory::new(vec![Arc::new(hardware)]);
         let config = Config {
             address: Ipv4Addr::new(10, 88, 0, 1),
             http_port: 7080,

@@ -41,7 +41,7 @@ impl World {
             let (bump, directory) = (bump(&changes), directory.clone());
             let (hardware, workflows): (Store<Hardware>, Store<Workflow>) = (hardware.clone(), workflows.clone());
             move || {
-                let new = Directory::new(hardware.state(), &workflows.state());
+                let new = Directory::new(hardware.state()).with_workflows(&workflows.state());
                 new.conflicts().for_each(|why| tracing::warn!("{why}"));
                 directory.send_replace(Arc::new(new));
                 bump();

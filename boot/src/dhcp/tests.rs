@@ -31,7 +31,7 @@ fn directory(change: Value) -> Directory {
     interface["dhcp"] = dhcp;
     let hardware: Hardware =
         serde_json::from_value(json!({"metadata": {"name": "s1"}, "spec": {"interfaces": [interface]}})).expect("one");
-    Directory::new(vec![Arc::new(hardware)], &[])
+    Directory::new(vec![Arc::new(hardware)])
 }
 
 fn request(kind: MessageType, more: impl IntoIterator<Item = DhcpOption>) -> Message {

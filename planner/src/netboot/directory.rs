@@ -38,7 +38,7 @@ impl Subject<'_> {
 }
 
 impl Directory {
-    pub fn new(hardware: Vec<Arc<Hardware>>, workflows: &[Arc<Workflow>]) -> Self {
+    pub fn new(hardware: Vec<Arc<Hardware>>) -> Self {
         let mut by_mac: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut by_agent: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut by_address: BTreeMap<_, Vec<String>> = BTreeMap::new();
@@ -56,7 +56,12 @@ impl Directory {
                 by_agent.entry(agent).or_default().push(at);
             }
         }
-        Self { hardware, by_mac, by_agent, by_address, installed: installed(workflows) }
+        Self { hardware, by_mac, by_agent, by_address, installed: BTreeMap::new() }
+    }
+
+    /// Says which servers their last Workflow has installed.
+    pub fn with_workflows(self, workflows: &[Arc<Workflow>]) -> Self {
+        Self { installed: installed(workflows), ..self }
     }
 
     /// By a MAC in lower case with colons.

@@ -23,7 +23,7 @@ fn json_patch(into: &mut serde_json::Value, change: &serde_json::Value) {
 }
 
 fn of(change: serde_json::Value) -> Verdict {
-    let directory = Directory::new(vec![hardware("a", change)], &[]);
+    let directory = Directory::new(vec![hardware("a", change)]);
     verdict(&directory.by_mac(MAC).expect("one"))
 }
 
@@ -85,7 +85,7 @@ fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
         serde_json::from_value(json!({"metadata": {"name": "w", "uid": uid, "labels": labels}})).expect("a Workflow")
     };
     let runs = |change: serde_json::Value| {
-        let directory = Directory::new(vec![hardware("a", change)], &[]);
+        let directory = Directory::new(vec![hardware("a", change)]);
         [("w", true), ("v", true), ("v", false)].map(|(uid, machine)| directory.may_run(MAC, &workflow(uid, machine)))
     };
     assert_eq!(runs(json!({})), [false, false, true]);
@@ -97,7 +97,7 @@ fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
     assert!(Directory::default().may_run(MAC, &workflow("v", false)));
     assert!(!Directory::default().may_run(MAC, &workflow("w", true)));
     let both = vec![hardware("a", claimed("Workflow", Some("1/Begun/w"))), hardware("b", json!({}))];
-    assert!(!Directory::new(both, &[]).may_run(MAC, &workflow("w", true)));
+    assert!(!Directory::new(both).may_run(MAC, &workflow("w", true)));
 }
 
 fn workflow(name: &str, hour: u8, state: Option<&str>) -> Arc<Workflow> {
@@ -112,7 +112,7 @@ fn workflow(name: &str, hour: u8, state: Option<&str>) -> Arc<Workflow> {
 #[test]
 fn a_server_that_its_last_workflow_installed_boots_its_disk() {
     let of = |workflows: &[Arc<Workflow>]| {
-        let directory = Directory::new(vec![hardware("a", json!({}))], workflows);
+        let directory = Directory::new(vec![hardware("a", json!({}))]).with_workflows(workflows);
         verdict(&directory.by_mac(MAC).expect("one"))
     };
     let done = workflow("done", 10, Some("SUCCESS"));
@@ -132,7 +132,7 @@ fn a_server_that_its_last_workflow_installed_boots_its_disk() {
 
 #[test]
 fn two_with_one_mac_are_both_named_and_neither_answered() {
-    let directory = Directory::new(vec![hardware("b", json!({})), hardware("a", json!({}))], &[]);
+    let directory = Directory::new(vec![hardware("b", json!({})), hardware("a", json!({}))]);
     let why = directory.by_mac(MAC).expect_err("two");
     assert_eq!(why, Why::SameMac { mac: MAC.to_owned(), names: vec!["a".to_owned(), "b".to_owned()] });
     assert_eq!(directory.conflicts().collect::<Vec<_>>(), [why]);
@@ -141,7 +141,7 @@ fn two_with_one_mac_are_both_named_and_neither_answered() {
 
 #[test]
 fn an_agent_is_its_id_or_its_mac() {
-    let directory = Directory::new(vec![hardware("a", json!({"spec": {"agentID": "rack1"}}))], &[]);
+    let directory = Directory::new(vec![hardware("a", json!({"spec": {"agentID": "rack1"}}))]);
     assert_eq!(directory.by_mac(MAC).expect("one").agent(), "rack1");
     assert_eq!(directory.by_agent("rack1").count(), 1);
     assert_eq!(directory.by_agent(MAC).count(), 1);

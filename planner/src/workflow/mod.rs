@@ -32,7 +32,7 @@ mod tests;
 pub use advance::{Advance, advance};
 pub use render::{MAX_RENDERED, render};
 pub use report::{Report, Reported, report};
-pub use serve::{Answer, Served, candidates, serve};
+pub use serve::{Answer, Served, candidates, next, serve};
 
 use api::tinkerbell::workflow::{Action, Task, Workflow, WorkflowStatus};
 

@@ -63,19 +63,13 @@ pub enum Answer {
 const RETRIED: &str = "ActionRetried";
 const SERVED: [&str; 4] = ["ServedTwice", "ServedThreeTimes", "ServedFourTimes", "ServedFiveTimes"];
 
-/// The action that this agent gets from this Workflow. One that it was served before, and has not ended, it gets again.
-pub fn serve(agent: &str, workflow: &Workflow, now: Timestamp) -> Option<Answer> {
-    if !is_for(agent, workflow) {
-        return None;
-    }
+/// What this agent is answered from this Workflow, and how often one action may be served.
+pub fn next(agent: &str, workflow: &Workflow, now: Timestamp) -> Option<Answer> {
+    let mut served = serve(agent, workflow)?;
     let before = workflow.status.as_ref()?;
     let place = current(before)?;
-    let task = &before.tasks[place.0];
-    let action = &task.actions[place.1];
-    if task.agent_id != agent || !matches!(action.state.as_deref(), None | Some("" | state::PENDING | state::RUNNING)) {
-        return None;
-    }
-    let mut status = before.clone();
+    let action = &before.tasks[place.0].actions[place.1];
+    let mut status = served.status.take().unwrap_or_else(|| before.clone());
     if action.state.as_deref() == Some(state::RUNNING) {
         let Some(word) = served_again(before) else { return Some(fail(status, place, agent, now)) };
         let message = format!(
@@ -87,6 +81,24 @@ pub fn serve(agent: &str, workflow: &Workflow, now: Timestamp) -> Option<Answer>
     } else {
         status.conditions.retain(|condition| condition.type_ != RETRIED);
     }
+    served.status = (status != *before).then_some(status);
+    Some(Answer::Serve(Box::new(served)))
+}
+
+/// The action that this agent gets from this Workflow. One that it was served before, and has not ended, it gets again: it may
+/// have been restarted.
+pub fn serve(agent: &str, workflow: &Workflow) -> Option<Served> {
+    if !is_for(agent, workflow) {
+        return None;
+    }
+    let before = workflow.status.as_ref()?;
+    let (task, action) = current(before)?;
+    let task = &before.tasks[task];
+    let action = &task.actions[action];
+    if task.agent_id != agent || !matches!(action.state.as_deref(), None | Some("" | state::PENDING | state::RUNNING)) {
+        return None;
+    }
+    let mut status = before.clone();
     status.current_state = Some(CurrentState {
         agent_id: Some(agent.to_owned()),
         task_id: Some(task.id.clone()),
@@ -99,7 +111,7 @@ pub fn serve(agent: &str, workflow: &Workflow, now: Timestamp) -> Option<Answer>
     });
     let meta = &workflow.metadata;
     let namespaces = action.namespaces.clone();
-    Some(Answer::Serve(Box::new(Served {
+    Some(Served {
         workflow_id: id(workflow),
         task_id: task.id.clone(),
         agent_id: agent.to_owned(),
@@ -113,7 +125,7 @@ pub fn serve(agent: &str, workflow: &Workflow, now: Timestamp) -> Option<Answer>
         pid: action.pid.clone().unwrap_or_default(),
         namespaces,
         status: (status != *before && meta.name.is_some()).then_some(status),
-    })))
+    })
 }
 
 /// The word for one more time; `None`: it was the last.

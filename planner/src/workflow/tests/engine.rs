@@ -1,5 +1,5 @@
 use super::{AGENT, at, hardware, workflow};
-use crate::workflow::{Answer, Report, Reported, Served, advance, candidates, is_terminal, report};
+use crate::workflow::{Answer, Report, Reported, advance, candidates, is_terminal, next, report, serve};
 use api::tinkerbell::{Template, Workflow};
 use proptest::prelude::*;
 use serde_json::json;
@@ -35,7 +35,7 @@ fn state(workflow: &Workflow) -> &str {
 
 /// The action that the agent gets, once its status is written.
 fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
-    let served = match crate::workflow::serve(agent, workflow, at(0))? {
+    let served = match next(agent, workflow, at(0))? {
         Answer::Serve(served) => *served,
         Answer::Fail(status) => {
             workflow.status = Some(*status);
@@ -47,14 +47,6 @@ fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
         workflow.status = served.status;
     }
     Some(served.name)
-}
-
-/// What the agent is answered, without a write.
-fn serve(agent: &str, workflow: &Workflow) -> Option<Served> {
-    match crate::workflow::serve(agent, workflow, at(0))? {
-        Answer::Serve(served) => Some(*served),
-        Answer::Fail(_) => None,
-    }
 }
 
 fn said(workflow: &Workflow, agent: &str, name: &str, state: Reported) -> Report {
