@@ -58,6 +58,8 @@ pub enum Command {
     Stop(Power),
     /// Reset once, warm
     Restart(Power),
+    /// Install once more: the disks that the Template names are written again (boot.strategy: Workflow)
+    Reinstall(Reinstall),
     /// Plug a disk in
     #[command(name = "adddisk")]
     AddDisk(AddDisk),
@@ -171,6 +173,18 @@ pub struct Power {
     /// Machines by name
     #[arg(required = true, add = machines())]
     pub machines: Vec<String>,
+    #[command(flatten)]
+    pub change: Change,
+}
+
+#[derive(Args, Debug)]
+pub struct Reinstall {
+    /// The machine
+    #[arg(add = machines())]
+    pub machine: String,
+    /// Do not ask for the machine's name
+    #[arg(short, long)]
+    pub yes: bool,
     #[command(flatten)]
     pub change: Change,
 }

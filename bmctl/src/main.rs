@@ -16,6 +16,7 @@ mod interfaces;
 mod net;
 mod output;
 mod power;
+mod reinstall;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -80,6 +81,7 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         Command::Start(args) => power::start(cluster, &args).await,
         Command::Stop(args) => power::stop(cluster, &args).await,
         Command::Restart(args) => power::restart(cluster, &args).await,
+        Command::Reinstall(args) => reinstall::run(cluster, &args).await,
         Command::AddDisk(args) => disks::add(cluster, &args).await,
         Command::RemoveDisk(args) => disks::remove(cluster, &args).await,
         Command::AddInterface(args) => interfaces::add(cluster, &args).await,

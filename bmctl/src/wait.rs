@@ -129,6 +129,7 @@ mod tests {
             last_action_at: None,
             last_action_accepted_at: None,
             started_boot_id: None,
+            started_for: None,
         });
         machine
     }

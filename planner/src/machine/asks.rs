@@ -146,7 +146,7 @@ mod tests {
     /// What a restore put in the place of a claim is not made anew.
     #[test]
     fn nothing_is_created_for_a_disk_that_a_restore_gave_another_claim() {
-        let mark = format!("{}data", api::labels::CLAIM);
+        let mark = format!("{}data", labels::CLAIM);
         let restored = after(|fresh| fresh.metadata.annotations = Some([(mark.clone(), "b".to_owned())].into()));
         assert!(matches!(restored, [Err(_), Ok(())]));
     }

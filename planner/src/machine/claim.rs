@@ -217,8 +217,10 @@ fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware,
 /// Of a machine that is being deleted: nothing is taken from its host before that can be switched off.
 pub(super) fn again(o: &Observed, draft: &mut Draft) -> Option<Reason> {
     let Some(dpu) = release::granted_on(o).next() else {
-        // An installed host runs on as well; but where its Hardware does not come back there is nothing left to give back.
-        let hardware = was_installed(o).then(|| deleted_under(o, None).ok()).flatten()?;
+        // An installed host runs on as well. What was made for it goes before its server is given back: by that it is known which of
+        // the two has taken the claim. Where its Hardware does not come back there is nothing left to give back.
+        let left = was_installed(o) && !(o.workflows.is_empty() && o.templates.is_empty());
+        let hardware = left.then(|| deleted_under(o, None).ok()).flatten()?;
         return Some(take(hardware, BootStrategy::Workflow, draft));
     };
     Some(match deleted_under(o, Some(dpu)) {

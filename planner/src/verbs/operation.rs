@@ -9,7 +9,7 @@ use crate::machine::observed::{annotation, has_finalizer, name, uid};
 use crate::machine::plan::Target;
 use crate::reason::{Failed, Reason, Waiting};
 use api::conditions::{self, ConditionStatus};
-use api::machine::MachineState;
+use api::machine::{BootStrategy, MachineState};
 use api::tinkerbell::Hardware;
 use api::verbs::{OperationPhase, OperationStatus};
 use api::{BareMetalMachine, labels};
@@ -95,6 +95,12 @@ pub fn is_off(machine: &BareMetalMachine) -> bool {
     machine.status.as_ref().is_some_and(|status| {
         status.state == Some(MachineState::Stopped) && status.observed_generation == machine.metadata.generation
     })
+}
+
+/// A workflow installs it on its server's own disk.
+fn has_no_cloud_disks(machine: &BareMetalMachine) -> bool {
+    let claimed = machine.status.as_ref().and_then(|status| status.boot_strategy);
+    claimed.unwrap_or(machine.spec.boot.strategy) == BootStrategy::Workflow
 }
 
 /// What an operation does. Each may be carried out again and ends in the same state.
@@ -247,6 +253,9 @@ impl<'a> Subject<'a> {
             None => Err(Progress::Pending(crate::reason::Blocked::MachineMissing { machine }.into())),
             Some(there) if there.metadata.deletion_timestamp.is_some() => {
                 Err(Progress::Failed(Failed::MachineDeleted { machine }.into()))
+            }
+            Some(there) if has_no_cloud_disks(there) => {
+                Err(Progress::Pending(crate::reason::Blocked::NoCloudDisks { machine }.into()))
             }
             Some(there) => Ok(there),
         }

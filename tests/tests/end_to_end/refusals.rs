@@ -17,8 +17,25 @@ spec:
 /// What is replaced in a good machine, by what, and two things that the refusal must say: where, and what to write.
 const CASES: &[(&str, &str, &str, &str)] = &[
     ("  disks:\n", "  runStrategy: Sometimes\n  disks:\n", "spec.runStrategy", "Always"),
-    ("  disks:\n", "  boot: {strategy: Workflow}\n  disks:\n", "spec.boot", "write CloudDisk"),
-    ("  disks:\n", "  boot: {strategy: Auto}\n  disks:\n", "spec.boot", "write CloudDisk"),
+    ("  disks:\n", "  boot: {strategy: Auto}\n  disks:\n", "spec.boot", "boot.workflow must be given"),
+    (
+        "  disks:\n",
+        "  boot: {workflow: {templateName: t}}\n  disks:\n",
+        "spec.boot",
+        "boot.workflow must be left out with boot.strategy: CloudDisk",
+    ),
+    (
+        "  disks:\n",
+        "  boot: {strategy: Workflow, workflow: {templateName: t}}\n  disks:\n",
+        "spec",
+        "spec.disks must be left out with boot.strategy: Workflow",
+    ),
+    (
+        "  disks:\n",
+        "  boot: {strategy: Auto, workflow: {templateName: t, parameters: {device_1: x}}}\n  disks:\n",
+        "spec.boot.workflow",
+        "write another name",
+    ),
     ("  disks:\n", "  firmware: {secureBoot: Enabled}\n  disks:\n", "spec.firmware", "write Unmanaged"),
     (
         "  disks:\n",

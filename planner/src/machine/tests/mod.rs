@@ -1,6 +1,7 @@
 //! Tests of the planner for machines: a small pure model of everything around it, and what must hold in it.
 
 mod act;
+mod bare;
 mod boot;
 mod deleted;
 mod examples;

@@ -42,6 +42,7 @@ fn world(disks: &[&str], state: MachineState) -> Observed {
             last_action_at: None,
             last_action_accepted_at: None,
             started_boot_id: None,
+            started_for: None,
         }),
         ..BareMetalMachineStatus::default()
     });

@@ -87,8 +87,8 @@ const CASES: &[Case] = &[
         "spec.runStrategy",
         "\"Always\", \"Halted\", \"Manual\"",
     ),
-    (MACHINE, "  disks:", "  boot: {strategy: Workflow}\n  disks:", "spec.boot", "write CloudDisk"),
-    (MACHINE, "  disks:", "  boot: {workflow: {templateName: t}}\n  disks:", "spec.boot", "leave it out"),
+    (MACHINE, "  disks:", "  boot: {strategy: Auto}\n  disks:", "spec.boot", "boot.workflow must be given"),
+    (MACHINE, "  disks:", "  boot: {workflow: {templateName: t}}\n  disks:", "spec.boot", "must be left out"),
     (MACHINE, "  disks:", "  firmware: {secureBoot: Enabled}\n  disks:", "spec.firmware", "write Unmanaged"),
     (MACHINE, "  disks:", "  hardware: {}\n  disks:", "spec.hardware", "exactly one of name and selector"),
     (
