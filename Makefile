@@ -1,12 +1,13 @@
 # Everything is done by cargo; this file is the list of what there is to do. `make help` prints it.
 .DEFAULT_GOAL := help
-.PHONY: help test demo demo-clean images judges bench
+.PHONY: help test demo demo-clean images release judges bench
 
 # An unset KEEP deletes the machine at the end of the demo.
 KEEP ?=
 JUDGE ?=
 FIGURE ?=
 AGENTS ?= daemonset
+RELEASE ?=
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,10 +17,10 @@ test: ## Run every check and test; the last line counts them
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(BUILD) && $(XTASK) test
 
-demo: ## Boot two virtual servers by kubectl apply, live (KEEP=1: leave it running; AGENTS=process: no pods)
+demo: ## Boot two virtual servers by kubectl apply, live (KEEP=1: leave it running; AGENTS=process: no pods; RELEASE=FOLDER: of `make release`)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
-	@$(BUILD) && $(XTASK) image >/dev/null && $(AS_ROOT) $(PROGRAMS)/demo run --agents $(AGENTS) $(if $(KEEP),--keep)
+	@$(BUILD) $(if $(RELEASE),,&& $(XTASK) image >/dev/null) && $(AS_ROOT) $(INSTALLED) $(PROGRAMS)/demo run --agents $(AGENTS) $(if $(KEEP),--keep)
 
 demo-clean: ## Delete the demo's machine, show that nothing is left, end the cluster
 	@$(BUILD) && $(AS_ROOT) $(PROGRAMS)/demo clean
@@ -28,6 +29,11 @@ images: ## Write the container images that ship, optimised, to target/release-im
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
 	@$(BUILD) && $(XTASK) image --release
+
+release: ## Write all that an installation needs to dist/VERSION: images, charts, bmctl, checksums, instructions
+	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
+	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
+	@$(BUILD) && $(XTASK) release
 
 judges: ## Run every third-party judge (JUDGE=name: one of them)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
@@ -53,5 +59,8 @@ endif
 ifneq ($(shell id -u),0)
 AS_ROOT = sudo env PATH="$$PATH" HOME="$$HOME"
 endif
+
+# What the demo installs, where it is not the checkout's.
+INSTALLED = env $(if $(RELEASE),METALPLANE_RELEASE=$(abspath $(RELEASE)))
 
 need = command -v $(1) >/dev/null || { echo 'make: $(1) is missing; install $(2)' >&2; exit 1; }

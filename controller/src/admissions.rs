@@ -3,8 +3,8 @@
 
 use crate::Controller;
 use crate::error::{Error, call, found};
-use crate::fences;
 use api::{DiskAttachment, VolumeHold, names};
+use executor::fences;
 use planner::admission;
 use planner::exposure::ExposureId;
 use planner::machine::observed::name;

@@ -6,13 +6,14 @@ use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
-use crate::machine::{disks, gather as machine_gather};
+use crate::machine::gather as machine_gather;
 use crate::objects;
 use crate::snapshots::{SnapshotSource, VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotSpec};
 use crate::went_back;
 use crate::work::Work;
 use api::quantity::bytes;
 use api::{ClusterMachineImage, MachineImage, labels};
+use executor::{claims, disks};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -102,7 +103,6 @@ fn own_labels(o: &Observed) -> std::collections::BTreeMap<String, String> {
 }
 
 async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
-    use crate::machine::claims;
     match action {
         Action::AddFinalizer => finalizer(c, o, true).await,
         Action::RemoveFinalizer => finalizer(c, o, false).await,

@@ -26,7 +26,6 @@ mod network;
 mod objects;
 mod orphans;
 mod run;
-mod snapshots;
 mod verbs;
 mod volumes;
 mod went_back;
@@ -35,6 +34,7 @@ mod work;
 pub mod world;
 
 pub(crate) use context::Controller;
+use executor::snapshots;
 pub use fences::Fences;
 pub use network::{OpenNorthBound, OpenSouthBound, Ovn};
 pub use objects::Objects;

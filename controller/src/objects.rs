@@ -1,18 +1,26 @@
-//! Writes to the API server, each bound to the object that was seen: by UID, by resourceVersion, or both.
-//!
-//! Every answer goes into the cache of its kind. A create that finds the name taken looks whether it is ours (a create
-//! whose answer was lost) and adopts it; a delete that finds nothing, or another UID, is done.
+//! The API server, as the executor's verbs ([`executor::Verbs`]): each request by a client of the cluster, and its answer into the
+//! cache of its kind.
 
+use crate::Controller;
 use crate::cache::{Cache, Object};
-use crate::error::{Error, call, found};
-use api::labels;
+use crate::error::{Error, call};
+use crate::world::World;
+use api::tinkerbell::{Hardware, Template, Workflow};
+use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
+use executor::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
+use executor::{Part, Shell, Verbs, what, writes};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ClusterResourceScope;
 use kube::{Api, Client, Resource};
-use serde::Serialize;
-use serde_json::{Value, json};
+use planner::machine::Action;
+use serde_json::Value;
+use std::sync::Arc;
+
+pub use executor::writes::finalizers;
 
 #[derive(Clone)]
 pub struct Objects {
@@ -29,31 +37,71 @@ impl Objects {
     }
 }
 
-fn what<K: Object>(verb: &str, name: &str) -> String {
-    format!("{verb} {} '{name}'", K::kind(&()))
+/// One kind where `api` reaches it. What nobody watches has no cache.
+struct Of<'a, K> {
+    api: &'a Api<K>,
+    cache: Option<&'a Cache<K>>,
+}
+
+impl<K: Object> Verbs<K> for Of<'_, K> {
+    async fn get(&self, _: &str, name: &str) -> Result<K, Error> {
+        call(&what::<K>("get", name), self.api.get(name)).await
+    }
+
+    async fn list(&self, label: Option<(&str, &str)>) -> Result<Vec<K>, Error> {
+        let selector = label.map(|(label, value)| format!("{label}={value}"));
+        let of = selector.as_ref().map(|selector| format!(" with {selector}")).unwrap_or_default();
+        let params = ListParams { label_selector: selector, ..ListParams::default() };
+        Ok(call(&format!("list {}{of}", K::plural(&())), self.api.list(&params)).await?.items)
+    }
+
+    async fn create(&self, object: &K) -> Result<K, Error> {
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        call(&what::<K>("create", name), self.api.create(&PostParams::default(), object)).await
+    }
+
+    async fn patch(&self, _: &str, name: &str, part: Part, change: Value) -> Result<K, Error> {
+        let (params, change) = (PatchParams::default(), Patch::Merge(&change));
+        match part {
+            Part::Object => call(&what::<K>("patch", name), self.api.patch(name, &params, &change)).await,
+            Part::Status => {
+                call(&what::<K>("patch status of", name), self.api.patch_status(name, &params, &change)).await
+            }
+        }
+    }
+
+    async fn delete(
+        &self,
+        _: &str,
+        name: &str,
+        rests_on: Preconditions,
+        grace_period_seconds: Option<u32>,
+    ) -> Result<Option<K>, Error> {
+        let params = DeleteParams { preconditions: Some(rests_on), grace_period_seconds, ..DeleteParams::default() };
+        Ok(call(&what::<K>("delete", name), self.api.delete(name, &params)).await?.left())
+    }
+
+    fn known(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.cache?.get(namespace, name)
+    }
+
+    fn put(&self, object: K) {
+        self.cache.iter().for_each(|cache| cache.put(object.clone()));
+    }
+
+    fn forget(&self, meta: &ObjectMeta) {
+        self.cache.iter().for_each(|cache| cache.forget(meta));
+    }
 }
 
 /// Creates, or adopts what `is_ours` accepts under that name.
-pub async fn create<K: Object + Serialize>(
+pub async fn create<K: Object>(
     api: &Api<K>,
     cache: &Cache<K>,
     object: &K,
     is_ours: impl Fn(&K) -> bool,
 ) -> Result<K, Error> {
-    let name = object.meta().name.clone().unwrap_or_default();
-    let what = what::<K>("create", &name);
-    let created = match call(&what, api.create(&PostParams::default(), object)).await {
-        Err(Error::Conflict { message, .. }) => {
-            let there = call(&what, api.get(&name)).await?;
-            if !is_ours(&there) {
-                return Err(Error::Conflict { what, message });
-            }
-            there
-        }
-        result => result?,
-    };
-    cache.put(created.clone());
-    Ok(created)
+    writes::create(&Of { api, cache: Some(cache) }, object, is_ours).await
 }
 
 /// A merge patch of one object and no other: UID, and where it was seen the resourceVersion, are preconditions.
@@ -63,16 +111,15 @@ pub async fn patch<K: Object>(
     name: &str,
     uid: &str,
     resource_version: Option<&str>,
-    mut change: Value,
+    change: Value,
 ) -> Result<K, Error> {
-    change["metadata"]["uid"] = json!(uid);
-    if let Some(version) = resource_version {
-        change["metadata"]["resourceVersion"] = json!(version);
-    }
-    let patched =
-        call(&what::<K>("patch", name), api.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?;
-    cache.put(patched.clone());
-    Ok(patched)
+    let seen = ObjectMeta {
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        resource_version: resource_version.map(str::to_owned),
+        ..ObjectMeta::default()
+    };
+    writes::patch(&Of { api, cache: Some(cache) }, &seen, change).await
 }
 
 /// The same of a status.
@@ -82,45 +129,12 @@ pub async fn patch_status<K: Object>(
     meta: &ObjectMeta,
     status: Value,
 ) -> Result<K, Error> {
-    let name = meta.name.clone().unwrap_or_default();
-    let what = what::<K>("patch status of", &name);
-    let change = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status});
-    let patched = call(&what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
-    cache.put(patched.clone());
-    Ok(patched)
+    writes::patch_status(&Of { api, cache: Some(cache) }, meta, status).await
 }
 
-/// Makes `after` of `before`, in the version that was read.
-pub async fn change<K: Object + Serialize>(api: &Api<K>, cache: &Cache<K>, before: &K, after: &K) -> Result<K, Error> {
-    let Some(change) = differing(before, after)? else { return Ok(after.clone()) };
-    let name = before.meta().name.clone().unwrap_or_default();
-    let what = what::<K>("patch", &name);
-    let changed = call(&what, api.patch(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
-    cache.put(changed.clone());
-    Ok(changed)
-}
-
-/// The same of a status.
-pub async fn change_status<K: Object + Serialize>(
-    api: &Api<K>,
-    cache: &Cache<K>,
-    before: &K,
-    after: &K,
-) -> Result<K, Error> {
-    let Some(change) = differing(before, after)? else { return Ok(after.clone()) };
-    let name = before.meta().name.clone().unwrap_or_default();
-    let what = what::<K>("patch status of", &name);
-    let changed = call(&what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
-    cache.put(changed.clone());
-    Ok(changed)
-}
-
-/// The patch that makes `after` of `before`; `None`: there is nothing to write.
-pub fn differing<K: Resource<DynamicType = ()> + Serialize>(before: &K, after: &K) -> Result<Option<Value>, Error> {
-    runtime::change::of(before, after).map_err(|error| {
-        let what = format!("patch {} '{}'", K::kind(&()), before.meta().name.as_deref().unwrap_or_default());
-        Error::Refused { what, message: error.to_string() }
-    })
+/// Makes a status of `before` that of `after`, in the version that was read.
+pub async fn change_status<K: Object>(api: &Api<K>, cache: &Cache<K>, before: &K, after: &K) -> Result<K, Error> {
+    writes::change_status(&Of { api, cache: Some(cache) }, before, after).await
 }
 
 /// Deletes exactly the object with this UID (and, if given, in this version).
@@ -130,47 +144,7 @@ pub async fn delete<K: Object>(
     meta: &ObjectMeta,
     with_version: bool,
 ) -> Result<(), Error> {
-    let name = meta.name.clone().unwrap_or_default();
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone().filter(|_| with_version),
-        }),
-        ..DeleteParams::default()
-    };
-    let what = what::<K>("delete", &name);
-    match call(&what, api.delete(&name, &params)).await {
-        Ok(answer) => {
-            // An object with finalizers stays, and is what the answer shows.
-            match answer.left().filter(|object| object.meta().finalizers.iter().flatten().count() > 0) {
-                Some(object) => cache.put(object),
-                None => cache.forget(meta),
-            }
-            Ok(())
-        }
-        Err(Error::NotFound { .. }) => {
-            cache.forget(meta);
-            Ok(())
-        }
-        Err(Error::Conflict { message, .. }) => match found(call(&what, api.get(&name)).await)? {
-            Some(there) if there.meta().uid == meta.uid => {
-                cache.put(there);
-                Err(Error::Conflict { what, message })
-            }
-            // That one is gone already; the name belongs to another object.
-            _ => {
-                cache.forget(meta);
-                Ok(())
-            }
-        },
-        Err(error) => Err(error),
-    }
-}
-
-/// The list with a finalizer added or taken out, for a merge patch (which replaces lists).
-pub fn finalizers(meta: &ObjectMeta, finalizer: &str, present: bool) -> Vec<String> {
-    let others = meta.finalizers.iter().flatten().filter(|f| *f != finalizer).cloned();
-    others.chain(present.then(|| finalizer.to_owned())).collect()
+    writes::delete(&Of { api, cache: Some(cache) }, meta, with_version).await
 }
 
 /// Puts the finalizer of what is in use on the object that was seen, or takes it off.
@@ -179,18 +153,110 @@ where
     K: Object + Resource<Scope = NamespaceResourceScope>,
 {
     let api = objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
-    let change = json!({"metadata": {"finalizers": finalizers(meta, labels::FINALIZER_IN_USE, present)}});
-    match patch(&api, cache, name, uid, meta.resource_version.as_deref(), change).await {
-        Ok(patched) => {
-            let meta = patched.meta();
-            if meta.deletion_timestamp.is_some() && meta.finalizers.iter().flatten().count() == 0 {
-                // The last finalizer has ended it.
-                cache.forget(meta);
+    writes::keep(&Of { api: &api, cache: Some(cache) }, meta, present).await
+}
+
+/// A kind that sequences of the executor touch: where it is reached, and where what is known of it stands.
+trait Reached: Object {
+    fn api(objects: &Objects, namespace: &str) -> Api<Self>;
+    fn cache(world: &World) -> Option<&Cache<Self>>;
+}
+
+macro_rules! reached {
+    ($($kind:ty: $api:expr, $cache:expr;)*) => {$(
+        impl Reached for $kind {
+            fn api(objects: &Objects, namespace: &str) -> Api<Self> {
+                let api: fn(&Objects, &str) -> Api<Self> = $api;
+                api(objects, namespace)
+            }
+
+            fn cache(world: &World) -> Option<&Cache<Self>> {
+                let cache: fn(&World) -> Option<&Cache<Self>> = $cache;
+                cache(world)
             }
         }
-        Err(Error::NotFound { .. }) if !present => cache.forget(meta),
-        Err(error) => return Err(error),
+    )*};
+}
+
+reached! {
+    BareMetalMachine: |to, at| to.namespaced(at), |world| Some(&world.machines);
+    DiskAttachment: |to, at| to.namespaced(at), |world| Some(&world.disks);
+    Dpu: |to, _| to.cluster(), |world| Some(&world.dpus);
+    Hardware: |to, at| to.namespaced(at), |world| Some(&world.hardware);
+    MachineMigration: |to, at| to.namespaced(at), |world| Some(&world.migrations);
+    NicAttachment: |to, at| to.namespaced(at), |world| Some(&world.nics);
+    PersistentVolume: |to, _| to.cluster(), |_| None;
+    PersistentVolumeClaim: |to, at| to.namespaced(at), |world| Some(&world.claims);
+    Pod: |to, at| to.namespaced(at), |world| Some(&world.holder_pods);
+    Secret: |to, at| to.namespaced(at), |_| None;
+    Template: |to, at| to.namespaced(at), |world| Some(&world.templates);
+    VNic: |to, at| to.namespaced(at), |world| Some(&world.vnics);
+    VolumeAttachment: |to, _| to.cluster(), |world| Some(&world.volume_attachments);
+    VolumeHold: |to, _| to.cluster(), |world| Some(&world.holds);
+    Workflow: |to, at| to.namespaced(at), |world| Some(&world.workflows);
+    VolumeSnapshot: |to, at| to.namespaced(at), |world| Some(&world.snapshots);
+    VolumeSnapshotContent: |to, _| to.cluster(), |_| None;
+}
+
+impl<K: Reached> Verbs<K> for Controller {
+    async fn get(&self, namespace: &str, name: &str) -> Result<K, Error> {
+        let api = K::api(&self.objects, namespace);
+        Of { api: &api, cache: None }.get(namespace, name).await
     }
-    Ok(())
+
+    async fn list(&self, label: Option<(&str, &str)>) -> Result<Vec<K>, Error> {
+        let api = Api::all(self.objects.client.clone());
+        Of { api: &api, cache: None }.list(label).await
+    }
+
+    async fn create(&self, object: &K) -> Result<K, Error> {
+        let api = K::api(&self.objects, object.meta().namespace.as_deref().unwrap_or_default());
+        Of { api: &api, cache: None }.create(object).await
+    }
+
+    async fn patch(&self, namespace: &str, name: &str, part: Part, change: Value) -> Result<K, Error> {
+        let api = K::api(&self.objects, namespace);
+        Of { api: &api, cache: None }.patch(namespace, name, part, change).await
+    }
+
+    async fn delete(
+        &self,
+        namespace: &str,
+        name: &str,
+        rests_on: Preconditions,
+        grace_seconds: Option<u32>,
+    ) -> Result<Option<K>, Error> {
+        let api = K::api(&self.objects, namespace);
+        Of { api: &api, cache: None }.delete(namespace, name, rests_on, grace_seconds).await
+    }
+
+    fn known(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        K::cache(&self.world)?.get(namespace, name)
+    }
+
+    fn put(&self, object: K) {
+        if object.meta().deletion_timestamp.is_some() {
+            self.volumes.forget(object.meta().uid.as_deref().unwrap_or_default());
+        }
+        K::cache(&self.world).iter().for_each(|cache| cache.put(object.clone()));
+    }
+
+    fn forget(&self, meta: &ObjectMeta) {
+        self.volumes.forget(meta.uid.as_deref().unwrap_or_default());
+        K::cache(&self.world).iter().for_each(|cache| cache.forget(meta));
+    }
+}
+
+impl Shell for Controller {
+    fn inventory(&self) -> &str {
+        &self.inventory
+    }
+
+    async fn confirm_silent(&self, dpu_namespace: &str) -> Result<(), Error> {
+        crate::dpu::confirm_silent(self, dpu_namespace).await
+    }
+
+    fn acted(&self, action: &Action, failed: Option<&Error>) {
+        self.metrics.acted(action, failed.map(Error::class));
+    }
 }

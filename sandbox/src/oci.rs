@@ -1,7 +1,7 @@
 //! Writes a container image as one file: an OCI image layout in a tar archive, as `ctr images import` takes it.
 //!
-//! An image here is one uncompressed layer of static programs: no base, no engine, and the same bytes in give the
-//! same digest out, so a node that has the image already can be told apart from one that has not.
+//! An image here is one layer of static programs: no base, no engine, and the same bytes in give the same digest out, so a node
+//! that has the image already can be told apart from one that has not.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,6 +23,8 @@ pub struct Description<'a> {
     pub entrypoint: &'a [&'a str],
     /// Those of the OCI image specification, "Annotations", as labels, which `docker inspect` and `crictl inspecti` show.
     pub labels: &'a [(&'a str, &'a str)],
+    /// Gzip of the layer: worth its time where an image travels, not where it goes into the nodes of a sandbox.
+    pub compressed: bool,
 }
 
 /// Writes the image with `files` (path on this machine, path in the image, mode) to `path_out`.
@@ -32,8 +34,8 @@ pub fn write_image(path_out: &Path, description: Description<'_>, files: &[(&Pat
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let part = path_out.with_extension("part");
     let layer = path_out.with_extension("layer");
-    let written = write_layer(&layer, files)
-        .and_then(|layer_digest| write_layout(&part, description, &layer, &layer_digest))
+    let written = write_layer(&layer, description.compressed, files)
+        .and_then(|digests| write_layout(&part, description, &layer, &digests))
         .and_then(|()| Ok(std::fs::rename(&part, path_out)?))
         .with_context(|| format!("cannot write the image {reference} to {}", path_out.display()));
     for rest in [&part, &layer] {
@@ -60,8 +62,29 @@ pub fn read_name(tar: &Path) -> Result<ImageName> {
     }
 }
 
-fn write_layer(path: &Path, files: &[(&Path, &str, u32)]) -> Result<String> {
-    let mut out = Hashing { inner: BufWriter::new(File::create(path)?), hash: Sha256::new() };
+/// Both in hex.
+struct Digests {
+    /// Of the archive: the layer's diff ID.
+    archive: String,
+    /// Of the file, which is the archive or its gzip.
+    blob: String,
+}
+
+fn write_layer(path: &Path, compressed: bool, files: &[(&Path, &str, u32)]) -> Result<Digests> {
+    let file = Hashing { inner: BufWriter::new(File::create(path)?), hash: Sha256::new() };
+    if !compressed {
+        let digest = hex(&write_archive(file, files)?.hash.finalize());
+        return Ok(Digests { archive: digest.clone(), blob: digest });
+    }
+    // Its header has no name and no time.
+    let gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+    let archive = write_archive(Hashing { inner: gzip, hash: Sha256::new() }, files)?;
+    let mut file = archive.inner.finish()?;
+    file.flush()?;
+    Ok(Digests { archive: hex(&archive.hash.finalize()), blob: hex(&file.hash.finalize()) })
+}
+
+fn write_archive<W: Write>(mut out: Hashing<W>, files: &[(&Path, &str, u32)]) -> Result<Hashing<W>> {
     let mut folders: Vec<String> = Vec::new();
     for (_, name, _) in files {
         let parts: Vec<&str> = name.trim_start_matches('/').split('/').collect();
@@ -86,11 +109,11 @@ fn write_layer(path: &Path, files: &[(&Path, &str, u32)]) -> Result<String> {
     }
     out.write_all(&[0; 2 * BLOCK as usize])?;
     out.flush()?;
-    Ok(hex(&out.hash.finalize()))
+    Ok(out)
 }
 
-fn write_layout(path: &Path, description: Description<'_>, layer: &Path, layer_digest: &str) -> Result<()> {
-    let Description { reference, entrypoint, labels } = description;
+fn write_layout(path: &Path, description: Description<'_>, layer: &Path, digests: &Digests) -> Result<()> {
+    let Description { reference, entrypoint, labels, compressed } = description;
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -101,13 +124,15 @@ fn write_layout(path: &Path, description: Description<'_>, layer: &Path, layer_d
         "architecture": architecture,
         "os": "linux",
         "config": {"Entrypoint": entrypoint, "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Labels": labels},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", digests.archive)]},
     }))?;
+    // "Image Layer Filesystem Changeset" of the specification.
+    let kind = ["application/vnd.oci.image.layer.v1.tar", if compressed { "+gzip" } else { "" }].concat();
     let manifest = serde_json::to_vec(&json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": descriptor("application/vnd.oci.image.config.v1+json", &digest(&config), config.len() as u64),
-        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", layer_digest, layer.metadata()?.len())],
+        "layers": [descriptor(&kind, &digests.blob, layer.metadata()?.len())],
     }))?;
     let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &digest(&manifest), manifest.len() as u64);
     entry["annotations"] = json!({NAME_ANNOTATION: reference});
@@ -120,7 +145,7 @@ fn write_layout(path: &Path, description: Description<'_>, layer: &Path, layer_d
     append(&mut out, &format!("blobs/sha256/{}", digest(&manifest)), &manifest)?;
     append(&mut out, &format!("blobs/sha256/{}", digest(&config)), &config)?;
     let size = layer.metadata()?.len();
-    out.write_all(&header(&format!("blobs/sha256/{layer_digest}"), size, 0o644, b'0')?)?;
+    out.write_all(&header(&format!("blobs/sha256/{}", digests.blob), size, 0o644, b'0')?)?;
     std::io::copy(&mut File::open(layer)?, &mut out)?;
     out.write_all(&padding(size))?;
     out.write_all(&[0; 2 * BLOCK as usize])?;
@@ -223,11 +248,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let program = dir.path().join("program");
         let mut digests = Vec::new();
-        for (round, content) in ["one", "one", "two"].iter().enumerate() {
+        for (round, (content, compressed)) in
+            [("one", false), ("one", false), ("two", false), ("one", true), ("one", true)].into_iter().enumerate()
+        {
             std::fs::write(&program, content).expect("written");
             let tar = dir.path().join(format!("{round}.tar"));
-            let description =
-                Description { reference: "example.test/x:1", entrypoint: &["/bin/program"], ..Description::default() };
+            let description = Description {
+                reference: "example.test/x:1",
+                entrypoint: &["/bin/program"],
+                compressed,
+                ..Description::default()
+            };
             write_image(&tar, description, &[(&program, "/bin/program", 0o755)]).expect("an image");
             let name = read_name(&tar).expect("a name");
             assert_eq!(name.reference, "example.test/x:1");
@@ -235,6 +266,22 @@ mod tests {
         }
         assert_eq!(digests[0], digests[1]);
         assert_ne!(digests[0], digests[2]);
+        assert_ne!(digests[0], digests[3]);
+        assert_eq!(digests[3], digests[4]);
+    }
+
+    #[test]
+    fn a_compressed_layer_unpacks_to_its_diff_id() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let program = dir.path().join("program");
+        std::fs::write(&program, vec![7_u8; 100_000]).expect("written");
+        let layer = dir.path().join("layer.tar.gz");
+        let digests = write_layer(&layer, true, &[(&program, "/program", 0o755)]).expect("a layer");
+        let packed = std::fs::read(&layer).expect("read");
+        assert!(packed.len() < 10_000, "{} bytes", packed.len());
+        assert_eq!(digest(&packed), digests.blob);
+        let unpacked = std::process::Command::new("gzip").arg("-dc").arg(&layer).output().expect("gzip runs");
+        assert_eq!(digest(&unpacked.stdout), digests.archive);
     }
 
     #[test]
@@ -243,7 +290,7 @@ mod tests {
         let program = dir.path().join("program");
         std::fs::write(&program, vec![7_u8; 1000]).expect("written");
         let layer = dir.path().join("layer.tar");
-        write_layer(&layer, &[(&program, "/usr/bin/program", 0o755)]).expect("a layer");
+        write_layer(&layer, false, &[(&program, "/usr/bin/program", 0o755)]).expect("a layer");
         let listed = std::process::Command::new("tar").arg("-tvf").arg(&layer).output().expect("tar runs");
         assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

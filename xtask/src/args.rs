@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{bench, image, test};
+use crate::{bench, image, release, test};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -33,6 +33,8 @@ pub(crate) enum Task {
     Image(image::Options),
     /// Write the kernel and the initramfs that install a server over the network and print their paths
     InstallerImage(image::InstallerOptions),
+    /// Write everything that an installation needs (images, charts, bmctl, checksums, instructions) to dist/VERSION
+    Release(release::Options),
     /// Measure figures; they are kept in benches/history and told in docs/benchmarks.md
     Bench(bench::Options),
     /// Run the third-party judges; reports are left in target/judges

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: builds everything, then runs the program `bench` of `benches` as root.
 
-use crate::{image, native, programs, test};
+use crate::{native, programs, release, test};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 const ALL: [&str; 8] = ["clone", "starts", "disks", "lost", "footprint", "scale", "spdk", "stall"];
 /// What needs an SPDK target of our own.
 const ON_SPDK: [&str; 2] = ["spdk", "stall"];
-/// What runs on a site with pods.
+/// What runs on a site with pods: those of a release.
 const ON_A_SITE: [&str; 5] = ["starts", "disks", "lost", "footprint", "load"];
 
 #[derive(clap::Args)]
@@ -41,7 +41,8 @@ fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
     }
     test::needs(root)?;
     if ON_A_SITE.contains(&words[0].as_str()) {
-        image::run(root, &image::Options::default())?;
+        let folder = release::run(root, &release::Options::default())?;
+        return start(test::as_root_with(program, &[(release::VARIABLE, &folder)]).args(words));
     }
     start(test::as_root(program).args(words))
 }

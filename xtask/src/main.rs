@@ -10,6 +10,7 @@
 //! | [`layers`] | which folder may depend on which |
 //! | [`image`] | container images of our programs and the sidecars |
 //! | [`native`] | `spdk-target`, built with SPDK |
+//! | [`release`] | everything that an installation needs, in one folder |
 //! | [`programs`] | programs of the workspace, built |
 //! | [`test`] | the whole test run and its report |
 //!
@@ -25,6 +26,7 @@ mod judges;
 mod layers;
 mod native;
 mod programs;
+mod release;
 mod test;
 
 use anyhow::{Context, Result};
@@ -50,6 +52,7 @@ fn run() -> Result<ExitCode> {
         Task::Layers => layers::run(&root),
         Task::Image(options) => image::run(&root, &options),
         Task::InstallerImage(options) => image::installer(&root, &options),
+        Task::Release(options) => release::run(&root, &options).map(|folder| println!("{}", folder.display())),
         Task::Bench(options) => bench::run(&root, &options),
         Task::Judges { name } => return judges::run(&root, name.as_deref()),
         Task::SpdkTarget => native::run(&root),

@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Behind the commit of a checkout whose files differ from it.
+const DIRTY: &str = ".dirty";
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Programs by their names.
@@ -18,6 +20,10 @@ pub(crate) fn build(root: &Path, names: &[&'static str]) -> Result<BTreeMap<&'st
     cargo.current_dir(root).args(["build", "--workspace", "--bins"]);
     built(cargo, names)
 }
+
+/// The packages of what ships, always all of them: which features a library is built with, and so the bytes of a program, must not
+/// hang on what else was asked for.
+const RELEASED: [&str; 7] = ["boot", "bmctl", "cni", "controller", "csi", "dpu-agent", "installer"];
 
 /// The same of what ships: of these packages alone, so that nothing that only a test asks of a library is in it, with the commit in
 /// each program, and with no path of the machine that builds it.
@@ -34,13 +40,8 @@ pub(crate) fn release(
         moved.iter().map(|(from, to)| format!("'--remap-path-prefix={}={to}'", from.display())).collect();
     let target = r#"target.'cfg(all(target_os = "linux", target_env = "gnu"))'.rustflags"#;
     cargo.arg("--config").arg(format!("{target} = [{}]", flags.join(", ")));
-    cargo.args(["build", "--release", "--bins"]).args(names.iter().flat_map(|name| ["--package", package(name)]));
+    cargo.args(["build", "--release", "--bins"]).args(RELEASED.iter().flat_map(|name| ["--package", name]));
     built(cargo, names)
-}
-
-/// The plugin has the name by which a runtime's configuration calls it.
-fn package(program: &'static str) -> &'static str {
-    if program == "metalplane" { "cni" } else { program }
 }
 
 /// Where cargo keeps the sources of dependencies.
@@ -63,8 +64,12 @@ impl Release {
             ensure!(done.status.success(), "git {}: {}: {}", arguments.join(" "), done.status, error.trim());
             Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
         };
-        let dirty = if git(&["status", "--porcelain"])?.is_empty() { "" } else { ".dirty" };
+        let dirty = if git(&["status", "--porcelain"])?.is_empty() { "" } else { DIRTY };
         Ok(Self { commit: git(&["rev-parse", "--short=12", "HEAD"])? + dirty })
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.commit.ends_with(DIRTY)
     }
 
     /// What a program says it is (`runtime::version`).

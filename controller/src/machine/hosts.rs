@@ -2,20 +2,17 @@
 //! is another one under the same name, commands nothing.
 
 use crate::cache::key;
-use crate::error::{Error, call};
+use crate::error::Error;
 use crate::objects;
 use crate::{Controller, bmc};
-use api::machine::BootStrategy;
-use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, labels};
+use api::BareMetalMachine;
+use executor::hosts::confirm_claim;
 use jiff::Timestamp;
 use planner::host::BootChange;
 use planner::machine::action_name;
-use planner::machine::observed::{Observed, annotation, name};
+use planner::machine::observed::{Observed, name};
 use planner::machine::plan::PowerOrder;
-use planner::verbs::operation::HardwareVersion;
 use ports::{ErrorClass, PortError};
-use serde_json::json;
 use std::sync::Arc;
 
 /// The server that a plan commands, and the reading that the plan rests on.
@@ -48,16 +45,6 @@ impl Commanded {
         let host = self.bmc.as_deref().and_then(|bmc| c.hosts.named(bmc));
         host.ok_or_else(|| PortError::new(ErrorClass::Busy, message()).into())
     }
-}
-
-async fn confirm_claim(c: &Controller, machine: &BareMetalMachine, hardware: &str) -> Result<Hardware, Error> {
-    let what = format!("get Hardware '{hardware}'");
-    let there = call(&what, c.objects.namespaced::<Hardware>(&c.inventory).get(hardware)).await?;
-    if annotation(&there.metadata, labels::CLAIMED_BY) == machine.metadata.uid.as_deref() {
-        return Ok(there);
-    }
-    c.world.hardware.put(there);
-    Err(Error::NotConfirmed { what, message: "this machine's claim is gone".to_owned() })
 }
 
 /// Sends a power action whose record has been written. What the BMC refused for certain is taken out of the record.
@@ -114,114 +101,4 @@ pub(super) async fn configure_boot(
     let host = commanded.confirm(c, machine).await?;
     tracing::info!(hardware = commanded.hardware, ?change, "boot order");
     Ok(host.configure_boot(change, commanded.read_at).await?)
-}
-
-/// The claim and how the machine boots: annotations, by one compare-and-swap. What an earlier machine may have left there is none of
-/// this one's.
-pub(super) async fn claim(
-    c: &Controller,
-    machine: &BareMetalMachine,
-    name: &str,
-    uid: &str,
-    resource_version: &str,
-    strategy: BootStrategy,
-) -> Result<(), Error> {
-    let (namespace, machine_name) = key(&machine.metadata);
-    let change = json!({"metadata": {"annotations": {
-        labels::CLAIMED_BY: machine.metadata.uid,
-        labels::CLAIMED_BY_NAME: format!("{namespace}/{machine_name}"),
-        labels::BOOT_STRATEGY: planner::install::word(strategy),
-        labels::INSTALL: null,
-        labels::INSTALL_REQUEST: null,
-    }}});
-    annotate(c, name, uid, Some(resource_version), change).await
-}
-
-pub(super) async fn remember_boot_order(c: &Controller, name: &str, order: &str) -> Result<(), Error> {
-    let there = seen(c, name)?;
-    if annotation(&there.metadata, labels::BOOT_ORDER_BEFORE).is_some() {
-        return Ok(());
-    }
-    let change = json!({"metadata": {"annotations": {labels::BOOT_ORDER_BEFORE: order}}});
-    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
-    annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
-}
-
-/// `None`: what is on record is taken off.
-pub(super) async fn remember_boot_path(c: &Controller, name: &str, path: Option<&str>) -> Result<(), Error> {
-    let there = seen(c, name)?;
-    if annotation(&there.metadata, labels::BOOT_PATH) == path {
-        return Ok(());
-    }
-    let change = json!({"metadata": {"annotations": {labels::BOOT_PATH: path}}});
-    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
-    annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
-}
-
-/// The claim on a second Hardware, which the machine moves to: marked for the migration.
-pub(crate) async fn claim_target(
-    c: &Controller,
-    machine: &BareMetalMachine,
-    hardware: &HardwareVersion,
-    migration: &str,
-) -> Result<(), Error> {
-    let (namespace, machine_name) = key(&machine.metadata);
-    let change = json!({"metadata": {"annotations": {
-        labels::CLAIMED_BY: machine.metadata.uid,
-        labels::CLAIMED_BY_NAME: format!("{namespace}/{machine_name}"),
-        labels::CLAIMED_FOR: migration,
-        labels::BOOT_STRATEGY: planner::install::word(BootStrategy::CloudDisk),
-    }}});
-    annotate(c, &hardware.name, &hardware.uid, Some(&hardware.resource_version), change).await
-}
-
-/// The mark goes, if it is this migration's.
-pub(crate) async fn keep_target(c: &Controller, hardware: &str, migration: &str) -> Result<(), Error> {
-    let there = seen(c, hardware)?;
-    if annotation(&there.metadata, labels::CLAIMED_FOR) != Some(migration) {
-        return Ok(());
-    }
-    let change = json!({"metadata": {"annotations": {labels::CLAIMED_FOR: null}}});
-    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
-    annotate(c, hardware, &uid.unwrap_or_default(), version.as_deref(), change).await
-}
-
-/// One Hardware is given up for another, which must still be this machine's.
-pub(super) async fn move_on(c: &Controller, machine: &BareMetalMachine, from: &str, to: &str) -> Result<(), Error> {
-    confirm_claim(c, machine, to).await?;
-    unclaim(c, machine, from).await
-}
-
-pub(crate) async fn unclaim(c: &Controller, machine: &BareMetalMachine, name: &str) -> Result<(), Error> {
-    let there = seen(c, name)?;
-    if annotation(&there.metadata, labels::CLAIMED_BY) != machine.metadata.uid.as_deref() {
-        return Ok(());
-    }
-    let change = json!({"metadata": {"annotations": {
-        labels::CLAIMED_BY: null,
-        labels::CLAIMED_BY_NAME: null,
-        labels::CLAIMED_FOR: null,
-        labels::BOOT_STRATEGY: null,
-        labels::INSTALL: null,
-        labels::INSTALL_REQUEST: null,
-        labels::BOOT_ORDER_BEFORE: null,
-    }}});
-    let (uid, version) = (there.metadata.uid.clone(), there.metadata.resource_version.clone());
-    annotate(c, name, &uid.unwrap_or_default(), version.as_deref(), change).await
-}
-
-fn seen(c: &Controller, name: &str) -> Result<Arc<Hardware>, Error> {
-    let what = format!("Hardware '{name}'");
-    c.world.hardware.get(&c.inventory, name).ok_or(Error::NotFound { what })
-}
-
-async fn annotate(
-    c: &Controller,
-    name: &str,
-    uid: &str,
-    version: Option<&str>,
-    change: serde_json::Value,
-) -> Result<(), Error> {
-    let api = c.objects.namespaced::<Hardware>(&c.inventory);
-    objects::patch(&api, &c.world.hardware, name, uid, version, change).await.map(drop)
 }

@@ -3,7 +3,7 @@
 //! which its Dpu could never be deleted, a hold, a claim on a server.
 
 use super::gather::{self, Memo};
-use super::{ROUNDS, act, want_bmc};
+use super::{ROUNDS, want_bmc};
 use crate::Controller;
 use crate::bmc::Owner;
 use crate::clock;
@@ -12,6 +12,7 @@ use crate::index::IndexKey;
 use crate::work::Work;
 use api::BareMetalMachine;
 use api::conditions;
+use executor::act;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::ListParams;

@@ -1,17 +1,12 @@
 //! One machine: gather → plan → act → status, until there is nothing to do but wait.
 //!
-//! Actions of a plan are independent of each other and carried out at the same time. Their answers are in the caches, so
+//! Actions of a plan are independent of each other and carried out at the same time ([`executor::act`]). Their answers are in the caches, so
 //! the next round can begin at once. The status is written when a round has nothing to do, and before anything disruptive
 //! is sent: with the record of that action, by compare-and-swap on the machine.
 
-mod act;
-pub(crate) mod claims;
-pub(crate) mod disks;
 pub(crate) mod gather;
-pub(crate) mod hosts;
-mod install;
+mod hosts;
 pub(crate) mod leftovers;
-pub(crate) mod nics;
 
 use crate::Controller;
 use crate::bmc::{Owner, Which};
@@ -21,6 +16,7 @@ use crate::error::Error;
 use crate::objects;
 use crate::work::Work;
 use api::BareMetalMachine;
+use executor::act;
 use gather::Memo;
 use planner::machine::{BmcNeed, Disruptive, Observed, Plan};
 use runtime::queue::{Key, Next};

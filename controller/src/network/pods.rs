@@ -3,10 +3,11 @@
 use crate::Controller;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
-use crate::machine::{gather as machine, nics};
+use crate::machine::gather as machine;
 use crate::objects;
 use crate::work::Work;
 use api::{NicAttachment, VNic, labels};
+use executor::nics;
 use k8s_openapi::api::core::v1::Pod;
 use planner::machine::observed::{DpuSeen, label, name, uid};
 use planner::network::admission;

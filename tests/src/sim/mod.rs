@@ -25,6 +25,7 @@
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
 //! | `bare.rs` | a server without a DPU, which a workflow installs over the network |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
+//! | `told.rs` | a run as an operator would tell it |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `verbs.rs` | what is done to a whole machine |
 //!
@@ -56,6 +57,7 @@ pub mod scene;
 mod signal;
 pub mod simulation;
 mod storage;
+pub mod told;
 pub mod upkeep;
 pub mod verbs;
 mod web;

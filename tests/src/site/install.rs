@@ -24,10 +24,10 @@ pub(super) async fn helm() -> Result<PathBuf> {
 
 impl Site {
     pub(super) async fn install(&self, say: &dyn Fn(&str)) -> Result<()> {
-        let images = images::load(&self.sandbox, say).await?;
+        images::load(&self.sandbox, say).await?;
         say("installing the snapshot API and Metalplane's charts with helm");
         self.definitions().await?;
-        let mut values = vec!["--values".to_owned(), images.display().to_string()];
+        let mut values = images::values();
         let boot = self.boot_values().await?;
         values.extend(self.values().into_iter().chain(boot).map(|value| format!("--set={value}")));
         self.chart("metalplane", &values).await?;
@@ -57,9 +57,8 @@ impl Site {
     }
 
     pub(super) async fn chart(&self, chart: &str, flags: &[String]) -> Result<()> {
-        let folder = root().join("charts").join(chart);
         let mut args = vec!["upgrade".to_owned(), "--install".to_owned(), chart.to_owned()];
-        args.push(folder.display().to_string());
+        args.push(images::chart(chart).display().to_string());
         args.extend(["--namespace", SYSTEM_NAMESPACE, "--create-namespace"].map(str::to_owned));
         args.extend(flags.iter().cloned());
         let mut command = Command::new(&self.helm);
@@ -71,26 +70,25 @@ impl Site {
     /// The chart's objects of proxy mode, for workers that are the machines of one namespace. Its node plug-in runs on no
     /// node of the site: the workers' own system runs it.
     pub async fn proxy_mode(&self, machine_namespace: &str) -> Result<String> {
-        let (chart, images) = (root().join("charts/metalplane"), images::folder().join("values.yaml"));
-        let (chart, images) = (chart.display().to_string(), images.display().to_string());
+        let (chart, images) = (images::chart("metalplane").display().to_string(), images::values());
+        let class = format!("--set=csi.proxy.storageClass.machineStorageClassName={STORAGE_CLASS}");
         let machines = format!("--set=csi.proxy.machineNamespace={machine_namespace}");
-        let args = [
+        let mut args = vec![
             "template",
             "metalplane",
             &chart,
             "--namespace",
             SYSTEM_NAMESPACE,
-            "--values",
-            &images,
             "--show-only=templates/csi-proxy.yaml",
             "--set=csi.proxy.enabled=true",
             &machines,
-            &format!("--set=csi.proxy.storageClass.machineStorageClassName={STORAGE_CLASS}"),
+            &class,
             // Of what QEMU emulates, these are the disks that grow while the guest runs.
             "--set=csi.proxy.storageClass.bus=VirtioBlk",
             "--set=csi.proxy.nodeSelector.worker=elsewhere",
             "--set=images.pullPolicy=Never",
         ];
+        args.extend(images.iter().map(String::as_str));
         run(Command::new(&self.helm), &args, None).await.context("write the chart's objects of proxy mode")
     }
 

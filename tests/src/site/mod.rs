@@ -115,7 +115,7 @@ impl Site {
 
     /// Our command line, as a user runs it.
     pub async fn bmctl(&self, args: &[&str]) -> Result<String> {
-        let mut command = Command::new(program("bmctl")?);
+        let mut command = Command::new(images::bmctl()?);
         command.env("KUBECONFIG", self.sandbox.kubeconfig());
         run(command, args, None).await
     }

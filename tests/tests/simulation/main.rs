@@ -10,6 +10,7 @@ mod csi;
 mod fences;
 mod kinds;
 mod network;
+mod scenarios;
 mod seeds;
 mod verbs;
 

@@ -39,7 +39,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn out(&self) -> &Path {
+    /// All images, as they ship.
+    pub(crate) fn of_release(out: PathBuf) -> Self {
+        Self { names: Vec::new(), release: true, out: Some(out) }
+    }
+
+    pub(crate) fn out(&self) -> &Path {
         let default = if self.release { "target/release-images" } else { "target/images" };
         self.out.as_deref().unwrap_or(Path::new(default))
     }
@@ -107,7 +112,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         }));
         members.extend(system::members(image.system)?);
         if image.roots {
-            members.push(roots::member(&out)?);
+            members.push(roots::member(root)?);
         }
         write(image.name, &members, release.as_ref(), &tar)?;
         println!("{}", tar.display());
@@ -115,16 +120,20 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     write_values(&out)
 }
 
-/// The references of every image in the folder, of this call or an earlier one.
-fn write_values(out: &Path) -> Result<()> {
-    let mut values = BTreeMap::new();
+/// The references of every image in the folder, of this call or an earlier one, by their keys in the chart's values.
+pub(crate) fn references(folder: &Path) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
     for image in IMAGES {
-        let tar = out.join(format!("{}.tar", image.name));
+        let tar = folder.join(format!("{}.tar", image.name));
         if tar.exists() {
-            values.insert(image.value, oci::read_name(&tar)?.reference);
+            found.insert(image.value.to_owned(), oci::read_name(&tar)?.reference);
         }
     }
-    let text = serde_saphyr::to_string(&json!({"images": values})).context("write the chart's values")?;
+    Ok(found)
+}
+
+fn write_values(out: &Path) -> Result<()> {
+    let text = serde_saphyr::to_string(&json!({"images": references(out)?})).context("write the chart's values")?;
     let path = out.join("values.yaml");
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
@@ -173,7 +182,9 @@ fn write(name: &str, members: &[Member], release: Option<&Release>, tar: &Path) 
         members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), member.mode)).collect();
     let start: Vec<&str> = files.iter().take(1).map(|(_, inside, _)| *inside).collect();
     let labels: Vec<(&str, &str)> = release.iter().flat_map(|release| release.labels()).collect();
-    oci::write_image(tar, Description { reference: &reference, entrypoint: &start, labels: &labels }, &files)?;
+    let description =
+        Description { reference: &reference, entrypoint: &start, labels: &labels, compressed: release.is_some() };
+    oci::write_image(tar, description, &files)?;
     Ok(reference)
 }
 

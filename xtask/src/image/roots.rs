@@ -12,11 +12,14 @@ const INSIDE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// Characters of a line (RFC 7468, section 2).
 const LINE: usize = 64;
 
-/// The file is written to `folder`.
-pub(super) fn member(folder: &Path) -> Result<Member> {
+/// Where the file is written, below the workspace.
+const FOLDER: &str = "target/certificates";
+
+pub(super) fn member(root: &Path) -> Result<Member> {
+    let folder = root.join(FOLDER);
     let source = folder.join("ca-certificates.crt");
     let all: String = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|root| pem(root)).collect();
-    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     fs::write(&source, all).with_context(|| format!("write {}", source.display()))?;
     Ok(Member { source, inside: INSIDE.to_owned(), mode: 0o644 })
 }

@@ -9,6 +9,7 @@ mod csi_foreign;
 mod csi_sanity;
 mod kubectl;
 mod redfish;
+mod release;
 mod spdk;
 
 use anyhow::{Context, Result, bail};
@@ -17,8 +18,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const JUDGES: &[Judge] =
-    &[boot_options::JUDGE, csi_foreign::JUDGE, csi_sanity::JUDGE, kubectl::JUDGE, redfish::JUDGE, spdk::JUDGE];
+const JUDGES: &[Judge] = &[
+    boot_options::JUDGE,
+    csi_foreign::JUDGE,
+    csi_sanity::JUDGE,
+    kubectl::JUDGE,
+    redfish::JUDGE,
+    release::JUDGE,
+    spdk::JUDGE,
+];
 
 struct Judge {
     name: &'static str,

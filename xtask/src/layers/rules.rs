@@ -28,12 +28,16 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("ports", &["planner"]),
     folder("proto", &[]),
     folder("runtime", &[]),
+    folder("executor", &["api", "planner", "ports", "runtime"]),
     folder("imaging", &[]),
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
     folder("drivers/*", &["ports", "planner"]),
     folder("spdk-target", &["drivers/spdk-sys"]),
-    shell("controller"),
+    Folder {
+        drivers_in_wire_up: true,
+        ..folder("controller", &["api", "executor", "planner", "ports", "proto", "runtime", "imaging", "drivers/*"])
+    },
     shell("dpu-agent"),
     folder("apiserver", &["api", "planner", "proto", "runtime"]),
     folder("boot", &["planner", "proto", "runtime"]),

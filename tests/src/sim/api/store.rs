@@ -16,6 +16,7 @@ pub enum Change {
 
 #[derive(Debug, Clone)]
 pub struct Event {
+    pub at: jiff::Timestamp,
     pub era: u32,
     pub version: u64,
     pub change: Change,
@@ -166,7 +167,15 @@ impl Store {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
-        self.log.push(Event { era: self.era, version: self.version, change, id: id.clone(), object: object.clone() });
+        let at = runtime::clock::now();
+        self.log.push(Event {
+            at,
+            era: self.era,
+            version: self.version,
+            change,
+            id: id.clone(),
+            object: object.clone(),
+        });
         match change {
             Change::Deleted => {
                 self.objects.remove(id);

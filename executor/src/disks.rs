@@ -1,9 +1,9 @@
 //! The writes of docs/design/fencing.md for disks. What decides is compared and swapped, or read from quorum right here.
 
-use crate::Controller;
-use crate::error::{Error, call, found};
-use crate::objects;
-use crate::{dpu, fences, holder_pods};
+use crate::verbs::what;
+use crate::writes;
+use crate::{Error, Shell, Verbs, forget, found, get, known, list, put, seen};
+use crate::{fences, holder_pods};
 use api::hold::{FenceProof, FenceRecord, Holder, VolumeHoldSpec};
 use api::{BareMetalMachine, DiskAttachment, Limits, VolumeHold, labels};
 use k8s_openapi::ByteString;
@@ -11,28 +11,20 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
 use planner::machine::observed::{label, name};
 use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target, rests_on_silence};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Step 4. Inert: no grant.
-pub(crate) async fn create(c: &Controller, attachment: &DiskAttachment) -> Result<(), Error> {
-    let namespace = attachment.metadata.namespace.clone().unwrap_or_default();
+pub async fn create(c: &impl Shell, attachment: &DiskAttachment) -> Result<(), Error> {
     let owner = attachment.spec.owner.uid.clone();
     let ours = |there: &DiskAttachment| there.spec.owner.uid == owner && there.metadata.deletion_timestamp.is_none();
-    objects::create(&c.objects.namespaced(&namespace), &c.world.disks, attachment, ours).await.map(drop)
+    writes::create(c, attachment, ours).await.map(drop)
 }
 
 /// Step 5: empty → this holder. A hold that is not there yet is taken by creating it.
-pub(crate) async fn take_hold(
-    c: &Controller,
-    owner_labels: BTreeMap<String, String>,
-    take: &TakeHold,
-) -> Result<(), Error> {
+pub async fn take_hold(c: &impl Shell, owner_labels: BTreeMap<String, String>, take: &TakeHold) -> Result<(), Error> {
     let spec = VolumeHoldSpec {
         driver: take.driver.clone(),
         volume_handle: take.volume_handle.clone(),
@@ -44,23 +36,22 @@ pub(crate) async fn take_hold(
     let volume_attachment = (labels::VOLUME_ATTACHMENT.to_owned(), take.volume_attachment.clone());
     let holder_pod = take.holder_pod.clone().map(|pod| (labels::HOLDER_POD.to_owned(), pod));
     let annotations = Some([volume_attachment].into_iter().chain(holder_pod).collect());
-    let api = c.objects.cluster::<VolumeHold>();
     match &take.resource_version {
         None => {
             let mut hold = VolumeHold::new(&take.name, spec);
             (hold.metadata.labels, hold.metadata.annotations) = (Some(owner_labels), annotations);
             let ours = |there: &VolumeHold| there.spec.holder.as_ref() == Some(&take.holder);
-            objects::create(&api, &c.world.holds, &hold, ours).await.map(drop)
+            writes::create(c, &hold, ours).await.map(drop)
         }
         Some(version) => {
-            let seen = c.world.holds.get("", &take.name);
+            let seen = known::<VolumeHold>(c, "", &take.name);
             let Some(seen) = seen.filter(|seen| seen.metadata.resource_version.as_ref() == Some(version)) else {
-                let what = format!("patch VolumeHold '{}'", take.name);
+                let what = what::<VolumeHold>("patch", &take.name);
                 return Err(Error::Conflict { what, message: "it is another one by now".to_owned() });
             };
             let mut hold = VolumeHold { spec, ..VolumeHold::clone(&seen) };
             (hold.metadata.labels, hold.metadata.annotations) = (Some(owner_labels), annotations);
-            match objects::change(&api, &c.world.holds, &*seen, &hold).await {
+            match writes::change(c, &*seen, &hold).await {
                 Err(error @ Error::Conflict { .. }) => {
                     refresh(c, &take.name).await?;
                     Err(error)
@@ -72,18 +63,17 @@ pub(crate) async fn take_hold(
 }
 
 /// After a conflict: what the hold says now.
-async fn refresh(c: &Controller, hold: &str) -> Result<Option<VolumeHold>, Error> {
-    let what = format!("get VolumeHold '{hold}'");
-    let there = found(call(&what, c.objects.cluster::<VolumeHold>().get(hold)).await)?;
+async fn refresh(c: &impl Shell, hold: &str) -> Result<Option<VolumeHold>, Error> {
+    let there = found(get::<VolumeHold>(c, "", hold).await)?;
     if let Some(there) = &there {
-        c.world.holds.put(there.clone());
+        put(c, there.clone());
     }
     Ok(there)
 }
 
 /// Step 6: our own VolumeAttachment keeps the PersistentVolume.
-pub(crate) async fn create_volume_attachment(
-    c: &Controller,
+pub async fn create_volume_attachment(
+    c: &impl Shell,
     owner_labels: BTreeMap<String, String>,
     create: &CreateVolumeAttachment,
 ) -> Result<(), Error> {
@@ -101,31 +91,22 @@ pub(crate) async fn create_volume_attachment(
     };
     let ours =
         |there: &VolumeAttachment| there.spec == attachment.spec && there.metadata.labels == attachment.metadata.labels;
-    objects::create(&c.objects.cluster(), &c.world.volume_attachments, &attachment, ours).await.map(drop)
+    writes::create(c, &attachment, ours).await.map(drop)
 }
 
-fn seen(c: &Controller, target: &Target) -> Result<Arc<DiskAttachment>, Error> {
-    let what = format!("DiskAttachment '{}'", target.name);
-    let there = c.world.disks.get(&target.namespace, &target.name);
-    there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)).ok_or(Error::NotFound { what })
-}
-
-async fn patch(c: &Controller, attachment: &DiskAttachment, change: Value) -> Result<DiskAttachment, Error> {
-    let meta = &attachment.metadata;
-    let api = c.objects.namespaced(meta.namespace.as_deref().unwrap_or_default());
-    let (name, uid) = (name(meta), meta.uid.as_deref().unwrap_or_default());
-    objects::patch(&api, &c.world.disks, name, uid, meta.resource_version.as_deref(), change).await
+async fn patch(c: &impl Verbs<DiskAttachment>, seen: &DiskAttachment, change: Value) -> Result<DiskAttachment, Error> {
+    writes::patch(c, &seen.metadata, change).await
 }
 
 /// Step 6, the grant: bound to the UID, so a late one hits nothing.
-pub(crate) async fn grant(
-    c: &Controller,
+pub async fn grant(
+    c: &impl Shell,
     target: &Target,
     epoch: u64,
     seed: Option<&Seed>,
     holder_pod_uid: Option<&str>,
 ) -> Result<(), Error> {
-    let attachment = seen(c, target)?;
+    let attachment = seen::<DiskAttachment>(c, target)?;
     if let Some(seed) = seed {
         write_seed(c, &attachment, seed).await?;
     }
@@ -138,7 +119,7 @@ pub(crate) async fn grant(
 }
 
 /// The Secret belongs to the attachment and goes with it.
-async fn write_seed(c: &Controller, attachment: &DiskAttachment, seed: &Seed) -> Result<(), Error> {
+async fn write_seed(c: &impl Shell, attachment: &DiskAttachment, seed: &Seed) -> Result<(), Error> {
     let meta = &attachment.metadata;
     let owner = OwnerReference {
         api_version: "metalplane.io/v1alpha1".to_owned(),
@@ -160,32 +141,29 @@ async fn write_seed(c: &Controller, attachment: &DiskAttachment, seed: &Seed) ->
         data: Some(data),
         ..Secret::default()
     };
-    let api = c.objects.namespaced::<Secret>(meta.namespace.as_deref().unwrap_or_default());
-    let what = format!("write Secret '{}'", seed.secret_name);
-    match call(&what, api.create(&kube::api::PostParams::default(), &secret)).await {
+    match Verbs::create(c, &secret).await {
         // Of an attachment before this one, or of a write whose answer was lost.
-        Err(Error::Conflict { .. }) => {
-            let there = call(&what, api.get(&seed.secret_name)).await?;
+        Err(Error::AlreadyExists { .. }) => {
+            let namespace = meta.namespace.as_deref().unwrap_or_default();
+            let there = get::<Secret>(c, namespace, &seed.secret_name).await?;
             let mut wanted = there.clone();
             wanted.metadata.labels = secret.metadata.labels;
             wanted.metadata.owner_references = secret.metadata.owner_references;
             wanted.data = secret.data;
-            let Some(change) = objects::differing(&there, &wanted)? else { return Ok(()) };
-            let params = PatchParams::default();
-            call(&what, api.patch(&seed.secret_name, &params, &Patch::Merge(&change))).await.map(drop)
+            writes::change(c, &there, &wanted).await.map(drop)
         }
         result => result.map(drop),
     }
 }
 
-pub(super) async fn resize(c: &Controller, target: &Target, size: &Quantity) -> Result<(), Error> {
-    let attachment = seen(c, target)?;
+pub async fn resize(c: &impl Shell, target: &Target, size: &Quantity) -> Result<(), Error> {
+    let attachment = seen::<DiskAttachment>(c, target)?;
     patch(c, &attachment, json!({"spec": {"size": size}})).await.map(drop)
 }
 
 /// The whole of it: a limit that is not named has to go.
-pub(super) async fn limit(c: &Controller, target: &Target, limits: &Limits) -> Result<(), Error> {
-    let attachment = seen(c, target)?;
+pub async fn limit(c: &impl Shell, target: &Target, limits: &Limits) -> Result<(), Error> {
+    let attachment = seen::<DiskAttachment>(c, target)?;
     let before = attachment.spec.qos.unwrap_or_default();
     let gone = before.iter().map(|(name, _)| (name.to_owned(), Value::Null));
     let kept = limits.iter().map(|(name, limit)| (name.to_owned(), json!(limit)));
@@ -194,7 +172,7 @@ pub(super) async fn limit(c: &Controller, target: &Target, limits: &Limits) -> R
 }
 
 /// Step 8: `release`, then delete.
-pub(crate) async fn release(c: &Controller, target: &Target) -> Result<(), Error> {
+pub async fn release(c: &impl Shell, target: &Target) -> Result<(), Error> {
     let mut attachment = DiskAttachment::clone(&*seen(c, target)?);
     if !attachment.spec.release {
         attachment = patch(c, &attachment, json!({"spec": {"release": true}})).await?;
@@ -202,20 +180,19 @@ pub(crate) async fn release(c: &Controller, target: &Target) -> Result<(), Error
     if attachment.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let api = c.objects.namespaced(&target.namespace);
-    objects::delete(&api, &c.world.disks, &attachment.metadata, false).await
+    writes::delete::<DiskAttachment>(c, &attachment.metadata, false).await
 }
 
 /// Step 14: the proof into the record, then the finalizer of the attachment that nobody answers for any more.
-pub(crate) async fn abandon(
-    c: &Controller,
+pub async fn abandon(
+    c: &impl Shell,
     target: &Target,
     hold: Option<&str>,
     fence: Option<&FenceRecord>,
 ) -> Result<(), Error> {
-    let attachment = seen(c, target)?;
+    let attachment = seen::<DiskAttachment>(c, target)?;
     if rests_on_silence(attachment.spec.grant.is_some(), fence) {
-        dpu::confirm_silent(c, &target.namespace).await?;
+        c.confirm_silent(&target.namespace).await?;
     }
     if let (Some(hold), Some(fence)) = (hold, fence)
         && let Some(there) = refresh(c, hold).await?
@@ -224,16 +201,16 @@ pub(crate) async fn abandon(
         record(c, there, fence).await?;
     }
     fences::dismiss_reader(c, &attachment).await;
-    let finalizers = objects::finalizers(&attachment.metadata, labels::FINALIZER_EXPOSED, false);
+    let finalizers = writes::finalizers(&attachment.metadata, labels::FINALIZER_EXPOSED, false);
     match patch(c, &attachment, json!({"metadata": {"finalizers": finalizers}})).await {
         Ok(patched) => {
             if patched.metadata.finalizers.iter().flatten().count() == 0 {
-                c.world.disks.forget(&patched.metadata);
+                forget::<DiskAttachment>(c, &patched.metadata);
             }
             Ok(())
         }
         Err(Error::NotFound { .. }) => {
-            c.world.disks.forget(&attachment.metadata);
+            forget::<DiskAttachment>(c, &attachment.metadata);
             Ok(())
         }
         Err(error) => Err(error),
@@ -241,20 +218,20 @@ pub(crate) async fn abandon(
 }
 
 /// The proof into the hold's record, once.
-async fn record(c: &Controller, seen: VolumeHold, fence: &FenceRecord) -> Result<VolumeHold, Error> {
+async fn record(c: &impl Shell, seen: VolumeHold, fence: &FenceRecord) -> Result<VolumeHold, Error> {
     let same = |old: &FenceRecord| old.attachment_uid == fence.attachment_uid && old.epoch == fence.epoch;
     if seen.spec.fences.iter().any(same) {
         return Ok(seen);
     }
     let mut hold = seen.clone();
     hold.spec.fences.push(fence.clone());
-    objects::change(&c.objects.cluster(), &c.world.holds, &seen, &hold).await
+    writes::change(c, &seen, &hold).await
 }
 
 /// Step 10: the attachment is gone (read from quorum), the connector's own claim goes and is seen gone, then the hold is
 /// emptied. Only then may another attachment take it. `fence`: the holder pod's node is proven down.
-pub(crate) async fn free(
-    c: &Controller,
+pub async fn free(
+    c: &impl Shell,
     hold: &str,
     holder: &Holder,
     volume_attachment: &str,
@@ -265,12 +242,12 @@ pub(crate) async fn free(
     if there.spec.holder.as_ref() != Some(holder) {
         return Ok(());
     }
-    let what = format!("get DiskAttachment '{}'", holder.attachment_name);
-    let api = c.objects.namespaced::<DiskAttachment>(&holder.attachment_namespace);
-    if let Some(attachment) = found(call(&what, api.get(&holder.attachment_name)).await)?
-        && attachment.metadata.uid.as_deref() == Some(&holder.attachment_uid)
+    let (namespace, attachment) = (&holder.attachment_namespace, &holder.attachment_name);
+    if let Some(still) = found(get::<DiskAttachment>(c, namespace, attachment).await)?
+        && still.metadata.uid.as_deref() == Some(&holder.attachment_uid)
     {
-        c.world.disks.put(attachment);
+        put(c, still);
+        let what = what::<DiskAttachment>("get", attachment);
         return Err(Error::NotConfirmed { what, message: "it is still there".to_owned() });
     }
     if !volume_attachment.is_empty() {
@@ -282,7 +259,7 @@ pub(crate) async fn free(
         }
     }
     if let Some(fence) = fence {
-        dpu::confirm_silent(c, &holder.attachment_namespace).await?;
+        c.confirm_silent(&holder.attachment_namespace).await?;
         there = record(c, there, fence).await?;
     }
     if let Some(pod) = holder_pod {
@@ -292,7 +269,7 @@ pub(crate) async fn free(
     fences::dismiss(c, &there, holder).await;
     let mut freed = there.clone();
     freed.spec.holder = None;
-    objects::change(&c.objects.cluster(), &c.world.holds, &there, &freed).await.map(drop)
+    writes::change(c, &there, &freed).await.map(drop)
 }
 
 /// The proof of step 12 or 13 that ended this holder: its node is down, kubelet included.
@@ -301,15 +278,13 @@ fn is_down(fence: &FenceRecord, holder: &Holder) -> bool {
 }
 
 /// From quorum: the attachment with this UID, which was made for this machine, is gone.
-pub(crate) async fn confirm_gone(c: &Controller, machine_uid: &str, attachment_uid: &str) -> Result<(), Error> {
-    let what = format!("list DiskAttachments of machine {machine_uid}");
-    let api: Api<DiskAttachment> = Api::all(c.objects.client.clone());
-    let params = ListParams::default().labels(&format!("{}={machine_uid}", labels::MACHINE_UID));
-    let there = call(&what, api.list(&params)).await?;
+pub async fn confirm_gone(c: &impl Shell, machine_uid: &str, attachment_uid: &str) -> Result<(), Error> {
+    let there = list::<DiskAttachment>(c, Some((labels::MACHINE_UID, machine_uid))).await?;
     match there.into_iter().find(|a| a.metadata.uid.as_deref() == Some(attachment_uid)) {
         Some(attachment) => {
+            let what = format!("list DiskAttachments of machine {machine_uid}");
             let message = format!("attachment '{}' is there", name(&attachment.metadata));
-            c.world.disks.put(attachment);
+            put(c, attachment);
             Err(Error::NotConfirmed { what, message })
         }
         None => Ok(()),
@@ -318,21 +293,14 @@ pub(crate) async fn confirm_gone(c: &Controller, machine_uid: &str, attachment_u
 
 /// From quorum: no attachment that was made for this owner is for this volume. A cache that is behind the others must not
 /// take away what keeps a volume that is in use.
-pub(crate) async fn confirm_unused(
-    c: &Controller,
-    owner_label: &str,
-    owner_uid: &str,
-    volume: &str,
-) -> Result<(), Error> {
-    let what = format!("list DiskAttachments of PersistentVolume '{volume}'");
-    let api: Api<DiskAttachment> = Api::all(c.objects.client.clone());
-    let params = ListParams::default().labels(&format!("{owner_label}={owner_uid}"));
-    let there = call(&what, api.list(&params)).await?;
+pub async fn confirm_unused(c: &impl Shell, owner_label: &str, owner_uid: &str, volume: &str) -> Result<(), Error> {
+    let there = list::<DiskAttachment>(c, Some((owner_label, owner_uid))).await?;
     let of_it = |a: &DiskAttachment| a.spec.volume.as_ref().is_some_and(|v| v.persistent_volume_name == volume);
     match there.into_iter().find(of_it) {
         Some(attachment) => {
+            let what = format!("list DiskAttachments of PersistentVolume '{volume}'");
             let message = format!("attachment '{}' is there", name(&attachment.metadata));
-            c.world.disks.put(attachment);
+            put(c, attachment);
             Err(Error::NotConfirmed { what, message })
         }
         None => Ok(()),
@@ -340,14 +308,13 @@ pub(crate) async fn confirm_unused(
 }
 
 /// Deletes our own VolumeAttachment, which no attachment needs any more, and sees it gone.
-pub(crate) async fn drop_volume_attachment(
-    c: &Controller,
+pub async fn drop_volume_attachment(
+    c: &impl Shell,
     name: &str,
     owner_label: &str,
     owner_uid: &str,
 ) -> Result<(), Error> {
-    let what = format!("get VolumeAttachment '{name}'");
-    let there = found(call(&what, c.objects.cluster::<VolumeAttachment>().get(name)).await)?;
+    let there = found(get::<VolumeAttachment>(c, "", name).await)?;
     if let Some(volume) = there.and_then(|there| there.spec.source.persistent_volume_name) {
         confirm_unused(c, owner_label, owner_uid, &volume).await?;
     }
@@ -355,14 +322,12 @@ pub(crate) async fn drop_volume_attachment(
 }
 
 /// Deletes our own VolumeAttachment and sees it gone.
-async fn delete_volume_attachment(c: &Controller, name: &str, owner_label: &str, owner_uid: &str) -> Result<(), Error> {
-    let api = c.objects.cluster::<VolumeAttachment>();
-    let what = format!("get VolumeAttachment '{name}'");
+async fn delete_volume_attachment(c: &impl Shell, name: &str, owner_label: &str, owner_uid: &str) -> Result<(), Error> {
     // Read before the answer: one that is made meanwhile has the same name, and must not be forgotten.
-    let old = c.world.volume_attachments.get("", name);
-    let Some(there) = found(call(&what, api.get(name)).await)? else {
+    let old = known::<VolumeAttachment>(c, "", name);
+    let Some(there) = found(get::<VolumeAttachment>(c, "", name).await)? else {
         if let Some(old) = old {
-            c.world.volume_attachments.forget(&old.metadata);
+            forget::<VolumeAttachment>(c, &old.metadata);
         }
         return Ok(());
     };
@@ -370,9 +335,10 @@ async fn delete_volume_attachment(c: &Controller, name: &str, owner_label: &str,
     if !ours {
         return Ok(());
     }
-    objects::delete(&api, &c.world.volume_attachments, &there.metadata, false).await?;
-    match found(call(&what, api.get(name)).await)? {
+    writes::delete::<VolumeAttachment>(c, &there.metadata, false).await?;
+    match found(get::<VolumeAttachment>(c, "", name).await)? {
         Some(still) if still.metadata.uid == there.metadata.uid => {
+            let what = what::<VolumeAttachment>("get", name);
             Err(Error::NotConfirmed { what, message: "it is still there".to_owned() })
         }
         _ => Ok(()),
@@ -380,7 +346,7 @@ async fn delete_volume_attachment(c: &Controller, name: &str, owner_label: &str,
 }
 
 /// Labels of what is made for a machine.
-pub(super) fn own_labels(machine: &BareMetalMachine) -> BTreeMap<String, String> {
+pub fn own_labels(machine: &BareMetalMachine) -> BTreeMap<String, String> {
     [
         (labels::MANAGED_BY, labels::MANAGED_BY_VALUE.to_owned()),
         (labels::MACHINE, name(&machine.metadata).to_owned()),

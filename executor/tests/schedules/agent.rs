@@ -52,7 +52,7 @@ pub fn identity(id: &ExposureId) -> String {
 fn class(error: Error) -> FailureClass {
     match error {
         Error::NotFound => FailureClass::NotFound,
-        Error::Conflict | Error::NotConfirmed => FailureClass::Conflict,
+        Error::Conflict | Error::AlreadyExists => FailureClass::Conflict,
         Error::NoAnswer | Error::Unreachable => FailureClass::Unreachable,
         Error::Refused => FailureClass::Unauthorized,
     }

@@ -2,9 +2,9 @@
 //! agent, and a model of everything else.
 //!
 //! `tests/tests/simulation/fences.rs` runs the real programs, and takes seconds for one schedule. Here only what decides is
-//! real, `planner::machine`, `planner::agent` and `planner::dpu`; the shells around them are written down once more as the
-//! requests that they send ([`writes`], [`agent`], [`leader`]), the API server as its preconditions ([`objects`]), and time
-//! is simulated ([`time`]). A schedule takes milliseconds.
+//! real, `planner::machine`, `planner::agent` and `planner::dpu`, and what the controller sends for it, `executor`, request by request
+//! ([`shell`]). The API server is its preconditions ([`objects`]), the agent's shell is written down once more ([`agent`]), and
+//! time is simulated ([`time`]). A schedule takes milliseconds.
 //!
 //! **What befalls them.** Two or three servers, with DPUs on standby power or their hosts', with a BMC of their own or none; one or
 //! two volumes on storage whose fence is a list of who may come, a list of who may not, or none, natively or by a holder pod;
@@ -20,8 +20,9 @@
 //! the machines are deleted, nothing is left.
 //!
 //! **What is left out:** NICs, imports, disks that are only read, growth and limits, moves of machines, storage that
-//! forgets whom it let in, holder pods that end by themselves, and data on their way: who may write counts, not what was written. The requests of the shells are written down
-//! a second time: an error in the shells alone is the simulation's to find.
+//! forgets whom it let in, holder pods that end by themselves, and data on their way: who may write counts, not what was written. Kubernetes collects no
+//! garbage: the Secret of a seed stays. When a controller gathers, and what an agent sends, are written down a second time: an
+//! error there is the simulation's to find.
 //!
 //! **What it finds.** [`rules`] takes out one rule after the other, and knows a schedule that goes wrong without it. For one of
 //! them chance would need too long: its schedule stands step by step in [`directed`].
@@ -45,14 +46,13 @@ mod gather;
 mod leader;
 mod lives;
 mod objects;
-mod releases;
 mod rules;
 mod schedule;
+mod shell;
 mod site;
 mod time;
 mod told;
 mod world;
-mod writes;
 
 use rules::Rule;
 use schedule::Schedule;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "VolumeSnapshot",
     namespaced,
     schema = "disabled",
+    derive = "PartialEq",
     status = "VolumeSnapshotStatus"
 )]
 #[serde(rename_all = "camelCase")]
@@ -59,6 +60,7 @@ pub struct SnapshotError {
     version = "v1",
     kind = "VolumeSnapshotContent",
     schema = "disabled",
+    derive = "PartialEq",
     status = "VolumeSnapshotContentStatus"
 )]
 #[serde(rename_all = "camelCase")]

@@ -2,23 +2,24 @@
 //! (controller/src). Nothing keeps two of them from leading at once.
 
 use super::bmc::{Bmc, Whose};
-use super::objects::{Error, KINDS, Kind, Listener, Rests, number};
+use super::objects::{KINDS, Listener, Rests, number};
 use super::rules::Rule;
 use super::site::Fence;
-use super::time::{Doing, Ms, NEVER, Notify, Process, all};
+use super::time::{Ms, NEVER, Notify, Process};
 use super::world::{Via, Watch, World, moment, timestamp};
 use super::{DRIVER, FOREIGN, USER};
 use api::dpu::{ConfirmedDown, Orphan};
-use api::hold::FenceRecord;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
+use executor::holder_pods::{is_ended, target};
+use executor::{Error, act, hosts, writes};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use planner::dpu::OrphanSeen;
 use planner::machine::observed::{DpuSeen, HolderPodSeen, Observed, VolumeSeen, label, name, uid};
-use planner::machine::plan::{Disruptive, Target};
+use planner::machine::plan::Disruptive;
 use planner::machine::{BmcNeed, Plan, action_name, leftovers, plan};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub struct Leader {
     pub bmcs: BTreeMap<String, (Rc<Bmc>, Rc<Bmc>)>,
     beats: RefCell<BTreeMap<String, Beat>>,
     pub problems: RefCell<BTreeMap<String, String>>,
+    /// UIDs of the pods that it has deleted.
+    pub ended_pods: RefCell<BTreeSet<String>>,
     /// How the storage of a driver can be told to refuse.
     pub fences: BTreeMap<String, String>,
     /// By the name of a machine: the last plan had nothing to do.
@@ -78,6 +81,7 @@ impl Leader {
             bmcs: bmcs.collect(),
             beats: RefCell::default(),
             problems: RefCell::default(),
+            ended_pods: RefCell::default(),
             fences: fences.into_iter().collect(),
             idle: RefCell::default(),
             first_seen: RefCell::default(),
@@ -159,19 +163,19 @@ impl Leader {
     }
 
     /// Before a DPU counts as off: its Lease, from quorum, is still the one that fell silent. Its BMC's word is up to 30 s old.
-    pub async fn confirm_silent(&self, dpu: &str) -> Result<(), Error> {
+    pub async fn lease_is_old(&self, dpu: &str) -> Result<(), Error> {
         let of = dpu.to_owned();
         let read = move |world: &World| world.server(&of).beat;
         let sent = self.world.ask((&self.process, Via::ApiServer), || format!("get the Lease of {dpu}"), read).await;
-        let value = sent.ok_or(Error::NoAnswer)?;
+        let value = sent.ok_or_else(|| no_answer("get a Lease"))?;
         let known = self.beats.borrow().get(dpu).copied().unwrap_or_default();
         if known.value == value {
             // Of two that ask at once, the first may have learnt that it is not silent.
-            return if self.is_silent(dpu) { Ok(()) } else { Err(Error::NotConfirmed) };
+            return if self.is_silent(dpu) { Ok(()) } else { Err(renewed(dpu)) };
         }
         let beat = Beat { value, since: self.world.now(), confirmed: false };
         self.beats.borrow_mut().insert(dpu.to_owned(), beat);
-        Err(Error::NotConfirmed)
+        Err(renewed(dpu))
     }
 
     fn is_silent(&self, dpu: &str) -> bool {
@@ -312,13 +316,11 @@ impl Leader {
 
     async fn act_all(&self, o: &Observed, machine_name: &str, plan: &Plan) -> Result<(), Error> {
         self.world.note(|| format!("{} plans for {machine_name}: {:?}", self.process.name, Told(plan)));
-        let acts: Vec<Doing<'_, Result<(), Error>>> =
-            plan.actions.iter().map(|action| Box::pin(self.act(o, action)) as _).collect();
-        let error = all(acts).await.into_iter().find_map(Result::err);
-        if let Some(error) = &error {
-            self.world.note(|| format!("{}: {error:?}", self.process.name));
+        let result = act::all(self, o, &plan.actions).await;
+        if let Err(error) = &result {
+            self.world.note(|| format!("{}: {error}", self.process.name));
         }
-        error.map_or(Ok(()), Err)
+        result
     }
 
     /// What a machine that is no more has left.
@@ -355,7 +357,7 @@ impl Leader {
             world.objects().all::<BareMetalMachine>().any(is_it)
         };
         let sent = self.world.ask((&self.process, Via::ApiServer), || "list machines".to_owned(), list).await;
-        sent.ok_or(Error::NoAnswer)
+        sent.ok_or_else(|| no_answer("list machines"))
     }
 
     /// Whose something is that was made for a machine of this name, of which there is none in the cache; or who protects a claim
@@ -405,10 +407,10 @@ impl Leader {
         if current.metadata.uid != machine.metadata.uid || current.status.as_ref() == Some(&plan.status) {
             return Ok(());
         }
-        let status = plan.status.clone();
-        let say = move |machine: &mut BareMetalMachine| machine.status = Some(status);
-        match self.change((USER, machine_name), Rests::on(&current.metadata), say).await {
-            Err(Error::NotFound) => Ok(()),
+        let mut updated = BareMetalMachine::clone(&current);
+        updated.status = Some(plan.status.clone());
+        match writes::change_status(self, &*current, &updated).await {
+            Err(Error::NotFound { .. }) => Ok(()),
             result => result.map(drop),
         }
     }
@@ -428,14 +430,14 @@ impl Leader {
         }
         self.write(machine, plan).await?;
         let hardware = plan.status.hardware_name.clone().unwrap_or_default();
-        self.confirm_claim(machine, &hardware).await?;
+        hosts::confirm_claim(self, machine, &hardware).await?;
         let (bmc, _) = &self.bmcs[&dpu_of(&hardware)];
         match disruptive {
             Disruptive::Power(order) => {
                 self.world.note(|| format!("{} sends {} to {hardware}", self.process.name, action_name(order.action)));
                 match bmc.power(&self.world, &self.process, order.action).await {
                     true => Ok(()),
-                    false => Err(Error::Unreachable),
+                    false => Err(no_answer("a BMC")),
                 }
             }
             Disruptive::ConfigureBoot(change) => {
@@ -444,22 +446,14 @@ impl Leader {
             }
         }
     }
+}
 
-    /// A write whose answer goes into the cache.
-    pub async fn change<K: Kind>(
-        &self,
-        names: (&str, &str),
-        rests: Rests,
-        change: impl FnOnce(&mut K) + 'static,
-    ) -> Result<Arc<K>, Error> {
-        let changed = self.world.change(&self.process, names, rests, change).await?;
-        K::cache_mut(&mut self.watch.caches.borrow_mut()).put(changed.clone());
-        Ok(changed)
-    }
+fn no_answer(what: &str) -> Error {
+    Error::Unavailable { what: what.to_owned(), message: "no answer".to_owned() }
+}
 
-    pub async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, Error> {
-        self.world.get(&self.process, namespace, name).await
-    }
+fn renewed(dpu: &str) -> Error {
+    Error::NotConfirmed { what: format!("get the Lease of {dpu}"), message: "it was renewed".to_owned() }
 }
 
 /// A plan, for people.
@@ -504,11 +498,6 @@ pub fn volume(world: &World, claim: &str) -> VolumeSeen {
     }
 }
 
-pub fn target(meta: &ObjectMeta) -> Target {
-    let (namespace, name) = super::objects::key(meta);
-    Target { namespace, name, uid: uid(meta).to_owned() }
-}
-
 pub fn pod_seen(pod: &k8s_openapi::api::core::v1::Pod) -> HolderPodSeen {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     HolderPodSeen {
@@ -516,7 +505,7 @@ pub fn pod_seen(pod: &k8s_openapi::api::core::v1::Pod) -> HolderPodSeen {
         attachment_uid: label(&pod.metadata, labels::ATTACHMENT_UID).unwrap_or_default().to_owned(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
         running: phase == Some("Running"),
-        ended: phase == Some("Failed"),
+        ended: is_ended(pod),
         deleting: pod.metadata.deletion_timestamp.is_some(),
         message: String::new(),
     }
@@ -524,9 +513,4 @@ pub fn pod_seen(pod: &k8s_openapi::api::core::v1::Pod) -> HolderPodSeen {
 
 pub fn namespace(dpu: &str) -> String {
     names::dpu_namespace(dpu)
-}
-
-/// Whether two records are of the same grant.
-pub fn same(old: &FenceRecord, new: &FenceRecord) -> bool {
-    old.attachment_uid == new.attachment_uid && old.epoch == new.epoch
 }

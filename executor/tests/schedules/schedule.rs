@@ -4,7 +4,7 @@
 use super::agent::SIZE;
 use super::cluster;
 use super::dice::Dice;
-use super::leader::{Leader, bmc_of, hardware_of, namespace};
+use super::leader::{Leader, bmc_of, hardware_of, namespace, volume};
 use super::lives::{self, Lives};
 use super::objects::Rests;
 use super::rules::Rule;
@@ -21,12 +21,14 @@ use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::TypedLocalObjectReference;
 use api::{BareMetalMachine, DiskAttachment, Dpu, VolumeHold};
 use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, Pod, VolumeResourceRequirements,
+    CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus, PersistentVolumeSpec, Pod, VolumeResourceRequirements,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use planner::connector::KUBELET;
 use planner::host::PowerState;
+use planner::machine::observed::VolumeSeen;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -91,6 +93,19 @@ fn claim(name: &str) -> PersistentVolumeClaim {
     }
 }
 
+fn stored(volume: VolumeSeen) -> PersistentVolume {
+    let csi = CSIPersistentVolumeSource {
+        driver: volume.driver,
+        volume_handle: volume.handle,
+        ..CSIPersistentVolumeSource::default()
+    };
+    PersistentVolume {
+        metadata: meta("", &volume.name),
+        spec: Some(PersistentVolumeSpec { csi: Some(csi), ..PersistentVolumeSpec::default() }),
+        ..PersistentVolume::default()
+    }
+}
+
 fn dpu(name: &str, domain: PowerDomain, has_bmc: bool, fence: Fence) -> Dpu {
     let spec = DpuSpec {
         hardware_ref: Some(HardwareReference { name: hardware_of(name), serial_number: None }),
@@ -144,6 +159,7 @@ impl Schedule {
         let made = "a name of this site is new";
         for name in &claims {
             world.objects().create(claim(name)).expect(made);
+            world.objects().create(stored(volume(world, name))).expect(made);
         }
         for name in &self.dpus {
             let bmc_ref = Some(TypedLocalObjectReference { kind: "Machine".to_owned(), ..Default::default() });

@@ -1,10 +1,7 @@
 //! Carries a plan's actions out: one `match`.
 
-use super::{claims, disks, hosts, install, nics};
-use crate::Controller;
-use crate::error::{Error, call};
-use crate::objects;
-use crate::{fences, holder_pods};
+use crate::{Error, Shell, Verbs, forget, get, known, put, writes};
+use crate::{claims, disks, fences, holder_pods, hosts, install, nics};
 use api::machine::BootStrategy;
 use api::{BareMetalMachine, MachineMigration, labels, names};
 use futures::future::join_all;
@@ -13,7 +10,7 @@ use serde_json::{Value, json};
 
 /// All at the same time: actions of one plan do not depend on each other. The first error that is not mere staleness is
 /// what is reported.
-pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Result<(), Error> {
+pub async fn all(c: &impl Shell, o: &Observed, actions: &[Action]) -> Result<(), Error> {
     let mut first: Option<Error> = None;
     let fresh = match actions.iter().any(needs_fresh_machine) {
         true => Some(fresh(c, &o.machine).await?),
@@ -24,7 +21,7 @@ pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Res
             Ok(()) => act(c, o, action).await,
             Err(error) => Err(error),
         };
-        c.metrics.acted(action, result.as_ref().err().map(Error::class));
+        c.acted(action, result.as_ref().err());
         result
     });
     for result in join_all(acted).await {
@@ -37,7 +34,7 @@ pub(super) async fn all(c: &Controller, o: &Observed, actions: &[Action]) -> Res
     first.map_or(Ok(()), Err)
 }
 
-async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
+async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error> {
     let machine = o.machine.as_ref();
     let own = || disks::own_labels(machine);
     match action {
@@ -46,17 +43,14 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ClearLock => patch(c, machine, json!({"metadata": {"annotations": {labels::OPERATION: null}}})).await,
         Action::CreateMigration(migration) => {
             let ours = |there: &MachineMigration| there.spec == migration.spec;
-            let api = c.objects.namespaced::<MachineMigration>(o.namespace());
-            objects::create(&api, &c.world.migrations, migration, ours).await.map(drop)
+            writes::create::<MachineMigration>(c, migration, ours).await.map(drop)
         }
         Action::DeleteMigration { target } => {
-            let migrations = &c.world.migrations;
-            let Some(there) = migrations.get(&target.namespace, &target.name) else { return Ok(()) };
-            if there.metadata.uid.as_deref() != Some(&target.uid) {
-                return Ok(());
+            let there = known::<MachineMigration>(c, &target.namespace, &target.name);
+            match there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)) {
+                Some(there) => writes::delete::<MachineMigration>(c, &there.metadata, false).await,
+                None => Ok(()),
             }
-            let api = c.objects.namespaced::<MachineMigration>(&target.namespace);
-            objects::delete(&api, migrations, &there.metadata, false).await
         }
         Action::ClearPowerRequest => {
             patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
@@ -137,15 +131,12 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
 
 /// From quorum: what the machine asks for is what the plan rests on. A cache of machines that is behind that of attachments
 /// or VNics must not take away what was just added. One that is gone asks for nothing, ever.
-async fn confirm_spec(c: &Controller, o: &Observed) -> Result<(), Error> {
+async fn confirm_spec(c: &impl Shell, o: &Observed) -> Result<(), Error> {
     if o.gone {
         return Ok(());
     }
     let meta = &o.machine.metadata;
-    let name = meta.name.as_deref().unwrap_or_default();
-    let what = format!("get BareMetalMachine '{name}'");
-    let api = c.objects.namespaced::<BareMetalMachine>(meta.namespace.as_deref().unwrap_or_default());
-    let there = call(&what, api.get(name)).await?;
+    let there = fresh(c, &o.machine).await?;
     let now = &there.metadata;
     let same = now.uid == meta.uid
         && now.generation == meta.generation
@@ -153,46 +144,42 @@ async fn confirm_spec(c: &Controller, o: &Observed) -> Result<(), Error> {
     if same {
         return Ok(());
     }
-    c.world.machines.put(there);
+    put(c, there);
+    let what = format!("get BareMetalMachine '{}'", o.name());
     Err(Error::NotConfirmed { what, message: "it asks for something else by now".to_owned() })
 }
 
 /// From quorum, once for all actions of a plan.
-async fn fresh(c: &Controller, machine: &BareMetalMachine) -> Result<BareMetalMachine, Error> {
-    let meta = &machine.metadata;
-    let name = meta.name.as_deref().unwrap_or_default();
-    let api = c.objects.namespaced::<BareMetalMachine>(meta.namespace.as_deref().unwrap_or_default());
-    call(&format!("get BareMetalMachine '{name}'"), api.get(name)).await
+async fn fresh(c: &impl Shell, machine: &BareMetalMachine) -> Result<BareMetalMachine, Error> {
+    let (namespace, name) = crate::verbs::names(&machine.metadata);
+    get(c, namespace, name).await
 }
 
 /// The machine asks for what is about to be made or granted. A cache of machines that is behind that of claims or VNics must
 /// not create anew what a user has just deleted.
-fn asked(c: &Controller, o: &Observed, fresh: Option<&BareMetalMachine>, action: &Action) -> Result<(), Error> {
+fn asked(c: &impl Shell, o: &Observed, fresh: Option<&BareMetalMachine>, action: &Action) -> Result<(), Error> {
     let Some(fresh) = fresh.filter(|_| needs_fresh_machine(action)) else { return Ok(()) };
     asks_for(&o.machine, fresh, action).map_err(|message| {
-        c.world.machines.put(fresh.clone());
+        put(c, fresh.clone());
         Error::NotConfirmed { what: format!("get BareMetalMachine '{}'", o.name()), message }
     })
 }
 
-async fn finalizer(c: &Controller, machine: &BareMetalMachine, present: bool) -> Result<(), Error> {
-    let finalizers = objects::finalizers(&machine.metadata, labels::FINALIZER_MACHINE, present);
+async fn finalizer(c: &impl Shell, machine: &BareMetalMachine, present: bool) -> Result<(), Error> {
+    let finalizers = writes::finalizers(&machine.metadata, labels::FINALIZER_MACHINE, present);
     match patch(c, machine, json!({"metadata": {"finalizers": finalizers}})).await {
         Err(Error::NotFound { .. }) if !present => {
-            c.world.machines.forget(&machine.metadata);
+            forget::<BareMetalMachine>(c, &machine.metadata);
             Ok(())
         }
         Ok(()) if !present && finalizers.is_empty() => {
-            c.world.machines.forget(&machine.metadata);
+            forget::<BareMetalMachine>(c, &machine.metadata);
             Ok(())
         }
         result => result,
     }
 }
 
-async fn patch(c: &Controller, machine: &BareMetalMachine, change: Value) -> Result<(), Error> {
-    let meta = &machine.metadata;
-    let api = c.objects.namespaced(meta.namespace.as_deref().unwrap_or_default());
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
-    objects::patch(&api, &c.world.machines, name, uid, meta.resource_version.as_deref(), change).await.map(drop)
+async fn patch(c: &impl Verbs<BareMetalMachine>, machine: &BareMetalMachine, change: Value) -> Result<(), Error> {
+    writes::patch(c, &machine.metadata, change).await.map(drop)
 }

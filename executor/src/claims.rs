@@ -1,144 +1,119 @@
 //! Claims: made, expanded, protected, deleted; and snapshots of cluster images in a user's namespace.
 
-use crate::Controller;
-use crate::error::{Error, call, found};
-use crate::objects;
 use crate::snapshots::{
     ContentSource, SnapshotSource, VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotContentSpec, VolumeSnapshotSpec,
 };
+use crate::verbs::what;
+use crate::writes;
+use crate::{Error, Shell, found, get, put, seen};
 use api::{VolumeHold, labels};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams};
 use planner::machine::observed::label;
 use planner::machine::plan::{ImportSnapshot, SelectNode, Target};
 use serde_json::json;
-use std::sync::Arc;
 
 /// Conditions of a claim that is being expanded.
 const GROWING: [&str; 2] = ["Resizing", "FileSystemResizePending"];
 
 /// `owner_label`: which of its labels names whom it is made for.
-pub(crate) async fn create(c: &Controller, claim: &PersistentVolumeClaim, owner_label: &str) -> Result<(), Error> {
-    let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+pub async fn create(c: &impl Shell, claim: &PersistentVolumeClaim, owner_label: &str) -> Result<(), Error> {
     let owner = label(&claim.metadata, owner_label).map(str::to_owned);
     let ours = |there: &PersistentVolumeClaim| label(&there.metadata, owner_label) == owner.as_deref();
-    objects::create(&c.objects.namespaced(&namespace), &c.world.claims, claim, ours).await.map(drop)
+    writes::create(c, claim, ours).await.map(drop)
 }
 
-pub(super) async fn expand(c: &Controller, target: &Target, size: &Quantity) -> Result<(), Error> {
+pub async fn expand(c: &impl Shell, target: &Target, size: &Quantity) -> Result<(), Error> {
     let change = json!({"spec": {"resources": {"requests": {"storage": size}}}});
-    let api = c.objects.namespaced::<PersistentVolumeClaim>(&target.namespace);
-    objects::patch(&api, &c.world.claims, &target.name, &target.uid, None, change).await.map(drop)
+    writes::patch::<PersistentVolumeClaim>(c, &writes::by_uid(target), change).await.map(drop)
 }
 
-pub(super) async fn modify(c: &Controller, target: &Target, class: &str) -> Result<(), Error> {
+pub async fn modify(c: &impl Shell, target: &Target, class: &str) -> Result<(), Error> {
     let change = json!({"spec": {"volumeAttributesClassName": class}});
-    let api = c.objects.namespaced::<PersistentVolumeClaim>(&target.namespace);
-    let there = objects::patch(&api, &c.world.claims, &target.name, &target.uid, None, change).await?;
+    let there = writes::patch::<PersistentVolumeClaim>(c, &writes::by_uid(target), change).await?;
     // An API server that does not know the field leaves it out, and would be told for ever.
     match there.spec.and_then(|spec| spec.volume_attributes_class_name).as_deref() == Some(class) {
         true => Ok(()),
         false => Err(Error::Refused {
-            what: format!("patch PersistentVolumeClaim '{}'", target.name),
+            what: what::<PersistentVolumeClaim>("patch", &target.name),
             message: format!("it does not take volumeAttributesClassName '{class}': Kubernetes 1.34 does"),
         }),
     }
 }
 
 /// As kube-scheduler does it for a pod. Only while nobody is faster: in the version that was seen.
-pub(crate) async fn select_node(c: &Controller, select: &SelectNode) -> Result<(), Error> {
-    let claim = seen(c, &select.target)?;
+pub async fn select_node(c: &impl Shell, select: &SelectNode) -> Result<(), Error> {
+    let claim = seen::<PersistentVolumeClaim>(c, &select.target)?;
     let annotations = json!({labels::SELECTED_NODE: select.node, labels::NODE_SELECTED_AT: select.at});
     patch(c, &claim, json!({"metadata": {"annotations": annotations}})).await
 }
 
 /// As kubelet does when it has grown a volume on its node.
-pub(super) async fn complete_expansion(c: &Controller, target: &Target, size: &Quantity) -> Result<(), Error> {
-    let claim = seen(c, target)?;
+pub async fn complete_expansion(c: &impl Shell, target: &Target, size: &Quantity) -> Result<(), Error> {
+    let claim = seen::<PersistentVolumeClaim>(c, target)?;
     let conditions = claim.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let left: Vec<_> =
         conditions.into_iter().filter(|condition| !GROWING.contains(&condition.type_.as_str())).collect();
-    let change = json!({
-        "metadata": {"uid": target.uid, "resourceVersion": claim.metadata.resource_version},
-        "status": {
-            "capacity": {"storage": size},
-            "allocatedResourceStatuses": {"storage": null},
-            "conditions": left,
-        },
+    let status = json!({
+        "capacity": {"storage": size},
+        "allocatedResourceStatuses": {"storage": null},
+        "conditions": left,
     });
-    let what = format!("patch status of PersistentVolumeClaim '{}'", target.name);
-    let api = c.objects.namespaced::<PersistentVolumeClaim>(&target.namespace);
-    let (params, patch) = (PatchParams::default(), Patch::Merge(&change));
-    c.world.claims.put(call(&what, api.patch_status(&target.name, &params, &patch)).await?);
-    Ok(())
-}
-
-fn seen(c: &Controller, target: &Target) -> Result<Arc<PersistentVolumeClaim>, Error> {
-    let what = format!("PersistentVolumeClaim '{}'", target.name);
-    let claim = c.world.claims.get(&target.namespace, &target.name);
-    claim.filter(|claim| claim.metadata.uid.as_deref() == Some(&target.uid)).ok_or(Error::NotFound { what })
+    writes::patch_status::<PersistentVolumeClaim>(c, &claim.metadata, status).await.map(drop)
 }
 
 /// The mark and the finalizer in one write.
-pub(crate) async fn protect(c: &Controller, owner_uid: &str, target: &Target) -> Result<(), Error> {
-    let claim = seen(c, target)?;
-    let finalizers = objects::finalizers(&claim.metadata, labels::FINALIZER_IN_USE, true);
+pub async fn protect(c: &impl Shell, owner_uid: &str, target: &Target) -> Result<(), Error> {
+    let claim = seen::<PersistentVolumeClaim>(c, target)?;
+    let finalizers = writes::finalizers(&claim.metadata, labels::FINALIZER_IN_USE, true);
     let mark = format!("{}{owner_uid}", labels::IN_USE_BY);
     patch(c, &claim, json!({"metadata": {"finalizers": finalizers, "annotations": {mark: ""}}})).await
 }
 
 /// Only once the hold, read from quorum, is not this owner's any more, and no attachment of it is there. The finalizer goes
 /// with the last mark.
-pub(crate) async fn unprotect(
-    c: &Controller,
+pub async fn unprotect(
+    c: &impl Shell,
     owner_uid: &str,
     owner_label: &str,
     target: &Target,
     hold: Option<&str>,
 ) -> Result<(), Error> {
     if let Some(hold) = hold {
-        let what = format!("get VolumeHold '{hold}'");
-        let there = found(call(&what, c.objects.cluster::<VolumeHold>().get(hold)).await)?;
+        let there = found(get::<VolumeHold>(c, "", hold).await)?;
         let ours = |hold: &VolumeHold| label(&hold.metadata, owner_label) == Some(owner_uid);
         if let Some(there) = there.filter(|hold| hold.spec.holder.is_some() && ours(hold)) {
-            c.world.holds.put(there);
+            put(c, there);
+            let what = what::<VolumeHold>("get", hold);
             return Err(Error::NotConfirmed { what, message: "it is still held".to_owned() });
         }
     }
-    let claim = seen(c, target)?;
+    let claim = seen::<PersistentVolumeClaim>(c, target)?;
     if let Some(volume) = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()) {
-        super::disks::confirm_unused(c, owner_label, owner_uid, volume).await?;
+        crate::disks::confirm_unused(c, owner_label, owner_uid, volume).await?;
     }
     let mark = format!("{}{owner_uid}", labels::IN_USE_BY);
     let marks = claim.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with(labels::IN_USE_BY));
     let others = marks.filter(|(key, _)| **key != mark).count() > 0;
-    let finalizers = objects::finalizers(&claim.metadata, labels::FINALIZER_IN_USE, others);
+    let finalizers = writes::finalizers(&claim.metadata, labels::FINALIZER_IN_USE, others);
     patch(c, &claim, json!({"metadata": {"finalizers": finalizers, "annotations": {mark: null}}})).await
 }
 
-async fn patch(c: &Controller, claim: &PersistentVolumeClaim, change: serde_json::Value) -> Result<(), Error> {
-    let meta = &claim.metadata;
-    let api = c.objects.namespaced(meta.namespace.as_deref().unwrap_or_default());
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
-    objects::patch(&api, &c.world.claims, name, uid, meta.resource_version.as_deref(), change).await.map(drop)
+async fn patch(c: &impl Shell, claim: &PersistentVolumeClaim, change: serde_json::Value) -> Result<(), Error> {
+    writes::patch::<PersistentVolumeClaim>(c, &claim.metadata, change).await.map(drop)
 }
 
-pub(crate) async fn delete(c: &Controller, target: &Target) -> Result<(), Error> {
-    let claim = match seen(c, target) {
-        Ok(claim) => claim,
-        Err(Error::NotFound { .. }) => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let api = c.objects.namespaced(&target.namespace);
-    objects::delete(&api, &c.world.claims, &claim.metadata, true).await?;
-    c.volumes.forget(&target.uid);
-    Ok(())
+pub async fn delete(c: &impl Shell, target: &Target) -> Result<(), Error> {
+    match seen::<PersistentVolumeClaim>(c, target) {
+        Ok(claim) => writes::delete::<PersistentVolumeClaim>(c, &claim.metadata, true).await,
+        Err(Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A pre-provisioned content with the same handle, kept when the snapshot goes, and the snapshot bound to it.
-pub(super) async fn import(c: &Controller, import: &ImportSnapshot) -> Result<(), Error> {
+pub async fn import(c: &impl Shell, import: &ImportSnapshot) -> Result<(), Error> {
     let content_name = format!("{}-{}", import.name, api::names::short(&import.namespace, 8));
     let own = |namespace: Option<&str>, name: &str| ObjectMeta {
         name: Some(name.to_owned()),
@@ -169,9 +144,7 @@ pub(super) async fn import(c: &Controller, import: &ImportSnapshot) -> Result<()
         status: None,
     };
     let ours = |meta: &ObjectMeta| label(meta, labels::IMAGE_UID) == Some(&import.image_uid);
-    let contents = crate::cache::Cache::new(|_| Vec::new());
-    objects::create(&c.objects.cluster(), &contents, &content, |there: &VolumeSnapshotContent| ours(&there.metadata))
-        .await?;
+    writes::create(c, &content, |there: &VolumeSnapshotContent| ours(&there.metadata)).await?;
     let snapshot = VolumeSnapshot {
         metadata: own(Some(&import.namespace), &import.name),
         spec: VolumeSnapshotSpec {
@@ -183,6 +156,5 @@ pub(super) async fn import(c: &Controller, import: &ImportSnapshot) -> Result<()
         },
         status: None,
     };
-    let api = c.objects.namespaced(&import.namespace);
-    objects::create(&api, &c.world.snapshots, &snapshot, |there: &VolumeSnapshot| ours(&there.metadata)).await.map(drop)
+    writes::create(c, &snapshot, |there: &VolumeSnapshot| ours(&there.metadata)).await.map(drop)
 }

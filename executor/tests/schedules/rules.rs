@@ -33,12 +33,12 @@ pub enum Rule {
 /// counts. All three guard the moment in which a DPU comes back that is taken for down, and the others are still there.
 const MISSED: [(Rule, u64); 8] = [
     (Rule::HoldIsRespected, 0),
-    (Rule::HoldIsTakenBySwap, 160),
-    (Rule::GoneIsSeen, 10),
-    (Rule::PodEndIsSeen, 62),
-    (Rule::HoldIsEmptiedBySwap, 34),
-    (Rule::StorageRefuses, 59),
-    (Rule::SilenceIsNoProof, 3),
+    (Rule::HoldIsTakenBySwap, 185),
+    (Rule::GoneIsSeen, 35),
+    (Rule::PodEndIsSeen, 125),
+    (Rule::HoldIsEmptiedBySwap, 419),
+    (Rule::StorageRefuses, 201),
+    (Rule::SilenceIsNoProof, 17),
     (Rule::RebootForgets, 1),
 ];
 /// So many from there on are tried: which number shows it moves when the model or the planner does.

@@ -1,26 +1,26 @@
-//! An API server, as far as preconditions go, and copies of what it has that lag behind it.
+//! An API server, as far as preconditions and merge patches go, and copies of what it has that lag behind it.
 
 use super::time::{Notify, Time};
-use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, DiskAttachment, Dpu, VolumeHold};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use api::tinkerbell::{Hardware, Template, Workflow};
+use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
+use executor::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
+use executor::{Object, Part};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as Moment};
 use planner::machine::observed::name;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub type Key = (String, String);
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
     NotFound,
+    AlreadyExists,
     Conflict,
     /// It may have been done.
     NoAnswer,
-    /// A reading from quorum shows something else than the cache.
-    NotConfirmed,
     /// By the storage.
     Refused,
     Unreachable,
@@ -29,11 +29,6 @@ pub enum Error {
 /// Of whatever kind: its namespace, if its kind has any, and its name.
 pub fn names(meta: &ObjectMeta) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), name(meta))
-}
-
-pub fn key(meta: &ObjectMeta) -> Key {
-    let (namespace, name) = names(meta);
-    (namespace.to_owned(), name.to_owned())
 }
 
 pub fn version(meta: &ObjectMeta) -> u64 {
@@ -171,11 +166,9 @@ impl Listener {
     }
 }
 
-pub trait Kind: Clone + PartialEq + 'static {
+pub trait Kind: Object + PartialEq {
     /// Something with the number of the server that it is about, or nothing if all may care.
     fn about(&self) -> &str;
-    fn meta(&self) -> &ObjectMeta;
-    fn meta_mut(&mut self) -> &mut ObjectMeta;
     fn table(objects: &Objects) -> &Table<Self>;
     fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
     fn cache(caches: &Caches) -> &Cache<Self>;
@@ -198,8 +191,6 @@ macro_rules! kinds {
                 let about: fn(&$kind) -> &str = $about;
                 about(self)
             }
-            fn meta(&self) -> &ObjectMeta { &self.metadata }
-            fn meta_mut(&mut self) -> &mut ObjectMeta { &mut self.metadata }
             fn table(objects: &Objects) -> &Table<Self> { &objects.$field }
             fn table_mut(objects: &mut Objects) -> &mut Table<Self> { &mut objects.$field }
             fn cache(caches: &Caches) -> &Cache<Self> { &caches.$field }
@@ -240,7 +231,16 @@ kinds! {
     holds: VolumeHold, |_| "";
     disks: DiskAttachment, |disk| &disk.spec.dpu_name;
     volume_attachments: VolumeAttachment, |_| "";
+    volumes: PersistentVolume, |_| "";
+    secrets: Secret, |_| "";
+    nics: NicAttachment, |nic| &nic.spec.dpu_name;
+    vnics: VNic, |_| "";
+    migrations: MachineMigration, |_| "";
+    snapshots: VolumeSnapshot, |_| "";
+    contents: VolumeSnapshotContent, |_| "";
     pods: Pod, |pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    templates: Template, |_| "";
+    workflows: Workflow, |_| "";
 }
 
 /// What a write rests on.
@@ -287,7 +287,7 @@ impl Objects {
 
     pub fn create<K: Kind>(&mut self, mut object: K) -> Result<Arc<K>, Error> {
         if K::table(self).there.get(names(object.meta())).is_some() {
-            return Err(Error::Conflict);
+            return Err(Error::AlreadyExists);
         }
         let uid = format!("00000000-0000-4000-8000-{:012}", self.count());
         let version = self.count();
@@ -319,6 +319,30 @@ impl Objects {
         Ok(self.put(new, ends))
     }
 
+    /// A merge patch; the UID and the resourceVersion in it are what it rests on.
+    pub fn patch<K: Kind>(&mut self, at: (&str, &str), part: Part, mut change: Value) -> Result<Arc<K>, Error> {
+        let mut metadata = change.get_mut("metadata").map(Value::take).unwrap_or_default();
+        let mut rests_on = |field: &str| metadata.as_object_mut()?.remove(field)?.as_str().map(str::to_owned);
+        let rests = Rests { uid: rests_on("uid"), version: rests_on("resourceVersion") };
+        let parts = change.as_object_mut().ok_or(Error::Refused)?;
+        match part {
+            Part::Object => {
+                parts.remove("status");
+                parts.insert("metadata".to_owned(), metadata);
+            }
+            Part::Status => parts.retain(|field, _| field == "status"),
+        }
+        let old = self.get::<K>(at.0, at.1)?;
+        rests.check(old.meta())?;
+        let mut value = serde_json::to_value(&*old).map_err(|_| Error::Refused)?;
+        merge(&mut value, change);
+        let mut new: K = serde_json::from_value(value).map_err(|_| Error::Refused)?;
+        let meta = new.meta_mut();
+        meta.finalizers = meta.finalizers.take().filter(|all| !all.is_empty());
+        meta.annotations = meta.annotations.take().filter(|all| !all.is_empty());
+        self.change(at, &Rests::default(), |there: &mut K| *there = new)
+    }
+
     fn put<K: Kind>(&mut self, mut new: K, ends: bool) -> Arc<K> {
         new.meta_mut().resource_version = Some(self.count().to_string());
         let new = Arc::new(new);
@@ -348,5 +372,23 @@ impl Objects {
         let mut last = K::clone(&old);
         last.meta_mut().deletion_timestamp.get_or_insert(at);
         Ok(self.put(last, !stays))
+    }
+}
+
+/// RFC 7386.
+fn merge(there: &mut Value, change: Value) {
+    let Value::Object(change) = change else {
+        *there = change;
+        return;
+    };
+    if !there.is_object() {
+        *there = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(there) = there else { return };
+    for (field, change) in change {
+        match change {
+            Value::Null => drop(there.remove(&field)),
+            change => merge(there.entry(field).or_insert(Value::Null), change),
+        }
     }
 }

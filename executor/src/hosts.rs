@@ -1,0 +1,135 @@
+//! The claim on a server, and what is noted on it meanwhile: annotations of its Hardware, by compare-and-swap.
+
+use crate::verbs::what;
+use crate::writes;
+use crate::{Error, Shell, get, known, put};
+use api::machine::BootStrategy;
+use api::tinkerbell::Hardware;
+use api::{BareMetalMachine, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::machine::observed::{annotation, name};
+use planner::verbs::operation::HardwareVersion;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// From quorum: this machine has that server.
+pub async fn confirm_claim(c: &impl Shell, machine: &BareMetalMachine, hardware: &str) -> Result<Hardware, Error> {
+    let there = get::<Hardware>(c, c.inventory(), hardware).await?;
+    if annotation(&there.metadata, labels::CLAIMED_BY) == machine.metadata.uid.as_deref() {
+        return Ok(there);
+    }
+    put(c, there);
+    let what = what::<Hardware>("get", hardware);
+    Err(Error::NotConfirmed { what, message: "this machine's claim is gone".to_owned() })
+}
+
+/// The claim and how the machine boots: annotations, by one compare-and-swap. What an earlier machine may have left there is none of
+/// this one's.
+pub async fn claim(
+    c: &impl Shell,
+    machine: &BareMetalMachine,
+    name: &str,
+    uid: &str,
+    resource_version: &str,
+    strategy: BootStrategy,
+) -> Result<(), Error> {
+    let change = json!({"metadata": {"annotations": {
+        labels::CLAIMED_BY: machine.metadata.uid,
+        labels::CLAIMED_BY_NAME: full_name(machine),
+        labels::BOOT_STRATEGY: planner::install::word(strategy),
+        labels::INSTALL: null,
+        labels::INSTALL_REQUEST: null,
+    }}});
+    annotate(c, &version(c, name, uid, resource_version), change).await
+}
+
+pub async fn remember_boot_order(c: &impl Shell, name: &str, order: &str) -> Result<(), Error> {
+    let there = seen(c, name)?;
+    if annotation(&there.metadata, labels::BOOT_ORDER_BEFORE).is_some() {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {labels::BOOT_ORDER_BEFORE: order}}});
+    annotate(c, &there.metadata, change).await
+}
+
+/// `None`: what is on record is taken off.
+pub async fn remember_boot_path(c: &impl Shell, name: &str, path: Option<&str>) -> Result<(), Error> {
+    let there = seen(c, name)?;
+    if annotation(&there.metadata, labels::BOOT_PATH) == path {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {labels::BOOT_PATH: path}}});
+    annotate(c, &there.metadata, change).await
+}
+
+/// The claim on a second Hardware, which the machine moves to: marked for the migration.
+pub async fn claim_target(
+    c: &impl Shell,
+    machine: &BareMetalMachine,
+    hardware: &HardwareVersion,
+    migration: &str,
+) -> Result<(), Error> {
+    let change = json!({"metadata": {"annotations": {
+        labels::CLAIMED_BY: machine.metadata.uid,
+        labels::CLAIMED_BY_NAME: full_name(machine),
+        labels::CLAIMED_FOR: migration,
+        labels::BOOT_STRATEGY: planner::install::word(BootStrategy::CloudDisk),
+    }}});
+    annotate(c, &version(c, &hardware.name, &hardware.uid, &hardware.resource_version), change).await
+}
+
+/// The mark goes, if it is this migration's.
+pub async fn keep_target(c: &impl Shell, hardware: &str, migration: &str) -> Result<(), Error> {
+    let there = seen(c, hardware)?;
+    if annotation(&there.metadata, labels::CLAIMED_FOR) != Some(migration) {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {labels::CLAIMED_FOR: null}}});
+    annotate(c, &there.metadata, change).await
+}
+
+/// One Hardware is given up for another, which must still be this machine's.
+pub async fn move_on(c: &impl Shell, machine: &BareMetalMachine, from: &str, to: &str) -> Result<(), Error> {
+    confirm_claim(c, machine, to).await?;
+    unclaim(c, machine, from).await
+}
+
+pub async fn unclaim(c: &impl Shell, machine: &BareMetalMachine, name: &str) -> Result<(), Error> {
+    let there = seen(c, name)?;
+    if annotation(&there.metadata, labels::CLAIMED_BY) != machine.metadata.uid.as_deref() {
+        return Ok(());
+    }
+    let change = json!({"metadata": {"annotations": {
+        labels::CLAIMED_BY: null,
+        labels::CLAIMED_BY_NAME: null,
+        labels::CLAIMED_FOR: null,
+        labels::BOOT_STRATEGY: null,
+        labels::INSTALL: null,
+        labels::INSTALL_REQUEST: null,
+        labels::BOOT_ORDER_BEFORE: null,
+    }}});
+    annotate(c, &there.metadata, change).await
+}
+
+fn full_name(machine: &BareMetalMachine) -> String {
+    format!("{}/{}", machine.metadata.namespace.as_deref().unwrap_or_default(), name(&machine.metadata))
+}
+
+fn version(c: &impl Shell, name: &str, uid: &str, resource_version: &str) -> ObjectMeta {
+    ObjectMeta {
+        namespace: Some(c.inventory().to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        resource_version: Some(resource_version.to_owned()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn seen(c: &impl Shell, name: &str) -> Result<Arc<Hardware>, Error> {
+    let what = format!("Hardware '{name}'");
+    known(c, c.inventory(), name).ok_or(Error::NotFound { what })
+}
+
+async fn annotate(c: &impl Shell, seen: &ObjectMeta, change: Value) -> Result<(), Error> {
+    writes::patch::<Hardware>(c, seen, change).await.map(drop)
+}

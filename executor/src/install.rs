@@ -1,0 +1,75 @@
+//! Requests of an installation: the copy of the Template, its Workflow, and what is on record at the Hardware.
+
+use crate::verbs::what;
+use crate::writes::{self, by_uid};
+use crate::{Error, Shell, get, list, put};
+use api::tinkerbell::{Hardware, Template, Workflow};
+use api::{BareMetalMachine, Dpu, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::install::{Phase, Record};
+use planner::machine::observed::label;
+use planner::machine::plan::Target;
+use serde_json::json;
+
+pub async fn create_template(c: &impl Shell, template: &Template) -> Result<(), Error> {
+    let ours = |there: &Template| is_same(&there.metadata, &template.metadata) && there.spec == template.spec;
+    writes::create(c, template, ours).await.map(drop)
+}
+
+pub async fn create_workflow(c: &impl Shell, workflow: &Workflow) -> Result<(), Error> {
+    let ours = |there: &Workflow| is_same(&there.metadata, &workflow.metadata) && there.spec == workflow.spec;
+    writes::create(c, workflow, ours).await.map(drop)
+}
+
+/// Made for the same machine.
+fn is_same(there: &ObjectMeta, made: &ObjectMeta) -> bool {
+    label(there, labels::MACHINE_UID) == label(made, labels::MACHINE_UID) && there.deletion_timestamp.is_none()
+}
+
+pub async fn delete_template(c: &impl Shell, target: &Target) -> Result<(), Error> {
+    writes::delete::<Template>(c, &by_uid(target), false).await
+}
+
+pub async fn delete_workflow(c: &impl Shell, target: &Target) -> Result<(), Error> {
+    writes::delete::<Workflow>(c, &by_uid(target), false).await
+}
+
+/// Beside the claim: the version that is the precondition is the one in which the plan saw the claim. A beginning rests besides on
+/// its Workflow, read from quorum: what is on record has been there.
+pub async fn record(
+    c: &impl Shell,
+    (name, uid, resource_version): (&str, &str, &str),
+    workflow: &str,
+    record: &Record,
+    request: Option<&str>,
+) -> Result<(), Error> {
+    let mut annotations = json!({labels::INSTALL: record.to_string()});
+    if record.phase == Phase::Begun {
+        let there = get::<Workflow>(c, c.inventory(), workflow).await?;
+        if there.metadata.uid.as_deref() != Some(&record.workflow) {
+            let message = "it was deleted, and created again".to_owned();
+            return Err(Error::NotConfirmed { what: what::<Workflow>("get", workflow), message });
+        }
+        annotations[labels::INSTALL_REQUEST] = json!(request);
+    } else if let Some(request) = request {
+        annotations[labels::INSTALL_REQUEST] = json!(request);
+    }
+    let change = json!({"metadata": {"annotations": annotations}});
+    let seen = ObjectMeta {
+        namespace: Some(c.inventory().to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        resource_version: Some(resource_version.to_owned()),
+        ..ObjectMeta::default()
+    };
+    writes::patch::<Hardware>(c, &seen, change).await.map(drop)
+}
+
+/// From quorum: no Dpu forbids that the machine is installed on this server.
+pub async fn confirm_bare(c: &impl Shell, machine: &BareMetalMachine, hardware: &str) -> Result<(), Error> {
+    let dpus = list::<Dpu>(c, None).await?;
+    planner::machine::confirm_bare(&machine.spec, hardware, &dpus).map_err(|message| {
+        dpus.into_iter().for_each(|dpu| put(c, dpu));
+        Error::NotConfirmed { what: "list Dpus".to_owned(), message }
+    })
+}

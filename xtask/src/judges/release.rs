@@ -1,0 +1,44 @@
+//! A release is reproducible: two clones of this commit, in two folders, each built from nothing, give the same files. sha256sum
+//! of coreutils reads the sums of the one in the folder of the other.
+
+use super::{Bench, Judge, Verdict, Word};
+use crate::release::{self, SUMS};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(super) const JUDGE: Judge = Judge { name: "release", run };
+
+fn run(bench: &Bench) -> Result<Verdict> {
+    ensure!(
+        std::env::var_os("CARGO_TARGET_DIR").is_none(),
+        "CARGO_TARGET_DIR is set: both builds would use one folder. Unset it"
+    );
+    // Names of unequal length, so that a path that is left in a program moves what stands behind it.
+    let folders = ["one", "the-other"].map(|name| bench.folder.join(name));
+    let mut releases = Vec::new();
+    for folder in &folders {
+        releases.push(built(bench.root, folder)?);
+    }
+    let mut check = Command::new("sha256sum");
+    check.current_dir(&releases[1]).arg("--check").arg(releases[0].join(SUMS));
+    let said = check.output().context("start sha256sum")?;
+    let report = String::from_utf8_lossy(&said.stdout).into_owned();
+    std::fs::write(bench.folder.join("report"), format!("{check:?}\n{report}")).context("write the report")?;
+    let (same, others): (Vec<&str>, Vec<&str>) = report.lines().partition(|line| line.ends_with(": OK"));
+    ensure!(!report.is_empty(), "sha256sum: {}", String::from_utf8_lossy(&said.stderr));
+    for folder in &folders {
+        std::fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    let word = if others.is_empty() { Word::Pass } else { Word::Fail };
+    Ok(Verdict { word, done: same.len(), all: same.len() + others.len(), reason: others.join("; ") })
+}
+
+/// A release of a clone in this folder.
+fn built(root: &Path, folder: &Path) -> Result<PathBuf> {
+    let mut clone = Command::new("git");
+    clone.args(["clone", "--quiet", "--no-hardlinks"]).arg(root).arg(folder);
+    let status = clone.status().context("start git clone")?;
+    ensure!(status.success(), "{clone:?}: {status}");
+    release::run(folder, &release::Options::default())
+}
