@@ -1,7 +1,8 @@
 //! A server without a DPU: `boot` and the agent in its installer, which follow what is on record, and a machine's life there.
 
 use super::Simulation;
-use super::api::store::{Id, Part};
+use super::api::path::Id;
+use super::api::store::Part;
 use super::host::Host;
 use super::life::{MACHINES, condition, is_clean};
 use super::scene::Scene;
