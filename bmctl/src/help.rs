@@ -20,6 +20,7 @@ const EXAMPLES: &[(&[&str], &str)] = &[
     (&["start"], "  bmctl start bm-01\n  bmctl start bm-01 bm-02 --wait --timeout 5m"),
     (&["stop"], "  bmctl stop bm-01\n  bmctl stop bm-01 --wait\n  bmctl stop bm-01 --dry-run -o yaml"),
     (&["restart"], "  bmctl restart bm-01 --wait"),
+    (&["reinstall"], "  bmctl reinstall bm-03\n  bmctl reinstall bm-03 --yes --wait --timeout 1h"),
     (
         &["adddisk"],
         "  bmctl adddisk bm-01 data --size 10Gi\n  bmctl adddisk bm-01 data --size 10Gi --storage-class fast --bus VirtioBlk --wait\n  bmctl adddisk bm-01 data --claim my-claim",

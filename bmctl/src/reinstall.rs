@@ -5,6 +5,7 @@ use crate::change;
 use crate::cluster::Cluster;
 use crate::dpus::confirm;
 use crate::failure::Failure;
+use crate::wait;
 use api::labels::REINSTALL_REQUESTED_AT;
 use api::machine::BootStrategy;
 use kube::ResourceExt;
@@ -33,5 +34,7 @@ pub async fn run(cluster: &Cluster, args: &Reinstall) -> Result<String, Failure>
         machine.annotations_mut().insert(REINSTALL_REQUESTED_AT.to_owned(), at.clone());
         Ok(())
     });
-    change::report(&changed.await?, &args.change, "reinstall submitted")
+    let text = change::report(&changed.await?, &args.change, "reinstall submitted")?;
+    wait::after(cluster, name, &args.change, &wait::Goal::Reinstalled(at)).await?;
+    Ok(text)
 }

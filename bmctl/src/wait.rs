@@ -19,6 +19,8 @@ pub enum Goal {
     Ready,
     Stopped,
     RestartedSince(jiff::Timestamp),
+    /// By this request.
+    Reinstalled(String),
     DiskAttached(String),
     DiskGone(String),
     InterfaceAttached(String),
@@ -38,6 +40,11 @@ impl Goal {
             Self::RestartedSince(at) => {
                 let restarted = status.last_restart_at.as_ref();
                 restarted.is_some_and(|t| t.0.as_second() >= at.as_second())
+                    && conditions::is_true(&status.conditions, READY)
+            }
+            Self::Reinstalled(request) => {
+                let done = status.install.as_ref().filter(|install| install.phase == "Done");
+                done.is_some_and(|install| install.request.as_ref() == Some(request))
                     && conditions::is_true(&status.conditions, READY)
             }
             Self::DiskAttached(name) => {
