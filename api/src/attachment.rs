@@ -252,7 +252,7 @@ pub struct ImportStatus {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.interfaceName == oldSelf.interfaceName && self.vnicName == oldSelf.vnicName && self.vnicUID == oldSelf.vnicUID && self.macAddress == oldSelf.macAddress && self.functionKind == oldSelf.functionKind && self.logicalPort == oldSelf.logicalPort && self.addresses == oldSelf.addresses && self.mtu == oldSelf.mtu && self.consumer == oldSelf.consumer && has(self.pod) == has(oldSelf.pod) && (!has(self.pod) || self.pod == oldSelf.pod)")
+    validation = Rule::new("self.owner == oldSelf.owner && self.dpuName == oldSelf.dpuName && self.interfaceName == oldSelf.interfaceName && self.vnicName == oldSelf.vnicName && self.vnicUID == oldSelf.vnicUID && self.macAddress == oldSelf.macAddress && self.functionKind == oldSelf.functionKind && self.logicalPort == oldSelf.logicalPort && self.addresses == oldSelf.addresses && self.mtu == oldSelf.mtu && self.consumer == oldSelf.consumer && has(self.pod) == has(oldSelf.pod) && (!has(self.pod) || self.pod == oldSelf.pod) && has(self.metadata) == has(oldSelf.metadata) && (!has(self.metadata) || self.metadata == oldSelf.metadata)")
         .message("spec is immutable but for grant and release"),
     validation = Rule::new("!has(oldSelf.grant) || (has(self.grant) && self.grant == oldSelf.grant)").message("grant is set once"),
     validation = Rule::new("!oldSelf.release || self.release").message("release is set once"),
@@ -289,6 +289,9 @@ pub struct NicAttachmentSpec {
     pub function_kind: FunctionKind,
     /// The maximum transmission unit in bytes.
     pub mtu: u16,
+    /// What the guest is told who asks at the metadata address by this NIC. Left out: nobody answers the guest there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<NicMetadata>,
     /// Set once, by the holder of the leader lease, after the VNic names this attachment as its holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
@@ -312,6 +315,18 @@ pub enum NicConsumer {
     #[default]
     Host,
     Pod,
+}
+
+/// What a guest is told at the metadata address.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NicMetadata {
+    /// The Secret in this namespace (keys meta-data, user-data, network-config, public-keys) that the answers are made from. It is
+    /// written before the grant.
+    pub secret_name: String,
+    /// The UID of the VNic's Subnet: its metadata port is where the guest asks.
+    #[serde(rename = "subnetUID")]
+    pub subnet_uid: String,
 }
 
 /// How a pod's NIC is configured in the pod.

@@ -65,7 +65,11 @@ use std::collections::BTreeMap;
     validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.readinessProbe)")
         .message("spec.readinessProbe must be left out with boot.strategy: Workflow: no DPU watches for an answer of the guest"),
     validation = Rule::new("self.boot.strategy != 'Workflow' || self.maintenancePolicy == 'Wait'")
-        .message("spec.maintenancePolicy must be Wait with boot.strategy: Workflow: there is no DPU that could be drained")
+        .message("spec.maintenancePolicy must be Wait with boot.strategy: Workflow: there is no DPU that could be drained"),
+    validation = Rule::new("(has(self.cloudInit) ? self.cloudInit.source : 'Disk') == (has(oldSelf.cloudInit) ? oldSelf.cloudInit.source : 'Disk')")
+        .message("spec.cloudInit.source is immutable: make another BareMetalMachine"),
+    validation = Rule::new("!has(self.cloudInit) || self.cloudInit.source != 'Metadata' || self.interfaces.size() > 0")
+        .message("spec.cloudInit.source Metadata needs an interface, by which the guest asks: add one, or write source: Disk")
 )]
 pub struct BareMetalMachineSpec {
     /// Whether the machine runs. Always: kept on; a guest that powers itself off is powered on again, with back-off.
@@ -386,6 +390,14 @@ pub struct Interface {
     pub mac_address: Option<String>,
 }
 
+/// How cloud-init in the guest gets its data.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum CloudInitSource {
+    #[default]
+    Disk,
+    Metadata,
+}
+
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -394,6 +406,11 @@ pub struct Interface {
         .message("cloudInit must have at most one of userData and userDataSecretRef")
 )]
 pub struct CloudInit {
+    /// How cloud-init in the guest gets what stands here. Disk: from a small disk (NoCloud) that the DPU presents. Metadata: from
+    /// http://169.254.169.254 or http://[fe80::a9fe:a9fe] (as EC2's, and NoCloud below /nocloud/), which the machine's DPU answers;
+    /// then the host sees no such disk. Immutable.
+    #[serde(default)]
+    pub source: CloudInitSource,
     /// cloud-config or a script. Readable by all who can read the machine: secrets belong in userDataSecretRef.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]

@@ -193,9 +193,9 @@ reached! {
     VNic: |to, at| to.namespaced(at), |world| Some(&world.vnics);
     VolumeAttachment: |to, _| to.cluster(), |world| Some(&world.volume_attachments);
     VolumeHold: |to, _| to.cluster(), |world| Some(&world.holds);
-    Workflow: |to, at| to.namespaced(at), |world| Some(&world.workflows);
     VolumeSnapshot: |to, at| to.namespaced(at), |world| Some(&world.snapshots);
     VolumeSnapshotContent: |to, _| to.cluster(), |_| None;
+    Workflow: |to, at| to.namespaced(at), |world| Some(&world.workflows);
 }
 
 impl<K: Reached> Verbs<K> for Controller {

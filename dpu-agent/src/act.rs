@@ -17,6 +17,7 @@ use ports::{ErrorClass, PortError, VolumeConnector};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
 /// All that a step needs but the API server.
@@ -31,6 +32,8 @@ pub struct Actor {
     pub imports: Imports,
     pub(crate) written: Written,
     pub wake: Arc<Notify>,
+    /// The switch knows of this boot: what is left of another is gone.
+    sanitized: AtomicBool,
 }
 
 /// The API server, once there is a session with it.
@@ -59,7 +62,22 @@ impl Actor {
             imports: Imports::new(wake.clone()),
             written: Written::default(),
             wake,
+            sanitized: AtomicBool::new(false),
         })
+    }
+
+    pub(crate) fn is_sanitized(&self) -> bool {
+        self.sanitized.load(Ordering::Relaxed)
+    }
+
+    /// Before anything is plugged, and as soon as the switch can be written.
+    pub(crate) async fn sanitize(&self) -> Result<(), PortError> {
+        if !self.is_sanitized() {
+            let known: Vec<ExposureId> = self.record.all().into_values().map(|entry| entry.id).collect();
+            self.ports.switch.begin_boot(&self.boot_id, &known).await?;
+            self.sanitized.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     pub(crate) async fn take(&self, step: &Step, server: Option<Server<'_>>) -> Result<(), PortError> {
@@ -84,7 +102,10 @@ impl Actor {
                 let (id, mac, representor) = (id.clone(), nic.mac.clone(), nic.representor.clone());
                 self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, representor }).await
             }
-            Step::Plug { id, nic } => self.ports.switch.plug(&switch_port(id, nic)).await,
+            Step::Plug { id, nic } => {
+                self.sanitize().await?;
+                self.ports.switch.plug(&switch_port(id, nic)).await
+            }
             Step::LinkUp { id } => self.ports.emulation.set_link(id, true).await,
             Step::LinkDown { id } => self.ports.emulation.set_link(id, false).await,
             Step::Resize { id, size_bytes } => self.ports.emulation.resize_disk(id, *size_bytes).await,

@@ -33,6 +33,11 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_PODS", conflicts_with_all = ["disks_by", "slots_socket", "kubelet_dir", "file_pools", "spdk_volumes"])]
     pub pods: bool,
 
+    /// Takes out of the switch what an earlier boot left in the database of Open vSwitch, and ends. For a unit between ovsdb-server and
+    /// ovs-vswitchd; an agent that starts does the same before it plugs anything.
+    #[arg(long)]
+    pub sanitize: bool,
+
     /// The QMP socket of the emulator that presents functions to the host.
     #[arg(
         long,

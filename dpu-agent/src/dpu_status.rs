@@ -62,14 +62,14 @@ pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -
         return Ok(());
     }
     let connectors = futures::future::join_all(seen.ports.connectors.iter().map(|one| connector(one.as_ref()))).await;
-    let chassis = match seen.observed.ports.fresh() {
-        Some(_) => seen.ports.switch.chassis().await.ok(),
+    let (chassis, not_secure) = match seen.observed.ports.fresh() {
+        Some(_) => (seen.ports.switch.chassis().await.ok(), seen.ports.switch.not_secure().await.ok().flatten()),
         // It would be waited for once more.
-        None => None,
+        None => (None, None),
     };
     let network = network(&dpu, chassis);
     let boot_controller = boot_controller(&dpu, seen.ports).await;
-    let part = part(&dpu, connectors, (network, boot_controller), seen);
+    let part = part(&dpu, connectors, (network, boot_controller), (seen, not_secure));
     if is_told(&dpu, &part) {
         return Ok(());
     }
@@ -92,7 +92,7 @@ fn part(
     dpu: &Dpu,
     connectors: Vec<ConnectorStatus>,
     (network, boot_controller): (Option<DpuNetwork>, Option<BootController>),
-    seen: Seen<'_>,
+    (seen, not_secure): (Seen<'_>, Option<String>),
 ) -> AgentPart {
     let Seen { placement, capabilities, observed, .. } = seen;
     let orphans = orphans(dpu, seen);
@@ -109,7 +109,7 @@ fn part(
         boot_controller,
         connectors,
         network,
-        conditions: own_conditions(dpu, seen, &orphans),
+        conditions: own_conditions(dpu, seen, not_secure.as_deref(), &orphans),
         orphans,
         went_back: went_back(dpu, seen),
     }
@@ -156,13 +156,13 @@ const NAMED: usize = 8;
 const OWN: [&str; 4] =
     [conditions::READY, conditions::HOST_RESTRICTED, conditions::SHARED_STORAGE_CREDENTIAL, conditions::ORPHANS_HELD];
 
-fn own_conditions(dpu: &Dpu, seen: Seen<'_>, orphans: &[Orphan]) -> Vec<Condition> {
+fn own_conditions(dpu: &Dpu, seen: Seen<'_>, not_secure: Option<&str>, orphans: &[Orphan]) -> Vec<Condition> {
     let Seen { ports, placement, observed, .. } = seen;
     let (generation, mut own) = (dpu.metadata.generation, told(dpu));
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
         conditions::set(&mut own, type_, status, reason, message, generation, observed.now);
     };
-    let (good, reason, message) = ready(observed);
+    let (good, reason, message) = ready(observed, not_secure);
     set(conditions::READY, good.into(), reason, message);
     let (restricted, reason, message) = host_privilege::condition(placement.host_privilege().as_deref());
     set(conditions::HOST_RESTRICTED, restricted, reason, &message);
@@ -195,11 +195,13 @@ fn held(dpu: &str, orphans: &[Orphan]) -> String {
 }
 
 /// What is said, why, and what there is to know about it.
-fn ready(observed: &Observed) -> (bool, &'static str, &'static str) {
+fn ready<'a>(observed: &Observed, not_secure: Option<&'a str>) -> (bool, &'static str, &'a str) {
     if observed.exposures.fresh().is_none() {
         (false, "EmulationUnreachable", "what the host sees cannot be read: see the agent's log")
     } else if observed.ports.fresh().is_none() {
         (false, "SwitchUnreachable", "the virtual switch cannot be read: see the agent's log")
+    } else if let Some(why) = not_secure {
+        (false, "BridgeNotSecure", why)
     } else {
         (true, "AgentRunning", "")
     }

@@ -15,6 +15,7 @@
 //! | `status.rs`, `dpu_status.rs` | what the user is told |
 //! | `serve.rs` | the same, to programs on this DPU |
 //! | `interfaces.rs` | the NICs of an ordinary node's pods, to the CNI plugin |
+//! | `metadata.rs` | a task by which guests are told about themselves |
 //! | `metrics/` | numbers for Prometheus |
 //!
 //! The agent is never in the data path. It ends without touching anything, and when it comes back it adopts what is
@@ -34,6 +35,7 @@ mod heartbeat;
 mod host_privilege;
 pub mod import;
 mod interfaces;
+mod metadata;
 mod metrics;
 mod observed;
 mod placement;
@@ -54,6 +56,7 @@ use runtime::clock;
 use session::Access;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The outside of this DPU, as `wire_up.rs` or a test puts it together.
@@ -64,6 +67,8 @@ pub struct Ports {
     pub switch: Arc<dyn ports::Switch>,
     /// On an ordinary node, where `emulation` is of nothing else: devices for its pods.
     pub pods: Option<Arc<dyn ports::PodDevices>>,
+    /// What answers guests at the metadata address; an ordinary node has none.
+    pub metadata: Option<Arc<dyn ports::Metadata>>,
 }
 
 impl Ports {
@@ -78,6 +83,34 @@ pub async fn run(args: &Args, ports: Ports, shutdown: impl Future<Output = ()>) 
     run_with(args, access, ports, shutdown).await
 }
 
+fn boot_id(args: &Args) -> anyhow::Result<String> {
+    let boot_id = std::fs::read_to_string(&args.boot_id_file)
+        .with_context(|| format!("cannot read the boot id from {}", args.boot_id_file.display()))?;
+    let boot_id = boot_id.trim().to_owned();
+    anyhow::ensure!(!boot_id.is_empty(), "{} is empty: it has to hold the boot id", args.boot_id_file.display());
+    Ok(boot_id)
+}
+
+/// How long the database of the switch may take to answer.
+const SANITIZED: Duration = Duration::from_secs(30);
+
+/// What `--sanitize` does.
+pub async fn sanitize(args: &Args, ports: &Ports) -> anyhow::Result<()> {
+    let boot_id = boot_id(args)?;
+    let record = record::Record::open(&args.run_dir, &boot_id).context("opening the record")?;
+    let known: Vec<_> = record.all().into_values().map(|entry| entry.id).collect();
+    let deadline = tokio::time::Instant::now() + SANITIZED;
+    loop {
+        match ports.switch.begin_boot(&boot_id, &known).await {
+            Err(error) if tokio::time::Instant::now() < deadline => {
+                tracing::debug!(%error, "asking again");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            result => return result.context("removing what an earlier boot left in the switch"),
+        }
+    }
+}
+
 /// [`run`] against an API server that is reached in another way.
 pub async fn run_with(
     args: &Args,
@@ -85,11 +118,7 @@ pub async fn run_with(
     ports: Ports,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let boot_id = std::fs::read_to_string(&args.boot_id_file)
-        .with_context(|| format!("cannot read the boot id from {}", args.boot_id_file.display()))?
-        .trim()
-        .to_owned();
-    anyhow::ensure!(!boot_id.is_empty(), "{} is empty: it has to hold the boot id", args.boot_id_file.display());
+    let boot_id = boot_id(args)?;
     std::fs::create_dir_all(&args.run_dir).with_context(|| format!("cannot make {}", args.run_dir.display()))?;
 
     let wake = Arc::new(Notify::new());
@@ -106,7 +135,11 @@ pub async fn run_with(
     let pods = devices.map(|devices| Arc::new(interfaces::Pods::new(&args.node_name, devices, wake.clone())));
     let server = serve::serve(args.run_dir.join("agent.sock"), view.clone(), pods.clone());
     let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone(), actor.ports.emulation.clone());
-    let told = (view, pods);
+    let service = actor.ports.metadata.clone();
+    let answers =
+        service.map(|service| Arc::new(metadata::Answers::new(&args.node_name, service, actor.ports.switch.clone())));
+    let answering = answer(answers.clone(), joined.clone());
+    let told = (view, pods, answers);
     let reconciler = Reconciler::new(actor, joined, desired, told, (beats.clone(), metrics.clone()), args.into());
     tokio::select! {
         biased;
@@ -114,9 +147,21 @@ pub async fn run_with(
         result = server => result.context("serving agent.sock"),
         result = numbers => result.context("serving metrics"),
         () = reconciler.run() => Ok(()),
+        () = answering => Ok(()),
         () = shutdown => {
             tracing::info!("ending: what is exposed stays exposed");
             Ok(())
         }
+    }
+}
+
+/// For ever.
+async fn answer(
+    answers: Option<Arc<metadata::Answers>>,
+    joined: tokio::sync::watch::Receiver<Option<cluster::Cluster>>,
+) {
+    match answers {
+        Some(answers) => answers.run(joined).await,
+        None => std::future::pending().await,
     }
 }

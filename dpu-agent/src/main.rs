@@ -17,6 +17,9 @@ fn main() -> anyhow::Result<()> {
     let result = runtime.block_on(async {
         let shutdown = process::stopped()?;
         let ports = dpu_agent::wire_up::ports(&args)?;
+        if args.sanitize {
+            return dpu_agent::sanitize(&args, &ports).await;
+        }
         Box::pin(dpu_agent::run(&args, ports, shutdown)).await
     });
     // A blocking call that hangs in a file system must not keep the process.

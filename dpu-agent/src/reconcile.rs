@@ -5,6 +5,7 @@ use crate::beats::Beats;
 use crate::cluster::{Cluster, bounded};
 use crate::guest::Guests;
 use crate::interfaces::Pods;
+use crate::metadata::Answers;
 use crate::metrics::Metrics;
 use crate::observed::Last;
 use crate::placement::Placement;
@@ -38,6 +39,7 @@ pub struct Reconciler {
     desired: Arc<Desired>,
     view: Arc<View>,
     pods: Option<Arc<Pods>>,
+    answers: Option<Arc<Answers>>,
     beats: Arc<Beats>,
     metrics: Arc<Metrics>,
     guests: Guests,
@@ -54,7 +56,7 @@ impl Reconciler {
         actor: Actor,
         joined: watch::Receiver<Option<Cluster>>,
         desired: Arc<Desired>,
-        (view, pods): (Arc<View>, Option<Arc<Pods>>),
+        (view, pods, answers): (Arc<View>, Option<Arc<Pods>>, Option<Arc<Answers>>),
         (beats, metrics): (Arc<Beats>, Arc<Metrics>),
         placement: Placement,
     ) -> Self {
@@ -65,6 +67,7 @@ impl Reconciler {
             desired,
             view,
             pods,
+            answers,
             beats,
             metrics,
             guests: Guests::default(),
@@ -103,6 +106,12 @@ impl Reconciler {
             // Before the gathering: what that knows was listed after the API server was last found to have gone back.
             let went_back = self.desired.is_listed().then(|| self.beats.went_back());
             let mut observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await;
+            if observed.ports.fresh().is_some() && !self.actor.is_sanitized() {
+                match self.actor.sanitize().await {
+                    Ok(()) => observed = self.last.gather(&self.actor, &self.desired, guests.seen()).await,
+                    Err(error) => tracing::warn!(%error, "nothing is plugged before that"),
+                }
+            }
             observed.failures = self.failures.clone();
             let shown = observed.exposures.last().map(Vec::as_slice).unwrap_or_default();
             self.hidden_at.retain(|uid, _| shown.iter().any(|exposure| exposure.id.uid == *uid));
@@ -116,6 +125,9 @@ impl Reconciler {
             self.view.update(&observed, &plan);
             if let Some(pods) = &self.pods {
                 pods.update(began, &self.desired, &plan);
+            }
+            if let Some(answers) = self.answers.as_ref().filter(|_| self.actor.is_sanitized()) {
+                answers.update(&self.desired);
             }
             let acted = self.act(&plan, server, &observed).await;
             self.metrics.round(began.elapsed(), &observed);

@@ -6,6 +6,7 @@ use anyhow::Context;
 use ceph::{Clusters, Direct, Noted};
 use file::FileConnector;
 use kubelet::KubeletConnector;
+use metadata::Taps;
 use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client, switch};
 use pod_devices::Veth;
 use ports::pod_devices::AsEmulation;
@@ -36,7 +37,7 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
     if args.pods {
         let pods: Arc<dyn PodDevices> = Arc::new(Veth);
         let emulation = Arc::new(AsEmulation(pods.clone()));
-        return Ok(Ports { emulation, connectors: Vec::new(), switch, pods: Some(pods) });
+        return Ok(Ports { emulation, connectors: Vec::new(), switch, pods: Some(pods), metadata: None });
     }
     let pools = args.file_pools.iter().cloned().collect();
     let mut connectors: Vec<Arc<dyn VolumeConnector>> =
@@ -55,7 +56,7 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         let sessions = args.run_dir.join("ceph-sessions");
         connectors.push(Arc::new(Noted::new(images, noted_clusters(args), sessions)));
     }
-    Ok(Ports { emulation: emulation(args)?, connectors, switch, pods: None })
+    Ok(Ports { emulation: emulation(args)?, connectors, switch, pods: None, metadata: Some(Arc::new(Taps::default())) })
 }
 
 fn door(args: &Args) -> anyhow::Result<Door> {

@@ -51,6 +51,7 @@ async fn the_agent_and_a_real_api_server() {
         Box::pin(orphans_stay_until_they_may_go_and_fenced_stays_fenced(&site)),
         Box::pin(a_nic_and_a_seed(&site)),
         Box::pin(what_the_host_may_do_is_told(&site)),
+        Box::pin(a_bridge_that_is_not_secure_is_told(&site)),
     );
 }
 
@@ -69,6 +70,17 @@ async fn what_the_host_may_do_is_told(site: &ApiServer) {
     dpu.until_condition(conditions::HOST_RESTRICTED, "False HostPrivileged").await;
     write("RESTRICTED", "TRUE");
     dpu.until_condition(conditions::HOST_RESTRICTED, "True Restricted").await;
+    dpu.stop().await;
+}
+
+/// Nothing new is granted on such a Dpu, for the controller wants it Ready.
+async fn a_bridge_that_is_not_secure_is_told(site: &ApiServer) {
+    let mut dpu = TestDpu::joined(site, "standalone").await;
+    dpu.until_ready().await;
+    dpu.switch.set_not_secure(Some("bridge br-int has fail mode standalone"));
+    dpu.until_condition(conditions::READY, "False BridgeNotSecure").await;
+    dpu.switch.set_not_secure(None);
+    dpu.until_condition(conditions::READY, "True AgentRunning").await;
     dpu.stop().await;
 }
 

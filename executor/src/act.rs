@@ -65,7 +65,8 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
         Action::RecordInstall { name, uid, resource_version, record, request } => {
             let workflow = names::install(o.uid(), record.number);
-            install::record(c, (name, uid, resource_version), &workflow, record, request.as_deref()).await
+            let seen = hosts::version(c, name, uid, resource_version);
+            install::record(c, &seen, &workflow, record, request.as_deref()).await
         }
         Action::DeleteTemplate { target } => install::delete_template(c, target).await,
         Action::DeleteWorkflow { target } => install::delete_workflow(c, target).await,
@@ -111,7 +112,7 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ProtectVNic { target, interface } => nics::protect(c, o.uid(), target, interface).await,
         Action::CreateNicAttachment(attachment) => nics::create(c, attachment).await,
         Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
-        Action::GrantNic { target, epoch } => nics::grant(c, target, *epoch).await,
+        Action::GrantNic { target, epoch, metadata } => nics::grant(c, target, *epoch, metadata.as_ref()).await,
         Action::ReleaseNic { target } => {
             confirm_spec(c, o).await?;
             nics::release(c, target).await

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
 use planner::machine::observed::{label, name};
 use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target, rests_on_silence};
 use serde_json::{Value, json};
@@ -108,7 +109,7 @@ pub async fn grant(
 ) -> Result<(), Error> {
     let attachment = seen::<DiskAttachment>(c, target)?;
     if let Some(seed) = seed {
-        write_seed(c, &attachment, seed).await?;
+        write_seed(c, attachment.as_ref(), seed).await?;
     }
     fences::admit(c, &attachment, epoch).await?;
     let mut spec = json!({"grant": {"epoch": epoch}});
@@ -119,11 +120,14 @@ pub async fn grant(
 }
 
 /// The Secret belongs to the attachment and goes with it.
-async fn write_seed(c: &impl Shell, attachment: &DiskAttachment, seed: &Seed) -> Result<(), Error> {
-    let meta = &attachment.metadata;
+pub(crate) async fn write_seed<K>(c: &impl Shell, attachment: &K, seed: &Seed) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let meta = attachment.meta();
     let owner = OwnerReference {
         api_version: "metalplane.io/v1alpha1".to_owned(),
-        kind: "DiskAttachment".to_owned(),
+        kind: K::kind(&()).into_owned(),
         name: name(meta).to_owned(),
         uid: meta.uid.clone().unwrap_or_default(),
         controller: Some(true),

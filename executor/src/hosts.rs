@@ -115,7 +115,7 @@ fn full_name(machine: &BareMetalMachine) -> String {
     format!("{}/{}", machine.metadata.namespace.as_deref().unwrap_or_default(), name(&machine.metadata))
 }
 
-fn version(c: &impl Shell, name: &str, uid: &str, resource_version: &str) -> ObjectMeta {
+pub(crate) fn version(c: &impl Shell, name: &str, uid: &str, resource_version: &str) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(c.inventory().to_owned()),
         name: Some(name.to_owned()),

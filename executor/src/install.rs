@@ -1,8 +1,7 @@
 //! Requests of an installation: the copy of the Template, its Workflow, and what is on record at the Hardware.
 
 use crate::verbs::what;
-use crate::writes::{self, by_uid};
-use crate::{Error, Shell, get, list, put};
+use crate::{Error, Shell, get, list, put, seen, writes};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, Dpu, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,18 +26,24 @@ fn is_same(there: &ObjectMeta, made: &ObjectMeta) -> bool {
 }
 
 pub async fn delete_template(c: &impl Shell, target: &Target) -> Result<(), Error> {
-    writes::delete::<Template>(c, &by_uid(target), false).await
+    match seen::<Template>(c, target) {
+        Ok(there) => writes::delete::<Template>(c, &there.metadata, false).await,
+        Err(_) => Ok(()),
+    }
 }
 
 pub async fn delete_workflow(c: &impl Shell, target: &Target) -> Result<(), Error> {
-    writes::delete::<Workflow>(c, &by_uid(target), false).await
+    match seen::<Workflow>(c, target) {
+        Ok(there) => writes::delete::<Workflow>(c, &there.metadata, false).await,
+        Err(_) => Ok(()),
+    }
 }
 
 /// Beside the claim: the version that is the precondition is the one in which the plan saw the claim. A beginning rests besides on
 /// its Workflow, read from quorum: what is on record has been there.
 pub async fn record(
     c: &impl Shell,
-    (name, uid, resource_version): (&str, &str, &str),
+    hardware: &ObjectMeta,
     workflow: &str,
     record: &Record,
     request: Option<&str>,
@@ -54,15 +59,7 @@ pub async fn record(
     } else if let Some(request) = request {
         annotations[labels::INSTALL_REQUEST] = json!(request);
     }
-    let change = json!({"metadata": {"annotations": annotations}});
-    let seen = ObjectMeta {
-        namespace: Some(c.inventory().to_owned()),
-        name: Some(name.to_owned()),
-        uid: Some(uid.to_owned()),
-        resource_version: Some(resource_version.to_owned()),
-        ..ObjectMeta::default()
-    };
-    writes::patch::<Hardware>(c, &seen, change).await.map(drop)
+    writes::patch::<Hardware>(c, hardware, json!({"metadata": {"annotations": annotations}})).await.map(drop)
 }
 
 /// From quorum: no Dpu forbids that the machine is installed on this server.

@@ -1,5 +1,6 @@
 //! VNics and NicAttachments: the same protocol, with `status.holder` of the VNic as the hold.
 
+use crate::disks;
 use crate::verbs::what;
 use crate::writes;
 use crate::{Error, Shell, forget, found, get, put, seen};
@@ -7,7 +8,7 @@ use api::attachment::Grant;
 use api::hold::Holder;
 use api::{NicAttachment, VNic, labels};
 use planner::machine::observed::label;
-use planner::machine::plan::Target;
+use planner::machine::plan::{Seed, Target};
 use serde_json::json;
 
 pub async fn create_vnic(c: &impl Shell, vnic: &VNic) -> Result<(), Error> {
@@ -64,8 +65,11 @@ pub async fn take(c: &impl Shell, target: &Target, holder: &Holder, mac: &str) -
     writes::change_status(c, &*seen, &there).await.map(drop)
 }
 
-pub async fn grant(c: &impl Shell, target: &Target, epoch: u64) -> Result<(), Error> {
+pub async fn grant(c: &impl Shell, target: &Target, epoch: u64, metadata: Option<&Seed>) -> Result<(), Error> {
     let there = seen::<NicAttachment>(c, target)?;
+    if let Some(metadata) = metadata {
+        disks::write_seed(c, there.as_ref(), metadata).await?;
+    }
     writes::patch::<NicAttachment>(c, &there.metadata, json!({"spec": {"grant": {"epoch": epoch}}})).await.map(drop)
 }
 

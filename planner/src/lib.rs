@@ -16,6 +16,7 @@ pub mod image;
 pub mod install;
 pub mod late;
 pub mod machine;
+pub mod metadata;
 pub mod netboot;
 pub mod network;
 pub mod own_bmc;

@@ -1,5 +1,5 @@
 //! The seams to the outside: [`Bmc`], [`Emulation`], [`VolumeConnector`], [`StorageFence`], [`LogicalVolumes`],
-//! [`PodDevices`], [`Switch`], [`NorthBound`] and [`SouthBound`].
+//! [`PodDevices`], [`Metadata`], [`Switch`], [`NorthBound`] and [`SouthBound`].
 //!
 //! Every verb may be called again with the same arguments and ends in the same state (idempotent); long work is
 //! started and then observed through the `list`/`observe` verbs. Each port has a conformance suite in
@@ -13,6 +13,7 @@ pub mod emulation;
 mod error;
 pub mod fence;
 pub mod lvol;
+pub mod metadata;
 pub mod north_bound;
 pub mod pod_devices;
 pub mod south_bound;
@@ -25,6 +26,7 @@ pub use emulation::Emulation;
 pub use error::{ErrorClass, PortError};
 pub use fence::StorageFence;
 pub use lvol::LogicalVolumes;
+pub use metadata::Metadata;
 pub use north_bound::NorthBound;
 pub use pod_devices::PodDevices;
 pub use south_bound::SouthBound;

@@ -19,6 +19,15 @@ pub struct SwitchPort {
     pub version: String,
 }
 
+/// Where this node answers the guests of one Subnet who ask about themselves. It has no grant: it is on every chassis.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MetadataPlug {
+    pub device: String,
+    /// As [`SwitchPort::logical_port`].
+    pub logical_port: String,
+    pub mac: String,
+}
+
 /// A port of ours as the switch reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortObserved {
@@ -55,6 +64,19 @@ pub trait Switch: Send + Sync {
 
     /// Not plugged: success.
     async fn unplug(&self, id: &ExposureId) -> Result<(), PortError>;
+
+    /// Exactly these are plugged from now on, beside the ports of [`Switch::list`].
+    async fn plug_metadata(&self, plugs: &[MetadataPlug]) -> Result<(), PortError>;
+
+    async fn metadata_plugs(&self) -> Result<Vec<MetadataPlug>, PortError>;
+
+    /// What the switch's database keeps of an earlier boot of the DPU is taken out of the switch, before anything else is plugged: no host
+    /// explains it any more. A restart of the switch or of the agent is no boot, and takes nothing. `known`: what is of this boot, for a
+    /// switch that has not been told of any boot yet.
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError>;
+
+    /// Why the bridge, as it is set up, could let through what OVN does not; `None`: it could not.
+    async fn not_secure(&self) -> Result<Option<String>, PortError>;
 
     /// Asks the guest behind `port` whether it has one of `addresses`; returns at once with what is known so far and
     /// keeps asking in the background until the port is unplugged.

@@ -388,8 +388,14 @@ async fn content(c: &Controller, image: &ImageSeen) -> Result<Option<ContentSeen
 async fn cloud_init(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(), Error> {
     let Some(spec) = o.machine.spec.cloud_init.clone() else { return Ok(()) };
     let seed = |a: &&Arc<api::DiskAttachment>| a.spec.disk_name == planner::machine::SEED_DISK;
-    let granted = o.disk_attachments.iter().filter(seed).any(|a| a.spec.grant.is_some());
-    if granted || o.deleting() {
+    let told = match planner::machine::is_by_disk(&o.machine) {
+        true => o.disk_attachments.iter().filter(seed).any(|a| a.spec.grant.is_some()),
+        false => o.machine.spec.interfaces.iter().all(|interface| {
+            let nic = o.nic_attachments.iter().find(|nic| nic.spec.interface_name == interface.name);
+            nic.is_some_and(|nic| nic.spec.grant.is_some())
+        }),
+    };
+    if told || o.deleting() {
         return Ok(());
     }
     let mut seen = CloudInitSeen { user_data: spec.user_data.clone(), ..CloudInitSeen::default() };

@@ -111,7 +111,7 @@ async fn act(c: &Controller, action: &Action) -> Result<(), Error> {
         }
         Action::CreateAttachment(attachment) => nics::create(c, attachment).await,
         Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
-        Action::Grant { target, epoch } => nics::grant(c, target, *epoch).await,
+        Action::Grant { target, epoch } => nics::grant(c, target, *epoch, None).await,
         Action::Release { target } => nics::release(c, target).await,
         Action::Abandon { target } => nics::abandon(c, target).await,
         Action::FreeVNic { target, holder } => nics::free(c, target, holder).await,

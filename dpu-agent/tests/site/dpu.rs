@@ -83,6 +83,7 @@ impl<'a> TestDpu<'a> {
             host_listen: None,
             host_nqn_file: PathBuf::new(),
             host_rdma: false,
+            sanitize: false,
             disk_iops: 0,
             disk_mib_per_second: 0,
             spdk_volumes: Vec::new(),
@@ -104,6 +105,7 @@ impl<'a> TestDpu<'a> {
             connectors: vec![Arc::new(self.volumes.clone())],
             switch: Arc::new(self.switch.clone()),
             pods: None,
+            metadata: None,
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {

@@ -7,7 +7,7 @@
 //! | connection | `client.rs` | request ids, time limits, echo both ways |
 //! | language | `value.rs`, `schema.rs`, `transact.rs`, `monitor.rs` | RFC 7047 sections 3.2, 5.1, 5.2 and 4.1.5 |
 //! | copy | `cache.rs`, `index.rs`, `feed.rs`, `session.rs`, `leader.rs` | merging updates, and whom they are about; reconnecting and resuming; which server will do |
-//! | switch | `switch.rs`, `in_force.rs` | the Open_vSwitch database: Bridge, Port, Interface, and what OVN says in it |
+//! | switch | `switch.rs`, `metadata_plugs.rs`, `boot.rs`, `in_force.rs` | the Open_vSwitch database: Bridge, Port, Interface, and what OVN says in it |
 //! | north-bound | `north_bound/` | the OVN_Northbound database: our rows of it, as `planner` has them |
 //! | south-bound | `chassis.rs` | the OVN_Southbound database: which numbers chassis have reached |
 //! | guest | `guest.rs`, `sighting.rs`, `frames.rs`, `packet.rs`, `link.rs` | whether somebody answers behind a port |
@@ -15,6 +15,7 @@
 //! The layers down to "copy" know no table.
 
 pub mod address;
+mod boot;
 pub mod cache;
 pub mod chassis;
 pub mod client;
@@ -26,6 +27,7 @@ mod in_force;
 pub mod index;
 mod leader;
 mod link;
+mod metadata_plugs;
 pub mod monitor;
 pub mod north_bound;
 mod packet;

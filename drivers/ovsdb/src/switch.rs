@@ -14,15 +14,17 @@
 //! 5.2.6) repeat what was read: if somebody was faster the transaction fails as a whole and the caller gets `Busy`.
 //! A task follows the copy: it writes what has to be remembered of OVN, and tells of what changed in the ports.
 
+use crate::boot;
 use crate::cache::Cache;
 use crate::guest::GuestWatch;
 use crate::in_force::{self, Reached};
+use crate::metadata_plugs;
 use crate::session::{Session, SessionConfig};
 use crate::transact::{Condition, Function, Mutation, Transaction};
 use crate::value::{Atom, Row, Value};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
-use ports::switch::{GuestObserved, PortObserved, SwitchPort};
+use ports::switch::{GuestObserved, MetadataPlug, PortObserved, SwitchPort};
 use ports::{ErrorClass, PortError, Switch};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,8 +38,8 @@ pub const DATABASE: &str = "Open_vSwitch";
 
 const UID: &str = "metalplane-uid";
 const EPOCH: &str = "metalplane-epoch";
-const MAC: &str = "attached-mac";
-const LOGICAL_PORT: &str = "iface-id";
+pub(crate) const MAC: &str = "attached-mac";
+pub(crate) const LOGICAL_PORT: &str = "iface-id";
 const VERSION: &str = "iface-id-ver";
 
 /// Before a correction that failed for another reason than that somebody was faster is tried again.
@@ -47,7 +49,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub fn monitored() -> BTreeMap<String, Vec<String>> {
     [
         ("Open_vSwitch", ["external_ids"].as_slice()),
-        ("Bridge", &["name", "ports", "external_ids"]),
+        ("Bridge", &["name", "ports", "external_ids", "fail_mode"]),
         ("Port", &["name", "interfaces"]),
         ("Interface", &["name", "external_ids", "ofport", "error"]),
     ]
@@ -175,6 +177,45 @@ impl Switch for OpenVSwitch {
         Ok(())
     }
 
+    async fn plug_metadata(&self, plugs: &[MetadataPlug]) -> Result<(), PortError> {
+        let what = format!("plugging {} metadata ports into bridge {}", plugs.len(), self.bridge);
+        let change = self.fresh(&what, |cache| {
+            let refuse = |class, cause: String| PortError::new(class, format!("{what}: {cause}"));
+            let bridge = cache.find("Bridge", "name", &self.bridge);
+            let (bridge, _) =
+                bridge.ok_or_else(|| refuse(ErrorClass::NotFound, "there is no such bridge".to_owned()))?;
+            let taken = |device: String| refuse(ErrorClass::Conflict, format!("{device} belongs to somebody else"));
+            metadata_plugs::change(cache, bridge, plugs).map_err(taken)
+        });
+        match change.await?? {
+            Some(transaction) => self.write(&what, &transaction).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError> {
+        let what = format!("removing ports of an earlier boot from bridge {}", self.bridge);
+        let change = self.fresh(&what, |cache| {
+            let missing = || PortError::new(ErrorClass::NotFound, format!("{what}: there is no such bridge"));
+            let (bridge, _) = cache.find("Bridge", "name", &self.bridge).ok_or_else(missing)?;
+            Ok(boot::begin(cache, bridge, boot_id, known))
+        });
+        match change.await?? {
+            Some(transaction) => self.write(&what, &transaction).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn not_secure(&self) -> Result<Option<String>, PortError> {
+        let what = format!("reading the fail mode of bridge {}", self.bridge);
+        self.fresh(&what, |cache| boot::not_secure(cache, &self.bridge)).await
+    }
+
+    async fn metadata_plugs(&self) -> Result<Vec<MetadataPlug>, PortError> {
+        let read = |cache: &Cache| metadata_plugs::plugged(cache).map(|(_, plug)| plug).collect();
+        self.fresh("listing the metadata ports", read).await
+    }
+
     async fn observe_guest(&self, port: &SwitchPort, addresses: &[IpAddr]) -> Result<GuestObserved, PortError> {
         self.guests.observe(port, addresses)
     }
@@ -200,7 +241,7 @@ fn check(port: &SwitchPort) -> Result<(), String> {
 }
 
 /// Interfaces with our external ids, as ports.
-fn plugged(cache: &Cache) -> impl Iterator<Item = (Uuid, SwitchPort)> {
+pub(crate) fn plugged(cache: &Cache) -> impl Iterator<Item = (Uuid, SwitchPort)> {
     cache.rows("Interface").filter_map(|(uuid, row)| Some((uuid, port_of(row)?)))
 }
 
@@ -270,12 +311,12 @@ fn look(cache: &Cache, port: &SwitchPort, bridge: &str, what: &str) -> Found {
 
 /// A Port row with one of our interfaces in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
+pub(crate) struct Holder {
     port: Uuid,
     bridge: Option<Uuid>,
 }
 
-fn holders(cache: &Cache, interface: Uuid) -> Vec<Holder> {
+pub(crate) fn holders(cache: &Cache, interface: Uuid) -> Vec<Holder> {
     let names = |row: &Row, column: &str, uuid: Uuid| {
         row.get(column).is_some_and(|references| references.uuids().any(|reference| reference == uuid))
     };
@@ -312,7 +353,7 @@ fn plug(port: &SwitchPort, bridge: Uuid) -> Transaction {
     transaction
 }
 
-fn add_to_bridge(transaction: &mut Transaction, bridge: Uuid, port: Atom) {
+pub(crate) fn add_to_bridge(transaction: &mut Transaction, bridge: Uuid, port: Atom) {
     let insert = Mutation::Insert("ports".to_owned(), Value::from(port));
     transaction.mutate("Bridge", &[Condition::row(bridge)], &[insert]);
 }
@@ -337,15 +378,19 @@ fn add_version(port: &SwitchPort, interface: Uuid) -> Transaction {
 }
 
 /// Rows that nothing refers to any more are removed by the server: Interface and Port are no root tables.
-fn unplug(port: &SwitchPort, interface: Uuid, holders: &[Holder]) -> Transaction {
-    let mut transaction = Transaction::new(DATABASE);
-    expect_ours(&mut transaction, port, interface);
+pub(crate) fn remove_from_bridge(transaction: &mut Transaction, holders: &[Holder]) {
     for holder in holders {
         if let Some(bridge) = holder.bridge {
             let delete = Mutation::Delete("ports".to_owned(), Value::from(holder.port));
             transaction.mutate("Bridge", &[Condition::row(bridge)], &[delete]);
         }
     }
+}
+
+fn unplug(port: &SwitchPort, interface: Uuid, holders: &[Holder]) -> Transaction {
+    let mut transaction = Transaction::new(DATABASE);
+    expect_ours(&mut transaction, port, interface);
+    remove_from_bridge(&mut transaction, holders);
     transaction.comment(&format!("metalplane: unplug {} of {} epoch {}", port.device, port.id.uid, port.id.epoch));
     transaction
 }

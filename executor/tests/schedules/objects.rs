@@ -238,9 +238,9 @@ kinds! {
     migrations: MachineMigration, |_| "";
     snapshots: VolumeSnapshot, |_| "";
     contents: VolumeSnapshotContent, |_| "";
-    pods: Pod, |pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
     templates: Template, |_| "";
     workflows: Workflow, |_| "";
+    pods: Pod, |pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
 }
 
 /// What a write rests on.

@@ -33,12 +33,12 @@ pub enum Rule {
 /// counts. All three guard the moment in which a DPU comes back that is taken for down, and the others are still there.
 const MISSED: [(Rule, u64); 8] = [
     (Rule::HoldIsRespected, 0),
-    (Rule::HoldIsTakenBySwap, 185),
-    (Rule::GoneIsSeen, 35),
-    (Rule::PodEndIsSeen, 125),
-    (Rule::HoldIsEmptiedBySwap, 419),
-    (Rule::StorageRefuses, 201),
-    (Rule::SilenceIsNoProof, 17),
+    (Rule::HoldIsTakenBySwap, 249),
+    (Rule::GoneIsSeen, 193),
+    (Rule::PodEndIsSeen, 138),
+    (Rule::HoldIsEmptiedBySwap, 456),
+    (Rule::StorageRefuses, 210),
+    (Rule::SilenceIsNoProof, 81),
     (Rule::RebootForgets, 1),
 ];
 /// So many from there on are tried: which number shows it moves when the model or the planner does.

@@ -426,9 +426,9 @@ fn room(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {
     let capacity = dpu.dpu.status.as_ref().and_then(|status| status.capacity.as_ref()).ok_or_else(|| not_ready(dpu))?;
     let spec = &o.machine.spec;
     let boot_disks = spec.disks.iter().filter(|disk| disk.boot_order == Some(1)).count();
-    // The seed is a disk too; it and the boot disk have slots of their own.
+    // The seed, where there is one, is a disk too; it and the boot disk have slots of their own.
     let wanted = [
-        ("disks", spec.disks.len() + 1, capacity.disks),
+        ("disks", spec.disks.len() + usize::from(super::seed::is_disk(o)), capacity.disks),
         ("interfaces", spec.interfaces.len(), capacity.nics),
         ("hot-plug ports", spec.disks.len() - boot_disks + spec.interfaces.len(), capacity.hot_plug_ports),
     ];

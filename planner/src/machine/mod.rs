@@ -42,7 +42,7 @@ pub use orphans::OrphanOn;
 pub use place::confirm_bare;
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
 pub use power::{action_name, state_name};
-pub use seed::DISK as SEED_DISK;
+pub use seed::{DISK as SEED_DISK, is_by_disk};
 pub use volumes::{bound as bound_claim, claim_name, import_name, is_users_own, snapshot_claim, target};
 
 use crate::own_bmc;

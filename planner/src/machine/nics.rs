@@ -6,11 +6,12 @@ use super::down;
 use super::draft::Draft;
 use super::observed::{Observed, annotation, in_use_by, label, name, uid};
 use super::orphans;
-use super::plan::{Action, Target};
+use super::plan::{Action, Seed, Target};
+use super::seed;
 use super::volumes::{own_labels, target};
 use crate::network::{addresses, desired, port};
 use crate::reason::{Blocked, Reason, Waiting};
-use api::attachment::{FunctionKind, NicAttachmentSpec, NicConsumer};
+use api::attachment::{FunctionKind, NicAttachmentSpec, NicConsumer, NicMetadata};
 use api::hold::Holder;
 use api::machine::{Interface, InterfaceStatus};
 use api::network::VNicSpec;
@@ -87,7 +88,7 @@ pub(super) fn plan(
         if let Some(reason) = orphans::vnic_shown_elsewhere(o, vnic).or_else(|| assigned(vnic).err()) {
             return Some(reason);
         }
-        return Some(grant(host, interface, vnic, attachment, draft));
+        return Some(grant(o, host, interface, vnic, attachment, draft));
     }
     attach::not_exposed(host, &format!("interface '{}'", interface.name), Seen::nic(attachment))
 }
@@ -143,6 +144,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         draft.act(Action::ProtectVNic { target: target(&vnic.metadata), interface: interface.name.clone() });
         return Waiting::Creating { what: format!("the protection of VNic '{vnic_name}'") }.into();
     }
+    let subnet = o.subnets.get(&vnic.spec.subnet);
     let spec = NicAttachmentSpec {
         owner: attach::owner(o),
         dpu_name: host.dpu.name().to_owned(),
@@ -155,7 +157,11 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         consumer: NicConsumer::Host,
         pod: None,
         function_kind: FunctionKind::HotplugPF,
-        mtu: o.subnets.get(&vnic.spec.subnet).map_or(desired::MTU, |subnet| desired::mtu(subnet)),
+        mtu: subnet.map_or(desired::MTU, |subnet| desired::mtu(subnet)),
+        metadata: subnet.filter(|_| !seed::is_disk(o)).map(|subnet| NicMetadata {
+            secret_name: format!("metadata-{}", names::short(&format!("{}/{}", o.uid(), interface.name), 12)),
+            subnet_uid: uid(&subnet.metadata).to_owned(),
+        }),
         grant: None,
         release: false,
     };
@@ -165,15 +171,29 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     Waiting::Creating { what: format!("the attachment of interface '{}'", interface.name) }.into()
 }
 
-fn grant(host: Host<'_>, interface: &Interface, vnic: &VNic, attachment: &NicAttachment, draft: &mut Draft) -> Reason {
+fn grant(
+    o: &Observed,
+    host: Host<'_>,
+    interface: &Interface,
+    vnic: &VNic,
+    attachment: &NicAttachment,
+    draft: &mut Draft,
+) -> Reason {
     let status = vnic.status.as_ref();
     match status.and_then(|status| status.holder.as_ref()) {
         Some(holder) if holder.attachment_uid == uid(&attachment.metadata) => {
             if let Err(reason) = port::is_programmed(vnic) {
                 return reason;
             }
+            let metadata = match &attachment.spec.metadata {
+                None => None,
+                Some(told) => match seed::metadata(o) {
+                    Ok(data) => Some(Seed { secret_name: told.secret_name.clone(), data }),
+                    Err(reason) => return reason,
+                },
+            };
             let epoch = status.map(|status| status.grant.epoch).unwrap_or_default();
-            draft.act(Action::GrantNic { target: target(&attachment.metadata), epoch });
+            draft.act(Action::GrantNic { target: target(&attachment.metadata), epoch, metadata });
             Waiting::Creating { what: format!("the grant of interface '{}'", interface.name) }.into()
         }
         Some(holder) => {

@@ -251,7 +251,7 @@ pub struct SnapshotSeen {
     pub error: Option<String>,
 }
 
-/// What the seed disk is made from. Read only while the seed is not granted.
+/// What the seed disk, or what the guest is told at the metadata address, is made from. Read only while that is not granted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudInitSeen {
     pub user_data: Option<String>,

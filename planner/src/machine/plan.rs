@@ -334,9 +334,11 @@ pub enum Action {
         holder: Holder,
         mac_address: String,
     },
+    /// What the guest is told at the metadata address is written to its Secret first.
     GrantNic {
         target: Target,
         epoch: u64,
+        metadata: Option<Seed>,
     },
     ReleaseNic {
         target: Target,
@@ -414,7 +416,7 @@ pub fn rests_on_silence(granted: bool, fence: Option<&FenceRecord>) -> bool {
     fence.map_or(granted, |fence| fence.proof != FenceProof::StorageFenced)
 }
 
-/// The files of a NoCloud seed.
+/// What cloud-init in the guest reads, by the names of NoCloud's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seed {
     pub secret_name: String,

@@ -150,7 +150,7 @@ pub(super) fn all_granted(o: &Observed, host: Host<'_>) -> bool {
     let starts = |a: &api::DiskAttachment| host.shares_power() && super::holder_pod::is_made(o, a);
     let disk = |name: &str| super::attach::current(o, name).is_some_and(|a| a.spec.grant.is_some() || starts(a));
     spec.disks.iter().all(|d| disk(&d.name))
-        && disk(super::seed::DISK)
+        && (!super::seed::is_disk(o) || disk(super::seed::DISK))
         && spec.interfaces.iter().all(|i| super::nics::current(o, &i.name).is_some_and(|a| a.spec.grant.is_some()))
 }
 

@@ -1,4 +1,5 @@
-//! The small disk that cloud-init in the guest reads (NoCloud), and what is on it.
+//! The small disk that cloud-init in the guest reads (NoCloud), and what is on it. A machine whose guest asks at the metadata address
+//! instead has no such disk: its NICs have the same data (`nics.rs`).
 
 use super::attach::{self, Seen};
 use super::claim::Host;
@@ -8,12 +9,13 @@ use super::observed::Observed;
 use super::orphans;
 use super::plan::{Action, Seed};
 use super::volumes::target;
+use crate::metadata::{META_DATA, NETWORK_CONFIG, USER_DATA};
 use crate::network::{cidr, desired};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot};
-use api::machine::DiskBus;
+use api::machine::{CloudInitSource, DiskBus};
 use api::network::Ipv6Mode;
-use api::{Subnet, names};
+use api::{BareMetalMachine, Subnet, names};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -21,8 +23,21 @@ use std::net::IpAddr;
 /// The disk's name in its attachment; no disk of a spec can have it.
 pub const DISK: &str = "cloud-init.seed";
 
+/// Whether the machine has such a disk.
+pub fn is_disk(o: &Observed) -> bool {
+    is_by_disk(&o.machine)
+}
+
+/// The same, of a machine alone.
+pub fn is_by_disk(machine: &BareMetalMachine) -> bool {
+    machine.spec.cloud_init.as_ref().is_none_or(|cloud_init| cloud_init.source == CloudInitSource::Disk)
+}
+
 /// Plans the seed; `None`: the host can see it. No volume and no writer, so no hold: granted with epoch 1.
 pub(super) fn plan(o: &Observed, host: Host<'_>, may_grant: Option<&Reason>, draft: &mut Draft) -> Option<Reason> {
+    if !is_disk(o) {
+        return None;
+    }
     if let Some(old) = attach::leaving(o, DISK) {
         return Some(attach::detaching("the cloud-init disk", &old.spec.dpu_name));
     }
@@ -81,11 +96,16 @@ fn data(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
         None => network_config(o)?,
     };
     let user = o.cloud_init.user_data.clone().unwrap_or_else(|| "#cloud-config\n{}\n".to_owned());
-    Ok(BTreeMap::from([
-        ("meta-data".to_owned(), meta_data(o)),
-        ("user-data".to_owned(), user),
-        ("network-config".to_owned(), network),
-    ]))
+    let files = [(META_DATA, meta_data(o)), (USER_DATA, user), (NETWORK_CONFIG, network)];
+    Ok(files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect())
+}
+
+/// What the guest is told at the metadata address: what would be on the disk, and the keys once more, one a line.
+pub(super) fn metadata(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
+    let mut data = data(o)?;
+    let keys = o.machine.spec.cloud_init.as_ref().map(|c| c.ssh_public_keys.join("\n")).unwrap_or_default();
+    data.insert(crate::metadata::PUBLIC_KEYS.to_owned(), keys);
+    Ok(data)
 }
 
 /// A machine is one instance for cloud-init, whichever server it is on.

@@ -96,7 +96,7 @@ fn host(network: Ipv6Net, bits: u128) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(network.network()) | (bits & u128::from(network.hostmask())))
 }
 
-fn eui64(mac: &str) -> Option<u64> {
+pub(crate) fn eui64(mac: &str) -> Option<u64> {
     let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
     let [a, b, c, d, e, f] = bytes.try_into().ok()?;
     Some(u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]))

@@ -1,6 +1,6 @@
 //! What every [`Switch`] promises, run on a [`Bench`] that the driver's test provides.
 
-use crate::switch::{GuestObserved, PortObserved, SwitchPort};
+use crate::switch::{GuestObserved, MetadataPlug, PortObserved, SwitchPort};
 use crate::{ErrorClass, Switch};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
@@ -49,6 +49,8 @@ pub async fn suite(bench: &impl Bench) {
     a_missing_device_is_told(bench).await;
     sees_the_guest(bench).await;
     tells_what_is_in_force(bench).await;
+    metadata_ports_are_a_set(bench).await;
+    only_a_boot_takes_what_was_before(bench).await;
 }
 
 fn port(uid: &str, epoch: u64, device: &str, last: u8) -> SwitchPort {
@@ -98,6 +100,67 @@ async fn plugs_and_unplugs(bench: &impl Bench) {
     switch.unplug(&ExposureId { uid: "never".to_owned(), epoch: 1 }).await.expect("never plugged is a success");
     switch.unplug(&second.id).await.expect("unplug");
     assert_eq!(wanted(&switch).await, []);
+}
+
+async fn metadata_ports_are_a_set(bench: &impl Bench) {
+    let switch = bench.open().await;
+    let plug = |device: &str, mac: u8| MetadataPlug {
+        device: device.to_owned(),
+        logical_port: format!("metadata-{device}"),
+        mac: format!("02:00:00:00:20:{mac:02x}"),
+    };
+    let (one, two) = (plug(&bench.device(0).await, 1), plug(&bench.device(1).await, 2));
+    let there = async |switch: &_| {
+        let mut plugs = Switch::metadata_plugs(switch).await.expect("list");
+        plugs.sort();
+        plugs
+    };
+    switch.plug_metadata(std::slice::from_ref(&one)).await.expect("plug one");
+    switch.plug_metadata(std::slice::from_ref(&one)).await.expect("the same again");
+    assert_eq!(there(&switch).await, std::slice::from_ref(&one));
+    assert_eq!(listed(&switch).await, [], "a metadata port is nobody's NIC");
+    let nic = port("a", 1, &bench.device(2).await, 1);
+    switch.plug(&nic).await.expect("plug a NIC");
+    let renamed = MetadataPlug { device: two.device.clone(), ..one.clone() };
+    switch.plug_metadata(std::slice::from_ref(&renamed)).await.expect("another device in its place");
+    assert_eq!(there(&switch).await, [renamed]);
+    let foreign = plug(&bench.foreign_device().await, 3);
+    let refused = switch.plug_metadata(&[foreign]).await.expect_err("somebody else's device");
+    assert_eq!(refused.class, ErrorClass::Conflict);
+    let after_restart = bench.open().await;
+    after_restart.plug_metadata(&[]).await.expect("none");
+    assert_eq!(there(&switch).await, []);
+    assert_eq!(wanted(&switch).await, std::slice::from_ref(&nic), "NICs stay");
+    switch.unplug(&nic.id).await.expect("unplug");
+}
+
+async fn only_a_boot_takes_what_was_before(bench: &impl Bench) {
+    let switch = bench.open().await;
+    let (first, second) = (port("a", 1, &bench.device(0).await, 1), port("b", 1, &bench.device(1).await, 2));
+    let plug = MetadataPlug {
+        device: bench.device(2).await,
+        logical_port: "metadata".to_owned(),
+        mac: "02:00:00:00:20:01".to_owned(),
+    };
+    switch.plug(&first).await.expect("plug");
+    switch.plug(&second).await.expect("plug");
+    // An agent that knows of boots takes the place of one that does not.
+    switch.begin_boot("boot-1", std::slice::from_ref(&second.id)).await.expect("the first boot");
+    assert_eq!(wanted(&switch).await, std::slice::from_ref(&second), "what nothing of this boot explains is gone");
+    switch.plug(&first).await.expect("plug again");
+    switch.plug_metadata(std::slice::from_ref(&plug)).await.expect("plug");
+    let after_restart = bench.open().await;
+    after_restart.begin_boot("boot-1", &[]).await.expect("the same boot");
+    assert_eq!(wanted(&after_restart).await, [first.clone(), second.clone()], "a restart takes nothing");
+    assert_eq!(after_restart.metadata_plugs().await.expect("list"), [plug]);
+    let foreign = bench.foreign_device().await;
+    after_restart.begin_boot("boot-2", &[first.id.clone(), second.id.clone()]).await.expect("another boot");
+    assert_eq!(wanted(&after_restart).await, [], "whatever is known: it is not of this boot");
+    assert_eq!(after_restart.metadata_plugs().await.expect("list"), []);
+    let taken = class_of_plug(&after_restart, &port("c", 1, &foreign, 3)).await;
+    assert_eq!(taken, Some(ErrorClass::Conflict), "somebody else's port stays");
+    after_restart.plug(&first).await.expect("plug on this boot");
+    after_restart.unplug(&first.id).await.expect("unplug");
 }
 
 async fn forwards(bench: &impl Bench, switch: &impl Switch, port: &SwitchPort) {

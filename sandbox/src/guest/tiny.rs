@@ -23,6 +23,7 @@ const FILES: &[(&str, &str)] = &[
     ("etc/metalplane/lease", include_str!("tiny/lease")),
     ("etc/metalplane/watch", include_str!("tiny/watch")),
     ("bin/mp-write", include_str!("tiny/mp-write")),
+    ("etc/metalplane/metadata", include_str!("tiny/metadata")),
 ];
 pub const RECIPE: &[&str] = &[
     include_str!("tiny.rs"),
@@ -39,6 +40,7 @@ pub const RECIPE: &[&str] = &[
     FILES[7].1,
     FILES[8].1,
     FILES[9].1,
+    FILES[10].1,
 ];
 
 /// Virtual NICs and disks. In load order: a module comes after those it depends on.

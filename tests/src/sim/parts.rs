@@ -9,7 +9,7 @@ use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits};
 use ports::conformance::memory::MemoryFence;
 use ports::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
 use ports::fence::Admission;
-use ports::switch::{GuestObserved, PortObserved, SwitchPort};
+use ports::switch::{GuestObserved, MetadataPlug, PortObserved, SwitchPort};
 use ports::volume::{Connection, Fence, Volume};
 use ports::{Emulation, ErrorClass, PortError, StorageFence, Switch, VolumeConnector};
 use std::net::IpAddr;
@@ -86,6 +86,7 @@ impl Parts {
             connectors: vec![Arc::new(self.clone()), Arc::new(self.kubelet())],
             switch: Arc::new(self.clone()),
             pods: None,
+            metadata: None,
         }
     }
 
@@ -233,6 +234,23 @@ impl Switch for Parts {
         let (dpu, wanted) = (self.dpu.clone(), id.clone());
         let act = async move { dpu.switch.unplug(&wanted).await };
         self.process.effect(&self.what("unplug", id), act, lost, busy).await
+    }
+
+    async fn plug_metadata(&self, plugs: &[MetadataPlug]) -> Result<(), PortError> {
+        self.dpu.switch.plug_metadata(plugs).await
+    }
+
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError> {
+        self.process.travel().await;
+        self.dpu.switch.begin_boot(boot_id, known).await
+    }
+
+    async fn not_secure(&self) -> Result<Option<String>, PortError> {
+        self.dpu.switch.not_secure().await
+    }
+
+    async fn metadata_plugs(&self) -> Result<Vec<MetadataPlug>, PortError> {
+        self.dpu.switch.metadata_plugs().await
     }
 
     async fn chassis(&self) -> Result<Option<String>, PortError> {

@@ -10,6 +10,7 @@ mod guest_power;
 mod holder_pods;
 mod life;
 mod machine;
+mod metadata;
 mod netboot;
 mod pods;
 mod refusals;

@@ -33,6 +33,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
     folder("drivers/*", &["ports", "planner"]),
+    folder("drivers/metadata", &["ports", "planner", "drivers/linux-sys"]),
     folder("spdk-target", &["drivers/spdk-sys"]),
     Folder {
         drivers_in_wire_up: true,

@@ -3,7 +3,9 @@
 use crate::lab::{Daemon, OpenVSwitchLab, in_namespace, missing_of_ovn};
 use crate::rows::leader;
 use ovsdb::OvnNorthBound;
-use planner::network::rows::{Binding, Dhcp, Direction, Family, Group, Peer, Port, Row, Rule, Subnet, Vpc, diff};
+use planner::network::rows::{
+    Binding, Dhcp, Direction, Family, Group, Peer, Port, Row, Rule, Subnet, Vpc, diff, metadata_port,
+};
 use ports::NorthBound;
 use std::process::Command;
 
@@ -170,6 +172,7 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
         ovn.sync();
         in_no_group_nothing_passes(&ovn);
         addresses_are_given(&ovn);
+        metadata_is_asked_for(&ovn);
 
         for nic in [&A, &C] {
             ovn.put(nic.uid, port(nic, &["g-1"])).await;
@@ -232,6 +235,30 @@ fn in_no_group_nothing_passes(ovn: &Ovn) {
     assert!(!ovn.passes(&A, &format!("{to_b} && tcp.dst == 80"), B.uid));
 }
 
+/// Whatever groups say: from each guest to the Subnet's own port, and back; to nothing else there.
+fn metadata_is_asked_for(ovn: &Ovn) {
+    let (port, mac) = metadata_port("s1");
+    for (from, to, version) in [(A.v4, "169.254.169.254", "ip4"), ("fe80::ff:fe00:107", "fe80::a9fe:a9fe", "ip6")] {
+        let addresses =
+            |from: &str, to: &str| format!("{version}.src == {from} && {version}.dst == {to} && ip.ttl == 64");
+        let ask = |tcp: u16| {
+            let packet = format!("eth.src == {} && eth.dst == {mac} && {}", A.mac, addresses(from, to));
+            ovn.trace("mp-s1", &format!("inport == \"mp-a-1\" && {packet} && tcp.src == 4000 && tcp.dst == {tcp}"))
+        };
+        let output = format!("output to \"{port}\"");
+        assert!(ask(80).contains(&output), "{version}: asked: {}", ask(80));
+        assert!(!ask(22).contains(&output), "{version}: another port");
+        let packet = format!("eth.src == {mac} && eth.dst == {} && {}", A.mac, addresses(to, from));
+        let answer =
+            ovn.trace("mp-s1", &format!("inport == \"{port}\" && {packet} && tcp.src == 80 && tcp.dst == 4000"));
+        assert!(answer.contains("output to \"mp-a-1\""), "{version}: told: {answer}");
+    }
+    let forged =
+        format!("eth.src == {} && eth.dst == {} && ip4.src == 169.254.169.254 && ip4.dst == {}", A.mac, B.mac, B.v4);
+    let forged = ovn.trace("mp-s1", &format!("inport == \"mp-a-1\" && {forged} && ip.ttl == 64 && tcp.src == 80"));
+    assert!(!forged.contains("output to \"mp-b-1\""), "a guest that answers in its place: {forged}");
+}
+
 fn addresses_are_given(ovn: &Ovn) {
     let discover = "eth.dst == ff:ff:ff:ff:ff:ff && ip4.src == 0.0.0.0 && ip4.dst == 255.255.255.255 && ip.ttl == 64 \
                     && udp.src == 68 && udp.dst == 67";
@@ -242,7 +269,7 @@ fn addresses_are_given(ovn: &Ovn) {
     for wanted in [
         "offerip = 10.1.0.7",
         "router = 10.1.0.1",
-        "classless_static_route = {0.0.0.0/0, 10.1.0.1}",
+        "classless_static_route = {169.254.169.254/32, 0.0.0.0, 0.0.0.0/0, 10.1.0.1}",
         "dns_server = {10.1.0.53}",
         "ntp_server = {10.1.0.123}",
         "domain_name = \"blue.example\"",

@@ -368,7 +368,7 @@ impl World {
                 // What the controller's network does of it in no time here.
                 status.programmed = Some(Programmed { epoch: Some(status.grant.epoch), ..Programmed::default() });
             }),
-            Action::GrantNic { target, epoch } => self.nic(target, |nic| {
+            Action::GrantNic { target, epoch, .. } => self.nic(target, |nic| {
                 nic.spec.grant.get_or_insert(Grant { epoch: *epoch });
             }),
             Action::ReleaseNic { target } => {

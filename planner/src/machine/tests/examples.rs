@@ -7,7 +7,7 @@ use crate::machine::{Action, Disruptive, plan};
 use crate::seen::Seen;
 use api::conditions;
 use api::labels;
-use api::machine::{AttachPhase, Disk, DiskBus, DiskSource, MachineState, ReadinessProbe};
+use api::machine::{AttachPhase, CloudInit, CloudInitSource, Disk, DiskBus, DiskSource, MachineState, ReadinessProbe};
 use api::quantity::quantity;
 
 fn reason(plan: &crate::machine::Plan, type_: &str) -> String {
@@ -137,4 +137,42 @@ fn an_empty_readiness_probe_asks_for_no_answer() {
         assert!(reason(&plan, conditions::READY).starts_with(ready), "{probe:?}");
         assert_eq!(plan.status.state, Some(state), "{probe:?}");
     }
+}
+
+/// No cloud-init disk; what would be on it goes with the grant of each NIC, and the machine starts without the disk.
+#[test]
+fn a_guest_that_asks_at_the_metadata_address_has_no_seed_disk() {
+    let mut world = World::new();
+    world.machine("a", false);
+    let cloud_init = CloudInit {
+        source: CloudInitSource::Metadata,
+        ssh_public_keys: vec!["ssh-ed25519 AAAA a".to_owned(), "ssh-ed25519 BBBB b".to_owned()],
+        ..CloudInit::default()
+    };
+    world.machines.get_mut("a").expect("there").spec.cloud_init = Some(cloud_init);
+    let mut told = Vec::new();
+    for _ in 0..40 {
+        world.report_dpus();
+        let o = world.observe("a").expect("there");
+        let plan = plan(&o, world.now);
+        for action in &plan.actions {
+            match action {
+                Action::CreateDiskAttachment(disk) => assert!(disk.spec.volume.is_some(), "a seed disk"),
+                Action::GrantNic { metadata, .. } => told.push(metadata.clone().expect("what the guest is told")),
+                _ => {}
+            }
+        }
+        world.carry_out("a", &o, &plan, usize::MAX);
+        world.bind_claims();
+    }
+    assert!(!told.is_empty(), "no NIC was granted");
+    let nics: Vec<_> = world.nics.values().map(|nic| nic.spec.metadata.clone().expect("named")).collect();
+    for seed in told {
+        assert!(nics.iter().any(|nic| nic.secret_name == seed.secret_name), "{nics:?}");
+        assert_eq!(seed.data["public-keys"], "ssh-ed25519 AAAA a\nssh-ed25519 BBBB b");
+        assert!(seed.data["meta-data"].contains("local-hostname: a\n"));
+        assert!(seed.data.contains_key("user-data") && seed.data["network-config"].contains("macaddress"));
+    }
+    let o = world.observe("a").expect("there");
+    assert!(o.disk_attachments.iter().all(|disk| disk.spec.grant.is_some() && disk.spec.volume.is_some()));
 }

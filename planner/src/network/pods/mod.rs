@@ -261,6 +261,7 @@ fn make_attachment(
         addresses: status.addresses.clone(),
         function_kind: FunctionKind::Veth,
         mtu: desired::mtu(subnet),
+        metadata: None,
         grant: None,
         release: false,
     };

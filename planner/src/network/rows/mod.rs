@@ -4,7 +4,7 @@
 //! | file | object | rows |
 //! |---|---|---|
 //! | `vpc.rs` | Vpc | a Logical_Router |
-//! | `subnet.rs` | Subnet | a Logical_Switch with its default deny, the port pair to the router, DHCP_Options |
+//! | `subnet.rs` | Subnet | a Logical_Switch with its default deny, the port pair to the router, the metadata port, DHCP_Options |
 //! | `port.rs` | VNic | a Logical_Switch_Port, in the Port_Groups of its groups |
 //! | `group.rs` | SecurityGroup | a Port_Group with an ACL per rule and family |
 //! | `diff.rs` | each | wanted − there |
@@ -24,7 +24,7 @@ mod vpc;
 pub use diff::{Change, Found, Update, diff};
 pub use group::{Direction, Group, Icmp, Peer, Protocol, Rule};
 pub use port::{Binding, CHASSIS, Port, UNBOUND};
-pub use subnet::{DHCP4, DHCP6, Dhcp, Family, Subnet};
+pub use subnet::{DHCP4, DHCP6, Dhcp, Family, Subnet, metadata_port};
 pub use vpc::Vpc;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,6 +4,8 @@
 //! which order. It is in the transaction that makes the switch, so no port is ever there without it.
 
 use super::{Cell, Direction, Maker, Row, RowId, Table};
+use crate::metadata::{ADDRESS_V4, ADDRESS_V6, PORT};
+use api::names;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -11,6 +13,7 @@ pub const DHCP4: &str = "dhcp4";
 pub const DHCP6: &str = "dhcp6";
 const ROUTER: &str = "router";
 const GATEWAY: &str = "gateway";
+const METADATA: &str = "metadata";
 
 /// Priorities of ACLs: the deny, what the router is allowed, what the switch itself answers. Those of groups are above (`group.rs`).
 const DENY: i64 = 1000;
@@ -50,6 +53,11 @@ pub struct Subnet {
     pub domain: Option<String>,
 }
 
+/// Name and MAC address of the port at which the guests of the Subnet with this UID ask about themselves.
+pub fn metadata_port(uid: &str) -> (String, String) {
+    (RowId::part(uid, METADATA).name(), names::mac(uid, 1))
+}
+
 impl Subnet {
     pub fn rows(&self, site: &str) -> Vec<Row> {
         let maker = Maker { site, kind: "Subnet", uid: &self.uid };
@@ -57,6 +65,7 @@ impl Subnet {
         let mut rows = vec![maker.row(Table::LogicalSwitch, "", [("name", Cell::Text(switch.name()))])];
         rows.extend(self.acls(&maker).into_iter().map(|acl| acl.in_set(switch.clone(), Table::LogicalSwitch, "acls")));
         rows.extend(self.to_the_router(&maker));
+        rows.push(self.metadata(&maker));
         rows.extend(self.dhcp.iter().flat_map(|dhcp| {
             let served = self.families.iter().filter(|family| !self.slaac || family.network.network().is_ipv4());
             served.map(|family| self.dhcp(&maker, dhcp, family))
@@ -68,6 +77,11 @@ impl Subnet {
         use Direction::{Egress, Ingress};
         let router = RowId::part(&self.uid, ROUTER).name();
         let dhcp = "(ip4 && udp.src == 68 && udp.dst == 67) || (ip6 && udp.src == 546 && udp.dst == 547)";
+        let metadata = RowId::part(&self.uid, METADATA).name();
+        let either =
+            |side: &str| format!("(ip4.{side} == {ADDRESS_V4} || ip6.{side} == {ADDRESS_V6}) && tcp.{side} == {PORT}");
+        // Nobody else can send from these addresses: each port is held to its own (`port.rs`).
+        let (asked, told) = (either("dst"), either("src"));
         vec![
             maker.acl("deny-ingress", Ingress, DENY, "ip".to_owned(), "drop"),
             maker.acl("deny-egress", Egress, DENY, "ip".to_owned(), "drop"),
@@ -75,6 +89,17 @@ impl Subnet {
             maker.acl("router-ingress", Ingress, TO_ROUTER, format!("outport == \"{router}\""), "allow-stateless"),
             maker.acl("router-egress", Egress, TO_ROUTER, format!("inport == \"{router}\""), "allow-stateless"),
             maker.acl("dhcp", Egress, TO_SWITCH, dhcp.to_owned(), "allow-stateless"),
+            // Stateless: the switch in user space tracks no connection of a guest that leaves checksums to its hardware.
+            maker.acl("metadata-asked", Egress, TO_SWITCH, asked, "allow-stateless"),
+            maker.acl(
+                "metadata-heard",
+                Ingress,
+                TO_SWITCH,
+                format!("outport == \"{metadata}\" && tcp"),
+                "allow-stateless",
+            ),
+            maker.acl("metadata-answered", Egress, TO_SWITCH, format!("inport == \"{metadata}\""), "allow-stateless"),
+            maker.acl("metadata-told", Ingress, TO_SWITCH, told, "allow-stateless"),
         ]
     }
 
@@ -126,6 +151,17 @@ impl Subnet {
         ]
     }
 
+    /// Where each chassis answers its own guests, and no other chassis' (ovn-nb(5), "localport").
+    fn metadata(&self, maker: &Maker<'_>) -> Row {
+        let (name, mac) = metadata_port(&self.uid);
+        let port = [
+            ("name", Cell::Text(name)),
+            ("type", Cell::text("localport")),
+            ("addresses", Cell::Text(format!("{mac} {ADDRESS_V4} {ADDRESS_V6}"))),
+        ];
+        maker.row(Table::LogicalSwitchPort, METADATA, port).in_set(RowId::of(&self.uid), Table::LogicalSwitch, "ports")
+    }
+
     fn dns(&self, v4: bool) -> Vec<IpAddr> {
         self.dns_servers.iter().copied().filter(|server| server.is_ipv4() == v4).collect()
     }
@@ -149,11 +185,13 @@ impl Subnet {
                 ("lease_time", dhcp.lease_seconds.to_string()),
                 ("mtu", self.mtu.to_string()),
             ];
+            // Clients that read option 121 ignore option 3 (RFC 3442): all routes stand in it. The metadata address is on the link.
+            let mut routes = format!("{ADDRESS_V4}/32,0.0.0.0");
             if let Some(gateway) = family.gateway {
                 options.push(("router", gateway.to_string()));
-                // Clients that read option 121 ignore option 3 (RFC 3442): all routes stand in it.
-                options.push(("classless_static_route", format!("{{0.0.0.0/0,{gateway}}}")));
+                routes.push_str(&format!(", 0.0.0.0/0,{gateway}"));
             }
+            options.push(("classless_static_route", format!("{{{routes}}}")));
             options.extend(set("dns_server", &self.dns(true)));
             options.extend(set("ntp_server", &dhcp.ntp_servers));
             options.extend(domain("domain_name"));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::network::rows::{
-    Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rule, Subnet, Vpc, diff,
+    Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rule, Subnet, Vpc, diff, metadata_port,
 };
 use proptest::prelude::*;
 
@@ -71,6 +71,21 @@ fn options(subnet: &Subnet, part: &str) -> Option<BTreeMap<String, String>> {
         Cell::Pairs(options) => Some(options.clone()),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn every_subnet_has_a_place_to_ask_on_each_chassis() {
+    let rows = subnet().rows("site");
+    let port = rows.iter().find(|row| row.columns.get("type") == Some(&Cell::text("localport"))).expect("a port");
+    let (name, mac) = metadata_port("s");
+    assert_eq!(port.columns["name"], Cell::Text(name));
+    assert_eq!(port.columns["addresses"], Cell::Text(format!("{mac} 169.254.169.254 fe80::a9fe:a9fe")));
+    assert_ne!(mac, subnet().router_mac);
+    let mut unrouted = subnet();
+    unrouted.families[0].gateway = None;
+    let told = |subnet: &Subnet| options(subnet, DHCP4).expect("served")["classless_static_route"].clone();
+    assert_eq!(told(&subnet()), "{169.254.169.254/32,0.0.0.0, 0.0.0.0/0,10.20.0.1}", "all routes stand in option 121");
+    assert_eq!(told(&unrouted), "{169.254.169.254/32,0.0.0.0}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod chassis;
 mod emulation;
+mod metadata;
 mod north_bound;
 mod pod_devices;
 mod south_bound;
@@ -13,6 +14,7 @@ mod volume;
 
 pub use chassis::{Chassis, InstallsAll, MemoryChassis};
 pub use emulation::MemoryEmulation;
+pub use metadata::MemoryMetadata;
 pub use north_bound::{Installed, MemoryNorthBound, MemoryNorthBoundHandle};
 pub use pod_devices::MemoryPodDevices;
 pub use south_bound::MemorySouthBound;

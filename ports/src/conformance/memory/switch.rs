@@ -3,7 +3,7 @@
 
 use super::chassis::Chassis;
 use super::{lock, reachable, refuse};
-use crate::switch::{GuestObserved, PortObserved, SwitchPort};
+use crate::switch::{GuestObserved, MetadataPlug, PortObserved, SwitchPort};
 use crate::{ErrorClass, PortError, Switch};
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
@@ -26,6 +26,9 @@ pub struct MemorySwitch {
 struct State {
     now: Timestamp,
     ports: Vec<SwitchPort>,
+    metadata: Vec<MetadataPlug>,
+    boot_id: Option<String>,
+    not_secure: Option<String>,
     foreign: BTreeSet<String>,
     /// By MAC.
     guests: BTreeMap<String, (IpAddr, GuestObserved)>,
@@ -67,6 +70,11 @@ impl MemorySwitch {
     /// Cuts the switch off, or puts it back.
     pub fn set_down(&self, down: bool) {
         lock(&self.state).down = down;
+    }
+
+    /// Somebody has set the bridge up so, or put it right.
+    pub fn set_not_secure(&self, why: Option<&str>) {
+        lock(&self.state).not_secure = why.map(str::to_owned);
     }
 
     /// Somebody else has plugged this device.
@@ -121,6 +129,43 @@ impl Switch for MemorySwitch {
             state.installed.remove(&port.device);
         }
         Ok(())
+    }
+
+    async fn plug_metadata(&self, plugs: &[MetadataPlug]) -> Result<(), PortError> {
+        let mut state = lock(&self.state);
+        reachable(state.down, "the switch")?;
+        if let Some(taken) = plugs.iter().find(|plug| state.foreign.contains(&plug.device)) {
+            return refuse(ErrorClass::Conflict, format!("{} is plugged", taken.device));
+        }
+        state.metadata = plugs.to_vec();
+        Ok(())
+    }
+
+    async fn metadata_plugs(&self) -> Result<Vec<MetadataPlug>, PortError> {
+        let state = lock(&self.state);
+        reachable(state.down, "the switch")?;
+        Ok(state.metadata.clone())
+    }
+
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError> {
+        let state = &mut *lock(&self.state);
+        reachable(state.down, "the switch")?;
+        if state.boot_id.as_deref() == Some(boot_id) {
+            return Ok(());
+        }
+        let is_new = state.boot_id.is_none();
+        state.ports.retain(|port| is_new && known.contains(&port.id));
+        let ports = &state.ports;
+        state.installed.retain(|device, _| ports.iter().any(|port| port.device == *device));
+        state.metadata.clear();
+        state.boot_id = Some(boot_id.to_owned());
+        Ok(())
+    }
+
+    async fn not_secure(&self) -> Result<Option<String>, PortError> {
+        let state = lock(&self.state);
+        reachable(state.down, "the switch")?;
+        Ok(state.not_secure.clone())
     }
 
     async fn observe_guest(&self, port: &SwitchPort, addresses: &[IpAddr]) -> Result<GuestObserved, PortError> {
