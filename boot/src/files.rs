@@ -7,6 +7,11 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// The MAC address in a path, in lower case with colons. iPXE encodes the colons of an URL that it was given.
+pub(crate) fn mac_of_path(part: &str) -> String {
+    part.to_ascii_lowercase().replace("%3a", ":").replace('-', ":")
+}
+
 /// An iPXE program as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramFile {
@@ -69,6 +74,13 @@ mod tests {
         let other = ProgramFile { checksum: "0".repeat(64), ..file };
         let error = Files::read(&[other], None).expect_err("another file").to_string();
         assert!(error.contains("ca978112"), "{error}");
+    }
+
+    #[test]
+    fn a_mac_address_is_read_as_clients_write_it() {
+        for text in ["52:54:00:AB:00:01", "52-54-00-ab-00-01", "52%3A54%3a00%3AAB%3A00%3A01"] {
+            assert_eq!(mac_of_path(text), "52:54:00:ab:00:01");
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! again. So two replicas cannot serve two actions, and an answer never says what the API server does not have.
 
 use crate::world::World;
-use planner::workflow::{Report, Reported, Served, candidates, report, serve};
+use api::tinkerbell::Workflow;
+use planner::workflow::{Answer, Report, Reported, Served, candidates, next, report};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
 use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse, Namespaces};
@@ -92,13 +93,25 @@ impl Service {
                 if !self.world.directory().borrow().may_run(agent, &workflow) {
                     break;
                 }
-                let Some(mut served) = serve(agent, &workflow) else { break };
-                let written = match served.status.take() {
+                let Some(answer) = next(agent, &workflow, clock::now()) else { break };
+                let (served, status) = match answer {
+                    Answer::Serve(mut served) => {
+                        let status = served.status.take();
+                        (Some(*served), status)
+                    }
+                    Answer::Fail(status) => (None, Some(*status)),
+                };
+                let written = match status {
                     Some(status) => self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
                     None => true,
                 };
-                if written {
-                    return Ok(Some(served));
+                match served {
+                    _ if !written => {}
+                    Some(served) => return Ok(Some(served)),
+                    None => {
+                        tracing::warn!(agent, workflow = name, "failed: the agent asked too often");
+                        break;
+                    }
                 }
             }
         }
@@ -112,7 +125,7 @@ impl Service {
     }
 }
 
-fn has(workflow: &api::tinkerbell::Workflow, agent: &str) -> bool {
+fn has(workflow: &Workflow, agent: &str) -> bool {
     workflow.status.as_ref().is_some_and(|status| status.tasks.iter().any(|task| task.agent_id == agent))
 }
 

@@ -1,5 +1,5 @@
 //! HTTP: scripts, programs, kernels. [`route`] says what a path is, by the verdict that stands behind every other route too; the
-//! rest writes it out. A path is taken as it is: no redirect, no decoding, no folder above.
+//! rest writes it out. A path is taken as it is, but for the colons of its MAC address: no redirect, no decoding, no folder above.
 
 use crate::files::Files;
 use crate::script;
@@ -45,14 +45,17 @@ pub fn route(directory: &Directory, script: &script::Config, files: &Files, path
         ["osie", mac, name] => ("osie", *mac, *name),
         _ => return missing("no such path\n".to_owned()),
     };
-    let mac = mac.to_ascii_lowercase().replace('-', ":");
+    let mac = crate::files::mac_of_path(mac);
     let subject = match directory.by_mac(&mac) {
         Ok(subject) => subject,
         Err(why) => return missing(format!("{why}\n")),
     };
     match verdict(&subject) {
         Verdict::Boot => {}
-        Verdict::AddressOnly(why) | Verdict::Nothing(why) => return missing(format!("{why}\n")),
+        Verdict::LocalDisk(why) if route == "script" => return Reply::Text(script::local_disk(&why.to_string())),
+        Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => {
+            return missing(format!("{why}\n"));
+        }
     }
     match route {
         "script" => match script::ipxe(script, &subject) {

@@ -16,6 +16,12 @@ pub struct Config {
 /// How often a file is tried.
 const TRIES: u32 = 5;
 
+/// Back to the firmware, which goes on with what comes next in its order. `why` is for who reads the console.
+pub fn local_disk(why: &str) -> String {
+    let why: String = why.chars().filter(|c| c.is_alphanumeric() || " '-.,;:".contains(*c)).collect();
+    format!("#!ipxe\necho {why}\nexit 1\n")
+}
+
 /// `Err`: a field of the Hardware that cannot stand in a script.
 pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
     let netboot = subject.interface.netboot.clone().unwrap_or_default();
@@ -81,8 +87,11 @@ fn arguments(config: &Config, subject: &Subject<'_>, initrd: &str, own: &[String
     all.push("intel_iommu=on".to_owned());
     all.push("iommu=pt".to_owned());
     all.push(format!("initrd={initrd}"));
-    all.push("console=tty0".to_owned());
-    all.push("console=ttyS1,115200".to_owned());
+    // Linux takes the first serial port of its arguments, and none if that is absent: a second one would be ignored.
+    if !config.kernel_arguments.iter().chain(own).any(|argument| argument.starts_with("console=")) {
+        all.push("console=tty0".to_owned());
+        all.push("console=ttyS1,115200".to_owned());
+    }
     all.push(ipam(subject)?);
     all.extend(config.kernel_arguments.iter().cloned());
     for argument in own {
@@ -139,7 +148,7 @@ mod tests {
             http_port: 7080,
             grpc_port: 42113,
             syslog: None,
-            kernel_arguments: vec!["console=ttyS0".to_owned()],
+            kernel_arguments: vec!["panic=30".to_owned()],
         };
         ipxe(&config, &directory.by_mac("52:54:00:00:00:01").expect("one"))
     }
@@ -159,9 +168,17 @@ mod tests {
              grpc_authority=10.88.0.1:42113 tinkerbell_tls=false tinkerbell_insecure_tls=false \
              worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01 modules=loop,squashfs,sd-mod,usb-storage intel_iommu=on \
              iommu=pt initrd=initramfs-x86_64 console=tty0 console=ttyS1,115200 \
-             ipam=52-54-00-00-00-01:12:10.88.0.50:255.255.255.0:10.88.0.1:s1:10.88.0.1,10.88.0.2:: console=ttyS0 a=b \
+             ipam=52-54-00-00-00-01:12:10.88.0.50:255.255.255.0:10.88.0.1:s1:10.88.0.1,10.88.0.2:: panic=30 a=b \
              && goto initrd ||"
         );
+    }
+
+    #[test]
+    fn a_console_that_is_configured_takes_the_place_of_upstreams() {
+        let osie = json!({"netboot": {"osie": {"kernelParams": ["console=ttyS0"]}}});
+        let script = made(osie).expect("a script");
+        assert_eq!(script.matches("console=").count(), 1, "{script}");
+        assert!(script.contains(" console=ttyS0 "), "{script}");
     }
 
     #[test]
@@ -175,6 +192,11 @@ mod tests {
         assert_eq!(url, "#!ipxe\nchain --autofree http://x/y\n");
         let contents = made(json!({"netboot": {"ipxe": {"contents": "shell"}}})).expect("a script");
         assert_eq!(contents, "#!ipxe\nshell\n");
+    }
+
+    #[test]
+    fn a_reason_is_one_line_of_a_script() {
+        assert_eq!(local_disk("Hardware 'a' ${x}\nshell || b"), "#!ipxe\necho Hardware 'a' xshell  b\nexit 1\n");
     }
 
     #[test]

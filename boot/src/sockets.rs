@@ -1,7 +1,7 @@
 //! The sockets of DHCP and TFTP: the only place of this crate that sends or receives a datagram.
 
 use crate::dhcp::{self, SERVER_PORT, Seen};
-use crate::files::Files;
+use crate::files::{Files, mac_of_path};
 use crate::tftp::{self, Out};
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -85,12 +85,12 @@ impl tftp::Files for Allowed<'_> {
         let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (subject, name) = match parts.as_slice() {
             [name] => (self.directory.by_address(self.from.ip()), *name),
-            [mac, name] => (self.directory.by_mac(&mac.to_ascii_lowercase().replace('-', ":")), *name),
+            [mac, name] => (self.directory.by_mac(&mac_of_path(mac)), *name),
             _ => return Err("no such file".to_owned()),
         };
         match verdict(&subject.map_err(|why| why.to_string())?) {
             Verdict::Boot => self.files.program(name).cloned().ok_or_else(|| "no such file".to_owned()),
-            Verdict::AddressOnly(why) | Verdict::Nothing(why) => Err(why.to_string()),
+            Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => Err(why.to_string()),
         }
     }
 }

@@ -5,7 +5,7 @@ use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use futures::StreamExt;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use planner::netboot::Directory;
@@ -31,23 +31,26 @@ pub struct World {
 impl World {
     /// The watches end when the set is dropped. `nonce`: differs between any two processes.
     pub fn start(client: Client, namespace: &str, nonce: u64, tasks: &mut JoinSet<()>) -> Arc<Self> {
-        let (changes, directory) = (watch::Sender::new(0), watch::Sender::default());
-        let hardware = mirror(&client, namespace, nonce, tasks, {
-            let (changes, directory) = (changes.clone(), directory.clone());
-            move |store: &Store<Hardware>| {
-                let new = Directory::new(store.state());
-                new.conflicts().for_each(|why| tracing::warn!("{why}"));
-                directory.send_replace(Arc::new(new));
-                changes.send_modify(|count| *count += 1);
-            }
-        });
+        let (changes, directory) = (watch::Sender::new(0), watch::Sender::<Arc<Directory>>::default());
+        let ((hardware, hardware_writer), (workflows, workflow_writer)) = (reflector::store(), reflector::store());
         let bump = |changes: &watch::Sender<u64>| {
             let changes = changes.clone();
             move || changes.send_modify(|count| *count += 1)
         };
-        let (a, b) = (bump(&changes), bump(&changes));
-        let templates = mirror(&client, namespace, nonce, tasks, move |_: &Store<Template>| a());
-        let workflows = mirror(&client, namespace, nonce, tasks, move |_: &Store<Workflow>| b());
+        let renew = || {
+            let (bump, directory) = (bump(&changes), directory.clone());
+            let (hardware, workflows): (Store<Hardware>, Store<Workflow>) = (hardware.clone(), workflows.clone());
+            move || {
+                let new = Directory::new(hardware.state()).with_workflows(&workflows.state());
+                new.conflicts().for_each(|why| tracing::warn!("{why}"));
+                directory.send_replace(Arc::new(new));
+                bump();
+            }
+        };
+        mirror(&client, namespace, nonce, tasks, hardware_writer, renew());
+        mirror(&client, namespace, nonce, tasks, workflow_writer, renew());
+        let (templates, template_writer) = reflector::store();
+        mirror(&client, namespace, nonce, tasks, template_writer, bump(&changes));
         Arc::new(Self { client, namespace: namespace.to_owned(), hardware, templates, workflows, directory, changes })
     }
 
@@ -105,9 +108,9 @@ fn mirror<K>(
     namespace: &str,
     nonce: u64,
     tasks: &mut JoinSet<()>,
-    changed: impl Fn(&Store<K>) + Send + 'static,
-) -> Store<K>
-where
+    writer: Writer<K>,
+    changed: impl Fn() + Send + 'static,
+) where
     K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
         + Clone
         + Debug
@@ -117,19 +120,16 @@ where
         + 'static,
     K::DynamicType: Hash + Eq + Clone,
 {
-    let (reader, writer) = reflector::store::<K>();
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let events = watcher(api, watcher::Config::default()).backoff(Patience::new(nonce, &K::kind(&())));
-    let store = reader.clone();
     tasks.spawn(async move {
         let mut events = std::pin::pin!(events.reflect(writer));
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
-                Ok(_) => changed(&store),
+                Ok(_) => changed(),
                 Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "the watch failed; it is tried again"),
             }
         }
     });
-    reader
 }

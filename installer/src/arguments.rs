@@ -1,6 +1,8 @@
 //! The kernel's arguments, as Tinkerbell's boot scripts write them.
 
+use crate::network::Lease;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 /// What of them the installer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub struct Arguments {
     pub server: String,
     /// `hw_addr`: the NIC that the server was started through; else whatever NIC has a link.
     pub mac: Option<[u8; 6]>,
+    /// `ipam`: the NIC's address; without one it comes by DHCP.
+    pub lease: Option<Lease>,
 }
 
 impl Arguments {
@@ -30,8 +34,8 @@ impl Arguments {
                 "tinkerbell_tls: this installer speaks to its server without TLS: write tinkerbell_tls=false".into()
             );
         }
-        if let Some(vlan) = given("vlan_id").filter(|vlan| *vlan != "0") {
-            return Err(format!("vlan_id is {vlan}: this installer uses the untagged network: leave it out"));
+        if let Some(vlan) = given("vlan_id") {
+            untagged("vlan_id", vlan)?;
         }
         let mac = match given("hw_addr") {
             Some(text) => {
@@ -40,8 +44,50 @@ impl Arguments {
             // Of a worker whose id is its MAC.
             None => mac(&worker),
         };
-        Ok(Self { worker, server, mac })
+        let Some(ipam) = given("ipam") else { return Ok(Self { worker, server, mac, lease: None }) };
+        let (own, lease) = ipam_of(ipam).map_err(|why| format!("ipam is {ipam:?}: {why}"))?;
+        if mac.is_some_and(|mac| mac != own) {
+            return Err(format!("ipam is {ipam:?}: it has to begin with the MAC address of hw_addr"));
+        }
+        Ok(Self { worker, server, mac: Some(own), lease })
     }
+}
+
+fn untagged(name: &str, vlan: &str) -> Result<(), String> {
+    if matches!(vlan, "" | "0") {
+        return Ok(());
+    }
+    Err(format!("{name} is {vlan}: this installer uses the untagged network: leave it out"))
+}
+
+/// `mac:vlan:address:netmask:gateway:hostname:nameservers:search:timeservers`, the MAC with dashes, lists with commas. What is empty
+/// is not known; without an address there is nothing to use.
+fn ipam_of(text: &str) -> Result<([u8; 6], Option<Lease>), String> {
+    let fields: Vec<&str> = text.split(':').collect();
+    let field = |at: usize| fields.get(at).copied().unwrap_or_default();
+    let own = mac(field(0)).ok_or("write <MAC with dashes>:<VLAN>:<address>:<netmask>:<gateway>:…")?;
+    untagged("its VLAN", field(1))?;
+    let address = |text: &str, what: &str| -> Result<Ipv4Addr, String> {
+        text.parse().map_err(|_| format!("its {what} {text:?} is no IPv4 address"))
+    };
+    if field(2).is_empty() {
+        return Ok((own, None));
+    }
+    let mask = u32::from(address(field(3), "netmask")?);
+    if mask.leading_ones() + mask.trailing_zeros() != 32 && mask != u32::MAX {
+        return Err(format!("its netmask {} has a gap", field(3)));
+    }
+    let router = Some(field(4)).filter(|text| !text.is_empty()).map(|text| address(text, "gateway")).transpose()?;
+    let names = field(6).split(',').filter(|text| !text.is_empty()).map(|text| address(text, "name server"));
+    Ok((
+        own,
+        Some(Lease {
+            address: address(field(2), "address")?,
+            prefix: u8::try_from(mask.leading_ones()).unwrap_or(32),
+            router,
+            names: names.collect::<Result<_, _>>()?,
+        }),
+    ))
 }
 
 fn mac(text: &str) -> Option<[u8; 6]> {
@@ -67,10 +113,41 @@ mod tests {
     fn the_arguments_of_a_boot_script() {
         let found = Arguments::parse(UPSTREAM).expect("understood");
         let mac = Some([0x52, 0x54, 0, 0, 0, 1]);
-        assert_eq!(found, Arguments { worker: "machine-1".into(), server: "10.0.0.1:42113".into(), mac });
+        assert_eq!(found, Arguments { worker: "machine-1".into(), server: "10.0.0.1:42113".into(), mac, lease: None });
         let found = Arguments::parse("worker_id=52-54-00-00-00-02 grpc_authority=x:1").expect("understood");
         assert_eq!(found.mac, Some([0x52, 0x54, 0, 0, 0, 2]), "an id that is a MAC address says which NIC");
         assert_eq!(Arguments::parse("worker_id=a grpc_authority=x:1").expect("understood").mac, None);
+    }
+
+    #[test]
+    fn an_address_that_the_script_has_is_used() {
+        let of = |ipam: &str| {
+            Arguments::parse(&format!("worker_id=a grpc_authority=x:1 hw_addr=52:54:00:00:00:01 ipam={ipam}"))
+        };
+        let found = of("52-54-00-00-00-01::10.0.0.5:255.255.255.0:10.0.0.1:s1:10.0.0.2,10.0.0.3:example.org:10.0.0.4");
+        let lease = Lease {
+            address: Ipv4Addr::new(10, 0, 0, 5),
+            prefix: 24,
+            router: Some(Ipv4Addr::new(10, 0, 0, 1)),
+            names: vec![Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)],
+        };
+        assert_eq!(found.expect("understood").lease, Some(lease));
+        let least =
+            of("52-54-00-00-00-01::10.0.0.5:255.255.255.255:::::").expect("understood").lease.expect("an address");
+        assert_eq!((least.prefix, least.router, least.names), (32, None, Vec::new()));
+        assert_eq!(of("52-54-00-00-00-01:::::s1:::").expect("understood").lease, None, "by DHCP then");
+        for (ipam, named) in [
+            ("52-54-00-00-00-02::10.0.0.5:255.255.255.0", "hw_addr"),
+            ("52-54::10.0.0.5:255.255.255.0", "MAC"),
+            ("52-54-00-00-00-01:7:10.0.0.5:255.255.255.0", "VLAN"),
+            ("52-54-00-00-00-01::10.0.0.5:", "netmask"),
+            ("52-54-00-00-00-01::10.0.0.5:255.0.255.0", "netmask"),
+            ("52-54-00-00-00-01::10.0.0:255.255.255.0", "address"),
+            ("52-54-00-00-00-01::10.0.0.5:255.255.255.0:x", "gateway"),
+        ] {
+            let error = of(ipam).expect_err(ipam);
+            assert!(error.starts_with("ipam is ") && error.contains(named), "{ipam}: {error}");
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn run() -> Result<()> {
     println!("installer: {} asks {}", arguments.worker, arguments.server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
-        network::up(arguments.mac).await.context("the network")?;
+        network::up(arguments.mac, arguments.lease).await.context("the network")?;
         let agent = Agent::new(&arguments.server, arguments.worker, attributes::read());
         let mut agent = agent.context("grpc_authority is no address")?;
         agent.serve(&BuiltIn::of_this_machine()).await;

@@ -70,7 +70,7 @@ pub struct Run {
     /// Processors of each virtual server
     #[arg(long, default_value_t = 1)]
     pub server_vcpus: u32,
-    /// What kind of server one is (standby, shared-power, forgets-overrides, local-disk); without it, standby
+    /// What kind of server one is (standby, shared-power, forgets-overrides, local-disk, bare: without a DPU); without it, standby
     #[arg(long, value_delimiter = ',', value_name = "SERVER=KIND", value_parser = server_and_kind)]
     pub personality: Vec<(String, String)>,
     /// Servers take their disks from a target on their DPU, by vfio-user
@@ -85,6 +85,13 @@ pub struct Run {
     /// End when standard input is closed: for a test that may be killed
     #[arg(long)]
     pub end_with_stdin: bool,
+}
+
+impl Run {
+    /// The server has no DPU.
+    pub fn is_bare(&self, server: &str) -> bool {
+        self.personality.iter().any(|(name, kind)| name == server && kind == crate::layout::BARE)
+    }
 }
 
 #[derive(Args)]

@@ -171,6 +171,11 @@ impl NodeId {
         Ipv4Addr::new(10, 77, 0, self.last_octet())
     }
 
+    /// On the provisioning network, where there is one.
+    pub fn provisioning_address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 88, 0, self.last_octet())
+    }
+
     /// Geneve endpoint.
     pub fn tunnel_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 78, 0, self.last_octet())
@@ -183,6 +188,33 @@ impl NodeId {
     /// The virtual server whose DPU this is.
     pub fn server(&self) -> Option<String> {
         self.is_dpu().then(|| format!("server-{}", self.number))
+    }
+}
+
+/// The kind of server that has no DPU, but a NIC on the provisioning network.
+pub const BARE: &str = "bare";
+
+/// The provisioning network: its gateway is the control plane's leg, which forwards nothing.
+pub const PROVISIONING_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
+/// What an ordinary node calls its leg there.
+pub const PROVISIONING_LEG: &str = "prov0";
+
+/// What a server's NIC on the provisioning network has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provisioned {
+    pub tap: String,
+    pub mac: String,
+    pub address: Ipv4Addr,
+}
+
+impl Provisioned {
+    pub fn of(server: &str) -> Result<Self> {
+        let number = bmc_address(server)?.octets()[3] - 100;
+        Ok(Self {
+            tap: format!("p-{server}"),
+            mac: format!("52:54:00:88:00:{number:02x}"),
+            address: Ipv4Addr::new(10, 88, 0, 100 + number),
+        })
     }
 }
 
@@ -211,6 +243,9 @@ mod tests {
         let node = NodeId::parse("node-1").expect("a node");
         assert_eq!(node.address().to_string(), "10.77.0.21");
         assert_eq!((node.pod_cidr().as_str(), node.server()), ("10.244.21.0/24", None));
+        assert_eq!(node.provisioning_address().to_string(), "10.88.0.21");
+        let nic = Provisioned::of("server-3").expect("a server");
+        assert_eq!((nic.mac.as_str(), nic.address.to_string().as_str()), ("52:54:00:88:00:03", "10.88.0.103"));
         for wrong in ["dpu", "dpu-0", "dpu-10", "worker-1", "node-x"] {
             assert!(NodeId::parse(wrong).is_err(), "{wrong} should be refused");
         }

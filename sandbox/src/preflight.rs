@@ -49,6 +49,9 @@ const NEEDED: &[Row] = &[
 const NEEDED_BY_SERVERS: [&[(&str, &str)]; 5] =
     [server::COMMANDS, server::FILES, guest::COMMANDS, guest::DEBIAN_COMMANDS, guest::FILES];
 
+/// An iPXE program for UEFI that uses the firmware's own network driver. Its package would add itself to the boot menu.
+const IPXE: Row = ("/usr/lib/ipxe/snponly.efi", "ipxe", How::Unpack);
+
 /// How the folder of unpacked packages is named in the cache, before its key.
 const UNPACKED: &[u8] = b"debs-";
 
@@ -69,10 +72,16 @@ pub async fn run(with_servers: bool) -> Result<Preflight> {
     }
     let mut needed = NEEDED.to_vec();
     if with_servers {
+        needed.push(IPXE);
         needed
             .extend(NEEDED_BY_SERVERS.iter().copied().flatten().map(|(what, package)| (*what, *package, How::Install)));
     }
     get(&needed).await
+}
+
+/// The path of an iPXE program for UEFI: this machine's own, else of the package, unpacked.
+pub async fn ipxe() -> Result<PathBuf> {
+    get(&[IPXE]).await?.find(IPXE.0).with_context(|| explain(&[IPXE]))
 }
 
 /// Gets what is missing of a table.

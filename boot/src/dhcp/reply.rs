@@ -179,9 +179,16 @@ fn boot(
         // Boot what is named here, without a menu and without asking further servers (PXE 2.1, sub-option 6).
         options.insert(DhcpOption::VendorExtensions(vec![6, 1, 8, 255]));
     }
-    if *verdict != Verdict::Boot {
-        set_file(reply, NOT_ALLOWED);
-        return Some(NOT_ALLOWED.to_owned());
+    // An iPXE is told by its script to go on with the disk; firmware does so when there is no file of that name.
+    let goes_on = matches!(verdict, Verdict::LocalDisk(_)) && boot_file_is_script(config, client);
+    if *verdict != Verdict::Boot && !goes_on {
+        // Firmware that boots by HTTP ignores an offer without an URL, and waits for another one for a minute.
+        let file = match client.asked {
+            Asked::UefiHttp => format!("http://{}:{}{NOT_ALLOWED}", config.address, config.http_port),
+            _ => NOT_ALLOWED.to_owned(),
+        };
+        set_file(reply, &file);
+        return Some(file);
     }
     let dhcp = subject.interface.dhcp.as_ref();
     let own = |field: fn(&Dhcp) -> &Option<String>| dhcp.and_then(|dhcp| field(dhcp).clone()).filter(|t| !t.is_empty());
@@ -208,6 +215,10 @@ fn boot(
     reply.set_siaddr(us);
     set_file(reply, &file);
     Some(file)
+}
+
+fn boot_file_is_script(config: &Config, client: &Client) -> bool {
+    boot_file(client, &config.programs, None) == Some(BootFile::Script)
 }
 
 fn set_file(reply: &mut Message, file: &str) {

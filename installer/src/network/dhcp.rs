@@ -1,5 +1,6 @@
 //! The four messages by which a server gets its address. What is sent and what is taken are functions; the socket is below.
 
+use super::Lease;
 use anyhow::{Context, Result};
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
 use dhcproto::{Decodable, Decoder, Encodable};
@@ -13,14 +14,6 @@ use tokio::time::timeout;
 const AGAIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(16));
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::BROADCAST, 67);
 const CLIENT: u16 = 68;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lease {
-    pub(super) address: Ipv4Addr,
-    pub(super) prefix: u8,
-    pub(super) router: Option<Ipv4Addr>,
-    pub(super) names: Vec<Ipv4Addr>,
-}
 
 /// This client's side of one exchange.
 struct Exchange {

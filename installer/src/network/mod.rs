@@ -1,4 +1,4 @@
-//! The link that the server was started through, and its address.
+//! The link that the server was started through, and its address: what the boot script says, else what a DHCP server gives.
 
 mod dhcp;
 
@@ -17,19 +17,34 @@ const NIC: Duration = Duration::from_secs(60);
 const ADDRESS: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Takes the link up and gets an address for it. It is kept until the restart: reservations last longer than an
-/// installation.
-pub async fn up(mac: Option<[u8; 6]>) -> Result<()> {
+/// The address of one NIC, with what belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub address: Ipv4Addr,
+    pub prefix: u8,
+    pub router: Option<Ipv4Addr>,
+    /// Name servers.
+    pub names: Vec<Ipv4Addr>,
+}
+
+/// Takes the link up and gives it its address; without one (`given`), DHCP is asked. It is kept until the restart: reservations
+/// last longer than an installation.
+pub async fn up(mac: Option<[u8; 6]>, given: Option<Lease>) -> Result<()> {
     let (connection, handle, _) = rtnetlink::new_connection().context("open a netlink socket")?;
     tokio::spawn(connection);
     link_up(&handle, "lo").await?;
     let (name, mac) = find(mac).await?;
     link_up(&handle, &name).await?;
     carrier(&name).await?;
-    let lease = timeout(ADDRESS, dhcp::lease(&name, mac)).await;
-    let lease =
-        lease.map_err(|_| anyhow::anyhow!("no DHCP server answered on {name} within {} s", ADDRESS.as_secs()))??;
-    println!("installer: {name} has {}/{}", lease.address, lease.prefix);
+    let (lease, from) = match given {
+        Some(lease) => (lease, "the boot script"),
+        None => {
+            let lease = timeout(ADDRESS, dhcp::lease(&name, mac)).await;
+            let silent = |_| anyhow::anyhow!("no DHCP server answered on {name} within {} s", ADDRESS.as_secs());
+            (lease.map_err(silent)??, "DHCP")
+        }
+    };
+    println!("installer: {name} has {}/{} by {from}", lease.address, lease.prefix);
     let index = index(&handle, &name).await?;
     let added = handle.address().add(index, lease.address.into(), lease.prefix).execute().await;
     added.with_context(|| format!("give {} to {name}", lease.address))?;

@@ -1,6 +1,7 @@
 //! The Hardware of an inventory, by MAC and by agent. Made anew when an object changes; asked per packet.
 
 use super::{Why, is_of_machine, may_run};
+use crate::workflow;
 use api::tinkerbell::hardware::Interface;
 use api::tinkerbell::{Hardware, Workflow};
 use std::collections::BTreeMap;
@@ -15,6 +16,8 @@ pub struct Directory {
     by_agent: BTreeMap<String, Vec<usize>>,
     /// MACs, by the address that is theirs.
     by_address: BTreeMap<IpAddr, Vec<String>>,
+    /// Workflows, by the Hardware whose installation they were and to which nothing is to be done any more.
+    installed: BTreeMap<String, String>,
 }
 
 /// One interface of one server.
@@ -23,6 +26,8 @@ pub struct Subject<'a> {
     pub hardware: &'a Hardware,
     pub interface: &'a Interface,
     pub mac: &'a str,
+    /// The Workflow that installed this server; `None`: none has, or another one waits or runs.
+    pub installed_by: Option<&'a str>,
 }
 
 impl Subject<'_> {
@@ -51,7 +56,12 @@ impl Directory {
                 by_agent.entry(agent).or_default().push(at);
             }
         }
-        Self { hardware, by_mac, by_agent, by_address }
+        Self { hardware, by_mac, by_agent, by_address, installed: BTreeMap::new() }
+    }
+
+    /// Says which servers their last Workflow has installed.
+    pub fn with_workflows(self, workflows: &[Arc<Workflow>]) -> Self {
+        Self { installed: installed(workflows), ..self }
     }
 
     /// By a MAC in lower case with colons.
@@ -59,7 +69,9 @@ impl Directory {
         match self.by_mac.get_key_value(mac).map(|(mac, found)| (mac, found.as_slice())) {
             Some((mac, &[(at, n)])) => {
                 let hardware = self.hardware[at].as_ref();
-                Ok(Subject { hardware, interface: &hardware.spec.interfaces[n], mac })
+                let name = hardware.metadata.name.as_deref().unwrap_or_default();
+                let installed_by = self.installed.get(name).map(String::as_str);
+                Ok(Subject { hardware, interface: &hardware.spec.interfaces[n], mac, installed_by })
             }
             Some((_, several)) => {
                 let mut names: Vec<_> = several.iter().map(|(at, _)| self.name(*at)).collect();
@@ -98,4 +110,24 @@ impl Directory {
     fn name(&self, at: usize) -> String {
         self.hardware[at].metadata.name.clone().unwrap_or_default()
     }
+}
+
+/// The last Workflow of a Hardware, if it was a success and no other one is open.
+fn installed(workflows: &[Arc<Workflow>]) -> BTreeMap<String, String> {
+    let mut by_hardware: BTreeMap<&str, Vec<&Workflow>> = BTreeMap::new();
+    for object in workflows {
+        if let Some(name) = object.spec.hardware_ref.as_deref().filter(|_| object.spec.disabled != Some(true)) {
+            by_hardware.entry(name).or_default().push(object);
+        }
+    }
+    let last = |all: Vec<&Workflow>| {
+        let is_open = all.iter().any(|object| !workflow::is_terminal(object));
+        let order = |object: &&Workflow| {
+            let meta = &object.metadata;
+            (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())
+        };
+        let last = all.into_iter().max_by_key(order).filter(|_| !is_open)?;
+        workflow::has_succeeded(last).then(|| last.metadata.name.clone().unwrap_or_default())
+    };
+    by_hardware.into_iter().filter_map(|(name, all)| Some((name.to_owned(), last(all)?))).collect()
 }

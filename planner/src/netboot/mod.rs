@@ -26,6 +26,8 @@ use std::net::IpAddr;
 pub enum Verdict {
     /// Address and boot program.
     Boot,
+    /// Its address; iPXE is told to go on with the disk, and firmware gets no program, which makes it do the same.
+    LocalDisk(Why),
     /// Its address, and nothing to boot.
     AddressOnly(Why),
     /// No answer at all.
@@ -54,6 +56,11 @@ pub enum Why {
         hardware: String,
         by: String,
     },
+    /// Its last Workflow was a success, and no other one is open.
+    Installed {
+        hardware: String,
+        workflow: String,
+    },
     BeingDeleted {
         hardware: String,
     },
@@ -81,6 +88,11 @@ impl fmt::Display for Why {
                 "Hardware '{hardware}' is claimed by BareMetalMachine '{by}', of which no installation is under way: it boots from \
                  its own disk"
             ),
+            Self::Installed { hardware, workflow } => write!(
+                f,
+                "Hardware '{hardware}' was installed by Workflow '{workflow}' and no other Workflow of it waits: it boots from its \
+                 own disk"
+            ),
             Self::BeingDeleted { hardware } => write!(f, "Hardware '{hardware}' is being deleted"),
             Self::PxeNotAllowed { hardware, mac } => {
                 write!(f, "Hardware '{hardware}': netboot.allowPXE is not true for the interface {mac}")
@@ -96,7 +108,8 @@ impl fmt::Display for Why {
 /// | is being deleted, or claimed as CloudDisk | nothing: its disks are its DPU's, and no other system may start on it |
 /// | is claimed as Workflow, and an installation is on record as begun | it boots, whatever its `allowPXE` says |
 /// | is claimed as Workflow otherwise | its address; it boots from its own disk |
-/// | is not claimed | it boots where its `allowPXE` is true |
+/// | is not claimed, and its last Workflow was a success | its address; it boots from its own disk: its firmware may ask the network first |
+/// | is not claimed otherwise | it boots where its `allowPXE` is true |
 pub fn verdict(subject: &Subject<'_>) -> Verdict {
     let meta = &subject.hardware.metadata;
     let hardware = meta.name.clone().unwrap_or_default();
@@ -111,7 +124,7 @@ pub fn verdict(subject: &Subject<'_>) -> Verdict {
         Some(BootStrategy::Workflow) => {
             return match Record::of(meta).is_some_and(|record| record.phase == Phase::Begun) {
                 true => Verdict::Boot,
-                false => Verdict::AddressOnly(Why::BootsLocally { hardware, by: by() }),
+                false => Verdict::LocalDisk(Why::BootsLocally { hardware, by: by() }),
             };
         }
         None => {}
@@ -120,7 +133,10 @@ pub fn verdict(subject: &Subject<'_>) -> Verdict {
     if subject.interface.netboot.as_ref().and_then(|netboot| netboot.allow_pxe) != Some(true) {
         return Verdict::AddressOnly(Why::PxeNotAllowed { hardware, mac });
     }
-    Verdict::Boot
+    match subject.installed_by {
+        Some(workflow) => Verdict::LocalDisk(Why::Installed { hardware, workflow: workflow.to_owned() }),
+        None => Verdict::Boot,
+    }
 }
 
 /// Whether the agent of this server may run this Workflow: of a claimed server the one that is on record as begun, and no other;

@@ -1,5 +1,4 @@
 use super::*;
-use api::tinkerbell::Hardware;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -70,10 +69,7 @@ fn a_claimed_server_boots_the_installer_only_while_its_installation_is_begun() {
                 match (begun, strategy) {
                     (true, _) => assert_eq!(said, Verdict::Boot),
                     (false, "Workflow") => {
-                        assert!(
-                            matches!(said, Verdict::AddressOnly(Why::BootsLocally { .. })),
-                            "{install:?}: {said:?}"
-                        );
+                        assert!(matches!(said, Verdict::LocalDisk(Why::BootsLocally { .. })), "{install:?}: {said:?}");
                     }
                     _ => assert!(matches!(said, Verdict::Nothing(Why::Claimed { .. })), "{strategy}: {said:?}"),
                 }
@@ -102,6 +98,36 @@ fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
     assert!(!Directory::default().may_run(MAC, &workflow("w", true)));
     let both = vec![hardware("a", claimed("Workflow", Some("1/Begun/w"))), hardware("b", json!({}))];
     assert!(!Directory::new(both).may_run(MAC, &workflow("w", true)));
+}
+
+fn workflow(name: &str, hour: u8, state: Option<&str>) -> Arc<Workflow> {
+    let object = json!({
+        "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-11-24T{hour:02}:00:00Z")},
+        "spec": {"hardwareRef": "a"},
+        "status": {"state": state},
+    });
+    Arc::new(serde_json::from_value(object).expect("a Workflow"))
+}
+
+#[test]
+fn a_server_that_its_last_workflow_installed_boots_its_disk() {
+    let of = |workflows: &[Arc<Workflow>]| {
+        let directory = Directory::new(vec![hardware("a", json!({}))]).with_workflows(workflows);
+        verdict(&directory.by_mac(MAC).expect("one"))
+    };
+    let done = workflow("done", 10, Some("SUCCESS"));
+    let installed = Verdict::LocalDisk(Why::Installed { hardware: "a".to_owned(), workflow: "done".to_owned() });
+    assert_eq!(of(std::slice::from_ref(&done)), installed);
+    assert_eq!(of(&[workflow("failed", 9, Some("FAILED")), done.clone()]), installed);
+    for (name, hour, state) in [
+        ("waits", 11, Some("PENDING")),
+        ("older", 9, Some("RUNNING")),
+        ("new", 11, None),
+        ("failed", 11, Some("FAILED")),
+        ("late", 11, Some("TIMEOUT")),
+    ] {
+        assert_eq!(of(&[done.clone(), workflow(name, hour, state)]), Verdict::Boot, "{name}");
+    }
 }
 
 #[test]

@@ -133,7 +133,7 @@ pub(super) fn later(from: Timestamp, seconds: i64) -> Option<Timestamp> {
 }
 
 /// The time of a condition that says the same as before stays.
-fn set(status: &mut WorkflowStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
+pub(super) fn set(status: &mut WorkflowStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
     let new = WorkflowCondition {
         type_: type_.to_owned(),
         status: value.to_owned(),

@@ -32,7 +32,7 @@ mod tests;
 pub use advance::{Advance, advance};
 pub use render::{MAX_RENDERED, render};
 pub use report::{Report, Reported, report};
-pub use serve::{Served, candidates, serve};
+pub use serve::{Answer, Served, candidates, next, serve};
 
 use api::tinkerbell::workflow::{Action, Task, Workflow, WorkflowStatus};
 
@@ -51,6 +51,11 @@ pub mod state {
 /// Nothing changes the Workflow any more.
 pub fn is_terminal(workflow: &Workflow) -> bool {
     matches!(state_of(workflow), state::SUCCESS | state::FAILED | state::TIMEOUT)
+}
+
+/// Every action of it has succeeded.
+pub fn has_succeeded(workflow: &Workflow) -> bool {
+    state_of(workflow) == state::SUCCESS
 }
 
 fn state_of(workflow: &Workflow) -> &str {

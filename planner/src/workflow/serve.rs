@@ -1,7 +1,10 @@
 //! Which action an agent gets.
 
+use super::advance::set;
 use super::{agent_of, current, environment, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{ActionNamespaces, CurrentState, Workflow, WorkflowStatus};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// What an agent is answered, once `status` is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +50,41 @@ fn is_for(agent: &str, workflow: &Workflow) -> bool {
         && workflow.metadata.deletion_timestamp.is_none()
 }
 
+/// What an agent that asks makes of a Workflow.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Serve(Box<Served>),
+    /// It has asked too often: the status is to be written, and there is nothing to serve.
+    Fail(Box<WorkflowStatus>),
+}
+
+/// An agent that asks again while its action runs was restarted, and gets the action again, five times in all. The reason of the
+/// condition counts, for the action that runs.
+const RETRIED: &str = "ActionRetried";
+const SERVED: [&str; 4] = ["ServedTwice", "ServedThreeTimes", "ServedFourTimes", "ServedFiveTimes"];
+
+/// What this agent is answered from this Workflow, and how often one action may be served.
+pub fn next(agent: &str, workflow: &Workflow, now: Timestamp) -> Option<Answer> {
+    let mut served = serve(agent, workflow)?;
+    let before = workflow.status.as_ref()?;
+    let place = current(before)?;
+    let action = &before.tasks[place.0].actions[place.1];
+    let mut status = served.status.take().unwrap_or_else(|| before.clone());
+    if action.state.as_deref() == Some(state::RUNNING) {
+        let Some(word) = served_again(before) else { return Some(fail(status, place, agent, now)) };
+        let message = format!(
+            "agent '{agent}' asked again while action '{}' ran: its server was restarted, or an answer was lost; the action is \
+             served again",
+            action.name.as_deref().unwrap_or_default()
+        );
+        set(&mut status, RETRIED, "True", word, &message, now);
+    } else {
+        status.conditions.retain(|condition| condition.type_ != RETRIED);
+    }
+    served.status = (status != *before).then_some(status);
+    Some(Answer::Serve(Box::new(served)))
+}
+
 /// The action that this agent gets from this Workflow. One that it was served before, and has not ended, it gets again: it may
 /// have been restarted.
 pub fn serve(agent: &str, workflow: &Workflow) -> Option<Served> {
@@ -88,6 +126,29 @@ pub fn serve(agent: &str, workflow: &Workflow) -> Option<Served> {
         namespaces,
         status: (status != *before && meta.name.is_some()).then_some(status),
     })
+}
+
+/// The word for one more time; `None`: it was the last.
+fn served_again(status: &WorkflowStatus) -> Option<&'static str> {
+    let retried = status.conditions.iter().find(|condition| condition.type_ == RETRIED);
+    let reason = retried.and_then(|condition| condition.reason.as_deref());
+    let served = SERVED.iter().position(|word| Some(*word) == reason);
+    SERVED.get(served.map_or(0, |at| at + 1)).copied()
+}
+
+fn fail(mut status: WorkflowStatus, (task, action): (usize, usize), agent: &str, now: Timestamp) -> Answer {
+    let action = &mut status.tasks[task].actions[action];
+    action.state = Some(state::FAILED.to_owned());
+    action.execution_stop = Some(Time(now));
+    action.message = Some(format!(
+        "agent '{agent}' was served this action five times and asked again without a result: the server restarts while the \
+         action runs"
+    ));
+    status.state = Some(state::FAILED.to_owned());
+    if let Some(current) = &mut status.current_state {
+        current.state = Some(state::FAILED.to_owned());
+    }
+    Answer::Fail(Box::new(status))
 }
 
 pub(super) fn id(workflow: &Workflow) -> String {

@@ -85,7 +85,8 @@ impl Site {
         let table = Table::new(layout.clone(), cgroups.clone(), programs.environment())?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("no free loopback port")?;
         pki::write(&layout, &nodes, listener.local_addr()?.port())?;
-        let made = network::create(&layout, &programs, &nodes, &servers);
+        let bare: Vec<String> = servers.iter().filter(|server| args.is_bare(server)).cloned().collect();
+        let made = network::create(&layout, &programs, &nodes, &servers, &bare);
         tokio::try_join!(made, pool::create(&layout, args.pool_gib))?;
         let dialer = Dialer::new(&layout.netns_file(CONTROL_PLANE))?;
         relay::serve(listener, dialer.clone(), (API_ADDRESS, API_PORT).into());

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  cp: br-mgmt 10.77.0.1/24 ──── mgmt0 of every node 10.77.0.x     API server, kubelets, BMCs (10.77.0.10N)
+//!      br-prov 10.88.0.1/24 ──── prov0 of ordinary nodes 10.88.0.x    provisioning network: with a server without a DPU
 //!      br-tunnel (no address) ── uplink of every node              Geneve, ends at br-phy 10.78.0.x inside the node
 //!  outside: br-outside 203.0.113.1/24 ── outside0 of every node    a bridge br-ex of its own, the physical network physnet1
 //! ```
@@ -14,7 +15,8 @@ use anyhow::Result;
 use tokio::process::Command;
 
 use crate::layout::{
-    API_ADDRESS, CONTROL_PLANE, Layout, NodeId, OUTSIDE, OUTSIDE_ADDRESSES, SERVICE_CIDR, bmc_address,
+    API_ADDRESS, CONTROL_PLANE, Layout, NodeId, OUTSIDE, OUTSIDE_ADDRESSES, PROVISIONING_GATEWAY, PROVISIONING_LEG,
+    Provisioned, SERVICE_CIDR, bmc_address,
 };
 use crate::outside;
 use crate::programs::Programs;
@@ -36,20 +38,28 @@ const WHOLE_CHECKSUMS: &str = r#"$off = pack("LL", 0x17, 0); $ask = pack("a16 P"
 socket($s, 2, 2, 0) or die $!; ioctl($s, 0x8946, $ask) or die $!"#;
 
 /// Makes all namespaces, bridges, cables and routes. They must not exist yet.
-pub async fn create(layout: &Layout, programs: &Programs, nodes: &[NodeId], servers: &[String]) -> Result<()> {
+/// `bare`: those of the servers that have a NIC on the provisioning network; without any there is none.
+pub async fn create(
+    layout: &Layout,
+    programs: &Programs,
+    nodes: &[NodeId],
+    servers: &[String],
+    bare: &[String],
+) -> Result<()> {
     let mut namespaces = vec![layout.netns(CONTROL_PLANE), layout.netns(OUTSIDE)];
     namespaces.extend(nodes.iter().map(|node| layout.netns(&node.name)));
     for namespace in &namespaces {
         outside::run("ip", ["netns", "add", namespace]).await?;
     }
     let control_plane = layout.netns(CONTROL_PLANE);
-    batch(&control_plane, &control_plane_script(layout, nodes, servers)?).await?;
+    let script = control_plane_script(layout, nodes, servers)? + &provisioning_script(layout, nodes, bare)?;
+    batch(&control_plane, &script).await?;
     let outside = layout.netns(OUTSIDE);
     batch(&outside, &outside_script(layout, nodes)?).await?;
     outside::run("ip", ["netns", "exec", &outside, "perl", "-e", WHOLE_CHECKSUMS]).await?;
     let nodes = nodes.iter().map(|node| async {
         let netns = layout.netns(&node.name);
-        batch(&netns, &node_script(node, nodes)).await?;
+        batch(&netns, &(node_script(node, nodes) + &provisioning_leg(node, bare))).await?;
         let mut rules = Command::new("ip");
         rules.args(["netns", "exec", &netns, "nft", "-f", "-"]).envs(programs.environment());
         outside::finish(rules, Some(SWITCH_ALONE)).await
@@ -91,6 +101,35 @@ fn outside_script(layout: &Layout, nodes: &[NodeId]) -> Result<String> {
         cable(&mut script, &format!("o-{}", node.name), "br-outside", "outside0", &netns)?;
     }
     Ok(script)
+}
+
+/// The bridge, with a tap for each server and a cable to each ordinary node.
+fn provisioning_script(layout: &Layout, nodes: &[NodeId], bare: &[String]) -> Result<String> {
+    let mut script = String::new();
+    if bare.is_empty() {
+        return Ok(script);
+    }
+    writeln!(script, "link add br-prov type bridge forward_delay 0")?;
+    writeln!(script, "address add {PROVISIONING_GATEWAY}/24 dev br-prov")?;
+    writeln!(script, "link set br-prov up")?;
+    for server in bare {
+        let tap = Provisioned::of(server)?.tap;
+        writeln!(script, "tuntap add dev {tap} mode tap")?;
+        writeln!(script, "link set {tap} master br-prov")?;
+        writeln!(script, "link set {tap} up")?;
+    }
+    for node in nodes.iter().filter(|node| !node.is_dpu()) {
+        cable(&mut script, &format!("p-{}", node.name), "br-prov", PROVISIONING_LEG, &layout.netns(&node.name))?;
+    }
+    Ok(script)
+}
+
+fn provisioning_leg(node: &NodeId, bare: &[String]) -> String {
+    if bare.is_empty() || node.is_dpu() {
+        return String::new();
+    }
+    let address = node.provisioning_address();
+    format!("address add {address}/24 dev {PROVISIONING_LEG}\nlink set {PROVISIONING_LEG} up\n")
 }
 
 fn cable(script: &mut String, here: &str, bridge: &str, there: &str, netns: &str) -> Result<()> {
@@ -150,8 +189,12 @@ mod tests {
         let nodes = ["dpu-1", "dpu-2", "node-1"].map(|name| NodeId::parse(name).expect("a node"));
         let servers = ["server-1".to_owned()];
         let mut scripts = vec![control_plane_script(&layout, &nodes, &servers).expect("a script")];
+        let provisioning = provisioning_script(&layout, &nodes, &servers).expect("a script");
+        assert!(provisioning.contains("peer name prov0 netns mp-test-node-1") && !provisioning.contains("dpu"));
+        assert_eq!(provisioning_script(&layout, &nodes, &[]).expect("a script"), "");
         scripts.extend(nodes.iter().map(|node| node_script(node, &nodes)));
         scripts.push(outside_script(&layout, &nodes).expect("a script"));
+        scripts.extend([provisioning, provisioning_leg(&nodes[2], &servers)]);
         for script in &scripts {
             assert!(!script.contains("default") && !script.contains("0.0.0.0/0"), "{script}");
         }

@@ -1,4 +1,4 @@
-//! The virtual servers: one behind each DPU of the same number, its BMC in the control plane's network.
+//! The virtual servers: one behind each DPU of the same number, and those of the kind `bare` without one; the BMC of each in the control plane's network.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::cluster::Site;
-use crate::layout::{CONTROL_PLANE, DPU_BMC_PORT, Layout, bmc_address};
-use crate::server::config::{Accelerator, BmcConfig, Config, DpuControl, Firmware};
+use crate::layout::{CONTROL_PLANE, DPU_BMC_PORT, Layout, Provisioned, bmc_address};
+use crate::server::config::{Accelerator, BmcConfig, Config, DpuControl, Firmware, ProvisioningNic};
 use crate::server::vfio_user;
 use crate::supervisor::process::ProcessSpec;
 use crate::{args, guest, outside};
@@ -18,6 +18,8 @@ pub const BMC_USER: &str = "admin";
 /// In a server's state folder.
 const CONFIG: &str = "config.json";
 pub const LOCAL_DISK: &str = "local-disk.raw";
+/// Bytes of the disk of a server without a DPU.
+const EMPTY_DISK: u64 = 128 << 20;
 
 /// Folder below a server's that its DPU sees as `/run/metalplane-host`: the slots socket and the serial number, and nothing
 /// else of the server, whose folder has the BMC's password too.
@@ -53,6 +55,10 @@ async fn write_config(config: &Config) -> Result<()> {
     let path = config.state(CONFIG);
     fs::write(&path, serde_json::to_vec_pretty(config)?).with_context(|| format!("cannot write {}", path.display()))?;
     match &config.local_disk {
+        Some(disk) if config.provisioning.is_some() => {
+            let empty = fs::File::create(disk).and_then(|file| file.set_len(EMPTY_DISK));
+            empty.with_context(|| format!("make the empty disk {}", disk.display()))
+        }
         Some(disk) => make_local_disk(disk).await,
         None => Ok(()),
     }
@@ -110,7 +116,12 @@ fn config(site: &Site, server: &str, args: &args::Run, qemu: &Path) -> Result<Co
         vfio_user: args.vfio_user.then(|| dir.join(DPU_SIDE).join(VFIO_USER)),
         boot_disk: None,
         local_disk: None,
+        provisioning: None,
     };
+    if args.is_bare(server) {
+        let Provisioned { tap, mac, .. } = Provisioned::of(server)?;
+        config.provisioning = Some(ProvisioningNic { tap, mac });
+    }
     if let Some((_, kind)) = args.personality.iter().find(|(name, _)| name == server) {
         config.personality = kind.clone();
     }

@@ -50,6 +50,17 @@ pub struct Config {
     /// A raw disk inside the server that the DPU knows nothing of. The guest may write to it.
     #[serde(default)]
     pub local_disk: Option<PathBuf>,
+    /// A NIC inside the server, on the provisioning network: what a server without a DPU boots from.
+    #[serde(default)]
+    pub provisioning: Option<ProvisioningNic>,
+}
+
+/// The tap exists, in the network in which the server's programs run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProvisioningNic {
+    pub tap: String,
+    pub mac: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -14,6 +14,8 @@ use super::{inside, ports};
 
 /// Id of the local disk's device.
 pub const LOCAL_DISK: &str = "local";
+/// Id of the NIC on the provisioning network.
+pub const PROVISIONING: &str = "provisioning";
 /// Id of the NVMe controller that a target on the DPU offers.
 pub const CONTROLLER: &str = "controller";
 
@@ -159,9 +161,19 @@ fn arguments(config: &Config, accelerator: &str) -> Result<Vec<String>> {
     add("-serial", "chardev:console".to_owned());
     add("-qmp", format!("unix:{},server=on,wait=off", state("qmp.sock")));
     add("-device", "virtio-rng-pci,bus=pcie.0,addr=0x10".to_owned());
-    // Nothing is booted from the network yet, and a firmware that tries would be the first to send a packet.
-    for name in ["IPv4PXESupport", "IPv6PXESupport", "IPv4Support", "IPv6Support"] {
+    // What a DPU presents is not booted from the network, and a firmware that tries would be the first to send a packet.
+    let (of_both, of_ipv6) =
+        (["IPv4PXESupport", "IPv4Support", "IPv6PXESupport", "IPv6Support"], ["IPv6PXESupport", "IPv6Support"]);
+    let absent = if config.provisioning.is_some() { &of_ipv6[..] } else { &of_both[..] };
+    for name in absent {
         add("-fw_cfg", format!("name=opt/org.tianocore/{name},string=n"));
+    }
+    if let Some(nic) = &config.provisioning {
+        let (tap, mac, slot) = (escaped(&nic.tap), escaped(&nic.mac), ports::PROVISIONING_SLOT);
+        add("-netdev", format!("tap,id={PROVISIONING},ifname={tap},script=no,downscript=no"));
+        // Without a ROM of its own: the firmware's own driver boots by it.
+        let device = format!("virtio-net-pci,id={PROVISIONING},netdev={PROVISIONING},mac={mac},romfile=");
+        add("-device", format!("{device},bus=pcie.0,addr=0x{slot:x}"));
     }
     if let Some(disk) = config.local_disk.as_deref().filter(|_| personality.has_local_disk) {
         let file = path(disk);

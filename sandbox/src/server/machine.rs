@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OnceCell, broadcast, watch};
 
 use super::boot::{BootOption, Settings, Store};
 use super::config::Config;
-use super::host::{CONTROLLER, Host, LOCAL_DISK};
+use super::host::{CONTROLLER, Host, LOCAL_DISK, PROVISIONING};
 use super::personality::Personality;
 use super::qmp::{Answer, Arguments, Refusal, event};
 use super::record::{Record, file_of, text};
@@ -318,6 +318,9 @@ impl Machine {
         let mut indexes = Vec::new();
         if self.personality.has_local_disk {
             indexes.push((LOCAL_DISK.to_owned(), index(BootOption::LocalDisk, 0)));
+        }
+        if self.config.provisioning.is_some() {
+            indexes.push((PROVISIONING.to_owned(), index(BootOption::Network, 0)));
         }
         if state.has_controller {
             let port = ports::position(ports::BOOT).unwrap_or_default();

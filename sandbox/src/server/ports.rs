@@ -8,6 +8,8 @@ pub const BOOT: &str = "boot";
 pub const SEED: &str = "seed";
 /// Slot of the local disk on the root bus.
 pub const LOCAL_DISK_SLOT: u8 = 8;
+/// Slot of the provisioning network's NIC on the root bus.
+pub const PROVISIONING_SLOT: u8 = 9;
 
 /// The ids of all ports.
 pub fn all() -> impl Iterator<Item = String> {

@@ -77,6 +77,7 @@ personalities! {
     shared_power "shared-power" ZEROS Some(Rule::Serial);
     forgets_overrides "forgets-overrides" ZEROS Some(Rule::Serial);
     local_disk "local-disk" ZEROS Some(Rule::Serial);
+    without_a_dpu "bare" ZEROS None;
     dell "dell" PRINTED Some(Rule::Eui64);
     dell_without_an_eui64 "dell" ZEROS None;
     hpe "hpe" ZEROS Some(Rule::Serial);

@@ -13,15 +13,7 @@ const PORT: u16 = 8000;
 impl Site {
     /// Imports the golden image of `kind` as the MachineImage `name` of a namespace, or as a ClusterMachineImage.
     pub async fn golden_image(&self, kind: GuestKind, namespace: Option<&str>, name: &str) -> Result<()> {
-        let cache = sandbox::args::cache_folder();
-        let disk = tokio::task::spawn_blocking(move || sandbox::guest::image(kind, &cache)).await??;
-        let folder = disk.parent().context("an image lies in a folder")?.to_owned();
-        let hashed = disk.clone();
-        let checksum = tokio::task::spawn_blocking(move || checksum(&hashed)).await??;
-        let size = std::fs::metadata(&disk)?.len();
-        let port = PORT + kind as u16;
-        self.serve(kind, &folder, port).await?;
-        let url = format!("http://{}:{port}/disk.raw", sandbox::layout::API_ADDRESS);
+        let (url, checksum, size) = self.golden_source(kind).await?;
         let (what, place) = match namespace {
             Some(namespace) => ("MachineImage", format!(", namespace: {namespace}")),
             None => ("ClusterMachineImage", String::new()),
@@ -45,6 +37,20 @@ impl Site {
             })
         })
         .await
+    }
+
+    /// Where the golden image is served, its SHA-256, and its size.
+    pub async fn golden_source(&self, kind: GuestKind) -> Result<(String, String, u64)> {
+        let cache = sandbox::args::cache_folder();
+        let disk = tokio::task::spawn_blocking(move || sandbox::guest::image(kind, &cache)).await??;
+        let folder = disk.parent().context("an image lies in a folder")?.to_owned();
+        let hashed = disk.clone();
+        let checksum = tokio::task::spawn_blocking(move || checksum(&hashed)).await??;
+        let size = std::fs::metadata(&disk)?.len();
+        let port = PORT + kind as u16;
+        self.serve(kind, &folder, port).await?;
+        let url = format!("http://{}:{port}/disk.raw", sandbox::layout::API_ADDRESS);
+        Ok((url, checksum, size))
     }
 
     async fn serve(&self, kind: GuestKind, folder: &Path, port: u16) -> Result<()> {

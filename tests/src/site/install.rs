@@ -28,7 +28,8 @@ impl Site {
         say("installing the snapshot API and Metalplane's charts with helm");
         self.definitions().await?;
         let mut values = images::values();
-        values.extend(self.values().into_iter().map(|value| format!("--set={value}")));
+        let boot = self.boot_values().await?;
+        values.extend(self.values().into_iter().chain(boot).map(|value| format!("--set={value}")));
         self.chart("metalplane", &values).await?;
         if self.agents == Agents::Process {
             self.start_processes().await?;

@@ -3,6 +3,7 @@
 use super::{INVENTORY_NAMESPACE, Site, until};
 use anyhow::{Context, Result};
 use sandbox::layout::DPU_BMC_PORT;
+use sandbox::supervisor::ReadyServer;
 use std::time::Duration;
 
 /// The Hardware that a virtual server is called by: `server-1` is `rack1-u01`.
@@ -10,18 +11,20 @@ pub fn hardware_name(server: &str) -> String {
     server.replace("server-", "rack1-u0")
 }
 
-impl Site {
-    pub(super) async fn rack_servers(&self) -> Result<()> {
-        let servers = self.sandbox.ready().servers.clone();
-        for server in &servers {
-            let name = hardware_name(&server.name);
-            let password = std::fs::read_to_string(&server.bmc_password_file)
-                .with_context(|| format!("read {}", server.bmc_password_file.display()))?;
-            let address = server.bmc.trim_start_matches("https://");
-            let (host, port) = address.split_once(':').unwrap_or((address, "443"));
-            let (user, password) = (&server.bmc_user, password.trim());
-            self.apply(&format!(
-                r#"
+/// Host and port.
+fn bmc_of(server: &ReadyServer) -> (&str, &str) {
+    let address = server.bmc.trim_start_matches("https://");
+    address.split_once(':').unwrap_or((address, "443"))
+}
+
+/// The BMC of a server, with its Secret.
+pub(super) fn bmc_objects(server: &ReadyServer) -> Result<String> {
+    let name = hardware_name(&server.name);
+    let password = std::fs::read_to_string(&server.bmc_password_file)
+        .with_context(|| format!("read {}", server.bmc_password_file.display()))?;
+    let ((host, port), user, password) = (bmc_of(server), &server.bmc_user, password.trim());
+    Ok(format!(
+        r#"
 apiVersion: v1
 kind: Secret
 metadata: {{name: {name}-bmc, namespace: {INVENTORY_NAMESPACE}}}
@@ -37,7 +40,21 @@ spec:
     authSecretRef: {{name: {name}-bmc, namespace: {INVENTORY_NAMESPACE}}}
     insecureTLS: true
     providerOptions: {{redfish: {{port: {port}}}}}
----
+"#
+    ))
+}
+
+impl Site {
+    pub(super) async fn rack_servers(&self) -> Result<()> {
+        let bare = self.bare_servers();
+        let mut servers = self.sandbox.ready().servers.clone();
+        servers.retain(|server| !bare.contains(&server.name));
+        for server in &servers {
+            let name = hardware_name(&server.name);
+            let objects = bmc_objects(server)?;
+            let host = bmc_of(server).0;
+            self.apply(&format!(
+                r#"{objects}---
 apiVersion: bmc.tinkerbell.org/v1alpha1
 kind: Machine
 metadata: {{name: {name}-dpu, namespace: {INVENTORY_NAMESPACE}}}

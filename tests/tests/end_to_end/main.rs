@@ -11,6 +11,7 @@ mod holder_pods;
 mod life;
 mod machine;
 mod metadata;
+mod netboot;
 mod pods;
 mod refusals;
 mod shared_power;
@@ -25,7 +26,7 @@ use anyhow::Result;
 use sandbox::handle::Options;
 use std::sync::OnceLock;
 use std::time::Instant;
-use tests::site::{Agents, GuestKind, Site};
+use tests::site::{Agents, GuestKind, Site, bare};
 use tokio::runtime::Runtime;
 
 /// A runtime and the site that lives on it, for as long as this program.
@@ -39,13 +40,21 @@ const IMAGE: &str = "tiny";
 
 static STAGE: OnceLock<Result<Stage, String>> = OnceLock::new();
 
+/// The third server has no DPU; it is off until a test switches it on.
+fn options() -> Options {
+    let mut options = Options::default();
+    options.servers.push("server-3".to_owned());
+    options.personalities.push(bare("server-3"));
+    options
+}
+
 fn raise() -> Result<Stage> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let began = Instant::now();
     let say = |text: &str| eprintln!("[{:6.1} s] {text}", began.elapsed().as_secs_f64());
     let site = runtime.block_on(async {
-        let site = Site::start("e2e", Options::default(), Agents::DaemonSet, &say).await?;
+        let site = Site::start("e2e", options(), Agents::DaemonSet, &say).await?;
         say("importing the golden image");
         site.golden_image(GuestKind::Tiny, None, IMAGE).await?;
         anyhow::Ok(site)
@@ -53,7 +62,7 @@ fn raise() -> Result<Stage> {
     Ok(Stage { runtime, site })
 }
 
-/// Runs one test beside those of other servers; `servers`: 1, 2.
+/// Runs one test beside those of other servers; `servers`: 1, 2, and 3, which has no DPU.
 fn on_servers(servers: &[usize], name: &str, test: impl AsyncFnOnce(&Site, &str) -> Result<()>) {
     let _turn = turns::of_servers(servers);
     run(name, test);

@@ -5,11 +5,11 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-static TURNS: Mutex<Turns> = Mutex::new(Turns { busy: [false; 2], site: false, waiting: 0 });
+static TURNS: Mutex<Turns> = Mutex::new(Turns { busy: [false; 3], site: false, waiting: 0 });
 static CHANGED: Condvar = Condvar::new();
 
 struct Turns {
-    busy: [bool; 2],
+    busy: [bool; 3],
     /// Somebody has all of the site.
     site: bool,
     /// Tests that wait for single servers.
@@ -29,7 +29,7 @@ fn until(turns: MutexGuard<'static, Turns>, free: impl Fn(&Turns) -> bool) -> Mu
     CHANGED.wait_while(turns, |turns| !free(turns)).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `servers`: 1, 2.
+/// `servers`: 1, 2, 3.
 pub fn of_servers(servers: &[usize]) -> Turn {
     let mut turns = turns();
     turns.waiting += 1;
@@ -40,7 +40,7 @@ pub fn of_servers(servers: &[usize]) -> Turn {
 }
 
 pub fn of_the_site() -> Turn {
-    let mut turns = until(turns(), |turns| !turns.site && turns.waiting == 0 && turns.busy == [false; 2]);
+    let mut turns = until(turns(), |turns| !turns.site && turns.waiting == 0 && turns.busy == [false; 3]);
     turns.site = true;
     Turn { servers: Vec::new() }
 }

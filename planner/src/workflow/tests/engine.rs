@@ -1,5 +1,5 @@
 use super::{AGENT, at, hardware, workflow};
-use crate::workflow::{Report, Reported, advance, candidates, is_terminal, report, serve};
+use crate::workflow::{Answer, Report, Reported, advance, candidates, is_terminal, next, report, serve};
 use api::tinkerbell::{Template, Workflow};
 use proptest::prelude::*;
 use serde_json::json;
@@ -35,7 +35,13 @@ fn state(workflow: &Workflow) -> &str {
 
 /// The action that the agent gets, once its status is written.
 fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
-    let served = serve(agent, workflow)?;
+    let served = match next(agent, workflow, at(0))? {
+        Answer::Serve(served) => *served,
+        Answer::Fail(status) => {
+            workflow.status = Some(*status);
+            return None;
+        }
+    };
     assert_ne!(served.timeout, 0);
     if served.status.is_some() {
         workflow.status = served.status;
@@ -94,6 +100,33 @@ fn from_pending_to_success_over_two_agents() {
     assert_eq!(state(&w), "SUCCESS");
     assert!(!tell(&mut w, SECOND, "c", Reported::Failed, 7));
     assert_eq!(advance(&w, None, None, at(1_000_000)).status, None);
+}
+
+#[test]
+fn an_agent_that_restarts_is_served_five_times() {
+    let mut w = begun();
+    assert_eq!(get(&mut w, AGENT).as_deref(), Some("a"));
+    assert_eq!(
+        get(&mut w, AGENT).as_deref(),
+        Some("a"),
+        "an answer that was lost before the action ran is not counted"
+    );
+    tell(&mut w, AGENT, "a", Reported::Running, 0);
+    for reason in ["ServedTwice", "ServedThreeTimes", "ServedFourTimes", "ServedFiveTimes"] {
+        assert_eq!(get(&mut w, AGENT).as_deref(), Some("a"), "{reason}");
+        let conditions = &w.status.as_ref().expect("a status").conditions;
+        let retried: Vec<_> = conditions.iter().filter(|condition| condition.type_ == "ActionRetried").collect();
+        assert_eq!(retried.iter().map(|c| c.reason.as_deref()).collect::<Vec<_>>(), [Some(reason)]);
+    }
+    let mut done = w.clone();
+    tell(&mut done, AGENT, "a", Reported::Success, 1);
+    assert_eq!(get(&mut done, AGENT).as_deref(), Some("b"), "the next action counts anew");
+    tell(&mut done, AGENT, "b", Reported::Running, 2);
+    assert_eq!(get(&mut done, AGENT).as_deref(), Some("b"));
+    assert_eq!(get(&mut w, AGENT), None);
+    assert_eq!(state(&w), "FAILED");
+    let action = w.status.as_ref().expect("a status").tasks[0].actions[0].clone();
+    assert!(action.message.expect("why").contains("five times"));
 }
 
 #[test]

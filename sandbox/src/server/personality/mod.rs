@@ -1,9 +1,10 @@
 //! Kinds of servers: what differs between one vendor's habits and another's, as data.
 //!
-//! The first four are hosts that are really started, with OVMF's words for its boot options. The others are BMCs: what they
+//! The first five are hosts that are really started, with OVMF's words for its boot options. The others are BMCs: what they
 //! list is what dumps and logs of real servers show (`docs/hardware.md`), and how they treat a boot order is what others
 //! report of them. A host behind one of these starts too, but has no other disk than its DPU's.
 
+mod bare;
 mod forgets_overrides;
 mod local_disk;
 mod shared_power;
@@ -142,6 +143,7 @@ pub const ALL: &[&Personality] = &[
     &shared_power::PERSONALITY,
     &forgets_overrides::PERSONALITY,
     &local_disk::PERSONALITY,
+    &bare::PERSONALITY,
     &vendors::DELL,
     &vendors::HPE,
     &vendors::EDGELINE,

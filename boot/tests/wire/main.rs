@@ -1,6 +1,7 @@
 //! The boot service with a real API server, under the rights that the chart gives, and clients that others wrote: busybox's udhcpc
-//! and tftp, curl.
+//! and tftp, curl; and in [`netboot`] a whole server.
 
+mod netboot;
 mod site;
 
 use api::tinkerbell::{Hardware, Template, Workflow};
@@ -36,7 +37,7 @@ tasks:
 async fn a_server_boots_and_its_workflow_succeeds() {
     let test = "a_server_boots_and_its_workflow_succeeds";
     if site::clients().is_none() {
-        if let Err(reason) = site::run_inside(test) {
+        if let Err(reason) = site::run_inside(test, &[]) {
             eprintln!("SKIP {test}: {reason}");
         }
         return;
@@ -127,7 +128,7 @@ async fn prepare(site: &ApiServer) {
 
 /// The rules of the role in the chart.
 fn rules() -> Value {
-    let chart = include_str!("../../charts/metalplane/templates/boot.yaml");
+    let chart = include_str!("../../../charts/metalplane/templates/boot.yaml");
     let (_, rest) = chart.split_once("\nrules:\n").expect("the chart's role");
     let (rules, _) = rest.split_once("\n---").expect("its end");
     serde_saphyr::from_str(rules).expect("YAML")
@@ -280,6 +281,12 @@ async fn workflow(site: &ApiServer) {
     assert!(status.tasks[0].actions.iter().all(|action| action.state.as_deref() == Some("SUCCESS")));
     agent.say(MAC, &second, StateType::Failed).await.expect("acknowledged, and nothing changes");
     assert_eq!(state().await.expect("a status").0, "SUCCESS");
+    until("iPXE goes on with the disk", async || {
+        let script = client(&["curl", "-s", &format!("http://{US}:7080/ipxe/script/{MAC}/auto.ipxe")]).await;
+        let script = String::from_utf8_lossy(&script.stdout).into_owned();
+        if script.ends_with("\nexit 1\n") && script.contains("Workflow 'w'") { Ok(()) } else { Err(script) }
+    })
+    .await;
     let gone = ActionResponse { workflow_id: Some("inventory/gone".to_owned()), ..second.clone() };
     agent.say(MAC, &gone, StateType::Success).await.expect("known by its Hardware");
     let foreign = agent.say("somebody", &gone, StateType::Success).await.expect_err("not known");

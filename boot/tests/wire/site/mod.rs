@@ -1,12 +1,13 @@
 //! Two network namespaces with a cable between them: the boot service and a real API server in the first, clients in the second.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The API server of the agent's tests, with its own rights beside those that a test gives.
 #[allow(dead_code, reason = "what the agent's tests alone do with it")]
-#[path = "../../../dpu-agent/tests/site/api_server.rs"]
+#[path = "../../../../dpu-agent/tests/site/api_server.rs"]
 mod api_server;
 
 pub use api_server::ApiServer;
@@ -45,8 +46,9 @@ fn ip(arguments: &str) -> Result<(), String> {
     if done.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {said}")) }
 }
 
-/// Runs this very test again inside the first namespace. `Ok`: it was, and succeeded. `Err`: a part is absent.
-pub fn run_inside(test: &str) -> Result<(), String> {
+/// Runs this very test again inside the first namespace, with these variables. `Ok`: it was, and succeeded. `Err`: a part is absent.
+pub fn run_inside(test: &str, variables: &[(&str, &Path)]) -> Result<(), String> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
     for program in ["udhcpc", "tftp"] {
         let applets = Command::new("busybox").arg("--list").output().map_err(|error| format!("busybox: {error}"))?;
         let applets = String::from_utf8_lossy(&applets.stdout).into_owned();
@@ -55,7 +57,7 @@ pub fn run_inside(test: &str) -> Result<(), String> {
         }
     }
     Command::new("curl").arg("--version").output().map_err(|error| format!("curl: {error}"))?;
-    let id = std::process::id();
+    let id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let names = Namespaces([format!("mp-boot-{id}"), format!("mp-boot-c-{id}")]);
     let [server, clients] = &names.0;
     ip(&format!("netns add {server}"))?;
@@ -73,6 +75,7 @@ pub fn run_inside(test: &str) -> Result<(), String> {
         .arg(own)
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE, clients)
+        .envs(variables.iter().copied())
         .status()
         .map_err(|error| format!("ip netns exec: {error}"))?;
     assert!(status.success(), "{test} inside its network namespace: {status}");

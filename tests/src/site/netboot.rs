@@ -1,0 +1,119 @@
+//! Servers of the site that have no DPU: what the boot service serves, and what an administrator writes down and does by hand.
+
+use super::inventory::{bmc_objects, hardware_name};
+use super::{INVENTORY_NAMESPACE, Site, program, run};
+use anyhow::{Context, Result};
+use sandbox::layout::{BARE, PROVISIONING_GATEWAY, PROVISIONING_LEG, Provisioned};
+use sandbox::{guest, preflight};
+use sha2::{Digest, Sha256};
+use std::os::unix::fs::PermissionsExt;
+
+/// The node that the boot service runs on: one with a leg in the provisioning network.
+const NODE: &str = "node-1";
+/// By which iPXE is called, whichever program it is.
+const IPXE: &str = "ipxe.efi";
+
+/// The personality of a server without a DPU, for [`sandbox::handle::Options`].
+pub fn bare(server: &str) -> (String, String) {
+    (server.to_owned(), BARE.to_owned())
+}
+
+impl Site {
+    /// Servers that have no DPU.
+    pub fn bare_servers(&self) -> Vec<String> {
+        let ready = self.sandbox.ready();
+        let has_dpu = |server: &str| ready.nodes.iter().any(|node| node.name == server.replace("server-", "dpu-"));
+        ready.servers.iter().map(|server| server.name.clone()).filter(|name| !has_dpu(name)).collect()
+    }
+
+    /// The chart's values of the boot service, and the folder of what it serves: nothing, if every server has a DPU.
+    pub(super) async fn boot_values(&self) -> Result<Vec<String>> {
+        if self.bare_servers().is_empty() {
+            return Ok(Vec::new());
+        }
+        let folder = self.sandbox.layout().dir.join("netboot");
+        let ipxe = preflight::ipxe().await?;
+        let installer = program("installer")?;
+        let into = folder.clone();
+        let digest = tokio::task::spawn_blocking(move || {
+            let files = guest::installer(&installer, None, &sandbox::args::cache_folder(), &into)?;
+            for (from, name) in [(files.kernel, "vmlinuz-x86_64"), (files.initramfs, "initramfs-x86_64")] {
+                std::fs::rename(from, into.join(name)).with_context(|| format!("make {name}"))?;
+            }
+            let bytes = std::fs::read(&ipxe).with_context(|| format!("read {}", ipxe.display()))?;
+            std::fs::write(into.join(IPXE), &bytes).with_context(|| format!("write {IPXE}"))?;
+            anyhow::Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        })
+        .await??;
+        let node = sandbox::layout::NodeId::parse(NODE)?;
+        Ok(vec![
+            "boot.enabled=true".to_owned(),
+            format!("boot.address={}", node.provisioning_address()),
+            format!("boot.interface={PROVISIONING_LEG}"),
+            format!("boot.directory={}", folder.display()),
+            format!("boot.nodeSelector.kubernetes\\.io/hostname={NODE}"),
+            format!("boot.programs[0].name={IPXE}"),
+            format!("boot.programs[0].file={IPXE}"),
+            format!("boot.programs[0].sha256={digest}"),
+            "boot.kernelArguments[0]=console=ttyS0".to_owned(),
+        ])
+    }
+
+    /// A server without a DPU as inventory.
+    pub async fn rack_bare(&self, server: &str) -> Result<()> {
+        let known = self.sandbox.ready().servers.iter().find(|known| known.name == server);
+        let objects = bmc_objects(known.with_context(|| format!("no server {server}"))?)?;
+        let (name, nic) = (hardware_name(server), Provisioned::of(server)?);
+        self.apply(&format!(
+            "{objects}---
+apiVersion: tinkerbell.org/v1alpha1
+kind: Hardware
+metadata: {{name: {name}, namespace: {INVENTORY_NAMESPACE}, labels: {{metalplane.io/class: bare}}}}
+spec:
+  bmcRef: {{apiGroup: bmc.tinkerbell.org, kind: Machine, name: {name}}}
+  disks: [{{device: /dev/nvme0n1}}]
+  interfaces:
+  - dhcp:
+      mac: {}
+      hostname: {name}
+      ip: {{address: {}, netmask: 255.255.255.0, gateway: {PROVISIONING_GATEWAY}}}
+    netboot: {{allowPXE: true}}
+",
+            nic.mac, nic.address
+        ))
+        .await
+        .map(drop)
+    }
+
+    /// Takes it out of the inventory, switched off.
+    pub async fn unrack_bare(&self, server: &str) -> Result<()> {
+        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"ForceOff"}"#).await?;
+        let name = hardware_name(server);
+        let hardware = format!("hardware/{name}");
+        let (machine, secret) = (format!("machines.bmc.tinkerbell.org/{name}"), format!("secret/{name}-bmc"));
+        self.kubectl(&["delete", "-n", INVENTORY_NAMESPACE, &hardware, &machine, &secret]).await.map(drop)
+    }
+
+    /// What an administrator does by hand: the next boot is from the network, and the server is switched on.
+    pub async fn boot_from_the_network(&self, server: &str) -> Result<()> {
+        let next = r#"{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe"}}"#;
+        self.redfish(server, "", "PATCH", next).await?;
+        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"On"}"#).await
+    }
+
+    async fn redfish(&self, server: &str, below: &str, method: &str, body: &str) -> Result<()> {
+        let known = self.sandbox.ready().servers.iter().find(|known| known.name == server);
+        let known = known.with_context(|| format!("no server {server}"))?;
+        let password = std::fs::read_to_string(&known.bmc_password_file).context("read the BMC's password")?;
+        // A command line is everybody's to read.
+        let config = self.sandbox.layout().server_dir(server).join("curl");
+        std::fs::write(&config, "")?;
+        std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::write(&config, format!("user = \"{}:{}\"\n", known.bmc_user, password.trim()))?;
+        let url = format!("{}/redfish/v1/Systems/1{below}", known.bmc);
+        let config = config.display().to_string();
+        let args = ["curl", "-sS", "--fail-with-body", "-k", "-K", &config, "-X", method];
+        let words = [&args[..], &["-H", "Content-Type: application/json", "-d", body, &url]].concat();
+        run(self.sandbox.enter(sandbox::layout::CONTROL_PLANE), &words, None).await.map(drop)
+    }
+}
