@@ -1,21 +1,30 @@
-//! A server without a DPU is installed over the network by a Template and a Workflow as Tinkerbell has them.
+//! A server without a DPU is installed over the network: by a Template and a Workflow as Tinkerbell has them and a hand on its power,
+//! then by a BareMetalMachine, which takes the server as it is: switched on.
 
-use super::machine::{BOOT, SOON};
-use anyhow::{Result, ensure};
+use super::machine::{self, BOOT, SOON};
+use anyhow::{Context, Result, ensure};
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
 use tests::site::{GuestKind, INVENTORY_NAMESPACE, Site, until};
 
 const SERVER: &str = "server-3";
 const HARDWARE: &str = "rack1-u03";
+/// As the guest says it when it is up.
+const BOOTED: &str = "MP-BOOT u03 bm-03";
 
 #[test]
 fn a_workflow_installs_a_server_without_a_dpu() {
     super::on_servers(&[3], "netboot", installed);
 }
 
-async fn installed(site: &Site, _namespace: &str) -> Result<()> {
+async fn installed(site: &Site, namespace: &str) -> Result<()> {
     site.rack_bare(SERVER).await?;
-    site.apply(&objects(site).await?).await?;
+    by_hand(site).await?;
+    by_machine(site, namespace).await?;
+    site.unrack_bare(SERVER).await
+}
+
+async fn by_hand(site: &Site) -> Result<()> {
+    site.apply(&format!("{}---{}", template(site, INVENTORY_NAMESPACE).await?, workflow()?)).await?;
     let state = async || {
         let workflow = site.get(&["workflow", "install-u03", "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
         anyhow::Ok((
@@ -38,25 +47,54 @@ async fn installed(site: &Site, _namespace: &str) -> Result<()> {
     })
     .await?;
     // The override was for once: the restart is from the disk, and the seed that the Workflow wrote gives the guest its name.
-    server.guest().line("the installed system is up", from, BOOT, |line| line == "MP-BOOT u03 bm-03").await?;
+    server.guest().line("the installed system is up", from, BOOT, |line| line == BOOTED).await?;
+    answers(site).await?;
+    site.kubectl(&["delete", "workflow/install-u03", "template/tiny", "-n", INVENTORY_NAMESPACE]).await.map(drop)
+}
+
+async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
+    let console = site.server(SERVER).guest();
+    let from = console.printed().len();
+    site.apply(&format!("{}---{}", template(site, namespace).await?, machine(namespace))).await?;
+    machine::wait_ready(site, namespace, "bm-03").await?;
+    let installer = console.line("the installer ran", from, SOON, |line| line.contains("installer")).await;
+    installer.context("the machine is Ready")?;
+    console.line("the installed system is up", from, BOOT, |line| line == BOOTED).await?;
+    answers(site).await?;
+    let status = machine::status(site, namespace, "bm-03").await?;
+    ensure!(status["bootStrategy"] == "Workflow" && status["install"]["phase"] == "Done", "{status}");
+    site.kubectl(&["delete", "bmm/bm-03", "-n", namespace]).await?;
+    let hardware = site.get(&["hardware", HARDWARE, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
+    let ours = hardware["metadata"]["annotations"].as_object().into_iter().flatten();
+    let left: Vec<_> = ours.filter(|(key, _)| key.starts_with("metalplane.io/")).collect();
+    ensure!(left.is_empty(), "the Hardware is free: {left:?}");
+    ensure!(site.server(SERVER).host()?.is_none(), "the server is off");
+    for kind in ["workflows", "templates"] {
+        let there = site.get(&[kind, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
+        let items = there["items"].as_array().map_or(0, Vec::len);
+        ensure!(items == 0, "{kind} are left: {there}");
+    }
+    Ok(())
+}
+
+async fn answers(site: &Site) -> Result<()> {
     let address = Provisioned::of(SERVER)?.address.to_string();
     until("the installed system answers", SOON, async || {
         let asked = site.enter(CONTROL_PLANE, &["ping", "-c", "1", "-W", "1", &address]).await;
         Ok(asked.map(drop).map_err(|error| format!("{error:#}")))
     })
-    .await?;
-    site.kubectl(&["delete", "workflow/install-u03", "template/tiny", "-n", INVENTORY_NAMESPACE]).await?;
-    site.unrack_bare(SERVER).await
+    .await
 }
 
-async fn objects(site: &Site) -> Result<String> {
+/// The tiny image, and a seed by which the guest has its name and asks for its address.
+async fn template(site: &Site, namespace: &str) -> Result<String> {
     let (url, checksum, _) = site.golden_source(GuestKind::Tiny).await?;
     let mac = Provisioned::of(SERVER)?.mac;
     Ok(format!(
         r#"
 apiVersion: tinkerbell.org/v1alpha1
 kind: Template
-metadata: {{name: tiny, namespace: {INVENTORY_NAMESPACE}}}
+metadata: {{name: tiny, namespace: {namespace}}}
 spec:
   data: |
     version: "0.1"
@@ -99,7 +137,14 @@ spec:
       - name: restart
         image: reboot
         timeout: 90
----
+"#
+    ))
+}
+
+fn workflow() -> Result<String> {
+    let mac = Provisioned::of(SERVER)?.mac;
+    Ok(format!(
+        r#"
 apiVersion: tinkerbell.org/v1alpha1
 kind: Workflow
 metadata: {{name: install-u03, namespace: {INVENTORY_NAMESPACE}}}
@@ -109,4 +154,16 @@ spec:
   hardwareMap: {{device_1: "{mac}"}}
 "#
     ))
+}
+
+fn machine(namespace: &str) -> String {
+    format!(
+        "
+apiVersion: metalplane.io/v1alpha1
+kind: BareMetalMachine
+metadata: {{name: bm-03, namespace: {namespace}}}
+spec:
+  boot: {{strategy: Workflow, workflow: {{templateName: tiny}}}}
+"
+    )
 }
