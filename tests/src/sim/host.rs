@@ -105,6 +105,8 @@ struct State {
     dpu: Arc<Dpu>,
     /// The firmware found the boot disk when it looked last.
     found: bool,
+    /// The firmware took the network when it looked last.
+    from_network: bool,
     /// Actions that had an effect.
     actions: Vec<PowerAction>,
 }
@@ -158,6 +160,7 @@ impl Host {
             boots: 1,
             dpu: Dpu::new(&dpu_name, 1, dir, shared),
             found: false,
+            from_network: false,
             actions: Vec::new(),
         };
         let running = watch::Sender::new(Some(1));
@@ -190,6 +193,19 @@ impl Host {
     /// The firmware takes a boot order over in its next POST, and not before.
     pub fn takes_orders_in_post(&self) {
         self.state().order_is_pending = true;
+    }
+
+    /// Which start it is, if the firmware took the network in it.
+    pub fn from_network(&self) -> Option<u64> {
+        let state = self.state();
+        state.from_network.then_some(state.turn)
+    }
+
+    /// What runs there restarts the server.
+    pub fn resets_itself(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.turn += 1;
+        self.start(&mut state, Duration::ZERO);
     }
 
     pub fn guest_since(&self) -> Option<Timestamp> {
@@ -278,7 +294,7 @@ impl Host {
 
     fn off(&self, state: &mut State) {
         state.power = PowerState::Off;
-        state.guest_since = None;
+        (state.guest_since, state.from_network) = (None, false);
         state.dpu.emulation.set_host_off(true);
         if state.dpu.exposures().iter().any(|exposure| exposure.presence == Presence::Leaving) {
             state.dpu.emulation.let_go();
@@ -300,12 +316,14 @@ impl Host {
     }
 
     fn start(self: &Arc<Self>, state: &mut State, after: Duration) {
-        state.guest_since = None;
+        (state.guest_since, state.from_network) = (None, false);
         self.later(after, state.turn, |_, state| {
             if let Some(order) = state.boot.pending.take() {
                 state.boot.order = order;
             }
-            let overridden = state.boot.next.take().or(state.boot.always).is_some();
+            let next = state.boot.next.take().or(state.boot.always);
+            state.from_network = next.is_some_and(|next| next.source == BootSource::Pxe);
+            let overridden = next.is_some();
             let first = !overridden && state.boot.order.first().map(String::as_str) == Some("Boot0003");
             state.found = first && state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
         });

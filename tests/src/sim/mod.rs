@@ -23,6 +23,7 @@
 //! | `orphans.rs` | what a host has and the API server does not know of any more |
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
+//! | `bare.rs` | a server without a DPU, which a workflow installs over the network |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `told.rs` | a run as an operator would tell it |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
@@ -33,6 +34,7 @@
 
 pub mod addresses;
 pub mod api;
+pub mod bare;
 pub mod bmc_objects;
 mod bmcs;
 pub mod csi;

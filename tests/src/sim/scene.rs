@@ -7,6 +7,7 @@ use super::faults::{Effect, Faults, Plan, Who};
 use super::host::{Dpu, Host, Shared};
 use super::random::Random;
 use super::signal::Signal;
+use super::simulation::INVENTORY;
 use super::storage;
 use api::dpu::PowerDomain;
 use futures::FutureExt;
@@ -215,7 +216,9 @@ impl Scene {
         }
         let dpu = host.dpu();
         let there = dpu.exposures();
-        if !dpu.disks().iter().any(|disk| disk.slot == Slot::Boot) {
+        let server = self.server.get("tinkerbell.org/hardware", INVENTORY, &host.name).unwrap_or_default();
+        let bare = server["metadata"]["annotations"]["metalplane.io/boot-strategy"] == "Workflow";
+        if !bare && !dpu.disks().iter().any(|disk| disk.slot == Slot::Boot) {
             self.violated(format!("{action:?} of {} without a boot disk", host.name));
         }
         for attachment in self.attachments(host) {

@@ -5,7 +5,7 @@ use api::dpu::PowerDomain;
 use std::sync::OnceLock;
 use tests::sim::faults::{Plan, Who};
 use tests::sim::life::{self, Record};
-use tests::sim::{Simulation, lives};
+use tests::sim::{Simulation, bare, lives};
 
 pub fn seed() -> u64 {
     std::env::var("SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20261121)
@@ -20,6 +20,8 @@ pub enum Kind {
     SharedPower,
     /// An image from the web.
     Import,
+    /// A machine on a server without a DPU.
+    Bare,
 }
 
 impl Kind {
@@ -32,13 +34,14 @@ impl Kind {
         match self {
             Self::Machine | Self::SharedPower => life::whole(s).await,
             Self::Import => lives::import(s).await,
+            Self::Bare => bare::life(s, None).await.map(|()| Record::default()),
         }
     }
 }
 
 /// Without faults: what it leads to, and the number of effects of controller and agent.
 pub fn reference_of(kind: Kind) -> &'static (Record, usize, usize) {
-    static REFERENCES: [OnceLock<(Record, usize, usize)>; 3] = [const { OnceLock::new() }; 3];
+    static REFERENCES: [OnceLock<(Record, usize, usize)>; 4] = [const { OnceLock::new() }; 4];
     REFERENCES[kind as usize].get_or_init(|| {
         simulate(async {
             let s = kind.start(Plan::None);

@@ -4,6 +4,7 @@
 //! `SIM_LOG=debug` shows what the programs log. A failure names the seed and the fault.
 
 mod addresses;
+mod bare;
 mod bmc;
 mod csi;
 mod fences;

@@ -1,0 +1,199 @@
+//! A server without a DPU: `boot` and the agent in its installer, which follow what is on record, and a machine's life there.
+
+use super::Simulation;
+use super::api::path::Id;
+use super::api::store::Part;
+use super::host::Host;
+use super::life::{MACHINES, condition, is_clean};
+use super::scene::Scene;
+use super::simulation::{INVENTORY, USER};
+use api::tinkerbell::workflow::WorkflowStatus;
+use api::tinkerbell::{Hardware, Template, Workflow};
+use planner::host::PowerState;
+use planner::install::{Phase, Record};
+use planner::netboot::{Directory, Verdict, verdict};
+use planner::workflow::{Report, Reported, advance, candidates, report, serve, state};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const HARDWARE: &str = "tinkerbell.org/hardware";
+const TEMPLATES: &str = "tinkerbell.org/templates";
+pub const WORKFLOWS: &str = "tinkerbell.org/workflows";
+const MAC: &str = "52:54:00:00:00:01";
+const TEXT: &str = r#"
+name: debian
+global_timeout: 1800
+tasks:
+  - name: install
+    worker: "{{.device_1}}"
+    actions:
+      - {name: write, image: image2disk, timeout: 300}
+      - {name: restart, image: reboot, timeout: 60}
+"#;
+
+/// What the agent is at.
+#[derive(Default)]
+struct Agent {
+    /// The start from the network that was answered, and whether it led to the installer.
+    start: Option<(u64, bool)>,
+    /// UIDs of the Workflows whose image was written.
+    written: BTreeSet<String>,
+}
+
+/// Renders Workflows and runs them on the first host, for as long as it is polled.
+async fn boot(scene: Arc<Scene>) {
+    let mut agent = Agent::default();
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let workflows: Vec<Workflow> = all(&scene, WORKFLOWS);
+        let (hardware, templates): (Vec<Hardware>, Vec<Template>) = (all(&scene, HARDWARE), all(&scene, TEMPLATES));
+        let named = |meta: &Option<String>, name: &Option<String>| meta.is_some() && meta == name;
+        for workflow in &workflows {
+            let in_inventory = |t: &&Template| t.metadata.namespace == workflow.metadata.namespace;
+            let of_it = |t: &&Template| named(&t.metadata.name, &workflow.spec.template_ref);
+            let template = templates.iter().filter(in_inventory).find(of_it);
+            let server = hardware.iter().find(|h| named(&h.metadata.name, &workflow.spec.hardware_ref));
+            if let Some(status) = advance(workflow, template, server, runtime::clock::now()).status {
+                write(&scene, workflow, &status);
+            }
+        }
+        let directory = Directory::new(hardware.into_iter().map(Arc::new).collect());
+        agent.step(&scene, &scene.hosts[0], &directory);
+    }
+}
+
+fn all<T: serde::de::DeserializeOwned>(scene: &Scene, resource: &str) -> Vec<T> {
+    let objects = scene.server.list(resource).into_iter();
+    objects.map(|object| serde_json::from_value(Value::clone(&object)).expect("an object of its kind")).collect()
+}
+
+/// In the version that was read.
+fn write(scene: &Scene, workflow: &Workflow, status: &WorkflowStatus) -> bool {
+    let id = Id::new(WORKFLOWS, INVENTORY, workflow.metadata.name.as_deref().unwrap_or_default());
+    let mut object = serde_json::to_value(workflow).expect("a Workflow is JSON");
+    object["status"] = serde_json::to_value(status).expect("a status is JSON");
+    scene.server.write(|store| store.update(&id, Part::Status, object)).is_ok()
+}
+
+impl Agent {
+    fn step(&mut self, scene: &Scene, host: &Arc<Host>, directory: &Directory) {
+        let Some(start) = host.from_network().filter(|_| host.power() == PowerState::On) else {
+            self.start = None;
+            return;
+        };
+        if self.start.is_none_or(|(known, _)| known != start) {
+            let allowed = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
+            self.start = Some((start, allowed));
+        }
+        if !self.start.is_some_and(|(_, allowed)| allowed) {
+            return;
+        }
+        let workflows: Vec<Workflow> = all(scene, WORKFLOWS);
+        let next = candidates(MAC, &workflows).into_iter().find(|workflow| directory.may_run(MAC, workflow));
+        let Some((workflow, served)) = next.and_then(|workflow| Some((workflow, serve(MAC, workflow)?))) else {
+            return;
+        };
+        if let Some(status) = &served.status {
+            // It is answered in the next round, from what is there then.
+            write(scene, workflow, status);
+            return;
+        }
+        let actions = workflow.status.iter().flat_map(|status| &status.tasks).flat_map(|task| &task.actions);
+        let runs = actions
+            .into_iter()
+            .any(|action| action.id == served.action_id && action.state.as_deref() == Some(state::RUNNING));
+        if served.name == "write" {
+            self.writes(scene, workflow);
+        }
+        let said = Report {
+            agent_id: MAC.to_owned(),
+            task_id: served.task_id,
+            action_id: served.action_id,
+            state: if runs { Reported::Success } else { Reported::Running },
+            start: None,
+            stop: None,
+            duration: String::new(),
+            message: String::new(),
+        };
+        let reported = report(workflow, &said, runtime::clock::now()).is_some_and(|new| write(scene, workflow, &new));
+        if reported && runs && served.name == "restart" {
+            host.resets_itself();
+        }
+    }
+
+    /// A disk is written only while that is on record, for the claim that stands, and once.
+    fn writes(&mut self, scene: &Scene, workflow: &Workflow) {
+        let uid = workflow.metadata.uid.clone().unwrap_or_default();
+        let server = scene.server.get(HARDWARE, INVENTORY, &scene.hosts[0].name).unwrap_or_default();
+        let record = server["metadata"]["annotations"]["metalplane.io/install"].as_str().and_then(Record::parse);
+        if !record.is_some_and(|record| record.phase == Phase::Begun && record.workflow == uid) {
+            scene.violated(format!("Workflow {uid} writes a disk without being on record: {}", server["metadata"]));
+        }
+        self.written.insert(uid);
+        if self.written.len() > 1 {
+            scene.violated(format!("installed by {:?}", self.written));
+        }
+    }
+}
+
+/// A machine is installed, stopped, started and deleted; `deleted`: it is deleted as soon as that is so, at the latest when it runs.
+pub async fn life(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
+    let service = tokio::spawn(boot(s.scene.clone()));
+    let lived = lives(s, deleted).await;
+    service.abort();
+    lived
+}
+
+async fn lives(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
+    // Nobody says in which server its DPU sits.
+    s.delete("metalplane.io/dpus", "", "dpu-1");
+    s.change(HARDWARE, INVENTORY, "server-1", |server| {
+        server["spec"]["interfaces"] = json!([{"dhcp": {"mac": MAC, "uefi": true}}]);
+    });
+    let template = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template",
+        "metadata": {"name": "debian"}, "spec": {"data": TEXT}});
+    s.create(TEMPLATES, USER, template);
+    let machine = json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "BareMetalMachine",
+        "metadata": {"name": "bm-03"}, "spec": {"terminationGracePeriodSeconds": 20,
+            "boot": {"strategy": "Workflow", "workflow": {"templateName": "debian"}}}});
+    s.create(MACHINES, USER, machine);
+    if let Some(deleted) = deleted {
+        s.until("it is so far", |s| deleted() || is_running(s)).await?;
+        return delete(s).await;
+    }
+    s.until("the machine is installed and runs", is_running).await?;
+    let strategy = |s: &Simulation, strategy: &str| {
+        s.change(MACHINES, USER, "bm-03", |machine| machine["spec"]["runStrategy"] = json!(strategy));
+    };
+    strategy(s, "Halted");
+    s.until("it is stopped", |s| s.scene.hosts[0].power() == PowerState::Off && is(s, "Stopped")).await?;
+    strategy(s, "Always");
+    s.until("it runs again", is_running).await?;
+    delete(s).await
+}
+
+fn is(s: &Simulation, state: &str) -> bool {
+    s.machine("bm-03").is_some_and(|machine| machine["status"]["state"] == state)
+}
+
+fn is_running(s: &Simulation) -> bool {
+    let ready = s.machine("bm-03").is_some_and(|machine| condition(&machine, "Ready") == "True");
+    ready && is(s, "Running") && s.scene.hosts[0].power() == PowerState::On
+}
+
+async fn delete(s: &Simulation) -> Result<(), String> {
+    if s.machine("bm-03").is_some() {
+        s.delete(MACHINES, USER, "bm-03");
+    }
+    let left = |s: &Simulation| {
+        let in_inventory = |object: &Arc<Value>| object["metadata"]["namespace"] == INVENTORY;
+        s.scene.server.list(WORKFLOWS).len() + s.scene.server.list(TEMPLATES).iter().filter(|t| in_inventory(t)).count()
+    };
+    s.until("nothing is left", |s| left(s) == 0 && is_clean(s)).await?;
+    match s.scene.hosts[0].power() {
+        PowerState::Off => Ok(()),
+        other => Err(format!("the server was given back {other:?}\n{}", s.story())),
+    }
+}
