@@ -59,7 +59,7 @@ async fn a_server_installs_itself_from_the_network() {
         (&console, "Metalplane installs this server", "iPXE runs the script"),
         (&console, "installer: ", "the installer runs"),
         (&console, "MP-SYSTEM tiny", "the system on the disk comes up"),
-        (&console, "MP-BOOT", "it is up"),
+        (&console, "MP-BOOT s1", "it is up, and has the seed that the Workflow wrote"),
     ];
     while told < steps.len() {
         let (file, text, what) = steps[told];
@@ -155,6 +155,9 @@ async fn workflow(site: &ApiServer, folder: &Path) -> Api<Workflow> {
          \x20 - name: image\n    image: quay.io/tinkerbell/actions/image2disk:latest\n    timeout: 300\n    environment:\n\
          \x20     IMG_URL: http://{US}:{IMAGES}/tiny.raw\n      CHECKSUM: sha256:{checksum}\n\
          \x20     DEST_DISK: '{{{{ index .Hardware.Disks 0 }}}}'\n\
+         \x20 - name: seed\n    image: quay.io/tinkerbell/actions/writefile:latest\n    timeout: 60\n    environment:\n\
+         \x20     {{DEST_DISK: '{{{{ index .Hardware.Disks 0 }}}}p2', FS_TYPE: ext4, DEST_PATH: /seed/meta-data, UID: 0, GID: 0,\n\
+         \x20     MODE: 0644, DIRMODE: 0755, CONTENTS: 'instance-id: s1'}}\n\
          \x20 - {{name: restart, image: reboot, timeout: 60}}\n"
     );
     let template = json!({"metadata": {"name": "tiny"}, "spec": {"data": data}});
