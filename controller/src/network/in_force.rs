@@ -43,85 +43,39 @@ pub(super) trait Enforced: Object + Resource<Scope = NamespaceResourceScope> {
     fn counts(&self) -> Value;
 }
 
-impl Enforced for Subnet {
-    const WORK: Work = Work::Subnet;
+macro_rules! enforced {
+    ($($kind:ident: $what:literal, $counts:expr;)*) => {$(
+        impl Enforced for $kind {
+            const WORK: Work = Work::$kind;
 
-    fn what(&self) -> String {
-        format!("Subnet '{}'", key(&self.metadata).1)
-    }
+            fn what(&self) -> String {
+                format!($what, key(&self.metadata).1)
+            }
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
+            fn conditions(&self) -> &[Condition] {
+                self.status.as_ref().map_or(&[], |status| &status.conditions)
+            }
 
-    fn programmed(&self) -> Option<&Programmed> {
-        self.status.as_ref()?.programmed.as_ref()
-    }
+            fn programmed(&self) -> Option<&Programmed> {
+                self.status.as_ref()?.programmed.as_ref()
+            }
 
-    fn counts(&self) -> Value {
-        json!({})
-    }
+            fn counts(&self) -> Value {
+                let counts: fn(&$kind) -> Value = $counts;
+                counts(self)
+            }
+        }
+    )*};
 }
 
-impl Enforced for SecurityGroup {
-    const WORK: Work = Work::SecurityGroup;
-
-    fn what(&self) -> String {
-        format!("the rules of SecurityGroup '{}'", key(&self.metadata).1)
-    }
-
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn programmed(&self) -> Option<&Programmed> {
-        self.status.as_ref()?.programmed.as_ref()
-    }
-
-    fn counts(&self) -> Value {
-        let status = self.status.clone().unwrap_or_default();
+enforced! {
+    Subnet: "Subnet '{}'", |_| json!({});
+    SecurityGroup: "the rules of SecurityGroup '{}'", |group| {
+        let status = group.status.clone().unwrap_or_default();
         json!({"members": status.members, "acls": status.acls, "flowsPerMember": status.flows_per_member})
-    }
-}
-
-impl Enforced for NatGateway {
-    const WORK: Work = Work::NatGateway;
-
-    fn what(&self) -> String {
-        format!("NatGateway '{}'", key(&self.metadata).1)
-    }
-
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn programmed(&self) -> Option<&Programmed> {
-        self.status.as_ref()?.programmed.as_ref()
-    }
-
-    fn counts(&self) -> Value {
-        json!({})
-    }
-}
-
-impl Enforced for FloatingIP {
-    const WORK: Work = Work::FloatingIP;
-
-    fn what(&self) -> String {
-        format!("FloatingIP '{}'", key(&self.metadata).1)
-    }
-
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn programmed(&self) -> Option<&Programmed> {
-        self.status.as_ref()?.programmed.as_ref()
-    }
-
-    fn counts(&self) -> Value {
-        json!({})
-    }
+    };
+    NatGateway: "NatGateway '{}'", |_| json!({});
+    FloatingIP: "FloatingIP '{}'", |_| json!({});
 }
 
 /// What shall be.

@@ -46,7 +46,8 @@ fn a_guest_is_told_about_itself_at_the_metadata_address() {
 /// busybox knows no PUT: its wget's place is taken by nc.
 async fn session_token(machine: &Machine<'_>) -> Result<()> {
     let console = machine.guest();
-    let ask = |request: &str| format!("printf '{request}\\r\\n\\r\\n' | nc -w 5 169.254.169.254 80 | tail -n 1");
+    // The answer's last line has no end of its own.
+    let ask = |request: &str| format!("printf '{request}\\r\\n\\r\\n' | nc -w 5 169.254.169.254 80 | tail -n 1; echo");
     let put = "PUT /latest/api/token HTTP/1.1\\r\\nX-aws-ec2-metadata-token-ttl-seconds: 60";
     let answered = console.shell(&ask(put), SOON).await?;
     let is_token = |word: &&str| word.len() == 64 && word.chars().all(|digit| digit.is_ascii_hexdigit());
