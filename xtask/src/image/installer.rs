@@ -3,7 +3,10 @@
 use super::roots;
 use crate::programs::{self, Release};
 use anyhow::{Context, Result};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+const PROGRAM: &str = "installer";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -15,25 +18,27 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-impl Options {
-    /// As it ships.
-    pub(crate) fn of_release(out: PathBuf) -> Self {
-        Self { release: true, out: Some(out) }
-    }
-}
-
 /// Beside the container images of the same kind.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    let programs = match options.release {
-        true => programs::release(root, &["installer"], &Release::of(root)?)?,
-        false => programs::build(root, &["installer"])?,
-    };
-    let program = programs.get("installer").context("the installer was built")?;
     let default = if options.release { "target/release-images/installer" } else { "target/images/installer" };
     let folder = root.join(options.out.as_deref().unwrap_or(Path::new(default)));
+    let programs = match options.release {
+        true => programs::release(root, &[PROGRAM], &Release::of(root)?)?,
+        false => programs::build(root, &[PROGRAM])?,
+    };
+    write(root, &programs, &folder)
+}
+
+/// As it ships.
+pub(crate) fn of_release(root: &Path, release: &Release, folder: &Path) -> Result<()> {
+    write(root, &programs::release(root, &[PROGRAM], release)?, folder)
+}
+
+fn write(root: &Path, programs: &BTreeMap<&'static str, PathBuf>, folder: &Path) -> Result<()> {
+    let program = programs.get(PROGRAM).context("the installer was built")?;
     let certificates = roots::member(root)?.source;
     let cache = sandbox::args::cache_folder();
-    let files = sandbox::guest::installer(program, Some(&certificates), &cache, &folder)?;
+    let files = sandbox::guest::installer(program, Some(&certificates), &cache, folder)?;
     for path in [files.kernel, files.initramfs] {
         println!("{}", path.display());
     }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use system::{EXECUTABLE, Member};
 
-pub(crate) use installer::{Options as InstallerOptions, run as installer};
+pub(crate) use installer::{Options as InstallerOptions, of_release as installer_of_release, run as installer};
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Options {
@@ -39,12 +39,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// All images, as they ship.
-    pub(crate) fn of_release(out: PathBuf) -> Self {
-        Self { names: Vec::new(), release: true, out: Some(out) }
-    }
-
-    pub(crate) fn out(&self) -> &Path {
+    fn out(&self) -> &Path {
         let default = if self.release { "target/release-images" } else { "target/images" };
         self.out.as_deref().unwrap_or(Path::new(default))
     }
@@ -97,10 +92,17 @@ const fn theirs(name: &'static str, module: &'static str, value: &'static str) -
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    let chosen = choose(&options.names)?;
-    let out = root.join(options.out());
     let release = if options.release { Some(Release::of(root)?) } else { None };
-    let programs = build(root, &chosen, release.as_ref())?;
+    write_chosen(root, &choose(&options.names)?, release.as_ref(), &root.join(options.out()))
+}
+
+/// All images, as they ship.
+pub(crate) fn of_release(root: &Path, release: &Release, out: &Path) -> Result<()> {
+    write_chosen(root, &choose(&[])?, Some(release), out)
+}
+
+fn write_chosen(root: &Path, chosen: &[&Image], release: Option<&Release>, out: &Path) -> Result<()> {
+    let programs = build(root, chosen, release)?;
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
         let (source, inside) = (programs[image.name].clone(), format!("/{}", image.name));
@@ -114,10 +116,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         if image.roots {
             members.push(roots::member(root)?);
         }
-        write(image.name, &members, release.as_ref(), &tar)?;
+        write(image.name, &members, release, &tar)?;
         println!("{}", tar.display());
     }
-    write_values(&out)
+    write_values(out)
 }
 
 /// The references of every image in the folder, of this call or an earlier one, by their keys in the chart's values.

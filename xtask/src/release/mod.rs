@@ -14,7 +14,7 @@
 
 mod chart;
 
-use crate::image::{self, InstallerOptions};
+use crate::image;
 use crate::programs::{self, Release, VERSION};
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -45,13 +45,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<PathBuf> {
     if out.exists() {
         fs::remove_dir_all(&out).with_context(|| format!("remove {}", out.display()))?;
     }
-    let images = image::Options::of_release(out.join("images"));
-    image::run(root, &images)?;
+    let images = out.join("images");
+    image::of_release(root, &release, &images)?;
     for chart in ["metalplane-crds", "metalplane"] {
         let file = out.join("charts").join(format!("{chart}-{VERSION}.tgz"));
-        chart::write(&root.join("charts").join(chart), &image::references(images.out())?, &file)?;
+        chart::write(&root.join("charts").join(chart), &image::references(&images)?, &file)?;
     }
-    image::installer(root, &InstallerOptions::of_release(out.join("installer")))?;
+    image::installer_of_release(root, &release, &out.join("installer"))?;
     let bmctl = &programs::release(root, &["bmctl"], &release)?["bmctl"];
     let copy = out.join(format!("bmctl-linux-{ARCHITECTURE}"));
     fs::copy(bmctl, &copy).with_context(|| format!("copy {} to {}", bmctl.display(), copy.display()))?;
