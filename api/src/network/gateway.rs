@@ -7,6 +7,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The way out of a Vpc: its VNics leave by addresses of a ProviderNetwork.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[kube(
     group = "metalplane.io",
@@ -75,6 +76,7 @@ pub struct NatGatewayStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// An address of a ProviderNetwork by which one VNic is reached, and by which it leaves.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[kube(
     group = "metalplane.io",

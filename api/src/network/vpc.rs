@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Of a Subnet that names no Vpc: the controller creates it, and the SecurityGroup of the same name.
 pub const DEFAULT: &str = "default";
 
+/// A network of its own for machines and pods: its Subnets reach each other, and nothing else without a NatGateway.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[kube(
     group = "metalplane.io",
