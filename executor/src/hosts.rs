@@ -20,7 +20,7 @@ pub async fn confirm_claim(c: &impl Shell, machine: &BareMetalMachine, hardware:
     }
     put(c, there);
     let what = what::<Hardware>("get", hardware);
-    Err(Error::NotConfirmed { what, message: "this machine's claim is gone".to_owned() })
+    Err(Error::NotConfirmed { what, message: "the claim of this machine no longer exists".to_owned() })
 }
 
 /// The claim and how the machine boots: annotations, by one compare-and-swap. What an earlier machine may have left there is none of

@@ -227,7 +227,9 @@ fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Con
         (Outcome::Off, _) if !o.deleting() => {
             (ConditionStatus::True, "Stopped", "the machine is off, as asked".to_owned())
         }
-        (Outcome::Off, _) => (ConditionStatus::False, "Released", "everything is given back".to_owned()),
+        (Outcome::Off, _) => {
+            (ConditionStatus::False, "Released", "the disks, NICs and server of the machine are released".to_owned())
+        }
         (outcome, _) => words(outcome, "Running"),
     };
     set(conditions::READY, ready);
