@@ -3,7 +3,7 @@
 //!
 //! What is in force is never said too early: rows that change without a new generation of the object (somebody's change is put right, a
 //! peer came or went) are not in force any more before the first of them is written, and after a number was asked for they are
-//! again.
+//! again. So it is with a number that the status names: it was asked for before these rows.
 
 use super::logical::Logical;
 use crate::cache::{Cache, Object, key};
@@ -100,8 +100,9 @@ pub(super) async fn enforce<K: Enforced>(
     let (meta, began) = (object.meta(), Instant::now());
     let written = match &wanted.rows {
         Ok(rows) => {
-            let is_said = barrier::is_said(meta.generation, object.conditions());
-            if is_said && c.network.differs(uid(meta), rows).unwrap_or_default() {
+            let is_proof = barrier::is_said(meta.generation, object.conditions())
+                || barrier::is_numbered(meta.generation, object.programmed());
+            if is_proof && c.network.differs(uid(meta), rows).unwrap_or_default() {
                 say_first(c, cache, object).await?;
                 c.world.look(K::WORK, key(meta));
                 return Ok(Next::Wait);
@@ -264,7 +265,10 @@ impl Status {
     ) -> Result<(), Error> {
         let (meta, before) = (object.meta(), object.conditions());
         let counts = counts.unwrap_or_else(|| object.counts());
-        if self.said == before && counts == object.counts() {
+        // A number that proves nothing any more must not stay; one that is new is written with the next condition.
+        let is_numbered = |programmed| barrier::is_numbered(meta.generation, programmed);
+        let takes_back = is_numbered(object.programmed()) && !is_numbered(self.programmed.as_ref());
+        if self.said == before && counts == object.counts() && !takes_back {
             return Ok(());
         }
         let mut change = counts;

@@ -64,12 +64,23 @@ pub fn is_said(generation: Option<i64>, conditions: &[Condition]) -> bool {
         .is_some_and(|said| said.status == "True" && said.observed_generation == generation)
 }
 
+/// What the status says of this generation could be taken for proof by a controller that knows of no commit: before rows of the same
+/// generation are written anew it is taken back.
+pub fn is_numbered(generation: Option<i64>, programmed: Option<&Programmed>) -> bool {
+    said(generation, programmed).is_some()
+}
+
+/// The number that the status names for this generation.
+fn said(generation: Option<i64>, programmed: Option<&Programmed>) -> Option<u64> {
+    programmed.filter(|said| said.generation == generation).and_then(|said| said.nb_cfg)
+}
+
 /// The number that proves it. One above the database's own is of a database that was replaced by an older one since.
 fn number(o: &Observed<'_>) -> Option<u64> {
     let number = match o.known {
         Known::Committed => None,
         Known::Number(number) => Some(number),
-        Known::Nothing => o.programmed.filter(|said| said.generation == o.generation).and_then(|said| said.nb_cfg),
+        Known::Nothing => said(o.generation, o.programmed),
     };
     number.filter(|number| *number <= o.number)
 }

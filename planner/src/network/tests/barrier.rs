@@ -1,7 +1,7 @@
 //! InForce is never said too early: a site with chassis that stop and go on, a database that is changed by hand and put back, a
 //! controller that is killed between any two of its steps.
 
-use crate::network::barrier::{Known, Observed, PATIENCE, Verdict, above, is_said, judge};
+use crate::network::barrier::{Known, Observed, PATIENCE, Verdict, above, is_numbered, is_said, judge};
 use api::conditions::{self, ConditionStatus, IN_FORCE};
 use api::network::Programmed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -86,13 +86,14 @@ impl Site {
     /// As the controller does it, killed after `steps` of its own. True: it has just said InForce.
     fn reconcile(&mut self, steps: usize) -> bool {
         let is_said = is_said(Some(self.generation), &self.conditions);
+        let is_numbered = is_numbered(Some(self.generation), self.programmed.as_ref());
         let mut left = steps;
         let mut goes_on = || {
             left = left.saturating_sub(1);
             left > 0
         };
         if self.rows != self.generation {
-            if is_said {
+            if is_said || is_numbered {
                 self.say(false, None);
                 return false;
             }
@@ -206,6 +207,28 @@ proptest! {
         site.go(Step::Reconcile(9));
         prop_assert_eq!(before, (site.programmed.clone(), site.conditions.clone()));
     }
+}
+
+/// A number was told while a chassis lagged; the database is restored, and the controller is killed right after it has put the rows
+/// back. A chassis has reached that number of the restored database, without the rows.
+#[test]
+fn a_number_of_before_a_restore_proves_nothing_of_rows_that_are_put_back() {
+    let mut site = Site::new();
+    for step in [
+        Step::Reconcile(3),
+        Step::Raise,
+        Step::Reconcile(1),
+        Step::Restore,
+        Step::OtherRaise,
+        Step::Install(2),
+        Step::Reconcile(1),
+        Step::Reconcile(1),
+        Step::Install(1),
+        Step::Install(0),
+    ] {
+        site.go(step);
+    }
+    assert!(!site.go(Step::Reconcile(1)), "{site:#?}");
 }
 
 #[test]
