@@ -183,7 +183,9 @@ pub struct SubnetStatus {
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.subnet == oldSelf.subnet && has(self.addresses) == has(oldSelf.addresses) && (!has(self.addresses) || self.addresses == oldSelf.addresses) && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress)")
-        .message("subnet, addresses and macAddress are immutable: make another VNic")
+        .message("subnet, addresses and macAddress are immutable: make another VNic"),
+    validation = Rule::new("has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)")
+        .message("nodeName is immutable: make another VNic")
 )]
 pub struct VNicSpec {
     /// The Subnet in this namespace.
@@ -203,6 +205,11 @@ pub struct VNicSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub security_groups: Option<Vec<String>>,
+    /// For something on this node that is neither a machine's nor a pod's: a port of the node's bridge with the external IDs
+    /// `iface-id` mp-UID and `iface-id-ver` UID.0, of this VNic's UID. A pod on this node may name the VNic, and has it then. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
 }
 
 /// What is observed of the VNic, and who may use it.

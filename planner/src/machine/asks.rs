@@ -106,7 +106,8 @@ mod tests {
     fn actions() -> [Action; 2] {
         let mut claim = PersistentVolumeClaim::default();
         claim.metadata.name = Some(names::claim("a", "data"));
-        let spec = VNicSpec { subnet: "blue".to_owned(), addresses: vec![], mac_address: None, security_groups: None };
+        let (addresses, mac_address, security_groups, node_name) = (vec![], None, None, None);
+        let spec = VNicSpec { subnet: "blue".to_owned(), addresses, mac_address, security_groups, node_name };
         let vnic = VNic::new(&names::vnic("a", "eth0"), spec);
         [Action::CreateClaim(Box::new(claim)), Action::CreateVNic(Box::new(vnic))]
     }
