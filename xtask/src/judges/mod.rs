@@ -5,9 +5,12 @@
 //! in [`JUDGES`].
 
 mod boot_options;
+mod cni;
 mod csi_foreign;
 mod csi_sanity;
 mod kubectl;
+mod on_site;
+mod ovn;
 mod redfish;
 mod release;
 mod spdk;
@@ -20,9 +23,11 @@ use std::process::ExitCode;
 
 const JUDGES: &[Judge] = &[
     boot_options::JUDGE,
+    cni::JUDGE,
     csi_foreign::JUDGE,
     csi_sanity::JUDGE,
     kubectl::JUDGE,
+    ovn::JUDGE,
     redfish::JUDGE,
     release::JUDGE,
     spdk::JUDGE,
