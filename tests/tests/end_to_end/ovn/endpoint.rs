@@ -185,17 +185,17 @@ ip netns add {device}
 ip link add {device} type veth peer name eth0 netns {device}
 perl -e \"$1\" {device}
 ip netns exec {device} perl -e \"$1\" eth0
-in() {{ ip -n {device} \"$@\"; }}
-in link set eth0 address {mac} mtu 1442
+inside() {{ ip -n {device} \"$@\"; }}
+inside link set eth0 address {mac} mtu 1442
 "
     );
     for address in addresses {
         let (length, gateway, all) = ways(address)?;
         make += &format!(
-            "in address add {address}/{length} dev eth0 {}\n",
+            "inside address add {address}/{length} dev eth0 {}\n",
             if address.contains(':') { "nodad" } else { "" }
         );
-        make += &format!("in link set lo up; in link set eth0 up; in route add {all} via {gateway} dev eth0\n");
+        make += &format!("inside link set lo up; inside link set eth0 up; inside route add {all} via {gateway} dev eth0\n");
     }
     make += &format!(
         "ip link set {device} up

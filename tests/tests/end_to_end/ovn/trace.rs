@@ -42,8 +42,19 @@ impl Asked {
     }
 }
 
+/// What one argument of a program has room for (128 KiB).
+const AT_ONCE: usize = 100;
+
 /// To which ports each is given, in order.
 pub(super) async fn outputs(site: &Site, asked: &[Asked]) -> Result<Vec<BTreeSet<String>>> {
+    let mut all = Vec::with_capacity(asked.len());
+    for some in asked.chunks(AT_ONCE) {
+        all.extend(some_outputs(site, some).await?);
+    }
+    Ok(all)
+}
+
+async fn some_outputs(site: &Site, asked: &[Asked]) -> Result<Vec<BTreeSet<String>>> {
     let states = "--ct=new ".repeat(STAGES);
     let mut script = String::from("set -e\n");
     for (number, one) in asked.iter().enumerate() {
