@@ -235,7 +235,9 @@ impl Network {
         let by = format!("VNic '{}'", name(meta));
         let Some(holder) = &status.holder else {
             return match &nic.vnic.spec.node_name {
-                Some(node) => step(true, by, format!("of node '{node}': whether something is plugged there, no object tells")),
+                Some(node) => {
+                    step(true, by, format!("of node '{node}': whether something is plugged there, no object tells"))
+                }
                 None => step(false, by, "no host has it: no machine with it has been given a server"),
             };
         };

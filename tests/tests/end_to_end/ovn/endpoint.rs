@@ -195,7 +195,8 @@ inside link set eth0 address {mac} mtu 1442
             "inside address add {address}/{length} dev eth0 {}\n",
             if address.contains(':') { "nodad" } else { "" }
         );
-        make += &format!("inside link set lo up; inside link set eth0 up; inside route add {all} via {gateway} dev eth0\n");
+        make +=
+            &format!("inside link set lo up; inside link set eth0 up; inside route add {all} via {gateway} dev eth0\n");
     }
     make += &format!(
         "ip link set {device} up
