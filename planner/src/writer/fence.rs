@@ -1,45 +1,42 @@
-//! Way out 11 of docs/design/fencing.md: the storage itself refuses a silent holder.
+//! *StorageRefuses* of docs/design/fencing.md: the storage itself refuses an unresponsive holder.
 //!
-//! Only an attachment that is being taken away is fenced, and only while its agent is silent: with an agent that answers, a
-//! disk leaves in good order. The identity is the one that the agent wrote into `status.fence` for this very grant before its
-//! first write; without it nobody knows what to refuse, and 12 or 13 is what remains. So it is where the agent says of its own
+//! Only an attachment that is being taken away is fenced, and only while its agent is unresponsive: with an agent that answers, a
+//! volume is detached in good order. The identity is the one that the agent wrote into `status.fence` for this very grant before its
+//! first write; without it nobody knows what to refuse, and only *DpuIsDown* is left. So it is where the agent says of its own
 //! connector that it cannot be fenced that way: the storage may know it by another client than the one that is refused.
 
-use super::down;
-use super::draft::Draft;
-use super::observed::{DpuSeen, Observed, VolumeSeen, uid};
-use super::plan::{Action, FenceOrder};
-use super::volumes::target;
+use super::{Action, FenceOrder, Observed, Sink, down};
 use crate::connector;
 use crate::exposure::ExposureId;
+use crate::meta::{target, uid};
+use crate::observed::{DpuSeen, VolumeSeen};
 use crate::reason::{Reason, Waiting};
 use api::attachment::Connector;
 use api::hold::{FenceProof, FenceRecord};
 use api::{DiskAttachment, names};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// An agent that is only being replaced is back before: the disk then leaves in good order.
+/// An agent that is only being replaced is back before: the volume is then detached in good order.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
 /// `None`: this way is not open.
-pub(super) fn plan(o: &Observed, attachment: &DiskAttachment, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let dpu = down::dpu(o, &attachment.spec.dpu_name).filter(|dpu| dpu.silent)?;
-    let order = order(o, attachment, dpu, now)?;
-    let asked = attachment.metadata.deletion_timestamp.as_ref()?.0;
-    if now < asked + PATIENCE {
-        draft.wake(asked + PATIENCE);
+pub(super) fn plan(o: &Observed<'_>, attachment: &DiskAttachment, sink: &mut dyn Sink) -> Option<Reason> {
+    let dpu = down::dpu(o.site.dpus, &attachment.spec.dpu_name).filter(|dpu| dpu.silent)?;
+    let order = order(o, attachment, dpu)?;
+    let due = attachment.metadata.deletion_timestamp.as_ref()?.0 + PATIENCE;
+    if o.site.now < due {
+        sink.wake(due);
         return None;
     }
     let hold = names::hold(&order.volume.driver, &order.volume.handle);
-    draft.act(Action::FenceDisk { target: target(&attachment.metadata), hold, order: Box::new(order) });
-    let problem = o.fence_problems.get(uid(&attachment.metadata));
-    let message = problem.map(|problem| format!("; not yet: {problem}")).unwrap_or_default();
+    sink.act(Action::Fence { target: target(&attachment.metadata), hold, order: Box::new(order) });
+    let message = o.problem(attachment, "not yet");
     let disk = attachment.spec.disk_name.clone();
     Some(Waiting::Fencing { disk, dpu: dpu.name().to_owned(), message }.into())
 }
 
-fn order(o: &Observed, attachment: &DiskAttachment, dpu: &DpuSeen, now: Timestamp) -> Option<FenceOrder> {
+fn order(o: &Observed<'_>, attachment: &DiskAttachment, dpu: &DpuSeen) -> Option<FenceOrder> {
     let (grant, volume) = (attachment.spec.grant.as_ref()?, attachment.spec.volume.as_ref()?);
     // A reader holds nothing; a holder pod's identity is its driver's.
     let native = volume.connector == Connector::Native && !attachment.spec.read_only;
@@ -65,14 +62,7 @@ fn order(o: &Observed, attachment: &DiskAttachment, dpu: &DpuSeen, now: Timestam
             dpu_uid: dpu.uid().to_owned(),
             boot_id: Some(written.boot_id.clone()),
             proof: FenceProof::StorageFenced,
-            at: Time(now),
+            at: Time(o.site.now),
         },
     })
-}
-
-/// The agent answers and says that all it could present is free: so none of what was ever granted is presented.
-pub(super) fn presents_nothing(dpu: &DpuSeen) -> bool {
-    let status = dpu.dpu.status.as_ref();
-    let (capacity, free) = (status.and_then(|s| s.capacity.as_ref()), status.and_then(|s| s.allocatable.as_ref()));
-    !dpu.silent && capacity.is_some() && capacity == free
 }

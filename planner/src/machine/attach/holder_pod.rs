@@ -1,20 +1,20 @@
 //! The holder pod: how kubelet is made to connect a volume on a DPU's node. It is the connector's own claim on the volume
-//! (docs/design/fencing.md, step 6): made after the hold is taken and before the grant, gone before the hold is emptied.
+//! ([`crate::writer`]): made after the hold is taken and before the grant, gone before the hold is emptied.
 //!
 //! It has no ownerReference, for the reason that claims have none: a deletion in the foreground would take it, and with it
 //! the disk, from a running host. A grant names one pod by its UID; a pod that is lost is not replaced under a running host.
 
-use super::attach;
-use super::claim::Host;
-use super::draft::Draft;
-use super::observed::{HolderPodSeen, Observed, uid};
-use super::plan::Action;
-use super::power::{self, Reading};
-use super::volumes::{self, Bound};
-use crate::host::PowerState;
+use super::seen::detaching;
+use crate::machine::draft::Draft;
+use crate::machine::named::own_labels;
+use crate::machine::observed::Observed;
+use crate::machine::plan::Action;
+use crate::machine::situation::{Host, Situation};
+use crate::meta::{target, uid};
+use crate::observed::Bound;
 use crate::reason::{Blocked, Reason, Waiting};
-use api::attachment::Connector;
-use api::{DiskAttachment, labels, names};
+use crate::writer::claim::{pod, pod_name};
+use api::{DiskAttachment, labels};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
     SeccompProfile, SecurityContext, Toleration, Volume, VolumeDevice,
@@ -26,35 +26,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 const USER: i64 = 65532;
 const DISK: &str = "disk";
 
-pub(super) fn is_needed(attachment: &DiskAttachment) -> bool {
-    attachment.spec.volume.as_ref().is_some_and(|volume| volume.connector == Connector::Kubelet)
-}
-
-/// The hold's record of it: `namespace/name`.
-pub(super) fn of(o: &Observed, attachment: &DiskAttachment) -> Option<String> {
-    is_needed(attachment).then(|| format!("{}/{}", o.namespace(), names::holder_pod(uid(&attachment.metadata))))
-}
-
-fn find<'a>(o: &'a Observed, attachment: &DiskAttachment) -> Option<&'a HolderPodSeen> {
-    let name = names::holder_pod(uid(&attachment.metadata));
-    o.holder_pods.iter().find(|pod| pod.target.name == name)
-}
-
-/// Only its kubelet can bring it further, whatever state it is in.
-pub(super) fn is_made(o: &Observed, attachment: &DiskAttachment) -> bool {
-    is_needed(attachment) && find(o, attachment).is_some()
-}
-
 /// The UID to grant with, once kubelet has connected the volume.
-pub(super) fn running(
+pub(in crate::machine) fn running(
     o: &Observed,
     host: Host<'_>,
     attachment: &DiskAttachment,
     bound: Bound<'_>,
     draft: &mut Draft,
 ) -> Result<String, Reason> {
-    let name = names::holder_pod(uid(&attachment.metadata));
-    let Some(pod) = find(o, attachment) else {
+    let name = pod_name(attachment);
+    let Some(pod) = pod(&o.holder_pods, attachment) else {
         let made = manifest(o, host, attachment, bound, &name);
         draft.act(Action::CreateHolderPod(Box::new(made)));
         return Err(Waiting::Creating { what: format!("holder pod '{name}'") }.into());
@@ -73,35 +54,29 @@ pub(super) fn running(
 /// A granted disk whose pod is gone, and kubelet's connection with it. Only a host that is off gets another one, as a new
 /// attachment, or one that is on for its DPU's sake alone: no system was started on it by us since that DPU booted, and its
 /// agent takes the disk away in good order. Until then the hold stays where it is.
-pub(super) fn lost(o: &Observed, host: Host<'_>, attachment: &DiskAttachment, draft: &mut Draft) -> Option<Reason> {
+pub(in crate::machine) fn lost(
+    o: &Situation<'_>,
+    host: Host<'_>,
+    attachment: &DiskAttachment,
+    draft: &mut Draft,
+) -> Option<Reason> {
     let granted = attachment.spec.holder_pod_uid.as_deref()?;
-    if find(o, attachment).is_some_and(|pod| pod.target.uid == granted && !pod.ended && !pod.deleting) {
+    if pod(&o.holder_pods, attachment).is_some_and(|pod| pod.target.uid == granted && !pod.ended && !pod.deleting) {
         return None;
     }
-    let started_boot_id = power::record(o).started_boot_id;
+    let started_boot_id = o.record.started_boot_id;
     let not_started = host.shares_power() && host.boot_id().is_some_and(|boot| started_boot_id != Some(boot));
-    if not_started || power::reading(o) == Reading::Fresh(PowerState::Off) {
-        draft.act(Action::ReleaseDisk { target: volumes::target(&attachment.metadata) });
+    if not_started || o.is_off() {
+        draft.act(Action::ReleaseDisk { target: target(&attachment.metadata) });
         let what = format!("disk '{}'", attachment.spec.disk_name);
-        return Some(attach::detaching(&what, &attachment.spec.dpu_name));
+        return Some(detaching(&what, &attachment.spec.dpu_name));
     }
-    let pod = names::holder_pod(uid(&attachment.metadata));
+    let pod = pod_name(attachment);
     Some(Blocked::HolderPodLost { pod, disk: attachment.spec.disk_name.clone() }.into())
 }
 
-/// Those of this machine that no attachment needs any more.
-pub(super) fn strays(o: &Observed) -> impl Iterator<Item = &HolderPodSeen> {
-    let needed = |pod: &&HolderPodSeen| o.disk_attachments.iter().any(|a| uid(&a.metadata) == pod.attachment_uid);
-    let held = |pod: &&HolderPodSeen| {
-        let holders = o.holds.values().filter_map(|hold| hold.spec.holder.as_ref());
-        holders.into_iter().any(|holder| holder.attachment_uid == pod.attachment_uid)
-    };
-    // One that is held goes when its hold is emptied, in that order.
-    o.holder_pods.iter().filter(move |pod| !needed(pod) && !held(pod))
-}
-
 fn manifest(o: &Observed, host: Host<'_>, attachment: &DiskAttachment, bound: Bound<'_>, name: &str) -> Pod {
-    let mut own = volumes::own_labels(o);
+    let mut own = own_labels(&o.machine);
     own.insert(labels::HOLDER_POD.to_owned(), "true".to_owned());
     own.insert(labels::ATTACHMENT_UID.to_owned(), uid(&attachment.metadata).to_owned());
     let claim_name = bound.claim_name().to_owned();

@@ -1,35 +1,30 @@
 //! Interfaces on their way to the host. The same protocol as for disks; a VNic's holder is its hold.
 
-use super::attach::{self, Seen};
-use super::claim::Host;
-use super::down;
-use super::draft::Draft;
-use super::observed::{Observed, annotation, in_use_by, label, name, uid};
-use super::orphans;
-use super::plan::{Action, Seed, Target};
+use super::made::{own_attachment, owner};
 use super::seed;
-use super::volumes::{own_labels, target};
-use crate::network::{addresses, desired, port};
+use super::seen::{Seen, assigned, detaching, not_exposed, phase};
+use crate::machine::draft::Draft;
+use crate::machine::named::{is_by_disk, own_labels, vnic_name};
+use crate::machine::observed::Observed;
+use crate::machine::plan::{Action, Seed};
+use crate::machine::situation::{Host, Situation};
+use crate::meta::{annotation, in_use_by, label, name, target, uid};
+use crate::network::{desired, port};
+use crate::orphan::vnic_shown_elsewhere;
 use crate::reason::{Blocked, Reason, Waiting};
+use crate::vnic::{logical_port, mac};
+use crate::writer::down;
+use crate::writer::hold::{Standing, holder, standing};
 use api::attachment::{FunctionKind, NicAttachmentSpec, NicConsumer, NicMetadata};
 use api::hold::Holder;
 use api::machine::{Interface, InterfaceStatus};
 use api::network::VNicSpec;
-use api::{BareMetalMachine, NicAttachment, VNic, conditions, labels, names};
+use api::{NicAttachment, VNic, labels, names};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The VNic behind an interface: one that its user made, or the one that is made for it.
-pub fn vnic_name(machine: &BareMetalMachine, interface: &Interface) -> String {
-    match &interface.vnic {
-        Some(vnic) => vnic.name.clone(),
-        None => names::vnic(name(&machine.metadata), &interface.name),
-    }
-}
-
-pub(super) fn current<'a>(o: &'a Observed, interface: &str) -> Option<&'a Arc<NicAttachment>> {
+pub(in crate::machine) fn current<'a>(o: &'a Observed, interface: &str) -> Option<&'a Arc<NicAttachment>> {
     o.nic_attachments.iter().find(|a| a.spec.interface_name == interface && a.metadata.deletion_timestamp.is_none())
 }
 
@@ -37,34 +32,17 @@ fn leaving<'a>(o: &'a Observed, interface: &str) -> Option<&'a Arc<NicAttachment
     o.nic_attachments.iter().find(|a| a.spec.interface_name == interface && a.metadata.deletion_timestamp.is_some())
 }
 
-pub(super) fn mac(vnic: &VNic) -> String {
-    let status = vnic.status.as_ref().and_then(|status| status.mac_address.clone());
-    status.or_else(|| vnic.spec.mac_address.clone()).unwrap_or_else(|| names::mac(uid(&vnic.metadata), 0))
-}
-
-/// The addresses that are assigned to the VNic, or why none are: its condition says it, and nobody judges it a second time.
-pub(super) fn assigned(vnic: &VNic) -> Result<&[String], Reason> {
-    let status = vnic.status.as_ref();
-    if let Some(status) = status.filter(|_| addresses::is_assigned(vnic)) {
-        return Ok(&status.addresses);
-    }
-    let said = status.and_then(|status| conditions::get(&status.conditions, conditions::ADDRESSES_ASSIGNED));
-    let message = said.map(|said| format!("{}: {}", said.reason, said.message));
-    let message = message.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
-    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), message }.into())
-}
-
 /// Plans one interface; `None`: the host can see it.
-pub(super) fn plan(
-    o: &Observed,
+pub(in crate::machine) fn plan(
+    o: &Situation<'_>,
     host: Host<'_>,
     interface: &Interface,
-    may_grant: Option<&Reason>,
+    grant_blocked_by: Option<&Reason>,
     now: Timestamp,
     draft: &mut Draft,
 ) -> Option<Reason> {
     if let Some(old) = leaving(o, &interface.name) {
-        return Some(attach::detaching(&format!("interface '{}'", interface.name), &old.spec.dpu_name));
+        return Some(detaching(&format!("interface '{}'", interface.name), &old.spec.dpu_name));
     }
     let vnic = match vnic(o, interface, draft) {
         Ok(vnic) => vnic,
@@ -82,15 +60,15 @@ pub(super) fn plan(
             // Its addresses are released next: nobody gets it any more.
             return Some(detach(o, attachment, now, draft));
         }
-        if let Some(reason) = may_grant {
+        if let Some(reason) = grant_blocked_by {
             return Some(reason.clone());
         }
-        if let Some(reason) = orphans::vnic_shown_elsewhere(o, vnic).or_else(|| assigned(vnic).err()) {
+        if let Some(reason) = vnic_shown_elsewhere(&o.orphans, vnic).or_else(|| assigned(vnic).err()) {
             return Some(reason);
         }
         return Some(grant(o, host, interface, vnic, attachment, draft));
     }
-    attach::not_exposed(host, &format!("interface '{}'", interface.name), Seen::nic(attachment))
+    not_exposed(host, &format!("interface '{}'", interface.name), Seen::nic(attachment))
 }
 
 fn vnic<'a>(o: &'a Observed, interface: &Interface, draft: &mut Draft) -> Result<&'a VNic, Reason> {
@@ -129,7 +107,7 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
         },
     );
     vnic.metadata.namespace = Some(o.namespace().to_owned());
-    vnic.metadata.labels = Some(own_labels(o));
+    vnic.metadata.labels = Some(own_labels(&o.machine));
     draft.act(Action::CreateVNic(Box::new(vnic)));
     Waiting::Creating { what: format!("VNic '{vnic_name}'") }.into()
 }
@@ -146,10 +124,10 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     }
     let subnet = o.subnets.get(&vnic.spec.subnet);
     let spec = NicAttachmentSpec {
-        owner: attach::owner(o),
+        owner: owner(o),
         dpu_name: host.dpu.name().to_owned(),
         interface_name: interface.name.clone(),
-        logical_port: port::logical_port(uid(&vnic.metadata)),
+        logical_port: logical_port(uid(&vnic.metadata)),
         vnic_name,
         vnic_uid: uid(&vnic.metadata).to_owned(),
         mac_address: mac(vnic),
@@ -158,7 +136,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         pod: None,
         function_kind: FunctionKind::HotplugPF,
         mtu: subnet.map_or(desired::MTU, |subnet| desired::mtu(subnet)),
-        metadata: subnet.filter(|_| !seed::is_disk(o)).map(|subnet| NicMetadata {
+        metadata: subnet.filter(|_| !is_by_disk(&o.machine)).map(|subnet| NicMetadata {
             secret_name: format!("metadata-{}", names::short(&format!("{}/{}", o.uid(), interface.name), 12)),
             subnet_uid: uid(&subnet.metadata).to_owned(),
         }),
@@ -166,7 +144,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         release: false,
     };
     let mut attachment = NicAttachment::new(&names::attachment(o.uid(), o.name(), &interface.name), spec);
-    attach::own_attachment(o, host.namespace, &mut attachment.metadata);
+    own_attachment(o, host.namespace, &mut attachment.metadata);
     draft.act(Action::CreateNicAttachment(Box::new(attachment)));
     Waiting::Creating { what: format!("the attachment of interface '{}'", interface.name) }.into()
 }
@@ -179,9 +157,9 @@ fn grant(
     attachment: &NicAttachment,
     draft: &mut Draft,
 ) -> Reason {
-    let status = vnic.status.as_ref();
-    match status.and_then(|status| status.holder.as_ref()) {
-        Some(holder) if holder.attachment_uid == uid(&attachment.metadata) => {
+    let vnic_name = || name(&vnic.metadata).to_owned();
+    match standing(Some(vnic), &attachment.metadata) {
+        Standing::Own { epoch } => {
             if let Err(reason) = port::is_programmed(vnic) {
                 return reason;
             }
@@ -192,30 +170,20 @@ fn grant(
                     Err(reason) => return reason,
                 },
             };
-            let epoch = status.map(|status| status.grant.epoch).unwrap_or_default();
             draft.act(Action::GrantNic { target: target(&attachment.metadata), epoch, metadata });
             Waiting::Creating { what: format!("the grant of interface '{}'", interface.name) }.into()
         }
-        Some(holder) => {
-            let by = format!("attachment '{}' on Dpu '{}'", holder.attachment_name, holder.dpu_name);
-            Waiting::VNicHeld { vnic: name(&vnic.metadata).to_owned(), by }.into()
-        }
-        None => {
-            let holder = Holder {
-                attachment_uid: uid(&attachment.metadata).to_owned(),
-                attachment_namespace: attachment.metadata.namespace.clone().unwrap_or_default(),
-                attachment_name: name(&attachment.metadata).to_owned(),
-                dpu_uid: host.dpu.uid().to_owned(),
-                dpu_name: host.dpu.name().to_owned(),
-            };
+        Standing::Others { by } => Waiting::VNicHeld { vnic: vnic_name(), by }.into(),
+        Standing::Empty { .. } => {
+            let holder = holder(host.dpu, &attachment.metadata);
             let mac_address = attachment.spec.mac_address.clone();
             draft.act(Action::TakeVNic { target: target(&vnic.metadata), holder, mac_address });
-            Waiting::Creating { what: format!("the hold on VNic '{}'", name(&vnic.metadata)) }.into()
+            Waiting::Creating { what: format!("the hold on VNic '{}'", vnic_name()) }.into()
         }
     }
 }
 
-pub(super) fn row(o: &Observed, interface: &Interface, reason: Option<&Reason>) -> InterfaceStatus {
+pub(in crate::machine) fn row(o: &Observed, interface: &Interface, reason: Option<&Reason>) -> InterfaceStatus {
     let attachment = leaving(o, &interface.name).or_else(|| current(o, &interface.name));
     let vnic_name = vnic_name(&o.machine, interface);
     InterfaceStatus {
@@ -225,29 +193,34 @@ pub(super) fn row(o: &Observed, interface: &Interface, reason: Option<&Reason>) 
             .map(|a| a.spec.mac_address.clone())
             .or_else(|| o.vnics.get(&vnic_name).map(|vnic| mac(vnic))),
         vnic_name: Some(vnic_name),
-        phase: attach::phase(attachment.map(|a| (&a.metadata, a.spec.grant.is_some())), reason),
+        phase: phase(attachment.map(|a| (&a.metadata, a.spec.grant.is_some())), reason),
     }
 }
 
-pub(super) fn detach(o: &Observed, attachment: &NicAttachment, now: Timestamp, draft: &mut Draft) -> Reason {
-    let what = format!("interface '{}'", attachment.spec.interface_name);
-    let target: Target = target(&attachment.metadata);
-    let dpu = &attachment.spec.dpu_name;
+/// Takes an interface away; what is waited for.
+pub(in crate::machine) fn detach(
+    o: &Situation<'_>,
+    attachment: &NicAttachment,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Reason {
+    let (site, target, dpu) = (o.site(now), target(&attachment.metadata), &attachment.spec.dpu_name);
+    let is_down = || down::dpu(site.dpus, dpu).is_some_and(|dpu| site.proof(dpu).is_some());
     if attachment.metadata.deletion_timestamp.is_none() || !attachment.spec.release {
         draft.act(Action::ReleaseNic { target });
-    } else if attachment.spec.grant.is_none() || down::dpu(o, dpu).is_some_and(|dpu| down::proof(o, dpu).is_some()) {
+    } else if attachment.spec.grant.is_none() || is_down() {
         draft.act(Action::AbandonNic { target });
     } else {
-        down::watch(o, dpu, now, draft);
-        if let Some(reason) = down::silent(o, dpu) {
+        site.watch(dpu, draft);
+        if let Some(reason) = site.unresponsive(dpu) {
             return reason;
         }
     }
-    attach::detaching(&what, dpu)
+    detaching(&format!("interface '{}'", attachment.spec.interface_name), dpu)
 }
 
 /// Gives back every VNic that no attachment needs any more.
-pub(super) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) -> Option<Reason> {
+pub(in crate::machine) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) -> Option<Reason> {
     let mut pending = None;
     let present: BTreeSet<&str> = o.nic_attachments.iter().map(|a| uid(&a.metadata)).collect();
     let attached: BTreeSet<&str> = o.nic_attachments.iter().map(|a| a.spec.vnic_uid.as_str()).collect();
@@ -269,7 +242,7 @@ pub(super) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) 
             _ => Action::DeleteVNic { target: target(meta) },
         };
         draft.act(action);
-        pending.get_or_insert(Waiting::VolumeReleasing { volume: format!("VNic {vnic_name}") }.into());
+        pending.get_or_insert(Waiting::VNicReleasing { vnic: vnic_name.clone() }.into());
     }
     pending
 }
@@ -278,10 +251,4 @@ pub(super) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) 
 fn held_here(o: &Observed, vnic: &VNic, holder: &Holder) -> bool {
     let interface = annotation(&vnic.metadata, &format!("{}{}", labels::IN_USE_BY, o.uid())).unwrap_or_default();
     names::attachment(o.uid(), o.name(), interface) == holder.attachment_name
-}
-
-/// Whether the VNic's port has this name. An attachment of before there was OVN named it by namespace and name, and keeps that.
-pub fn is_port_of(logical_port: &str, vnic: &ObjectMeta) -> bool {
-    let before = format!("{}.{}", vnic.namespace.as_deref().unwrap_or_default(), name(vnic));
-    logical_port == port::logical_port(uid(vnic)) || logical_port == before
 }

@@ -1,54 +1,49 @@
 //! The small disk that cloud-init in the guest reads (NoCloud), and what is on it. A machine whose guest asks at the metadata address
 //! instead has no such disk: its NICs have the same data (`nics.rs`).
 
-use super::attach::{self, Seen};
-use super::claim::Host;
-use super::draft::Draft;
-use super::nics;
-use super::observed::Observed;
+use super::disks::{current, leaving};
+use super::made::{disk_attachment, owner};
 use super::orphans;
-use super::plan::{Action, Seed};
-use super::volumes::target;
-use crate::metadata::{META_DATA, NETWORK_CONFIG, USER_DATA};
+use super::seen::{Seen, assigned, detaching, not_exposed};
+use crate::machine::draft::Draft;
+use crate::machine::named::{SEED_DISK, is_by_disk, vnic_name};
+use crate::machine::observed::Observed;
+use crate::machine::plan::{Action, Seed};
+use crate::machine::situation::Host;
+use crate::meta::target;
+use crate::metadata::{META_DATA, NETWORK_CONFIG, PUBLIC_KEYS, USER_DATA};
 use crate::network::{cidr, desired};
 use crate::reason::{Blocked, Reason, Waiting};
+use crate::vnic::mac;
 use api::attachment::{Consumer, DiskAttachmentSpec, DiskSlot};
-use api::machine::{CloudInitSource, DiskBus};
+use api::machine::DiskBus;
 use api::network::Ipv6Mode;
-use api::{BareMetalMachine, Subnet, names};
+use api::{Subnet, names};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-/// The disk's name in its attachment; no disk of a spec can have it.
-pub const DISK: &str = "cloud-init.seed";
-
-/// Whether the machine has such a disk.
-pub fn is_disk(o: &Observed) -> bool {
-    is_by_disk(&o.machine)
-}
-
-/// The same, of a machine alone.
-pub fn is_by_disk(machine: &BareMetalMachine) -> bool {
-    machine.spec.cloud_init.as_ref().is_none_or(|cloud_init| cloud_init.source == CloudInitSource::Disk)
-}
-
 /// Plans the seed; `None`: the host can see it. No volume and no writer, so no hold: granted with epoch 1.
-pub(super) fn plan(o: &Observed, host: Host<'_>, may_grant: Option<&Reason>, draft: &mut Draft) -> Option<Reason> {
-    if !is_disk(o) {
+pub(in crate::machine) fn plan(
+    o: &Observed,
+    host: Host<'_>,
+    grant_blocked_by: Option<&Reason>,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    if !is_by_disk(&o.machine) {
         return None;
     }
-    if let Some(old) = attach::leaving(o, DISK) {
-        return Some(attach::detaching("the cloud-init disk", &old.spec.dpu_name));
+    if let Some(old) = leaving(o, SEED_DISK) {
+        return Some(detaching("the cloud-init disk", &old.spec.dpu_name));
     }
-    let Some(attachment) = attach::current(o, DISK) else {
-        draft.act(Action::CreateDiskAttachment(Box::new(attach::attachment(o, host.namespace, DISK, spec(o, host)))));
+    let Some(attachment) = current(o, SEED_DISK) else {
+        draft.act(Action::CreateDiskAttachment(Box::new(disk_attachment(o, host.namespace, SEED_DISK, spec(o, host)))));
         return Some(Waiting::Creating { what: "the attachment of the cloud-init disk".to_owned() }.into());
     };
     if attachment.spec.grant.is_some() {
-        return attach::not_exposed(host, "the cloud-init disk", Seen::disk(attachment));
+        return not_exposed(host, "the cloud-init disk", Seen::disk(attachment));
     }
-    if let Some(reason) = may_grant {
+    if let Some(reason) = grant_blocked_by {
         return Some(reason.clone());
     }
     if let Some(reason) = orphans::seed_shown(o, host) {
@@ -67,9 +62,9 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, may_grant: Option<&Reason>, dra
 
 fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
     DiskAttachmentSpec {
-        owner: attach::owner(o),
+        owner: owner(o),
         dpu_name: host.dpu.name().to_owned(),
-        disk_name: DISK.to_owned(),
+        disk_name: SEED_DISK.to_owned(),
         consumer: Consumer::Host,
         volume: None,
         seed_secret_name: Some(format!("seed-{}", names::short(o.uid(), 12))),
@@ -101,10 +96,10 @@ fn data(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
 }
 
 /// What the guest is told at the metadata address: what would be on the disk, and the keys once more, one a line.
-pub(super) fn metadata(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
+pub(in crate::machine) fn metadata(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
     let mut data = data(o)?;
     let keys = o.machine.spec.cloud_init.as_ref().map(|c| c.ssh_public_keys.join("\n")).unwrap_or_default();
-    data.insert(crate::metadata::PUBLIC_KEYS.to_owned(), keys);
+    data.insert(PUBLIC_KEYS.to_owned(), keys);
     Ok(data)
 }
 
@@ -128,14 +123,14 @@ fn network_config(o: &Observed) -> Result<String, Reason> {
         text.push_str("ethernets:\n");
     }
     for interface in &o.machine.spec.interfaces {
-        let vnic_name = nics::vnic_name(&o.machine, interface);
+        let vnic_name = vnic_name(&o.machine, interface);
         let waiting = || Waiting::Creating { what: format!("VNic '{vnic_name}'") };
         let vnic = o.vnics.get(&vnic_name).ok_or_else(waiting)?;
         let subnet_name = &vnic.spec.subnet;
         let missing = || Blocked::SubnetMissing { subnet: subnet_name.clone() };
         let subnet = o.subnets.get(subnet_name).ok_or_else(missing)?;
-        let addresses = nics::assigned(vnic)?;
-        let (name, mac) = (&interface.name, quoted(&nics::mac(vnic)));
+        let addresses = assigned(vnic)?;
+        let (name, mac) = (&interface.name, quoted(&mac(vnic)));
         let _ = write!(text, "  {name}:\n    match:\n      macaddress: {mac}\n    set-name: {name}\n");
         if desired::dhcp(subnet) {
             by_dhcp(&mut text, subnet, addresses);

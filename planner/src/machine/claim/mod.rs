@@ -4,196 +4,42 @@
 //! same write `metalplane.io/boot-strategy`: how the machine boots does not change while it has the server. Two leaders at once may
 //! claim two for one machine; the second is given back here.
 
+pub(super) mod strategy;
+mod verify;
+
+pub use super::situation::{current, target};
+
 use super::draft::Draft;
-use super::observed::{DpuSeen, Observed, annotation, label, name, uid};
+use super::named::{claim_name, is_by_disk};
+use super::observed::{DpuSeen, Observed};
 use super::plan::Action;
-use super::{place, release, verify};
-use crate::install;
+use super::situation::{Situation, dpu_of, granted_on, held, in_use, was_installed};
+use crate::dpu::not_ready;
+use crate::meta::{annotation, label, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
-use crate::selector;
-use crate::verbs::{self, Verb};
+use crate::{connector, selector};
 use api::conditions::{self, is_true};
-use api::dpu::{Maintenance, PowerDomain};
+use api::dpu::Maintenance;
 use api::labels;
 use api::machine::{BootStrategy, Disk, HardwareChoice};
 use api::tinkerbell::Hardware;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The claimed server and the DPU in it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Host<'a> {
-    pub hardware: &'a Hardware,
-    pub dpu: &'a DpuSeen,
-    /// The DPU's namespace.
-    pub namespace: &'a str,
-}
-
-impl<'a> Host<'a> {
-    pub fn name(&self) -> &'a str {
-        name(&self.hardware.metadata)
-    }
-
-    /// Whose power is planned.
-    pub fn power(&self) -> Power<'a> {
-        let (shares_power, boot_id) = (self.shares_power(), self.boot_id());
-        Power { name: self.name(), shares_power, boot_id, dpu: Some(self.dpu.name()) }
-    }
-
-    pub fn shares_power(&self) -> bool {
-        self.dpu.dpu.spec.power_domain == PowerDomain::Host
-    }
-
-    /// The agent lives and says on which boot.
-    pub fn boot_id(&self) -> Option<&'a str> {
-        if self.dpu.silent { None } else { self.dpu.boot_id() }
-    }
-}
-
-/// A claimed server: with its DPU, or one that boots without.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Place<'a> {
-    Dpu(Host<'a>),
-    Bare(&'a Hardware),
-}
-
-/// What the planning of a host's power has to know of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Power<'a> {
-    pub name: &'a str,
-    pub shares_power: bool,
-    /// Of the DPU, if there is one whose agent lives.
-    pub boot_id: Option<&'a str>,
-    pub dpu: Option<&'a str>,
-}
-
-impl<'a> Power<'a> {
-    pub fn bare(hardware: &'a Hardware) -> Self {
-        Self { name: name(&hardware.metadata), shares_power: false, boot_id: None, dpu: None }
-    }
-}
-
-/// Its machine has claimed it to be installed there by a workflow. A Dpu that is assigned to that server meanwhile changes nothing.
-pub(super) fn is_bare(hardware: &Hardware) -> bool {
-    install::strategy(&hardware.metadata) == Some(BootStrategy::Workflow)
-}
-
-/// A workflow installs this machine: as its claim says, or before there is one its spec.
-pub(super) fn installs(o: &Observed) -> bool {
-    match current(o) {
-        Some(hardware) => is_bare(hardware),
-        None => o.machine.spec.boot.strategy == BootStrategy::Workflow || was_installed(o),
-    }
-}
-
-/// Something was begun for this machine on the Hardware that its status names.
-pub(super) fn was_installed(o: &Observed) -> bool {
-    o.machine.status.as_ref().is_some_and(|status| status.install.is_some())
-}
-
-pub(super) fn held(o: &Observed) -> Vec<&Arc<Hardware>> {
-    each_held(o).collect()
-}
-
-fn each_held(o: &Observed) -> impl Iterator<Item = &Arc<Hardware>> {
-    o.hardware.iter().filter(|hardware| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(o.uid()))
-}
-
-/// The Hardware that a migration has claimed for this machine.
-pub fn target(o: &Observed) -> Option<&Hardware> {
-    let lock = verbs::lock(&o.machine.metadata).filter(|lock| lock.verb == Verb::Migration)?;
-    let marked = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_FOR) == Some(&lock.uid);
-    each_held(o).find(marked).map(AsRef::as_ref)
-}
-
-/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up. One that is
-/// gone has the one that it left something on. Asked by every step of every plan.
-pub fn current(o: &Observed) -> Option<&Hardware> {
-    let target = target(o);
-    let is_target = |hardware: &Hardware| target.is_some_and(|target| std::ptr::eq(target, hardware));
-    let mine = || each_held(o).map(AsRef::as_ref).filter(|hardware| !is_target(hardware));
-    let mut each = mine();
-    let Some(one) = each.next() else { return target.or_else(|| left_on(o)) };
-    if each.next().is_none() {
-        return Some(one);
-    }
-    let first = |hardware: &&Hardware| name(&hardware.metadata).to_owned();
-    let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
-    let used = mine().filter(|hardware| in_use(o, hardware)).min_by_key(first);
-    let of_record = || mine().find(|hardware| Some(name(&hardware.metadata)) == recorded);
-    used.or_else(of_record).or_else(|| mine().min_by_key(first))
-}
-
-/// Of a machine that is gone, and of which no server is any more: one with whose power a DPU has lost what was granted on it too
-/// late. It is only read, whoever has it now.
-fn left_on(o: &Observed) -> Option<&Hardware> {
-    let dpus = o.dpus.iter().filter(|dpu| o.gone && dpu.silent && dpu.dpu.spec.power_domain == PowerDomain::Host);
-    let mut left = dpus.filter(|dpu| release::granted_on(o).any(|on| on == dpu.name()));
-    let of_it = left.next()?.hardware_name()?;
-    o.hardware.iter().map(AsRef::as_ref).find(|hardware| name(&hardware.metadata) == of_it)
-}
-
-/// Where the machine is moving to: it still has another Hardware.
-pub(super) fn moves_to(o: &Observed) -> Option<&Hardware> {
-    target(o).filter(|target| current(o).is_some_and(|current| !std::ptr::eq(*target, current)))
-}
-
-fn in_use(o: &Observed, hardware: &Hardware) -> bool {
-    o.dpus.iter().any(|dpu| {
-        dpu.hardware_name() == Some(name(&hardware.metadata))
-            && (o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu.name())
-                || o.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu.name()))
-    })
-}
-
 /// The claimed Hardware, if there is one; what is claimed beyond it, and not to move there, is given back.
-pub(super) fn claimed<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a Hardware> {
-    let (kept, target) = (current(o)?, target(o));
-    let needed = |h: &Hardware| std::ptr::eq(h, kept) || target.is_some_and(|target| std::ptr::eq(h, target));
+pub(super) fn claimed<'a>(o: &Situation<'a>, draft: &mut Draft) -> Option<&'a Hardware> {
+    let kept = o.current?;
+    let needed = |h: &Hardware| std::ptr::eq(h, kept) || o.target.is_some_and(|target| std::ptr::eq(h, target));
     for surplus in held(o).into_iter().filter(|h| !needed(h) && !in_use(o, h)) {
         draft.act(Action::UnclaimHardware { name: name(&surplus.metadata).to_owned() });
     }
     Some(kept)
 }
 
-/// Where the machine is.
-pub(super) fn place<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Place<'a>, Reason> {
-    match is_bare(hardware) {
-        true => Ok(Place::Bare(hardware)),
-        false => host(o, hardware).map(Place::Dpu),
-    }
-}
-
-/// The DPU of a claimed Hardware.
-pub(super) fn host<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Host<'a>, Reason> {
-    let name = name(&hardware.metadata);
-    let of_it = dpu_of(&o.dpus, name).filter(|_| !is_bare(hardware));
-    let dpu = of_it.ok_or(Blocked::HardwareHasNoDpu { hardware: name.to_owned() })?;
-    let namespace = dpu.namespace().ok_or_else(|| not_ready(dpu))?;
-    Ok(Host { hardware, dpu, namespace })
-}
-
-pub(super) fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
-    let of_it = || dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware));
-    of_it()
-        .filter(|dpu| dpu.dpu.spec.approved)
-        .min_by_key(|dpu| dpu.name())
-        .or_else(|| of_it().min_by_key(|d| d.name()))
-}
-
-pub(super) fn not_ready(dpu: &DpuSeen) -> Reason {
-    let conditions = dpu.dpu.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let message = match conditions::get(conditions, conditions::READY) {
-        Some(ready) => format!("{}: {}", ready.reason, ready.message),
-        None => "its agent has not reported yet".to_owned(),
-    };
-    Waiting::DpuNotReady { dpu: dpu.name().to_owned(), message }.into()
-}
-
 /// Chooses a Hardware and claims it. Where the Hardware was deleted under a machine whose disks or NICs are granted, no other one
 /// will do: its host runs. That one is claimed again once it is there again.
 pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
-    let chosen = match release::granted_on(o).next() {
+    let chosen = match granted_on(o).next() {
         Some(dpu) => deleted_under(o, Some(dpu)).map(|hardware| (hardware, BootStrategy::CloudDisk)),
         None if was_installed(o) => deleted_under(o, None).map(|hardware| (hardware, BootStrategy::Workflow)),
         None => pick(o, o.machine.spec.hardware.iter().collect()),
@@ -216,7 +62,7 @@ fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware,
 
 /// Of a machine that is being deleted: nothing is taken from its host before that can be switched off.
 pub(super) fn again(o: &Observed, draft: &mut Draft) -> Option<Reason> {
-    let Some(dpu) = release::granted_on(o).next() else {
+    let Some(dpu) = granted_on(o).next() else {
         // An installed host runs on as well. What was made for it goes before its server is given back: by that it is known which of
         // the two has taken the claim. Where its Hardware does not come back there is nothing left to give back.
         let left = was_installed(o) && !(o.workflows.is_empty() && o.templates.is_empty());
@@ -335,7 +181,7 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
         return Err(Waiting::HardwareBusy { hardware: hardware_name, workflow: workflow.clone() }.into());
     }
     let dpu = dpu_of(&o.dpus, &hardware_name);
-    let strategy = place::strategy(o, hardware, dpu)?;
+    let strategy = strategy::strategy(o, hardware, dpu)?;
     if let Some(dpu) = dpu {
         if strategy == BootStrategy::CloudDisk {
             usable(dpu)?;
@@ -377,9 +223,9 @@ pub(super) fn presents(dpu: &DpuSeen, disk: &Disk) -> Result<(), Reason> {
 /// Of the volumes that are there already: the DPU can connect each.
 fn connects(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {
     for disk in &o.machine.spec.disks {
-        let claim = super::volumes::claim_name(&o.machine, disk);
+        let claim = claim_name(&o.machine, disk);
         if let Some(volume) = o.claims.get(&claim).and_then(|seen| seen.volume.as_ref()) {
-            crate::connector::choose(&claim, volume, dpu)?;
+            connector::choose(&claim, volume, dpu)?;
         }
     }
     Ok(())
@@ -428,7 +274,7 @@ fn room(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {
     let boot_disks = spec.disks.iter().filter(|disk| disk.boot_order == Some(1)).count();
     // The seed, where there is one, is a disk too; it and the boot disk have slots of their own.
     let wanted = [
-        ("disks", spec.disks.len() + usize::from(super::seed::is_disk(o)), capacity.disks),
+        ("disks", spec.disks.len() + usize::from(is_by_disk(&o.machine)), capacity.disks),
         ("interfaces", spec.interfaces.len(), capacity.nics),
         ("hot-plug ports", spec.disks.len() - boot_disks + spec.interfaces.len(), capacity.hot_plug_ports),
     ];

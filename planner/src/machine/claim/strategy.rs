@@ -3,7 +3,8 @@
 //! A server whose DPU is unwell is a server with a DPU: `Auto` waits for it. To install there would overwrite a disk because of an
 //! agent that is silent for a moment.
 
-use super::observed::{DpuSeen, Observed, name};
+use crate::machine::observed::{DpuSeen, Observed};
+use crate::meta::name;
 use crate::reason::{Blocked, Reason};
 use api::Dpu;
 use api::dpu::DpuType;
@@ -84,14 +85,14 @@ fn is_plain(disk: &Disk) -> bool {
 }
 
 /// By which the server's agent asks: `spec.agentID`, else the MAC by which it boots.
-pub(super) fn agent(hardware: &Hardware) -> Option<String> {
+pub(in crate::machine) fn agent(hardware: &Hardware) -> Option<String> {
     let interface = netboot(hardware)?;
     let own = hardware.spec.agent_id.clone().filter(|id| !id.is_empty());
     own.or_else(|| Some(interface.dhcp.as_ref()?.mac.as_ref()?.to_ascii_lowercase()))
 }
 
 /// The interface by which the server boots from the network: the first that may by itself, else the first that DHCP answers on.
-pub(super) fn netboot(hardware: &Hardware) -> Option<&Interface> {
+pub(in crate::machine) fn netboot(hardware: &Hardware) -> Option<&Interface> {
     let answered = |interface: &&Interface| {
         interface.disable_dhcp != Some(true) && interface.dhcp.as_ref().is_some_and(|dhcp| dhcp.mac.is_some())
     };

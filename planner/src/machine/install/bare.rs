@@ -4,15 +4,15 @@
 //! for, and so neither `state` nor `Ready` runs ahead. One rung of the ladder for the next boot is there: an override, once, read
 //! back before the host is powered on.
 
-use super::claim::Power;
-use super::draft::Draft;
-use super::install::{self, Stage};
-use super::observed::{Observed, uid};
-use super::power::{self, Reading, Want};
-use super::steps::{Outcome, Step};
-use super::{boot, status};
-use crate::host::PowerState;
+use super::Stage;
+use crate::host::{BmcNeed, PowerState};
+use crate::machine::draft::Draft;
+use crate::machine::situation::{Power, Reading, Situation, Want, unread};
+use crate::machine::steps::{Outcome, Step};
+use crate::machine::{boot, guest, power};
+use crate::meta::{name, uid};
 use crate::reason::{Failed, Reason, Waiting};
+use crate::verbs::forbids_start;
 use api::tinkerbell::{Hardware, Workflow};
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,11 +21,11 @@ const LIMIT: SignedDuration = SignedDuration::from_mins(20);
 /// A server that lost its power in an installation is powered on again so often.
 const POWER_ONS: u32 = 3;
 
-pub(super) fn bring(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) {
+pub(in crate::machine) fn bring(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) {
     for step in [Step::VolumesReady, Step::DisksAttached, Step::NicsAttached] {
         draft.set(step, Outcome::Done);
     }
-    match install::stage(o, hardware, draft) {
+    match super::stage(o, hardware, draft) {
         Stage::Installed => installed(o, hardware, now, draft),
         Stage::Not(reason) => not_installed(o, hardware, reason, now, draft),
         Stage::Runs(workflow) => {
@@ -34,49 +34,49 @@ pub(super) fn bring(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &m
             draft.set(Step::PoweredOn, Outcome::Not(reason));
         }
     }
-    let reachable = status::guest(o, now, draft);
+    let reachable = guest::plan(o, now, draft);
     draft.set(Step::GuestReachable, reachable);
 }
 
-fn installed(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) {
+fn installed(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) {
     draft.set(Step::Installed, Outcome::Done);
-    let boot = match power::want(o) {
+    let boot = match o.want {
         Want::Off => None,
         _ => boot::local(o, hardware, now, draft),
     };
     draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
-    let held = crate::verbs::forbids_start(&o.machine.metadata);
+    let held = forbids_start(&o.machine.metadata);
     let gates = power::Gates { start: boot.clone().or(held), reset: boot };
     power::plan(o, Power::bare(hardware), &gates, now, draft);
 }
 
 /// Nothing runs for the machine: its host is off where it shall be, and is left alone otherwise.
-fn not_installed(o: &Observed, hardware: &Hardware, reason: Reason, now: Timestamp, draft: &mut Draft) {
+fn not_installed(o: &Situation<'_>, hardware: &Hardware, reason: Reason, now: Timestamp, draft: &mut Draft) {
     draft.set(Step::Installed, Outcome::Not(reason.clone()));
-    if power::want(o) == Want::Off {
+    if o.want == Want::Off {
         let gates = power::Gates { start: None, reset: None };
         return power::plan(o, Power::bare(hardware), &gates, now, draft);
     }
-    let keeps_off = power::want(o) == Want::Keep
-        && matches!(power::reading(o), Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off));
+    let keeps_off =
+        o.want == Want::Keep && matches!(o.reading, Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off));
     draft.set(Step::PoweredOn, if keeps_off { Outcome::Off } else { Outcome::Not(reason) });
 }
 
 /// Brings the server to its Workflow: off by a fresh reading, the next boot from the network, on.
-fn run(o: &Observed, hardware: &Hardware, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Reason {
+fn run(o: &Situation<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Reason {
     let server = Power::bare(hardware);
-    let record = power::record(o);
+    let record = &o.record;
     let run = uid(&workflow.metadata);
     let started = record.asked_on() && record.started_for == Some(run);
     // An agent that reports has been started, whatever became of the record.
-    let runs = started || install::is_running(workflow);
-    match power::reading(o) {
+    let runs = started || super::is_running(workflow);
+    match o.reading {
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) | Reading::Old(PowerState::On) if runs => {
             follow(server.name, workflow, record.at, now, draft)
         }
         Reading::Fresh(PowerState::Off) if started && record.attempts + 1 >= POWER_ONS && record.went_off() => {
             let message = format!("the server was found powered off {POWER_ONS} times");
-            let workflow = super::observed::name(&workflow.metadata).to_owned();
+            let workflow = name(&workflow.metadata).to_owned();
             Failed::InstallFailed { workflow, message }.into()
         }
         Reading::Fresh(PowerState::Off) => {
@@ -87,8 +87,8 @@ fn run(o: &Observed, hardware: &Hardware, workflow: &Workflow, now: Timestamp, d
         _ => match power::off(o, server.name, now, draft) {
             Some(reason) => reason,
             None => {
-                draft.need_bmc(super::plan::BmcNeed::Now);
-                power::unread(o, server.name.to_owned())
+                draft.need_bmc(BmcNeed::Now);
+                unread(o, server.name.to_owned())
             }
         },
     }
@@ -101,22 +101,22 @@ fn follow(
     now: Timestamp,
     draft: &mut Draft,
 ) -> Reason {
-    let name = super::observed::name(&workflow.metadata).to_owned();
-    let at = install::at(workflow);
+    let workflow_name = name(&workflow.metadata).to_owned();
+    let at = super::at(workflow);
     let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
-    let since = powered_on.max(made).max(install::last_report(workflow));
-    let over = since.map(|since| since + LIMIT).filter(|_| !install::is_running(workflow));
+    let since = powered_on.max(made).max(super::last_report(workflow));
+    let over = since.map(|since| since + LIMIT).filter(|_| !super::is_running(workflow));
     if let Some(over) = over {
         if over <= now {
             return match at {
-                Some((action, ..)) => Failed::InstallerLost { workflow: name, action }.into(),
+                Some((action, ..)) => Failed::InstallerLost { workflow: workflow_name, action }.into(),
                 None => Failed::NetbootNotTaken { hardware: hardware.to_owned() }.into(),
             };
         }
         draft.wake(over);
     }
     match at {
-        Some((action, at, of)) => Waiting::Installing { workflow: name, action, at, of }.into(),
+        Some((action, at, of)) => Waiting::Installing { workflow: workflow_name, action, at, of }.into(),
         None => Waiting::NetbootAwaited { hardware: hardware.to_owned() }.into(),
     }
 }

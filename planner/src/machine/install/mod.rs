@@ -5,14 +5,16 @@
 //! installer ([`crate::netboot::verdict`]). What is on record stays: a run whose Workflow is missing is nobody's to repeat but the
 //! user's, by a request.
 
-use super::claim;
+pub(super) mod bare;
+
+use super::claim::strategy;
 use super::draft::Draft;
-use super::observed::{Observed, annotation, name, uid};
-use super::place;
+use super::named::own_labels;
+use super::observed::Observed;
 use super::plan::Action;
-use super::power::{self, Want};
-use super::volumes::{own_labels, target};
+use super::situation::{Situation, Want};
 use crate::install::{self, Phase, Record};
+use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::workflow::{self, state};
 use api::machine::{BootWorkflow, InstallStatus};
@@ -35,7 +37,7 @@ pub(super) enum Stage<'a> {
     Runs(&'a Workflow),
 }
 
-pub(super) fn stage<'a>(o: &'a Observed, hardware: &Hardware, draft: &mut Draft) -> Stage<'a> {
+pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut Draft) -> Stage<'a> {
     let meta = &hardware.metadata;
     let record = Record::of(meta);
     if record.is_none() && install::is_recorded(meta) {
@@ -43,7 +45,7 @@ pub(super) fn stage<'a>(o: &'a Observed, hardware: &Hardware, draft: &mut Draft)
     }
     let next = |number: u32, draft: &mut Draft| Stage::Not(prepare(o, hardware, number + 1, draft));
     // Nothing begins while the machine shall not run.
-    let asked = is_asked(o, meta) && power::want(o) == Want::On;
+    let asked = is_asked(o, meta) && o.want == Want::On;
     match record {
         Some(record) if record.phase == Phase::Done && asked => next(record.number, draft),
         Some(record) if record.phase == Phase::Done => Stage::Installed,
@@ -63,7 +65,7 @@ pub(super) fn stage<'a>(o: &'a Observed, hardware: &Hardware, draft: &mut Draft)
                 }
                 Some(Err(_)) if asked => next(record.number, draft),
                 Some(Err(reason)) => Stage::Not(reason),
-                None if power::want(o) == Want::On => Stage::Runs(run),
+                None if o.want == Want::On => Stage::Runs(run),
                 None => Stage::Not(Waiting::StartFirst {}.into()),
             }
         }
@@ -77,14 +79,14 @@ pub(super) fn stage<'a>(o: &'a Observed, hardware: &Hardware, draft: &mut Draft)
                 Stage::Not(creating(&format!("the record of installation {}", before.number)))
             }
             Some(before) => Stage::Not(lost(before.number, "its record on the Hardware no longer exists")),
-            None if power::want(o) == Want::On => next(0, draft),
+            None if o.want == Want::On => next(0, draft),
             None => Stage::Not(Waiting::StartFirst {}.into()),
         },
     }
 }
 
 /// A request that no installation has carried out.
-fn is_asked(o: &Observed, hardware: &ObjectMeta) -> bool {
+fn is_asked(o: &Situation<'_>, hardware: &ObjectMeta) -> bool {
     let request = annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT);
     let before = o.machine.status.as_ref().and_then(|status| status.install.as_ref());
     let carried_out = match install::is_recorded(hardware) {
@@ -136,7 +138,7 @@ fn actions(status: &WorkflowStatus) -> impl Iterator<Item = &api::tinkerbell::wo
 }
 
 /// Makes all that installation `number` needs, and puts its beginning on record last.
-fn prepare(o: &Observed, hardware: &Hardware, number: u32, draft: &mut Draft) -> Reason {
+fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draft) -> Reason {
     let Some(boot) = &o.machine.spec.boot.workflow else {
         // A spec that the API server does not accept.
         return Blocked::TemplateMissing { template: String::new() }.into();
@@ -200,14 +202,14 @@ fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(made.to_owned()),
         namespace: hardware.metadata.namespace.clone(),
-        labels: Some(own_labels(o)),
+        labels: Some(own_labels(&o.machine)),
         ..ObjectMeta::default()
     }
 }
 
 fn spec(o: &Observed, hardware: &Hardware, boot: &BootWorkflow, made: &str) -> WorkflowSpec {
     let mut map: BTreeMap<String, String> = boot.parameters.clone();
-    map.extend(place::agent(hardware).map(|agent| ("device_1".to_owned(), agent)));
+    map.extend(strategy::agent(hardware).map(|agent| ("device_1".to_owned(), agent)));
     map.insert("machine_name".to_owned(), o.name().to_owned());
     let image = o.machine.spec.disks.first().and_then(|disk| disk.source.image.as_ref());
     let image = image.and_then(|image| o.images.get(&(image.kind, image.name.clone()))?.http.clone());
@@ -228,7 +230,7 @@ fn check(text: &str, run: &Workflow, hardware: &Hardware) -> Result<(), String> 
         return Err("spec.data is empty".to_owned());
     }
     let rendered = workflow::render(text, run, Some(hardware))?;
-    let agent = place::agent(hardware).unwrap_or_default();
+    let agent = strategy::agent(hardware).unwrap_or_default();
     if let Some(task) = rendered.tasks.iter().find(|task| task.agent_id != agent) {
         return Err(format!(
             "task '{}' is for agent '{}', and this server's is '{agent}'; write worker: \"{{{{.device_1}}}}\"",
@@ -252,16 +254,9 @@ fn word(image: &str) -> &str {
     last.split(':').next().unwrap_or_default()
 }
 
-/// The installer runs on the host: there is nothing to save.
-pub(super) fn is_in_installer(o: &Observed) -> bool {
-    let bare = claim::current(o).filter(|hardware| claim::is_bare(hardware));
-    let record = bare.and_then(|hardware| Record::of(&hardware.metadata)).filter(|r| r.phase == Phase::Begun);
-    record.is_some_and(|record| power::record(o).started_for == Some(&record.workflow))
-}
-
 /// What status says of it: as it is on record, else as it last was.
-pub(super) fn status(o: &Observed, before: Option<&InstallStatus>) -> Option<InstallStatus> {
-    let bare = claim::current(o).filter(|hardware| claim::is_bare(hardware));
+pub(super) fn status(o: &Situation<'_>, before: Option<&InstallStatus>) -> Option<InstallStatus> {
+    let bare = o.bare();
     let record = bare.and_then(|hardware| Record::of(&hardware.metadata));
     let request = bare.and_then(|hardware| annotation(&hardware.metadata, labels::INSTALL_REQUEST));
     let made = |record: Record| InstallStatus {

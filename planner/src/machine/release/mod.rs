@@ -1,15 +1,19 @@
 //! Giving back what the spec no longer names, and, when the machine is deleted, everything: host off, attachments
 //! released, holds emptied, boot order restored, claims by their policy, the Hardware last.
 
-use super::claim;
+pub(super) mod migrate;
+
+use super::attach::nics;
 use super::draft::Draft;
-use super::observed::{Observed, has_finalizer, in_use_by, label, name};
+use super::named::{SEED_DISK, claim_name, is_users_own, vnic_name};
+use super::observed::Observed;
 use super::plan::Action;
-use super::volumes::{claim_name, is_users_own, target};
-use super::{attach, boot, down, holds, install, nics, power, seed};
-use crate::host::PowerState;
+use super::situation::{Situation, granted_on, held, is_bare, is_granted};
+use super::{boot, claim, install, power};
 use crate::install::is_recorded;
+use crate::meta::{has_finalizer, in_use_by, label, name, target};
 use crate::reason::{Blocked, Reason, Waiting};
+use crate::writer::{self, down};
 use api::labels;
 use api::machine::DeletionPolicy;
 use api::tinkerbell::Hardware;
@@ -20,8 +24,8 @@ use std::collections::BTreeSet;
 const GLANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Hot-unplug: attachments that the spec does not name go, without a power action. What is still on its way.
-pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let spec = &o.machine.spec;
+pub(super) fn strays(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let (spec, w) = (&o.machine.spec, o.writer(now));
     let mut pending = None;
     for attachment in &o.disk_attachments {
         let disk = spec.disks.iter().find(|disk| disk.name == attachment.spec.disk_name);
@@ -31,15 +35,15 @@ pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<
             // A claim that cannot be seen is no reason to take a disk away.
             claim.is_none() || claim == attached
         });
-        let wanted = attachment.spec.disk_name == seed::DISK || same_volume;
-        if disk.is_some() && !wanted && !is_off(o) {
+        let wanted = attachment.spec.disk_name == SEED_DISK || same_volume;
+        if disk.is_some() && !wanted && !o.was_off() {
             // A restore exchanged it: never under a host that may be on.
-            let hardware = claim::current(o).map(|hw| name(&hw.metadata).to_owned()).unwrap_or_default();
+            let hardware = o.current.map(|hw| name(&hw.metadata).to_owned()).unwrap_or_default();
             pending.get_or_insert(Waiting::PoweringOff { hardware }.into());
             continue;
         }
         if !wanted || attachment.metadata.deletion_timestamp.is_some() {
-            pending.get_or_insert(attach::detach(o, attachment, now, draft));
+            pending.get_or_insert(writer::release(&w, attachment, draft));
         }
     }
     for attachment in &o.nic_attachments {
@@ -53,18 +57,17 @@ pub(super) fn strays(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<
 }
 
 /// Gives back what no attachment needs any more, but keeps the spec's claims and VNics for this machine.
-fn sweep(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+fn sweep(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let spec = &o.machine.spec;
     let claims: BTreeSet<String> = spec.disks.iter().map(|disk| claim_name(&o.machine, disk)).collect();
-    let vnics: BTreeSet<String> =
-        spec.interfaces.iter().map(|interface| nics::vnic_name(&o.machine, interface)).collect();
-    let swept = holds::sweep(o, &claims, now, draft);
+    let vnics: BTreeSet<String> = spec.interfaces.iter().map(|interface| vnic_name(&o.machine, interface)).collect();
+    let swept = writer::sweep(&o.writer(now), &claims, draft);
     swept.or(nics::sweep(o, &vnics, draft))
 }
 
 /// The machine moves to `target`: everything is given back here, then the Hardware. `None`: it is.
 pub(super) fn leave(
-    o: &Observed,
+    o: &Situation<'_>,
     hardware: &Hardware,
     target: &Hardware,
     now: Timestamp,
@@ -88,12 +91,8 @@ pub(super) fn leave(
     None
 }
 
-fn is_off(o: &Observed) -> bool {
-    matches!(power::reading(o), power::Reading::Fresh(PowerState::Off) | power::Reading::Old(PowerState::Off))
-}
-
 /// The machine is being deleted. `None`: everything is given back.
-pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     if !has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
         return None;
     }
@@ -123,7 +122,7 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
     if let Some(reason) = claims(o, draft) {
         return Some(reason);
     }
-    for hardware in claim::held(o) {
+    for hardware in held(o) {
         draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
     }
     if draft.actions.is_empty() {
@@ -135,13 +134,13 @@ pub(super) fn plan(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Re
 /// The machine is no more. While it has a server on which something was granted, that is read off first: its finalizer may have
 /// been taken away by force, under a running host. So it may be where the Hardware is gone as well: unknown means wait. Nobody is
 /// switched off for a machine that is not there.
-pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let held = claim::held(o);
+pub(super) fn leftovers(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let held = held(o);
     if let Some(hardware) = held.first()
         && (is_granted(o) || is_begun(hardware))
-        && power::reading(o) != power::Reading::Fresh(PowerState::Off)
+        && !o.is_off()
     {
-        down::read_host(o, GLANCE, now, draft);
+        down::read_host(o.bmc.read_at, GLANCE, now, draft);
         return Some(Waiting::HostLeftOn { hardware: name(&hardware.metadata).to_owned() }.into());
     }
     if let Some(dpu) = granted_on(o).find(|dpu| !has_hardware(o, dpu)) {
@@ -157,29 +156,18 @@ pub(super) fn leftovers(o: &Observed, now: Timestamp, draft: &mut Draft) -> Opti
     None
 }
 
-pub(super) fn is_granted(o: &Observed) -> bool {
-    granted_on(o).next().is_some()
-}
-
-/// The DPUs of what was granted.
-pub(super) fn granted_on(o: &Observed) -> impl Iterator<Item = &str> {
-    let disks = o.disk_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
-    let nics = o.nic_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
-    disks.chain(nics)
-}
-
 fn has_hardware(o: &Observed, dpu: &str) -> bool {
-    let of_it = down::dpu(o, dpu).and_then(|dpu| dpu.hardware_name());
+    let of_it = down::dpu(&o.dpus, dpu).and_then(|dpu| dpu.hardware_name());
     of_it.is_some_and(|of_it| o.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
 }
 
 /// A workflow has installed something there, or was about to: its host is to be off before anybody else has it.
 fn is_begun(hardware: &Hardware) -> bool {
-    claim::is_bare(hardware) && is_recorded(&hardware.metadata)
+    is_bare(hardware) && is_recorded(&hardware.metadata)
 }
 
-/// Step 8: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
-fn host_off(o: &Observed, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+/// *HostIsOffFirst*: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
+fn host_off(o: &Situation<'_>, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     if hardware.is_some_and(is_begun) {
         return power::off(o, hardware.map(|h| name(&h.metadata)).unwrap_or_default(), now, draft);
     }
@@ -196,10 +184,10 @@ fn host_off(o: &Observed, hardware: Option<&Hardware>, now: Timestamp, draft: &m
     if released { None } else { reason }
 }
 
-fn detach_all(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let mut pending = None;
+fn detach_all(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let (w, mut pending) = (o.writer(now), None);
     for attachment in &o.disk_attachments {
-        pending.get_or_insert(attach::detach(o, attachment, now, draft));
+        pending.get_or_insert(writer::release(&w, attachment, draft));
     }
     for attachment in &o.nic_attachments {
         pending.get_or_insert(nics::detach(o, attachment, now, draft));
@@ -207,12 +195,12 @@ fn detach_all(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason>
     pending
 }
 
-fn take_back(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+fn take_back(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let pending = detach_all(o, now, draft);
     if pending.is_some() {
         return pending;
     }
-    let swept = holds::sweep(o, &BTreeSet::new(), now, draft);
+    let swept = writer::sweep(&o.writer(now), &BTreeSet::new(), draft);
     swept.or(nics::sweep(o, &BTreeSet::new(), draft))
 }
 

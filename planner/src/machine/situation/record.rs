@@ -1,9 +1,9 @@
 //! What status says of the last power action: it is written before the action is sent.
 
 use crate::host::{PowerAction, PowerState};
-use crate::machine::claim;
 use crate::machine::observed::{Observed, name};
 use api::machine::PowerStatus;
+use api::tinkerbell::Hardware;
 use jiff::Timestamp;
 
 /// What was recorded about the last action.
@@ -22,8 +22,8 @@ pub(in crate::machine) struct Record<'a> {
 }
 
 /// Of the machine's Hardware: what was done to one that it left says nothing.
-pub(in crate::machine) fn record(o: &Observed) -> Record<'_> {
-    let hardware = claim::current(o).map(|hardware| name(&hardware.metadata));
+pub(in crate::machine) fn record<'a>(o: &'a Observed, current: Option<&Hardware>) -> Record<'a> {
+    let hardware = current.map(|hardware| name(&hardware.metadata));
     let same = |recorded: &String| hardware.is_none_or(|hardware| hardware == recorded);
     let status = o.machine.status.as_ref().filter(|status| status.hardware_name.as_ref().is_none_or(same));
     let power: Option<&PowerStatus> = status.and_then(|status| status.power.as_ref());
@@ -83,7 +83,7 @@ impl Record<'_> {
         }
     }
 
-    pub(super) fn off_since(&self, now: Timestamp) -> Timestamp {
+    pub(in crate::machine) fn off_since(&self, now: Timestamp) -> Timestamp {
         match self.state {
             Some("Off") => self.since.unwrap_or(now),
             _ => now,
@@ -92,7 +92,7 @@ impl Record<'_> {
 
     /// Whether the last action, a reset without which nothing is booted, may never have been sent: its record is written
     /// before, and power says nothing about it.
-    pub(super) fn reset_may_be_lost(&self) -> bool {
+    pub(in crate::machine) fn reset_may_be_lost(&self) -> bool {
         self.action == Some(PowerAction::WarmReset) && self.accepted_at < self.at
     }
 

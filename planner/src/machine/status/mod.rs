@@ -1,69 +1,28 @@
 //! What the user is told: conditions from the steps, `Ready` and `state` from the conditions, rows, power, addresses.
 
-use super::claim;
+mod timeline;
+
 use super::draft::Draft;
-use super::observed::{Observed, name};
+use super::named::vnic_name;
+use super::observed::Observed;
 use super::plan::{Action, Disruptive, Plan, PowerOrder, Told};
-use super::power::{self, Reading, Want};
+use super::power::CALM;
+use super::situation::{
+    Reading, Situation, Want, accepted_at, action_name, answered, held, is_granted, state_name, was_installed,
+};
 use super::steps::{Outcome, Step, Steps};
-use super::{maintenance, nics, release, timeline};
+use super::{install, maintenance};
 use crate::host::{PowerAction, PowerState};
-use crate::install;
+use crate::install::strategy;
+use crate::meta::name;
 use crate::network;
-use crate::reason::{Reason, ReasonKind, Waiting};
+use crate::reason::{Blocked, Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
 use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState, PowerStatus};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 
-/// An agent sees the start of its host earlier than this.
-const UNDISTURBED: SignedDuration = SignedDuration::from_secs(20);
-
-/// The guest's answer, as the DPU reports it, since the host was last started.
-pub(super) fn guest(o: &Observed, now: Timestamp, draft: &mut Draft) -> Outcome {
-    if !draft.steps.done(Step::PoweredOn) {
-        return match draft.steps.get(Step::PoweredOn) {
-            Outcome::Off => Outcome::Off,
-            _ => Outcome::Later,
-        };
-    }
-    match answered(o, now) {
-        Some(_) => Outcome::Done,
-        None => {
-            if let Some(at) = power::record(o).at.map(|at| at + UNDISTURBED).filter(|at| *at > now) {
-                draft.wake(at);
-            }
-            silent(o)
-        }
-    }
-}
-
-fn silent(o: &Observed) -> Outcome {
-    match o.machine.spec.interfaces.first() {
-        Some(first) => Outcome::Not(Waiting::GuestSilent { interface: first.name.clone() }.into()),
-        None => Outcome::Later,
-    }
-}
-
-/// Interface and address that answered since the last start. A host that was switched on and has answered all the time
-/// was on: its agent would have seen it start.
-pub(super) fn answered(o: &Observed, now: Timestamp) -> Option<(String, String)> {
-    let record = power::record(o);
-    let started = record.at;
-    let undisturbed =
-        record.action == Some(PowerAction::On) && started.is_none_or(|started| now >= started + UNDISTURBED);
-    o.nic_attachments.iter().find_map(|attachment| {
-        let guest = attachment.status.as_ref()?.guest.as_ref()?;
-        let at = guest.answered_at.as_ref()?.0;
-        let heard = o.dpus.iter().any(|dpu| dpu.name() == attachment.spec.dpu_name && !dpu.silent);
-        ((undisturbed && heard) || started.is_none_or(|started| at > started)).then(|| {
-            let address = guest.answered_address.clone().or_else(|| attachment.spec.addresses.first().cloned());
-            (attachment.spec.interface_name.clone(), address.unwrap_or_default())
-        })
-    })
-}
-
-pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
+pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
     let none = BareMetalMachineStatus::default();
     let before = o.machine.status.as_ref().unwrap_or(&none);
     let mut status = before.clone();
@@ -72,17 +31,17 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
     status.state = Some(state(o, &draft));
     conditions_of(o, &draft, &ready, &mut status.conditions, now);
     // A host runs on when its Hardware is deleted.
-    let runs_on = release::is_granted(o) || claim::was_installed(o);
+    let runs_on = is_granted(o) || was_installed(o);
     let kept = before.hardware_name.clone().filter(|_| runs_on);
-    let hardware = claim::current(o).map(|hardware| name(&hardware.metadata).to_owned()).or(kept);
+    let hardware = o.current.map(|hardware| name(&hardware.metadata).to_owned()).or(kept);
     if before.hardware_name.is_some() && before.hardware_name != hardware {
         // Of another server.
         (status.power, status.power_on_attempts) = (None, 0);
     }
-    let strategy = claim::current(o).and_then(|hardware| install::strategy(&hardware.metadata));
-    let strategy = strategy.or(before.boot_strategy).unwrap_or(BootStrategy::CloudDisk);
+    let boots_by = o.current.and_then(|hardware| strategy(&hardware.metadata));
+    let strategy = boots_by.or(before.boot_strategy).unwrap_or(BootStrategy::CloudDisk);
     status.boot_strategy = hardware.is_some().then_some(strategy);
-    status.install = super::install::status(o, before.install.as_ref());
+    status.install = install::status(o, before.install.as_ref());
     status.hardware_name = hardware;
     status.addresses = addresses(o);
     power_of(o, &draft, &mut status, now);
@@ -112,13 +71,13 @@ pub(super) fn finish(o: &Observed, draft: Draft, now: Timestamp) -> Plan {
 }
 
 /// Ready = what the spec asks for is so.
-fn ready(o: &Observed, draft: &Draft) -> Outcome {
+fn ready(o: &Situation<'_>, draft: &Draft) -> Outcome {
     if o.gives_back() {
         return draft.releasing.clone().map_or(Outcome::Off, Outcome::Not);
     }
     let steps = &draft.steps;
     let off = matches!(steps.get(Step::PoweredOn), Outcome::Off);
-    match power::want(o) {
+    match o.want {
         Want::Off => return steps.get(Step::PoweredOn).clone(),
         Want::Keep if off => return Outcome::Off,
         Want::Keep | Want::On => {}
@@ -145,18 +104,18 @@ fn gravest<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Outcome {
 }
 
 /// One word for people.
-fn state(o: &Observed, draft: &Draft) -> MachineState {
+fn state(o: &Situation<'_>, draft: &Draft) -> MachineState {
     let steps = &draft.steps;
     if o.deleting() {
         let off = matches!(steps.get(Step::PoweredOn), Outcome::Off);
         return if off { MachineState::Releasing } else { MachineState::Terminating };
     }
-    if claim::target(o).is_some() {
+    if o.target.is_some() {
         return MachineState::Migrating;
     }
     let power = steps.get(Step::PoweredOn);
-    let off_meant = power::want(o) == Want::Off || matches!(power, Outcome::Off);
-    if off_meant && claim::held(o).is_empty() {
+    let off_meant = o.want == Want::Off || matches!(power, Outcome::Off);
+    if off_meant && held(o).is_empty() {
         return of_reason(steps.get(Step::HardwareClaimed), MachineState::Provisioning);
     }
     match power {
@@ -173,7 +132,7 @@ fn state(o: &Observed, draft: &Draft) -> MachineState {
         _ if off_meant => MachineState::Stopping,
         outcome => {
             let mut earlier = vec![Step::HardwareClaimed, Step::VolumesReady, Step::DisksAttached, Step::NicsAttached];
-            earlier.extend(claim::installs(o).then_some(Step::Installed));
+            earlier.extend(o.installs().then_some(Step::Installed));
             match gravest(earlier.into_iter().map(|step| steps.get(step))) {
                 Outcome::Done => of_reason(outcome, MachineState::Starting),
                 first => of_reason(&first, MachineState::Provisioning),
@@ -214,15 +173,15 @@ fn is_passing(reason: &Reason) -> bool {
     )
 }
 
-fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Condition>, now: Timestamp) {
+fn conditions_of(o: &Situation<'_>, draft: &Draft, ready: &Outcome, all: &mut Vec<Condition>, now: Timestamp) {
     let generation = o.machine.metadata.generation;
     let mut set = |type_: &str, (status, reason, message): (ConditionStatus, &str, String)| {
         conditions::set(all, type_, status, reason, &message, generation, now);
     };
-    for (step, outcome) in draft.steps.iter().filter(|(step, _)| *step != Step::Installed || claim::installs(o)) {
+    for (step, outcome) in draft.steps.iter().filter(|(step, _)| *step != Step::Installed || o.installs()) {
         set(step.condition(), words(outcome, done_word(o, draft, step)));
     }
-    let ready = match (ready, power::want(o)) {
+    let ready = match (ready, o.want) {
         // A machine that shall be off and is off is as it was asked to be.
         (Outcome::Off, _) if !o.deleting() => {
             (ConditionStatus::True, "Stopped", "the machine is off, as asked".to_owned())
@@ -236,7 +195,7 @@ fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Con
     set(
         conditions::PAUSED,
         match o.paused() {
-            true => (ConditionStatus::True, "Paused", crate::reason::Blocked::Paused {}.message()),
+            true => (ConditionStatus::True, "Paused", Blocked::Paused {}.message()),
             false => (ConditionStatus::False, "NotPaused", String::new()),
         },
     );
@@ -254,9 +213,9 @@ fn conditions_of(o: &Observed, draft: &Draft, ready: &Outcome, all: &mut Vec<Con
     }
 }
 
-fn done_word(o: &Observed, draft: &Draft, step: Step) -> &'static str {
+fn done_word(o: &Situation<'_>, draft: &Draft, step: Step) -> &'static str {
     match step {
-        Step::VolumesReady | Step::DisksAttached | Step::NicsAttached if claim::installs(o) => "NoneAsked",
+        Step::VolumesReady | Step::DisksAttached | Step::NicsAttached if o.installs() => "NoneAsked",
         Step::BootConfigured if draft.falls_through => "FallsThrough",
         Step::Installed => "Installed",
         Step::HardwareClaimed => "Claimed",
@@ -278,10 +237,10 @@ fn words<'a>(outcome: &'a Outcome, done: &'a str) -> (ConditionStatus, &'a str, 
     }
 }
 
-fn addresses(o: &Observed) -> Vec<MachineAddress> {
+fn addresses(o: &Situation<'_>) -> Vec<MachineAddress> {
     let mut all = Vec::new();
     for interface in &o.machine.spec.interfaces {
-        let made = o.vnics.get(&nics::vnic_name(&o.machine, interface)).map(|vnic| network::addresses::fixed(vnic));
+        let made = o.vnics.get(&vnic_name(&o.machine, interface)).map(|vnic| network::addresses::fixed(vnic));
         for address in made.or_else(|| interface.addresses.clone()).unwrap_or_default() {
             all.push(MachineAddress { interface: interface.name.clone(), address });
         }
@@ -289,8 +248,8 @@ fn addresses(o: &Observed) -> Vec<MachineAddress> {
     all
 }
 
-fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, now: Timestamp) {
-    if claim::held(o).is_empty() {
+fn power_of(o: &Situation<'_>, draft: &Draft, status: &mut BareMetalMachineStatus, now: Timestamp) {
+    if held(o).is_empty() {
         status.power = None;
         status.power_on_attempts = 0;
         return;
@@ -300,9 +259,9 @@ fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, no
         Some(old) if old.state == state => old.observed_at.clone(),
         _ => MicroTime(now),
     };
-    let state = match (power::reading(o), &before) {
-        (Reading::Fresh(state) | Reading::Old(state), _) => power::state_name(state).to_owned(),
-        (Reading::Rising(_), _) => power::state_name(PowerState::Off).to_owned(),
+    let state = match (o.reading, &before) {
+        (Reading::Fresh(state) | Reading::Old(state), _) => state_name(state).to_owned(),
+        (Reading::Rising(_), _) => state_name(PowerState::Off).to_owned(),
         (Reading::None, Some(old)) => old.state.clone(),
         (Reading::None, None) => "Unknown".to_owned(),
     };
@@ -310,13 +269,13 @@ fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, no
         observed_at: since(&state),
         last_action: before.as_ref().and_then(|old| old.last_action.clone()),
         last_action_at: before.as_ref().and_then(|old| old.last_action_at.clone()),
-        last_action_accepted_at: power::accepted_at(o, before.as_ref()).map(MicroTime),
+        last_action_accepted_at: accepted_at(o, before.as_ref()).map(MicroTime),
         started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
         started_for: before.as_ref().and_then(|old| old.started_for.clone()),
         state,
     };
     let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
-    if power.state == "On" && now >= on_since + power::CALM {
+    if power.state == "On" && now >= on_since + CALM {
         status.power_on_attempts = 0;
     }
     if let (Some(boot_id), None) = (adopted(o, &draft.steps), &power.started_boot_id) {
@@ -330,7 +289,7 @@ fn power_of(o: &Observed, draft: &Draft, status: &mut BareMetalMachineStatus, no
 
 /// The record of an action, written before it is sent.
 fn recorded(order: &PowerOrder, power: &mut PowerStatus, status: &mut BareMetalMachineStatus, now: Timestamp) {
-    power.last_action = Some(power::action_name(order.action).to_owned());
+    power.last_action = Some(action_name(order.action).to_owned());
     power.last_action_at = Some(MicroTime(now));
     if order.started_boot_id.is_some() {
         power.started_boot_id = order.started_boot_id.clone();
@@ -347,16 +306,16 @@ fn recorded(order: &PowerOrder, power: &mut PowerStatus, status: &mut BareMetalM
 }
 
 /// A host that runs with everything presented although no start of ours is recorded: the record was lost. It is left alone.
-fn adopted(o: &Observed, steps: &Steps) -> Option<String> {
-    let host = claim::host(o, claim::current(o)?).ok()?;
-    let on = power::reading(o) == Reading::Fresh(PowerState::On);
+fn adopted(o: &Situation<'_>, steps: &Steps) -> Option<String> {
+    let host = o.host?;
+    let on = o.reading == Reading::Fresh(PowerState::On);
     let presented = steps.done(Step::PoweredOn) && steps.done(Step::DisksAttached) && steps.done(Step::NicsAttached);
     (on && presented && !host.shares_power()).then(|| host.boot_id().map(str::to_owned)).flatten()
 }
 
 /// What has become so since the last status.
 fn tell(
-    o: &Observed,
+    o: &Situation<'_>,
     before: &BareMetalMachineStatus,
     after: &BareMetalMachineStatus,
     ready: &Outcome,

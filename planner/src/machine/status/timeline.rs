@@ -3,13 +3,11 @@
 //! A start ends when the host is on as asked; what changes later (a disk is plugged, a claim grows) is no step of it. The next
 //! start begins when the host is off again and shall not be, or when it is reset.
 
-use super::claim;
-use super::draft::Draft;
-use super::observed::Observed;
-use super::plan::Disruptive;
-use super::power::{self, Reading, Want};
-use super::steps::{Outcome, Step};
-use crate::host::{PowerAction, PowerState};
+use crate::host::PowerAction;
+use crate::machine::draft::Draft;
+use crate::machine::plan::Disruptive;
+use crate::machine::situation::{Situation, Want};
+use crate::machine::steps::{Outcome, Step};
 use api::conditions;
 use api::machine::TimelineEntry;
 use jiff::Timestamp;
@@ -32,9 +30,9 @@ const ORDER: [&str; 10] = [
     conditions::GUEST_REACHABLE,
 ];
 
-pub(super) fn advance(o: &Observed, draft: &Draft, entries: &mut Vec<TimelineEntry>, now: Timestamp) {
+pub(super) fn advance(o: &Situation<'_>, draft: &Draft, entries: &mut Vec<TimelineEntry>, now: Timestamp) {
     let mut over = entries.iter().any(|e| e.step == conditions::POWERED_ON && e.finished_at.is_some());
-    if power::want(o) == Want::Off || matches!(draft.steps.get(Step::PoweredOn), Outcome::Off) {
+    if o.want == Want::Off || matches!(draft.steps.get(Step::PoweredOn), Outcome::Off) {
         if !over {
             // A start that was given up.
             entries.clear();
@@ -45,8 +43,7 @@ pub(super) fn advance(o: &Observed, draft: &Draft, entries: &mut Vec<TimelineEnt
         Some(Disruptive::Power(order)) => matches!(order.action, PowerAction::On | PowerAction::WarmReset),
         _ => false,
     };
-    let is_off = matches!(power::reading(o), Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off));
-    if over && (starts || is_off) {
+    if over && (starts || o.was_off()) {
         entries.clear();
         over = false;
     }
@@ -55,7 +52,7 @@ pub(super) fn advance(o: &Observed, draft: &Draft, entries: &mut Vec<TimelineEnt
         entries.push(entry(POWER_ON_SENT, Some(now), Some(now)));
     }
     // The guest comes after the power.
-    let concerns = |step: &Step| *step != Step::Installed || claim::installs(o);
+    let concerns = |step: &Step| *step != Step::Installed || o.installs();
     for step in Step::ALL.into_iter().filter(concerns).filter(|step| !over || *step == Step::GuestReachable) {
         step_of(entries, step, draft.steps.get(step), over, now);
     }
@@ -84,8 +81,8 @@ fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, over
     }
 }
 
-fn first_packet(o: &Observed) -> Option<Timestamp> {
-    let started = power::record(o).at?;
+fn first_packet(o: &Situation<'_>) -> Option<Timestamp> {
+    let started = o.record.at?;
     let packets = o.nic_attachments.iter().filter_map(|a| a.status.as_ref()?.guest.as_ref()?.first_packet_at.as_ref());
     packets.map(|at| at.0).filter(|at| *at > started).min()
 }

@@ -4,15 +4,16 @@
 //! agent reports what the storage has, and the controller completes the claim (the part that kubelet has in Kubernetes'
 //! own expansion, once the driver's controller has said that the node comes next).
 
-use super::draft::Draft;
-use super::holder_pod;
-use super::holds;
-use super::observed::{Observed, uid};
-use super::plan::Action;
-use super::power::{self, Reading};
-use super::volumes::{self, Bound, target};
-use crate::host::PowerState;
+use super::requested;
+use crate::machine::draft::Draft;
+use crate::machine::plan::Action;
+use crate::machine::situation::Situation;
+use crate::meta::{target, uid};
+use crate::observed::Bound;
 use crate::reason::{Blocked, Reason, Waiting};
+use crate::writer::claim::is_pod;
+use crate::writer::hold::words;
+use crate::writer::{self, user};
 use api::DiskAttachment;
 use api::conditions;
 use api::machine::Disk;
@@ -37,7 +38,7 @@ fn lacking(disk: &Disk, bound: Bound<'_>) -> Option<(u64, u64)> {
 }
 
 /// The driver grows only volumes that nobody has.
-pub(super) fn needs_stop(disk: &Disk, bound: Bound<'_>) -> Option<Reason> {
+pub(in crate::machine) fn needs_stop(disk: &Disk, bound: Bound<'_>) -> Option<Reason> {
     lacking(disk, bound)?;
     let failed = condition(&bound.claim.claim, CONTROLLER_FAILED)?;
     let message = failed.message.clone().filter(|message| message.contains(OFFLINE_ONLY))?;
@@ -45,7 +46,12 @@ pub(super) fn needs_stop(disk: &Disk, bound: Bound<'_>) -> Option<Reason> {
 }
 
 /// What a bound claim still lacks of the size that was asked for.
-pub(super) fn expanding(o: &Observed, disk: &Disk, bound: Bound<'_>) -> Option<Reason> {
+pub(in crate::machine) fn expanding(
+    o: &Situation<'_>,
+    w: &writer::Observed<'_>,
+    disk: &Disk,
+    bound: Bound<'_>,
+) -> Option<Reason> {
     let (asked, there) = lacking(disk, bound)?;
     if let Some(reason) = needs_stop(disk, bound) {
         return Some(reason);
@@ -55,27 +61,27 @@ pub(super) fn expanding(o: &Observed, disk: &Disk, bound: Bound<'_>) -> Option<R
         all.filter_map(|condition| condition.message.clone()).find(|message| !message.is_empty())
     });
     let mut message = said.unwrap_or_else(|| format!("{} of {}", quantity(there).0, quantity(asked).0));
-    if let Some(by) = elsewhere(o, bound) {
+    if let Some(by) = elsewhere(o, w, bound) {
         message = format!("{message}; it is used by {by}");
     }
     Some(Waiting::ClaimExpanding { claim: bound.claim_name().to_owned(), message }.into())
 }
 
 /// Who has the volume, if it is not this machine.
-fn elsewhere(o: &Observed, bound: Bound<'_>) -> Option<String> {
+fn elsewhere(o: &Situation<'_>, w: &writer::Observed<'_>, bound: Bound<'_>) -> Option<String> {
     let holder = o.holds.get(&bound.volume.hold_name()).and_then(|hold| hold.spec.holder.as_ref());
     match holder {
         Some(holder) if o.disk_attachments.iter().any(|a| uid(&a.metadata) == holder.attachment_uid) => None,
-        Some(holder) => Some(format!("attachment '{}' on Dpu '{}'", holder.attachment_name, holder.dpu_name)),
-        None => holds::other_user(o, bound),
+        Some(holder) => Some(words(holder)),
+        None => user(w, bound),
     }
 }
 
 /// The volume has grown: the DPU is told. A size that only a power cycle shows is said in `RestartRequired`. Where nobody
 /// else completes the claim, it is completed here.
-pub(super) fn plan(disk: &Disk, attachment: &DiskAttachment, bound: Bound<'_>, draft: &mut Draft) {
+pub(in crate::machine) fn plan(disk: &Disk, attachment: &DiskAttachment, bound: Bound<'_>, draft: &mut Draft) {
     let told = attachment.spec.size.as_ref().and_then(bytes).unwrap_or_default();
-    if let (Some(size), Some(there)) = (volumes::size(bound), bound.capacity())
+    if let (Some(size), Some(there)) = (bound.size(), bound.capacity())
         && there > told
     {
         draft.act(Action::ResizeDisk { target: target(&attachment.metadata), size });
@@ -89,7 +95,7 @@ pub(super) fn plan(disk: &Disk, attachment: &DiskAttachment, bound: Bound<'_>, d
         draft.restart_required.get_or_insert(reason);
     }
     let stored = status.and_then(|s| s.volume_capacity.as_ref()).and_then(bytes);
-    if let Some(size) = completed(bound, stored).filter(|_| !holder_pod::is_needed(attachment)) {
+    if let Some(size) = completed(bound, stored).filter(|_| !is_pod(attachment)) {
         let target = bound.target();
         draft.act(Action::CompleteExpansion { target, size: quantity(size) });
     }
@@ -99,20 +105,20 @@ pub(super) fn plan(disk: &Disk, attachment: &DiskAttachment, bound: Bound<'_>, d
 fn completed(bound: Bound<'_>, stored: Option<u64>) -> Option<u64> {
     let claim = &bound.claim.claim;
     condition(claim, NODE_COMES_NEXT)?;
-    let (asked, there) = (volumes::requested(claim)?, bound.capacity()?);
+    let (asked, there) = (requested(claim)?, bound.capacity()?);
     (asked > there && stored? >= asked).then_some(asked)
 }
 
 /// A host that is off gives a volume back that grows only while nobody has it. `Some`: it is on its way.
-pub(super) fn give_back(
-    o: &Observed,
+pub(in crate::machine) fn give_back(
+    o: &Situation<'_>,
     disk: &Disk,
     attachment: &DiskAttachment,
     bound: Bound<'_>,
     draft: &mut Draft,
 ) -> Option<Reason> {
     let reason = needs_stop(disk, bound)?;
-    if power::reading(o) != Reading::Fresh(PowerState::Off) {
+    if !o.is_off() {
         return None;
     }
     draft.act(Action::ReleaseDisk { target: target(&attachment.metadata) });

@@ -6,17 +6,17 @@
 //! A claim that was made for a disk is told the class that the disk's spec names, whatever driver that is for. It then is
 //! external-resizer's to ask the driver; until that has accepted it the volume has the class before.
 
-use super::draft::Draft;
-use super::observed::name;
-use super::plan::Action;
-use super::volumes::{Bound, target};
+use crate::machine::draft::Draft;
+use crate::machine::plan::Action;
+use crate::meta::{name, target};
+use crate::observed::Bound;
 use crate::reason::{Blocked, Reason, Waiting};
 use api::machine::Disk;
 use api::{DiskAttachment, Limits, conditions, labels};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 /// What the claim's class allows, or why that cannot be known.
-pub(super) fn asked(bound: Bound<'_>) -> Result<Limits, Reason> {
+pub(in crate::machine) fn asked(bound: Bound<'_>) -> Result<Limits, Reason> {
     let Some(class) = bound.claim.class.as_ref().filter(|_| bound.volume.driver == labels::CSI_DRIVER) else {
         return Ok(Limits::default());
     };
@@ -33,7 +33,7 @@ pub(super) fn asked(bound: Bound<'_>) -> Result<Limits, Reason> {
 }
 
 /// Asks for the class that the disk's spec names. One that is left out there is the claim's own business.
-pub(super) fn choose(disk: &Disk, claim: &PersistentVolumeClaim, draft: &mut Draft) {
+pub(in crate::machine) fn choose(disk: &Disk, claim: &PersistentVolumeClaim, draft: &mut Draft) {
     let Some(wanted) = &disk.volume_attributes_class_name else { return };
     let chosen = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_ref());
     let status = claim.status.as_ref();
@@ -50,7 +50,7 @@ pub(super) fn choose(disk: &Disk, claim: &PersistentVolumeClaim, draft: &mut Dra
 }
 
 /// Of a disk that is granted.
-pub(super) fn plan(disk: &Disk, attachment: &DiskAttachment, bound: Bound<'_>, draft: &mut Draft) {
+pub(in crate::machine) fn plan(disk: &Disk, attachment: &DiskAttachment, bound: Bound<'_>, draft: &mut Draft) {
     let asked = match asked(bound) {
         Ok(asked) => asked,
         Err(reason) => return draft.limited.push(Some(reason)),

@@ -1,87 +1,28 @@
 //! The claim behind each disk: made from its source, bound, large enough.
 
-use super::claim::Host;
+pub(super) mod growth;
+pub(super) mod limits;
+
 use super::draft::Draft;
-use super::limits;
-use super::observed::{ClaimSeen, ImageSeen, Observed, VolumeSeen, annotation, in_use_by, label, name, uid};
-use super::plan::{Action, ImportSnapshot, Target};
+use super::named::{claim_name, import_name, is_users_own, own_labels, restored};
+use super::observed::{ImageSeen, Observed};
+use super::plan::{Action, ImportSnapshot};
+use super::situation::Host;
 use crate::late;
+use crate::meta::{in_use_by, label, name, target};
+use crate::observed::Bound;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::machine::{Disk, ImageKind, ImageReference};
 use api::quantity::{bytes, quantity};
-use api::{BareMetalMachine, labels, names};
+use api::{BareMetalMachine, labels};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedObjectReference, VolumeResourceRequirements,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::BTreeMap;
 
 /// How often the events of a pending claim or holder pod are looked at.
 pub(super) const PENDING: SignedDuration = SignedDuration::from_secs(5);
-
-/// A bound claim and its volume.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bound<'a> {
-    pub claim: &'a ClaimSeen,
-    pub volume: &'a VolumeSeen,
-}
-
-impl<'a> Bound<'a> {
-    pub fn claim_name(&self) -> &'a str {
-        name(&self.claim.claim.metadata)
-    }
-
-    pub fn target(&self) -> Target {
-        target(&self.claim.claim.metadata)
-    }
-
-    /// What the volume has now.
-    pub fn capacity(&self) -> Option<u64> {
-        capacity(&self.claim.claim)
-    }
-}
-
-pub fn target(meta: &ObjectMeta) -> Target {
-    Target {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: name(meta).to_owned(),
-        uid: uid(meta).to_owned(),
-    }
-}
-
-/// The claim behind a disk: since the last restore, of the user's own, or the one that was made for it.
-pub fn claim_name(machine: &BareMetalMachine, disk: &Disk) -> String {
-    match (restored(machine, disk), &disk.source.persistent_volume_claim) {
-        (Some(claim), _) => claim.to_owned(),
-        (None, Some(claim)) => claim.claim_name.clone(),
-        (None, None) => names::claim(name(&machine.metadata), &disk.name),
-    }
-}
-
-/// The claim that a restore put in the place of the first one.
-fn restored<'a>(machine: &'a BareMetalMachine, disk: &Disk) -> Option<&'a str> {
-    annotation(&machine.metadata, &format!("{}{}", labels::CLAIM, disk.name))
-}
-
-/// The claim behind a disk is one that its user made.
-pub fn is_users_own(machine: &BareMetalMachine, disk: &Disk) -> bool {
-    disk.source.persistent_volume_claim.is_some() && restored(machine, disk).is_none()
-}
-
-/// Labels of everything that is made for a machine.
-pub(super) fn own_labels(o: &Observed) -> BTreeMap<String, String> {
-    labels_of(&o.machine)
-}
-
-fn labels_of(machine: &BareMetalMachine) -> BTreeMap<String, String> {
-    BTreeMap::from([
-        (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_VALUE.to_owned()),
-        (labels::MACHINE.to_owned(), name(&machine.metadata).to_owned()),
-        (labels::MACHINE_UID.to_owned(), uid(&machine.metadata).to_owned()),
-    ])
-}
 
 /// A claim for a machine, with the content of a snapshot.
 pub fn snapshot_claim(
@@ -94,7 +35,7 @@ pub fn snapshot_claim(
     claim(machine, claim_name, size, storage_class_name, Some(snapshot.to_owned()))
 }
 
-/// The disk's bound claim, or what it waits for. `growing`: expanded if the spec asks for more.
+/// The disk's bound claim, or what it waits for. Expanded if the spec asks for more.
 pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Result<Bound<'a>, Reason> {
     let claim_name = claim_name(&o.machine, disk);
     let users_own = is_users_own(&o.machine, disk);
@@ -187,12 +128,8 @@ fn grow(disk: &Disk, claim: &PersistentVolumeClaim, draft: &mut Draft) {
     }
 }
 
-pub(super) fn requested(claim: &PersistentVolumeClaim) -> Option<u64> {
+fn requested(claim: &PersistentVolumeClaim) -> Option<u64> {
     bytes(claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")?)
-}
-
-fn capacity(claim: &PersistentVolumeClaim) -> Option<u64> {
-    bytes(claim.status.as_ref()?.capacity.as_ref()?.get("storage")?)
 }
 
 /// Where a new claim gets its contents and its defaults from.
@@ -246,7 +183,7 @@ fn claim(
         metadata: ObjectMeta {
             name: Some(claim_name.to_owned()),
             namespace: machine.metadata.namespace.clone(),
-            labels: Some(labels_of(machine)),
+            labels: Some(own_labels(machine)),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {
@@ -321,15 +258,4 @@ fn imported(o: &Observed, reference: &ImageReference, image: &ImageSeen, draft: 
         image_uid: image.uid.clone(),
     }));
     Err(Waiting::Creating { what: format!("VolumeSnapshot '{name}'") }.into())
-}
-
-/// The name of a cluster image's snapshot in a user's namespace.
-pub fn import_name(image: &str, image_uid: &str) -> String {
-    let readable: String = image.chars().take(200).collect();
-    format!("metalplane-{}-{}", readable.trim_end_matches(['-', '.']), names::short(image_uid, 8))
-}
-
-/// The quantity of a bound volume, for an attachment's `size`.
-pub(super) fn size(bound: Bound<'_>) -> Option<Quantity> {
-    bound.capacity().map(quantity)
 }
