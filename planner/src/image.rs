@@ -79,7 +79,7 @@ pub enum Action {
         epoch: u64,
     },
     /// What the one-writer protocol asks for.
-    Volume(writer::Action),
+    Volume(Box<writer::Action>),
     CreateSnapshot {
         name: String,
         claim: String,

@@ -43,7 +43,7 @@ impl Draft {
 
 impl Sink for Draft {
     fn act(&mut self, action: writer::Action) {
-        self.actions.push(Action::Volume(action));
+        self.actions.push(Action::Volume(Box::new(action)));
     }
 
     fn wake(&mut self, at: Timestamp) {

@@ -128,7 +128,7 @@ pub(crate) fn read_host(read_at: Option<Timestamp>, every: SignedDuration, now: 
 }
 
 /// Those that the owner has something on are looked at now and then.
-pub(crate) fn glance<'a>(dpus: &'a [DpuSeen], uses: impl Fn(&str) -> bool, sink: &mut dyn Sink) {
+pub(crate) fn glance(dpus: &[DpuSeen], uses: impl Fn(&str) -> bool, sink: &mut dyn Sink) {
     for dpu in dpus.iter().filter(|dpu| dpu.silent && uses(dpu.name())) {
         if let Some(bmc) = own_bmc::name(&dpu.dpu) {
             sink.need_dpu_bmc(bmc, BmcNeed::Slow);
