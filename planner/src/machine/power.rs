@@ -215,7 +215,10 @@ fn on(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut 
         Reading::Old(_) if gates.start.is_some() => gates.start.clone().map_or(Outcome::Later, Outcome::Not),
         Reading::Old(_) | Reading::None => {
             draft.need_bmc(if record(o).asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
-            Outcome::Unseen(unread(o, host.name.to_owned()))
+            match record::under_way(o, host.name, now, draft) {
+                Some(reason) => Outcome::Not(reason),
+                None => Outcome::Unseen(unread(o, host.name.to_owned())),
+            }
         }
     }
 }
@@ -364,7 +367,7 @@ pub(super) fn off(o: &Observed, hardware: &str, now: Timestamp, draft: &mut Draf
         Reading::Old(_) | Reading::None => {
             let pending = matches!(record(o).action, Some(PowerAction::SoftOff | PowerAction::ForceOff));
             draft.need_bmc(if pending { BmcNeed::Awaiting } else { BmcNeed::Now });
-            Some(unread(o, hardware))
+            Some(record::under_way(o, &hardware, now, draft).unwrap_or_else(|| unread(o, hardware)))
         }
     }
 }

@@ -1,10 +1,13 @@
 //! What status says of the last power action: it is written before the action is sent.
 
+use super::SETTLE;
 use crate::host::{PowerAction, PowerState};
 use crate::machine::claim;
+use crate::machine::draft::Draft;
 use crate::machine::observed::{Observed, name};
+use crate::reason::{Reason, Waiting};
 use api::machine::PowerStatus;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// What was recorded about the last action.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,6 +50,28 @@ pub(in crate::machine) fn accepted_at(o: &Observed, power: Option<&PowerStatus>)
     let seen = o.bmc.accepted_at.and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
     // What was accepted before was another machine's, or an action before this one.
     told.max(seen.filter(|seen| sent.is_some_and(|sent| *seen >= sent)))
+}
+
+/// The last action, while nothing was read since it was sent and its effect may still come: that is what is waited for, and not a
+/// reading.
+pub(super) fn under_way(o: &Observed, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let record = record(o);
+    let (action, sent) = (record.action?, record.at?);
+    let grace = SignedDuration::from_secs(o.machine.spec.termination_grace_period_seconds.max(0));
+    let until = sent + if action == PowerAction::SoftOff { grace } else { SETTLE };
+    if o.bmc.problem.is_some() || o.bmc.read_at > Some(sent) || now >= until {
+        return None;
+    }
+    draft.wake(until);
+    let hardware = hardware.to_owned();
+    Some(match action {
+        PowerAction::On => Waiting::PoweringOn { hardware }.into(),
+        PowerAction::WarmReset => Waiting::Resetting { hardware }.into(),
+        PowerAction::ForceOff => Waiting::PoweringOff { hardware }.into(),
+        PowerAction::SoftOff => {
+            Waiting::ShuttingDown { hardware, seconds: until.duration_since(now).as_secs() + 1 }.into()
+        }
+    })
 }
 
 fn action(name: &str) -> Option<PowerAction> {
