@@ -27,8 +27,6 @@ mod release;
 mod seed;
 mod status;
 pub mod steps;
-#[cfg(test)]
-pub(crate) mod tests;
 mod timeline;
 mod verify;
 mod volumes;
@@ -231,7 +229,8 @@ fn start(
 fn leave(o: &Observed, hardware: &Hardware, target: &Hardware, now: Timestamp, draft: &mut Draft) {
     let left = release::leave(o, hardware, target, now, draft);
     let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
-    let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, message: String::new() }.into());
+    let why = format!("the controller releases Hardware '{from}'");
+    let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, why }.into());
     for step in [Step::DisksAttached, Step::NicsAttached, Step::BootConfigured, Step::PoweredOn, Step::GuestReachable] {
         draft.set(step, Outcome::Not(reason.clone()));
     }
