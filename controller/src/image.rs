@@ -1,7 +1,5 @@
 //! One golden image, of either kind.
 
-pub(crate) mod leftovers;
-
 use crate::Controller;
 use crate::clock;
 use crate::error::{Error, call};
@@ -102,7 +100,7 @@ fn own_labels(o: &Observed) -> std::collections::BTreeMap<String, String> {
         .into()
 }
 
-async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
+pub(crate) async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
     match action {
         Action::AddFinalizer => finalizer(c, o, true).await,
         Action::RemoveFinalizer => finalizer(c, o, false).await,

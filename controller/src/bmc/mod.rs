@@ -177,7 +177,7 @@ impl Hosts {
 fn enqueue(world: &World, owner: &Owner) {
     match owner {
         Owner::Machine(key) => world.look(Work::Machine, key.clone()),
-        Owner::Gone(key) => world.look(Work::MachineLeftovers, key.clone()),
+        Owner::Gone(key) => world.look(Work::Leftovers, key.clone()),
         Owner::Dpu(key) => world.look(Work::Dpu, key.clone()),
     }
 }
