@@ -184,7 +184,7 @@ fn status(o: &Observed, result: Result<(), Option<Reason>>, now: Timestamp) -> M
     status.checksum = imported.or(status.checksum);
     let (ready, reason, message) = match result {
         Ok(()) => (ConditionStatus::True, "Ready", String::new()),
-        Err(Some(reason)) => (ConditionStatus::False, reason.name(), reason.message()),
+        Err(Some(reason)) => (ConditionStatus::False, reason.name(), reason.told()),
         Err(None) => (ConditionStatus::False, "Deleting", String::new()),
     };
     let generation = o.meta.generation;
@@ -431,7 +431,7 @@ fn delete(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Rea
     let own_snapshot = o.snapshot.is_some() && o.import.source.snapshot.is_none();
     if own_snapshot || o.imported_elsewhere {
         actions.push(Action::DeleteSnapshots);
-        return Some(Waiting::Creating { what: "the deletion of its snapshots".to_owned() }.into());
+        return Some(Waiting::Deleting { what: "the VolumeSnapshots of the image".to_owned() }.into());
     }
     if o.is_import()
         && let Some(claim) = &o.claim
@@ -439,7 +439,7 @@ fn delete(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Rea
         && claim.claim.metadata.deletion_timestamp.is_none()
     {
         actions.push(Action::DeleteClaim(target(&claim.claim.metadata)));
-        return Some(Waiting::Creating { what: "the deletion of its volume".to_owned() }.into());
+        return Some(Waiting::Deleting { what: "the volume of the image".to_owned() }.into());
     }
     actions.push(Action::RemoveFinalizer);
     None

@@ -202,7 +202,7 @@ pub(super) fn own_attachment(o: &Observed, namespace: &str, meta: &mut ObjectMet
 fn stranded(o: &Observed, disk: &Disk, attachment: &DiskAttachment, draft: &mut Draft) {
     let exposed = attachment.status.as_ref().and_then(|s| conditions::get(&s.conditions, conditions::EXPOSED));
     let is_off = power::reading(o) == Reading::Fresh(PowerState::Off);
-    if exposed.is_some_and(|c| c.reason == "HostPowerCycleNeeded") && !is_off {
+    if exposed.is_some_and(|c| c.reason == crate::agent::Blocked::HostPowerCycleNeeded.as_str()) && !is_off {
         // Graver than a size that is to be seen later.
         draft.restart_required = Some(Blocked::HostPowerCycleNeeded { disk: disk.name.clone() }.into());
     }

@@ -230,5 +230,5 @@ pub(super) fn sweep(
 }
 
 fn detaching_pod(pod: &str) -> Reason {
-    Waiting::Creating { what: format!("the end of holder pod '{pod}'") }.into()
+    Waiting::HolderPodTerminating { pod: pod.to_owned() }.into()
 }

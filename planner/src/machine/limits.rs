@@ -10,6 +10,7 @@ use super::draft::Draft;
 use super::observed::name;
 use super::plan::Action;
 use super::volumes::{Bound, target};
+use crate::agent;
 use crate::reason::{Blocked, Reason, Waiting};
 use api::machine::Disk;
 use api::{DiskAttachment, Limits, conditions, labels};
@@ -72,7 +73,7 @@ fn not_kept(disk: &Disk, attachment: &DiskAttachment, asked: Limits, told: bool)
     let (disk, limits, dpu) = (disk.name.clone(), asked.to_string(), attachment.spec.dpu_name.clone());
     match said {
         Some(said) if said.status == "True" => None,
-        Some(said) if said.reason == "LimitsUnsupported" => {
+        Some(said) if said.reason == agent::Blocked::LimitsUnsupported.as_str() => {
             Some(Blocked::LimitsUnsupported { disk, limits, dpu, message: said.message.clone() }.into())
         }
         said => {
