@@ -400,7 +400,10 @@ fn stop(o: &Observed, hardware: String, now: Timestamp, draft: &mut Draft) -> Re
             let nobody = asked_before || super::install::is_in_installer(o);
             let ask = !grace.is_zero() && !nobody && !lacks(o, PowerAction::SoftOff);
             let order = PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff });
-            send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::PoweringOff { hardware }.into())
+            send(o, &hardware, order, draft).unwrap_or_else(|| match ask {
+                true => Waiting::ShuttingDown { hardware, seconds: grace.as_secs() }.into(),
+                false => Waiting::PoweringOff { hardware }.into(),
+            })
         }
     }
 }

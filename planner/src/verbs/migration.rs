@@ -130,7 +130,9 @@ fn on_its_way(machine: &BareMetalMachine, status: &MachineMigrationStatus) -> Re
     Waiting::Moving {
         from: status.source_hardware_name.clone().unwrap_or_default(),
         to: status.target_hardware_name.clone().unwrap_or_default(),
-        why: ready.map(|ready| ready.reason.clone()).unwrap_or_default(),
+        why: ready
+            .filter(|ready| ready.status != "True")
+            .map_or("the machine begins to move".into(), |r| r.reason.clone()),
     }
     .into()
 }

@@ -125,7 +125,7 @@ pub async fn same_name_again(s: &Simulation) -> Result<(), String> {
 
 /// A user takes a disk or an interface out of the spec and deletes what was made for it at once, while the controller does not
 /// hear of machines: nobody asks for it any more, so it stays deleted.
-pub async fn deleted_unheard(s: &Simulation, kind: &str, list: &str, part: serde_json::Value) -> Result<(), String> {
+pub async fn deleted_unheard(s: &Simulation, kind: &str, list: &str, part: Value) -> Result<(), String> {
     let made = format!("bm-01-{}", part["name"].as_str().unwrap_or_default());
     life::create(s, "bm-01", 7).await?;
     s.change(MACHINES, USER, "bm-01", |machine| machine["spec"][list].as_array_mut().expect("a list").push(part));
@@ -161,15 +161,12 @@ fn is(s: &Simulation, ready: &str) -> bool {
 /// An agent is cut off from the API server, and comes back: who says what of it since.
 pub async fn cut_off_for_a_while(s: &Simulation) -> Result<(), String> {
     s.until("the agent is well", |s| is(s, "True")).await?;
-    for host in &s.scene.hosts {
-        s.scene.cut(&host.name, true);
-    }
+    let dpus: Vec<String> = s.scene.hosts.iter().map(|host| host.dpu_name.clone()).collect();
+    dpus.iter().for_each(|dpu| s.scene.cut(dpu, true));
     s.until("the agent is silent", |s| is(s, "Unknown")).await?;
     tokio::time::sleep(Duration::from_secs(30)).await;
     let from = s.scene.server.store().log.len();
-    for host in &s.scene.hosts {
-        s.scene.cut(&host.name, false);
-    }
+    dpus.iter().for_each(|dpu| s.scene.cut(dpu, false));
     s.until("the agent is well again", |s| is(s, "True")).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let written: Vec<String> = {
