@@ -8,6 +8,7 @@ mod admissions;
 pub mod args;
 pub mod bmc;
 pub mod cache;
+mod collector;
 mod context;
 mod dpu;
 pub mod error;

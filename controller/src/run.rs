@@ -13,7 +13,7 @@ use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::work::Work;
 use crate::world::World;
-use crate::{admissions, dpu, hold, holder_pods, image, machine, network, verbs};
+use crate::{admissions, collector, dpu, hold, image, machine, network, verbs};
 use anyhow::{Context, Result, anyhow, bail};
 use api::labels;
 use futures::FutureExt;
@@ -190,12 +190,10 @@ async fn reconcile(c: Arc<Controller>, work: Work, key: Key) -> Next {
     let (c, k) = (&c, &key);
     let done: BoxFuture<'_, Result<Next, Error>> = match work {
         Work::Machine => machine::reconcile(c, k).boxed(),
-        Work::MachineLeftovers => machine::leftovers::reconcile(c, k).boxed(),
-        Work::ImageLeftovers => image::leftovers::reconcile(c, k).boxed(),
+        Work::Leftovers => collector::reconcile(c, k).boxed(),
         Work::Dpu => dpu::reconcile(c, k).boxed(),
         Work::Image => image::reconcile(c, k).boxed(),
         Work::Hold => hold::reconcile(c, k).boxed(),
-        Work::HolderPod => holder_pods::reconcile(c, k).boxed(),
         Work::Pod => network::pods::reconcile(c, k).boxed(),
         Work::VNic => network::vnics::reconcile(c, k).boxed(),
         Work::Vpc => network::vpcs::reconcile(c, k).boxed(),

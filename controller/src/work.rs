@@ -6,14 +6,11 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Machine,
-    /// What a machine that was deleted has left, by its UID.
-    MachineLeftovers,
-    /// What an image that was deleted has left, by its UID.
-    ImageLeftovers,
+    /// What an owner that was deleted, a machine or an image, has left: by the UID of the owner.
+    Leftovers,
     Dpu,
     Image,
     Hold,
-    HolderPod,
     /// That asks for NICs, by its UID.
     Pod,
     VNic,
@@ -29,14 +26,12 @@ pub enum Work {
 }
 
 impl Work {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 16] = [
         Self::Machine,
-        Self::MachineLeftovers,
-        Self::ImageLeftovers,
+        Self::Leftovers,
         Self::Dpu,
         Self::Image,
         Self::Hold,
-        Self::HolderPod,
         Self::Pod,
         Self::VNic,
         Self::Vpc,
@@ -54,12 +49,10 @@ impl Work {
     pub fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
-            Self::MachineLeftovers => "leftovers",
-            Self::ImageLeftovers => "image-leftovers",
+            Self::Leftovers => "leftovers",
             Self::Dpu => "dpu",
             Self::Image => "image",
             Self::Hold => "hold",
-            Self::HolderPod => "holder-pod",
             Self::Pod => "pod",
             Self::VNic => "vnic",
             Self::Vpc => "vpc",

@@ -16,6 +16,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, StepKind, Word, plan};
+use planner::dpu::ready::Answer;
 use planner::seen::Seen;
 use ports::emulation::EmulationCapabilities;
 use ports::{ErrorClass, PortError};
@@ -47,6 +48,7 @@ pub struct Reconciler {
     failures: BTreeMap<(String, StepKind), Failure>,
     hidden_at: BTreeMap<String, Timestamp>,
     capabilities: Option<EmulationCapabilities>,
+    answer: Answer,
     /// A quorum list failed: not before this.
     list_after: Option<Instant>,
 }
@@ -75,6 +77,7 @@ impl Reconciler {
             failures: BTreeMap::new(),
             hidden_at: BTreeMap::new(),
             capabilities: None,
+            answer: Answer::default(),
             list_after: None,
         }
     }
@@ -90,6 +93,7 @@ impl Reconciler {
                     biased;
                     () = tokio::time::sleep(pause) => {}
                     () = self.actor.wake.notified() => {}
+                    () = self.beats.renewing.came() => {}
                     () = self.actor.ports.emulation.changed() => {}
                     () = self.actor.ports.switch.changed() => {}
                 }
@@ -255,7 +259,8 @@ impl Reconciler {
         let orphans = plan.orphans.as_deref();
         let (ports, placement) = (&self.actor.ports, &self.placement);
         let seen = dpu_status::Seen { ports, placement, capabilities, observed, orphans, went_back };
-        let dpu = dpu_status::tell(server.cluster, &self.desired, seen).await;
+        let renewing = &self.beats.renewing;
+        let dpu = dpu_status::tell(server.cluster, &self.desired, seen, (&mut self.answer, renewing)).await;
         if let Err(error) = &dpu {
             tracing::warn!(%error, "will try again");
         }

@@ -37,11 +37,9 @@ use tokio_util::task::AbortOnDropHandle;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     Machine(Key),
-    /// The UID of a machine that is no more, and has left something.
+    /// The UID of a machine or an image that no longer exists, and has left something.
     Gone(Key),
     Image(Key),
-    /// The UID of an image that no longer exists, and has left something.
-    GoneImage(Key),
     Dpu(Key),
 }
 
@@ -180,9 +178,8 @@ impl Hosts {
 fn enqueue(world: &World, owner: &Owner) {
     match owner {
         Owner::Machine(key) => world.look(Work::Machine, key.clone()),
-        Owner::Gone(key) => world.look(Work::MachineLeftovers, key.clone()),
+        Owner::Gone(key) => world.look(Work::Leftovers, key.clone()),
         Owner::Image(key) => world.look(Work::Image, key.clone()),
-        Owner::GoneImage(key) => world.look(Work::ImageLeftovers, key.clone()),
         Owner::Dpu(key) => world.look(Work::Dpu, key.clone()),
     }
 }

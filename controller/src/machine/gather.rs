@@ -32,7 +32,7 @@ pub(crate) struct Memo {
     events: BTreeMap<String, Option<String>>,
 }
 
-pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
+pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
     let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     let world = &c.world;
@@ -149,7 +149,7 @@ async fn is_out_of_service(c: &Controller, node: &str) -> Result<bool, Error> {
     Ok(node.is_none_or(tainted))
 }
 
-pub(super) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
+pub(crate) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
     planner::machine::claim::current(o)
         .map(|hardware| c.hosts.seen(&Which::Server(name(&hardware.metadata).to_owned())))
         .unwrap_or_default()
@@ -349,7 +349,7 @@ fn image_seen(uid: Option<&str>, import: &ImageImport, status: Option<&MachineIm
     ImageSeen {
         uid: uid.unwrap_or_default().to_owned(),
         ready: status.is_some_and(|status| is_true(&status.conditions, conditions::READY)),
-        message: ready.map_or("nothing is known of it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
+        why: ready.map_or("the controller has not looked at the image yet".to_owned(), |c| c.reason.clone()),
         snapshot_name: status.and_then(|s| s.snapshot_name.clone()).unwrap_or_default(),
         snapshot_namespace: status.and_then(|s| s.snapshot_namespace.clone()).unwrap_or_default(),
         size_bytes: status.and_then(|s| s.virtual_size.as_ref()).and_then(bytes).unwrap_or_default(),

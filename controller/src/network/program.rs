@@ -80,7 +80,7 @@ async fn say(
     let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
     objects::patch_status(&api, &c.world.vnics, meta, change).await?;
     if let Some(reason) = reason.filter(|_| said.is_some()) {
-        c.events.tell(vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        c.events.warn(vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
     }
     Ok(())
 }

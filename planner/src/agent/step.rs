@@ -210,6 +210,22 @@ pub enum Blocked {
     Fenced,
 }
 
+impl Blocked {
+    /// The reason of the agent's condition: the controller knows it by this type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OtherDpu => "OtherDpu",
+            Self::ReleasedBefore => "ReleasedBefore",
+            Self::InvalidSpec => "InvalidSpec",
+            Self::NoConnector => "NoConnector",
+            Self::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",
+            Self::LimitsUnsupported => "LimitsUnsupported",
+            Self::HostPowerCycleNeeded => "HostPowerCycleNeeded",
+            Self::Fenced => "Fenced",
+        }
+    }
+}
+
 /// Why there is no step, or why the step is a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Why {
@@ -236,16 +252,7 @@ impl Why {
                 Waiting::ConnectorUnknown => "ConnectorUnknown",
                 Waiting::SwitchUnknown => "SwitchUnknown",
             },
-            Self::Blocked(blocked) => match blocked {
-                Blocked::OtherDpu => "OtherDpu",
-                Blocked::ReleasedBefore => "ReleasedBefore",
-                Blocked::InvalidSpec => "InvalidSpec",
-                Blocked::NoConnector => "NoConnector",
-                Blocked::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",
-                Blocked::LimitsUnsupported => "LimitsUnsupported",
-                Blocked::HostPowerCycleNeeded => "HostPowerCycleNeeded",
-                Blocked::Fenced => "Fenced",
-            },
+            Self::Blocked(blocked) => blocked.as_str(),
             Self::Failed(kind) => kind.failed(),
         }
     }

@@ -23,8 +23,6 @@ mod release;
 mod situation;
 mod status;
 pub mod steps;
-#[cfg(test)]
-pub(crate) mod tests;
 mod volumes;
 
 pub use crate::meta::target;
@@ -243,7 +241,8 @@ fn start(
 fn leave(o: &Situation<'_>, hardware: &Hardware, target: &Hardware, now: Timestamp, draft: &mut Draft) {
     let left = release::leave(o, hardware, target, now, draft);
     let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
-    let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, message: String::new() }.into());
+    let why = format!("the controller releases Hardware '{from}'");
+    let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, why }.into());
     for step in [Step::DisksAttached, Step::NicsAttached, Step::BootConfigured, Step::PoweredOn, Step::GuestReachable] {
         draft.set(step, Outcome::Not(reason.clone()));
     }

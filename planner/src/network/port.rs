@@ -88,7 +88,7 @@ pub fn is_programmed(vnic: &VNic) -> Result<(), Reason> {
         return Ok(());
     }
     let said = conditions::get(&status.conditions, conditions::PROGRAMMED).filter(|said| said.status == "False");
-    let message = said.map(|said| format!("{}: {}", said.reason, said.message));
-    let message = message.unwrap_or_else(|| "the controller is writing the port of the VNic to OVN".to_owned());
-    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), message }.into())
+    let why = said.map(|said| said.reason.clone());
+    let why = why.unwrap_or_else(|| "the controller is writing the port of the VNic to OVN".to_owned());
+    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), why }.into())
 }

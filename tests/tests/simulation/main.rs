@@ -470,3 +470,10 @@ fn a_storm_of_faults() {
         })
     });
 }
+
+#[test]
+fn an_agent_that_was_cut_off_and_the_controller_do_not_write_against_each_other() {
+    each(0..4u64, |number| {
+        simulate(async { upkeep::cut_off_for_a_while(&Simulation::start(1, seed() + number, Plan::None)).await })
+    });
+}

@@ -88,8 +88,8 @@ fn not_serving(vnic: &VNic) -> Reason {
     if vnic.metadata.deletion_timestamp.is_some() {
         return Waiting::VNicBeingDeleted { vnic: vnic_name }.into();
     }
-    let message = "the VNic has no addresses yet".to_owned();
-    Waiting::VNicNotReady { vnic: vnic_name, message }.into()
+    let why = "the VNic has no addresses yet".to_owned();
+    Waiting::VNicNotReady { vnic: vnic_name, why }.into()
 }
 
 async fn write(

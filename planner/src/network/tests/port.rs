@@ -159,5 +159,5 @@ fn a_grant_waits_for_the_port_of_just_this_grant() {
     vnic.status.as_mut().expect("a status").conditions.extend(said(PROGRAMMED, false));
     let why = is_programmed(&vnic).expect_err("an earlier grant's");
     assert_eq!(why.name(), "VNicNotReady");
-    assert!(why.told().contains("Because: it is so"), "{}", why.told());
+    assert!(why.told().contains("is not ready: Because"), "{}", why.told());
 }

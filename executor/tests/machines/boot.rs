@@ -1,13 +1,13 @@
 //! What a machine's plan makes of what a BMC shows of booting. Which option is meant: `planner/tests/boot_options`.
 
 use super::growth::running;
-use crate::host::{BootChange, BootMode, BootOverride, BootSource, HostObserved, Lack};
-use crate::machine::observed::Observed;
-use crate::machine::{Action, Disruptive, Plan, plan};
-use crate::seen::Seen;
 use api::conditions;
 use api::labels;
 use jiff::Timestamp;
+use planner::host::{BootChange, BootMode, BootOverride, BootSource, HostObserved, Lack};
+use planner::machine::observed::Observed;
+use planner::machine::{Action, Disruptive, Plan, plan};
+use planner::seen::Seen;
 use std::sync::Arc;
 
 const SLOT: &str = "Boot0001";

@@ -3,13 +3,14 @@
 use super::outside::Fault;
 use super::properties::{nothing_is_left, ready, round, settle_with_claims, state};
 use super::world::{DRIVER, FENCE, SHARED, World};
-use crate::host::PowerState;
-use crate::machine::BmcNeed;
-use crate::seen::Seen;
 use api::hold::FenceProof;
 use api::machine::MachineState;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use planner::host::PowerState;
+use planner::machine::BmcNeed;
+use planner::machine::observed::{name, uid};
+use planner::seen::Seen;
 
 fn delete(world: &mut World, machine: &str) {
     let now = world.now;
@@ -90,9 +91,9 @@ fn a_holder_pod_ends_although_its_node_goes_down_after_the_agent_let_go() {
     let mut world = runs_on("hw-1");
     let (key, own) = world
         .disks
-        .iter()
-        .find(|(_, disk)| disk.spec.disk_name == "data")
-        .map(|(key, disk)| (key.clone(), disk.metadata.uid.clone().unwrap_or_default()))
+        .values()
+        .find(|disk| disk.spec.disk_name == "data")
+        .map(|disk| (name(&disk.metadata).to_owned(), uid(&disk.metadata).to_owned()))
         .expect("the disk is attached");
     assert!(world.disks[&key].spec.holder_pod_uid.is_some(), "kubelet connects it");
     world.machines.get_mut("a").expect("there").spec.disks.retain(|disk| disk.name != "data");
@@ -102,7 +103,7 @@ fn a_holder_pod_ends_although_its_node_goes_down_after_the_agent_let_go() {
     world.server("dpu-2").exposed.remove(&own);
     world.disks.remove(&key);
     rounds(&mut world, "a");
-    assert_eq!(world.holder_pods.len(), 1, "kubelet has not ended it yet");
+    assert_eq!(world.pods.len(), 1, "kubelet has not ended it yet");
     world.powered("dpu-2", PowerState::Off);
     delete(&mut world, "a");
     settle_with_claims(&mut world);
@@ -117,7 +118,8 @@ fn a_holder_pod_ends_although_its_node_goes_down_after_the_agent_let_go() {
 #[test]
 fn a_holder_pod_of_a_silent_node_waits_for_an_administrators_word() {
     let mut world = runs_on("hw-2");
-    let key = world.disks.iter().find(|(_, disk)| disk.spec.disk_name == "data").map(|(key, _)| key.clone());
+    let key =
+        world.disks.values().find(|disk| disk.spec.disk_name == "data").map(|disk| name(&disk.metadata).to_owned());
     let key = key.expect("the disk is attached");
     world.machines.get_mut("a").expect("there").spec.disks.retain(|disk| disk.name != "data");
     rounds(&mut world, "a");
@@ -132,11 +134,11 @@ fn a_holder_pod_of_a_silent_node_waits_for_an_administrators_word() {
     }
     let held =
         |world: &World| world.holds.values().any(|h| h.spec.holder.as_ref().is_some_and(|h| h.attachment_uid == own));
-    assert!(held(&world) && world.holder_pods.len() == 1, "the volume is free although nobody knows of the node");
+    assert!(held(&world) && world.pods.len() == 1, "the volume is free although nobody knows of the node");
     world.suffer(Fault::AdministratorConfirmsDown(0));
     world.report_dpus();
     rounds(&mut world, "a");
-    assert!(!held(&world) && world.holder_pods.is_empty(), "an administrator's word counts for nothing");
+    assert!(!held(&world) && world.pods.is_empty(), "an administrator's word counts for nothing");
 }
 
 /// Machine `a`, whose second disk, which kubelet connects, was taken from its spec; the UID of that disk's attachment.
@@ -172,7 +174,7 @@ fn a_host_that_took_its_dpu_along_is_read_every_two_seconds() {
     world.now += SignedDuration::from_mins(1);
     let mut plan = |ago: SignedDuration| {
         o.bmc.read_at = Some(world.now - ago);
-        crate::machine::plan(&o, world.now)
+        planner::machine::plan(&o, world.now)
     };
     let soon = plan(SignedDuration::from_secs(1));
     assert!(soon.bmc < BmcNeed::Now, "{:?} a second after the last", soon.bmc);
@@ -202,7 +204,7 @@ fn a_dpus_own_bmc_is_believed_only_after_a_while() {
     let heard = world.now;
     world.suffer(Fault::DpuPoweredOff(0));
     rounds(&mut world, "a");
-    while world.now < heard + crate::own_bmc::LAG {
+    while world.now < heard + planner::own_bmc::LAG {
         assert!(is_held(&world, &own), "believed {} after the agent was heard", world.now.duration_since(heard));
         world.step();
         rounds(&mut world, "a");
@@ -228,7 +230,7 @@ fn a_dpu_that_reads_on_again_keeps_its_hold_until_it_has_lost_everything() {
         assert!(is_held(&world, &own), "the hold of a DPU that may never have been off is free");
     }
     let o = world.observe("a").expect("there");
-    let plan = crate::machine::plan(&o, world.now);
+    let plan = planner::machine::plan(&o, world.now);
     let awaited: Vec<&str> = plan.steps.iter().filter_map(|(_, outcome)| outcome.reason()).map(|r| r.name()).collect();
     assert!(awaited.contains(&"DpuNotOff"), "{awaited:?}");
     assert!(plan.dpu_bmcs.contains_key("dpu-1-bmc"), "nobody looks whether it is off by now");
@@ -262,7 +264,7 @@ fn an_agent_is_fenced_only_in_the_way_that_it_declares() {
             world.step();
             rounds(&mut world, "a");
             let Some(o) = world.observe("a") else { break };
-            let plan = crate::machine::plan(&o, world.now);
+            let plan = planner::machine::plan(&o, world.now);
             awaited = plan.steps.iter().find_map(|(_, outcome)| outcome.reason()).map(|reason| reason.name());
             assert!(says.is_none() || awaited != Some("Fencing"), "{declared}: nobody can know what is refused");
         }

@@ -1,10 +1,6 @@
-//! A model of the API server and of everything that acts beside the controller.
+//! What is there: the objects of the API server, and the servers with their DPUs.
 
-use crate::host::{BootConfiguration, BootOption, HostObserved, Lack, PowerState};
-use crate::machine::observed::{
-    BmcProblem, BmcSeen, ClaimSeen, ClassSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, name, uid,
-};
-use crate::seen::Seen;
+use super::{INVENTORY, USER};
 use api::conditions::{self, ConditionStatus};
 use api::dpu::{
     BmcReference, ConnectorStatus, DpuCapacity, DpuSpec, DpuStatus, HardwarePolicySpec, HardwareReference, PowerDomain,
@@ -12,17 +8,24 @@ use api::dpu::{
 use api::machine::{
     BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, ImageKind, ImageReference, Interface, RunStrategy,
 };
+use api::quantity::quantity;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::TypedLocalObjectReference;
-use api::{
-    BareMetalMachine, DiskAttachment, Dpu, HardwarePolicy, MachineMigration, NicAttachment, Subnet, VNic, VolumeHold,
-    labels,
-};
+use api::{BareMetalMachine, Dpu, HardwarePolicy, Subnet, labels};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::api::core::v1::{
+    CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus, PersistentVolumeSpec, VolumeResourceRequirements,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use model::{Kind, Objects};
+use planner::host::{BootConfiguration, BootOption, HostObserved, Lack, PowerState};
+use planner::machine::observed::{
+    BmcProblem, BmcSeen, ClaimSeen, ClassSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, annotation, name, uid,
+};
+use planner::seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 pub const DRIVER: &str = "csi.metalplane.io";
@@ -59,21 +62,10 @@ pub struct Server {
 #[derive(Debug, Clone)]
 pub struct World {
     pub now: Timestamp,
-    counter: u64,
-    pub machines: BTreeMap<String, BareMetalMachine>,
-    pub hardware: BTreeMap<String, Hardware>,
-    pub dpus: BTreeMap<String, Dpu>,
+    pub objects: Objects,
     pub servers: BTreeMap<String, Server>,
-    pub claims: BTreeMap<String, PersistentVolumeClaim>,
     /// VolumeAttributesClasses: driver and parameters.
     pub classes: BTreeMap<String, (String, BTreeMap<String, String>)>,
-    pub volume_attachments: BTreeMap<String, VolumeAttachment>,
-    pub holds: BTreeMap<String, VolumeHold>,
-    pub disks: BTreeMap<(String, String), DiskAttachment>,
-    pub nics: BTreeMap<(String, String), NicAttachment>,
-    pub vnics: BTreeMap<String, VNic>,
-    pub holder_pods: BTreeMap<String, super::pods::HolderPod>,
-    pub migrations: BTreeMap<String, MachineMigration>,
     /// UIDs of attachments that the storage refuses.
     pub fenced: BTreeSet<String>,
 }
@@ -95,40 +87,60 @@ fn attributes(claim: &str) -> BTreeMap<String, String> {
     strange.into_iter().collect()
 }
 
+fn stored(volume: &str, attributes: BTreeMap<String, String>) -> PersistentVolume {
+    let csi = CSIPersistentVolumeSource {
+        driver: DRIVER.into(),
+        volume_handle: format!("handle-{volume}"),
+        volume_attributes: Some(attributes),
+        ..CSIPersistentVolumeSource::default()
+    };
+    PersistentVolume {
+        metadata: ObjectMeta { name: Some(volume.to_owned()), ..ObjectMeta::default() },
+        spec: Some(PersistentVolumeSpec { csi: Some(csi), ..PersistentVolumeSpec::default() }),
+        status: None,
+    }
+}
+
+fn meta(namespace: &str, name: &str) -> ObjectMeta {
+    ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() }
+}
+
+impl Deref for World {
+    type Target = Objects;
+
+    fn deref(&self) -> &Objects {
+        &self.objects
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+}
+
 impl World {
     /// Two servers, the second with a DPU that shares its host's power, and no machine.
     pub fn new() -> Self {
         let mut world = Self {
             now: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1),
-            counter: 0,
-            machines: BTreeMap::new(),
-            hardware: BTreeMap::new(),
-            dpus: BTreeMap::new(),
+            objects: Objects::default(),
             servers: BTreeMap::new(),
-            claims: BTreeMap::new(),
             classes: BTreeMap::new(),
-            volume_attachments: BTreeMap::new(),
-            holds: BTreeMap::new(),
-            disks: BTreeMap::new(),
-            nics: BTreeMap::new(),
-            vnics: BTreeMap::new(),
-            holder_pods: BTreeMap::new(),
-            migrations: BTreeMap::new(),
-            fenced: Default::default(),
+            fenced: BTreeSet::new(),
         };
         world.rack(1, PowerDomain::Standby);
         world.rack(2, PowerDomain::Host);
-        let claim = world.new_claim(SHARED, None);
-        world.claims.insert(SHARED.into(), claim);
+        world.new_claim(SHARED);
         world.bind_claims();
         world
     }
 
     fn rack(&mut self, number: u32, power_domain: PowerDomain) {
         let (hardware_name, dpu_name) = (format!("hw-{number}"), format!("dpu-{number}"));
-        let mut hardware = Hardware { metadata: self.meta("inventory", &hardware_name), ..Hardware::default() };
+        let mut hardware = Hardware { metadata: meta(INVENTORY, &hardware_name), ..Hardware::default() };
         hardware.spec.bmc_ref = Some(TypedLocalObjectReference { kind: "Machine".into(), ..Default::default() });
-        self.hardware.insert(hardware_name.clone(), hardware);
+        self.create(hardware);
         let spec = DpuSpec {
             hardware_ref: Some(HardwareReference { name: hardware_name, serial_number: None }),
             power_domain,
@@ -137,13 +149,12 @@ impl World {
             ..DpuSpec::default()
         };
         let mut dpu = Dpu::new(&dpu_name, spec);
-        dpu.metadata = self.meta("", &dpu_name);
         dpu.status = Some(DpuStatus {
             namespace: Some(format!("metalplane-{dpu_name}")),
             boot_id: Some("boot-0".into()),
             capacity: Some(DpuCapacity { disks: 16, nics: 16, hot_plug_ports: 14 }),
             buses: vec![DiskBus::NVMe, DiskBus::VirtioBlk],
-            connectors: [(DRIVER, FENCE), (crate::connector::KUBELET, "None")]
+            connectors: [(DRIVER, FENCE), (planner::connector::KUBELET, "None")]
                 .map(|(driver, fence)| ConnectorStatus {
                     driver: driver.into(),
                     fence: fence.into(),
@@ -170,51 +181,34 @@ impl World {
             power_ons: 0,
             resets: 0,
         };
-        self.dpus.insert(dpu_name.clone(), dpu);
+        self.create(dpu);
         self.servers.insert(dpu_name, server);
         self.report_dpus();
     }
 
-    pub fn fresh_uid(&mut self) -> String {
-        self.counter += 1;
-        format!("00000000-0000-4000-8000-{:012}", self.counter)
+    pub fn create<K: Kind>(&mut self, object: K) {
+        self.objects.create(object).expect("a name of this world is new");
     }
 
-    pub fn meta(&mut self, namespace: &str, name: &str) -> ObjectMeta {
-        ObjectMeta {
-            namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
-            name: Some(name.to_owned()),
-            uid: Some(self.fresh_uid()),
-            resource_version: Some(self.counter.to_string()),
-            ..ObjectMeta::default()
-        }
-    }
-
-    pub fn touch(&mut self, meta: &mut ObjectMeta) {
-        self.counter += 1;
-        meta.resource_version = Some(self.counter.to_string());
-    }
-
-    pub fn new_claim(&mut self, name: &str, from: Option<&PersistentVolumeClaim>) -> PersistentVolumeClaim {
-        let mut claim = from.cloned().unwrap_or_default();
-        let labels = claim.metadata.labels.take();
-        claim.metadata = ObjectMeta { labels, ..self.meta("team", name) };
-        let spec = claim.spec.get_or_insert_with(|| PersistentVolumeClaimSpec {
-            resources: Some(k8s_openapi::api::core::v1::VolumeResourceRequirements {
-                requests: Some([("storage".to_owned(), api::quantity::quantity(1 << 30))].into()),
-                limits: None,
-            }),
+    /// A claim of a user's own.
+    pub fn new_claim(&mut self, name: &str) {
+        let requests = Some([("storage".to_owned(), quantity(1 << 30))].into());
+        let spec = PersistentVolumeClaimSpec {
+            resources: Some(VolumeResourceRequirements { requests, limits: None }),
+            volume_mode: Some("Block".into()),
             ..PersistentVolumeClaimSpec::default()
-        });
-        spec.volume_mode = Some("Block".into());
-        claim
+        };
+        self.create(PersistentVolumeClaim { metadata: meta(USER, name), spec: Some(spec), status: None });
     }
 
     /// The provisioner and the binder.
     pub fn bind_claims(&mut self) {
-        for (name, claim) in &mut self.claims {
+        let mut volumes = Vec::new();
+        for claim in self.objects.claims.values_mut() {
+            let claim_name = name(&claim.metadata).to_owned();
             let spec = claim.spec.get_or_insert_default();
-            spec.volume_name = Some(format!("pv-{name}"));
+            let volume = format!("pv-{claim_name}");
+            spec.volume_name = Some(volume.clone());
             let requests = spec.resources.as_ref().and_then(|r| r.requests.clone());
             let class = claim.status.take().and_then(|status| status.current_volume_attributes_class_name);
             claim.status = Some(PersistentVolumeClaimStatus {
@@ -223,6 +217,11 @@ impl World {
                 current_volume_attributes_class_name: class,
                 ..PersistentVolumeClaimStatus::default()
             });
+            volumes.push(stored(&volume, attributes(&claim_name)));
+        }
+        for volume in volumes {
+            // One that is there already is as it is.
+            let _ = self.objects.create(volume);
         }
     }
 
@@ -263,14 +262,13 @@ impl World {
             ..BareMetalMachineSpec::default()
         };
         let mut machine = BareMetalMachine::new(machine_name, spec);
-        machine.metadata = self.meta("team", machine_name);
-        machine.metadata.generation = Some(1);
-        self.machines.insert(machine_name.to_owned(), machine);
+        machine.metadata = meta(USER, machine_name);
+        self.create(machine);
     }
 
     pub fn report_dpus(&mut self) {
-        for (dpu_name, dpu) in &mut self.dpus {
-            let server = &self.servers[dpu_name];
+        for dpu in self.objects.dpus.values_mut() {
+            let server = &self.servers[name(&dpu.metadata)];
             let status = dpu.status.get_or_insert_default();
             let parked = !server.agent_lives
                 && dpu.spec.power_domain == PowerDomain::Host
@@ -283,7 +281,7 @@ impl World {
             conditions::set(&mut status.conditions, conditions::READY, ready, "Model", "", None, self.now);
             conditions::set(&mut status.conditions, conditions::PARKED, parked.into(), "Model", "", None, self.now);
             let boot_id = status.boot_id.clone();
-            let verified = crate::own_bmc::verify(dpu, false, &own_bmc(PowerState::On, self.now));
+            let verified = planner::own_bmc::verify(dpu, false, &own_bmc(PowerState::On, self.now));
             if let (Some(verdict), Some(status)) = (verified, &mut dpu.status) {
                 status.verified_bmc = verdict.record;
                 let ((verified, reason, message), all) = (verdict.finding, &mut status.conditions);
@@ -335,60 +333,55 @@ impl World {
 
     pub fn observe(&self, machine_name: &str) -> Option<Observed> {
         let machine = self.machines.get(machine_name)?;
-        let own = uid(&machine.metadata);
-        let held: Vec<Arc<Hardware>> = self
-            .hardware
-            .values()
-            .filter(|h| crate::machine::observed::annotation(&h.metadata, labels::CLAIMED_BY) == Some(own))
-            .map(|h| Arc::new(h.clone()))
-            .collect();
+        let own = uid(&machine.metadata).to_owned();
+        let is_held = |h: &&Arc<Hardware>| annotation(&h.metadata, labels::CLAIMED_BY) == Some(&own);
+        let held: Vec<Arc<Hardware>> = self.hardware.all().filter(is_held).cloned().collect();
         let mut o = Observed { machine: Arc::new(machine.clone()), ..Observed::default() };
         if !held.is_empty() {
             o.hardware = held;
         } else {
-            o.hardware = self.hardware.values().map(|h| Arc::new(h.clone())).collect();
+            o.hardware = self.hardware.all().cloned().collect();
             let mut policy = HardwarePolicy::new("all", HardwarePolicySpec::default());
-            policy.metadata.namespace = Some("inventory".into());
+            policy.metadata.namespace = Some(INVENTORY.into());
             o.policies = vec![Arc::new(policy)];
         }
-        o.dpus = self.dpus.iter().map(|(name, dpu)| self.dpu(name, dpu)).collect();
-        for (claim_name, claim) in &self.claims {
+        o.dpus = self.dpus.all().map(|dpu| self.dpu(dpu)).collect();
+        for claim in self.claims.all() {
+            let claim_name = name(&claim.metadata).to_owned();
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).map(|name| VolumeSeen {
                 handle: format!("handle-{name}"),
                 name,
                 driver: DRIVER.into(),
-                attributes: attributes(claim_name),
+                attributes: attributes(&claim_name),
             });
             let class = claim.status.as_ref().and_then(|status| status.current_volume_attributes_class_name.clone());
             let class = class.map(|name| ClassSeen { found: self.classes.get(&name).cloned(), name });
-            let seen = ClaimSeen { claim: Arc::new(claim.clone()), volume, class, ..ClaimSeen::default() };
-            o.claims.insert(claim_name.clone(), seen);
+            let seen = ClaimSeen { claim: claim.clone(), volume, class, ..ClaimSeen::default() };
+            o.claims.insert(claim_name, seen);
         }
         let image = ImageSeen { ready: true, size_bytes: 1 << 30, snapshot_name: "s".into(), ..ImageSeen::default() };
         o.images.insert((ImageKind::MachineImage, "image".into()), image);
-        o.volume_attachments = self.volume_attachments.values().map(|va| Arc::new(va.clone())).collect();
-        o.holds = self.holds.iter().map(|(name, hold)| (name.clone(), Arc::new(hold.clone()))).collect();
-        let disks = self.disks.values().filter(|a| a.spec.owner.uid == own);
-        o.disk_attachments = disks.map(|a| Arc::new(a.clone())).collect();
-        o.nic_attachments =
-            self.nics.values().filter(|a| a.spec.owner.uid == own).map(|a| Arc::new(a.clone())).collect();
+        o.volume_attachments = self.volume_attachments.all().cloned().collect();
+        o.holds = self.holds.all().map(|hold| (name(&hold.metadata).to_owned(), hold.clone())).collect();
+        o.disk_attachments = self.disks.all().filter(|a| a.spec.owner.uid == own).cloned().collect();
+        o.nic_attachments = self.nics.all().filter(|a| a.spec.owner.uid == own).cloned().collect();
         let spec = serde_json::json!({"cidr": "10.20.0.0/24", "gateway": "10.20.0.1"});
         let subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
         o.subnets.insert("blue".into(), Arc::new(subnet));
-        o.vnics = self.vnics.iter().map(|(name, vnic)| (name.clone(), Arc::new(vnic.clone()))).collect();
-        let current = crate::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());
+        o.vnics = self.vnics.all().map(|vnic| (name(&vnic.metadata).to_owned(), vnic.clone())).collect();
+        let current = planner::machine::claim::current(&o).map(|hardware| name(&hardware.metadata).to_owned());
         o.bmc = current.map(|hardware| self.bmc(&hardware)).unwrap_or_default();
         o.fences.insert(DRIVER.into(), FENCE.into());
-        let migrations = self.migrations.values().filter(|m| m.spec.machine_name == machine_name);
-        o.migrations = migrations.map(|m| Arc::new(m.clone())).collect();
-        o.holder_pods = self.holder_pods_of(own);
+        o.migrations = self.migrations.all().filter(|m| m.spec.machine_name == machine_name).cloned().collect();
+        o.holder_pods = self.holder_pods_of(&own);
         Some(o)
     }
 
-    fn dpu(&self, name: &str, dpu: &Dpu) -> DpuSeen {
+    fn dpu(&self, dpu: &Arc<Dpu>) -> DpuSeen {
+        let name = name(&dpu.metadata);
         let server = &self.servers[name];
         DpuSeen {
-            dpu: Arc::new(dpu.clone()),
+            dpu: dpu.clone(),
             silent: !server.agent_lives,
             heard_at: Some(server.heard_at),
             out_of_service: server.confirmed_down,

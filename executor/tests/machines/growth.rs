@@ -1,10 +1,10 @@
 //! Who completes a claim that has grown, by example.
 
 use super::world::{SHARED, World};
-use crate::machine::{Action, Plan, plan};
 use api::conditions;
 use api::quantity::quantity;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition};
+use planner::machine::{Action, Plan, plan};
 
 const GIB: u64 = 1 << 30;
 
@@ -25,7 +25,7 @@ pub(super) fn running() -> World {
 pub(super) fn round(world: &mut World) -> Plan {
     let o = world.observe("a").expect("there");
     let plan = plan(&o, world.now);
-    world.carry_out("a", &o, &plan, usize::MAX);
+    world.carry_out(&o, &plan, usize::MAX);
     plan
 }
 
@@ -91,6 +91,6 @@ fn a_volume_that_grows_offline_only_says_so_and_is_given_back_by_a_host_that_is_
     assert_eq!(said.reason, "ExpandNeedsStop");
     let releases = |plan: &Plan| plan.actions.iter().any(|action| matches!(action, Action::ReleaseDisk { .. }));
     assert!(!releases(&says), "nothing is taken from a host that is on");
-    world.powered("dpu-1", crate::host::PowerState::Off);
+    world.powered("dpu-1", planner::host::PowerState::Off);
     assert!(releases(&plan(&world.observe("a").expect("there"), world.now)));
 }

@@ -3,11 +3,11 @@
 use super::growth::round;
 use super::properties::{ready, settle_with_claims, state};
 use super::world::{World, server_of};
-use crate::machine::Action;
-use crate::machine::observed::{BmcProblem, annotation};
 use api::machine::{MachineState, RunStrategy};
 use api::{conditions, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use planner::machine::Action;
+use planner::machine::observed::{BmcProblem, annotation};
 
 /// A machine that runs, the name of its Hardware, and another server that is free.
 fn running() -> (World, String) {
@@ -44,9 +44,7 @@ fn a_machine_whose_hardware_is_deleted_takes_no_other_server() {
     assert_eq!(world.servers[&server_of(&own)].exposed, server.exposed);
     // It comes back, and nobody is interrupted.
     hardware.metadata.annotations = None;
-    hardware.metadata.uid = Some(world.fresh_uid());
-    world.touch(&mut hardware.metadata);
-    world.hardware.insert(own.clone(), hardware);
+    world.create(hardware);
     rounds(&mut world);
     assert_eq!(claimed(&world), std::slice::from_ref(&own));
     assert_eq!(state(&world, "a"), Some(MachineState::Running), "{:?}", ready(&world, "a"));
@@ -67,16 +65,14 @@ fn a_machine_that_is_deleted_without_its_hardware_waits_for_that() {
     let said = conditions::get(&said.conditions, conditions::READY).expect("told");
     assert_eq!(said.reason, "HardwareMissing", "{}", said.message);
     hardware.metadata.annotations = None;
-    hardware.metadata.uid = Some(world.fresh_uid());
-    world.touch(&mut hardware.metadata);
-    world.hardware.insert(own, hardware);
+    world.create(hardware);
     for _ in 0..60 {
         world.step();
-        if world.machines.contains_key("a") {
+        if world.machines.contains("a") {
             round(&mut world);
         }
     }
-    assert!(!world.machines.contains_key("a"), "{:?}", ready(&world, "a"));
+    assert!(!world.machines.contains("a"), "{:?}", ready(&world, "a"));
 }
 
 /// The Hardware is applied again without the claim, and another machine is quicker.
@@ -86,10 +82,10 @@ fn a_server_that_a_machine_runs_on_is_no_other_machines() {
     for hardware in world.hardware.values_mut().filter(|hardware| hardware.metadata.name.as_ref() == Some(&own)) {
         hardware.metadata.annotations = None;
     }
-    world.hardware.retain(|name, _| *name == own);
+    world.hardware.retain(|hardware| hardware.metadata.name.as_ref() == Some(&own));
     world.machine("b", false);
     world.machines.get_mut("b").expect("there").metadata.finalizers = Some(vec![labels::FINALIZER_MACHINE.to_owned()]);
-    let plan = crate::machine::plan(&world.observe("b").expect("there"), world.now);
+    let plan = planner::machine::plan(&world.observe("b").expect("there"), world.now);
     let claims = |action: &Action| matches!(action, Action::ClaimHardware { .. });
     assert!(!plan.actions.iter().any(claims), "{:?}", plan.actions);
     let said = conditions::get(&plan.status.conditions, conditions::READY).expect("told");
@@ -105,9 +101,9 @@ fn a_machine_whose_bmc_is_deleted_is_left_as_it_is() {
         let mut machine = api::BareMetalMachine::clone(&o.machine);
         machine.spec.run_strategy = strategy;
         o.machine = std::sync::Arc::new(machine);
-        o.bmc.host = crate::seen::Seen::Unknown;
+        o.bmc.host = planner::seen::Seen::Unknown;
         o.bmc.problem = Some(BmcProblem::Missing("there is no Machine".to_owned()));
-        let plan = crate::machine::plan(&o, world.now);
+        let plan = planner::machine::plan(&o, world.now);
         assert!(plan.is_empty(), "{strategy:?}: {:?} {:?}", plan.actions, plan.disruptive);
         assert_eq!(plan.status.hardware_name.as_ref(), Some(&own));
         let told = plan.status.conditions.iter().any(|said| said.reason == "BmcMissing");
@@ -121,7 +117,7 @@ fn a_machine_runs_on_without_the_policy_by_which_its_server_was_claimed() {
     let (world, _) = running();
     let mut o = world.observe("a").expect("there");
     o.policies.clear();
-    let plan = crate::machine::plan(&o, world.now);
+    let plan = planner::machine::plan(&o, world.now);
     assert!(plan.is_empty(), "{:?}", plan.actions);
     assert_eq!(plan.status.state, Some(MachineState::Running));
 }

@@ -1,19 +1,30 @@
-use super::*;
-use crate::host::PowerState;
-use crate::machine::observed::Observed as Machine;
-use crate::machine::tests::outside::Fault;
-use crate::machine::tests::properties::{check, nothing_is_left, ready, round, settle_with_claims, state};
-use crate::machine::tests::world::World;
-use crate::verbs::lock;
-use api::HardwarePolicy;
+//! A migration beside the machine that it moves, with what befalls both.
+
+use super::USER;
+use super::outside::Fault;
+use super::properties::{check, nothing_is_left, ready, round, settle_with_claims, state};
+use super::requests::send;
+use super::world::World;
 use api::dpu::{HardwarePolicySpec, Maintenance};
 use api::labels;
 use api::machine::{HardwareChoice, MachineState, MaintenancePolicy, RunStrategy};
-use api::verbs::migration::MachineMigrationSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+use api::tinkerbell::Hardware;
+use api::verbs::OperationPhase;
+use api::verbs::migration::{MachineMigrationSpec, MachineMigrationStatus};
+use api::{BareMetalMachine, HardwarePolicy, MachineMigration};
+use executor::{hosts, writes};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
+use planner::host::PowerState;
+use planner::machine::observed::Observed as Machine;
+use planner::machine::observed::{name, uid};
+use planner::verbs::migration::{Observed, plan};
+use planner::verbs::operation::MachineVersion;
+use planner::verbs::{Action, Lock, Plan, Verb, lock};
+use serde_json::json;
+use std::sync::Arc;
 
 /// The model with a migration in it: the one that is open, or was last.
-struct Move {
+pub struct Move {
     world: World,
     object: Option<MachineMigration>,
 }
@@ -32,14 +43,15 @@ impl Move {
     fn ask(&mut self, target: Option<HardwareChoice>) {
         let spec = MachineMigrationSpec { machine_name: "a".into(), target };
         let mut object = MachineMigration::new("move", spec);
-        object.metadata = self.world.meta("team", "move");
-        self.world.migrations = [("move".to_owned(), object.clone())].into();
-        self.object = Some(object);
+        object.metadata.namespace = Some(USER.to_owned());
+        self.world.migrations.clear();
+        self.world.create(object);
+        self.object = self.world.migrations.get("move").cloned();
     }
 
     fn observe(&self) -> Option<Observed> {
         let machine = self.world.observe("a").map(|mut o: Machine| {
-            o.hardware = self.world.hardware.values().map(|h| Arc::new(h.clone())).collect();
+            o.hardware = self.world.hardware.all().cloned().collect();
             let mut policy = HardwarePolicy::new("all", HardwarePolicySpec::default());
             policy.metadata.namespace = Some("inventory".into());
             o.policies = vec![Arc::new(policy)];
@@ -52,11 +64,11 @@ impl Move {
     /// have asked for one, or have taken it back.
     fn plan(&mut self) -> Option<Plan<MachineMigrationStatus>> {
         let mut plan = None;
-        for name in self.world.migrations.keys().cloned().collect::<Vec<_>>() {
+        for name in self.world.migrations.names() {
             self.object = self.world.migrations.get(&name).cloned();
             plan = self.plan_one();
             if let Some(object) = &self.object {
-                self.world.migrations.insert(name, object.clone());
+                self.world.migrations.insert(object.clone());
             }
         }
         let open = |m: &&MachineMigration| m.status.as_ref().is_none_or(|status| !status.operation.phase.is_over());
@@ -75,17 +87,17 @@ impl Move {
         Some(plan)
     }
 
+    /// By somebody else.
     fn annotate(&mut self, hardware: &str, key: &str, value: Option<&str>) {
-        let mut there = self.world.hardware[hardware].clone();
-        let annotations = there.metadata.annotations.get_or_insert_default();
+        let meta = &mut self.world.hardware.get_mut(hardware).expect("racked").metadata;
+        let annotations = meta.annotations.get_or_insert_default();
         match value {
             Some(value) => annotations.insert(key.to_owned(), value.to_owned()),
             None => annotations.remove(key),
         };
-        self.world.touch(&mut there.metadata);
-        self.world.hardware.insert(hardware.to_owned(), there);
     }
 
+    /// As the controller does it (controller/src/verbs/operation.rs).
     fn act(&mut self, action: &Action) {
         let Some(object) = self.object.as_mut() else { return };
         let own = uid(&object.metadata).to_owned();
@@ -95,35 +107,34 @@ impl Move {
                 self.world.migrations.remove(name(&object.metadata));
                 self.object = None;
             }
-            Action::Lock(seen) | Action::Unlock(seen) => {
-                let Some(mut machine) = self.world.machines.get("a").cloned() else { return };
-                if machine.metadata.resource_version.as_ref() != Some(&seen.resource_version) {
-                    return;
-                }
-                let text = format!("MachineMigration/{}/{own}", name(&object.metadata));
-                let annotations = machine.metadata.annotations.get_or_insert_default();
-                match action {
-                    Action::Lock(_) => annotations.insert(labels::OPERATION.into(), text),
-                    _ => annotations.remove(labels::OPERATION),
-                };
-                self.world.touch(&mut machine.metadata);
-                self.world.machines.insert("a".into(), machine);
+            Action::Lock(seen) => {
+                let lock = Lock { verb: Verb::Migration, name: name(&object.metadata).to_owned(), uid: own };
+                self.lock(seen, Some(lock.to_string()));
             }
+            Action::Unlock(seen) => self.lock(seen, None),
             Action::ClaimTarget { machine, hardware } => {
-                if self.world.hardware[&hardware.name].metadata.resource_version.as_ref()
-                    == Some(&hardware.resource_version)
-                {
-                    self.annotate(&hardware.name, labels::CLAIMED_BY, Some(&machine.uid));
-                    self.annotate(&hardware.name, labels::CLAIMED_FOR, Some(&own));
-                }
+                let Some(machine) = self.world.machines.get(&machine.name).cloned() else { return };
+                send(&mut self.world, async |c| hosts::claim_target(c, &machine, hardware, &own).await);
             }
             Action::GiveTargetBack { name, .. } => {
-                self.annotate(name, labels::CLAIMED_BY, None);
-                self.annotate(name, labels::CLAIMED_FOR, None);
+                let Some(machine) = self.world.machines.get("a").cloned() else { return };
+                send(&mut self.world, async |c| hosts::unclaim(c, &machine, name).await);
             }
-            Action::KeepTarget { name } => self.annotate(name, labels::CLAIMED_FOR, None),
+            Action::KeepTarget { name } => send(&mut self.world, async |c| hosts::keep_target(c, name, &own).await),
             other => panic!("{other:?}"),
         }
+    }
+
+    fn lock(&mut self, seen: &MachineVersion, lock: Option<String>) {
+        let meta = ObjectMeta {
+            namespace: Some(USER.to_owned()),
+            name: Some(seen.name.clone()),
+            uid: Some(seen.uid.clone()),
+            resource_version: Some(seen.resource_version.clone()),
+            ..ObjectMeta::default()
+        };
+        let change = json!({"metadata": {"annotations": {labels::OPERATION: lock}}});
+        send(&mut self.world, async |c| writes::patch::<BareMetalMachine>(c, &meta, change).await.map(drop));
     }
 
     /// Until the migration says no more.
@@ -151,7 +162,7 @@ impl Move {
         let now = self.world.now;
         let object = self.object.as_mut().expect("there");
         object.metadata.deletion_timestamp = Some(Time(now));
-        self.world.migrations.insert(name(&object.metadata).to_owned(), object.clone());
+        self.world.migrations.insert(object.clone());
     }
 
     /// What the administrator says of a DPU.
@@ -195,14 +206,11 @@ fn named(name: &str) -> Option<HardwareChoice> {
     Some(HardwareChoice { name: Some(name.to_owned()), selector: None })
 }
 
-fn held(world: &World) -> Vec<&String> {
-    let claimed = |annotations: &std::collections::BTreeMap<String, String>| !annotations.is_empty();
-    world
-        .hardware
-        .iter()
-        .filter(|(_, h)| h.metadata.annotations.as_ref().is_some_and(claimed))
-        .map(|(n, _)| n)
-        .collect()
+/// With anything of a machine's on record.
+fn held(world: &World) -> Vec<String> {
+    let is_of_a_machine =
+        |h: &&Hardware| h.metadata.annotations.iter().flatten().any(|(key, _)| key != labels::BOOT_PATH);
+    world.hardware.values().filter(is_of_a_machine).map(|h| name(&h.metadata).to_owned()).collect()
 }
 
 #[test]
@@ -219,7 +227,7 @@ fn a_machine_moves_there_and_back_with_all_that_it_has() {
         assert_eq!(m.said(), (OperationPhase::Succeeded, "Succeeded".to_owned()));
         assert_eq!((on(&m.world), state(&m.world, "a")), (target.clone(), Some(MachineState::Running)));
         assert_eq!((m.world.volumes().into_iter().collect(), macs(&m.world)), before, "nothing is lost or new");
-        assert_eq!(held(&m.world), [&target], "the other server is free, and nothing is left on it");
+        assert_eq!(held(&m.world), [target.clone()], "the other server is free, and nothing is left on it");
         let status = m.object.as_ref().and_then(|o| o.status.clone()).expect("a status");
         assert_eq!((status.source_hardware_name, status.target_hardware_name), (Some(from), Some(target)));
         let times = [
@@ -320,7 +328,7 @@ fn a_migration_to_the_server_that_the_machine_is_on_has_succeeded_at_once() {
     assert_eq!(status.operation.conditions[0].message, message);
     assert_eq!((status.started_at, status.moved_at), (None, None), "no time of a move that was none");
     assert!(status.finished_at.is_some());
-    assert_eq!(held(&m.world), [&first]);
+    assert_eq!(held(&m.world), [first.clone()]);
 }
 
 #[test]
@@ -334,7 +342,7 @@ fn it_is_cancelled_while_the_machine_has_its_disks_and_not_later() {
     m.until(|m| m.object.is_none());
     settle_with_claims(&mut m.world);
     assert_eq!((on(&m.world), state(&m.world, "a")), (first.clone(), Some(MachineState::Running)));
-    assert_eq!(held(&m.world), [&first]);
+    assert_eq!(held(&m.world), [first.clone()]);
     assert!(!locked(&m.world));
 
     m.ask(None);
@@ -402,4 +410,5 @@ fn faults_on_the_way_delay_it_and_no_more() {
     }
 }
 
+#[path = "drained.rs"]
 mod drained;

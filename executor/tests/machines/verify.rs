@@ -1,10 +1,10 @@
 //! Another server than the DPU sits in: nothing is claimed, granted or powered.
 
 use super::world::World;
-use crate::host::PowerState;
-use crate::machine::{Action, BmcNeed, Plan, plan};
 use api::conditions::{self, ConditionStatus, HOST_VERIFIED};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use planner::host::PowerState;
+use planner::machine::{Action, BmcNeed, Plan, plan};
 
 /// One server; its BMC reports this serial number, and `SN-1` is expected of it.
 fn world(reported: Option<&str>) -> World {
@@ -30,7 +30,7 @@ fn planned(world: &World) -> Plan {
 fn round(world: &mut World) -> Plan {
     let o = world.observe("a").expect("there");
     let plan = plan(&o, world.now);
-    world.carry_out("a", &o, &plan, usize::MAX);
+    world.carry_out(&o, &plan, usize::MAX);
     plan
 }
 
@@ -42,7 +42,7 @@ fn run(world: &mut World, steps: usize) {
     for _ in 0..steps {
         world.bind_claims();
         world.step();
-        while world.machines.contains_key("a") && !round(world).is_empty() {}
+        while world.machines.contains("a") && !round(world).is_empty() {}
     }
 }
 
@@ -51,11 +51,11 @@ fn it_is_not_claimed_before_its_serial_number_was_compared() {
     let mut world = world(Some("SN-1"));
     round(&mut world);
     assert_eq!(word(&planned(&world), conditions::READY), "False NoFreeHardware");
-    found(&mut world, ConditionStatus::False, None);
+    found(&mut world, ConditionStatus::False, Some(1));
     assert_eq!(word(&planned(&world), conditions::READY), "False NoHardwareFits");
     found(&mut world, ConditionStatus::True, Some(7));
     assert_eq!(word(&planned(&world), conditions::READY), "False NoFreeHardware", "that was of another spec");
-    found(&mut world, ConditionStatus::True, None);
+    found(&mut world, ConditionStatus::True, Some(1));
     let plan = planned(&world);
     assert!(plan.actions.iter().any(|a| matches!(a, Action::ClaimHardware { .. })), "{:?}", plan.actions);
 }
@@ -63,7 +63,7 @@ fn it_is_not_claimed_before_its_serial_number_was_compared() {
 #[test]
 fn an_agent_that_reports_another_server_forbids_the_claim_without_a_bmc() {
     let mut world = world(None);
-    found(&mut world, ConditionStatus::True, None);
+    found(&mut world, ConditionStatus::True, Some(1));
     round(&mut world);
     world.dpus.get_mut("dpu-1").expect("racked").status.get_or_insert_default().host_serial_number =
         Some("SN-9".into());
@@ -79,7 +79,7 @@ fn an_agent_that_reports_another_server_forbids_the_claim_without_a_bmc() {
 #[test]
 fn a_claimed_server_that_turns_out_to_be_another_gets_no_grant_and_no_power() {
     let mut world = world(Some("SN-9"));
-    found(&mut world, ConditionStatus::True, None);
+    found(&mut world, ConditionStatus::True, Some(1));
     run(&mut world, 20);
     let plan = planned(&world);
     assert!(plan.is_empty(), "{:?}", plan.actions);
@@ -99,7 +99,7 @@ fn a_claimed_server_that_turns_out_to_be_another_gets_no_grant_and_no_power() {
 #[test]
 fn the_power_of_another_server_is_no_proof_and_is_not_touched() {
     let mut world = world(Some("SN-1"));
-    found(&mut world, ConditionStatus::True, None);
+    found(&mut world, ConditionStatus::True, Some(1));
     run(&mut world, 40);
     assert_eq!(word(&planned(&world), conditions::READY), "True Running");
     let (disks, now) = (world.disks.len(), world.now);

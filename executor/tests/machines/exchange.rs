@@ -2,10 +2,10 @@
 
 use super::properties::{ready, settle_with_claims, state};
 use super::world::World;
-use crate::host::PowerState;
-use crate::machine::plan;
 use api::labels;
 use api::machine::{MachineState, RunStrategy};
+use planner::host::PowerState;
+use planner::machine::plan;
 
 /// The volume of the boot disk that is presented.
 fn presented(world: &World) -> Vec<String> {
@@ -13,10 +13,10 @@ fn presented(world: &World) -> Vec<String> {
 }
 
 fn exchange(world: &mut World) {
-    let mut claim = world.new_claim("a-root-2", None);
+    world.new_claim("a-root-2");
     let own = world.machines["a"].metadata.uid.clone().expect("a UID");
+    let claim = world.claims.get_mut("a-root-2").expect("made");
     claim.metadata.labels = Some([(labels::MACHINE_UID.to_owned(), own)].into());
-    world.claims.insert("a-root-2".into(), claim);
     let annotations = world.machines.get_mut("a").expect("there").metadata.annotations.get_or_insert_default();
     annotations.insert(format!("{}root", labels::CLAIM), "a-root-2".into());
     world.bind_claims();
@@ -32,7 +32,7 @@ fn runs(world: &mut World, strategy: RunStrategy) {
 fn a_stopped_machine_gets_the_other_disk_and_starts_from_it() {
     for only in ["hw-1", "hw-2"] {
         let mut world = World::new();
-        world.hardware.retain(|name, _| name == only);
+        world.hardware.retain(|hardware| hardware.metadata.name.as_deref() == Some(only));
         world.machine("a", false);
         runs(&mut world, RunStrategy::Always);
         assert_eq!(presented(&world), ["pv-a-root"]);
@@ -74,5 +74,5 @@ fn a_machine_that_an_operation_has_is_not_started() {
     assert!(world.servers.values().all(|server| server.power_ons == 0));
     let mut o = world.observe("a").expect("there");
     o.lock_is_void = true;
-    assert!(plan(&o, world.now).actions.contains(&crate::machine::Action::ClearLock));
+    assert!(plan(&o, world.now).actions.contains(&planner::machine::Action::ClearLock));
 }

@@ -1,52 +1,53 @@
-//! What an image that is no more has left, as [`crate::machine::leftovers`] is of machines: attachment, hold and
-//! VolumeAttachment of its import, without which the volume could never be deleted.
+//! What an image that was deleted has left of its import.
 
-use super::{ROUNDS, act, want_bmc};
 use crate::Controller;
-use crate::bmc::Owner;
 use crate::clock;
-use crate::error::{Error, call};
+use crate::error::Error;
+use crate::image::act;
 use crate::index::IndexKey;
+use crate::kinds::is_image;
 use crate::machine::gather as machine_gather;
-use crate::work::Work;
 use api::conditions;
 use api::image::{ImageImport, ImageSource};
-use api::{ClusterMachineImage, MachineImage, labels};
+use api::labels;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::Api;
-use kube::api::ListParams;
 use planner::image::{Observed, Plan};
 use planner::machine::observed::label;
-use runtime::queue::{Key, Next};
+use runtime::queue::Next;
 
-/// `key`: no namespace, and the UID of an image.
-pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
-    let (mut confirmed, owner) = (false, Owner::GoneImage(key.clone()));
-    for _ in 0..ROUNDS {
-        if c.world.has_image(&key.1) {
-            c.hosts.needs(&owner, &[]);
-            return Ok(Next::Wait);
-        }
-        let o = observed(c, &key.1).await?;
+pub(super) struct Left {
+    o: Observed,
+    pub plan: Plan,
+}
+
+impl Left {
+    pub async fn of(c: &Controller, uid: &str) -> Result<Self, Error> {
+        let o = observed(c, uid).await?;
         let plan = planner::image::leftovers(&o, clock::now());
-        want_bmc(c, &owner, &plan);
-        if plan.actions.is_empty() {
-            tell(c, &o, &plan);
-            return Ok(Next::at(plan.wake_at));
-        }
-        if !confirmed && is_there(c, &key.1).await? {
-            c.hosts.needs(&owner, &[]);
-            return Ok(Next::Wait);
-        }
-        if !std::mem::replace(&mut confirmed, true) {
-            tracing::warn!(image = %key.1, actions = plan.actions.len(), "an image that is no more has left something");
-        }
-        for action in &plan.actions {
-            act(c, &o, action).await?;
-        }
+        Ok(Self { o, plan })
     }
-    c.world.look(Work::ImageLeftovers, key.clone());
-    Ok(Next::Wait)
+
+    pub async fn act(&self, c: &Controller) -> Result<(), Error> {
+        for action in &self.plan.actions {
+            act(c, &self.o, action).await?;
+        }
+        Ok(())
+    }
+
+    pub fn wait(&self, c: &Controller) -> Next {
+        tell(c, &self.o, &self.plan);
+        Next::at(self.plan.wake_at)
+    }
+}
+
+/// Something was made for an image with this UID.
+pub(super) fn is_one(c: &Controller, uid: &str) -> bool {
+    let (world, owner) = (&c.world, &IndexKey::owner(uid));
+    let made_for_it = |meta: &ObjectMeta| label(meta, labels::IMAGE_UID) == Some(uid);
+    world.disks.by(owner).iter().any(|disk| disk.spec.owner.uid == uid && is_image(&disk.spec.owner))
+        || world.holds.by(owner).iter().any(|hold| made_for_it(&hold.metadata))
+        || world.volume_attachments.by(owner).iter().any(|va| made_for_it(&va.metadata))
+        || world.claims.by(owner).iter().any(|claim| made_for_it(&claim.metadata))
 }
 
 /// All that carries its UID. What it was to import is not known any more.
@@ -90,16 +91,6 @@ async fn observed(c: &Controller, image: &str) -> Result<Observed, Error> {
 fn tell(c: &Controller, o: &Observed, plan: &Plan) {
     let ready = conditions::get(&plan.status.conditions, conditions::READY);
     if let (Some(ready), Some(attachment)) = (ready, o.attachments.first()) {
-        c.events.tell(attachment.as_ref(), &ready.reason, &ready.message);
+        c.events.warn(attachment.as_ref(), &ready.reason, &ready.message);
     }
-}
-
-/// From quorum. A UID that is gone never comes back.
-async fn is_there(c: &Controller, image: &str) -> Result<bool, Error> {
-    let (everywhere, params) = (Api::<MachineImage>::all(c.objects.client.clone()), ListParams::default());
-    let images = call("list MachineImages", everywhere.list_metadata(&params)).await?;
-    let of_cluster = c.objects.cluster::<ClusterMachineImage>();
-    let of_cluster = call("list ClusterMachineImages", of_cluster.list_metadata(&params)).await?;
-    let mut uids = images.items.iter().map(|i| &i.metadata.uid).chain(of_cluster.items.iter().map(|i| &i.metadata.uid));
-    Ok(uids.any(|uid| uid.as_deref() == Some(image)))
 }

@@ -2,9 +2,9 @@
 
 use super::properties::{ready, settle_with_claims, state};
 use super::world::World;
-use crate::host::PowerState;
 use api::dpu::Maintenance;
 use api::machine::{MachineState, MaintenancePolicy};
+use planner::host::PowerState;
 
 fn running(policy: MaintenancePolicy) -> World {
     let mut world = World::new();

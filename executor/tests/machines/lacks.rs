@@ -2,11 +2,11 @@
 
 use super::growth::{round, running};
 use super::world::World;
-use crate::host::{Lack, PowerAction, PowerState};
-use crate::machine::{Disruptive, Plan, plan};
 use api::conditions;
 use api::labels;
 use api::machine::RunStrategy;
+use planner::host::{Lack, PowerAction, PowerState};
+use planner::machine::{Disruptive, Plan, plan};
 
 fn lacking(mut world: World, lacks: &[Lack]) -> World {
     world.server("dpu-1").lacks = lacks.iter().copied().collect();
@@ -53,8 +53,8 @@ fn a_power_action_that_the_bmc_has_not_is_a_reason() {
 #[test]
 fn a_restart_that_the_bmc_has_not_is_told_of_a_machine_that_runs_on() {
     let mut world = running();
-    let meta = &mut world.machines.get_mut("a").expect("there").metadata;
     let later = (world.now + jiff::SignedDuration::from_secs(60)).to_string();
+    let meta = &mut world.machines.get_mut("a").expect("there").metadata;
     meta.annotations = Some([(labels::RESTART_REQUESTED_AT.to_owned(), later)].into());
     assert_eq!(action(&planned(&world)), Some(PowerAction::WarmReset));
     let plan = planned(&lacking(world, &[Lack::Power(PowerAction::WarmReset)]));

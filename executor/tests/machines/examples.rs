@@ -2,15 +2,15 @@
 
 use super::growth::running;
 use super::world::World;
-use crate::host::PowerState;
-use crate::machine::{Action, Disruptive, plan};
-use crate::seen::Seen;
 use api::conditions;
 use api::labels;
 use api::machine::{AttachPhase, CloudInit, CloudInitSource, Disk, DiskBus, DiskSource, MachineState, ReadinessProbe};
 use api::quantity::quantity;
+use planner::host::PowerState;
+use planner::machine::{Action, Disruptive, plan};
+use planner::seen::Seen;
 
-fn reason(plan: &crate::machine::Plan, type_: &str) -> String {
+fn reason(plan: &planner::machine::Plan, type_: &str) -> String {
     conditions::get(&plan.status.conditions, type_).map(|c| format!("{} {}", c.status, c.reason)).unwrap_or_default()
 }
 
@@ -18,7 +18,7 @@ fn until_claimed(world: &mut World) {
     for _ in 0..2 {
         let o = world.observe("a").expect("there");
         let plan = plan(&o, world.now);
-        world.carry_out("a", &o, &plan, usize::MAX);
+        world.carry_out(&o, &plan, usize::MAX);
     }
 }
 
@@ -26,7 +26,7 @@ fn until_claimed(world: &mut World) {
 fn a_machine_without_a_server_says_what_is_in_the_way() {
     let mut world = World::new();
     world.machine("a", false);
-    world.carry_out("a", &world.observe("a").expect("there"), &plan(&world.observe("a").expect("there"), world.now), 1);
+    world.carry_out(&world.observe("a").expect("there"), &plan(&world.observe("a").expect("there"), world.now), 1);
     let mut o = world.observe("a").expect("there");
     o.policies.clear();
     let none = plan(&o, world.now);
@@ -64,7 +64,7 @@ fn nothing_is_granted_into_a_system_that_somebody_else_started() {
     let grants = |action: &Action| matches!(action, Action::GrantDisk { .. } | Action::GrantNic { .. });
     assert!(!plan.actions.iter().any(grants), "{:?}", plan.actions);
     assert!(
-        matches!(&plan.disruptive, Some(Disruptive::Power(order)) if order.action == crate::host::PowerAction::ForceOff)
+        matches!(&plan.disruptive, Some(Disruptive::Power(order)) if order.action == planner::host::PowerAction::ForceOff)
     );
 }
 
@@ -162,7 +162,7 @@ fn a_guest_that_asks_at_the_metadata_address_has_no_seed_disk() {
                 _ => {}
             }
         }
-        world.carry_out("a", &o, &plan, usize::MAX);
+        world.carry_out(&o, &plan, usize::MAX);
         world.bind_claims();
     }
     assert!(!told.is_empty(), "no NIC was granted");

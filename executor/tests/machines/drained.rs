@@ -37,7 +37,7 @@ fn it_is_moved_each_time_and_the_migration_is_its_own() {
         m.maintain(&second, Maintenance::None);
         m.maintain(&first, maintenance);
         m.until(|m| runs_on(m, &second));
-        assert_eq!(m.world.migrations.len(), 3, "{:?}", m.world.migrations.keys());
+        assert_eq!(m.world.migrations.len(), 3, "{:?}", m.world.migrations.names());
         let machine = uid(&m.world.machines["a"].metadata).to_owned();
         for migration in m.world.migrations.values() {
             let owners = migration.metadata.owner_references.clone().unwrap_or_default();
@@ -96,12 +96,12 @@ fn one_that_comes_late_does_not_begin() {
     m.annotate(&second, labels::CLAIMED_BY, Some("another"));
     m.maintain(&first, Maintenance::Drain);
     m.go_on(10);
-    let (key, mut late) = m.world.migrations.clone().into_iter().next().expect("it is asked for");
+    let mut late = m.world.migrations.values().next().expect("it is asked for").clone();
     late.status = None;
     m.maintain(&first, Maintenance::None);
     m.annotate(&second, labels::CLAIMED_BY, None);
     m.go_on(10);
-    m.world.migrations.insert(key, late);
+    m.world.migrations.insert(late);
     m.go_on(10);
     assert!(m.world.migrations.is_empty(), "it is taken back");
     assert!(runs_on(&m, &first));
@@ -134,10 +134,10 @@ fn another_policy_and_somebodys_own_migration_are_left_alone() {
     m.ask(None);
     m.maintain(&first, Maintenance::Drain);
     m.go_on(10);
-    assert_eq!(m.world.migrations.keys().collect::<Vec<_>>(), ["move"]);
+    assert_eq!(m.world.migrations.names(), ["move"]);
     m.maintain(&first, Maintenance::None);
     m.go_on(10);
-    assert_eq!(m.world.migrations.keys().collect::<Vec<_>>(), ["move"], "it is not ours to take back");
+    assert_eq!(m.world.migrations.names(), ["move"], "it is not ours to take back");
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -2,18 +2,19 @@
 
 use super::outside::Fault;
 use super::world::World;
-use crate::host::{PowerAction, PowerState};
-use crate::machine::steps::Step;
-use crate::machine::{Disruptive, Observed, Plan, plan};
+use api::labels;
 use api::machine::{MachineState, RunStrategy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use planner::host::{PowerAction, PowerState};
+use planner::machine::steps::Step;
+use planner::machine::{Disruptive, Observed, Plan, plan};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
     /// Plans for a machine on what is so now, and carries all of it out.
     Round(usize),
-    /// Plans, and crashes after so many actions.
+    /// Plans, and crashes after so many requests.
     Crash(usize, usize),
     /// Carries out what was planned earlier: a late leader, a stale cache.
     Late(usize),
@@ -25,7 +26,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         12 => (0..2usize).prop_map(Event::Round),
-        3 => (0..2usize, 0..4usize).prop_map(|(machine, after)| Event::Crash(machine, after)),
+        3 => (0..2usize, 0..8usize).prop_map(|(machine, after)| Event::Crash(machine, after)),
         3 => (0..2usize).prop_map(Event::Late),
         8 => Just(Event::Step),
         6 => fault().prop_map(Event::Fault),
@@ -50,7 +51,7 @@ fn fault() -> impl Strategy<Value = Fault> {
 }
 
 /// What must hold in every state.
-pub(crate) fn check(world: &World) {
+pub fn check(world: &World) {
     for volume in world.volumes() {
         let by = world.presented_by(&volume);
         assert!(by.len() <= 1, "volume {volume} is presented by {by:?}");
@@ -80,7 +81,7 @@ fn check_plan(o: &Observed, plan: &Plan) {
             let status = o.machine.status.as_ref().filter(|s| s.hardware_name == plan.status.hardware_name);
             let started = status.and_then(|s| s.power.as_ref()).and_then(|p| p.started_boot_id.as_ref());
             let halted = o.run_strategy() == RunStrategy::Halted;
-            let maintained = crate::machine::situation::Situation::of(o).stopped.is_some();
+            let maintained = o.dpus.iter().any(|dpu| dpu.dpu.spec.maintenance != api::dpu::Maintenance::None);
             assert!(
                 halted || maintained || o.gives_back() || started.is_none(),
                 "the power of a machine that shall run is taken"
@@ -89,11 +90,11 @@ fn check_plan(o: &Observed, plan: &Plan) {
     }
 }
 
-pub(crate) fn round(world: &mut World, machine: &str, limit: usize) -> Option<Plan> {
+pub fn round(world: &mut World, machine: &str, limit: usize) -> Option<Plan> {
     let o = world.observe(machine)?;
     let plan = plan(&o, world.now);
     check_plan(&o, &plan);
-    world.carry_out(machine, &o, &plan, limit);
+    world.carry_out(&o, &plan, limit);
     check(world);
     Some(plan)
 }
@@ -124,7 +125,7 @@ fn settle(world: &mut World) {
     panic!("it does not come to rest");
 }
 
-pub(crate) fn state(world: &World, machine: &str) -> Option<MachineState> {
+pub fn state(world: &World, machine: &str) -> Option<MachineState> {
     world.machines.get(machine)?.status.as_ref()?.state
 }
 
@@ -137,17 +138,17 @@ proptest! {
         world.machine("a", true);
         world.machine("b", true);
         let names = ["a", "b"];
-        let mut late: [Option<(Observed, Plan)>; 2] = [None, None];
+        let mut late: [Option<(model::Objects, Observed, Plan)>; 2] = [None, None];
         for event in events {
             match event {
                 Event::Round(n) => {
-                    late[n] = world.observe(names[n]).map(|o| { let p = plan(&o, world.now); (o, p) });
+                    late[n] = world.observe(names[n]).map(|o| { let p = plan(&o, world.now); (world.objects.clone(), o, p) });
                     round(&mut world, names[n], usize::MAX);
                 }
                 Event::Crash(n, after) => { round(&mut world, names[n], after); }
                 Event::Late(n) => {
-                    if let Some((o, plan)) = late[n].take() {
-                        world.carry_out(names[n], &o, &plan, usize::MAX);
+                    if let Some((known, o, plan)) = late[n].take() {
+                        world.carry_out_knowing(known, &o, &plan, usize::MAX);
                         check(&world);
                     }
                 }
@@ -158,7 +159,7 @@ proptest! {
                     if let Some(machine) = world.machines.get_mut(names[n]) {
                         match machine.metadata.finalizers {
                             Some(_) => { machine.metadata.deletion_timestamp.get_or_insert(Time(now)); }
-                            None => { world.machines.remove(names[n]); }
+                            None => drop(world.machines.remove(names[n])),
                         }
                     }
                 }
@@ -167,7 +168,7 @@ proptest! {
         world.heal();
         for _ in 0..3 { world.bind_claims(); world.step(); }
         settle_with_claims(&mut world);
-        let deleted: Vec<bool> = names.iter().map(|name| !world.machines.contains_key(*name)).collect();
+        let deleted: Vec<bool> = names.iter().map(|name| !world.machines.contains(*name)).collect();
         for (n, name) in names.iter().enumerate() {
             if deleted[n] {
                 continue;
@@ -185,7 +186,7 @@ proptest! {
     }
 }
 
-pub(crate) fn settle_with_claims(world: &mut World) {
+pub fn settle_with_claims(world: &mut World) {
     world.bind_claims();
     for _ in 0..4 {
         settle_a_little(world);
@@ -208,20 +209,22 @@ fn settle_a_little(world: &mut World) {
     }
 }
 
-pub(crate) fn ready(world: &World, machine: &str) -> Option<String> {
+pub fn ready(world: &World, machine: &str) -> Option<String> {
     let status = world.machines.get(machine)?.status.as_ref()?;
     let ready = api::conditions::get(&status.conditions, api::conditions::READY)?;
     Some(format!("{:?} {}: {}", status.state, ready.reason, ready.message))
 }
 
-pub(crate) fn nothing_is_left(world: &World) {
+pub fn nothing_is_left(world: &World) {
     assert!(world.disks.is_empty() && world.nics.is_empty() && world.vnics.is_empty());
-    assert!(world.volume_attachments.is_empty() && world.holder_pods.is_empty());
+    assert!(world.volume_attachments.is_empty() && world.pods.is_empty());
     assert!(world.holds.values().all(|hold| hold.spec.holder.is_none()));
-    assert_eq!(world.claims.keys().collect::<Vec<_>>(), [super::world::SHARED], "only the user's own claim stays");
+    assert_eq!(world.claims.names(), [super::world::SHARED], "only the user's own claim stays");
     assert!(world.claims[super::world::SHARED].metadata.finalizers.is_none());
     for hardware in world.hardware.values() {
-        assert!(hardware.metadata.annotations.as_ref().is_none_or(|annotations| annotations.is_empty()));
+        // Where the firmware finds the DPU's disk is of the server, not of the machine.
+        let left = hardware.metadata.annotations.iter().flatten().filter(|(key, _)| *key != labels::BOOT_PATH);
+        assert_eq!(left.count(), 0, "{:?}", hardware.metadata.annotations);
     }
     for server in world.servers.values() {
         assert!(server.exposed.is_empty());

@@ -2,9 +2,9 @@
 
 use super::growth::{round, running};
 use super::world::{DRIVER, SHARED, World};
-use crate::machine::{Action, Plan, plan};
 use api::conditions::{self, ConditionStatus};
 use api::{DiskAttachment, Limits};
+use planner::machine::{Action, Plan, plan};
 
 fn iops(number: u64) -> Limits {
     Limits { iops: Some(number), ..Limits::default() }
