@@ -98,6 +98,7 @@ reasons! {
         HostStillOn { hardware: String } "host '{hardware}' was on when it was claimed; it is powered off before a disk is shown to it";
         HostLeftOn { hardware: String } "host '{hardware}' is not read off, and its machine is gone without having given anything back", next "switch it off";
         HostUnknown { dpu: String } "what Dpu '{dpu}' presents was granted to a machine that is gone, and there is no Hardware by which its host could be read off", next "kubectl describe dpu {dpu}";
+        HostInPost { hardware: String } "host '{hardware}' is in POST, in which nothing is hot-plugged: disks and interfaces that were added follow when POST is done, or 20 min after the power-on", next "look at the host's console by its BMC";
         BmcReading { hardware: String } "the BMC of '{hardware}' is being read";
         AttachmentsFirst { } "power waits until every disk and interface is presented";
         BootOrderSetting { hardware: String } "the boot order of '{hardware}' is being set";

@@ -22,6 +22,7 @@ pub mod observed;
 mod orphans;
 mod place;
 pub mod plan;
+mod post;
 mod power;
 mod release;
 mod seed;
@@ -125,7 +126,7 @@ fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
 
 fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     let leaving = release::strays(o, now, draft);
-    let no_grant = power::forbids_grant(o, host, now, draft);
+    let no_grant = power::forbids_grant(o, host, now, draft).or_else(|| post::forbids_grant(o, host, now, draft));
     let mut volumes = Vec::new();
     let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
     for disk in &o.machine.spec.disks {

@@ -14,6 +14,7 @@ mod lost;
 mod maintenance;
 pub(crate) mod outside;
 mod pods;
+mod post;
 pub(crate) mod properties;
 mod timeline;
 mod verify;
