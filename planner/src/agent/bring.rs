@@ -1,8 +1,8 @@
 //! Bringing a claimed attachment to the host, and keeping it there.
 
 use super::{Blocked, Function, Import, Observed, Presentation, Stage, Step, Stuck, Volume, Waiting};
-use super::{nic, retry};
-use crate::exposure::{ExposureId, Limits, Presence};
+use super::{nic, recovery, retry};
+use crate::exposure::{ExposureId, FunctionKind, Limits, Presence};
 
 /// What of a spec may change.
 #[derive(Debug, Clone, Copy)]
@@ -62,8 +62,11 @@ fn expose(
     driver: Option<&str>,
     asked: Limits,
 ) -> Option<Stage> {
-    if observed.exposures.fresh().is_none() {
+    if !observed.exposures.tells(FunctionKind::Disk) {
         return Some(emulation_unknown());
+    }
+    if let Some(stage) = recovery::waits(observed) {
+        return Some(stage);
     }
     let Some(exposure) = observed.exposure(id) else {
         return Some(Stage::Act(Step::ExposeDisk {

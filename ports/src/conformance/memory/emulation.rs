@@ -14,6 +14,7 @@ pub struct MemoryEmulation {
     state: Arc<Mutex<State>>,
     storage: MemoryStorage,
     hot_plug_ports: u32,
+    switch_ports: u32,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +35,12 @@ struct Function {
 
 impl MemoryEmulation {
     pub fn new(storage: MemoryStorage, hot_plug_ports: u32) -> Self {
-        Self { state: Arc::default(), storage, hot_plug_ports }
+        Self { state: Arc::default(), storage, hot_plug_ports, switch_ports: 0 }
+    }
+
+    /// There are ports of a switch besides, which others use too.
+    pub fn with_switch(self, switch_ports: u32) -> Self {
+        Self { switch_ports, ..self }
     }
 
     /// Cuts the emulator off, or puts it back.
@@ -96,6 +102,7 @@ impl Emulation for MemoryEmulation {
             disks: self.hot_plug_ports + 2,
             nics: self.hot_plug_ports,
             hot_plug_ports: self.hot_plug_ports,
+            switch_ports: self.switch_ports,
             buses: vec![Bus::NVMe, Bus::VirtioBlk],
             online_resize: vec![Bus::VirtioBlk],
         })
@@ -127,8 +134,8 @@ impl Emulation for MemoryEmulation {
     }
 
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
-        if nic.representor.is_empty() || nic.representor.len() > 15 {
-            return refuse(ErrorClass::Invalid, format!("{:?}: representor {:?}", nic.id, nic.representor));
+        if nic.device.is_empty() || nic.device.len() > 15 {
+            return refuse(ErrorClass::Invalid, format!("{:?}: representor {:?}", nic.id, nic.device));
         }
         let exposure = Exposure {
             id: nic.id.clone(),
@@ -136,7 +143,7 @@ impl Emulation for MemoryEmulation {
             presence: Presence::Present,
             size_bytes: None,
             limits: Limits::default(),
-            representor: Some(nic.representor.clone()),
+            representor: Some(nic.device.clone()),
             link_up: Some(false),
         };
         self.present(Function { exposure, slot: Slot::HotPlug, bus: None, backend: None })
