@@ -301,7 +301,7 @@ pub enum DpuCommand {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Gather what a first run on a DPU, a server or a BMC can tell into one archive, without secrets; nothing is changed
+    /// Gather what a DPU, its server and BMC tell into one archive, without secrets; nothing is changed
     Report(crate::report::Report),
 }
 

@@ -38,6 +38,11 @@ pub trait Bench: Sleep {
         false
     }
 
+    /// Starts anew what presents disks, under a host that has them; false where that cannot be done here.
+    async fn restart(&self) -> bool {
+        false
+    }
+
     /// Whether the DPU has a network device of this name; `None` where this cannot be looked at.
     async fn has_device(&self, name: &str) -> Option<bool>;
 }
@@ -73,6 +78,7 @@ async fn disks(bench: &dyn Bench, capabilities: &EmulationCapabilities) {
     refused_without_effect(bench, capabilities.buses[0]).await;
     ports_run_out_and_come_back(bench, capabilities).await;
     hide_frees_the_backend(bench, capabilities.buses[0]).await;
+    recovers_at_once(bench, capabilities.buses[0]).await;
     for bus in &capabilities.buses {
         resize(bench, *bus, capabilities.online_resize.contains(bus)).await;
         limits(bench, *bus).await;
@@ -207,6 +213,33 @@ async fn hide_frees_the_backend(bench: &dyn Bench, bus: Bus) {
     gone(bench, port.as_ref(), Some(&next.id)).await;
     let other = disk(id(21, 1), bus, Slot::HotPlug, &backend);
     port.expose_disk(&other).await.expect("expose the backend for somebody else");
+    hide_all(bench, port.as_ref()).await;
+}
+
+/// Only of an emulation whose host has to find everything at once.
+async fn recovers_at_once(bench: &dyn Bench, bus: Bus) {
+    let port = bench.connect().await;
+    let boot = disk(id(60, 1), bus, Slot::Boot, &bench.backend(MIB).await);
+    let data = disk(id(61, 1), bus, Slot::HotPlug, &bench.backend(MIB).await);
+    for one in [&boot, &data] {
+        port.expose_disk(one).await.expect("expose");
+    }
+    drop(port);
+    let restarted = bench.restart().await;
+    let port = bench.connect().await;
+    if restarted && port.list_by_kind().await.awaits_recovery {
+        assert_eq!(port.list().await.expect("list"), [], "the host has nothing yet");
+        assert_eq!(class(port.expose_disk(&boot).await), Some(ErrorClass::Busy), "one by one");
+        let all = [boot.clone(), data.clone()];
+        for _ in 0..2 {
+            port.recover(&all).await.expect("recover");
+            assert!(!port.list_by_kind().await.awaits_recovery, "recovered");
+            let listed = port.list().await.expect("list");
+            assert!(all.iter().all(|one| find(&listed, &one.id).is_some()), "{listed:?}");
+        }
+        port.recover(&[]).await.expect("nothing happens where the host has its disks");
+        assert_eq!(port.list().await.expect("list").len(), 2);
+    }
     hide_all(bench, port.as_ref()).await;
 }
 

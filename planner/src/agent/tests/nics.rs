@@ -138,7 +138,11 @@ fn what_presents_nics_does_not_hide_disks() {
     world.add("disk", function(0)).epoch = Some(1);
     world.nics_down = true;
     world.sync();
-    let works = |world: &mut World| while world.round(None) {};
+    let works = |world: &mut World| {
+        while world.round(None) {
+            world.sync();
+        }
+    };
     works(&mut world);
     let plan = plan(&world.observed(true));
     let of = |uid: &str| plan.items.iter().find(|item| item.key.uid == uid).expect("an item");

@@ -2,7 +2,7 @@
 
 use super::volume::MemoryStorage;
 use super::{lock, reachable, refuse};
-use crate::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
+use crate::emulation::{Backend, ByKind, DiskFunction, EmulationCapabilities, NicFunction};
 use crate::{Emulation, ErrorClass, PortError};
 use async_trait::async_trait;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
@@ -23,6 +23,10 @@ struct State {
     down: bool,
     /// Functions leave as soon as they are asked to: the host is off.
     host_off: bool,
+    /// All disks have to come at once.
+    awaits_recovery: bool,
+    /// How many disks each recovery was given.
+    recovered: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +65,18 @@ impl MemoryEmulation {
     /// The process that emulates crashes and comes back empty.
     pub fn crash(&self) {
         lock(&self.state).functions.clear();
+    }
+
+    /// The same, and the host is to be shown nothing before it is shown everything.
+    pub fn restart(&self) {
+        let mut state = lock(&self.state);
+        state.functions.retain(|f| f.exposure.kind != FunctionKind::Disk);
+        state.awaits_recovery = true;
+    }
+
+    /// How many disks were presented at once, each time.
+    pub fn recovered(&self) -> Vec<usize> {
+        lock(&self.state).recovered.clone()
     }
 
     /// Representors that are there.
@@ -114,7 +130,26 @@ impl Emulation for MemoryEmulation {
         Ok(state.functions.iter().map(|f| f.exposure.clone()).collect())
     }
 
+    async fn list_by_kind(&self) -> ByKind {
+        let awaits_recovery = lock(&self.state).awaits_recovery;
+        ByKind { awaits_recovery, ..ByKind::of_one(self.list().await) }
+    }
+
+    async fn recover(&self, wanted: &[DiskFunction]) -> Result<(), PortError> {
+        if !std::mem::take(&mut lock(&self.state).awaits_recovery) {
+            return Ok(());
+        }
+        for disk in wanted {
+            self.expose_disk(disk).await?;
+        }
+        lock(&self.state).recovered.push(wanted.len());
+        Ok(())
+    }
+
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
+        if lock(&self.state).awaits_recovery {
+            return refuse(ErrorClass::Busy, format!("{:?}: all disks have to come at once", disk.id));
+        }
         if disk.serial.is_empty() || disk.serial.len() > 20 || !disk.serial.is_ascii() {
             return refuse(ErrorClass::Invalid, format!("{:?}: serial {:?}", disk.id, disk.serial));
         }
@@ -244,6 +279,11 @@ mod tests {
 
         async fn has_device(&self, name: &str) -> Option<bool> {
             Some(self.0.devices().contains(name))
+        }
+
+        async fn restart(&self) -> bool {
+            self.0.restart();
+            true
         }
     }
 
