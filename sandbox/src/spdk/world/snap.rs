@@ -114,7 +114,7 @@ pub(super) fn methods(world: &World) -> Vec<&'static str> {
 }
 
 pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Outcome> {
-    if !methods(world).iter().any(|there| *there == method) {
+    if !methods(world).contains(&method) {
         return None;
     }
     let (nqn, ctrl_id) = (text(params, "nqn"), text(params, "ctrl_id"));
