@@ -11,11 +11,10 @@
 //! **Recovery** (`recover.rs`). Functions outlive SNAP's process, controllers do not. They are made again suspended, get all of their
 //! namespaces, and are resumed once. Nothing else ever resumes a controller, and nothing is presented before.
 //!
-//! - *hide* detaches the namespace, destroys it, then deletes the bdev; a function is unplugged, and destroyed when the host has let go.
-//! - A new size is seen when the disk is presented anew: nothing known says that SNAP tells a host of it.
+//! *hide* detaches the namespace, destroys it, then deletes the bdev; a function is unplugged, and destroyed when the host has let go. A new
+//! size is seen when the disk is presented anew: nothing known says that SNAP tells a host of it.
 //!
-//! Methods are asked for (`rpc_get_methods`) before they are called. This was never run on a BlueField: the calls are those of
-//! [`crate::rpc::methods::snap`], on a fake that checks their shape and misbehaves as SNAP was described to do.
+//! Methods are asked for (`rpc_get_methods`) before they are called. This was never run on a BlueField, but on a fake that misbehaves as SNAP does.
 
 mod functions;
 mod plug;
@@ -46,7 +45,6 @@ use tokio::sync::{Mutex, OnceCell};
 
 /// What NVIDIA's own driver gives a call: the DPU's firmware takes part in some.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What the guest reads as the disk's model.
 const MODEL: &str = "Metalplane disk";
 const NO_FUNCTION: &str = "the DPU has no static NVMe function. Next: mlxconfig -d DEVICE set NVME_EMULATION_ENABLE=1 \
                            NVME_EMULATION_NUM_PF=1, and a power cycle of the host";
