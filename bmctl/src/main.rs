@@ -65,7 +65,7 @@ fn run(cli: Cli, program: &'static str) -> Result<String, Failure> {
     runtime.block_on(async {
         // It may run where no cluster is in reach.
         if let Command::Dpu(DpuCommand::Report(report)) = &cli.command {
-            return report::run(&cli.cluster, report, program).await;
+            return Box::pin(report::run(&cli.cluster, report, program)).await;
         }
         let cluster = Cluster::connect(&cli.cluster, program).await?;
         let result = carry_out(&cluster, cli.command).await;

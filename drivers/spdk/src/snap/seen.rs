@@ -56,9 +56,9 @@ impl Seen {
     /// The function has a controller of a subsystem that is not ours.
     pub(super) fn taken_by_another(&self) -> Option<&str> {
         let ctrl_id = self.first_function().map(|function| function.ctrl_id.as_str()).filter(|id| !id.is_empty())?;
-        let others = self.subsystems.iter().filter(|subsystem| subsystem.nqn != self.nqn);
+        let mut others = self.subsystems.iter().filter(|subsystem| subsystem.nqn != self.nqn);
         let has = |subsystem: &&Subsystem| subsystem.controllers.iter().any(|there| there.ctrl_id == ctrl_id);
-        others.into_iter().find(has).map(|subsystem| subsystem.nqn.as_str())
+        others.find(has).map(|subsystem| subsystem.nqn.as_str())
     }
 
     pub(super) fn is_started(&self) -> bool {
