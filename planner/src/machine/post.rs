@@ -1,12 +1,10 @@
 //! Nothing is hot-plugged while the server's firmware is in POST: a function that comes then can break it (NVIDIA's release notes of BlueField-2's firmware,
 //! 3605828 and 3629606). What a machine has at its start is presented before the power-on.
 
-use super::claim::Host;
 use super::draft::Draft;
-use super::observed::Observed;
-use super::plan::BmcNeed;
-use super::power::{self, Reading};
-use crate::host::{Post, PowerState};
+use super::power;
+use super::situation::{Host, Reading, Situation};
+use crate::host::{BmcNeed, Post, PowerState};
 use crate::reason::{Reason, Waiting};
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,12 +12,12 @@ use jiff::{SignedDuration, Timestamp};
 const LONGEST: SignedDuration = SignedDuration::from_mins(20);
 
 /// Why nothing more is granted yet. A DPU that shares its host's power comes up in POST itself, and its host is reset once all is there.
-pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn forbids_grant(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     if host.shares_power() || power::all_granted(o, host) {
         return None;
     }
-    let over = power::record(o).at? + LONGEST;
-    let is_on = matches!(power::reading(o), Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
+    let over = o.record.at? + LONGEST;
+    let is_on = matches!(o.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
     let posting = is_on && o.bmc.host.last().is_some_and(|seen| seen.post == Post::Running);
     (posting && now < over).then(|| {
         draft.need_bmc(BmcNeed::Awaiting);
