@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, StepKind, Word, plan};
 use planner::dpu::ready::Answer;
+use planner::exposure::FunctionKind;
 use planner::seen::Seen;
 use ports::emulation::EmulationCapabilities;
 use ports::{ErrorClass, PortError};
@@ -49,8 +50,12 @@ pub struct Reconciler {
     hidden_at: BTreeMap<String, Timestamp>,
     capabilities: Option<EmulationCapabilities>,
     answer: Answer,
+    /// They were read while both disks and NICs could be told of.
+    is_capability_whole: bool,
     /// A quorum list failed: not before this.
     list_after: Option<Instant>,
+    /// The last attempt to present all disks at once failed: not before this.
+    recover_after: Option<Instant>,
 }
 
 impl Reconciler {
@@ -78,7 +83,9 @@ impl Reconciler {
             hidden_at: BTreeMap::new(),
             capabilities: None,
             answer: Answer::default(),
+            is_capability_whole: false,
             list_after: None,
+            recover_after: None,
         }
     }
 
@@ -133,7 +140,8 @@ impl Reconciler {
             if let Some(answers) = self.answers.as_ref().filter(|_| self.actor.is_sanitized()) {
                 answers.update(&self.desired);
             }
-            let acted = self.act(&plan, server, &observed).await;
+            let recovered = self.recover(&plan).await;
+            let acted = self.act(&plan, server, &observed).await || recovered;
             self.metrics.round(began.elapsed(), &observed);
             let told = match server {
                 Some(server) => self.tell(&observed, &plan, server, went_back).await,
@@ -184,6 +192,24 @@ impl Reconciler {
                 (Some(step), Ok(())) => drop(self.failures.remove(&(uid, step.kind()))),
                 (Some(step), failed) => self.note(&step, failed),
                 (None, _) => {}
+            }
+        }
+    }
+
+    /// Whether disks were presented.
+    async fn recover(&mut self, plan: &Plan) -> bool {
+        let Some(wanted) = plan.recover.as_ref().filter(|_| self.recover_after.is_none_or(|at| Instant::now() >= at))
+        else {
+            return false;
+        };
+        tracing::info!(disks = wanted.len(), "presenting all disks of the host at once");
+        match self.actor.recover(wanted).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "they are not presented, will try again");
+                self.last.recovery_failed(&error);
+                self.recover_after = Some(Instant::now() + AGAIN);
+                false
             }
         }
     }
@@ -252,8 +278,9 @@ impl Reconciler {
         if !plan.items.is_empty() || observed.attachments.last().is_some() {
             self.actor.written.retain(&plan.items);
         }
-        if self.capabilities.is_none() && observed.exposures.fresh().is_some() {
+        if !self.is_capability_whole && observed.exposures.tells(FunctionKind::Disk) {
             self.capabilities = self.actor.ports.emulation.capabilities().await.ok();
+            self.is_capability_whole = self.capabilities.is_some() && observed.exposures.fresh().is_some();
         }
         let capabilities = self.capabilities.as_ref();
         let orphans = plan.orphans.as_deref();

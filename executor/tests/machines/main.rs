@@ -16,6 +16,7 @@ mod maintenance;
 mod migration;
 mod outside;
 mod pods;
+mod post;
 mod power;
 mod properties;
 mod requests;

@@ -14,7 +14,7 @@ use api::{DiskAttachment, Dpu, labels, names};
 use jiff::Timestamp;
 use model::{Error, Rests};
 use planner::agent::{
-    Attachment, Connected, Entry, Failure, FailureClass, Key, Observed, Plan, Report, Step, StepKind, Word,
+    Attachment, Connected, Entry, Exposures, Failure, FailureClass, Key, Observed, Plan, Report, Step, StepKind, Word,
     disk_status, plan,
 };
 use planner::connector::KUBELET;
@@ -143,7 +143,8 @@ impl Agent {
             bounds: Limits::default(),
             attachments,
             record: server.record.clone(),
-            exposures: Seen::Fresh(server.shown.clone()),
+            exposures: Exposures::new(&Seen::Fresh(server.shown.clone()), &Seen::Fresh(Vec::new())),
+            recovery: None,
             connections,
             ports: Seen::Fresh(Vec::new()),
             released: server.released.clone(),

@@ -31,9 +31,11 @@ pub enum Step {
         id: ExposureId,
         nic: Nic,
     },
+    /// `device`: the network device of the DPU that stands for the function, as the emulation tells.
     Plug {
         id: ExposureId,
         nic: Nic,
+        device: String,
     },
     LinkUp {
         id: ExposureId,
@@ -193,6 +195,7 @@ pub enum Waiting {
     StorageSmaller,
     Importing,
     EmulationUnknown,
+    Recovering,
     ConnectorUnknown,
     SwitchUnknown,
 }
@@ -249,6 +252,7 @@ impl Why {
                 Waiting::StorageSmaller => "StorageSmaller",
                 Waiting::Importing => "Importing",
                 Waiting::EmulationUnknown => "EmulationUnknown",
+                Waiting::Recovering => "Recovering",
                 Waiting::ConnectorUnknown => "ConnectorUnknown",
                 Waiting::SwitchUnknown => "SwitchUnknown",
             },

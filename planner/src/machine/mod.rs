@@ -18,6 +18,7 @@ mod maintenance;
 mod named;
 pub mod observed;
 pub mod plan;
+mod post;
 mod power;
 mod release;
 mod situation;
@@ -135,7 +136,7 @@ fn bring(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) {
 fn bring_host(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     let w = &o.writer(now);
     let leaving = release::strays(o, now, draft);
-    let no_grant = power::forbids_grant(o, host, now, draft);
+    let no_grant = power::forbids_grant(o, host, now, draft).or_else(|| post::forbids_grant(o, host, now, draft));
     let mut volumes = Vec::new();
     let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
     for disk in &o.machine.spec.disks {
