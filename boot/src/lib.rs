@@ -6,7 +6,7 @@
 //! | `tftp.rs` | engine: a packet in, packets out |
 //! | `sockets.rs` | the sockets of both |
 //! | `http.rs`, `script.rs`, `files.rs` | scripts, iPXE programs, kernels |
-//! | `grpc.rs` | Tinkerbell's agents |
+//! | `grpc/` | Tinkerbell's agents |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
 //! | `world.rs` | what the API server told, and the writes |
 //!
@@ -29,7 +29,6 @@ use anyhow::{Context, Result, anyhow};
 use args::Args;
 use files::Files;
 use kube::Client;
-use proto::tink::workflow_service_server::WorkflowServiceServer;
 use runtime::http::{self as pages, Page};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +81,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>) -> Result<()>
     let agents = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
-        .add_service(WorkflowServiceServer::new(grpc::Service { world: world.clone() }))
+        .add_service(grpc::Agents::new(world.clone()))
         .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(agents));
     let dhcp = async {
         match &args.interface {

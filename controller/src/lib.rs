@@ -18,6 +18,7 @@ mod holder_pods;
 mod image;
 mod index;
 mod kinds;
+mod job;
 mod liveness;
 mod machine;
 mod memory;
@@ -31,6 +32,7 @@ mod volumes;
 mod went_back;
 pub mod wire_up;
 mod work;
+mod workflow;
 pub mod world;
 
 pub(crate) use context::Controller;

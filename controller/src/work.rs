@@ -11,6 +11,12 @@ pub enum Work {
     /// What an image that was deleted has left, by its UID.
     ImageLeftovers,
     Dpu,
+    /// Of Tinkerbell's: requests to one BMC.
+    Job,
+    /// A bmc.tinkerbell.org Machine: whether its BMC answers.
+    Contact,
+    /// Of Tinkerbell's, while its boot options are at work.
+    Workflow,
     Image,
     Hold,
     HolderPod,
@@ -29,11 +35,14 @@ pub enum Work {
 }
 
 impl Work {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Machine,
         Self::MachineLeftovers,
         Self::ImageLeftovers,
         Self::Dpu,
+        Self::Job,
+        Self::Contact,
+        Self::Workflow,
         Self::Image,
         Self::Hold,
         Self::HolderPod,
@@ -57,6 +66,9 @@ impl Work {
             Self::MachineLeftovers => "leftovers",
             Self::ImageLeftovers => "image-leftovers",
             Self::Dpu => "dpu",
+            Self::Job => "job",
+            Self::Contact => "contact",
+            Self::Workflow => "workflow",
             Self::Image => "image",
             Self::Hold => "hold",
             Self::HolderPod => "holder-pod",
