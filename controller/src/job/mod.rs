@@ -4,7 +4,6 @@
 pub(crate) mod contact;
 
 use crate::bmc::{Owner, Which};
-use crate::cache::key;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
 use crate::work::Work;

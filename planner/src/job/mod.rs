@@ -19,7 +19,7 @@ mod tests;
 
 pub use contact::contact;
 pub use request::Request;
-pub use step::Sent;
+pub use step::{Answer, Sent};
 
 use crate::machine::BmcNeed;
 use crate::machine::observed::{BmcSeen, name, uid};

@@ -7,7 +7,7 @@
 //!                                 `-> so already: Completed, and nothing is sent
 //! ```
 
-use super::request::{self, Request, Wish, change, shows, wish};
+use super::request::{Request, Wish, change, shows, wish};
 use super::{Action, COMPLETED, FAILED, LIMIT, Plan, set};
 use crate::host::{HostObserved, PowerAction, PowerState};
 use crate::machine::BmcNeed;
@@ -152,7 +152,7 @@ fn judge(wish: &Wish, host: &HostObserved, is_off: bool) -> Judged {
         Wish::Cycle => power(PowerAction::ForceOff),
         Wish::Reset if is == PowerState::Off => Judged::Fails("the host is off: there is nothing to reset".to_owned()),
         Wish::Reset => power(PowerAction::WarmReset),
-        Wish::Boot { .. } => match request::change(wish, &host.boot) {
+        Wish::Boot { .. } => match change(wish, &host.boot) {
             Some(change) if shows(host, &change) => Judged::Done(None),
             Some(change) => Judged::Wants(Request::Boot(change)),
             None => Judged::Done(None),

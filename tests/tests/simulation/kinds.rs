@@ -44,7 +44,7 @@ impl Kind {
 
 /// Without faults: what it leads to, and the number of effects of controller and agent.
 pub fn reference_of(kind: Kind) -> &'static (Record, usize, usize) {
-    static REFERENCES: [OnceLock<(Record, usize, usize)>; 5] = [const { OnceLock::new() }; 4];
+    static REFERENCES: [OnceLock<(Record, usize, usize)>; 5] = [const { OnceLock::new() }; 5];
     REFERENCES[kind as usize].get_or_init(|| {
         simulate(async {
             let s = kind.start(Plan::None);
