@@ -15,6 +15,7 @@ mod bytes;
 mod newer;
 mod older;
 
+use crate::identity::Identity;
 use crate::world::World;
 use api::tinkerbell::Workflow;
 use api::tinkerbell::workflow::WorkflowStatus;
@@ -39,13 +40,14 @@ type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallibl
 #[derive(Clone)]
 pub struct Agents {
     world: Arc<World>,
+    identity: Identity,
     newer: WorkflowServiceServer<newer::Service>,
 }
 
 impl Agents {
-    pub fn new(world: Arc<World>) -> Self {
-        let newer = WorkflowServiceServer::new(newer::Service { world: world.clone() });
-        Self { world, newer }
+    pub fn new(world: Arc<World>, identity: Identity) -> Self {
+        let newer = newer::Service { world: world.clone(), identity: identity.clone() };
+        Self { world, identity, newer: WorkflowServiceServer::new(newer) }
     }
 }
 
@@ -68,12 +70,17 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Answer {
-        let world = self.world.clone();
+        let (world, identity) = (self.world.clone(), self.identity.clone());
         match request.uri().path() {
             "/proto.WorkflowService/ReportActionStatus" => Box::pin(async move {
-                let report = tower::service_fn(move |request| reported(world.clone(), request));
+                let report = tower::service_fn(move |request| reported(world.clone(), identity.clone(), request));
                 Ok(Grpc::new(BytesCodec).unary(report, request).await)
             }),
+            "/proto.WorkflowService/GetWorkflowContexts" | "/proto.WorkflowService/GetWorkflowActions"
+                if !identity.is_open() =>
+            {
+                Box::pin(std::future::ready(Ok(older_refused().into_http())))
+            }
             "/proto.WorkflowService/GetWorkflowContexts" => Box::pin(async move {
                 let contexts = tower::service_fn(move |request| older::contexts(world.clone(), request));
                 Ok(Grpc::new(ProstCodec::default()).server_streaming(contexts, request).await)
@@ -88,13 +95,29 @@ where
 }
 
 /// Both answers are empty messages.
-async fn reported(world: Arc<World>, request: tonic::Request<::bytes::Bytes>) -> Result<Response<::bytes::Bytes>, Status> {
+async fn reported(
+    world: Arc<World>,
+    identity: Identity,
+    request: tonic::Request<::bytes::Bytes>,
+) -> Result<Response<::bytes::Bytes>, Status> {
     let bytes = request.into_inner();
     match proto::tink::is_newer_report(&bytes) {
-        true => newer::reported(&world, &bytes).await?,
+        true => newer::reported(&world, &identity, &bytes).await?,
+        false if !identity.is_open() => return Err(older_refused()),
         false => older::reported(&world, &bytes).await?,
     }
     Ok(Response::new(::bytes::Bytes::new()))
+}
+
+fn older_refused() -> Status {
+    Status::unauthenticated("workers of the older generation cannot say who they are: they are served with --agents=open alone")
+}
+
+/// Nothing of a Workflow is for an agent that is not known. (No answer that ends upstream's agent for good: the key may be another one.)
+fn not_known() -> Status {
+    Status::unauthenticated(
+        "this is not the agent that it says, or the token in worker_id has expired: restart the server, which fetches another one",
+    )
 }
 
 /// Writes what a report makes of a Workflow. One that changes nothing is acknowledged: three of the answers that would refuse it end

@@ -1,6 +1,7 @@
 //! Agents of Tinkerbell's newer generation (`tink.proto`): which action next, and how it goes.
 
-use super::{CONFLICTS, unavailable, write};
+use super::{CONFLICTS, not_known, unavailable, write};
+use crate::identity::Identity;
 use crate::world::World;
 use planner::workflow::{Answer, Report, Reported, Served, candidates, next, report};
 use prost::Message;
@@ -21,20 +22,22 @@ const NO_ACTION: &str = "PRECONDITION_FAILURE_VIOLATION_NO_ACTION_AVAILABLE";
 #[derive(Clone)]
 pub struct Service {
     pub world: Arc<World>,
+    pub identity: Identity,
 }
 
 #[tonic::async_trait]
 impl WorkflowService for Service {
     async fn get_action(&self, request: Request<ActionRequest>) -> Result<Response<ActionResponse>, Status> {
-        let agent = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
-        let agent = agent.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
+        let presented = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
+        let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
+        let agent = who(&self.world, &self.identity, &presented)?;
         let mut changes = self.world.changes();
         let end = tokio::time::Instant::now() + LONG_POLL;
         loop {
             changes.mark_unchanged();
             if let Some(served) = self.next(&agent).await? {
                 tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
-                return Ok(Response::new(response(served)));
+                return Ok(Response::new(ActionResponse { agent_id: Some(presented), ..response(served) }));
             }
             tokio::select! {
                 _ = changes.changed() => {}
@@ -48,18 +51,26 @@ impl WorkflowService for Service {
         &self,
         request: Request<ActionStatusRequest>,
     ) -> Result<Response<ActionStatusResponse>, Status> {
-        report_of(&self.world, request.into_inner()).await?;
+        report_of(&self.world, &self.identity, request.into_inner()).await?;
         Ok(Response::new(ActionStatusResponse {}))
     }
 }
 
-pub(super) async fn reported(world: &World, bytes: &[u8]) -> Result<(), Status> {
+pub(super) async fn reported(world: &World, identity: &Identity, bytes: &[u8]) -> Result<(), Status> {
     let request = ActionStatusRequest::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    report_of(world, request).await
+    report_of(world, identity, request).await
 }
 
-async fn report_of(world: &World, request: ActionStatusRequest) -> Result<(), Status> {
-    let (id, agent) = (request.workflow_id().to_owned(), request.agent_id().to_owned());
+/// The agent's identifier, without the token.
+fn who(world: &World, identity: &Identity, presented: &str) -> Result<String, Status> {
+    let directory = world.directory().borrow().clone();
+    identity.who(&directory, presented, clock::now()).map(str::to_owned).ok_or_else(not_known)
+}
+
+async fn report_of(world: &World, identity: &Identity, mut request: ActionStatusRequest) -> Result<(), Status> {
+    let id = request.workflow_id().to_owned();
+    let agent = if request.agent_id().is_empty() { String::new() } else { who(world, identity, request.agent_id())? };
+    request.agent_id = Some(agent.clone());
     let said = said(request);
     write(world, &id, &agent, |workflow| report(workflow, said.as_ref()?, clock::now())).await
 }

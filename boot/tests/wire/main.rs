@@ -86,6 +86,7 @@ fn arguments(dir: &tempfile::TempDir) -> Args {
         "boot".to_owned(),
         format!("--address={US}"),
         "--interface=br-prov".to_owned(),
+        "--agents=open".to_owned(),
         format!("--inventory-namespace={INVENTORY}"),
         format!("--files={}", path(dir, "files").display()),
         format!("--program=ipxe.efi={digest}@{}", path(dir, "ipxe.efi").display()),
