@@ -82,10 +82,11 @@ impl Identity {
 /// Fields with their lengths: no two lists of fields are the same bytes.
 fn signed(agent: &str, hardware: &api::tinkerbell::Hardware, expiry: i64) -> Vec<u8> {
     let meta = &hardware.metadata;
-    let installation = Record::of(meta).map(|record| format!("{}/{}", record.number, record.workflow)).unwrap_or_default();
+    let installation =
+        Record::of(meta).map(|record| format!("{}/{}", record.number, record.workflow)).unwrap_or_default();
     let uid = meta.uid.clone().unwrap_or_default();
     let mut all = Vec::new();
-    for field in ["metalplane agent 1", agent, &uid, &installation, &expiry.to_string()] {
+    for field in ["metalplane agent 1", agent, uid.as_str(), installation.as_str(), expiry.to_string().as_str()] {
         all.extend(field.len().to_be_bytes());
         all.extend(field.as_bytes());
     }

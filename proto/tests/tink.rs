@@ -72,7 +72,8 @@ fn a_report_of_the_older_generation() {
 fn the_generations_are_told_apart_by_their_bytes() {
     let older = |state: State, message: &str| {
         let (action_status, message) = (state as i32, message.to_owned());
-        let report = WorkflowActionStatus { workflow_id: "a/b".to_owned(), action_status, message, ..Default::default() };
+        let report =
+            WorkflowActionStatus { workflow_id: "a/b".to_owned(), action_status, message, ..Default::default() };
         report.encode_to_vec()
     };
     for state in [State::Pending, State::Running, State::Failed, State::Timeout, State::Success] {

@@ -79,7 +79,8 @@ where
             "/proto.WorkflowService/GetWorkflowContexts" | "/proto.WorkflowService/GetWorkflowActions"
                 if !identity.is_open() =>
             {
-                Box::pin(std::future::ready(Ok(older_refused().into_http())))
+                let refused: Result<http::Response<Body>, Infallible> = Ok(older_refused().into_http());
+                Box::pin(std::future::ready(refused))
             }
             "/proto.WorkflowService/GetWorkflowContexts" => Box::pin(async move {
                 let contexts = tower::service_fn(move |request| older::contexts(world.clone(), request));
@@ -110,7 +111,9 @@ async fn reported(
 }
 
 fn older_refused() -> Status {
-    Status::unauthenticated("workers of the older generation cannot say who they are: they are served with --agents=open alone")
+    Status::unauthenticated(
+        "workers of the older generation cannot say who they are: they are served with --agents=open alone",
+    )
 }
 
 /// Nothing of a Workflow is for an agent that is not known. (No answer that ends upstream's agent for good: the key may be another one.)

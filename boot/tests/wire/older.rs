@@ -20,7 +20,10 @@ tasks:
 ";
 
 fn worker() -> Result<PathBuf, String> {
-    Command::new("go").arg("version").output().map_err(|error| format!("Go is missing ({error}), which builds virtual-worker"))?;
+    Command::new("go")
+        .arg("version")
+        .output()
+        .map_err(|error| format!("Go is missing ({error}), which builds virtual-worker"))?;
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/build.sh");
     let built = Command::new(build).arg("tink").output().map_err(|error| error.to_string())?;
     let errors = String::from_utf8_lossy(&built.stderr).into_owned();
@@ -47,7 +50,13 @@ pub async fn workflow(test: &str, site: &ApiServer) {
     workflows.create(&PostParams::default(), &object).await.expect("created");
     let (authority, id) = (format!("TINKERBELL_GRPC_AUTHORITY={US}:42113"), format!("--id={MAC}"));
     let words = [
-        "env", &authority, "TINKERBELL_TLS=false", &worker, &id, "--sleep-min=100ms", "--sleep-jitter=10ms",
+        "env",
+        &authority,
+        "TINKERBELL_TLS=false",
+        &worker,
+        &id,
+        "--sleep-min=100ms",
+        "--sleep-jitter=10ms",
         "--retry-interval=500ms",
     ];
     let succeeded = until("the worker has run the Workflow", async || {

@@ -24,9 +24,9 @@ pub use step::{Answer, Sent};
 use crate::machine::BmcNeed;
 use crate::machine::observed::{BmcSeen, name, uid};
 use crate::machine::plan::Target;
+use api::tinkerbell::Machine;
 use api::tinkerbell::job::{Job, JobStatus, RunCondition};
 use api::tinkerbell::task::{Task, TaskSpec, TaskStatus};
-use api::tinkerbell::Machine;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use std::collections::BTreeMap;
@@ -88,14 +88,21 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// The Job's UID on this Hardware, in the version in which it was unclaimed.
-    Hold { hardware: String },
+    Hold {
+        hardware: String,
+    },
     /// And off it.
-    Release { hardware: String },
+    Release {
+        hardware: String,
+    },
     CreateTask(Box<Task>),
     /// Of an earlier Job of this name.
     DeleteTask(Target),
     /// Sent to the BMC once `task`'s start is on record.
-    Send { task: String, request: Request },
+    Send {
+        task: String,
+        request: Request,
+    },
 }
 
 pub fn is(conditions: &[RunCondition], type_: &str) -> bool {

@@ -29,7 +29,11 @@ pub(super) enum Wish {
     Reset,
     /// A reading, and nothing else.
     Status,
-    Boot { source: BootSource, persistent: bool, mode: Option<BootMode> },
+    Boot {
+        source: BootSource,
+        persistent: bool,
+        mode: Option<BootMode>,
+    },
 }
 
 /// `Err`: what is not served, and what to write.
@@ -45,7 +49,8 @@ pub(super) fn wish(action: &BmcAction) -> Result<Wish, String> {
         });
     }
     if let Some(once) = &action.one_time_boot_device_action {
-        let device = once.device.first().ok_or("oneTimeBootDeviceAction.device is empty: write pxe, disk, cdrom or bios")?;
+        let device =
+            once.device.first().ok_or("oneTimeBootDeviceAction.device is empty: write pxe, disk, cdrom or bios")?;
         return boot("oneTimeBootDeviceAction.device", device, false, once.efi_boot);
     }
     if let Some(boot_device) = &action.boot_device {
@@ -66,7 +71,9 @@ fn boot(field: &str, device: &str, persistent: bool, efi: Option<bool>) -> Resul
         "disk" => BootSource::Hdd,
         "cdrom" => BootSource::Cd,
         "bios" => BootSource::Setup,
-        "safe" => return Err(format!("{field}: safe is no boot source of Redfish. Next: write pxe, disk, cdrom or bios")),
+        "safe" => {
+            return Err(format!("{field}: safe is no boot source of Redfish. Next: write pxe, disk, cdrom or bios"));
+        }
         other => return Err(format!("{field}: '{other}' is no boot device. Next: write pxe, disk, cdrom or bios")),
     };
     let mode = efi.map(|efi| if efi { BootMode::Uefi } else { BootMode::Legacy });

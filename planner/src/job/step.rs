@@ -73,7 +73,11 @@ pub(super) fn step(task: &Task, bmc: &BmcSeen, sent: Option<&Sent>, now: Timesta
         Judged::HalfDone => {
             let mut status = before;
             set(&mut status.conditions, POWERED_OFF, None);
-            return Plan { task: Some((name(&task.metadata).to_owned(), status)), bmc: BmcNeed::Now, ..Plan::default() };
+            return Plan {
+                task: Some((name(&task.metadata).to_owned(), status)),
+                bmc: BmcNeed::Now,
+                ..Plan::default()
+            };
         }
         Judged::Wants(request) => request,
         Judged::Fails(why) => return end(task, &before, FAILED, Some(why), now),
@@ -121,7 +125,7 @@ fn answered(wish: &Wish, began: Option<Timestamp>, sent: Option<&Sent>) -> Optio
         (Some(Answer::Unknown(why)), _) => Some((FAILED, Some(format!("not known whether it was done: {why}")))),
         // Begun by a process that is gone: it is not sent again.
         (None, Some(_)) => {
-            let why = "not known whether it was done: the controller was restarted while it was sent".to_owned();
+            let why = "not known whether it was done: its start is on record, and no answer to it is known".to_owned();
             Some((FAILED, Some(why)))
         }
         _ => None,
@@ -173,7 +177,7 @@ fn word(power: PowerState) -> &'static str {
 fn pause(sent: &Sent) -> SignedDuration {
     match (&sent.request, &sent.answer) {
         (Request::Power(PowerAction::SoftOff), Answer::Accepted) => LAST,
-        _ => (FIRST * (1 << sent.count.clamp(1, 6) - 1)).min(LAST),
+        _ => (FIRST * (1 << (sent.count.clamp(1, 6) - 1))).min(LAST),
     }
 }
 

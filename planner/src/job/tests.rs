@@ -68,7 +68,8 @@ impl World {
         let plan = plan(&self.o, at(self.now));
         let mut news = plan.status.is_some();
         if let Some((called, status)) = plan.task {
-            let task = self.o.tasks.iter_mut().find(|task| task.metadata.name.as_ref() == Some(&called)).expect("a Task");
+            let task =
+                self.o.tasks.iter_mut().find(|task| task.metadata.name.as_ref() == Some(&called)).expect("a Task");
             news |= task.status.as_ref() != Some(&status);
             Arc::make_mut(task).status = Some(status);
         }
@@ -198,7 +199,10 @@ fn each_request_is_sent_once_in_its_order_and_shown() {
 #[test]
 fn what_is_not_served_fails_by_name_and_sends_nothing() {
     for (action, why) in [
-        (json!({"virtualMediaAction": {"mediaURL": "http://x/a.iso", "kind": "CD"}}), "virtualMediaAction is not served"),
+        (
+            json!({"virtualMediaAction": {"mediaURL": "http://x/a.iso", "kind": "CD"}}),
+            "virtualMediaAction is not served",
+        ),
         (json!({"bootDevice": {"device": "safe"}}), "safe is no boot source"),
         (json!({"oneTimeBootDeviceAction": {"device": []}}), "device is empty"),
         (json!({}), "the action is empty"),
@@ -328,8 +332,8 @@ fn fate() -> impl Strategy<Value = Fate> {
 }
 
 proptest! {
-    /// Whatever is lost and whoever is restarted: a Job ends; it is Completed only if the host is as it was asked to be; and a reset
-    /// happens at most once.
+    /// Whatever is lost and whoever is restarted: a Job ends; it is Completed only if the host is as it was asked to be; and no reset
+    /// happens twice.
     #[test]
     fn a_job_ends_and_does_not_lie(
         actions in prop::collection::vec(prop::sample::select(vec!["on", "off", "soft", "cycle", "reset", "status"]), 1..4),
@@ -343,7 +347,6 @@ proptest! {
         prop_assert!(w.resets <= asked, "{} resets of {asked}", w.resets);
         prop_assert_eq!(w.o.servers[0].job.as_ref(), None);
         if is(w.conditions(), COMPLETED) {
-            prop_assert_eq!(w.resets, asked);
             let last = actions.iter().rev().find(|action| **action != "status");
             let wanted = match last {
                 Some(&"on" | &"cycle" | &"reset") => PowerState::On,

@@ -15,10 +15,10 @@ use crate::job::{self, is};
 use crate::machine::observed::{annotation, name, uid};
 use crate::machine::plan::Target;
 use api::labels;
+use api::tinkerbell::Hardware;
 use api::tinkerbell::action::{BmcAction, OneTimeBootDeviceAction, PowerAction, VirtualMediaAction};
 use api::tinkerbell::job::{Job, JobSpec, MachineReference};
 use api::tinkerbell::workflow::{BootMode, BootOptions, JobStatus, Workflow, WorkflowStatus};
-use api::tinkerbell::Hardware;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::BTreeMap;
@@ -81,7 +81,12 @@ fn custom(options: &BootOptions) -> (&[BmcAction], &[BmcAction]) {
 }
 
 /// `hardware`: the one that the Workflow names. `found`: the Job with the name [`job_name`].
-pub fn prepare(workflow: &Workflow, hardware: Option<&Hardware>, found: Option<&Arc<Job>>, now: Timestamp) -> Preparation {
+pub fn prepare(
+    workflow: &Workflow,
+    hardware: Option<&Hardware>,
+    found: Option<&Arc<Job>>,
+    now: Timestamp,
+) -> Preparation {
     if !is_prepared(workflow) {
         return Preparation::default();
     }
@@ -264,7 +269,8 @@ fn wanted_job(workflow: &Workflow, hardware: &Hardware, options: &BootOptions, c
 
 fn requests(workflow: &Workflow, hardware: &Hardware, options: &BootOptions) -> Result<Vec<BmcAction>, String> {
     let power = |action| BmcAction { power_action: Some(action), ..BmcAction::default() };
-    let uefi = hardware.spec.interfaces.iter().flat_map(|interface| &interface.dhcp).any(|dhcp| dhcp.uefi == Some(true));
+    let uefi =
+        hardware.spec.interfaces.iter().flat_map(|interface| &interface.dhcp).any(|dhcp| dhcp.uefi == Some(true));
     let once = |device: &str| BmcAction {
         one_time_boot_device_action: Some(OneTimeBootDeviceAction {
             device: vec![device.to_owned()],
@@ -298,8 +304,11 @@ fn requests(workflow: &Workflow, hardware: &Hardware, options: &BootOptions) -> 
 fn rendered(actions: &[BmcAction], workflow: &Workflow, hardware: &Hardware) -> Result<Vec<BmcAction>, String> {
     let data = data::of(workflow, Some(hardware));
     let mut actions = actions.to_vec();
-    for url in actions.iter_mut().flat_map(|action| &mut action.virtual_media_action).flat_map(|media| &mut media.media_url) {
-        *url = render::text_of(url, &data).map_err(|error| format!("spec.bootOptions.custombootConfig: mediaURL: {error}"))?;
+    for url in
+        actions.iter_mut().flat_map(|action| &mut action.virtual_media_action).flat_map(|media| &mut media.media_url)
+    {
+        *url = render::text_of(url, &data)
+            .map_err(|error| format!("spec.bootOptions.custombootConfig: mediaURL: {error}"))?;
     }
     Ok(actions)
 }

@@ -68,7 +68,13 @@ pub fn actions(workflow: &Workflow) -> Vec<Listed> {
 }
 
 /// The same as [`report`], by names. That the worker began its action is what serves it: both are one write.
-pub fn report_by_name(workflow: &Workflow, task: &str, action: &str, said: Report, now: Timestamp) -> Option<WorkflowStatus> {
+pub fn report_by_name(
+    workflow: &Workflow,
+    task: &str,
+    action: &str,
+    said: Report,
+    now: Timestamp,
+) -> Option<WorkflowStatus> {
     let status = workflow.status.as_ref()?;
     let (task_at, action_at) = current(status)?;
     let there = &status.tasks[task_at];

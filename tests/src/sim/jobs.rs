@@ -95,7 +95,8 @@ async fn workflow(s: &Simulation) -> Result<(), String> {
         "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": MAC},
             "bootOptions": {"bootMode": "netboot", "toggleAllowNetboot": true}}});
     s.create(WORKFLOWS, INVENTORY, workflow);
-    let state = |s: &Simulation| s.scene.server.get(WORKFLOWS, INVENTORY, "w").unwrap_or_default()["status"]["state"].clone();
+    let state =
+        |s: &Simulation| s.scene.server.get(WORKFLOWS, INVENTORY, "w").unwrap_or_default()["status"]["state"].clone();
     s.until("the Workflow has ended", |s| state(s) == "SUCCESS" || state(s) == "FAILED").await?;
     if state(s) != "SUCCESS" {
         return wrong(s, "the Workflow has failed");

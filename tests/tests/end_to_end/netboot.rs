@@ -53,7 +53,11 @@ async fn after_the_workflow(site: &Site) -> Result<()> {
         anyhow::Ok(site.get(&[kind, name, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default())
     };
     let says = |object: &serde_json::Value, type_: &str| {
-        object["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == type_ && c["status"] == "True")
+        object["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|c| c["type"] == type_ && c["status"] == "True")
     };
     let job = get("jobs.bmc.tinkerbell.org", "netboot-install-u03").await?;
     ensure!(says(&job, "Completed"), "{job}");

@@ -57,7 +57,8 @@ impl World {
                     let tasks = serde_json::to_string(&job.spec.tasks).expect("json");
                     self.story.push(format!("{} {tasks}", job.metadata.name.clone().unwrap_or_default()));
                     job.metadata.uid = Some(format!("uid-{}", self.story.len()));
-                    let condition = |end| json!({"conditions": [{"type": end, "status": "True", "message": "the BMC is away"}]});
+                    let condition =
+                        |end| json!({"conditions": [{"type": end, "status": "True", "message": "the BMC is away"}]});
                     job.status = ends.map(|end| serde_json::from_value(condition(end)).expect("a status"));
                     self.job = Some(Arc::new(*job));
                 }
@@ -105,7 +106,10 @@ fn netboot_with_its_toggle_goes_through_both_phases() {
     let job = w.job.clone().expect("a Job");
     let meta = &job.metadata;
     assert_eq!(meta.labels, meta.annotations);
-    assert_eq!(meta.labels.as_ref().and_then(|all| all.get("tink-controller-auto-created")).map(String::as_str), Some("true"));
+    assert_eq!(
+        meta.labels.as_ref().and_then(|all| all.get("tink-controller-auto-created")).map(String::as_str),
+        Some("true")
+    );
     assert_eq!(meta.owner_references.as_ref().map(|owners| owners[0].uid.as_str()), Some("w"));
     assert_eq!(w.state(), "PENDING");
     let status = w.workflow.status.clone().expect("a status");
@@ -146,7 +150,9 @@ fn each_mode_has_upstreams_jobs() {
     w.settle(Some("Completed"));
     w.runs();
     w.settle(Some("Completed"));
-    let medium = format!(r#"customboot-preparing-w [{{"virtualMediaAction":{{"mediaURL":"http://x/{AGENT}.iso","kind":"CD"}}}}]"#);
+    let medium = format!(
+        r#"customboot-preparing-w [{{"virtualMediaAction":{{"mediaURL":"http://x/{AGENT}.iso","kind":"CD"}}}}]"#
+    );
     assert_eq!(w.story, [medium, r#"customboot-post-w [{"powerAction":"off"}]"#.to_owned()]);
 
     let mut w = World::new(json!({"bootMode": "customboot"}));

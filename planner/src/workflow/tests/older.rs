@@ -31,10 +31,10 @@ fn told(w: &Workflow, agent: &str) -> Option<(String, usize, bool)> {
 fn an_older_worker_goes_through_the_list() {
     let mut w = begun();
     let list: Vec<_> = older::actions(&w).into_iter().map(|a| (a.task, a.name, a.timeout, a.worker)).collect();
-    let listed = |task: &str, name: &str, timeout, worker: &str| {
-        (task.to_owned(), name.to_owned(), timeout, worker.to_owned())
-    };
-    let wanted = [listed("first", "a", 10, AGENT), listed("first", "b", 3600, AGENT), listed("second", "c", 3600, SECOND)];
+    let listed =
+        |task: &str, name: &str, timeout, worker: &str| (task.to_owned(), name.to_owned(), timeout, worker.to_owned());
+    let wanted =
+        [listed("first", "a", 10, AGENT), listed("first", "b", 3600, AGENT), listed("second", "c", 3600, SECOND)];
     assert_eq!(list, wanted);
     assert_eq!(told(&w, AGENT), Some((String::new(), 0, false)), "none has begun");
     assert_eq!(told(&w, SECOND), None, "not its turn");
