@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_GRPC_PORT", value_name = "PORT", default_value_t = 42113)]
     pub grpc_port: u16,
 
-    /// How agents are known.
+    /// How agents are known: bearer, by a token in the kernel arguments; open, by their identifier alone, which anybody may send.
     #[arg(long, env = "METALPLANE_BOOT_AGENTS", value_enum, default_value_t = Mode::Bearer)]
     pub agents: Mode,
 

@@ -24,9 +24,7 @@ const SHORTEST_KEY: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// By a token in the kernel arguments.
     Bearer,
-    /// By the identifier alone, which anybody may send. For labs.
     Open,
 }
 
