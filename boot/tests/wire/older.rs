@@ -65,6 +65,7 @@ pub async fn workflow(test: &str, site: &ApiServer) {
         if done { Ok(status) } else { Err(serde_json::to_string(&status).unwrap_or_default()) }
     });
     let status = tokio::select! {
+        biased;
         status = succeeded => status,
         ended = client(&words) => panic!("virtual-worker ended: {ended:?}"),
     };
