@@ -8,7 +8,7 @@ use api::tinkerbell::{Hardware, Job, Workflow};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::dynamic::ApiResource;
-use planner::machine::observed::{name, uid};
+use planner::meta::{name, uid};
 use planner::workflow::{Prepare, job_name, prepare};
 use runtime::queue::{Key, Next};
 use serde_json::{Value, json};

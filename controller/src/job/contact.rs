@@ -4,8 +4,8 @@ use crate::bmc::{Owner, Which};
 use crate::error::Error;
 use crate::{Controller, clock, objects};
 use api::tinkerbell::Machine;
+use planner::host::BmcNeed;
 use planner::job;
-use planner::machine::BmcNeed;
 use runtime::queue::{Key, Next};
 
 pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {

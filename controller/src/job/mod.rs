@@ -11,7 +11,7 @@ use crate::{Controller, clock, objects};
 use api::labels;
 use api::tinkerbell::{Hardware, Job, Machine, Task};
 use planner::job::{Action, Answer, Observed, Plan, Request, Sent, Server, is_over, plan, task_name};
-use planner::machine::observed::{annotation, name, uid};
+use planner::meta::{annotation, name, uid};
 use ports::{ErrorClass, PortError};
 use runtime::queue::{Key, Next};
 use serde_json::json;

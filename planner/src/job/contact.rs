@@ -1,7 +1,7 @@
 //! What a bmc.tinkerbell.org Machine says of its BMC: whether the BMC answers, and the power of the host.
 
 use crate::host;
-use crate::machine::observed::{BmcProblem, BmcSeen};
+use crate::observed::{BmcProblem, BmcSeen};
 use api::tinkerbell::machine::{Connection, Machine, MachineCondition, MachineStatus, PowerState};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

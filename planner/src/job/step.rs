@@ -7,11 +7,11 @@
 //!                                 `-> so already: Completed, and nothing is sent
 //! ```
 
+use super::plan::{Action, Answer, COMPLETED, FAILED, LIMIT, Plan, Sent, is, set};
 use super::request::{Request, Wish, change, shows, wish};
-use super::{Action, COMPLETED, FAILED, LIMIT, Plan, set};
-use crate::host::{HostObserved, PowerAction, PowerState};
-use crate::machine::BmcNeed;
-use crate::machine::observed::{BmcProblem, BmcSeen, name};
+use crate::host::{BmcNeed, HostObserved, PowerAction, PowerState};
+use crate::meta::name;
+use crate::observed::{BmcProblem, BmcSeen};
 use api::tinkerbell::task::{Task, TaskStatus};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -20,29 +20,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 const POWERED_OFF: &str = "PoweredOff";
 const FIRST: SignedDuration = SignedDuration::from_secs(5);
 const LAST: SignedDuration = SignedDuration::from_secs(60);
-
-/// What this process sent last for a Task. A process that starts knows of none, and reads before it sends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    pub request: Request,
-    /// When it was about to be sent: what a reading that began earlier shows says nothing of it.
-    pub at: Timestamp,
-    /// How often, so far.
-    pub count: u32,
-    pub answer: Answer,
-}
-
-/// What the BMC said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    Accepted,
-    /// Not now, or nothing was sent: it was not done.
-    NotNow(String),
-    /// The BMC will not do it.
-    Refused(String),
-    /// It may have been done.
-    Unknown(String),
-}
 
 pub(super) fn step(task: &Task, bmc: &BmcSeen, sent: Option<&Sent>, now: Timestamp) -> Plan {
     let before = task.status.clone().unwrap_or_default();
@@ -67,7 +44,7 @@ pub(super) fn step(task: &Task, bmc: &BmcSeen, sent: Option<&Sent>, now: Timesta
     let Some(host) = bmc.host.fresh().filter(|_| is_later(bmc, sent)) else {
         return waits(if sent.is_some() { BmcNeed::Awaiting } else { BmcNeed::Now });
     };
-    let is_off = super::is(&before.conditions, POWERED_OFF);
+    let is_off = is(&before.conditions, POWERED_OFF);
     let wanted = match judge(&wish, host, is_off) {
         Judged::Done(message) => return end(task, &before, COMPLETED, message, now),
         Judged::HalfDone => {

@@ -1,10 +1,17 @@
 use super::*;
 use crate::host::{BootChange, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
-use crate::machine::observed::BmcProblem;
+use crate::meta::{name, uid};
+use crate::observed::BmcProblem;
+use crate::observed::BmcSeen;
 use crate::protocol::Protocol;
 use crate::seen::Seen;
+use api::tinkerbell::Machine;
+use api::tinkerbell::job::RunCondition;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_700_000_000) + SignedDuration::from_millis(millis)

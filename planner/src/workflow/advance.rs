@@ -1,6 +1,6 @@
 //! What time and other objects change of a Workflow, whatever its agent does.
 
-use super::{boot, is_terminal, render, state, state_of, timeout_of};
+use super::{boots_are_asked, is_terminal, render, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{Workflow, WorkflowCondition, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template};
 use jiff::{SignedDuration, Timestamp};
@@ -61,7 +61,7 @@ fn begin(
         (Some(text), None) => match render(text, workflow, hardware) {
             Err(error) => failed(&mut status, format!("Template '{name}': {error}")),
             Ok(rendered) => {
-                let first = if boot::are_asked(workflow) { state::PREPARING } else { state::PENDING };
+                let first = if boots_are_asked(workflow) { state::PREPARING } else { state::PENDING };
                 status.state = Some(first.to_owned());
                 status.template_rendering = Some("successful".to_owned());
                 status.agent_id = rendered.tasks.first().map(|task| task.agent_id.clone());

@@ -12,8 +12,7 @@ use super::advance::set;
 use super::{data, render, state, state_of};
 use crate::install;
 use crate::job::{self, is};
-use crate::machine::observed::{annotation, name, uid};
-use crate::machine::plan::Target;
+use crate::meta::{Target, annotation, name, target, uid};
 use api::labels;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::action::{BmcAction, OneTimeBootDeviceAction, PowerAction, VirtualMediaAction};
@@ -51,12 +50,6 @@ pub enum Prepare {
 pub fn is_prepared(workflow: &Workflow) -> bool {
     let at_work = matches!(state_of(workflow), state::PREPARING | state::POST);
     at_work && workflow.metadata.deletion_timestamp.is_none() && workflow.spec.disabled != Some(true)
-}
-
-/// Something is to be done before the first action, or after the last one.
-pub(super) fn are_asked(workflow: &Workflow) -> bool {
-    let options = workflow.spec.boot_options.as_ref();
-    options.is_some_and(|options| options.boot_mode.is_some() || options.toggle_allow_netboot == Some(true))
 }
 
 /// The name of the Job that is at work now, if the boot options ask for one.
@@ -184,7 +177,9 @@ fn follow(
     }
     if record.existing_job_deleted != Some(true) {
         return Ok(match found {
-            Some(there) if there.metadata.deletion_timestamp.is_none() => Some(Prepare::DeleteJob(target(there))),
+            Some(there) if there.metadata.deletion_timestamp.is_none() => {
+                Some(Prepare::DeleteJob(target(&there.metadata)))
+            }
             // Its end is awaited.
             Some(_) => None,
             None => {
@@ -225,15 +220,6 @@ fn follow(
             Ok(None)
         }
         (Some(_), _) => Err(failed("it was deleted while it ran".to_owned())),
-    }
-}
-
-fn target(job: &Job) -> Target {
-    let meta = &job.metadata;
-    Target {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: name(meta).to_owned(),
-        uid: uid(meta).to_owned(),
     }
 }
 

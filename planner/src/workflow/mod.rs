@@ -36,11 +36,14 @@ mod tests;
 
 pub use advance::{Advance, advance};
 pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
-pub use render::{MAX_RENDERED, render};
+pub use render::render;
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};
 
 use api::tinkerbell::workflow::{Action, Task, Workflow, WorkflowStatus};
+
+/// A longer text is refused, as upstream refuses it.
+pub const MAX_RENDERED: usize = 256 << 10;
 
 /// An agent takes 0 for a time that has passed; upstream's older one took it for an hour.
 pub const DEFAULT_TIMEOUT: i64 = 3600;
@@ -94,4 +97,10 @@ fn environment(task: &Task, action: &Action) -> Vec<String> {
     let mut merged = task.environment.clone();
     merged.extend(action.environment.clone());
     merged.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Something is to be done before the first action, or after the last one.
+fn boots_are_asked(workflow: &Workflow) -> bool {
+    let options = workflow.spec.boot_options.as_ref();
+    options.is_some_and(|options| options.boot_mode.is_some() || options.toggle_allow_netboot == Some(true))
 }
