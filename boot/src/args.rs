@@ -1,6 +1,7 @@
 //! The only reader of flags and environment.
 
 use crate::files::ProgramFile;
+use crate::identity::Mode;
 use clap::Parser;
 use planner::netboot::Programs;
 use runtime::process::LogFormat;
@@ -34,6 +35,14 @@ pub struct Args {
     /// The port of Tinkerbell's agents.
     #[arg(long, env = "METALPLANE_BOOT_GRPC_PORT", value_name = "PORT", default_value_t = 42113)]
     pub grpc_port: u16,
+
+    /// How agents are known: bearer, by a token in the kernel arguments; open, by their identifier alone, which anybody may send.
+    #[arg(long, env = "METALPLANE_BOOT_AGENTS", value_enum, default_value_t = Mode::Bearer)]
+    pub agents: Mode,
+
+    /// The key of agents' tokens: a file with 32 bytes or more that nobody else can read. Needed with --agents=bearer.
+    #[arg(long, env = "METALPLANE_BOOT_TOKEN_KEY", value_name = "FILE")]
+    pub token_key: Option<PathBuf>,
 
     /// Where /healthz and /readyz are served.
     #[arg(long, env = "METALPLANE_BOOT_PROBES", value_name = "ADDRESS", default_value = "127.0.0.1:7081")]

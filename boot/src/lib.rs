@@ -6,7 +6,8 @@
 //! | `tftp.rs` | engine: a packet in, packets out |
 //! | `sockets.rs` | the sockets of both |
 //! | `http.rs`, `script.rs`, `files.rs` | scripts, iPXE programs, kernels |
-//! | `grpc.rs` | Tinkerbell's agents |
+//! | `identity.rs` | who an agent is |
+//! | `grpc/` | Tinkerbell's agents |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
 //! | `world.rs` | what the API server told, and the writes |
 //!
@@ -19,6 +20,7 @@ pub mod dhcp;
 pub mod files;
 mod grpc;
 mod http;
+mod identity;
 mod script;
 mod sockets;
 mod tftp;
@@ -28,8 +30,8 @@ mod world;
 use anyhow::{Context, Result, anyhow};
 use args::Args;
 use files::Files;
+use identity::Identity;
 use kube::Client;
-use proto::tink::workflow_service_server::WorkflowServiceServer;
 use runtime::http::{self as pages, Page};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +45,7 @@ const PING: Duration = Duration::from_secs(20);
 /// Runs until `stop` ends; an error of any part ends all.
 pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) -> Result<()> {
     let files = Arc::new(Files::read(&args.programs, args.files.as_deref())?);
+    let identity = Identity::read(args.agents, args.token_key.as_deref())?;
     let mut tasks = JoinSet::new();
     let world = World::start(client, &args.inventory_namespace, nonce(), &mut tasks);
     let ready = Arc::new(AtomicBool::new(false));
@@ -50,7 +53,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
         world.wait_ready().await?;
         ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        serve(args, &world, files).await
+        serve(args, &world, files, identity).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
@@ -65,7 +68,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
     }
 }
 
-async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>) -> Result<()> {
+async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Identity) -> Result<()> {
     let dhcp =
         dhcp::Config { address: args.address, http_port: args.http_port, syslog: args.syslog, programs: args.choice() };
     let script = script::Config {
@@ -74,6 +77,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>) -> Result<()>
         grpc_port: args.grpc_port,
         syslog: args.syslog,
         kernel_arguments: args.kernel_arguments.clone(),
+        identity: identity.clone(),
     };
     let listen = |port| tokio::net::TcpListener::bind((args.address, port));
     let web = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
@@ -82,7 +86,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>) -> Result<()>
     let agents = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
-        .add_service(WorkflowServiceServer::new(grpc::Service { world: world.clone() }))
+        .add_service(grpc::Agents::new(world.clone(), identity))
         .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(agents));
     let dhcp = async {
         match &args.interface {

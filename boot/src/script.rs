@@ -1,6 +1,7 @@
 //! The script by which iPXE boots the system that runs Workflows: upstream's kernel arguments, in upstream's order, then
 //! `ipam`, by which that system has its address without asking, and what is configured.
 
+use crate::identity::Identity;
 use planner::netboot::Subject;
 use std::net::Ipv4Addr;
 
@@ -11,6 +12,8 @@ pub struct Config {
     pub grpc_port: u16,
     pub syslog: Option<Ipv4Addr>,
     pub kernel_arguments: Vec<String>,
+    /// How the agent says who it is.
+    pub identity: Identity,
 }
 
 /// How often a file is tried.
@@ -81,7 +84,8 @@ fn arguments(config: &Config, subject: &Subject<'_>, initrd: &str, own: &[String
     all.push(format!("grpc_authority={address}:{grpc_port}"));
     all.push("tinkerbell_tls=false".to_owned());
     all.push("tinkerbell_insecure_tls=false".to_owned());
-    all.push(format!("worker_id={}", word("agentID", subject.agent())?));
+    let worker = config.identity.worker_id(subject, runtime::clock::now());
+    all.push(format!("worker_id={}", word("agentID", &worker)?));
     all.push(format!("hw_addr={}", subject.mac));
     all.push("modules=loop,squashfs,sd-mod,usb-storage".to_owned());
     all.push("intel_iommu=on".to_owned());
@@ -149,6 +153,7 @@ mod tests {
             grpc_port: 42113,
             syslog: None,
             kernel_arguments: vec!["panic=30".to_owned()],
+            identity: Identity::Open,
         };
         ipxe(&config, &directory.by_mac("52:54:00:00:00:01").expect("one"))
     }

@@ -18,6 +18,7 @@ mod hold;
 mod holder_pods;
 mod image;
 mod index;
+mod job;
 mod kinds;
 mod liveness;
 mod machine;
@@ -32,6 +33,7 @@ mod volumes;
 mod went_back;
 pub mod wire_up;
 mod work;
+mod workflow;
 pub mod world;
 
 pub(crate) use context::Controller;

@@ -9,6 +9,12 @@ pub enum Work {
     /// What an owner that was deleted, a machine or an image, has left: by the UID of the owner.
     Leftovers,
     Dpu,
+    /// Of Tinkerbell's: requests to one BMC.
+    Job,
+    /// A bmc.tinkerbell.org Machine: whether its BMC answers.
+    Contact,
+    /// Of Tinkerbell's, while its boot options are at work.
+    Workflow,
     Image,
     Hold,
     /// That asks for NICs, by its UID.
@@ -26,10 +32,13 @@ pub enum Work {
 }
 
 impl Work {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Machine,
         Self::Leftovers,
         Self::Dpu,
+        Self::Job,
+        Self::Contact,
+        Self::Workflow,
         Self::Image,
         Self::Hold,
         Self::Pod,
@@ -51,6 +60,9 @@ impl Work {
             Self::Machine => "machine",
             Self::Leftovers => "leftovers",
             Self::Dpu => "dpu",
+            Self::Job => "job",
+            Self::Contact => "contact",
+            Self::Workflow => "workflow",
             Self::Image => "image",
             Self::Hold => "hold",
             Self::Pod => "pod",

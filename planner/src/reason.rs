@@ -43,7 +43,7 @@ reasons! {
     /// Something else is under way; it goes on by itself.
     Waiting {
         HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of that machine, or choose another spec.hardware";
-        HardwareBusy { hardware: String, workflow: String } "Hardware '{hardware}' runs Workflow '{workflow}', which belongs to no machine: the machine claims Hardware '{hardware}' once Workflow '{workflow}' has ended", next "kubectl get workflow {workflow} -n INVENTORY";
+        HardwareBusy { hardware: String, by: String } "Hardware '{hardware}' is in use by {by}, which belongs to no machine: the machine claims Hardware '{hardware}' once {by} has ended", next "kubectl get workflows,jobs.bmc.tinkerbell.org -n INVENTORY";
         StartFirst { } "the machine is halted: the controller installs the machine once the machine is started", next "bmctl start NAME";
         NetbootAwaited { hardware: String } "host '{hardware}' was powered on to boot from the network: waiting for its agent to ask for the first action", next "kubectl logs -n metalplane-system statefulset/metalplane-boot";
         Installing { workflow: String, action: String, at: usize, of: usize } "Workflow '{workflow}' runs action '{action}' ({at} of {of})", next "kubectl get workflow {workflow} -n INVENTORY -o yaml";

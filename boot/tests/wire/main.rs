@@ -2,6 +2,7 @@
 //! and tftp, curl; and in [`netboot`] a whole server.
 
 mod netboot;
+mod older;
 mod site;
 
 use api::tinkerbell::{Hardware, Template, Workflow};
@@ -63,6 +64,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     addresses(&dir).await;
     files(&dir).await;
     Box::pin(workflow(&site)).await;
+    Box::pin(older::workflow(test, &site)).await;
     assert!(!service.is_finished());
     service.abort();
 }
@@ -84,6 +86,7 @@ fn arguments(dir: &tempfile::TempDir) -> Args {
         "boot".to_owned(),
         format!("--address={US}"),
         "--interface=br-prov".to_owned(),
+        "--agents=open".to_owned(),
         format!("--inventory-namespace={INVENTORY}"),
         format!("--files={}", path(dir, "files").display()),
         format!("--program=ipxe.efi={digest}@{}", path(dir, "ipxe.efi").display()),

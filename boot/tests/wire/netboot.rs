@@ -7,6 +7,9 @@ use super::{INVENTORY, MAC, prepare};
 use api::tinkerbell::{Template, Workflow};
 use kube::Api;
 use kube::api::PostParams;
+use proto::tink::action_status_request::StateType;
+use proto::tink::workflow_service_client::WorkflowServiceClient;
+use proto::tink::{ActionRequest, ActionStatusRequest};
 use sandbox::{args::ServeFiles, guest, preflight};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -14,6 +17,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use tonic::Code;
 
 const TEST: &str = "netboot::a_server_installs_itself_from_the_network";
 /// To the test inside the namespace: a folder with all files.
@@ -49,6 +53,7 @@ async fn a_server_installs_itself_from_the_network() {
     let images = ServeFiles { listen: (std::net::Ipv4Addr::UNSPECIFIED, IMAGES).into(), folder: folder.join("images") };
     tokio::spawn(async move { sandbox::file_server::run(&images).await });
     let workflows = workflow(&site, &folder).await;
+    guessed().await;
     let _server = server(&folder).await;
 
     let began = tokio::time::Instant::now();
@@ -134,6 +139,8 @@ impl Drop for Running {
 fn boot(folder: &Path, kubeconfig: &Path) -> Running {
     let program = folder.join("ipxe.efi");
     let log = File::create(folder.join("boot.log")).expect("a log");
+    let key = folder.join("token-key");
+    std::fs::write(&key, [7_u8; 32]).expect("written");
     let child = Command::new(env!("CARGO_BIN_EXE_boot"))
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .args([format!("--address={US}"), "--interface=br-prov".to_owned()])
@@ -141,6 +148,7 @@ fn boot(folder: &Path, kubeconfig: &Path) -> Running {
         .arg(format!("--files={}", folder.join("files").display()))
         .arg(format!("--program=ipxe.efi={}@{}", digest(&program), program.display()))
         .arg("--kernel-argument=console=ttyS0")
+        .arg(format!("--token-key={}", key.display()))
         .args(["--log-filter=info,boot=debug"])
         .env("NO_COLOR", "1")
         .stdout(log.try_clone().expect("shared"))
@@ -176,6 +184,25 @@ async fn workflow(site: &ApiServer, folder: &Path) -> Api<Workflow> {
     })
     .await;
     workflows
+}
+
+/// Who knows the server's MAC address alone gets nothing of its Workflow, and changes nothing.
+async fn guessed() {
+    let mut agent = WorkflowServiceClient::connect(format!("http://{US}:42113")).await.expect("connected");
+    for id in [MAC.to_owned(), format!("{MAC}.ffffffff.{}", "0".repeat(64))] {
+        let request = ActionRequest { agent_id: Some(id.clone()), agent_attributes: None };
+        let refused = agent.get_action(request).await.expect_err("nothing is served");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+        let report = ActionStatusRequest {
+            workflow_id: Some(format!("{INVENTORY}/install")),
+            agent_id: Some(id),
+            action_id: Some("a".to_owned()),
+            action_state: Some(StateType::Failed as i32),
+            ..ActionStatusRequest::default()
+        };
+        let refused = agent.report_action_status(report).await.expect_err("nothing is taken");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    }
 }
 
 /// In the clients' namespace, by a bridge.

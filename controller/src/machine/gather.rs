@@ -93,11 +93,18 @@ pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>
     Ok(o)
 }
 
-/// The Workflow that is no machine's and runs on a Hardware, by that one's name.
+/// The Workflow or Job that is no machine's and runs on a Hardware, by that one's name.
 fn busy(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
     let names = hardware.iter().map(|hardware| name(&hardware.metadata));
-    let of = |name: &str| foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
-    names.filter_map(|name| Some((name.to_owned(), of(name)?))).collect()
+    let workflow = |name: &str| {
+        let runs = foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
+        runs.map(|workflow| (name.to_owned(), format!("Workflow '{workflow}'")))
+    };
+    let job = |hardware: &Arc<Hardware>| {
+        let job = crate::job::that_has(c, hardware)?;
+        Some((name(&hardware.metadata).to_owned(), format!("Job '{}'", name(&job.metadata))))
+    };
+    names.filter_map(workflow).chain(hardware.iter().filter_map(job)).collect()
 }
 
 fn namespace_labels(c: &Controller, namespace: &str) -> BTreeMap<String, String> {

@@ -121,7 +121,7 @@ fn installed(workflows: &[Arc<Workflow>]) -> BTreeMap<String, String> {
         }
     }
     let last = |all: Vec<&Workflow>| {
-        let is_open = all.iter().any(|object| !workflow::is_terminal(object));
+        let is_open = all.iter().any(|object| !workflow::is_terminal(object) && !workflow::has_succeeded(object));
         let order = |object: &&Workflow| {
             let meta = &object.metadata;
             (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())

@@ -40,6 +40,7 @@ mod bmcs;
 pub mod csi;
 pub mod faults;
 pub mod host;
+pub mod jobs;
 pub mod kubelet;
 pub mod leftovers;
 pub mod life;

@@ -8,6 +8,7 @@ mod bare;
 mod bmc;
 mod csi;
 mod fences;
+mod jobs;
 mod kinds;
 mod network;
 mod scenarios;

@@ -90,7 +90,8 @@ pub fn clients() -> Option<String> {
 /// A command in the clients' namespace.
 pub async fn client(words: &[&str]) -> Output {
     let namespace = clients().expect("inside");
-    let output = tokio::process::Command::new("ip").args(["netns", "exec", &namespace]).args(words).output();
+    let mut command = tokio::process::Command::new("ip");
+    let output = command.args(["netns", "exec", &namespace]).args(words).kill_on_drop(true).output();
     output.await.expect("a client can be started")
 }
 

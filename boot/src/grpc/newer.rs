@@ -1,11 +1,10 @@
-//! Tinkerbell's agents (`tink.proto`, the newer generation): which action next, and how it goes.
-//!
-//! A decision is written before it is answered, with the resourceVersion that it was made from; a conflict is read and decided
-//! again. So two replicas cannot serve two actions, and an answer never says what the API server does not have.
+//! Agents of Tinkerbell's newer generation (`tink.proto`): which action next, and how it goes.
 
+use super::{CONFLICTS, not_known, unavailable, write};
+use crate::identity::Identity;
 use crate::world::World;
-use api::tinkerbell::Workflow;
 use planner::workflow::{Answer, Report, Reported, Served, candidates, next, report};
+use prost::Message;
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
 use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse, Namespaces};
@@ -17,27 +16,28 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 /// An agent waits a minute at least.
 const LONG_POLL: Duration = Duration::from_secs(50);
-/// Decisions of one call that met another one's write.
-const CONFLICTS: usize = 8;
 
 const NO_ACTION: &str = "PRECONDITION_FAILURE_VIOLATION_NO_ACTION_AVAILABLE";
 
+#[derive(Clone)]
 pub struct Service {
     pub world: Arc<World>,
+    pub identity: Identity,
 }
 
 #[tonic::async_trait]
 impl WorkflowService for Service {
     async fn get_action(&self, request: Request<ActionRequest>) -> Result<Response<ActionResponse>, Status> {
-        let agent = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
-        let agent = agent.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
+        let presented = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
+        let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
+        let agent = who(&self.world, &self.identity, &presented)?;
         let mut changes = self.world.changes();
         let end = tokio::time::Instant::now() + LONG_POLL;
         loop {
             changes.mark_unchanged();
             if let Some(served) = self.next(&agent).await? {
                 tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
-                return Ok(Response::new(response(served)));
+                return Ok(Response::new(ActionResponse { agent_id: Some(presented), ..response(served) }));
             }
             tokio::select! {
                 _ = changes.changed() => {}
@@ -46,38 +46,33 @@ impl WorkflowService for Service {
         }
     }
 
+    /// Taken as bytes before it comes here; see [`super::reported`].
     async fn report_action_status(
         &self,
         request: Request<ActionStatusRequest>,
     ) -> Result<Response<ActionStatusResponse>, Status> {
-        let request = request.into_inner();
-        let acknowledged = Ok(Response::new(ActionStatusResponse {}));
-        let name = request.workflow_id.clone().unwrap_or_default();
-        let name = name.strip_prefix(&format!("{}/", self.world.namespace)).unwrap_or_default().to_owned();
-        let agent = request.agent_id.clone().unwrap_or_default();
-        let said = said(request);
-        for _ in 0..CONFLICTS {
-            let workflow =
-                if name.is_empty() { None } else { self.world.read(&name).await.map_err(|e| unavailable(&e))? };
-            let Some(workflow) = workflow.filter(|workflow| has(workflow, &agent)) else {
-                // Three answers end upstream's agent for good; one that is known never gets them.
-                return if self.knows(&agent) {
-                    acknowledged
-                } else {
-                    Err(Status::not_found("this agent is not known"))
-                };
-            };
-            let Some(status) = said.as_ref().and_then(|said| report(&workflow, said, clock::now())) else {
-                return acknowledged;
-            };
-            let state = status.state.clone();
-            if self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))? {
-                tracing::info!(agent, workflow = name, state, "reported");
-                return acknowledged;
-            }
-        }
-        Err(Status::aborted("the Workflow is written by somebody else; report again"))
+        report_of(&self.world, &self.identity, request.into_inner()).await?;
+        Ok(Response::new(ActionStatusResponse {}))
     }
+}
+
+pub(super) async fn reported(world: &World, identity: &Identity, bytes: &[u8]) -> Result<(), Status> {
+    let request = ActionStatusRequest::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    report_of(world, identity, request).await
+}
+
+/// The agent's identifier, without the token.
+fn who(world: &World, identity: &Identity, presented: &str) -> Result<String, Status> {
+    let directory = world.directory().borrow().clone();
+    identity.who(&directory, presented, clock::now()).map(str::to_owned).ok_or_else(not_known)
+}
+
+async fn report_of(world: &World, identity: &Identity, mut request: ActionStatusRequest) -> Result<(), Status> {
+    let id = request.workflow_id().to_owned();
+    let agent = if request.agent_id().is_empty() { String::new() } else { who(world, identity, request.agent_id())? };
+    request.agent_id = Some(agent.clone());
+    let said = said(request);
+    write(world, &id, &agent, |workflow| report(workflow, said.as_ref()?, clock::now())).await
 }
 
 impl Service {
@@ -117,21 +112,6 @@ impl Service {
         }
         Ok(None)
     }
-
-    fn knows(&self, agent: &str) -> bool {
-        !agent.is_empty()
-            && (self.world.directory().borrow().by_agent(agent).next().is_some()
-                || self.world.workflows().iter().any(|workflow| has(workflow, agent)))
-    }
-}
-
-fn has(workflow: &Workflow, agent: &str) -> bool {
-    workflow.status.as_ref().is_some_and(|status| status.tasks.iter().any(|task| task.agent_id == agent))
-}
-
-fn unavailable(error: &dyn std::fmt::Display) -> Status {
-    tracing::warn!(%error, "an agent has to ask again");
-    Status::unavailable("the API server does not answer; ask again")
 }
 
 /// What upstream's agent waits on quietly.
