@@ -6,12 +6,15 @@
 //! | [`pluginregistration`] | `pluginregistration.proto` | kubelet, to learn of our CSI driver on its node |
 //! | [`agent::v1alpha1`] | `agent.proto` | the DPU agent, for `cni`, `csi` and `bmctl` on the same DPU |
 //! | [`interfaces::v1alpha1`] | `interfaces.proto` | the agent of an ordinary node, for `cni` on the same node |
+//! | [`argument_area`] | | images that are booted as a whole, and `boot`, which fills them |
 //! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
 //!
 //! `csi.proto`, `pluginregistration.proto` and `tink.proto` describe somebody else's protocol: field numbers, names and packages are wire
 //! facts, and a file holds only what we serve. The others are ours, and say only what the agent can answer truthfully today.
 //!
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
+
+pub mod argument_area;
 
 /// Container Storage Interface 1.13.
 pub mod csi {

@@ -21,7 +21,7 @@ impl BuiltIn {
 impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let name = basename(&action.image);
-        if matches!(name, "image2disk" | "writefile" | "reboot") && !action.command.is_empty() {
+        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "reboot") && !action.command.is_empty() {
             return Err(format!(
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
@@ -29,10 +29,14 @@ impl Actions for BuiltIn {
         }
         match name {
             "image2disk" => Box::pin(image2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "qemuimg2disk" => {
+                let action = image2disk::of_qemu(action)?;
+                Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
+            }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
-                "not built in: {other:?} (image {}); the installer has image2disk, writefile and reboot and runs no containers: for other \
+                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile and reboot and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
                 action.image
             )),
@@ -118,6 +122,14 @@ mod tests {
             let error = run(action("image2disk", environment)).await.expect_err("refused");
             assert!(error.contains(named), "{error}");
         }
+        for (key, value) in [("FORMAT", "qcow2"), ("EXTRA_ARGS", "-W"), ("COMPRESSED", "true")] {
+            let environment = [("IMG_URL", "http://x/y"), ("DEST_DISK", "/dev/x"), (key, value)];
+            let error = run(action("quay.io/tinkerbell/actions/qemuimg2disk:latest", &environment)).await.expect_err("refused");
+            assert!(error.contains(key), "{error}");
+        }
+        let environment = [("IMG_URL", "http://x/y"), ("DEST_DISK", "/dev/no-such-disk"), ("FORMAT", "host_device")];
+        let error = run(action("qemuimg2disk", &environment)).await.expect_err("there is no disk");
+        assert!(error.contains("the disks are"), "{error}");
         let whole = [
             ("DEST_DISK", "/dev/x"),
             ("FS_TYPE", "ext4"),
