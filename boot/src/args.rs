@@ -167,7 +167,12 @@ mod tests {
             assert!(program(bad).is_err(), "{bad}");
         }
         assert_eq!(subnet("10.1.0.0/24=Off").map(|(net, mode)| (net.prefix_len(), mode)), Ok((24, Mode::Off)));
-        for (bad, said) in [("x", "SUBNET=MODE"), ("10.1/24=Off", "no subnet"), ("10.1.0.7/24=Off", "10.1.0.0/24"), ("10.1.0.0/24=off", "AutoProxy")] {
+        for (bad, said) in [
+            ("x", "SUBNET=MODE"),
+            ("10.1/24=Off", "no subnet"),
+            ("10.1.0.7/24=Off", "10.1.0.0/24"),
+            ("10.1.0.0/24=off", "AutoProxy"),
+        ] {
             assert!(subnet(bad).expect_err(bad).contains(said), "{bad}");
         }
         assert_eq!(architecture("7=a.efi"), Ok((7, "a.efi".to_owned())));

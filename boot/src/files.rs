@@ -165,7 +165,8 @@ mod tests {
         let bytes = [&b"MZ"[..], proto::argument_area::empty().as_bytes(), b"end"].concat();
         std::fs::write(&path, &bytes).expect("written");
         let checksum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        let files = Files::read(&[ProgramFile { name: "i".to_owned(), checksum, path: path.clone() }], None).expect("read");
+        let files =
+            Files::read(&[ProgramFile { name: "i".to_owned(), checksum, path: path.clone() }], None).expect("read");
         let program = files.program("i", || Ok("worker_id=a".to_owned())).expect("filled");
         assert_eq!(program.length(), bytes.len());
         assert_eq!(program.part(0, 16), "MZworker_id=a   ");

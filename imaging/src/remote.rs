@@ -39,9 +39,8 @@ pub(crate) async fn copy(
     };
     let (asks, mut asked) = mpsc::channel::<Ask>(1);
     let (image, place, bytes) = (source.clone(), target.clone(), file.length);
-    let writer = tokio::task::spawn_blocking(move || {
-        sink::write_qcow2(&image, &place, disk.as_mut(), Remote(asks), bytes)
-    });
+    let writer =
+        tokio::task::spawn_blocking(move || sink::write_qcow2(&image, &place, disk.as_mut(), Remote(asks), bytes));
     let served = async {
         let mut read = 0;
         while let Some(Ask { first, length, answer }) = asked.recv().await {

@@ -146,7 +146,9 @@ fn pour(
             Ok(length) => {
                 if unpacked == 0 && source.packing != Packing::AsIs && buffer[..length].starts_with(qcow2::MAGIC) {
                     let url = plain(&source.url);
-                    let cause = format!("{url} is a compressed qcow2 image: unpack the file, the image can be compressed itself");
+                    let cause = format!(
+                        "{url} is a compressed qcow2 image: unpack the file, the image can be compressed itself"
+                    );
                     return Err(Error::new(Kind::Invalid, cause));
                 }
                 unpacked += length as u64;

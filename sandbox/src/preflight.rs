@@ -53,10 +53,8 @@ const NEEDED_BY_SERVERS: [&[(&str, &str)]; 5] =
 const IPXE: Row = ("/usr/lib/ipxe/snponly.efi", "ipxe", How::Unpack);
 
 /// SYSLINUX, by which BIOS boots an image, and what it puts into the first sector. Its package would ask where to install it.
-const SYSLINUX: [Row; 2] = [
-    ("syslinux", "syslinux", How::Unpack),
-    ("/usr/lib/syslinux/mbr/gptmbr.bin", "syslinux-common", How::Unpack),
-];
+const SYSLINUX: [Row; 2] =
+    [("syslinux", "syslinux", How::Unpack), ("/usr/lib/syslinux/mbr/gptmbr.bin", "syslinux-common", How::Unpack)];
 
 /// How the folder of unpacked packages is named in the cache, before its key.
 const UNPACKED: &[u8] = b"debs-";
@@ -102,10 +100,7 @@ pub(crate) fn syslinux() -> Result<(PathBuf, PathBuf)> {
 }
 
 /// A program of a package whose service must not start, and the environment that it needs.
-pub async fn unpacked(
-    program: &'static str,
-    package: &'static str,
-) -> Result<(PathBuf, BTreeMap<String, String>)> {
+pub async fn unpacked(program: &'static str, package: &'static str) -> Result<(PathBuf, BTreeMap<String, String>)> {
     let row = (program, package, How::Unpack);
     let preflight = get(&[row]).await?;
     let path = preflight.find(program).with_context(|| explain(&[row]))?;

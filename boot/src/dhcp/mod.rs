@@ -62,11 +62,26 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     /// `address`: none of a proxy's.
-    Answered { mac: String, with: &'static str, address: Option<Ipv4Addr>, file: Option<String> },
-    NotAnswered { mac: String, why: String },
-    Declined { mac: String, address: Option<Ipv4Addr> },
+    Answered {
+        mac: String,
+        with: &'static str,
+        address: Option<Ipv4Addr>,
+        file: Option<String>,
+    },
+    NotAnswered {
+        mac: String,
+        why: String,
+    },
+    Declined {
+        mac: String,
+        address: Option<Ipv4Addr>,
+    },
     /// A server that has its address from its Hardware took another DHCP server's.
-    Foreign { mac: String, server: Ipv4Addr, address: Option<Ipv4Addr> },
+    Foreign {
+        mac: String,
+        server: Ipv4Addr,
+        address: Option<Ipv4Addr>,
+    },
 }
 
 type Outcome = (Option<Answer>, Option<Seen>);

@@ -206,8 +206,11 @@ fn a_relay_that_names_the_clients_link_wants_an_address_of_it() {
         discover
     };
     assert!(ask(&directory(json!({})), &discover([10, 88, 0, 1])).is_some());
-    let (answer, seen) =
-        answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &discover([10, 89, 0, 1]).to_vec().expect("bytes")));
+    let (answer, seen) = answer(
+        &config(),
+        &directory(json!({})),
+        arrived(SERVER_PORT, &discover([10, 89, 0, 1]).to_vec().expect("bytes")),
+    );
     assert_eq!(answer, None);
     let Some(Seen::NotAnswered { why, .. }) = seen else { panic!("{seen:?}") };
     assert!(why.contains("10.89.0.1") && why.contains("Hardware 's1'"), "{why}");
@@ -231,7 +234,10 @@ fn another_servers_offer_that_is_taken_is_told() {
 fn a_network_is_served_as_the_smallest_that_is_listed() {
     let modes = Modes {
         interface: Mode::Reservation,
-        subnets: vec![("10.0.0.0/8".parse().expect("a net"), Mode::Off), ("10.1.0.0/16".parse().expect("a net"), Mode::Proxy)],
+        subnets: vec![
+            ("10.0.0.0/8".parse().expect("a net"), Mode::Off),
+            ("10.1.0.0/16".parse().expect("a net"), Mode::Proxy),
+        ],
     };
     let config = Config { modes, ..config() };
     let kind = |giaddr: [u8; 4]| {

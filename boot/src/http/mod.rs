@@ -56,7 +56,9 @@ async fn handle(State(server): State<Arc<Server>>, request: Request) -> Response
             text_answer(status, why, head)
         }
         Reply::Program(program) => program_answer(&program, request.headers(), head),
-        Reply::File(path) => file_answer(&path, None, request.headers(), head).await.unwrap_or_else(|error| unread(&path, &error, head)),
+        Reply::File(path) => {
+            file_answer(&path, None, request.headers(), head).await.unwrap_or_else(|error| unread(&path, &error, head))
+        }
         Reply::Image { path, arguments } => {
             let filled = filled(&server, &path, &arguments).await;
             let answered = match filled {
@@ -118,32 +120,39 @@ fn program_answer(program: &Program, headers: &HeaderMap, head: bool) -> Respons
     answer(status, headers, Body::from_stream(chunks))
 }
 
-async fn file_answer(path: &Path, filled: Option<Filled>, headers: &HeaderMap, head: bool) -> std::io::Result<Response> {
+async fn file_answer(
+    path: &Path,
+    filled: Option<Filled>,
+    headers: &HeaderMap,
+    head: bool,
+) -> std::io::Result<Response> {
     let mut file = tokio::fs::File::open(path).await?;
     let meta = file.metadata().await?;
     let changed = meta.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let own = filled.as_ref().map(|(_, filling)| format!("-{}", crate::files::short_digest(filling))).unwrap_or_default();
+    let own =
+        filled.as_ref().map(|(_, filling)| format!("-{}", crate::files::short_digest(filling))).unwrap_or_default();
     let etag = format!("\"{:x}-{:x}{own}\"", meta.len(), changed.as_nanos());
     let (status, first, wanted, headers) = heads(part(headers, &etag, meta.len()), &etag, meta.len());
     if head || wanted == 0 {
         return Ok(answer(status, headers, Body::empty()));
     }
     file.seek(SeekFrom::Start(first)).await?;
-    let chunks = futures::stream::try_unfold((file, first, wanted, filled), |(mut file, at, left, filled)| async move {
-        if left == 0 {
-            return Ok::<_, std::io::Error>(None);
-        }
-        let mut chunk = Vec::new();
-        (&mut file).take(left.min(CHUNK)).read_to_end(&mut chunk).await?;
-        if chunk.is_empty() {
-            // The body ends early, and the client sees that by its length.
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        if let Some((places, filling)) = &filled {
-            area::fill(places, filling, at, &mut chunk);
-        }
-        let read = chunk.len() as u64;
-        Ok(Some((Bytes::from(chunk), (file, at + read, left - read, filled))))
-    });
+    let chunks =
+        futures::stream::try_unfold((file, first, wanted, filled), |(mut file, at, left, filled)| async move {
+            if left == 0 {
+                return Ok::<_, std::io::Error>(None);
+            }
+            let mut chunk = Vec::new();
+            (&mut file).take(left.min(CHUNK)).read_to_end(&mut chunk).await?;
+            if chunk.is_empty() {
+                // The body ends early, and the client sees that by its length.
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some((places, filling)) = &filled {
+                area::fill(places, filling, at, &mut chunk);
+            }
+            let read = chunk.len() as u64;
+            Ok(Some((Bytes::from(chunk), (file, at + read, left - read, filled))))
+        });
     Ok(answer(status, headers, Body::from_stream(chunks)))
 }

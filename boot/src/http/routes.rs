@@ -90,7 +90,10 @@ mod tests {
         let refused = Reply::Refused(StatusCode::NOT_FOUND, format!("{missing}\n"));
         assert_eq!(route(&Directory::default(), &server(false), path), refused);
         let Reply::Text(script) = route(&Directory::default(), &server(true), path) else { panic!("no script") };
-        assert!(script.contains(" worker_id=52:54:00:00:00:01 ") && script.contains(" ipam=52-54-00-00-00-01:::"), "{script}");
+        assert!(
+            script.contains(" worker_id=52:54:00:00:00:01 ") && script.contains(" ipam=52-54-00-00-00-01:::"),
+            "{script}"
+        );
     }
 
     proptest! {

@@ -6,8 +6,8 @@ mod networks;
 mod site;
 
 use api::tinkerbell::{Hardware, Template, Workflow};
-use kube::api::{Patch, PatchParams, PostParams};
 use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use proto::tink::{ActionMessage, ActionRequest, ActionResponse, ActionStatusRequest};
@@ -108,11 +108,9 @@ async fn prepare(site: &ApiServer) {
     ])
     .await;
     let hardware: Api<Hardware> = Api::namespaced(site.admin.clone(), INVENTORY);
-    for (name, mac, address, gateway) in [
-        ("s1", MAC, "10.88.0.50", US),
-        ("s2", CLAIMED, "10.88.0.51", US),
-        ("s3", RELAYED, "10.89.0.50", "10.89.0.1"),
-    ] {
+    for (name, mac, address, gateway) in
+        [("s1", MAC, "10.88.0.50", US), ("s2", CLAIMED, "10.88.0.51", US), ("s3", RELAYED, "10.89.0.50", "10.89.0.1")]
+    {
         let object = json!({
             "metadata": {"name": name},
             "spec": {

@@ -40,12 +40,15 @@ async fn dhclient(test: &str, dir: &tempfile::TempDir, asked: Dhclient<'_>) -> O
     let set = client(&["ip", "link", "set", interface, "address", mac]).await;
     assert!(set.status.success(), "{set:?}");
     let text = |path: &Path| path.display().to_string();
-    let (program, leases_text, file, pid) = (text(&program), text(&leases), text(&file), text(&path(dir, "dhclient.pid")));
+    let (program, leases_text, file, pid) =
+        (text(&program), text(&leases), text(&file), text(&path(dir, "dhclient.pid")));
     let libraries = format!("LD_LIBRARY_PATH={}", environment.get("LD_LIBRARY_PATH").map_or("", String::as_str));
     // One lease, then it ends; its script would set the address.
-    let words = ["env", &libraries, "timeout", "20", &program, "-4", "-1", "-d", "-v", "-cf", &file, "-sf", "/bin/true"];
+    let words =
+        ["env", &libraries, "timeout", "20", &program, "-4", "-1", "-d", "-v", "-cf", &file, "-sf", "/bin/true"];
     let asked = tokio::spawn({
-        let words: Vec<_> = words.into_iter().chain(["-lf", &leases_text, "-pf", &pid, interface]).map(str::to_owned).collect();
+        let words: Vec<_> =
+            words.into_iter().chain(["-lf", &leases_text, "-pf", &pid, interface]).map(str::to_owned).collect();
         async move { client(&words.iter().map(String::as_str).collect::<Vec<_>>()).await }
     });
     let lease = until("isc-dhcp-client has a lease", async || {
@@ -85,7 +88,8 @@ pub async fn behind_a_relay(test: &str, dir: &tempfile::TempDir, log: &Path) {
     })
     .await;
     assert_eq!((field(&lease, "ip"), field(&lease, "boot_file")), ("10.89.0.50".to_owned(), "ipxe.efi".to_owned()));
-    let asked = Dhclient { interface: "eth1", mac: RELAYED, wanted: "fixed-address 10.89.0.50;", ..Dhclient::default() };
+    let asked =
+        Dhclient { interface: "eth1", mac: RELAYED, wanted: "fixed-address 10.89.0.50;", ..Dhclient::default() };
     let Some(lease) = dhclient(test, dir, asked).await else { return };
     assert!(lease.contains("option host-name \"s3\";"), "{lease}");
     // One that remembers another address is told that it is not its own, by the relay too.

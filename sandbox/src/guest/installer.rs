@@ -60,7 +60,8 @@ pub fn installer_iso(program: &Path, image: &Path, xorriso: (&Path, &BTreeMap<St
     run("mmd", ["-i", &name, "::/EFI", "::/EFI/BOOT"])?;
     run("mcopy", ["-i", &name, &program.display().to_string(), "::/EFI/BOOT/BOOTX64.EFI"])?;
     let (folder, image) = (work.path().display().to_string(), image.display().to_string());
-    let arguments = ["-as", "mkisofs", "-quiet", "-V", "INSTALLER", "-e", "/efi.img", "-no-emul-boot", "-o", &image, &folder];
+    let arguments =
+        ["-as", "mkisofs", "-quiet", "-V", "INSTALLER", "-e", "/efi.img", "-no-emul-boot", "-o", &image, &folder];
     run_command(Command::new(xorriso.0).envs(xorriso.1).args(arguments)).map(|_| ())
 }
 

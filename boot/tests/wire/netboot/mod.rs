@@ -12,8 +12,8 @@
 mod server;
 mod site;
 
-use super::site::{self as wire, ApiServer, Running, US};
 use super::networks::{DHCRELAY, DNSMASQ};
+use super::site::{self as wire, ApiServer, Running, US};
 use super::{INVENTORY, MAC, RELAYED, prepare};
 use sandbox::preflight;
 use server::{Cable, Firmware, Server};
@@ -71,7 +71,8 @@ async fn by_the_bios_rom_of_ipxe() {
 #[tokio::test]
 async fn by_a_unified_image_without_ipxe() {
     let arguments = &["--architecture=7=installer.efi"];
-    long("netboot::by_a_unified_image_without_ipxe", &Way { arguments, first: "installer.efi", script: false, ..PXE }).await;
+    long("netboot::by_a_unified_image_without_ipxe", &Way { arguments, first: "installer.efi", script: false, ..PXE })
+        .await;
 }
 
 #[tokio::test]
@@ -88,7 +89,11 @@ async fn behind_a_relay() {
 #[tokio::test]
 async fn by_a_proxy_beside_dnsmasq() {
     let first = "proxy OFFER";
-    long("netboot::by_a_proxy_beside_dnsmasq", &Way { beside_dnsmasq: true, arguments: &["--dhcp=Proxy"], first, ..PXE }).await;
+    long(
+        "netboot::by_a_proxy_beside_dnsmasq",
+        &Way { beside_dnsmasq: true, arguments: &["--dhcp=Proxy"], first, ..PXE },
+    )
+    .await;
 }
 
 async fn long(test: &str, way: &Way) {
@@ -138,9 +143,7 @@ async fn neighbour(way: &Way, folder: &Folder) -> Option<Running> {
     let log = folder.file("neighbour.log");
     let found = |found: anyhow::Result<_>| found.expect("it was found before");
     match (way.cable, way.beside_dnsmasq) {
-        (Cable::Relayed, _) => {
-            Some(wire::relay(&found(preflight::unpacked(DHCRELAY.0, DHCRELAY.1).await), &log))
-        }
+        (Cable::Relayed, _) => Some(wire::relay(&found(preflight::unpacked(DHCRELAY.0, DHCRELAY.1).await), &log)),
         (_, true) => Some(wire::dnsmasq(&found(preflight::unpacked(DNSMASQ.0, DNSMASQ.1).await), &log).await),
         _ => None,
     }

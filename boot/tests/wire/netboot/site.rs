@@ -54,7 +54,8 @@ pub async fn parts(way: &Way) -> Result<tempfile::TempDir, String> {
         guest::unified_installer(&files, &unified).map_err(absent)?;
         if way.firmware == Firmware::UefiCd {
             let (xorriso, environment) = preflight::unpacked("xorriso", "xorriso").await.map_err(absent)?;
-            guest::installer_iso(&unified, &into("files").join("installer.iso"), (&xorriso, &environment)).map_err(absent)?;
+            guest::installer_iso(&unified, &into("files").join("installer.iso"), (&xorriso, &environment))
+                .map_err(absent)?;
             let (module, environment) = preflight::unpacked(CURL_MODULE, "qemu-block-extra").await.map_err(absent)?;
             let libraries = environment.get("LD_LIBRARY_PATH").cloned().unwrap_or_default();
             let text = format!("{}\n{libraries}\n", module.parent().expect("a folder").display());

@@ -169,8 +169,17 @@ pub async fn dnsmasq(program: &(PathBuf, BTreeMap<String, String>), log: &Path) 
     let namespace = std::env::var(NEIGHBOUR).expect("inside");
     ip(&format!("-n {namespace} addr replace {OTHER}/24 dev lan0")).expect("an address");
     let words = [
-        "--keep-in-foreground", "--no-ping", "--port=0", "--interface=lan0", "--bind-interfaces", "--leasefile-ro", "--user=root",
-        "--conf-file=/dev/null", "--pid-file=", "--log-dhcp", "--log-facility=-",
+        "--keep-in-foreground",
+        "--no-ping",
+        "--port=0",
+        "--interface=lan0",
+        "--bind-interfaces",
+        "--leasefile-ro",
+        "--user=root",
+        "--conf-file=/dev/null",
+        "--pid-file=",
+        "--log-dhcp",
+        "--log-facility=-",
         "--dhcp-range=10.88.0.100,10.88.0.120,255.255.255.0,1h",
     ];
     let running = neighbour(program, &words, log);
