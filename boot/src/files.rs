@@ -109,7 +109,8 @@ impl Files {
     pub fn program(&self, name: &str, arguments: impl FnOnce() -> Result<String, String>) -> Result<Program, String> {
         let missing = || format!("no program '{name}' is configured");
         let configured = self.programs.get(name).cloned().ok_or_else(missing)?;
-        let filling = if configured.places.is_empty() { Arc::new([]) } else { area::filling(&arguments()?)? };
+        let filling: Arc<[u8]> =
+            if configured.places.is_empty() { Arc::new([]) } else { area::filling(&arguments()?)? };
         Ok(Program { configured, filling })
     }
 

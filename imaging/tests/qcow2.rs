@@ -138,8 +138,10 @@ async fn what_qemu_img_makes_is_the_disk_that_it_reads() {
             eprintln!("SKIP {NAME}: qemu-img {variant:?}: {error}");
             continue;
         }
-        // A snapshot inside changes nothing of the disk.
-        qemu_img.run(&["snapshot", "-c", "s", &image_text]).expect("a snapshot");
+        // A snapshot inside changes nothing of the disk. One bit counts no two references, so that variant has none.
+        if let Err(error) = qemu_img.run(&["snapshot", "-c", "s", &image_text]) {
+            assert!(variant.contains(&"refcount_bits=1"), "{variant:?}: {error}");
+        }
         qemu_img.run(&["convert", "-O", "raw", &image_text, &text(&back)]).expect("read by qemu-img");
         let bytes = std::fs::read(&image).expect("read");
         let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -181,7 +183,7 @@ async fn refused(qemu_img: &QemuImg, raw: &str, image: &str, disk: &Path) {
 async fn is_refused(image: &str, disk: &Path, said: &str) {
     let url = server(std::fs::read(image).expect("read"), usize::MAX).await;
     let error = copy(url, None, disk, SIZE).await.expect_err(said);
-    assert!(error.message.contains(said) && !error.message.contains("secret,"), "{error}");
+    assert!(error.message.contains(said) && !error.message.contains("signature"), "{error}");
     assert!(std::fs::read(disk).expect("read").iter().all(|byte| *byte == 0xff), "{said}");
 }
 

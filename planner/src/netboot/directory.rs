@@ -34,7 +34,7 @@ pub struct Subject<'a> {
 static STRANGER: LazyLock<Hardware> = LazyLock::new(|| {
     let netboot = Some(Netboot { allow_pxe: Some(true), ..Netboot::default() });
     let interfaces = vec![Interface { netboot, ..Interface::default() }];
-    Hardware::new("", HardwareSpec { interfaces, ..HardwareSpec::default() })
+    Hardware { spec: HardwareSpec { interfaces, ..HardwareSpec::default() }, ..Hardware::default() }
 });
 
 impl Subject<'_> {
