@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 const MIB: usize = 1 << 20;
 /// Not a multiple of the larger clusters.
-const SIZE: usize = 9 * MIB + 512;
+const SIZE: usize = 5 * MIB + 512;
 
 struct QemuImg(PathBuf, BTreeMap<String, String>);
 
@@ -146,7 +146,9 @@ async fn what_qemu_img_makes_is_the_disk_that_it_reads() {
         let bytes = std::fs::read(&image).expect("read");
         let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         let url = server(bytes.clone(), usize::MAX).await;
-        for checksum in [None, Some(format!("sha256:{digest}"))] {
+        // Read once more before, in one variant of each kind.
+        let also = matches!(variant, ["-o", "compat=1.1"] | ["-c"]).then(|| Some(format!("sha256:{digest}")));
+        for checksum in [None].into_iter().chain(also) {
             let copied = copy(url.clone(), checksum.as_deref(), &disk, SIZE.next_multiple_of(4096)).await;
             let copied = copied.unwrap_or_else(|error| panic!("{variant:?}: {error}"));
             assert_eq!((copied.bytes, copied.unpacked), (bytes.len() as u64, SIZE as u64), "{variant:?}");
@@ -175,7 +177,6 @@ async fn refused(qemu_img: &QemuImg, raw: &str, image: &str, disk: &Path) {
         }
         is_refused(image, disk, said).await;
     }
-    std::fs::remove_file(image).expect("removed");
     qemu_img.run(&["create", "-f", "qcow2", "-F", "raw", "-b", raw, image]).expect("made");
     is_refused(image, disk, "has a backing file").await;
 }

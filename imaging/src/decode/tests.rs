@@ -11,7 +11,7 @@ const FORMATS: [Format; 4] = [Format::Gzip, Format::Zstd, Format::Xz, Format::Bz
 
 fn pack(format: Format, data: &[u8]) -> Vec<u8> {
     match format {
-        Format::Raw => data.to_vec(),
+        Format::Raw | Format::Qcow2 => data.to_vec(),
         Format::Gzip => {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(data).expect("packed");
