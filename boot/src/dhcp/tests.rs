@@ -242,7 +242,7 @@ fn a_network_is_served_as_the_smallest_that_is_listed() {
     let config = Config { modes, ..config() };
     let kind = |giaddr: [u8; 4]| {
         let mut discover = request(MessageType::Discover, pxe(7));
-        discover.set_giaddr(giaddr.into());
+        discover.set_giaddr(giaddr);
         ask_at(SERVER_PORT, &config, &directory(json!({})), &discover).map(|(offer, _)| offer.yiaddr())
     };
     assert_eq!(kind([0, 0, 0, 0]), Some(RESERVED));
