@@ -81,9 +81,11 @@ pub struct ProgramFile {
 pub struct Files {
     programs: BTreeMap<String, Configured>,
     folder: Option<PathBuf>,
-    /// The places of ISO images, by what would be another one if the image were replaced.
-    images: Arc<Mutex<BTreeMap<(PathBuf, u64, SystemTime), Places>>>,
+    images: Arc<Mutex<Images>>,
 }
+
+/// The places of ISO images, by what would be another one if the image were replaced: path, length, time of its last change.
+type Images = BTreeMap<(PathBuf, u64, SystemTime), Places>;
 
 impl Files {
     pub fn read(programs: &[ProgramFile], folder: Option<&Path>) -> Result<Self> {

@@ -51,7 +51,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
         world.wait_ready().await?;
         ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        serve(args, &world, files).await
+        Box::pin(serve(args, &world, files)).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
