@@ -7,6 +7,7 @@
 
 pub mod addresses;
 pub mod admission;
+mod asked;
 pub mod barrier;
 pub mod cidr;
 pub mod desired;
