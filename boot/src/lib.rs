@@ -5,7 +5,7 @@
 //! | `dhcp/` | engine: a packet in, a packet out |
 //! | `tftp.rs` | engine: a packet in, packets out |
 //! | `sockets.rs` | the sockets of both |
-//! | `http.rs`, `script.rs`, `files.rs` | scripts, iPXE programs, kernels |
+//! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
 //! | `identity.rs` | who an agent is |
 //! | `grpc/` | Tinkerbell's agents |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
@@ -15,6 +15,7 @@
 //! `planner::workflow`. Nothing is kept here: a replica that starts knows what the API server tells. It writes the status of
 //! Workflows and nothing else.
 
+mod area;
 pub mod args;
 pub mod dhcp;
 pub mod files;
@@ -53,7 +54,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
         world.wait_ready().await?;
         ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        serve(args, &world, files, identity).await
+        Box::pin(serve(args, &world, files, identity)).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
@@ -69,8 +70,15 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
 }
 
 async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Identity) -> Result<()> {
-    let dhcp =
-        dhcp::Config { address: args.address, http_port: args.http_port, syslog: args.syslog, programs: args.choice() };
+    let modes = args.modes();
+    let strangers = modes.any_auto();
+    let dhcp = dhcp::Config {
+        address: args.address,
+        http_port: args.http_port,
+        syslog: args.syslog,
+        programs: args.choice(),
+        modes,
+    };
     let script = script::Config {
         address: args.address,
         http_port: args.http_port,
@@ -82,7 +90,8 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
     let listen = |port| tokio::net::TcpListener::bind((args.address, port));
     let web = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
-    let web = http::serve(web, http::Server { directory: world.directory(), script, files: files.clone() });
+    let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers };
+    let web = http::serve(web, http::Server { directory: world.directory(), script, files, strangers });
     let agents = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
@@ -96,7 +105,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
     };
     tokio::select! {
         result = dhcp => result.context("DHCP ended"),
-        result = sockets::tftp(args.address, files, world.directory()) => result.context("TFTP ended"),
+        result = sockets::tftp(tftp, world.directory()) => result.context("TFTP ended"),
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
         () = workflows::run(world.clone()) => Ok(()),

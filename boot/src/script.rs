@@ -44,7 +44,7 @@ pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
     let base = word("netboot.osie.baseURL", base.trim_end_matches('/'))?;
     let kernel = word("netboot.osie.kernel", &set(osie.kernel).unwrap_or_else(|| format!("vmlinuz-{arch}")))?;
     let initrd = word("netboot.osie.initrd", &set(osie.initrd).unwrap_or_else(|| format!("initramfs-{arch}")))?;
-    let arguments = arguments(config, subject, &initrd, &osie.kernel_params)?.join(" ");
+    let arguments = arguments(config, subject, Some(&initrd), &osie.kernel_params)?.join(" ");
     Ok(format!(
         "#!ipxe\n\
          echo Metalplane installs this server\n\
@@ -70,7 +70,18 @@ pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
     ))
 }
 
-fn arguments(config: &Config, subject: &Subject<'_>, initrd: &str, own: &[String]) -> Result<Vec<String>, String> {
+/// The kernel's arguments in an image that firmware boots as a whole: its initial RAM disk is in it.
+pub fn of_image(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
+    let osie = subject.interface.netboot.as_ref().and_then(|netboot| netboot.osie.clone()).unwrap_or_default();
+    Ok(arguments(config, subject, None, &osie.kernel_params)?.join(" "))
+}
+
+fn arguments(
+    config: &Config,
+    subject: &Subject<'_>,
+    initrd: Option<&str>,
+    own: &[String],
+) -> Result<Vec<String>, String> {
     let dhcp = subject.interface.dhcp.clone().unwrap_or_default();
     let facility = subject.hardware.spec.metadata.as_ref().and_then(|metadata| metadata.facility.as_ref());
     let facility = facility.and_then(|facility| facility.facility_code.clone()).unwrap_or_default();
@@ -90,7 +101,7 @@ fn arguments(config: &Config, subject: &Subject<'_>, initrd: &str, own: &[String
     all.push("modules=loop,squashfs,sd-mod,usb-storage".to_owned());
     all.push("intel_iommu=on".to_owned());
     all.push("iommu=pt".to_owned());
-    all.push(format!("initrd={initrd}"));
+    all.extend(initrd.map(|initrd| format!("initrd={initrd}")));
     // Linux takes the first serial port of its arguments, and none if that is absent: a second one would be ignored.
     if !config.kernel_arguments.iter().chain(own).any(|argument| argument.starts_with("console=")) {
         all.push("console=tty0".to_owned());

@@ -6,6 +6,7 @@
 //! | [`pluginregistration`] | `pluginregistration.proto` | kubelet, to learn of our CSI driver on its node |
 //! | [`agent::v1alpha1`] | `agent.proto` | the DPU agent, for `cni`, `csi` and `bmctl` on the same DPU |
 //! | [`interfaces::v1alpha1`] | `interfaces.proto` | the agent of an ordinary node, for `cni` on the same node |
+//! | [`argument_area`] | | images that are booted as a whole, and `boot`, which fills them |
 //! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
 //! | [`tink::older`] | `tink_older.proto` | the same, of Tinkerbell's older workers |
 //!
@@ -13,6 +14,8 @@
 //! facts, and a file holds only what we serve. The others are ours, and say only what the agent can answer truthfully today.
 //!
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
+
+pub mod argument_area;
 
 /// Container Storage Interface 1.13.
 pub mod csi {

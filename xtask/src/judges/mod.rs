@@ -8,6 +8,7 @@ mod boot_options;
 mod csi_foreign;
 mod csi_sanity;
 mod kubectl;
+mod pxe_boot;
 mod redfish;
 mod release;
 mod spdk;
@@ -25,6 +26,7 @@ const JUDGES: &[Judge] = &[
     csi_foreign::JUDGE,
     csi_sanity::JUDGE,
     kubectl::JUDGE,
+    pxe_boot::JUDGE,
     redfish::JUDGE,
     release::JUDGE,
     spdk::JUDGE,
