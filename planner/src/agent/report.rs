@@ -200,7 +200,18 @@ fn marks(
     }
     marks.extend(limited(observed, attachment, sight));
     marks.extend(fenced(stuck));
+    marks.extend(observed.unanswered.get(&attachment.key.uid).map(unanswered));
     marks
+}
+
+/// The condition goes when the guest is answered.
+fn unanswered(why: &String) -> Mark {
+    Mark {
+        type_: conditions::METADATA_SERVED,
+        status: ConditionStatus::False,
+        reason: "MetadataUnavailable",
+        message: why.clone(),
+    }
 }
 
 /// Of a disk that the host has and that is, or should be, limited.
