@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What is said before the agent has said that the port works; of what is said otherwise a number is missing, whatever it waits for.
+const NOT_HELD: &str = "NotHeld";
+const NOT_BOUND: &str = "NotBound";
+
 pub struct Observed<'a> {
     pub vnic: &'a VNic,
     /// Of the VNic.
@@ -39,7 +43,8 @@ pub fn what(vnic: &VNic) -> String {
 /// Rows are changed under the present grant: the agent's word is older than they are.
 pub fn is_changing(vnic: &VNic) -> bool {
     let said = vnic.status.as_ref().and_then(|status| conditions::get(&status.conditions, IN_FORCE));
-    said.is_some_and(|said| said.status == "False" && said.reason == changing(vnic).name())
+    let of_agent = |reason: &str| [NOT_HELD, NOT_BOUND].contains(&reason);
+    said.is_some_and(|said| said.status == "False" && !of_agent(&said.reason))
 }
 
 pub fn changing(vnic: &VNic) -> Reason {
@@ -55,7 +60,7 @@ pub fn is_granted(vnic: &VNic, epoch: Option<u64>) -> bool {
 /// That of its holder.
 pub fn held<'a>(vnic: &VNic, attachments: &'a [Arc<NicAttachment>]) -> Option<&'a NicAttachment> {
     let holder = vnic.status.as_ref()?.holder.as_ref()?;
-    attachments.iter().map(AsRef::as_ref).find(|one| one.metadata.uid.as_ref() == Some(&holder.attachment_uid))
+    attachments.iter().find(|one| one.metadata.uid.as_ref() == Some(&holder.attachment_uid)).map(|one| &**one)
 }
 
 /// What is said of it, and whether a number has to be asked for or waited for.

@@ -69,9 +69,8 @@ fn ready(conditions: &[&str]) -> Value {
 
 fn object<K: serde::de::DeserializeOwned>(name: &str, spec: Value, status: Value) -> K {
     let meta = json!({"name": name, "uid": format!("uid-{name}"), "creationTimestamp": "2026-01-01T00:00:00Z"});
-    let object = json!({"apiVersion": "metalplane.io/v1alpha1", "kind": "X", "metadata": meta, "spec": spec});
-    let mut object = object;
-    object["status"] = status;
+    let (version, kind) = ("metalplane.io/v1alpha1", "X");
+    let object = json!({"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec, "status": status});
     serde_json::from_value(object).expect("an object")
 }
 
@@ -142,7 +141,7 @@ fn the_chassis_of_a_floating_address_are_those_that_may_translate_it() {
     another.metadata.uid = Some("another".to_owned());
     assert_eq!((bound(&nic, None, &[]), bound(&nic, Some(&another), &[])), (None, None));
     let mut outside = network(json!({}));
-    let target = |outside| {
+    let target = |outside: &ProviderNetwork| {
         concerned(&Target {
             vnic: &nic,
             subnet: None,

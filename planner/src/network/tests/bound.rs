@@ -3,6 +3,7 @@
 use crate::network::barrier::{Known, Verdict};
 use crate::network::bound::{Observed, changing, is_changing, is_granted, judge, tell_metadata};
 use crate::network::ready;
+use crate::reason::{Reason, Waiting};
 use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED};
 use api::{NicAttachment, VNic};
 use serde_json::json;
@@ -42,9 +43,19 @@ fn said(
     known: Known,
     installed: u64,
 ) -> (Option<&'static str>, Option<Verdict>) {
+    let (said, verdict) = judge_of(vnic, attachment, known, installed);
+    (said.err().map(|reason| reason.name()), verdict)
+}
+
+fn judge_of(
+    vnic: &VNic,
+    attachment: Option<NicAttachment>,
+    known: Known,
+    installed: u64,
+) -> (Result<(), Reason>, Option<Verdict>) {
     let (attachments, chassis) =
         (attachment.map(Arc::new), BTreeMap::from([("chassis-1".to_owned(), Some(installed))]));
-    let (said, verdict) = judge(&Observed {
+    judge(&Observed {
         vnic,
         attachments: &attachments.into_iter().collect::<Vec<_>>(),
         chassis: Some("chassis-1"),
@@ -52,8 +63,7 @@ fn said(
         number: 20,
         installed: Ok(&chassis),
         elapsed: Duration::ZERO,
-    });
-    (said.err().map(|reason| reason.name()), verdict)
+    })
 }
 
 #[test]
@@ -90,6 +100,16 @@ fn what_is_changed_under_a_grant_needs_a_number_of_its_own() {
         (Some("NotInForce"), None),
         "it stays said"
     );
+    let waiting: Reason = Waiting::SouthBoundUnreachable { message: String::new() }.into();
+    let told = ready::say(&[], IN_FORCE, Some(&waiting), &vnic.metadata, NOW).expect("new");
+    vnic.status.as_mut().expect("a status").conditions = told;
+    assert!(is_changing(&vnic), "whatever it waits for");
+    let mut free = vnic.clone();
+    free.status.as_mut().expect("a status").holder = None;
+    let (reason, _) = judge_of(&free, None, Known::Nothing, 30);
+    let told = ready::say(&[], IN_FORCE, reason.err().as_ref(), &free.metadata, NOW).expect("new");
+    free.status.as_mut().expect("a status").conditions = told;
+    assert!(!is_changing(&free), "the next grant is a new one");
     let told = ready::say(&[], IN_FORCE, None, &vnic.metadata, NOW).expect("new");
     vnic.status.as_mut().expect("a status").conditions = told;
     assert!(!is_changing(&vnic));

@@ -202,7 +202,7 @@ fn outside_every_subnet_a_guest_may_have_what_it_asks_for() {
     let asked = ["10.90.0.0/16", "FD00:0090::/64", "192.0.2.7"];
     assert_eq!(
         allows(&mut w, &asked),
-        (vec!["10.90.0.0/16".into(), "192.0.2.7".into(), "FD00:0090::/64".into()], None)
+        (vec!["10.90.0.0/16".into(), "192.0.2.7".into(), "fd00:0090::/64".into()], None)
     );
     let refused = Some("AllowedAddressInSubnet");
     for bad in
