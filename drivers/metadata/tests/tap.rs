@@ -130,8 +130,8 @@ impl Bench for Real {
         let guest = self.guests.iter().find(|guest| guest.nic.mac == asked.mac).expect("a guest");
         let from = asked.from.to_string();
         if !guest.nic.addresses.contains(&asked.from) {
-            let inner = format!("n{}", &asked.mac[16..]);
-            let words = ["ip", "addr", "replace", &format!("{from}/24"), "dev", &inner];
+            let (inner, address) = (format!("n{}", &asked.mac[16..]), format!("{from}/24"));
+            let words = ["ip", "addr", "replace", &address, "dev", &inner];
             guest.inside(&words).await.expect("a second address");
         }
         let url = format!("http://169.254.169.254{}", asked.path);
@@ -140,12 +140,11 @@ impl Bench for Real {
 
     /// As on a node without the kernel's module: this thread has its own view of the files.
     async fn set_refusing(&self, refusing: bool) {
-        let args: &[&str] = if refusing { &["--bind", "/dev/null", "/dev/net/tun"] } else { &[] };
-        match args {
-            [] => run("umount", &["/dev/net/tun"]).await,
-            args => run("mount", args).await,
-        }
-        .expect("mount(8)");
+        let done = match refusing {
+            true => run("mount", &["--bind", "/dev/null", "/dev/net/tun"]).await,
+            false => run("umount", &["/dev/net/tun"]).await,
+        };
+        done.expect("mount(8)");
     }
 }
 

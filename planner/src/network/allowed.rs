@@ -58,7 +58,9 @@ pub(super) fn of(
     for text in asked(vnic).collect::<BTreeSet<_>>() {
         match judge(&text, vnic, subnet, vpc, &vnics) {
             Ok(()) => all.push(text),
-            Err(reason) => drop(wrong.get_or_insert(reason)),
+            Err(reason) => {
+                wrong.get_or_insert(reason);
+            }
         }
     }
     (all, wrong)

@@ -27,7 +27,9 @@ pub fn plan(
     for (route, hop) in vpc.spec.routes.iter().flat_map(|route| route.next_hops.iter().map(move |hop| (route, hop))) {
         match judge(vpc, route, hop, &subnet, &vnics) {
             Ok(hop) => hops.push(hop),
-            Err(reason) => drop(wrong.get_or_insert(reason)),
+            Err(reason) => {
+                wrong.get_or_insert(reason);
+            }
         }
     }
     hops.dedup();

@@ -59,11 +59,18 @@ impl Ovn {
     }
 
     /// As a chassis binds virtual ports when one of their parents has announced the address.
-    pub fn announce(&self, ports: &[&str], parent: &str) {
+    pub fn announce(&self, ports: &[&str], parent: &str, chassis: &str) {
         for port in ports {
-            let parent = format!("virtual_parent=mp-{parent}");
-            self.south.tool("ovn-sbctl", &["set", "Port_Binding", port, &parent]);
+            let (parent, chassis) = (format!("virtual_parent=mp-{parent}"), format!("chassis={chassis}"));
+            self.south.tool("ovn-sbctl", &["set", "Port_Binding", port, &parent, &chassis]);
         }
+    }
+
+    /// By the name that the database itself gives it.
+    pub fn add_chassis(&self, name: &str) -> String {
+        self.south.tool("ovn-sbctl", &["chassis-add", name, "geneve", "127.0.0.1"]);
+        let named = format!("name={name}");
+        self.south.tool("ovn-sbctl", &["--bare", "--columns=_uuid", "find", "Chassis", &named])
     }
 
     fn reaches_the_router(&self, from: &Nic) -> bool {
