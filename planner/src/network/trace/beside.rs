@@ -13,7 +13,7 @@ use std::net::IpAddr;
 fn may_have(vnic: &VNic, address: IpAddr) -> bool {
     let has = |text: &String| match text.parse::<IpNet>() {
         Ok(network) => network.contains(&address),
-        Err(_) => text.parse() == Ok(address),
+        Err(_) => text.parse::<IpAddr>() == Ok(address),
     };
     allowed::said(vnic).any(has)
 }
