@@ -5,7 +5,7 @@ use api::{Dpu, FloatingIP, NatGateway, Subnet, VNic, Vpc};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn network(spec: serde_json::Value) -> ProviderNetwork {
+fn network(spec: Value) -> ProviderNetwork {
     let mut all = json!({"physicalNetwork": "physnet1", "cidr": "203.0.113.0/24", "gateway": "203.0.113.1",
         "addresses": ["203.0.113.0-203.0.113.3", "203.0.113.20"], "gatewayNodes": ["node-1"]});
     for (key, value) in spec.as_object().into_iter().flatten() {
