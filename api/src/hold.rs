@@ -81,7 +81,7 @@ pub struct FenceRecord {
     /// The boot of the DPU that the proof is about.
     #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
-    /// StorageFenced, DpuPoweredOff, HostPoweredOff or ConfirmedDown (fencing.md, steps 11 to 13).
+    /// StorageFenced, DpuPoweredOff, HostPoweredOff or ConfirmedDown (fencing.md: the three proofs).
     pub proof: FenceProof,
     /// When the proof was taken.
     pub at: Time,

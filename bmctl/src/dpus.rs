@@ -44,7 +44,7 @@ pub async fn get(cluster: &Cluster, output: Option<Output>) -> Result<String, Fa
     Ok(table.render())
 }
 
-/// Writes `spec.confirmedDown` for the boot that the Dpu last reported (docs/design/fencing.md, step 13).
+/// Writes `spec.confirmedDown` for the boot that the Dpu last reported (docs/design/fencing.md, *ConfirmedDownIsProof*).
 ///
 /// The write carries the resourceVersion of what was looked at: an agent that comes back meanwhile, or reports another
 /// boot, makes it a conflict, and everything is looked at again.

@@ -1,4 +1,4 @@
-//! Step 6 of docs/design/fencing.md for as long as a grant lasts: storage that lets in only who is on its list may be started anew,
+//! *StorageAdmits* of docs/design/fencing.md for as long as a grant lasts: storage that lets in only who is on its list may be started anew,
 //! and has lost the list. Who stands on it by a live grant is put on it again ([`planner::admission`]).
 
 use crate::Controller;

@@ -5,7 +5,6 @@ use crate::bmc::{Owner, Which};
 use crate::cache::key;
 use crate::clock;
 use crate::error::{Error, call, found};
-use crate::liveness::LEASE;
 use crate::objects;
 use crate::work::Work;
 use crate::{machine, went_back};
@@ -260,18 +259,6 @@ pub async fn listen(c: Arc<Controller>) {
             }
         }
     }
-}
-
-/// From quorum, before a proof that a DPU is down (steps 12 and 13) takes effect: its agent has not renewed its Lease. What the proof
-/// rests on may be of the time before the DPU came back, and an agent claims nothing before it has renewed. So of one that is
-/// silent here a claim comes later, and is another version of the attachment than the one that was seen before.
-pub(crate) async fn confirm_silent(c: &Controller, namespace: &str) -> Result<(), Error> {
-    let liveness = &c.world.liveness;
-    if liveness.is_unchanged(&c.objects.namespaced(namespace), namespace).await? && liveness.is_silent(namespace) {
-        return Ok(());
-    }
-    let what = format!("get Lease '{namespace}/{LEASE}'");
-    Err(Error::NotConfirmed { what, message: "the agent has renewed it".to_owned() })
 }
 
 fn turned(c: &Controller, namespace: &str) {

@@ -3,6 +3,7 @@
 pub(crate) mod leftovers;
 
 use crate::Controller;
+use crate::bmc::{Owner, Which};
 use crate::clock;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
@@ -13,7 +14,7 @@ use crate::went_back;
 use crate::work::Work;
 use api::quantity::bytes;
 use api::{ClusterMachineImage, MachineImage, labels};
-use executor::{claims, disks};
+use executor::{claims, disks, volumes};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -25,9 +26,14 @@ use serde_json::json;
 const ROUNDS: usize = 16;
 
 pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let owner = Owner::Image(key.clone());
     for _ in 0..ROUNDS {
-        let Some(o) = gather(c, key).await? else { return Ok(Next::Wait) };
+        let Some(o) = gather(c, key).await? else {
+            c.hosts.needs(&owner, &[]);
+            return Ok(Next::Wait);
+        };
         let plan = planner::image::plan(&o, clock::now());
+        want_bmc(c, &owner, &plan);
         for action in &plan.actions {
             act(c, &o, action).await?;
         }
@@ -38,6 +44,12 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     }
     c.world.look(Work::Image, key.clone());
     Ok(Next::Wait)
+}
+
+/// The BMCs of DPUs whose agents are unresponsive.
+fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
+    let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
+    c.hosts.needs(owner, &dpus.collect::<Vec<_>>());
 }
 
 async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
@@ -51,11 +63,13 @@ async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
     };
     let namespace = if key.0.is_empty() { c.namespace.clone() } else { key.0.clone() };
     let attachments = world.disks.by(&IndexKey::owner(uid(&meta)));
+    let asks = import.source.http.is_some() && meta.deletion_timestamp.is_none();
     let mut claim = None;
     if let Some(claim_name) = planner::image::claim_name(kind, name(&meta), &import)
         && let Some(there) = world.claims.get(&namespace, &claim_name)
     {
-        claim = Some(machine_gather::claim_seen(c, &namespace, &[], false, there, &mut Default::default()).await?);
+        claim =
+            Some(machine_gather::claim_seen(c, &namespace, &attachments, asks, there, &mut Default::default()).await?);
     }
     let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
     let hold = volume.and_then(|volume| world.holds.get("", &volume.hold_name()));
@@ -84,6 +98,8 @@ async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
         volume_attachments,
         imported_elsewhere,
         no_grants: went_back::forbids_grant(c),
+        fences: c.fences.kinds(),
+        fence_problems: c.fences.problems(),
     }))
 }
 
@@ -109,22 +125,12 @@ async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error>
         Action::CreateClaim(claim) => claims::create(c, claim, labels::IMAGE_UID).await,
         Action::SelectNode(select) => claims::select_node(c, select).await,
         Action::ProtectClaim(target) => claims::protect(c, uid(&o.meta), target).await,
-        Action::DeleteVolumeAttachment { name } => {
-            disks::drop_volume_attachment(c, name, labels::IMAGE_UID, uid(&o.meta)).await
-        }
-        Action::UnprotectClaim(target) => {
-            let hold = o.claim.as_ref().and_then(|claim| claim.volume.as_ref()).map(|volume| volume.hold_name());
-            claims::unprotect(c, uid(&o.meta), labels::IMAGE_UID, target, hold.as_deref()).await
-        }
         Action::DeleteClaim(target) => claims::delete(c, target).await,
         Action::CreateAttachment(attachment) => disks::create(c, attachment).await,
-        Action::TakeHold(take) => disks::take_hold(c, own_labels(o), take).await,
-        Action::CreateVolumeAttachment(create) => disks::create_volume_attachment(c, own_labels(o), create).await,
         Action::Grant { target, epoch } => disks::grant(c, target, *epoch, None, None).await,
-        Action::Release(target) => disks::release(c, target).await,
-        Action::Abandon { target, hold, fence } => disks::abandon(c, target, hold.as_deref(), fence.as_ref()).await,
-        Action::FreeVolume { hold, holder, volume_attachment } => {
-            disks::free(c, hold, holder, volume_attachment, None, None).await
+        Action::Volume(action) => {
+            let owner = volumes::Owner { label: labels::IMAGE_UID, uid: uid(&o.meta), labels: own_labels(o) };
+            volumes::act(c, &owner, action).await
         }
         Action::CreateSnapshot { name, claim } => create_snapshot(c, o, name, claim).await,
         Action::DeleteSnapshots => delete_snapshots(c, o).await,

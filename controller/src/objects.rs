@@ -4,6 +4,7 @@
 use crate::Controller;
 use crate::cache::{Cache, Object};
 use crate::error::{Error, call};
+use crate::liveness::LEASE;
 use crate::world::World;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
@@ -252,8 +253,16 @@ impl Shell for Controller {
         &self.inventory
     }
 
+    /// *SilenceIsNoProof*: before a proof that a DPU is down takes effect its agent has not renewed its Lease. What the proof rests
+    /// on may be of the time before the DPU came back, and an agent claims nothing before it has renewed. So of one that is
+    /// unresponsive here a claim comes later, and is another version of the attachment than the one that was seen before.
     async fn confirm_silent(&self, dpu_namespace: &str) -> Result<(), Error> {
-        crate::dpu::confirm_silent(self, dpu_namespace).await
+        let (liveness, api) = (&self.world.liveness, self.objects.namespaced(dpu_namespace));
+        if liveness.is_unchanged(&api, dpu_namespace).await? && liveness.is_silent(dpu_namespace) {
+            return Ok(());
+        }
+        let what = format!("get Lease '{dpu_namespace}/{LEASE}'");
+        Err(Error::NotConfirmed { what, message: "the agent has renewed it".to_owned() })
     }
 
     fn acted(&self, action: &Action, failed: Option<&Error>) {

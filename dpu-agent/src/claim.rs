@@ -1,4 +1,4 @@
-//! docs/design/fencing.md, step 7: the only way into the record.
+//! *ActivatedFromQuorum* of docs/design/fencing.md: the only way into the record.
 //!
 //! Read from quorum; with a grant and without a deletionTimestamp write `status.fence`, on the condition that nothing
 //! changed since the reading; only then the record, and only with that anything is connected.

@@ -1,4 +1,4 @@
-//! docs/design/fencing.md, the end of step 9: nothing of it is left here, so say that and let go of the object.
+//! *AgentDetaches* of docs/design/fencing.md, its end: nothing of it is left here, so say that and let go of the object.
 
 use crate::act::{Actor, Server};
 use crate::clock;

@@ -24,7 +24,7 @@ const DURATION_SECONDS: i32 = 5;
 
 /// Renews until the API server is found to have gone back: then the session begins anew, for nothing that it was told before holds.
 /// `refused` is told when the API server does not accept our token. `joined` gets the cluster with the first renewal: nothing is
-/// claimed before it, so a controller that reads an old renewal knows that nothing was (docs/design/fencing.md, step 12).
+/// claimed before it, so a controller that reads an old renewal knows that nothing was (docs/design/fencing.md, *LeaseIsUnchanged*).
 pub(crate) async fn beat(
     cluster: &Cluster,
     as_whom: AsWhom<'_>,

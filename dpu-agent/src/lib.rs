@@ -7,7 +7,7 @@
 //! | `heartbeat.rs`, `beats.rs` | the Lease, each second, whatever else happens; whether the API server forgot one |
 //! | `observed.rs` | gather: what is exposed, connected, plugged and recorded |
 //! | `reconcile.rs` | the loop around `planner::agent::plan`, which validates and decides |
-//! | `act.rs`, `claim.rs`, `finish.rs` | one step each; `claim.rs` is step 7 of docs/design/fencing.md, `finish.rs` step 9 |
+//! | `act.rs`, `claim.rs`, `finish.rs` | one step each; `claim.rs` is *ActivatedFromQuorum* of docs/design/fencing.md, `finish.rs` the end of *AgentDetaches* |
 //! | `record.rs`, `seed.rs` | files that a reboot forgets, below `--run-dir` |
 //! | `import/` | filling a volume from an URL: a task that is started and then observed |
 //! | `guest.rs` | a task that looks whether the guests behind our NICs answer |

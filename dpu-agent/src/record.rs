@@ -1,6 +1,6 @@
 //! What was claimed on this boot: one file for each attachment, in memory that a reboot forgets.
 //!
-//! docs/design/fencing.md, 15 to 17: what the record names is adopted and replayed; what it does not name is not touched
+//! *RecordIsAdopted*, *RecordIsReplayed*, *RebootForgets* of docs/design/fencing.md: what the record names is adopted and replayed; what it does not name is not touched
 //! until it has been claimed. An entry of another boot, or one that cannot be read, is as good as none.
 //!
 //! Beside it, for as long as the boot lasts: whose release was seen to be asked for, and which orphan may be detached. What is left of

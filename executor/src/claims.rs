@@ -10,8 +10,9 @@ use api::{VolumeHold, labels};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use planner::machine::observed::label;
-use planner::machine::plan::{ImportSnapshot, SelectNode, Target};
+use planner::late::SelectNode;
+use planner::machine::plan::ImportSnapshot;
+use planner::meta::{Target, label};
 use serde_json::json;
 
 /// Conditions of a claim that is being expanded.

@@ -12,19 +12,20 @@ use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, Vo
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use planner::machine::observed::{label, name};
-use planner::machine::plan::{CreateVolumeAttachment, Seed, TakeHold, Target, rests_on_silence};
+use planner::machine::plan::Seed;
+use planner::meta::{Target, label, name};
+use planner::writer::{CreateVolumeAttachment, TakeHold, rests_on_silence};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Step 4. Inert: no grant.
+/// *AttachmentIsInert*: no grant.
 pub async fn create(c: &impl Shell, attachment: &DiskAttachment) -> Result<(), Error> {
     let owner = attachment.spec.owner.uid.clone();
     let ours = |there: &DiskAttachment| there.spec.owner.uid == owner && there.metadata.deletion_timestamp.is_none();
     writes::create(c, attachment, ours).await.map(drop)
 }
 
-/// Step 5: empty → this holder. A hold that is not there yet is taken by creating it.
+/// *HoldIsTakenBySwap*: empty → this holder. A hold that is not there yet is taken by creating it.
 pub async fn take_hold(c: &impl Shell, owner_labels: BTreeMap<String, String>, take: &TakeHold) -> Result<(), Error> {
     let spec = VolumeHoldSpec {
         driver: take.driver.clone(),
@@ -72,7 +73,7 @@ async fn refresh(c: &impl Shell, hold: &str) -> Result<Option<VolumeHold>, Error
     Ok(there)
 }
 
-/// Step 6: our own VolumeAttachment keeps the PersistentVolume.
+/// *ConnectorClaimsFirst*: our own VolumeAttachment keeps the PersistentVolume.
 pub async fn create_volume_attachment(
     c: &impl Shell,
     owner_labels: BTreeMap<String, String>,
@@ -99,7 +100,7 @@ async fn patch(c: &impl Verbs<DiskAttachment>, seen: &DiskAttachment, change: Va
     writes::patch(c, &seen.metadata, change).await
 }
 
-/// Step 6, the grant: bound to the UID, so a late one hits nothing.
+/// *GrantIsForOneAttachment*: bound to the UID, so a late one hits nothing.
 pub async fn grant(
     c: &impl Shell,
     target: &Target,
@@ -175,7 +176,7 @@ pub async fn limit(c: &impl Shell, target: &Target, limits: &Limits) -> Result<(
     patch(c, &attachment, json!({"spec": {"qos": change}})).await.map(drop)
 }
 
-/// Step 8: `release`, then delete.
+/// `release`, then delete.
 pub async fn release(c: &impl Shell, target: &Target) -> Result<(), Error> {
     let mut attachment = DiskAttachment::clone(&*seen(c, target)?);
     if !attachment.spec.release {
@@ -187,7 +188,7 @@ pub async fn release(c: &impl Shell, target: &Target) -> Result<(), Error> {
     writes::delete::<DiskAttachment>(c, &attachment.metadata, false).await
 }
 
-/// Step 14: the proof into the record, then the finalizer of the attachment that nobody answers for any more.
+/// *ProofGoesOnRecord*: the proof into the record, then the finalizer of the attachment that nobody answers for any more.
 pub async fn abandon(
     c: &impl Shell,
     target: &Target,
@@ -232,7 +233,7 @@ async fn record(c: &impl Shell, seen: VolumeHold, fence: &FenceRecord) -> Result
     writes::change(c, &seen, &hold).await
 }
 
-/// Step 10: the attachment is gone (read from quorum), the connector's own claim goes and is seen gone, then the hold is
+/// *GoneIsSeen*, *PodEndIsSeen*, *HoldIsEmptiedBySwap*: the attachment is gone (read from quorum), the connector's own claim goes and is seen gone, then the hold is
 /// emptied. Only then may another attachment take it. `fence`: the holder pod's node is proven down.
 pub async fn free(
     c: &impl Shell,
@@ -276,7 +277,7 @@ pub async fn free(
     writes::change(c, &there, &freed).await.map(drop)
 }
 
-/// The proof of step 12 or 13 that ended this holder: its node is down, kubelet included.
+/// *DpuIsDown*: the proof that ended this holder: its node is down, kubelet included.
 fn is_down(fence: &FenceRecord, holder: &Holder) -> bool {
     fence.attachment_uid == holder.attachment_uid && fence.proof != FenceProof::StorageFenced
 }

@@ -1,4 +1,5 @@
-//! Steps 6, 10, 11 and 14 of docs/design/fencing.md: the storage is told whom to let in and whom to refuse, and is looked at.
+//! *StorageAdmits*, *StorageForgets* and *StorageRefuses* of docs/design/fencing.md: the storage is told whom to let in and whom to
+//! refuse, and is looked at.
 
 use crate::{Error, Shell, disks, found, get};
 use api::attachment::{Connector, VolumeSource};
@@ -6,11 +7,12 @@ use api::hold::Holder;
 use api::{DiskAttachment, VolumeHold};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use planner::exposure::ExposureId;
-use planner::machine::plan::{FenceOrder, Target};
+use planner::meta::Target;
+use planner::writer::FenceOrder;
 use ports::volume::Volume;
 use ports::{ErrorClass, PortError};
 
-/// Step 6: the storage lets in who is about to be granted the volume. Nothing to do where nobody here can tell it. What goes
+/// *StorageAdmits*: the storage lets in who is about to be granted the volume. Nothing to do where nobody here can tell it. What goes
 /// wrong stands in the machine's condition.
 pub async fn admit(c: &impl Shell, attachment: &DiskAttachment, epoch: u64) -> Result<(), Error> {
     let uid = attachment.metadata.uid.clone().unwrap_or_default();
@@ -29,7 +31,7 @@ async fn let_in(c: &impl Shell, attachment: &DiskAttachment, id: ExposureId) -> 
     }
 }
 
-/// Step 10: the storage need not know of who is gone.
+/// *StorageForgets*: the storage need not know of who is gone.
 async fn forget(c: &impl Shell, volume: &Volume, id: &ExposureId) -> Result<(), PortError> {
     match c.identity(volume, id) {
         Some(identity) => c.dismiss(volume, &identity).await,

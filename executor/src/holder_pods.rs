@@ -1,4 +1,4 @@
-//! Holder pods: made, and their end, seen from quorum (docs/design/fencing.md, steps 6 and 10).
+//! Holder pods: made, and their end, seen from quorum (docs/design/fencing.md, *ConnectorClaimsFirst* and *PodEndIsSeen*).
 
 use crate::verbs::what;
 use crate::{Error, Shell, Verbs, disks, forget as forget_known, found, get, put, seen, writes};
@@ -6,8 +6,7 @@ use api::labels;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Preconditions;
-use planner::machine::observed::{label, name, uid};
-use planner::machine::plan::Target;
+use planner::meta::{Target, label, name, uid};
 
 pub fn is_one(meta: &ObjectMeta) -> bool {
     label(meta, labels::HOLDER_POD) == Some("true")
@@ -49,7 +48,7 @@ pub async fn delete(c: &impl Shell, target: &Target, node_is_down: bool) -> Resu
     end(c, &pod, node_is_down).await
 }
 
-/// Step 10: gone, as read from quorum. `recorded` is `namespace/name`; `node_is_down` is proven and on record: nobody is
+/// *PodEndIsSeen*: gone, as read from quorum. `recorded` is `namespace/name`; `node_is_down` is proven and on record: nobody is
 /// there to say that the pod has ended.
 pub async fn see_gone(c: &impl Shell, recorded: &str, attachment_uid: &str, node_is_down: bool) -> Result<(), Error> {
     let Some((namespace, name)) = recorded.split_once('/') else { return Ok(()) };

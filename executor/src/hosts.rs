@@ -7,7 +7,7 @@ use api::machine::BootStrategy;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use planner::machine::observed::{annotation, name};
+use planner::meta::{annotation, name};
 use planner::verbs::operation::HardwareVersion;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -6,8 +6,7 @@ use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, Dpu, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use planner::install::{Phase, Record};
-use planner::machine::observed::label;
-use planner::machine::plan::Target;
+use planner::meta::{Target, label};
 use serde_json::json;
 
 pub async fn create_template(c: &impl Shell, template: &Template) -> Result<(), Error> {

@@ -18,6 +18,7 @@ pub mod nics;
 mod shell;
 pub mod snapshots;
 mod verbs;
+pub mod volumes;
 pub mod writes;
 
 pub use error::{Error, found};

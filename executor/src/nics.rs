@@ -7,8 +7,8 @@ use crate::{Error, Shell, forget, found, get, put, seen};
 use api::attachment::Grant;
 use api::hold::Holder;
 use api::{NicAttachment, VNic, labels};
-use planner::machine::observed::label;
-use planner::machine::plan::{Seed, Target};
+use planner::machine::plan::Seed;
+use planner::meta::{Target, label};
 use serde_json::json;
 
 pub async fn create_vnic(c: &impl Shell, vnic: &VNic) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use api::labels;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::Preconditions;
-use planner::machine::plan::Target;
+use planner::meta::Target;
 use serde::Serialize;
 use serde_json::{Value, json};
 

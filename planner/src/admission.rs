@@ -3,12 +3,12 @@
 //!
 //! A grant lasts as long as its attachment, and so does the admission that it stands for: one that the storage has forgotten is
 //! given again, to the same identity and epoch. No fence must be undone by that. None is begun before its attachment is being
-//! deleted (docs/design/fencing.md, step 11), and a deletion is never taken back. So an attachment that is read from
+//! deleted (docs/design/fencing.md, *StorageRefuses*), and a deletion is never taken back. So an attachment that is read from
 //! quorum and is not being deleted was not fenced by then, whatever the storage remembers. The hold is compared as well, for it is
 //! what the grant rests on.
 
 use crate::exposure::ExposureId;
-use crate::machine::observed::uid;
+use crate::meta::uid;
 use api::attachment::Connector;
 use api::{DiskAttachment, VolumeHold};
 

@@ -4,7 +4,7 @@
 //! [`choose`] is the only place that compares a volume with what a DPU offers. It fails closed: a volume with an
 //! attribute that its adapter does not understand is never connected natively.
 
-use crate::machine::observed::{DpuSeen, VolumeSeen};
+use crate::observed::{DpuSeen, VolumeSeen};
 use crate::reason::{Blocked, Reason};
 use crate::target;
 use api::attachment::Connector;

@@ -1,10 +1,10 @@
 //! One DPU: let in by its administrator, given a namespace and an identity, and watched for silence.
 
-use crate::host::{HostObserved, PowerState};
+use crate::host::{BmcNeed, HostObserved, PowerState};
 use crate::identity::{self, Identity};
-use crate::machine::BmcNeed;
-use crate::machine::observed::{BmcProblem, BmcSeen, DpuSeen, has_finalizer};
-use crate::own_bmc;
+use crate::meta::has_finalizer;
+use crate::observed::{BmcProblem, BmcSeen, DpuSeen};
+use crate::own_bmc::{self, BMC_NOT_READ, PROTOCOL_UNSUPPORTED, unread};
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
 use api::dpu::{DpuStatus, DpuType, PowerDomain, Releasable, VerifiedBmc};
@@ -14,9 +14,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
 mod orphans;
+mod ready;
 pub mod went_back;
 
 pub use orphans::{OrphanSeen, RaiseEpoch};
+pub(crate) use ready::not_ready;
 use went_back::{Heard, Site};
 
 /// Reasons of the controller's own conditions of a Dpu.
@@ -26,9 +28,6 @@ pub const HOST_OFF: &str = "HostOff";
 pub const NOT_REPORTED: &str = "NotReported";
 const MATCHES: &str = "SerialNumberMatches";
 const MISMATCH: &str = "SerialNumberMismatch";
-pub(crate) const BMC_NOT_READ: &str = "BmcNotRead";
-/// As the reason of a machine is called that has the server.
-pub(crate) const PROTOCOL_UNSUPPORTED: &str = "BmcProtocolUnsupported";
 
 #[derive(Debug, Clone)]
 pub struct Observed {
@@ -181,18 +180,6 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
             Some(_) if !own_bmc::is_verified(dpu, &o.own_bmc) && !o.silent => BmcNeed::Slow,
             _ => BmcNeed::None,
         },
-    }
-}
-
-/// The reason of a condition that needs a reading there is none of.
-pub(crate) fn unread(problem: &BmcProblem) -> &'static str {
-    match problem {
-        BmcProblem::NotSpoken { .. } => PROTOCOL_UNSUPPORTED,
-        BmcProblem::Missing(_)
-        | BmcProblem::Unreachable(_)
-        | BmcProblem::Unauthorized(_)
-        | BmcProblem::Failed(_)
-        | BmcProblem::WrongServer(_) => BMC_NOT_READ,
     }
 }
 

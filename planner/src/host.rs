@@ -187,3 +187,17 @@ impl Lack {
         }
     }
 }
+
+/// How often a BMC is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum BmcNeed {
+    /// Nobody asks.
+    #[default]
+    None,
+    /// Now and then.
+    Slow,
+    /// A decision waits for a reading of this moment.
+    Now,
+    /// An action was sent; its effect is awaited.
+    Awaiting,
+}

@@ -3,25 +3,30 @@
 //! Nothing writes behind a driver's back: an import is an attachment without a host, under the same holds and grants as a
 //! disk's (docs/design/fencing.md).
 
+mod draft;
 mod give_back;
 mod importer;
 #[cfg(test)]
 mod tests;
 
-use crate::machine::observed::{ClaimSeen, DpuSeen, SnapshotSeen, has_finalizer, in_use_by, label, name, uid};
-use crate::machine::plan::{CreateVolumeAttachment, SelectNode, TakeHold, Target};
+pub use crate::late::SelectNode;
+pub use draft::Plan;
+pub use give_back::leftovers;
+
+use crate::dpu::not_ready;
+use crate::meta::{Target, has_finalizer, in_use_by, label, name, target, uid};
+use crate::observed::{Bound, ClaimSeen, DpuSeen, OrphanOn, SnapshotSeen};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
+use crate::writer::{self, Owner, Site, down};
 use api::attachment::{
     ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskSlot, ImportSource, OwnerReference, VolumeSource,
 };
-use api::conditions::{self, ConditionStatus};
-use api::hold::{FenceRecord, Holder};
 use api::image::{ImageImport, MachineImageStatus};
 use api::machine::{AttachPhase, DiskBus};
 use api::quantity::{bytes, quantity};
 use api::{DiskAttachment, VolumeHold, labels, names};
-pub use give_back::leftovers;
-use give_back::{detach, free, give_back};
+use draft::Draft;
+use give_back::{free, give_back};
 use importer::{importer, late, no_importer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
@@ -54,6 +59,10 @@ pub struct Observed {
     pub imported_elsewhere: bool,
     /// Why nothing may be granted on any DPU now (*TimeWentBack*).
     pub no_grants: Option<Reason>,
+    /// By CSI driver: how its storage can be told to refuse an unresponsive holder, in the words of `Dpu.status.connectors`.
+    pub fences: BTreeMap<String, String>,
+    /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.
+    pub fence_problems: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,43 +72,19 @@ pub enum Action {
     CreateClaim(Box<PersistentVolumeClaim>),
     SelectNode(SelectNode),
     ProtectClaim(Target),
-    UnprotectClaim(Target),
     DeleteClaim(Target),
-    /// Our own, which no attachment needs any more.
-    DeleteVolumeAttachment {
-        name: String,
-    },
     CreateAttachment(Box<DiskAttachment>),
-    TakeHold(TakeHold),
-    CreateVolumeAttachment(CreateVolumeAttachment),
     Grant {
         target: Target,
         epoch: u64,
     },
-    Release(Target),
-    /// Step 14, with the proof for the hold's record; without one it was never granted.
-    Abandon {
-        target: Target,
-        hold: Option<String>,
-        fence: Option<FenceRecord>,
-    },
-    FreeVolume {
-        hold: String,
-        holder: Holder,
-        volume_attachment: String,
-    },
+    /// What the one-writer protocol asks for.
+    Volume(Box<writer::Action>),
     CreateSnapshot {
         name: String,
         claim: String,
     },
     DeleteSnapshots,
-}
-
-#[derive(Debug, Clone)]
-pub struct Plan {
-    pub actions: Vec<Action>,
-    pub status: MachineImageStatus,
-    pub wake_at: Option<Timestamp>,
 }
 
 impl Observed {
@@ -111,6 +96,38 @@ impl Observed {
 
     fn is_import(&self) -> bool {
         self.import.source.http.is_some()
+    }
+
+    /// What a DPU that is down is proven so by: an image has no host.
+    fn site(&self, now: Timestamp) -> Site<'_> {
+        Site { now, dpus: &self.dpus, host: None }
+    }
+
+    /// What all of these DPUs report of the claim's volume.
+    fn orphans(&self) -> Vec<OrphanOn> {
+        let volume = self.claim.as_ref().and_then(|claim| claim.volume.as_ref());
+        let reported = |dpu: &DpuSeen| dpu.dpu.status.as_ref().map(|s| s.orphans.clone()).unwrap_or_default();
+        let all = self
+            .dpus
+            .iter()
+            .flat_map(|dpu| reported(dpu).into_iter().map(|orphan| OrphanOn { dpu: dpu.clone(), orphan }));
+        all.filter(|one| volume.is_some_and(|volume| one.is_of(volume))).collect()
+    }
+
+    /// What the one-writer protocol rests on.
+    fn writer<'a>(&'a self, orphans: &'a [OrphanOn], now: Timestamp) -> writer::Observed<'a> {
+        writer::Observed {
+            owner: Owner::Image(&self.meta),
+            site: self.site(now),
+            attachments: &self.attachments,
+            holds: self.hold.as_deref().into_iter().collect(),
+            volume_attachments: &self.volume_attachments,
+            holder_pods: &[],
+            claims: self.claim.as_ref().into_iter().collect(),
+            orphans,
+            fences: &self.fences,
+            fence_problems: &self.fence_problems,
+        }
     }
 }
 
@@ -136,67 +153,24 @@ fn prefixed(kind: &str, image: &str) -> String {
 }
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
-    let mut actions = Vec::new();
+    let mut draft = Draft::default();
     let result = match (o.meta.deletion_timestamp.is_some(), has_finalizer(&o.meta, labels::FINALIZER_IMAGE)) {
         (true, false) => Err(None),
-        (true, true) => Err(delete(o, now, &mut actions)),
+        (true, true) => Err(delete(o, now, &mut draft)),
         (false, false) => {
-            actions.push(Action::AddFinalizer);
+            draft.act(Action::AddFinalizer);
             Err(Some(Waiting::Creating { what: "the image's finalizer".to_owned() }.into()))
         }
-        (false, true) => bring(o, now, &mut actions).map_err(Some),
+        (false, true) => bring(o, now, &mut draft).map_err(Some),
     };
-    let wake_at = waits(&result, now);
-    Plan { actions, status: status(o, result, now), wake_at }
+    draft.finish(o, result, now)
 }
 
-/// Neither what a provisioner says nor what a Dpu does is an event of ours.
-fn waits(result: &Result<(), Option<Reason>>, now: Timestamp) -> Option<Timestamp> {
-    let looks_again = matches!(
-        result,
-        Err(Some(Reason::Waiting(
-            Waiting::ClaimPending { .. }
-                | Waiting::ClaimBindsLate { .. }
-                | Waiting::DpuSilent { .. }
-                | Waiting::DpuNotHeard { .. }
-                | Waiting::ExposuresUnknown { .. }
-                | Waiting::DpuNotReady { .. },
-        )))
-    );
-    looks_again.then(|| now + jiff::SignedDuration::from_secs(5))
-}
-
-fn status(o: &Observed, result: Result<(), Option<Reason>>, now: Timestamp) -> MachineImageStatus {
-    let mut status = o.status.clone();
-    status.observed_generation = o.meta.generation;
-    let name = snapshot_name(o.kind, name(&o.meta), &o.import);
-    let claim = o.claim.as_ref().map(|claim| &claim.claim);
-    if o.snapshot.is_some() {
-        status.snapshot_name = Some(name);
-        status.snapshot_namespace = Some(o.namespace.clone());
-    }
-    if let Some(size) = o.snapshot.as_ref().and_then(|snapshot| snapshot.restore_size_bytes) {
-        status.virtual_size = Some(quantity(size));
-    }
-    let class = claim.and_then(|claim| claim.spec.as_ref()?.storage_class_name.clone());
-    status.storage_class_name = class.or(status.storage_class_name).or_else(|| o.import.storage_class_name.clone());
-    let imported = o.attachments.iter().find_map(|a| a.status.as_ref()?.import.as_ref()?.checksum.clone());
-    status.checksum = imported.or(status.checksum);
-    let (ready, reason, message) = match result {
-        Ok(()) => (ConditionStatus::True, "Ready", String::new()),
-        Err(Some(reason)) => (ConditionStatus::False, reason.name(), reason.message()),
-        Err(None) => (ConditionStatus::False, "Deleting", String::new()),
-    };
-    let generation = o.meta.generation;
-    conditions::set(&mut status.conditions, conditions::READY, ready, reason, &message, generation, now);
-    status
-}
-
-fn bring(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Result<(), Reason> {
+fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) -> Result<(), Reason> {
     let name = snapshot_name(o.kind, name(&o.meta), &o.import);
     if let Some(snapshot) = &o.snapshot {
         // What was lent for the import is given back in any case.
-        let pending = give_back(o, now, actions);
+        let pending = give_back(o, now, draft);
         return match (&snapshot.error, snapshot.ready) {
             (_, true) => pending.map_or(Ok(()), Err),
             (Some(message), false) => Err(Failed::SnapshotFailed { snapshot: name, message: message.clone() }.into()),
@@ -206,22 +180,22 @@ fn bring(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Result<(), 
     if o.import.source.snapshot.is_some() {
         return Err(Blocked::SnapshotMissing { snapshot: name }.into());
     }
-    let claim = bound_claim(o, now, actions)?;
+    let claim = bound_claim(o, now, draft)?;
     if o.is_import() {
-        filled(o, claim, now, actions)?;
+        filled(o, claim, now, draft)?;
     }
     let claim_name = crate::machine::observed::name(&claim.claim.metadata).to_owned();
-    actions.push(Action::CreateSnapshot { name: name.clone(), claim: claim_name });
+    draft.act(Action::CreateSnapshot { name: name.clone(), claim: claim_name });
     Err(Waiting::Creating { what: format!("VolumeSnapshot '{name}'") }.into())
 }
 
-fn bound_claim<'a>(o: &'a Observed, now: Timestamp, actions: &mut Vec<Action>) -> Result<&'a ClaimSeen, Reason> {
+fn bound_claim<'a>(o: &'a Observed, now: Timestamp, draft: &mut Draft) -> Result<&'a ClaimSeen, Reason> {
     let wanted = claim_name(o.kind, name(&o.meta), &o.import).unwrap_or_default();
     let Some(seen) = &o.claim else {
         if !o.is_import() {
             return Err(Blocked::ClaimMissing { claim: wanted }.into());
         }
-        actions.push(Action::CreateClaim(Box::new(new_claim(o, &wanted))));
+        draft.act(Action::CreateClaim(Box::new(new_claim(o, &wanted))));
         return Err(Waiting::Creating { what: format!("PersistentVolumeClaim '{wanted}'") }.into());
     };
     let spec = seen.claim.spec.as_ref();
@@ -232,7 +206,7 @@ fn bound_claim<'a>(o: &'a Observed, now: Timestamp, actions: &mut Vec<Action>) -
         return Err(Blocked::ClaimNotBlock { claim: wanted }.into());
     }
     if seen.claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
-        if let Some(reason) = late(o, seen, now, actions) {
+        if let Some(reason) = late(o, seen, now, draft) {
             return Err(reason);
         }
         let class = spec.and_then(|spec| spec.storage_class_name.clone()).unwrap_or_else(|| "(default)".to_owned());
@@ -269,34 +243,31 @@ fn new_claim(o: &Observed, claim_name: &str) -> PersistentVolumeClaim {
 }
 
 /// The volume holds the image, verified and synced, and nobody can write to it any more.
-fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, actions: &mut Vec<Action>) -> Result<(), Reason> {
+fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, draft: &mut Draft) -> Result<(), Reason> {
     let done = |a: &Arc<DiskAttachment>| a.status.as_ref().and_then(|s| s.import.as_ref()).is_some_and(|i| i.done);
     let recorded = o.status.checksum.is_some();
     if recorded || o.attachments.iter().any(done) {
         // Recorded in status before the attachment goes: the next round would not know otherwise.
         return match recorded {
-            true => give_back(o, now, actions).map_or(Ok(()), Err),
+            true => give_back(o, now, draft).map_or(Ok(()), Err),
             false => Err(Waiting::Creating { what: "the record of the verified image".to_owned() }.into()),
         };
     }
     let Some(attachment) = o.attachments.first() else {
         // What an import before this one had is given back first.
-        return Err(free(o, actions).unwrap_or_else(|| attach(o, claim, actions)));
+        return Err(free(o, now, draft).unwrap_or_else(|| attach(o, claim, draft)));
     };
     let dpu = attachment.spec.dpu_name.clone();
-    let down = o.dpus.iter().any(|seen| seen.name() == dpu && seen.is_confirmed_down());
-    if attachment.metadata.deletion_timestamp.is_some() || down {
+    let site = o.site(now);
+    let seen = down::dpu(site.dpus, &dpu);
+    if attachment.metadata.deletion_timestamp.is_some() || seen.is_some_and(|seen| site.proof(seen).is_some()) {
         // It begins anew, on another DPU.
-        let detaching = Waiting::Detaching { what: "the import".to_owned(), dpu };
-        return Err(detach(o, attachment, now, actions).unwrap_or_else(|| detaching.into()));
+        return Err(writer::release(&o.writer(&[], now), attachment, draft));
     }
-    let silent = || {
-        let silent = o.dpus.iter().any(|seen| seen.name() == dpu && seen.silent);
-        silent.then(|| Waiting::DpuSilent { dpu: dpu.clone() }.into())
-    };
     if attachment.spec.grant.is_none() {
-        // Nobody reads a grant on a silent DPU now, and one that comes back much later might.
-        return Err(o.no_grants.clone().or_else(silent).unwrap_or_else(|| grant(o, claim, attachment, actions)));
+        // Nobody reads a grant on an unresponsive DPU now, and one that comes back much later might.
+        let blocked = o.no_grants.clone().or_else(|| site.unresponsive(&dpu));
+        return Err(blocked.unwrap_or_else(|| grant(o, claim, attachment, now, draft)));
     }
     let status = attachment.status.as_ref();
     let what = "the import".to_owned();
@@ -307,7 +278,8 @@ fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, actions: &mut Vec<Act
     if status.is_some_and(|status| status.phase == AttachPhase::Failed) {
         return Err(Failed::AttachFailed { what, dpu, message: message.unwrap_or_default() }.into());
     }
-    if let Some(reason) = silent() {
+    if let Some(reason) = site.unresponsive(&dpu) {
+        site.watch(&dpu, draft);
         return Err(reason);
     }
     let written = status.and_then(|status| status.import.as_ref()).map(|i| i.bytes_written).unwrap_or_default();
@@ -315,21 +287,13 @@ fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, actions: &mut Vec<Act
     Err(Waiting::Attaching { what, dpu, message }.into())
 }
 
-fn target(meta: &ObjectMeta) -> Target {
-    Target {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: name(meta).to_owned(),
-        uid: uid(meta).to_owned(),
-    }
-}
-
-fn attach(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Reason {
+fn attach(o: &Observed, claim: &ClaimSeen, draft: &mut Draft) -> Reason {
     let claim_name = name(&claim.claim.metadata).to_owned();
     let Some(volume) = &claim.volume else {
         return Waiting::Creating { what: format!("the volume of '{claim_name}'") }.into();
     };
     if !in_use_by(&claim.claim.metadata, uid(&o.meta)) {
-        actions.push(Action::ProtectClaim(target(&claim.claim.metadata)));
+        draft.act(Action::ProtectClaim(target(&claim.claim.metadata)));
         return Waiting::Creating { what: format!("the protection of claim '{claim_name}'") }.into();
     }
     let Some((dpu, namespace)) = importer(o, claim, &volume.driver) else {
@@ -372,65 +336,36 @@ fn attach(o: &Observed, claim: &ClaimSeen, actions: &mut Vec<Action>) -> Reason 
     attachment.metadata.namespace = Some(namespace.to_owned());
     attachment.metadata.labels = Some(o.own_labels());
     attachment.metadata.finalizers = Some(vec![labels::FINALIZER_EXPOSED.to_owned()]);
-    actions.push(Action::CreateAttachment(Box::new(attachment)));
+    draft.act(Action::CreateAttachment(Box::new(attachment)));
     Waiting::Creating { what: "the attachment for the import".to_owned() }.into()
 }
 
-fn grant(o: &Observed, claim: &ClaimSeen, attachment: &DiskAttachment, actions: &mut Vec<Action>) -> Reason {
-    let what = "the grant of the import".to_owned();
-    let claim_name = name(&claim.claim.metadata).to_owned();
-    let Some(volume) = &claim.volume else {
-        return Waiting::Creating { what }.into();
+/// *OrphanIsNotGranted* and the way to a grant, as for a disk.
+fn grant(o: &Observed, claim: &ClaimSeen, attachment: &DiskAttachment, now: Timestamp, draft: &mut Draft) -> Reason {
+    let (orphans, dpu_name) = (o.orphans(), &attachment.spec.dpu_name);
+    let w = o.writer(&orphans, now);
+    let Some(volume) = &claim.volume else { return w.granting(attachment) };
+    let Some(dpu) = down::dpu(&o.dpus, dpu_name) else {
+        return Waiting::DpuNotReady { dpu: dpu_name.clone(), message: "it is gone".to_owned() }.into();
     };
-    let Some(dpu) = o.dpus.iter().find(|dpu| dpu.name() == attachment.spec.dpu_name) else {
-        return Waiting::DpuNotReady { dpu: attachment.spec.dpu_name.clone(), message: "it is gone".to_owned() }.into();
-    };
-    let volume_attachment = names::volume_attachment(uid(&claim.claim.metadata));
-    match o.hold.as_ref().and_then(|hold| hold.spec.holder.as_ref().map(|holder| (hold, holder))) {
-        None => {
-            let old = o.hold.as_ref();
-            actions.push(Action::TakeHold(TakeHold {
-                name: volume.hold_name(),
-                driver: volume.driver.clone(),
-                volume_handle: volume.handle.clone(),
-                persistent_volume_name: volume.name.clone(),
-                volume_attachment,
-                holder_pod: None,
-                holder: Holder {
-                    attachment_uid: uid(&attachment.metadata).to_owned(),
-                    attachment_namespace: attachment.metadata.namespace.clone().unwrap_or_default(),
-                    attachment_name: name(&attachment.metadata).to_owned(),
-                    dpu_uid: dpu.uid().to_owned(),
-                    dpu_name: dpu.name().to_owned(),
-                },
-                resource_version: old.and_then(|hold| hold.metadata.resource_version.clone()),
-                epoch: old.map(|hold| hold.spec.epoch).unwrap_or_default() + 1,
-                fences: old.map(|hold| hold.spec.fences.clone()).unwrap_or_default(),
-            }));
-        }
-        Some((_, holder)) if holder.attachment_uid != uid(&attachment.metadata) => {
-            let by = format!("attachment '{}' on Dpu '{}'", holder.attachment_name, holder.dpu_name);
-            return Waiting::VolumeHeld { claim: claim_name, by }.into();
-        }
-        Some((hold, _)) => match o.volume_attachments.iter().any(|va| name(&va.metadata) == volume_attachment) {
-            false => actions.push(Action::CreateVolumeAttachment(CreateVolumeAttachment {
-                name: volume_attachment,
-                node: dpu.name().to_owned(),
-                persistent_volume_name: volume.name.clone(),
-            })),
-            true => actions.push(Action::Grant { target: target(&attachment.metadata), epoch: hold.spec.epoch }),
-        },
+    if dpu.boot_id().is_none() {
+        // What its host has already is known with its agent's first report.
+        return not_ready(dpu);
     }
-    Waiting::Creating { what }.into()
+    match writer::admit(&w, dpu, attachment, Bound { claim, volume }, draft) {
+        Ok(epoch) => draft.act(Action::Grant { target: target(&attachment.metadata), epoch }),
+        Err(reason) => return reason,
+    }
+    w.granting(attachment)
 }
 
-fn delete(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
-    if let Some(reason) = give_back(o, now, actions) {
+fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    if let Some(reason) = give_back(o, now, draft) {
         return Some(reason);
     }
     let own_snapshot = o.snapshot.is_some() && o.import.source.snapshot.is_none();
     if own_snapshot || o.imported_elsewhere {
-        actions.push(Action::DeleteSnapshots);
+        draft.act(Action::DeleteSnapshots);
         return Some(Waiting::Creating { what: "the deletion of its snapshots".to_owned() }.into());
     }
     if o.is_import()
@@ -438,9 +373,9 @@ fn delete(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Rea
         && label(&claim.claim.metadata, labels::IMAGE_UID) == Some(uid(&o.meta))
         && claim.claim.metadata.deletion_timestamp.is_none()
     {
-        actions.push(Action::DeleteClaim(target(&claim.claim.metadata)));
+        draft.act(Action::DeleteClaim(target(&claim.claim.metadata)));
         return Some(Waiting::Creating { what: "the deletion of its volume".to_owned() }.into());
     }
-    actions.push(Action::RemoveFinalizer);
+    draft.act(Action::RemoveFinalizer);
     None
 }

@@ -5,14 +5,22 @@
 //! DPU, so it is said once a server is claimed. A provisioner that cannot make the volume there takes the annotation away
 //! again; it is set anew after a while, for a full pool may have room by then.
 
-use crate::machine::observed::{ClaimSeen, annotation, name, uid};
-use crate::machine::plan::{SelectNode, Target};
+use crate::meta::{Target, annotation, name, target};
+use crate::observed::ClaimSeen;
 use crate::reason::{Reason, Waiting};
 use api::labels::{NODE_SELECTED_AT, SELECTED_NODE};
 use jiff::{SignedDuration, Timestamp};
 
 /// Between two attempts.
 const AGAIN: SignedDuration = SignedDuration::from_secs(20);
+
+/// What the scheduler does for a pod: names the node of the claim's first consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectNode {
+    pub target: Target,
+    pub node: String,
+    pub at: Timestamp,
+}
 
 /// What a pending claim waits for, and what is to be said to its provisioner.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,11 +41,6 @@ pub fn pending(seen: &ClaimSeen, node: &str, made_by_us: bool, now: Timestamp) -
         Some(_) => "somebody else selected that node".to_owned(),
         None => seen.event.clone().unwrap_or_else(|| "its provisioner has not answered yet".to_owned()),
     };
-    let target = Target {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: name(meta).to_owned(),
-        uid: uid(meta).to_owned(),
-    };
     let wanted = selected != Some(node) && foreign.is_none() && !rests;
     Some(Pending {
         reason: Waiting::ClaimBindsLate {
@@ -46,7 +49,7 @@ pub fn pending(seen: &ClaimSeen, node: &str, made_by_us: bool, now: Timestamp) -
             message,
         }
         .into(),
-        select: wanted.then(|| SelectNode { target, node: node.to_owned(), at: now }),
+        select: wanted.then(|| SelectNode { target: target(meta), node: node.to_owned(), at: now }),
     })
 }
 

@@ -1,12 +1,11 @@
-//! A DPU's own BMC, which `spec.bmcRef` names: when its reading proves that the DPU is down (docs/design/fencing.md, step 12).
+//! A DPU's own BMC, which `spec.bmcRef` names: when its reading proves that the DPU is down (docs/design/fencing.md, *PoweredOffIsProof*).
 //!
 //! The BMC of another DPU would prove what is not so. So a reference counts only once that BMC was read on while this DPU's
 //! agent answered (the condition BmcVerified), and where a serial number is given, with that. And a BMC looks at its DPU only
 //! now and then itself: what it says counts from a while after the agent was last heard.
 
-use crate::dpu::{BMC_NOT_READ, unread};
 use crate::host::{HostObserved, PowerState};
-use crate::machine::observed::{BmcSeen, DpuSeen};
+use crate::observed::{BmcProblem, BmcSeen, DpuSeen};
 use api::Dpu;
 use api::conditions::{self, BMC_VERIFIED, ConditionStatus};
 use api::dpu::{BmcReference, VerifiedBmc};
@@ -14,6 +13,10 @@ use jiff::SignedDuration;
 
 /// BlueField's BMC asks its DPU every 30 seconds: what it says sooner may be of the time before the agent fell silent.
 pub const LAG: SignedDuration = SignedDuration::from_secs(30);
+
+pub(crate) const BMC_NOT_READ: &str = "BmcNotRead";
+/// As the reason of a machine is called that has the server.
+pub(crate) const PROTOCOL_UNSUPPORTED: &str = "BmcProtocolUnsupported";
 
 const READ_ON: &str = "ReadOn";
 const READ_OFF: &str = "ReadOff";
@@ -102,6 +105,18 @@ pub fn verify(dpu: &Dpu, silent: bool, seen: &BmcSeen) -> Option<Verdict> {
     Some(without_record(finding))
 }
 
+/// The reason of a condition that needs a reading there is none of.
+pub(crate) fn unread(problem: &BmcProblem) -> &'static str {
+    match problem {
+        BmcProblem::NotSpoken { .. } => PROTOCOL_UNSUPPORTED,
+        BmcProblem::Missing(_)
+        | BmcProblem::Unreachable(_)
+        | BmcProblem::Unauthorized(_)
+        | BmcProblem::Failed(_)
+        | BmcProblem::WrongServer(_) => BMC_NOT_READ,
+    }
+}
+
 /// Why this silent DPU is not proven down by a reading of this moment; `None`: it is.
 pub fn not_off(dpu: &DpuSeen) -> Option<String> {
     judge(dpu, dpu.bmc.host.fresh())
@@ -148,7 +163,6 @@ fn judge(dpu: &DpuSeen, read: Option<&HostObserved>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::observed::BmcProblem;
     use crate::protocol::Protocol;
     use crate::seen::Seen;
     use api::dpu::{DpuSpec, DpuStatus};

@@ -68,6 +68,7 @@ reasons! {
         VolumeInUse { claim: String, by: String } "the volume of claim '{claim}' is used by {by}";
         VolumeHeld { claim: String, by: String } "the volume of claim '{claim}' is held by {by}";
         VNicHeld { vnic: String, by: String } "VNic '{vnic}' is held by {by}";
+        VNicReleasing { vnic: String } "VNic '{vnic}' is being released by the machine";
         VNicBeingDeleted { vnic: String } "VNic '{vnic}' is being deleted";
         VNicNotReady { vnic: String, message: String } "VNic '{vnic}' is not ready: {message}", next "kubectl describe vnic {vnic}";
         VNicInUse { vnic: String, by: String } "VNic '{vnic}' is being deleted, and {by} uses it: waiting for {by} to release VNic '{vnic}'", next "kubectl edit bmm, and take the interface of VNic '{vnic}' out; or kubectl delete bmm of the machine";

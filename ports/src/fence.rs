@@ -1,4 +1,4 @@
-//! How a storage system is made to refuse a holder that has fallen silent (docs/design/fencing.md, step 11).
+//! How a storage system is made to refuse a holder that has fallen silent (docs/design/fencing.md, *StorageRefuses*).
 //!
 //! The identity is the one under which the attachment's connector connected, and no other: it is made from UID and epoch,
 //! stands in `status.fence` before the first write, and is never used again. So a fence that comes late hits nobody.

@@ -20,7 +20,7 @@ pub struct Volume {
     pub holder: Option<HolderPod>,
 }
 
-/// How the storage can be made to refuse a silent holder (docs/design/fencing.md, step 11).
+/// How the storage can be made to refuse a silent holder (docs/design/fencing.md, *StorageRefuses*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fence {
     TargetAcl,

@@ -39,6 +39,9 @@ pub enum Owner {
     Machine(Key),
     /// The UID of a machine that is no more, and has left something.
     Gone(Key),
+    Image(Key),
+    /// The UID of an image that no longer exists, and has left something.
+    GoneImage(Key),
     Dpu(Key),
 }
 
@@ -178,6 +181,8 @@ fn enqueue(world: &World, owner: &Owner) {
     match owner {
         Owner::Machine(key) => world.look(Work::Machine, key.clone()),
         Owner::Gone(key) => world.look(Work::MachineLeftovers, key.clone()),
+        Owner::Image(key) => world.look(Work::Image, key.clone()),
+        Owner::GoneImage(key) => world.look(Work::ImageLeftovers, key.clone()),
         Owner::Dpu(key) => world.look(Work::Dpu, key.clone()),
     }
 }

@@ -1,8 +1,9 @@
 //! What an image that is no more has left, as [`crate::machine::leftovers`] is of machines: attachment, hold and
 //! VolumeAttachment of its import, without which the volume could never be deleted.
 
-use super::{ROUNDS, act};
+use super::{ROUNDS, act, want_bmc};
 use crate::Controller;
+use crate::bmc::Owner;
 use crate::clock;
 use crate::error::{Error, call};
 use crate::index::IndexKey;
@@ -20,18 +21,21 @@ use runtime::queue::{Key, Next};
 
 /// `key`: no namespace, and the UID of an image.
 pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
-    let mut confirmed = false;
+    let (mut confirmed, owner) = (false, Owner::GoneImage(key.clone()));
     for _ in 0..ROUNDS {
         if c.world.has_image(&key.1) {
+            c.hosts.needs(&owner, &[]);
             return Ok(Next::Wait);
         }
         let o = observed(c, &key.1).await?;
         let plan = planner::image::leftovers(&o, clock::now());
+        want_bmc(c, &owner, &plan);
         if plan.actions.is_empty() {
             tell(c, &o, &plan);
             return Ok(Next::at(plan.wake_at));
         }
         if !confirmed && is_there(c, &key.1).await? {
+            c.hosts.needs(&owner, &[]);
             return Ok(Next::Wait);
         }
         if !std::mem::replace(&mut confirmed, true) {
@@ -77,6 +81,8 @@ async fn observed(c: &Controller, image: &str) -> Result<Observed, Error> {
         volume_attachments: world.volume_attachments.by(owner),
         imported_elsewhere: false,
         no_grants: None,
+        fences: c.fences.kinds(),
+        fence_problems: c.fences.problems(),
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The emulator opens the image when the host gets power, by another session each time, long after `connect` answered. So
 //! nobody can note the session before the first write, and the fence is None: a silent DPU's volume moves by docs/design/
-//! fencing.md, steps 12 and 13, only. To *connect* is to see that the image is there and to write down what was granted.
+//! fencing.md, *DpuIsDown*, only. To *connect* is to see that the image is there and to write down what was granted.
 
 use crate::DRIVER;
 use crate::clusters::Clusters;

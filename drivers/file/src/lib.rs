@@ -5,7 +5,7 @@
 //! checks that the volume is what it is said to be and takes:
 //!
 //! * the **connection record** `<records>/<uid>-<epoch>.json`, below `/run`: a restart of the agent finds it, a reboot
-//!   forgets it (docs/design/fencing.md, 15 and 17);
+//!   forgets it (docs/design/fencing.md, *RecordIsAdopted*, *RebootForgets*);
 //! * the **writer's name** of the image, `<pool>/volumes/<handle>/writers/<identity>.<id>.img`, of a read-write connection, another one each
 //!   time: what is handed out, and what a fence takes away ([`FileFence`]);
 //! * the **writer record** `<pool>/volumes/<handle>/writer.json` of a read-write connection: the identity and the epoch of

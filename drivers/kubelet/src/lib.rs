@@ -6,7 +6,7 @@
 //! link to it). Nothing is opened here: whoever emulates the disk opens the device, and as long as it is open kubelet
 //! cannot take it away.
 //!
-//! Connecting takes a record below `/run`, as the file connector does (docs/design/fencing.md, 15 and 17). The identity
+//! Connecting takes a record below `/run`, as the file connector does (docs/design/fencing.md, *RecordIsAdopted*, *RebootForgets*). The identity
 //! that the storage sees is the CSI driver's, so there is no fence.
 //!
 //! The size is read from the kernel's list of block devices: an agent in a pod without privileges may look at a device and

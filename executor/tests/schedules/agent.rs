@@ -38,7 +38,7 @@ pub struct Agent {
     boot: u32,
     wake: Rc<Notify>,
     watch: Rc<Watch>,
-    /// Its Lease was renewed in this life. Before, nothing is claimed and nothing is said of this boot: step 14 reads that.
+    /// Its Lease was renewed in this life. Before, nothing is claimed and nothing is said of this boot: *LeaseIsUnchanged* reads that.
     has_beaten: Cell<bool>,
     failures: RefCell<BTreeMap<(String, StepKind), Failure>>,
     hidden_at: RefCell<BTreeMap<String, Timestamp>>,
@@ -326,7 +326,7 @@ impl Agent {
         }
     }
 
-    /// Step 7.
+    /// *ActivatedFromQuorum*.
     async fn claim(&self, key: &Key, id: &ExposureId, shown: bool) -> Result<(), Error> {
         let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
         let there = there.ok_or(Error::NotFound)?;
@@ -360,7 +360,7 @@ impl Agent {
         Ok(written)
     }
 
-    /// The end of step 9.
+    /// The end of *AgentDetaches*.
     async fn finish(&self, key: &Key) -> Result<(), Error> {
         let there = self.world.get::<DiskAttachment>(&self.process, &key.namespace, &key.name).await?;
         let forget = || drop(self.world.server(&self.dpu).record.remove(&key.uid));

@@ -1,4 +1,4 @@
-//! What keeps a volume with one writer, rule by rule. A world can be without one of them: then something must go wrong, or
+//! What keeps a volume with one writer, by the names of docs/design/fencing.md, rule by rule. A world can be without one of them: then something must go wrong, or
 //! the schedules would not notice if the rule were lost.
 
 use super::directed;
@@ -6,25 +6,25 @@ use super::run;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Step 5: who holds a volume keeps it.
+    /// Who holds a volume keeps it.
     HoldIsRespected,
-    /// Step 5: the hold is taken in the version that was seen empty.
+    /// The hold is taken in the version that was seen empty.
     HoldIsTakenBySwap,
-    /// Step 6: the grant is for the attachment that was seen, by UID and version.
+    /// The grant is for the attachment that was seen, by UID and version.
     GrantIsForOneAttachment,
-    /// Step 7: a disk stands on one connection, and never on another one of the same grant.
+    /// A disk stands on one connection, and never on another one of the same grant.
     ConnectionsAreNew,
-    /// Step 10: the attachment is read as gone before the hold is emptied.
+    /// The attachment is read as gone before the hold is emptied.
     GoneIsSeen,
-    /// Step 10: the end of the holder pod is seen before the hold is emptied.
+    /// The end of the holder pod is seen before the hold is emptied.
     PodEndIsSeen,
-    /// Step 10: the hold is emptied in the version that was read.
+    /// The hold is emptied in the version that was read.
     HoldIsEmptiedBySwap,
-    /// Step 11: the storage refuses before a fence is a proof.
+    /// The storage refuses before a fence is a proof.
     StorageRefuses,
-    /// Steps 11 to 13: silence alone proves nothing.
+    /// Silence alone proves nothing.
     SilenceIsNoProof,
-    /// Step 17: a DPU that reboots forgets what it was granted.
+    /// A DPU that reboots forgets what it was granted.
     RebootForgets,
 }
 

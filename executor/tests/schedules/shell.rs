@@ -65,7 +65,7 @@ impl Leader {
         change
     }
 
-    /// What step 10 reads, unless the world is without the rule that it does: then nothing is there.
+    /// What *GoneIsSeen* reads, unless the world is without the rule that it does: then nothing is there.
     fn looks<K: Kind>(&self, uid: Option<&String>) -> bool {
         let ended = |uid: &String| self.ended_pods.borrow().contains(uid);
         if is::<K, DiskAttachment>() {

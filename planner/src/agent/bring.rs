@@ -1,8 +1,9 @@
 //! Bringing a claimed attachment to the host, and keeping it there.
 
+use super::presence::{emulation_unknown, presence};
 use super::{Blocked, Function, Import, Observed, Presentation, Stage, Step, Stuck, Volume, Waiting};
 use super::{nic, retry};
-use crate::exposure::{ExposureId, Limits, Presence};
+use crate::exposure::{ExposureId, Limits};
 
 /// What of a spec may change.
 #[derive(Debug, Clone, Copy)]
@@ -87,24 +88,6 @@ fn limit(observed: &Observed, id: &ExposureId, held: Limits, asked: Limits) -> O
 /// The step that would hold it to what is asked for.
 pub(super) fn limiting(observed: &Observed, id: &ExposureId, asked: Limits) -> Step {
     Step::Limit { id: id.clone(), asked, limits: observed.bounds.and(asked) }
-}
-
-pub(super) fn presence(presence: Presence) -> Option<Stuck> {
-    match presence {
-        Presence::Present => None,
-        Presence::Appearing => Some(Stuck::waiting(Waiting::HostConnecting, "the host does not see it yet")),
-        Presence::Leaving => {
-            Some(Stuck::waiting(Waiting::HostLettingGo, "it was asked to leave and comes back when the host let go"))
-        }
-        Presence::Stranded => {
-            let message = "what presents it was restarted under the host, which has it back after a power cycle";
-            Some(Stuck::blocked(Blocked::HostPowerCycleNeeded, message.to_owned()))
-        }
-    }
-}
-
-pub(super) fn emulation_unknown() -> Stage {
-    Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"))
 }
 
 fn disk(observed: &Observed, id: &ExposureId, volume: &Volume, presentation: &Presentation, asked: Asked) -> Stage {

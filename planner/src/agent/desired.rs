@@ -28,6 +28,14 @@ pub enum Kind {
     Nic,
 }
 
+/// What an import has written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportDone {
+    pub bytes: u64,
+    /// `sha256:<hex>`.
+    pub checksum: String,
+}
+
 /// One attachment as the API server has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
@@ -49,7 +57,7 @@ pub struct Attachment {
     /// `status.fence`.
     pub fence: Option<FenceIdentity>,
     /// `status.import`, if it says done.
-    pub import_done: Option<super::ImportDone>,
+    pub import_done: Option<ImportDone>,
 }
 
 /// What of a spec never changes, and all that a replay needs: it goes into the record.
@@ -144,7 +152,7 @@ impl Attachment {
             size_bytes: object.spec.size.as_ref().and_then(quantity::bytes),
             limits: object.spec.qos.unwrap_or_default(),
             fence: status.and_then(|s| s.fence.clone()),
-            import_done: done.map(|import| super::ImportDone {
+            import_done: done.map(|import| ImportDone {
                 bytes: import.bytes_written,
                 checksum: import.checksum.clone().unwrap_or_default(),
             }),

@@ -5,7 +5,7 @@
 //! that a crash interrupted. docs/design/fencing.md is kept here:
 //!
 //! - Nothing is connected or exposed for an attachment unless the record, which a reboot forgets, says that this very
-//!   (UID, epoch) was claimed on this boot. [`Step::Claim`] is the only way into the record (step 7).
+//!   (UID, epoch) was claimed on this boot. [`Step::Claim`] is the only way into the record (*ActivatedFromQuorum*).
 //! - What the record names is adopted and, if its process crashed, replayed, with or without the API server (15, 16).
 //! - An attachment is taken away from the host when it is being deleted *and* has `release` (8, 9).
 //! - What the host was shown and no attachment explains is an orphan: it is kept, served and reported ([`orphans`]).
@@ -17,6 +17,7 @@ mod desired;
 mod nic;
 mod observed;
 mod orphans;
+mod presence;
 mod report;
 mod retry;
 mod step;
@@ -24,8 +25,8 @@ mod take;
 #[cfg(test)]
 mod tests;
 
-pub use desired::{Attachment, Function, Import, Key, Kind, Nic, Presentation, Seed, Volume};
-pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportDone, ImportRun, Observed, Plugged, Word};
+pub use desired::{Attachment, Function, Import, ImportDone, Key, Kind, Nic, Presentation, Seed, Volume};
+pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Word};
 pub use report::{Report, disk_status, nic_status};
 pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
 

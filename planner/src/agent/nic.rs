@@ -7,7 +7,7 @@
 //! - A port that is in force no more keeps its NIC's link: OVN lets the old flows stand or nothing pass, and the guest
 //!   sees no flapping. It is said, and nothing is done.
 
-use super::bring::{emulation_unknown, presence};
+use super::presence::{emulation_unknown, presence};
 use super::{Nic, Observed, Plugged, Stage, Step, Stuck, Waiting};
 use crate::exposure::{Exposure, ExposureId, FunctionKind, Presence};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Everything that a plan rests on.
 
-use super::{Attachment, Function, Key, Step, StepKind};
+use super::{Attachment, Function, ImportDone, Key, Step, StepKind};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use crate::seen::Seen;
 use api::Dpu;
@@ -88,13 +88,6 @@ impl Word {
             reported: status.map(|status| status.orphans.clone()).unwrap_or_default(),
         }
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImportDone {
-    pub bytes: u64,
-    /// `sha256:<hex>`.
-    pub checksum: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,8 @@
 //! power-on sent before, by another leader too, would show in it.
 
 use super::Observed;
-use crate::host::PowerState;
+use crate::host::{BmcNeed, PowerState};
 use crate::identity::{self, Identity};
-use crate::machine::BmcNeed;
 use api::dpu::{Orphan, Releasable};
 use api::{VNic, VolumeHold};
 use jiff::{SignedDuration, Timestamp};

@@ -5,7 +5,7 @@
 //! Only when all are asked is the agent's word noted as handled, so a controller that ends in between begins again.
 
 use super::Observed;
-use crate::machine::observed::DpuSeen;
+use crate::observed::DpuSeen;
 use crate::own_bmc;
 use crate::reason::{Reason, Waiting};
 use api::Dpu;

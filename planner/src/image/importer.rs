@@ -1,9 +1,10 @@
 //! Which DPU fills an image's volume.
 
-use super::{Action, Observed};
+use super::{Action, Draft, Observed};
 use crate::connector;
 use crate::late;
-use crate::machine::observed::{ClaimSeen, DpuSeen, name, uid};
+use crate::meta::{name, uid};
+use crate::observed::{ClaimSeen, DpuSeen};
 use crate::reason::{Reason, Waiting};
 use crate::target;
 use api::attachment::Connector;
@@ -13,11 +14,13 @@ use api::names;
 use jiff::Timestamp;
 
 /// A claim of a late class is told the node of the DPU that will import.
-pub(super) fn late(o: &Observed, seen: &ClaimSeen, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
+pub(super) fn late(o: &Observed, seen: &ClaimSeen, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let driver = seen.binds_late.as_deref()?;
     let Some((dpu, _)) = importer(o, seen, driver) else { return Some(no_importer(o, seen, driver)) };
     let late = late::pending(seen, dpu.name(), o.is_import(), now)?;
-    actions.extend(late.select.map(Action::SelectNode));
+    if let Some(select) = late.select {
+        draft.act(Action::SelectNode(select));
+    }
     Some(late.reason)
 }
 

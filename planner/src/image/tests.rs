@@ -1,11 +1,13 @@
 //! An import whose DPU dies, step by step.
 
 use super::*;
-use crate::machine::observed::VolumeSeen;
+use crate::host::{BmcNeed, HostObserved, PowerState};
+use crate::observed::VolumeSeen;
 use api::Dpu;
-use api::attachment::Grant;
-use api::dpu::{ConfirmedDown, ConnectorStatus, DpuSpec, DpuStatus};
-use api::hold::FenceProof;
+use api::attachment::{DiskAttachmentStatus, FenceIdentity, Grant};
+use api::conditions::{self, ConditionStatus};
+use api::dpu::{BmcReference, ConfirmedDown, ConnectorStatus, DpuSpec, DpuStatus, Orphan, OrphanVolume, VerifiedBmc};
+use api::hold::{FenceProof, FenceRecord};
 use api::image::{HttpSource, ImageFormat, ImageSource};
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -68,6 +70,8 @@ fn observed() -> Observed {
         volume_attachments: Vec::new(),
         imported_elsewhere: false,
         no_grants: None,
+        fences: BTreeMap::new(),
+        fence_problems: BTreeMap::new(),
     }
 }
 
@@ -75,6 +79,14 @@ fn planned(o: &Observed) -> (Vec<Action>, String) {
     let plan = plan(o, Timestamp::UNIX_EPOCH);
     let ready = conditions::get(&plan.status.conditions, conditions::READY).map(|c| c.reason.clone());
     (plan.actions, ready.unwrap_or_default())
+}
+
+/// The only action, if that is one of the one-writer protocol.
+fn volume(actions: &[Action]) -> Option<&writer::Action> {
+    match actions {
+        [Action::Volume(action)] => Some(action),
+        _ => None,
+    }
 }
 
 /// The import runs: attachment, hold and grant as the controller makes them from the plans.
@@ -86,7 +98,7 @@ fn importing() -> Observed {
     attachment.metadata.uid = Some("uid-of-attachment".to_owned());
     o.attachments = vec![Arc::new(attachment.clone())];
     let (actions, _) = planned(&o);
-    let Some(Action::TakeHold(take)) = actions.into_iter().next() else { panic!("no hold") };
+    let Some(writer::Action::TakeHold(take)) = volume(&actions) else { panic!("no hold") };
     let spec = api::hold::VolumeHoldSpec {
         driver: take.driver.clone(),
         volume_handle: take.volume_handle.clone(),
@@ -143,10 +155,10 @@ fn an_import_on_a_dpu_that_is_confirmed_down_begins_anew_on_another() {
     let mut o = importing();
     let first = o.attachments[0].spec.dpu_name.clone();
     silent(&mut o, true);
-    assert!(matches!(planned(&o).0.as_slice(), [Action::Release(_)]));
+    assert!(matches!(volume(&planned(&o).0), Some(writer::Action::Release { .. })));
     released(&mut o);
     let (actions, _) = planned(&o);
-    let [Action::Abandon { fence: Some(fence), hold: Some(hold), .. }] = actions.as_slice() else {
+    let Some(writer::Action::Abandon { fence: Some(fence), hold: Some(hold), .. }) = volume(&actions) else {
         panic!("{actions:?}")
     };
     assert_eq!(
@@ -156,7 +168,7 @@ fn an_import_on_a_dpu_that_is_confirmed_down_begins_anew_on_another() {
     assert_eq!(*hold, names::hold(DRIVER, "h"));
     // The hold is emptied before another attachment is made.
     o.attachments.clear();
-    assert!(matches!(planned(&o).0.as_slice(), [Action::FreeVolume { .. }]));
+    assert!(matches!(volume(&planned(&o).0), Some(writer::Action::FreeVolume(_))));
     let mut hold = VolumeHold::clone(o.hold.as_ref().expect("it was taken"));
     hold.spec.holder = None;
     o.hold = Some(Arc::new(hold));
@@ -184,4 +196,99 @@ fn a_dpu_that_cannot_write_such_volumes_is_not_chosen_and_is_named() {
     let status = plan(&o, Timestamp::UNIX_EPOCH).status;
     let said = conditions::get(&status.conditions, conditions::READY).expect("a condition");
     assert!(said.message.contains("dpu-1") && said.message.contains("it has no vhost"), "{said:?}");
+}
+
+/// The agent of the DPU that imports has written as whom it connects, and then is unresponsive; the image is being deleted.
+fn fencible() -> Observed {
+    let mut o = importing();
+    for seen in &mut o.dpus {
+        Arc::make_mut(&mut seen.dpu).status.as_mut().expect("a status").connectors[0].fence = "OwnDriver".to_owned();
+    }
+    o.fences = [(DRIVER.to_owned(), "OwnDriver".to_owned())].into();
+    silent(&mut o, false);
+    released(&mut o);
+    let mut attachment = DiskAttachment::clone(&o.attachments[0]);
+    let fence = FenceIdentity { epoch: 1, boot_id: "boot-1".to_owned(), identity: "importer".to_owned() };
+    attachment.status = Some(DiskAttachmentStatus { fence: Some(fence), ..DiskAttachmentStatus::default() });
+    o.attachments = vec![Arc::new(attachment)];
+    o.meta.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    o
+}
+
+#[test]
+fn an_importer_that_is_unresponsive_is_refused_by_the_storage() {
+    let o = fencible();
+    let at = |seconds| plan(&o, Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(seconds));
+    assert_eq!(at(19).actions, [], "an agent that is only being replaced is back by then");
+    let actions = at(20).actions;
+    let Some(writer::Action::Fence { order, hold, .. }) = volume(&actions) else { panic!("{actions:?}") };
+    assert_eq!((order.identity.as_str(), order.record.proof), ("importer", FenceProof::StorageFenced));
+    assert_eq!(*hold, names::hold(DRIVER, "h"));
+}
+
+#[test]
+fn an_import_ends_when_the_bmc_of_its_dpu_reports_it_off() {
+    let mut o = importing();
+    silent(&mut o, false);
+    let name = o.attachments[0].spec.dpu_name.clone();
+    let seen = o.dpus.iter_mut().find(|dpu| dpu.name() == name).expect("it imports");
+    let dpu = Arc::make_mut(&mut seen.dpu);
+    dpu.spec.bmc_ref = Some(BmcReference { name: "own".to_owned(), serial_number: None });
+    let verified = VerifiedBmc { name: "own".to_owned(), serial_number: None, identity: "one".to_owned() };
+    dpu.status.as_mut().expect("a status").verified_bmc = Some(verified);
+    (seen.heard_at, seen.bmc.identity) = (Some(Timestamp::UNIX_EPOCH), Some("one".to_owned()));
+    let unread = plan(&o, Timestamp::UNIX_EPOCH + crate::own_bmc::LAG);
+    assert_eq!((unread.actions.as_slice(), unread.dpu_bmcs.get("own")), (&[][..], Some(&BmcNeed::Now)));
+    let seen = o.dpus.iter_mut().find(|dpu| dpu.name() == name).expect("it imports");
+    seen.bmc.read_at = Some(Timestamp::UNIX_EPOCH + crate::own_bmc::LAG);
+    seen.bmc.host = crate::seen::Seen::Fresh(HostObserved::with_power(PowerState::Off));
+    assert!(matches!(volume(&planned(&o).0), Some(writer::Action::Release { .. })));
+    released(&mut o);
+    let (actions, _) = planned(&o);
+    let Some(writer::Action::Abandon { fence: Some(fence), .. }) = volume(&actions) else { panic!("{actions:?}") };
+    assert_eq!(fence.proof, FenceProof::DpuPoweredOff);
+}
+
+#[test]
+fn nothing_is_granted_that_somebody_has_or_a_host_was_shown_as_an_orphan() {
+    let mut held = importing();
+    held.hold = None;
+    let mut attachment = DiskAttachment::clone(&held.attachments[0]);
+    attachment.spec.grant = None;
+    held.attachments = vec![Arc::new(attachment)];
+    assert!(matches!(volume(&planned(&held).0), Some(writer::Action::TakeHold(_))));
+    let mut used = held.clone();
+    used.claim.as_mut().expect("a claim").pods = vec!["backup".to_owned()];
+    assert_eq!(planned(&used), (Vec::new(), "VolumeInUse".to_owned()));
+    let orphan = Orphan {
+        uid: "gone".to_owned(),
+        epoch: 3,
+        volume: Some(OrphanVolume { driver: DRIVER.to_owned(), volume_handle: "h".to_owned() }),
+        ..Orphan::default()
+    };
+    let dpu = Arc::make_mut(&mut held.dpus[1].dpu);
+    dpu.status.as_mut().expect("a status").orphans = vec![orphan];
+    assert_eq!(planned(&held), (Vec::new(), "VolumeShownElsewhere".to_owned()));
+}
+
+#[test]
+fn a_fence_is_kept_until_its_dpu_has_booted_since() {
+    let mut o = importing();
+    let fence = |dpu: &str| FenceRecord {
+        attachment_uid: format!("of-{dpu}"),
+        epoch: 1,
+        dpu_uid: format!("uid-of-{dpu}"),
+        boot_id: Some(if dpu == "dpu-1" { "boot-0" } else { "boot-1" }.to_owned()),
+        proof: FenceProof::StorageFenced,
+        at: Time(Timestamp::UNIX_EPOCH),
+    };
+    let mut hold = VolumeHold::clone(o.hold.as_ref().expect("it was taken"));
+    (hold.spec.holder, hold.spec.fences) = (None, vec![fence("dpu-1"), fence("dpu-2")]);
+    o.hold = Some(Arc::new(hold));
+    let mut attachment = DiskAttachment::clone(&o.attachments[0]);
+    attachment.spec.grant = None;
+    o.attachments = vec![Arc::new(attachment)];
+    let (actions, _) = planned(&o);
+    let Some(writer::Action::TakeHold(take)) = volume(&actions) else { panic!("{actions:?}") };
+    assert_eq!((take.epoch, take.fences.as_slice()), (2, &[fence("dpu-2")][..]));
 }

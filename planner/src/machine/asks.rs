@@ -5,10 +5,10 @@
 //! is read from quorum right before the write, and compared here with the one that the plan rests on. The same before a server
 //! is claimed, or anything is attached, held or granted: after a restore of etcd each cache learns of it in its own time.
 
-use super::observed::{annotation, name};
+use super::named::{claim_name, is_users_own};
 use super::plan::Action;
-use super::volumes::{claim_name, is_users_own};
 use crate::install::Phase;
+use crate::meta::{annotation, name};
 use api::machine::{Disk, Interface};
 use api::{BareMetalMachine, labels, names};
 

@@ -4,13 +4,13 @@
 //! the guest's own reboot. An order that the firmware takes over in its next POST is enough for a power-on: that is a POST.
 //! It is looked at again afterwards. What was first before is remembered at the Hardware and put back at release.
 
-use super::claim::{self, Host};
+use super::claim::strategy;
 use super::draft::Draft;
-use super::observed::{Observed, annotation, name};
-use super::place;
-use super::plan::{Action, BmcNeed, Disruptive};
+use super::plan::{Action, Disruptive};
+use super::situation::{Host, Situation, is_bare, unread};
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
-use crate::host::{BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
+use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
+use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::tinkerbell::Hardware;
 use api::{labels, names};
@@ -158,11 +158,17 @@ fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
 }
 
 /// Plans the boot order; `None`: the next start boots from the DPU, as the BMC last showed.
-pub(super) fn plan(o: &Observed, host: Host<'_>, presented: bool, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn plan(
+    o: &Situation<'_>,
+    host: Host<'_>,
+    presented: bool,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
     let hardware_name = host.name().to_owned();
     let Some(seen) = o.bmc.host.last() else {
         draft.need_bmc(BmcNeed::Now);
-        return Some(super::power::unread(o, hardware_name));
+        return Some(unread(o, hardware_name));
     };
     let change = match wanted(host, seen, presented, draft) {
         Ok(change) => change,
@@ -172,8 +178,13 @@ pub(super) fn plan(o: &Observed, host: Host<'_>, presented: bool, now: Timestamp
 }
 
 /// The next boot, and that one alone, is from the network; `None`: it is, by a reading of this moment.
-pub(super) fn from_network(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let dhcp = place::netboot(hardware).and_then(|interface| interface.dhcp.as_ref());
+pub(super) fn from_network(
+    o: &Situation<'_>,
+    hardware: &Hardware,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    let dhcp = strategy::netboot(hardware).and_then(|interface| interface.dhcp.as_ref());
     let mode = match dhcp.and_then(|dhcp| dhcp.uefi) {
         Some(false) => BootMode::Legacy,
         Some(true) | None => BootMode::Uefi,
@@ -192,7 +203,7 @@ pub(super) fn from_network(o: &Observed, hardware: &Hardware, now: Timestamp, dr
 
 /// The installed disk is first where an administrator says which option that is; elsewhere the firmware's order stands, and the
 /// network answers the server that it boots locally. `None`: it is so.
-pub(super) fn local(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn local(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let Some(named) = annotation(&hardware.metadata, labels::BOOT_OPTION) else {
         draft.falls_through = true;
         return None;
@@ -200,7 +211,7 @@ pub(super) fn local(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &m
     let hardware_name = name(&hardware.metadata).to_owned();
     let Some(seen) = o.bmc.host.last() else {
         draft.need_bmc(BmcNeed::Now);
-        return Some(super::power::unread(o, hardware_name));
+        return Some(unread(o, hardware_name));
     };
     let change = match boot_option::choose(Some(named), &Own::default(), &seen.boot.options) {
         Ok(Choice::AnyDisk) if seen.boot.allowed_always.contains(&BootSource::Hdd) => {
@@ -220,7 +231,13 @@ pub(super) fn local(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &m
 }
 
 /// What was there before is remembered before the first change.
-fn made(o: &Observed, hardware: &Hardware, change: BootChange, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+fn made(
+    o: &Situation<'_>,
+    hardware: &Hardware,
+    change: BootChange,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
     let hardware_name = name(&hardware.metadata).to_owned();
     if o.bmc.host.last().is_some_and(|seen| is_so(&change, &seen.boot)) {
         return None;
@@ -236,16 +253,16 @@ fn made(o: &Observed, hardware: &Hardware, change: BootChange, now: Timestamp, d
 }
 
 /// Puts back what was before; `None`: it is so, nothing was changed, or this BMC cannot be brought to it.
-pub(super) fn restore(o: &Observed, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn restore(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let before = annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE)?;
     let order: Vec<String> = before.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect();
     let hardware_name = name(&hardware.metadata).to_owned();
     let change = BootChange::Restore { order };
     let Some(host) = fresh(o, draft) else {
-        return Some(super::power::unread(o, hardware_name));
+        return Some(unread(o, hardware_name));
     };
     // An override that no boot has used up would send the next machine's server to the network.
-    let left = claim::is_bare(hardware) && host.boot.next.is_some_and(|next| next.source == BootSource::Pxe);
+    let left = is_bare(hardware) && host.boot.next.is_some_and(|next| next.source == BootSource::Pxe);
     if is_so(&change, &host.boot) && !left || o.bmc.boot_attempts >= ATTEMPTS {
         return None;
     }
@@ -253,7 +270,7 @@ pub(super) fn restore(o: &Observed, hardware: &Hardware, now: Timestamp, draft: 
 }
 
 /// A reading of this moment that shows the last change, if it took effect.
-fn fresh<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a HostObserved> {
+fn fresh<'a>(o: &'a Situation<'_>, draft: &mut Draft) -> Option<&'a HostObserved> {
     let seen = o.bmc.host.fresh().filter(|_| o.bmc.boot_sent_at.is_none_or(|sent| o.bmc.read_at > Some(sent)));
     if seen.is_none() {
         draft.need_bmc(BmcNeed::Now);
@@ -261,7 +278,7 @@ fn fresh<'a>(o: &'a Observed, draft: &mut Draft) -> Option<&'a HostObserved> {
     seen
 }
 
-fn send(o: &Observed, change: BootChange, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
+fn send(o: &Situation<'_>, change: BootChange, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
     let since_sent = |wait| o.bmc.boot_sent_at.map_or(now, |sent| sent + wait);
     if let Some(message) = &o.bmc.boot_refused
         && now < since_sent(LATER)

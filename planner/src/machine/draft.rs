@@ -1,8 +1,10 @@
 //! A plan while it is being made.
 
-use super::plan::{Action, BmcNeed, Disruptive};
+use super::plan::{Action, Disruptive};
 use super::steps::{Outcome, Step, Steps};
+use crate::host::BmcNeed;
 use crate::reason::Reason;
+use crate::writer::{self, Sink};
 use api::machine::{DiskStatus, InterfaceStatus};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -49,8 +51,22 @@ impl Draft {
     pub fn need_bmc(&mut self, need: BmcNeed) {
         self.bmc = self.bmc.max(need);
     }
+}
 
-    pub fn need_dpu_bmc(&mut self, bmc: &str, need: BmcNeed) {
+impl Sink for Draft {
+    fn act(&mut self, action: writer::Action) {
+        self.actions.push(action.into());
+    }
+
+    fn wake(&mut self, at: Timestamp) {
+        Draft::wake(self, at);
+    }
+
+    fn need_host_bmc(&mut self, need: BmcNeed) {
+        self.need_bmc(need);
+    }
+
+    fn need_dpu_bmc(&mut self, bmc: &str, need: BmcNeed) {
         let there = self.dpu_bmcs.entry(bmc.to_owned()).or_default();
         *there = need.max(*there);
     }

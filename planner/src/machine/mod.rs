@@ -2,70 +2,71 @@
 //!
 //! [`plan`] runs the steps in the order in which they become true; each gives an [`steps::Outcome`], which is a condition,
 //! and the actions that it can take now. Nothing is remembered between rounds but what stands in the objects.
+//!
+//! Words first: [`observed`], [`steps`], [`plan`], `named`. Then `situation`, what follows from them for every step, and the steps,
+//! each of which names none that comes after it: [`claim`], `volumes`, `attach`, `boot`, `power`, `guest`, `install`, `release`, `status`.
+//! Who may write a volume is decided in [`crate::writer`].
 
 mod asks;
 mod attach;
-mod bare;
 mod boot;
 pub mod claim;
-mod down;
 mod draft;
-mod fencing;
-mod growth;
-mod holder_pod;
-mod holds;
+mod guest;
 mod install;
-mod limits;
 mod maintenance;
-mod nics;
+mod named;
 pub mod observed;
-mod orphans;
-mod place;
 pub mod plan;
 mod power;
 mod release;
-mod seed;
+mod situation;
 mod status;
 pub mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
-mod timeline;
-mod verify;
 mod volumes;
 
+pub use crate::meta::target;
+pub use crate::vnic::is_port_of;
 pub use asks::{asks_for, needs_fresh_machine};
+pub use claim::strategy::confirm_bare;
 pub use install::foreign as foreign_workflow;
-pub use maintenance::is_over as maintenance_is_over;
-pub use nics::{is_port_of, vnic_name};
-pub use observed::Observed;
-pub use orphans::OrphanOn;
-pub use place::confirm_bare;
+pub use named::{SEED_DISK, claim_name, import_name, is_by_disk, is_users_own, vnic_name};
+pub use observed::{Observed, OrphanOn};
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
-pub use power::{action_name, state_name};
-pub use seed::{DISK as SEED_DISK, is_by_disk};
-pub use volumes::{bound as bound_claim, claim_name, import_name, is_users_own, snapshot_claim, target};
+pub use release::migrate::is_over as maintenance_is_over;
+pub use situation::{action_name, state_name};
+pub use volumes::{bound as bound_claim, snapshot_claim};
 
+use crate::meta::{has_finalizer, name};
 use crate::own_bmc;
 use crate::reason::{Reason, Waiting};
+use crate::verbs;
+use crate::writer::down;
 use api::labels;
 use api::tinkerbell::Hardware;
-use claim::{Host, Place};
+use attach::seen::{Seen, not_exposed};
+use attach::{disks, nics, orphans, seed};
 use draft::Draft;
+use install::bare;
 use jiff::Timestamp;
-use observed::{has_finalizer, name};
+use release::migrate;
+use situation::{Host, Place, Situation, Want, held, vetted, wrong_server};
 use steps::{Outcome, Step};
+use volumes::growth;
 
 /// What to do for this machine now, and what its status is.
 pub fn plan(o: &Observed, now: Timestamp) -> Plan {
-    let vetted = verify::vetted(o);
-    let o = vetted.as_ref();
+    let vetted = vetted(o);
+    let o = &Situation::of(vetted.as_ref());
     let mut draft = Draft::default();
-    down::glance(o, &mut draft);
+    glance(o, &mut draft);
     if o.deleting() {
         delete(o, now, &mut draft);
     } else if has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
         bring(o, now, &mut draft);
-        maintenance::migrate(o, &mut draft);
+        migrate::migrate(o, &mut draft);
     } else {
         draft.act(Action::AddMachineFinalizer);
         let what = "the machine's finalizer".to_owned();
@@ -83,7 +84,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         draft.disruptive = None;
         draft.dpu_bmcs.clear();
     }
-    if o.paused() || verify::wrong_server(o).is_some() {
+    if o.paused() || wrong_server(o).is_some() {
         // No reading would change anything now.
         draft.bmc = draft.bmc.min(BmcNeed::Slow);
     }
@@ -93,15 +94,24 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
 /// What a machine that is no more has left: a controller that did not know yet that it had been deposed, or a request of one
 /// that arrived late, made it after the last look.
 pub fn leftovers(o: &Observed, now: Timestamp) -> Plan {
-    let vetted = verify::vetted(o);
-    let o = vetted.as_ref();
+    let vetted = vetted(o);
+    let o = &Situation::of(vetted.as_ref());
     let mut draft = Draft::default();
-    down::glance(o, &mut draft);
+    glance(o, &mut draft);
     draft.releasing = release::leftovers(o, now, &mut draft);
     status::finish(o, draft, now)
 }
 
-fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
+/// The DPUs that this machine has something on, if their agents are unresponsive.
+fn glance(o: &Observed, draft: &mut Draft) {
+    let uses = |dpu: &str| {
+        o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu)
+            || o.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu)
+    };
+    down::glance(&o.dpus, uses, draft);
+}
+
+fn bring(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) {
     let Some(hardware) = claim::claimed(o, draft) else {
         let reason = claim::choose(o, draft);
         draft.set(Step::HardwareClaimed, Outcome::Not(reason));
@@ -110,46 +120,48 @@ fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) {
     };
     draft.set(Step::HardwareClaimed, Outcome::Done);
     draft.need_bmc(BmcNeed::Slow);
-    if let Some(target) = claim::moves_to(o) {
+    if let Some(target) = o.moves_to {
         return leave(o, hardware, target, now, draft);
     }
-    match claim::place(o, hardware) {
-        Ok(Place::Dpu(host)) => bring_host(o, host, now, draft),
-        Ok(Place::Bare(hardware)) => bare::bring(o, hardware, now, draft),
-        Err(reason) => {
-            draft.set(Step::DisksAttached, Outcome::Not(reason));
+    match &o.place {
+        Some(Ok(Place::Dpu(host))) => bring_host(o, *host, now, draft),
+        Some(Ok(Place::Bare(hardware))) => bare::bring(o, hardware, now, draft),
+        Some(Err(reason)) => {
+            draft.set(Step::DisksAttached, Outcome::Not(reason.clone()));
             rows(o, draft, None);
         }
+        None => {}
     }
 }
 
-fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
+fn bring_host(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
+    let w = &o.writer(now);
     let leaving = release::strays(o, now, draft);
     let no_grant = power::forbids_grant(o, host, now, draft);
     let mut volumes = Vec::new();
     let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
     for disk in &o.machine.spec.disks {
         // Before a claim is made for a disk that this DPU cannot present.
-        let presented = match attach::current(o, &disk.name) {
+        let presented = match disks::current(o, &disk.name) {
             Some(_) => Ok(()),
             None => claim::presents(host.dpu, disk),
         };
         let reason = match presented.and_then(|()| volumes::plan(o, disk, draft)) {
             Ok(bound) => {
-                let reason = attach::plan(o, host, disk, bound, no_grant.as_ref(), draft);
+                let reason = disks::plan(o, w, host, (disk, bound), no_grant.as_ref(), draft);
                 disks.extend(reason.clone());
                 if matches!(reason, Some(Reason::Waiting(Waiting::HolderPodStarting { .. }))) {
                     // What its kubelet says is no event of ours.
                     draft.wake(now + volumes::PENDING);
                 }
-                reason.or_else(|| growth::expanding(o, disk, bound))
+                reason.or_else(|| growth::expanding(o, w, disk, bound))
             }
             Err(reason) => {
                 let reason = volumes::pending(o, host, disk, reason, now, draft);
                 volumes.push(reason.clone());
                 // A disk that the host already has does not leave it because its claim is in a strange state.
-                let there = attach::current(o, &disk.name).filter(|a| a.spec.grant.is_some());
-                let exposed = there.map(|a| attach::not_exposed(host, &disk.name, attach::Seen::disk(a)));
+                let there = disks::current(o, &disk.name).filter(|a| a.spec.grant.is_some());
+                let exposed = there.map(|a| not_exposed(host, &disk.name, Seen::disk(a)));
                 match exposed {
                     Some(other) => {
                         disks.extend(other.clone());
@@ -162,7 +174,7 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
                 }
             }
         };
-        let row = attach::row(o, disk, reason.as_ref());
+        let row = disks::row(o, disk, reason.as_ref());
         draft.disks.push(row);
     }
     disks.extend(seed::plan(o, host, no_grant.as_ref(), draft));
@@ -180,7 +192,7 @@ fn bring_host(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     draft.set(Step::NicsAttached, nics);
     draft.set(Step::Installed, Outcome::Done);
     power::plan(o, host.power(), &gates, now, draft);
-    let reachable = status::guest(o, now, draft);
+    let reachable = guest::plan(o, now, draft);
     draft.set(Step::GuestReachable, reachable);
 }
 
@@ -198,7 +210,7 @@ fn seen(host: Host<'_>, outcome: Outcome) -> Outcome {
 
 /// The boot order, and what forbids a start or a reset.
 fn start(
-    o: &Observed,
+    o: &Situation<'_>,
     host: Host<'_>,
     leaving: Option<Reason>,
     (disks, nics): (&Outcome, &Outcome),
@@ -206,8 +218,8 @@ fn start(
     draft: &mut Draft,
 ) -> power::Gates {
     let all_presented = disks.is_done() && nics.is_done();
-    let boot = match power::want(o) {
-        power::Want::Off => None,
+    let boot = match o.want {
+        Want::Off => None,
         // A DPU that starts with its host presents nothing before: its disk was seen in an earlier start, or is not listed.
         _ => boot::plan(o, host, all_presented || host.shares_power(), now, draft),
     };
@@ -223,19 +235,19 @@ fn start(
         false => Some(Waiting::AttachmentsFirst {}.into()),
     };
     let start = if host.shares_power() { granted } else { presented.clone() };
-    let held = crate::verbs::forbids_start(&o.machine.metadata).or_else(|| maintenance::forbids_start(host));
+    let held = verbs::forbids_start(&o.machine.metadata).or_else(|| maintenance::forbids_start(host));
     power::Gates { start: leaving.clone().or(start).or(boot.clone()).or(held), reset: leaving.or(presented).or(boot) }
 }
 
 /// The machine moves: all is given back here, then this Hardware itself.
-fn leave(o: &Observed, hardware: &Hardware, target: &Hardware, now: Timestamp, draft: &mut Draft) {
+fn leave(o: &Situation<'_>, hardware: &Hardware, target: &Hardware, now: Timestamp, draft: &mut Draft) {
     let left = release::leave(o, hardware, target, now, draft);
     let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
     let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, message: String::new() }.into());
     for step in [Step::DisksAttached, Step::NicsAttached, Step::BootConfigured, Step::PoweredOn, Step::GuestReachable] {
         draft.set(step, Outcome::Not(reason.clone()));
     }
-    if matches!(power::reading(o), power::Reading::Fresh(crate::host::PowerState::Off)) {
+    if o.is_off() {
         draft.set(Step::PoweredOn, Outcome::Off);
     }
     rows(o, draft, Some(&reason));
@@ -245,22 +257,22 @@ fn leave(o: &Observed, hardware: &Hardware, target: &Hardware, now: Timestamp, d
 /// The DPU of the machine's Hardware, if it does not answer and cannot be proven down. One that shares its host's power is
 /// down whenever the host is.
 pub fn silent_dpu(o: &Observed) -> Option<String> {
-    let host = claim::host(o, claim::current(o)?).ok()?;
-    let down = host.shares_power() || down::proof(o, host.dpu).is_some() || own_bmc::was_off(host.dpu);
+    let o = &Situation::of(o);
+    let host = o.host?;
+    let down = host.shares_power() || down::proof(host.dpu, o.host_power()).is_some() || own_bmc::was_off(host.dpu);
     (host.dpu.silent && !down).then(|| host.dpu.name().to_owned())
 }
 
-fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) {
-    draft.need_bmc(if claim::held(o).is_empty() { BmcNeed::None } else { BmcNeed::Slow });
+fn delete(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) {
+    draft.need_bmc(if held(o).is_empty() { BmcNeed::None } else { BmcNeed::Slow });
     draft.releasing = release::plan(o, now, draft);
-    let off = matches!(power::reading(o), power::Reading::Fresh(crate::host::PowerState::Off));
     for step in Step::ALL {
         draft.set(step, draft.releasing.clone().map_or(Outcome::Off, Outcome::Not));
     }
-    if off || claim::held(o).is_empty() {
+    if o.is_off() || held(o).is_empty() {
         draft.set(Step::PoweredOn, Outcome::Off);
     }
-    if !claim::held(o).is_empty() {
+    if !held(o).is_empty() {
         draft.set(Step::HardwareClaimed, Outcome::Done);
     }
     let releasing = draft.releasing.clone();
@@ -270,6 +282,6 @@ fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) {
 /// Rows of disks and interfaces where their steps were not planned.
 fn rows(o: &Observed, draft: &mut Draft, reason: Option<&Reason>) {
     let spec = &o.machine.spec;
-    draft.disks = spec.disks.iter().map(|disk| attach::row(o, disk, reason)).collect();
+    draft.disks = spec.disks.iter().map(|disk| disks::row(o, disk, reason)).collect();
     draft.interfaces = spec.interfaces.iter().map(|interface| nics::row(o, interface, reason)).collect();
 }

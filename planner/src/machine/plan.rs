@@ -1,11 +1,16 @@
 //! A plan is data: what to do, what is awaited, and the status to write.
 
-use super::observed::VolumeSeen;
+pub use crate::host::BmcNeed;
+pub use crate::late::SelectNode;
+pub use crate::meta::Target;
+pub use crate::writer::{CreateVolumeAttachment, FenceOrder, TakeHold, rests_on_silence};
+
+use super::observed::ContentSeen;
 use super::steps::Steps;
-use crate::exposure::ExposureId;
 use crate::host::{BootChange, PowerAction};
 use crate::install::Record;
-use api::hold::{FenceProof, FenceRecord, Holder};
+use crate::writer;
+use api::hold::{FenceRecord, Holder};
 use api::machine::{BareMetalMachineStatus, BootStrategy};
 use api::tinkerbell::{Template, Workflow};
 use api::{DiskAttachment, Limits, MachineMigration, NicAttachment, VNic};
@@ -36,20 +41,6 @@ impl Plan {
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty() && self.disruptive.is_none()
     }
-}
-
-/// How often a BMC is to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum BmcNeed {
-    /// Nobody asks.
-    #[default]
-    None,
-    /// Now and then.
-    Slow,
-    /// A decision waits for a reading of this moment.
-    Now,
-    /// An action was sent; its effect is awaited.
-    Awaiting,
 }
 
 /// What interrupts, or decides what interrupts, a host.
@@ -160,14 +151,6 @@ impl Told {
     }
 }
 
-/// An object by namespace, name and UID: what a deletion or a patch is bound to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Target {
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-}
-
 /// Everything that interrupts nobody. Each may be carried out again and ends in the same state.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -245,7 +228,7 @@ pub enum Action {
         target: Target,
         size: Quantity,
     },
-    /// Finalizer and mark (fencing.md, step 3).
+    /// Finalizer and annotation: *ClaimIsProtected*.
     ProtectClaim {
         target: Target,
     },
@@ -258,18 +241,18 @@ pub enum Action {
     },
 
     CreateDiskAttachment(Box<DiskAttachment>),
-    /// Step 5: empty → this holder, epoch + 1.
+    /// *HoldIsTakenBySwap*: empty → this holder, epoch + 1.
     TakeHold(TakeHold),
-    /// Step 6, the connector's own claim.
+    /// The connector's own claim.
     CreateVolumeAttachment(CreateVolumeAttachment),
-    /// Step 6 where the connector is kubelet.
+    /// The same where the connector is kubelet.
     CreateHolderPod(Box<Pod>),
     DeleteHolderPod {
         target: Target,
         /// Proven: nobody is there to end it.
         node_is_down: bool,
     },
-    /// Step 6, the grant. A seed's data are written to its Secret first.
+    /// *GrantIsForOneAttachment*. A seed's data are written to its Secret first.
     GrantDisk {
         target: Target,
         epoch: u64,
@@ -286,24 +269,23 @@ pub enum Action {
         target: Target,
         limits: Limits,
     },
-    /// Step 8: `release`, then delete.
+    /// `release`, then delete.
     ReleaseDisk {
         target: Target,
     },
-    /// Step 14 for a silent agent: the proof into `fences`, then the attachment's finalizer goes. Without a fence: it was
-    /// never granted.
+    /// Of an unresponsive agent: the proof into `fences`, then the attachment's finalizer goes. Without a fence: it was never granted.
     AbandonDisk {
         target: Target,
         hold: Option<String>,
         fence: Option<FenceRecord>,
     },
-    /// Steps 11 and 14: the storage refuses the identity, which is verified; only then the proof is written and the finalizer goes.
+    /// *StorageRefuses*: the storage refuses the identity, which is verified; only then the proof is written and the finalizer goes.
     FenceDisk {
         target: Target,
         hold: String,
         order: Box<FenceOrder>,
     },
-    /// Step 10: quorum read says gone, the connector's claim goes, then the hold is emptied.
+    /// *GoneIsSeen*, *PodEndIsSeen*, *HoldIsEmptiedBySwap*: quorum read says gone, the connector's claim goes, then the hold is emptied.
     FreeVolume {
         hold: String,
         holder: Holder,
@@ -359,61 +341,30 @@ pub enum Action {
     },
 }
 
+impl From<writer::Action> for Action {
+    fn from(action: writer::Action) -> Self {
+        match action {
+            writer::Action::TakeHold(take) => Self::TakeHold(take),
+            writer::Action::CreateVolumeAttachment(create) => Self::CreateVolumeAttachment(create),
+            writer::Action::Release { target } => Self::ReleaseDisk { target },
+            writer::Action::Abandon { target, hold, fence } => Self::AbandonDisk { target, hold, fence },
+            writer::Action::Fence { target, hold, order } => Self::FenceDisk { target, hold, order },
+            writer::Action::FreeVolume(writer::FreeVolume { hold, holder, volume_attachment, holder_pod, fence }) => {
+                Self::FreeVolume { hold, holder, volume_attachment, holder_pod, fence }
+            }
+            writer::Action::DeleteVolumeAttachment { name } => Self::DeleteVolumeAttachment { name },
+            writer::Action::DeleteHolderPod { target, node_is_down } => Self::DeleteHolderPod { target, node_is_down },
+            writer::Action::UnprotectClaim { target, hold } => Self::UnprotectClaim { target, hold },
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportSnapshot {
     pub name: String,
     pub namespace: String,
-    pub content: super::observed::ContentSeen,
+    pub content: ContentSeen,
     pub image_uid: String,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct TakeHold {
-    pub name: String,
-    pub driver: String,
-    pub volume_handle: String,
-    pub persistent_volume_name: String,
-    pub volume_attachment: String,
-    /// `namespace/name`, where kubelet connects it: then there is no VolumeAttachment of ours.
-    pub holder_pod: Option<String>,
-    pub holder: Holder,
-    /// Of the empty hold that was seen; none: there was no hold.
-    pub resource_version: Option<String>,
-    pub epoch: u64,
-    /// Fences that are still of use: their DPU has not booted since.
-    pub fences: Vec<FenceRecord>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CreateVolumeAttachment {
-    pub name: String,
-    pub node: String,
-    pub persistent_volume_name: String,
-}
-
-/// What the scheduler does for a pod: names the node of the claim's first consumer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SelectNode {
-    pub target: Target,
-    pub node: String,
-    pub at: Timestamp,
-}
-
-/// Whom the storage shall refuse.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FenceOrder {
-    pub volume: VolumeSeen,
-    pub id: ExposureId,
-    /// As the agent wrote it before its first write.
-    pub identity: String,
-    pub record: FenceRecord,
-}
-
-/// Whether an attachment is abandoned because its DPU is down: its Lease, read from quorum, is looked at first (steps 12 and 13).
-/// What the storage refuses is refused whatever the DPU does. Also where nothing was granted, if a proof goes on record: that
-/// names a boot, and the DPU may have told of another one meanwhile.
-pub fn rests_on_silence(granted: bool, fence: Option<&FenceRecord>) -> bool {
-    fence.map_or(granted, |fence| fence.proof != FenceProof::StorageFenced)
 }
 
 /// What cloud-init in the guest reads, by the names of NoCloud's files.
@@ -421,30 +372,4 @@ pub fn rests_on_silence(granted: bool, fence: Option<&FenceRecord>) -> bool {
 pub struct Seed {
     pub secret_name: String,
     pub data: BTreeMap<String, String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    #[test]
-    fn only_what_the_storage_refuses_or_nobody_was_granted_rests_on_no_silence() {
-        let fence = |proof| FenceRecord {
-            attachment_uid: "attachment".to_owned(),
-            epoch: 1,
-            dpu_uid: "dpu".to_owned(),
-            boot_id: None,
-            proof,
-            at: Time(Timestamp::UNIX_EPOCH),
-        };
-        assert!(rests_on_silence(true, None));
-        assert!(!rests_on_silence(false, None));
-        for granted in [true, false] {
-            assert!(!rests_on_silence(granted, Some(&fence(FenceProof::StorageFenced))));
-            for down in [FenceProof::DpuPoweredOff, FenceProof::HostPoweredOff, FenceProof::ConfirmedDown] {
-                assert!(rests_on_silence(granted, Some(&fence(down))), "{down:?}");
-            }
-        }
-    }
 }

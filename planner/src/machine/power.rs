@@ -3,113 +3,33 @@
 //! Rests on a reading of this moment that is younger than the last action; the record of an action is written before it is
 //! sent, so that a crash in between repeats nothing that interrupts a guest.
 
-mod record;
-
-pub(super) use record::{accepted_at, record};
-pub use record::{action_name, state_name};
-
-use super::claim::{Host, Power};
+use super::attach::{disks, nics};
 use super::draft::Draft;
-use super::maintenance;
-use super::observed::{BmcProblem, Observed, annotation};
-use super::plan::{Action, BmcNeed, Disruptive, PowerOrder};
+use super::named::{SEED_DISK, is_by_disk};
+use super::plan::{Action, Disruptive, PowerOrder};
+use super::situation::{Host, Power, Reading, SETTLE, Situation, Want, answered, is_granted, unread, wrong_server};
 use super::steps::{Outcome, Step};
-use crate::host::{Lack, PowerAction, PowerState};
+use crate::dpu::{not_ready, went_back};
+use crate::host::{BmcNeed, Lack, PowerAction, PowerState};
+use crate::meta::annotation;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
+use crate::writer::claim::pod_is_made;
 use api::labels;
 use api::machine::RunStrategy;
 use jiff::{SignedDuration, Timestamp};
 
-/// How long a BMC may take to show what it accepted.
-const SETTLE: SignedDuration = SignedDuration::from_secs(30);
 /// A machine that stayed on for so long is no longer in a loop of power-offs.
 pub(super) const CALM: SignedDuration = SignedDuration::from_secs(600);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
-    On,
-    Off,
-    /// As it is: `Manual` without a request.
-    Keep,
-}
-
-pub(super) fn want(o: &Observed) -> Want {
-    if o.gives_back() {
-        return Want::Off;
-    }
-    match o.run_strategy() {
-        RunStrategy::Halted => Want::Off,
-        _ if maintenance::stops(o).is_some() => Want::Off,
-        RunStrategy::Always => Want::On,
-        RunStrategy::Manual => match annotation(&o.machine.metadata, labels::POWER_REQUESTED) {
-            Some("On") => Want::On,
-            Some("Off") => Want::Off,
-            _ => Want::Keep,
-        },
-    }
-}
-
-/// Why there is no reading of this moment.
-pub(super) fn unread(o: &Observed, hardware: String) -> Reason {
-    match o.bmc.problem.clone() {
-        Some(BmcProblem::Missing(message)) => Blocked::BmcMissing { hardware, message }.into(),
-        Some(BmcProblem::NotSpoken { machine, protocol }) => {
-            Blocked::BmcProtocolUnsupported { hardware, machine, protocol: protocol.name().to_owned() }.into()
-        }
-        Some(BmcProblem::Unauthorized(message)) => Blocked::BmcUnauthorized { hardware, message }.into(),
-        Some(BmcProblem::Unreachable(message)) => Failed::BmcUnreachable { hardware, message }.into(),
-        Some(BmcProblem::Failed(message)) => Failed::BmcFailed { hardware, message }.into(),
-        Some(BmcProblem::WrongServer(reason)) => reason.into(),
-        None => Waiting::BmcReading { hardware }.into(),
-    }
-}
-
-/// How well the power state is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
-    /// Off, so soon after a power-on was sent that it may still come: until then it is neither on nor off.
-    Rising(Timestamp),
-    /// Read in this round, after the last action: what an action may rest on.
-    Fresh(PowerState),
-    /// Read after the last action, a while ago, and nothing has gone wrong since.
-    Old(PowerState),
-    None,
-}
-
-pub(super) fn reading(o: &Observed) -> Reading {
-    let sent = record(o).at;
-    if sent.is_some() && o.bmc.read_at <= sent {
-        return Reading::None;
-    }
-    if let Some(settled) = rises(o) {
-        return Reading::Rising(settled);
-    }
-    match (o.bmc.host.fresh(), o.bmc.host.last()) {
-        (Some(host), _) => Reading::Fresh(host.power),
-        (None, Some(host)) if o.bmc.problem.is_none() => Reading::Old(host.power),
-        _ => Reading::None,
-    }
-}
-
-/// Until when a host that is read off may still come on: its power-on was sent, and no reading since then was of a later
-/// moment, or showed it on.
-fn rises(o: &Observed) -> Option<Timestamp> {
-    let record = record(o);
-    let settled = record.at? + SETTLE;
-    let is_off = o.bmc.problem.is_none() && o.bmc.host.last().is_some_and(|host| host.power == PowerState::Off);
-    let pending = is_off && record.asked_on() && !record.went_off();
-    (pending && o.bmc.read_at? < settled).then_some(settled)
-}
-
 /// Why nothing may be granted yet. A disk must not appear in a system that somebody else started: a host on standby power
 /// is off, or was started by us. (A DPU that shares its host's power lives only while the host is on.)
-pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    if let Some(reason) = super::verify::wrong_server(o) {
+pub(super) fn forbids_grant(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    if let Some(reason) = wrong_server(o) {
         return Some(reason);
     }
     if let Some(reason) = &o.no_grants {
         if !all_granted(o, host) {
-            draft.wake(now + crate::dpu::went_back::EVERY);
+            draft.wake(now + went_back::EVERY);
         }
         return Some(reason.clone());
     }
@@ -120,13 +40,13 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, now: Timestamp, draft:
     }
     if host.dpu.boot_id().is_none() && !is_off_with_host {
         // What its host has already is known with its agent's first report.
-        return Some(super::claim::not_ready(host.dpu));
+        return Some(not_ready(host.dpu));
     }
-    if host.shares_power() || super::release::is_granted(o) || record(o).started_boot_id.is_some() {
+    if host.shares_power() || is_granted(o) || o.record.started_boot_id.is_some() {
         return None;
     }
     let hardware = host.name().to_owned();
-    match reading(o) {
+    match o.reading {
         Reading::Fresh(PowerState::Off) => None,
         Reading::Fresh(PowerState::On) => {
             let order = PowerOrder::plain(PowerAction::ForceOff);
@@ -145,17 +65,17 @@ pub(super) fn forbids_grant(o: &Observed, host: Host<'_>, now: Timestamp, draft:
 
 /// Every disk, the seed and every interface of the spec has its grant, or gets it as soon as the DPU runs that starts with
 /// its host: what its kubelet connects cannot be granted before.
-pub(super) fn all_granted(o: &Observed, host: Host<'_>) -> bool {
+pub(super) fn all_granted(o: &Situation<'_>, host: Host<'_>) -> bool {
     let spec = &o.machine.spec;
-    let starts = |a: &api::DiskAttachment| host.shares_power() && super::holder_pod::is_made(o, a);
-    let disk = |name: &str| super::attach::current(o, name).is_some_and(|a| a.spec.grant.is_some() || starts(a));
+    let starts = |a: &api::DiskAttachment| host.shares_power() && pod_is_made(&o.holder_pods, a);
+    let disk = |name: &str| disks::current(o, name).is_some_and(|a| a.spec.grant.is_some() || starts(a));
     spec.disks.iter().all(|d| disk(&d.name))
-        && (!super::seed::is_disk(o) || disk(super::seed::DISK))
-        && spec.interfaces.iter().all(|i| super::nics::current(o, &i.name).is_some_and(|a| a.spec.grant.is_some()))
+        && (!is_by_disk(&o.machine) || disk(SEED_DISK))
+        && spec.interfaces.iter().all(|i| nics::current(o, &i.name).is_some_and(|a| a.spec.grant.is_some()))
 }
 
 /// Plans a power action; or says why it is none: the BMC does not offer it.
-fn send(o: &Observed, hardware: &str, order: PowerOrder, draft: &mut Draft) -> Option<Reason> {
+fn send(o: &Situation<'_>, hardware: &str, order: PowerOrder, draft: &mut Draft) -> Option<Reason> {
     if lacks(o, order.action) {
         let (hardware, action) = (hardware.to_owned(), Lack::Power(order.action).noun().to_owned());
         return Some(Blocked::PowerActionUnsupported { hardware, action }.into());
@@ -165,7 +85,7 @@ fn send(o: &Observed, hardware: &str, order: PowerOrder, draft: &mut Draft) -> O
     None
 }
 
-fn lacks(o: &Observed, action: PowerAction) -> bool {
+fn lacks(o: &Situation<'_>, action: PowerAction) -> bool {
     o.bmc.host.last().is_some_and(|host| host.lacks(Lack::Power(action)))
 }
 
@@ -175,15 +95,15 @@ pub(super) struct Gates {
     pub reset: Option<Reason>,
 }
 
-pub(super) fn plan(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) {
-    let wanted = want(o);
+pub(super) fn plan(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) {
+    let wanted = o.want;
     let outcome = match wanted {
         Want::On => on(o, host, gates, now, draft),
         Want::Off => match off(o, host.name, now, draft).or_else(|| stopped_for_maintenance(o)) {
             Some(reason) => Outcome::Not(reason),
             None => Outcome::Off,
         },
-        Want::Keep => match reading(o) {
+        Want::Keep => match o.reading {
             Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off) => Outcome::Off,
             _ => on(o, host, gates, now, draft),
         },
@@ -198,12 +118,12 @@ pub(super) fn plan(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp,
 }
 
 /// It is off, and not because its spec says so.
-fn stopped_for_maintenance(o: &Observed) -> Option<Reason> {
-    maintenance::stops(o).filter(|_| o.run_strategy() != RunStrategy::Halted)
+fn stopped_for_maintenance(o: &Situation<'_>) -> Option<Reason> {
+    o.stopped.clone().filter(|_| o.run_strategy() != RunStrategy::Halted)
 }
 
-fn on(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
-    match reading(o) {
+fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+    match o.reading {
         Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),
         Reading::Fresh(PowerState::Off) => start(o, host, gates, now, draft),
         Reading::Fresh(PowerState::PoweringOn | PowerState::PoweringOff) => {
@@ -214,14 +134,14 @@ fn on(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut 
         // Nothing can be started yet: the reading can wait as well.
         Reading::Old(_) if gates.start.is_some() => gates.start.clone().map_or(Outcome::Later, Outcome::Not),
         Reading::Old(_) | Reading::None => {
-            draft.need_bmc(if record(o).asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
+            draft.need_bmc(if o.record.asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
             Outcome::Unseen(unread(o, host.name.to_owned()))
         }
     }
 }
 
-fn running(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
-    let record = record(o);
+fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+    let record = &o.record;
     let hardware = host.name.to_owned();
     if let (Some(PowerAction::ForceOff | PowerAction::SoftOff), Some(at)) = (record.action, record.at)
         && now < at + SETTLE
@@ -232,7 +152,7 @@ fn running(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
         return Outcome::Not(Waiting::PoweringOff { hardware }.into());
     }
     let started_here = host.boot_id.is_some() && record.started_boot_id == host.boot_id;
-    let lost = host.shares_power && record.reset_may_be_lost() && super::status::answered(o, now).is_none();
+    let lost = host.shares_power && record.reset_may_be_lost() && answered(o, now).is_none();
     if let (true, true, Some(at)) = (started_here, lost, record.at)
         && now < at + SETTLE
     {
@@ -255,7 +175,7 @@ fn running(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
     if let Some(reason) = &gates.reset {
         return if must_reset { Outcome::Not(reason.clone()) } else { Outcome::Done };
     }
-    if reading(o) != Reading::Fresh(PowerState::On) {
+    if o.reading != Reading::Fresh(PowerState::On) {
         draft.need_bmc(BmcNeed::Now);
         return if must_reset { Outcome::Unseen(unread(o, hardware)) } else { Outcome::Done };
     }
@@ -284,13 +204,13 @@ fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
     Waiting::PoweringOn { hardware: hardware.to_owned() }.into()
 }
 
-fn start(o: &Observed, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+fn start(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
     Outcome::Not(started(o, host, gates.start.as_ref(), None, now, draft))
 }
 
 /// Powers a host on that is off, from the network: for the Workflow with this UID.
 pub(super) fn start_for(
-    o: &Observed,
+    o: &Situation<'_>,
     host: Power<'_>,
     forbids: Option<Reason>,
     workflow: &str,
@@ -301,14 +221,14 @@ pub(super) fn start_for(
 }
 
 fn started(
-    o: &Observed,
+    o: &Situation<'_>,
     host: Power<'_>,
     forbids: Option<&Reason>,
     workflow: Option<&str>,
     now: Timestamp,
     draft: &mut Draft,
 ) -> Reason {
-    let record = record(o);
+    let record = &o.record;
     let hardware = host.name.to_owned();
     let went_off = record.asked_on() && record.went_off();
     let not_taken = record.asked_on() && !went_off;
@@ -342,16 +262,16 @@ fn back_off(attempts: u32) -> SignedDuration {
 }
 
 /// A restart that was asked for after the last one. Whole seconds: that is what status keeps.
-fn restart_request(o: &Observed) -> Option<Timestamp> {
+fn restart_request(o: &Situation<'_>) -> Option<Timestamp> {
     let asked: Timestamp = annotation(&o.machine.metadata, labels::RESTART_REQUESTED_AT)?.parse().ok()?;
     let done = o.machine.status.as_ref().and_then(|status| status.last_restart_at.as_ref());
     done.is_none_or(|done| asked.as_second() > done.0.as_second()).then_some(asked)
 }
 
 /// Leads the host to off; `None`: it is off.
-pub(super) fn off(o: &Observed, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn off(o: &Situation<'_>, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let hardware = hardware.to_owned();
-    match reading(o) {
+    match o.reading {
         Reading::Fresh(PowerState::Off) => None,
         Reading::Old(PowerState::Off) if !o.gives_back() => None,
         // Nothing is sent meanwhile: a power-off to a host that is off yet would be the last that is on record.
@@ -362,15 +282,15 @@ pub(super) fn off(o: &Observed, hardware: &str, now: Timestamp, draft: &mut Draf
             Some(Waiting::PoweringOff { hardware }.into())
         }
         Reading::Old(_) | Reading::None => {
-            let pending = matches!(record(o).action, Some(PowerAction::SoftOff | PowerAction::ForceOff));
+            let pending = matches!(o.record.action, Some(PowerAction::SoftOff | PowerAction::ForceOff));
             draft.need_bmc(if pending { BmcNeed::Awaiting } else { BmcNeed::Now });
             Some(unread(o, hardware))
         }
     }
 }
 
-fn stop(o: &Observed, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
-    let record = record(o);
+fn stop(o: &Situation<'_>, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
+    let record = &o.record;
     let grace = SignedDuration::from_secs(o.machine.spec.termination_grace_period_seconds.max(0));
     match (record.action, record.at) {
         (Some(PowerAction::SoftOff), Some(at)) if now < at + grace => {
@@ -394,7 +314,7 @@ fn stop(o: &Observed, hardware: String, now: Timestamp, draft: &mut Draft) -> Re
         (last, _) => {
             // A system that was never started through us has nobody to ask.
             let asked_before = last == Some(PowerAction::SoftOff) || !record.asked_on();
-            let nobody = asked_before || super::install::is_in_installer(o);
+            let nobody = asked_before || o.is_in_installer();
             let ask = !grace.is_zero() && !nobody && !lacks(o, PowerAction::SoftOff);
             let order = PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff });
             send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::PoweringOff { hardware }.into())

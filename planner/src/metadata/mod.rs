@@ -88,7 +88,7 @@ pub fn asker<'a>(nics: &'a [Interface], mac: &str, address: IpAddr) -> Option<&'
 }
 
 fn link_local(mac: &str) -> Option<IpAddr> {
-    let id = crate::network::cidr::eui64(mac)?;
+    let id = crate::mac::eui64(mac)?;
     Some(Ipv6Addr::from((0xfe80_u128 << 112) | u128::from(id)).into())
 }
 

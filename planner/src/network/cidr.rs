@@ -1,6 +1,7 @@
 //! What the ranges of a Subnet say of an address.
 
 use super::rows::Family;
+use crate::mac::eui64;
 use api::names;
 use api::network::SubnetSpec;
 use ipnet::{IpNet, Ipv6Net};
@@ -99,12 +100,6 @@ pub(super) fn preferred(network: IpNet, mac: &str, vnic_uid: &str) -> Vec<IpAddr
 
 fn host(network: Ipv6Net, bits: u128) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(network.network()) | (bits & u128::from(network.hostmask())))
-}
-
-pub(crate) fn eui64(mac: &str) -> Option<u64> {
-    let bytes: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;
-    let [a, b, c, d, e, f] = bytes.try_into().ok()?;
-    Some(u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
 }
 
 #[cfg(test)]

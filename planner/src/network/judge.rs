@@ -1,6 +1,6 @@
 //! Whether a VNic may have one address, and if not who has it.
 
-use super::addresses::{Observed, fixed, is_held, macs, runs_unassigned, seniority};
+use super::asked::{Observed, fixed, is_held, macs, runs_unassigned, seniority};
 use super::cidr;
 use super::rows::PREFIX;
 use crate::machine::OrphanOn;

@@ -8,6 +8,7 @@
 pub mod addresses;
 pub mod admission;
 pub mod allowed;
+mod asked;
 pub mod barrier;
 pub mod bound;
 pub mod cidr;

@@ -4,7 +4,9 @@
 //! port is its image, written after the hold and before the grant: an agent that plugs by an earlier grant binds nothing.
 
 pub use super::groups::named as groups;
-use super::rows::{Binding, Port, Rates, RowId};
+pub use crate::vnic::logical_port;
+
+use super::rows::{Binding, Port, Rates};
 use super::{addresses, allowed, desired, groups as group};
 use crate::machine::observed::{name, uid};
 use crate::reason::{Reason, Waiting};
@@ -33,11 +35,6 @@ pub struct Plan {
     pub epoch: Option<u64>,
     /// Why it is not all that was asked for.
     pub reason: Option<Reason>,
-}
-
-/// The name of a new VNic's port.
-pub fn logical_port(vnic_uid: &str) -> String {
-    RowId::of(vnic_uid).name()
 }
 
 /// What its port is called: one of before there was OVN keeps its name.

@@ -6,8 +6,8 @@
 //! then on it is a machine on the target as any other. Where it is, is derived from what it holds, after any crash.
 
 use super::operation::{Action, HardwareVersion, MachineVersion, Plan, Progress, Subject, Verb};
-use crate::machine::observed::{name, uid};
 use crate::machine::{self, claim};
+use crate::meta::{name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
 use api::conditions::{self, is_true};
 use api::verbs::migration::MachineMigrationStatus;

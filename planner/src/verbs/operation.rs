@@ -5,8 +5,7 @@
 //! by compare-and-swap too, before it is sent. So a lock that is taken of a machine that is off finds no power-on under
 //! way, and from then on none is planned ([`forbids_start`]).
 
-use crate::machine::observed::{annotation, has_finalizer, name, uid};
-use crate::machine::plan::Target;
+use crate::meta::{Target, annotation, has_finalizer, name, uid};
 use crate::reason::{Failed, Reason, Waiting};
 use api::conditions::{self, ConditionStatus};
 use api::machine::{BootStrategy, MachineState};

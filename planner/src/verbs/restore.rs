@@ -6,8 +6,8 @@
 
 use super::operation::{Action, MachineVersion, Plan, Progress, Subject, Verb, is_off};
 use super::snapshot::VolumeSnapshotSeen;
-use crate::machine::observed::{annotation, in_use_by, label, name, uid};
-use crate::machine::{bound_claim, claim_name, is_users_own, snapshot_claim, target};
+use crate::machine::{bound_claim, claim_name, is_users_own, snapshot_claim};
+use crate::meta::{annotation, in_use_by, label, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::conditions::{self, is_true};
 use api::machine::{DeletionPolicy, Disk};

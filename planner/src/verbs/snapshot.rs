@@ -4,9 +4,8 @@
 //! cut, not until all are ready: a back end may upload them for hours.
 
 use super::operation::{Action, NewSnapshot, Plan, Progress, Subject, Verb, is_off};
-use crate::machine::observed::{name, uid};
-use crate::machine::plan::Target;
 use crate::machine::{bound_claim, claim_name};
+use crate::meta::{Target, name, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::machine::DeletionPolicy;
 use api::verbs::HasPhase;

@@ -1,11 +1,17 @@
 //! The YAML that a Template renders to. Go reads a scalar into a string as it was written: `0600` stays `0600`, `true`
 //! stays `true`, and a null is empty. Unknown keys are ignored, as upstream ignores them.
 
-use super::render::Rendered;
 use api::tinkerbell::workflow::{Action, ActionNamespaces, Task};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What a Template is for one Workflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    pub global_timeout: i64,
+    pub tasks: Vec<Task>,
+}
 
 /// A scalar as it was written.
 type Scalar = Option<String>;

@@ -30,11 +30,14 @@ mod serve;
 mod tests;
 
 pub use advance::{Advance, advance};
-pub use render::{MAX_RENDERED, render};
+pub use render::render;
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};
 
 use api::tinkerbell::workflow::{Action, Task, Workflow, WorkflowStatus};
+
+/// A longer text is refused, as upstream refuses it.
+pub const MAX_RENDERED: usize = 256 << 10;
 
 /// An agent takes 0 for a time that has passed; upstream's older one took it for an hour.
 pub const DEFAULT_TIMEOUT: i64 = 3600;

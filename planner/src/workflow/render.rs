@@ -1,22 +1,14 @@
 //! The text of a Template for one server. `gotmpl` is the engine; its one door is here.
 
-use super::{data, document, functions};
+use super::document::{self, Rendered};
+use super::{MAX_RENDERED, data, functions};
 use api::tinkerbell::Hardware;
-use api::tinkerbell::workflow::{Task, Workflow};
+use api::tinkerbell::workflow::Workflow;
 use gotmpl::{MissingKey, Template};
 use std::fmt;
 
-/// A longer text is refused, as upstream refuses it.
-pub const MAX_RENDERED: usize = 256 << 10;
 /// Far more than a text of that length can take.
 const MAX_ITERATIONS: u64 = 100_000;
-
-/// What a Template is for one Workflow.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rendered {
-    pub global_timeout: i64,
-    pub tasks: Vec<Task>,
-}
 
 /// `Err`: why not, for the Workflow's condition. It never holds more of the text than the place of the fault.
 pub fn render(text: &str, workflow: &Workflow, hardware: Option<&Hardware>) -> Result<Rendered, String> {

@@ -1,8 +1,9 @@
 //! The layers of docs/design/architecture.md, held by a check and not by attention.
 //!
 //! [`rules`] is the table; [`graph`] what cargo knows. Checked are: arrows between the workspace's packages, what the
-//! pure folders can reach, where drivers are named, and where `unsafe` stands.
+//! pure folders can reach, where drivers are named, where `unsafe` stands, and circles between files.
 
+mod circles;
 mod graph;
 mod rules;
 mod source;
@@ -10,8 +11,9 @@ mod source;
 mod tests;
 
 use anyhow::{Context, Result, bail};
+use circles::Files;
 use graph::{Graph, Kind};
-use rules::{FOLDERS, FOR_TESTS, Folder, IMPLIED, IMPURE, PURE, UNSAFE};
+use rules::{CIRCLES, FOLDERS, FOR_TESTS, Folder, IMPLIED, IMPURE, PURE, UNSAFE};
 use std::fs;
 use std::path::Path;
 
@@ -23,6 +25,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         if let Some(folder) = &package.folder {
             wrong.extend(sources(root, folder, &drivers(&graph))?);
         }
+    }
+    for (folder, most) in CIRCLES {
+        wrong.extend(circles(folder, *most, &Files::read(&root.join(folder).join("src"))?));
     }
     match wrong.len() {
         0 => Ok(()),
@@ -85,6 +90,17 @@ fn reached(graph: &Graph) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Circles of more files than the package may have.
+fn circles(folder: &str, most: usize, files: &Files) -> Vec<String> {
+    let said = |circle: Vec<String>| {
+        let (count, files) = (circle.len(), circle.join(", "));
+        format!(
+            "{folder}: {count} files import each other in a circle (at most {most}): {files}; move what both need below"
+        )
+    };
+    files.circles().into_iter().filter(|circle| circle.len() > most).map(said).collect()
 }
 
 /// Names by which drivers are imported.

@@ -64,3 +64,6 @@ pub(super) const IMPURE: &[&str] = &["tokio", "hyper", "tonic", "rand", "getrand
 
 /// The only folders with `unsafe`.
 pub(super) const UNSAFE: &[&str] = &["drivers/spdk-sys", "drivers/linux-sys"];
+
+/// Packages whose files may import each other in a circle of so many at most; 1: not at all.
+pub(super) const CIRCLES: &[(&str, usize)] = &[("planner", 1), ("controller", 4)];

@@ -80,7 +80,7 @@ fn check_plan(o: &Observed, plan: &Plan) {
             let status = o.machine.status.as_ref().filter(|s| s.hardware_name == plan.status.hardware_name);
             let started = status.and_then(|s| s.power.as_ref()).and_then(|p| p.started_boot_id.as_ref());
             let halted = o.run_strategy() == RunStrategy::Halted;
-            let maintained = crate::machine::maintenance::stops(o).is_some();
+            let maintained = crate::machine::situation::Situation::of(o).stopped.is_some();
             assert!(
                 halted || maintained || o.gives_back() || started.is_none(),
                 "the power of a machine that shall run is taken"

@@ -1,6 +1,6 @@
 use super::{AGENT, hardware, workflow};
-use crate::workflow::data;
-use crate::workflow::render::{MAX_RENDERED, render, text_of};
+use crate::workflow::render::{render, text_of};
+use crate::workflow::{MAX_RENDERED, data};
 
 fn text(template: &str) -> Result<String, String> {
     text_of(template, &data::of(&workflow("w"), Some(&hardware())))

@@ -1,0 +1,288 @@
+//! Which server: the Hardware that this machine has, or the one that it tries to get.
+//!
+//! The claim is the annotation `metalplane.io/claimed-by`, set by compare-and-swap on the Hardware's resourceVersion, and in the
+//! same write `metalplane.io/boot-strategy`: how the machine boots does not change while it has the server. Two leaders at once may
+//! claim two for one machine; the second is given back here.
+
+pub(super) mod strategy;
+mod verify;
+
+pub use super::situation::{current, target};
+
+use super::draft::Draft;
+use super::named::{claim_name, is_by_disk};
+use super::observed::{DpuSeen, Observed};
+use super::plan::Action;
+use super::situation::{Situation, dpu_of, granted_on, held, in_use, was_installed};
+use crate::dpu::not_ready;
+use crate::meta::{annotation, label, name, uid};
+use crate::reason::{Blocked, Reason, Waiting};
+use crate::{connector, selector};
+use api::conditions::{self, is_true};
+use api::dpu::Maintenance;
+use api::labels;
+use api::machine::{BootStrategy, Disk, HardwareChoice};
+use api::tinkerbell::Hardware;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The claimed Hardware, if there is one; what is claimed beyond it, and not to move there, is given back.
+pub(super) fn claimed<'a>(o: &Situation<'a>, draft: &mut Draft) -> Option<&'a Hardware> {
+    let kept = o.current?;
+    let needed = |h: &Hardware| std::ptr::eq(h, kept) || o.target.is_some_and(|target| std::ptr::eq(h, target));
+    for surplus in held(o).into_iter().filter(|h| !needed(h) && !in_use(o, h)) {
+        draft.act(Action::UnclaimHardware { name: name(&surplus.metadata).to_owned() });
+    }
+    Some(kept)
+}
+
+/// Chooses a Hardware and claims it. Where the Hardware was deleted under a machine whose disks or NICs are granted, no other one
+/// will do: its host runs. That one is claimed again once it is there again.
+pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
+    let chosen = match granted_on(o).next() {
+        Some(dpu) => deleted_under(o, Some(dpu)).map(|hardware| (hardware, BootStrategy::CloudDisk)),
+        None if was_installed(o) => deleted_under(o, None).map(|hardware| (hardware, BootStrategy::Workflow)),
+        None => pick(o, o.machine.spec.hardware.iter().collect()),
+    };
+    match chosen {
+        Ok((hardware, strategy)) => take(hardware, strategy, draft),
+        Err(reason) => reason,
+    }
+}
+
+fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware, Reason> {
+    let of_it = o.dpus.iter().find(|seen| Some(seen.name()) == dpu).and_then(DpuSeen::hardware_name);
+    let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
+    let wanted = of_it.or(recorded).unwrap_or_default();
+    let missing = || Blocked::HardwareMissing { hardware: wanted.to_owned() };
+    let hardware = o.hardware.iter().find(|h| name(&h.metadata) == wanted).ok_or_else(missing)?;
+    // The machine is on it: no policy, and nothing that its DPU lacks now, makes that otherwise.
+    is_free(hardware).map(|()| hardware.as_ref())
+}
+
+/// Of a machine that is being deleted: nothing is taken from its host before that can be switched off.
+pub(super) fn again(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+    let Some(dpu) = granted_on(o).next() else {
+        // An installed host runs on as well. What was made for it goes before its server is given back: by that it is known which of
+        // the two has taken the claim. Where its Hardware does not come back there is nothing left to give back.
+        let left = was_installed(o) && !(o.workflows.is_empty() && o.templates.is_empty());
+        let hardware = left.then(|| deleted_under(o, None).ok()).flatten()?;
+        return Some(take(hardware, BootStrategy::Workflow, draft));
+    };
+    Some(match deleted_under(o, Some(dpu)) {
+        Ok(hardware) => take(hardware, BootStrategy::CloudDisk, draft),
+        Err(reason) => reason,
+    })
+}
+
+/// Chooses where a machine may move to, by the same check. `o.hardware` is the whole inventory.
+pub fn choose_target<'a>(o: &'a Observed, asked: Option<&HardwareChoice>) -> Result<&'a Hardware, Reason> {
+    let own = o.machine.spec.hardware.as_ref();
+    // A name is somebody's decision, and stands above what the machine was first asked to run on.
+    if let Some(asked) = asked.filter(|asked| asked.name.is_some()) {
+        return pick(o, vec![asked]).and_then(with_dpu);
+    }
+    if let Some(hardware) = own.and_then(|own| own.name.clone()) {
+        return Err(Blocked::HardwarePinned { machine: o.name().to_owned(), hardware }.into());
+    }
+    pick(o, own.into_iter().chain(asked).collect()).and_then(with_dpu)
+}
+
+/// Cloud disks move to cloud disks.
+fn with_dpu((hardware, strategy): (&Hardware, BootStrategy)) -> Result<&Hardware, Reason> {
+    match strategy {
+        BootStrategy::Workflow => {
+            Err(Blocked::HardwareHasNoDpu { hardware: name(&hardware.metadata).to_owned() }.into())
+        }
+        BootStrategy::CloudDisk | BootStrategy::Auto => Ok(hardware),
+    }
+}
+
+/// A Hardware that all choices select, and that may be claimed, and how the machine boots there.
+fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<(&'a Hardware, BootStrategy), Reason> {
+    if let Some(wanted) = choices.iter().find_map(|choice| choice.name.as_deref()) {
+        let Some(hardware) = o.hardware.iter().find(|h| name(&h.metadata) == wanted) else {
+            return Err(Blocked::HardwareMissing { hardware: wanted.to_owned() }.into());
+        };
+        return may_claim(o, hardware).map(|strategy| (hardware.as_ref(), strategy));
+    }
+    let chosen = |hardware: &&Arc<Hardware>| {
+        let labels = hardware.metadata.labels.clone().unwrap_or_default();
+        choices.iter().filter_map(|c| c.selector.as_ref()).all(|wanted| selector::matches(wanted, &labels))
+    };
+    // Each machine has an order of its own, or many that start at once would all try the same one.
+    let mut candidates: Vec<&Arc<Hardware>> = o.hardware.iter().filter(chosen).collect();
+    candidates.sort_by_cached_key(|h| api::names::short(&format!("{}/{}", o.uid(), name(&h.metadata)), 12));
+    let mut refused = BTreeMap::<&'static str, usize>::new();
+    let mut taken = false;
+    for hardware in candidates {
+        match may_claim(o, hardware) {
+            Ok(strategy) => return Ok((hardware, strategy)),
+            Err(reason) => {
+                taken |= matches!(reason, Reason::Waiting(_));
+                *refused.entry(reason.name()).or_default() += 1;
+            }
+        }
+    }
+    let summary = match refused.is_empty() {
+        true => "no Hardware has the labels that are asked for".to_owned(),
+        false => refused.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", "),
+    };
+    Err(match taken {
+        true => Waiting::NoFreeHardware { summary }.into(),
+        false => Blocked::NoHardwareFits { summary }.into(),
+    })
+}
+
+fn take(hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reason {
+    let name = name(&hardware.metadata).to_owned();
+    draft.act(Action::ClaimHardware {
+        name: name.clone(),
+        uid: uid(&hardware.metadata).to_owned(),
+        resource_version: hardware.metadata.resource_version.clone().unwrap_or_default(),
+        strategy,
+    });
+    Waiting::Creating { what: format!("the claim on Hardware '{name}'") }.into()
+}
+
+fn is_free(hardware: &Hardware) -> Result<(), Reason> {
+    let meta = &hardware.metadata;
+    let hardware_name = name(meta).to_owned();
+    if meta.deletion_timestamp.is_some() {
+        return Err(Waiting::HardwareBeingDeleted { hardware: hardware_name }.into());
+    }
+    if let Some(owner) = annotation(meta, labels::TINKERBELL_OWNER).or(label(meta, labels::TINKERBELL_OWNER)) {
+        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("Tinkerbell's '{owner}'") }.into());
+    }
+    if let Some(claimer) = annotation(meta, labels::CLAIMED_BY) {
+        let by = annotation(meta, labels::CLAIMED_BY_NAME).unwrap_or(claimer);
+        return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+    }
+    Ok(())
+}
+
+fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> {
+    is_free(hardware)?;
+    let meta = &hardware.metadata;
+    let hardware_name = name(meta).to_owned();
+    let own_labels = meta.labels.clone().unwrap_or_default();
+    let allowed = o.policies.iter().any(|policy| {
+        policy.metadata.namespace == meta.namespace
+            && selector::matches(&policy.spec.selector, &own_labels)
+            && selector::matches(&policy.spec.claim_namespaces, &o.namespace_labels)
+    });
+    if !allowed {
+        return Err(Blocked::NoPolicy { hardware: hardware_name, namespace: o.namespace().to_owned() }.into());
+    }
+    if hardware.spec.bmc_ref.is_none() {
+        return Err(Blocked::HardwareHasNoBmc { hardware: hardware_name }.into());
+    }
+    if let Some(workflow) = o.busy.get(&hardware_name) {
+        return Err(Waiting::HardwareBusy { hardware: hardware_name, workflow: workflow.clone() }.into());
+    }
+    let dpu = dpu_of(&o.dpus, &hardware_name);
+    let strategy = strategy::strategy(o, hardware, dpu)?;
+    if let Some(dpu) = dpu {
+        if strategy == BootStrategy::CloudDisk {
+            usable(dpu)?;
+        }
+        if let Some((_, by)) = dpu.attached.iter().find(|(uid, _)| *uid != o.uid()) {
+            // A Hardware that was deleted and created again under a machine that runs says nothing of that.
+            return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+        }
+        without_orphans(dpu, &hardware_name)?;
+    }
+    if strategy == BootStrategy::Workflow {
+        return Ok(strategy);
+    }
+    let dpu = dpu.ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
+    verify::claimable(dpu)?;
+    room(o, dpu)?;
+    o.machine.spec.disks.iter().try_for_each(|disk| presents(dpu, disk))?;
+    connects(o, dpu).map(|()| strategy)
+}
+
+/// The DPU has the bus on which a disk is asked for.
+pub(super) fn presents(dpu: &DpuSeen, disk: &Disk) -> Result<(), Reason> {
+    // An agent that cannot read what it presents with says neither capacity nor buses.
+    let status = dpu.dpu.status.as_ref().filter(|status| status.capacity.is_some()).ok_or_else(|| not_ready(dpu))?;
+    if status.buses.contains(&disk.bus) {
+        return Ok(());
+    }
+    let there: Vec<String> = status.buses.iter().map(|bus| format!("{bus:?}")).collect();
+    let there = if there.is_empty() { "no bus".to_owned() } else { there.join(" or ") };
+    Err(Blocked::DpuLacksBus {
+        disk: disk.name.clone(),
+        bus: format!("{:?}", disk.bus),
+        dpu: dpu.name().to_owned(),
+        there,
+    }
+    .into())
+}
+
+/// Of the volumes that are there already: the DPU can connect each.
+fn connects(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {
+    for disk in &o.machine.spec.disks {
+        let claim = claim_name(&o.machine, disk);
+        if let Some(volume) = o.claims.get(&claim).and_then(|seen| seen.volume.as_ref()) {
+            connector::choose(&claim, volume, dpu)?;
+        }
+    }
+    Ok(())
+}
+
+fn usable(dpu: &DpuSeen) -> Result<(), Reason> {
+    let name = dpu.name().to_owned();
+    if dpu.dpu.metadata.deletion_timestamp.is_some() {
+        return Err(Waiting::DpuNotReady { dpu: name, message: "it is being deleted".to_owned() }.into());
+    }
+    if !dpu.dpu.spec.approved {
+        return Err(Blocked::DpuNotApproved { dpu: name }.into());
+    }
+    if dpu.dpu.spec.maintenance != Maintenance::None {
+        return Err(Blocked::DpuInMaintenance { dpu: name }.into());
+    }
+    let status = dpu.dpu.status.as_ref().ok_or_else(|| not_ready(dpu))?;
+    if status.namespace.is_none() {
+        return Err(not_ready(dpu));
+    }
+    if is_true(&status.conditions, conditions::PARKED) {
+        return Ok(());
+    }
+    if dpu.silent {
+        return Err(Waiting::DpuSilent { dpu: name }.into());
+    }
+    if !is_true(&status.conditions, conditions::READY) {
+        return Err(not_ready(dpu));
+    }
+    Ok(())
+}
+
+/// *OrphanIsNotGranted*: somebody's system may run on what its host has. A DPU that went down with its host has lost all of it.
+fn without_orphans(dpu: &DpuSeen, hardware: &str) -> Result<(), Reason> {
+    let Some(status) = dpu.dpu.status.as_ref() else { return Ok(()) };
+    if status.orphans.is_empty() || is_true(&status.conditions, conditions::PARKED) {
+        return Ok(());
+    }
+    let (hardware, dpu, count) = (hardware.to_owned(), dpu.name().to_owned(), status.orphans.len());
+    Err(Waiting::HardwareHasOrphans { hardware, dpu, count }.into())
+}
+
+fn room(o: &Observed, dpu: &DpuSeen) -> Result<(), Reason> {
+    let capacity = dpu.dpu.status.as_ref().and_then(|status| status.capacity.as_ref()).ok_or_else(|| not_ready(dpu))?;
+    let spec = &o.machine.spec;
+    let boot_disks = spec.disks.iter().filter(|disk| disk.boot_order == Some(1)).count();
+    // The seed, where there is one, is a disk too; it and the boot disk have slots of their own.
+    let wanted = [
+        ("disks", spec.disks.len() + usize::from(is_by_disk(&o.machine)), capacity.disks),
+        ("interfaces", spec.interfaces.len(), capacity.nics),
+        ("hot-plug ports", spec.disks.len() - boot_disks + spec.interfaces.len(), capacity.hot_plug_ports),
+    ];
+    for (what, wanted, there) in wanted {
+        if wanted > there as usize {
+            let message = format!("{wanted} {what} are asked for, it has {there}");
+            return Err(Blocked::DpuTooSmall { dpu: dpu.name().to_owned(), message }.into());
+        }
+    }
+    Ok(())
+}

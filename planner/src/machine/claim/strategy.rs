@@ -1,0 +1,103 @@
+//! How a machine would boot on a server: from its DPU's disks, or installed by a workflow. `Auto` is decided here, for good.
+//!
+//! A server whose DPU is unwell is a server with a DPU: `Auto` waits for it. To install there would overwrite a disk because of an
+//! agent that is silent for a moment.
+
+use crate::machine::observed::{DpuSeen, Observed};
+use crate::meta::name;
+use crate::reason::{Blocked, Reason};
+use api::Dpu;
+use api::dpu::DpuType;
+use api::machine::{BareMetalMachineSpec, BootStrategy, DeletionPolicy, Disk, DiskBus, MaintenancePolicy};
+use api::tinkerbell::Hardware;
+use api::tinkerbell::hardware::Interface;
+
+/// `dpu`: any that names this Hardware, in whatever state.
+pub(super) fn strategy(o: &Observed, hardware: &Hardware, dpu: Option<&DpuSeen>) -> Result<BootStrategy, Reason> {
+    let hardware_name = || name(&hardware.metadata).to_owned();
+    let spec = &o.machine.spec;
+    match (spec.boot.strategy, dpu) {
+        (BootStrategy::CloudDisk, _) | (BootStrategy::Auto, Some(_)) => return Ok(BootStrategy::CloudDisk),
+        (BootStrategy::Workflow, Some(dpu)) if !is_named(spec, &hardware_name()) => {
+            return Err(Blocked::HardwareHasDpu { hardware: hardware_name(), dpu: dpu.name().to_owned() }.into());
+        }
+        (BootStrategy::Workflow, _) => {}
+        (BootStrategy::Auto, None) => {
+            if let Some(what) = needs_dpu(o) {
+                return Err(Blocked::NeedsDpu { hardware: hardware_name(), what }.into());
+            }
+            if let Some(dpu) = o.dpus.iter().find(|seen| is_unassigned(&seen.dpu)) {
+                return Err(Blocked::DpuUnassigned { hardware: hardware_name(), dpu: dpu.name().to_owned() }.into());
+            }
+        }
+    }
+    if agent(hardware).is_none() {
+        return Err(Blocked::NoNetbootInterface { hardware: hardware_name() }.into());
+    }
+    Ok(BootStrategy::Workflow)
+}
+
+fn is_named(spec: &BareMetalMachineSpec, hardware: &str) -> bool {
+    spec.hardware.as_ref().and_then(|choice| choice.name.as_deref()) == Some(hardware)
+}
+
+/// A DPU of which nobody has said in which server it sits.
+fn is_unassigned(dpu: &Dpu) -> bool {
+    dpu.spec.type_ != DpuType::Nic && dpu.spec.hardware_ref.is_none()
+}
+
+/// Whether a machine may be installed on this server, by all Dpus as the API server has them at this moment. An error says why not.
+pub fn confirm_bare(spec: &BareMetalMachineSpec, hardware: &str, dpus: &[Dpu]) -> Result<(), String> {
+    let auto = spec.boot.strategy == BootStrategy::Auto;
+    let forbids = |dpu: &&Dpu| match &dpu.spec.hardware_ref {
+        Some(reference) => reference.name == hardware && (auto || !is_named(spec, hardware)),
+        None => auto && is_unassigned(dpu),
+    };
+    match dpus.iter().find(forbids) {
+        Some(dpu) => {
+            Err(format!("Dpu '{}' is, or may be, in the server of Hardware '{hardware}'", name(&dpu.metadata)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the machine asks for that a server without a DPU cannot give; so nothing of a spec is ignored.
+fn needs_dpu(o: &Observed) -> Option<String> {
+    let spec = &o.machine.spec;
+    let [disk] = spec.disks.as_slice() else { return Some(format!("{} disks", spec.disks.len())) };
+    let image = disk.source.image.as_ref().and_then(|image| o.images.get(&(image.kind, image.name.clone())));
+    if image.is_none_or(|image| image.http.is_none()) {
+        return Some(format!("disk '{}' is not from an image with an HTTP source", disk.name));
+    }
+    let said = [
+        (!spec.interfaces.is_empty(), "interfaces"),
+        (spec.cloud_init.is_some(), "cloudInit"),
+        (spec.readiness_probe.is_some(), "readinessProbe"),
+        (spec.maintenance_policy != MaintenancePolicy::Wait, "maintenancePolicy"),
+        (!is_plain(disk), "a field of the disk other than name, bootOrder, source and size"),
+    ];
+    said.into_iter().find(|(is_so, _)| *is_so).map(|(_, what)| what.to_owned())
+}
+
+fn is_plain(disk: &Disk) -> bool {
+    let claims = disk.storage_class_name.is_some() || disk.volume_attributes_class_name.is_some();
+    !claims && !disk.read_only && disk.bus == DiskBus::NVMe && disk.deletion_policy == DeletionPolicy::Delete
+}
+
+/// By which the server's agent asks: `spec.agentID`, else the MAC by which it boots.
+pub(in crate::machine) fn agent(hardware: &Hardware) -> Option<String> {
+    let interface = netboot(hardware)?;
+    let own = hardware.spec.agent_id.clone().filter(|id| !id.is_empty());
+    own.or_else(|| Some(interface.dhcp.as_ref()?.mac.as_ref()?.to_ascii_lowercase()))
+}
+
+/// The interface by which the server boots from the network: the first that may by itself, else the first that DHCP answers on.
+pub(in crate::machine) fn netboot(hardware: &Hardware) -> Option<&Interface> {
+    let answered = |interface: &&Interface| {
+        interface.disable_dhcp != Some(true) && interface.dhcp.as_ref().is_some_and(|dhcp| dhcp.mac.is_some())
+    };
+    let allowed =
+        |interface: &&Interface| interface.netboot.as_ref().and_then(|netboot| netboot.allow_pxe) == Some(true);
+    let all = || hardware.spec.interfaces.iter().filter(answered);
+    all().find(allowed).or_else(|| all().next())
+}

@@ -1,0 +1,122 @@
+//! A machine on a server without a DPU: installed by a workflow, then started from the server's own disk.
+//!
+//! What is on while the installer runs is not yet the machine: until it is installed, PoweredOn says what the installation waits
+//! for, and so neither `state` nor `Ready` runs ahead. One rung of the ladder for the next boot is there: an override, once, read
+//! back before the host is powered on.
+
+use super::Stage;
+use crate::host::{BmcNeed, PowerState};
+use crate::machine::draft::Draft;
+use crate::machine::situation::{Power, Reading, Situation, Want, unread};
+use crate::machine::steps::{Outcome, Step};
+use crate::machine::{boot, guest, power};
+use crate::meta::{name, uid};
+use crate::reason::{Failed, Reason, Waiting};
+use crate::verbs::forbids_start;
+use api::tinkerbell::{Hardware, Workflow};
+use jiff::{SignedDuration, Timestamp};
+
+/// From power-on to the agent's first call, and from one action's end to the next one's beginning: servers take 15 minutes to come up.
+const LIMIT: SignedDuration = SignedDuration::from_mins(20);
+/// A server that lost its power in an installation is powered on again so often.
+const POWER_ONS: u32 = 3;
+
+pub(in crate::machine) fn bring(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) {
+    for step in [Step::VolumesReady, Step::DisksAttached, Step::NicsAttached] {
+        draft.set(step, Outcome::Done);
+    }
+    match super::stage(o, hardware, draft) {
+        Stage::Installed => installed(o, hardware, now, draft),
+        Stage::Not(reason) => not_installed(o, hardware, reason, now, draft),
+        Stage::Runs(workflow) => {
+            let reason = run(o, hardware, workflow, now, draft);
+            draft.set(Step::Installed, Outcome::Not(reason.clone()));
+            draft.set(Step::PoweredOn, Outcome::Not(reason));
+        }
+    }
+    let reachable = guest::plan(o, now, draft);
+    draft.set(Step::GuestReachable, reachable);
+}
+
+fn installed(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) {
+    draft.set(Step::Installed, Outcome::Done);
+    let boot = match o.want {
+        Want::Off => None,
+        _ => boot::local(o, hardware, now, draft),
+    };
+    draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
+    let held = forbids_start(&o.machine.metadata);
+    let gates = power::Gates { start: boot.clone().or(held), reset: boot };
+    power::plan(o, Power::bare(hardware), &gates, now, draft);
+}
+
+/// Nothing runs for the machine: its host is off where it shall be, and is left alone otherwise.
+fn not_installed(o: &Situation<'_>, hardware: &Hardware, reason: Reason, now: Timestamp, draft: &mut Draft) {
+    draft.set(Step::Installed, Outcome::Not(reason.clone()));
+    if o.want == Want::Off {
+        let gates = power::Gates { start: None, reset: None };
+        return power::plan(o, Power::bare(hardware), &gates, now, draft);
+    }
+    let keeps_off =
+        o.want == Want::Keep && matches!(o.reading, Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off));
+    draft.set(Step::PoweredOn, if keeps_off { Outcome::Off } else { Outcome::Not(reason) });
+}
+
+/// Brings the server to its Workflow: off by a fresh reading, the next boot from the network, on.
+fn run(o: &Situation<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Reason {
+    let server = Power::bare(hardware);
+    let record = &o.record;
+    let run = uid(&workflow.metadata);
+    let started = record.asked_on() && record.started_for == Some(run);
+    // An agent that reports has been started, whatever became of the record.
+    let runs = started || super::is_running(workflow);
+    match o.reading {
+        Reading::Fresh(PowerState::On | PowerState::PoweringOn) | Reading::Old(PowerState::On) if runs => {
+            follow(server.name, workflow, record.at, now, draft)
+        }
+        Reading::Fresh(PowerState::Off) if started && record.attempts + 1 >= POWER_ONS && record.went_off() => {
+            let message = format!("the server was found powered off {POWER_ONS} times");
+            let workflow = name(&workflow.metadata).to_owned();
+            Failed::InstallFailed { workflow, message }.into()
+        }
+        Reading::Fresh(PowerState::Off) => {
+            let next = boot::from_network(o, hardware, now, draft);
+            power::start_for(o, server, next, run, now, draft)
+        }
+        // Whatever runs there was not started for this.
+        _ => match power::off(o, server.name, now, draft) {
+            Some(reason) => reason,
+            None => {
+                draft.need_bmc(BmcNeed::Now);
+                unread(o, server.name.to_owned())
+            }
+        },
+    }
+}
+
+fn follow(
+    hardware: &str,
+    workflow: &Workflow,
+    powered_on: Option<Timestamp>,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Reason {
+    let workflow_name = name(&workflow.metadata).to_owned();
+    let at = super::at(workflow);
+    let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let since = powered_on.max(made).max(super::last_report(workflow));
+    let over = since.map(|since| since + LIMIT).filter(|_| !super::is_running(workflow));
+    if let Some(over) = over {
+        if over <= now {
+            return match at {
+                Some((action, ..)) => Failed::InstallerLost { workflow: workflow_name, action }.into(),
+                None => Failed::NetbootNotTaken { hardware: hardware.to_owned() }.into(),
+            };
+        }
+        draft.wake(over);
+    }
+    match at {
+        Some((action, at, of)) => Waiting::Installing { workflow: workflow_name, action, at, of }.into(),
+        None => Waiting::NetbootAwaited { hardware: hardware.to_owned() }.into(),
+    }
+}

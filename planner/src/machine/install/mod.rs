@@ -1,0 +1,319 @@
+//! The installation of a machine by a workflow: prepared, begun, followed, and done.
+//!
+//! While it is prepared the host is not touched: the Template is copied into the inventory namespace, and a Workflow of that copy is
+//! made there. Then the beginning goes on record at the Hardware; from that write on, and no earlier, the server may boot the
+//! installer ([`crate::netboot::verdict`]). What is on record stays: a run whose Workflow is missing is nobody's to repeat but the
+//! user's, by a request.
+
+pub(super) mod bare;
+
+use super::claim::strategy;
+use super::draft::Draft;
+use super::named::own_labels;
+use super::observed::Observed;
+use super::plan::Action;
+use super::situation::{Situation, Want};
+use crate::install::{self, Phase, Record};
+use crate::meta::{annotation, name, target, uid};
+use crate::reason::{Blocked, Failed, Reason, Waiting};
+use crate::workflow::{self, state};
+use api::machine::{BootWorkflow, InstallStatus};
+use api::tinkerbell::template::TemplateSpec;
+use api::tinkerbell::workflow::{Task, WorkflowSpec, WorkflowStatus};
+use api::tinkerbell::{Hardware, Template, Workflow};
+use api::{labels, names};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// By the last word of an action's image: after these the server no longer runs the installer.
+const RESTARTS: [&str; 3] = ["reboot", "kexec", "waitdaemon"];
+
+/// How far the installation is.
+pub(super) enum Stage<'a> {
+    Installed,
+    Not(Reason),
+    /// Begun: the server has to run this Workflow.
+    Runs(&'a Workflow),
+}
+
+pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut Draft) -> Stage<'a> {
+    let meta = &hardware.metadata;
+    let record = Record::of(meta);
+    if record.is_none() && install::is_recorded(meta) {
+        return Stage::Not(lost(0, "its record cannot be read"));
+    }
+    let next = |number: u32, draft: &mut Draft| Stage::Not(prepare(o, hardware, number + 1, draft));
+    // Nothing begins while the machine shall not run.
+    let asked = is_asked(o, meta) && o.want == Want::On;
+    match record {
+        Some(record) if record.phase == Phase::Done && asked => next(record.number, draft),
+        Some(record) if record.phase == Phase::Done => Stage::Installed,
+        Some(record) => {
+            let run = o.workflows.iter().find(|workflow| uid(&workflow.metadata) == record.workflow);
+            let Some(run) = run else {
+                return match asked {
+                    true => next(record.number, draft),
+                    false => Stage::Not(lost(record.number, "its Workflow no longer exists")),
+                };
+            };
+            match ended(run) {
+                Some(Ok(())) => {
+                    let number = record.number;
+                    draft.act(write(hardware, Record { phase: Phase::Done, ..record }, None));
+                    Stage::Not(creating(&format!("the record of installation {number}")))
+                }
+                Some(Err(_)) if asked => next(record.number, draft),
+                Some(Err(reason)) => Stage::Not(reason),
+                None if o.want == Want::On => Stage::Runs(run),
+                None => Stage::Not(Waiting::StartFirst {}.into()),
+            }
+        }
+        None => match o.machine.status.as_ref().and_then(|status| status.install.as_ref()) {
+            Some(before) if asked => next(before.number, draft),
+            // The Hardware was deleted, and is there again: what this machine has on it stays.
+            Some(before) if before.phase == Phase::Done.word() => {
+                let record =
+                    Record { number: before.number, phase: Phase::Done, workflow: before.workflow_uid.clone() };
+                draft.act(write(hardware, record, before.request.as_deref()));
+                Stage::Not(creating(&format!("the record of installation {}", before.number)))
+            }
+            Some(before) => Stage::Not(lost(before.number, "its record on the Hardware no longer exists")),
+            None if o.want == Want::On => next(0, draft),
+            None => Stage::Not(Waiting::StartFirst {}.into()),
+        },
+    }
+}
+
+/// A request that no installation has carried out.
+fn is_asked(o: &Situation<'_>, hardware: &ObjectMeta) -> bool {
+    let request = annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT);
+    let before = o.machine.status.as_ref().and_then(|status| status.install.as_ref());
+    let carried_out = match install::is_recorded(hardware) {
+        true => annotation(hardware, labels::INSTALL_REQUEST),
+        false => before.and_then(|before| before.request.as_deref()),
+    };
+    request.is_some() && request != carried_out
+}
+
+fn lost(number: u32, what: &str) -> Reason {
+    Blocked::InstallRecordLost { number, what: what.to_owned() }.into()
+}
+
+fn creating(what: &str) -> Reason {
+    Waiting::Creating { what: what.to_owned() }.into()
+}
+
+/// `None`: it may still run. `Err`: it ended without having installed anything, or can never begin.
+fn ended(workflow: &Workflow) -> Option<Result<(), Reason>> {
+    let workflow_name = || name(&workflow.metadata).to_owned();
+    let status = workflow.status.as_ref()?;
+    match status.state.as_deref().unwrap_or_default() {
+        state::SUCCESS => Some(Ok(())),
+        state::FAILED | state::TIMEOUT => {
+            Some(Err(Failed::InstallFailed { workflow: workflow_name(), message: failure(status) }.into()))
+        }
+        "" if status.template_rendering.as_deref() == Some("failed") => {
+            let said = status.conditions.iter().find(|condition| condition.status == "False");
+            let message = said.and_then(|said| said.message.clone()).unwrap_or_default();
+            Some(Err(Blocked::TemplateNotRendered { template: workflow_name(), message }.into()))
+        }
+        _ => None,
+    }
+}
+
+fn failure(status: &WorkflowStatus) -> String {
+    let failed = |state: &Option<String>| matches!(state.as_deref(), Some(state::FAILED | state::TIMEOUT));
+    let action = actions(status).find(|action| failed(&action.state));
+    let Some(action) = action else { return status.state.clone().unwrap_or_default() };
+    let (name, state) = (action.name.as_deref().unwrap_or_default(), action.state.as_deref().unwrap_or_default());
+    match action.message.as_deref().filter(|message| !message.is_empty()) {
+        Some(message) => format!("action '{name}' is {state}: {message}"),
+        None => format!("action '{name}' is {state}"),
+    }
+}
+
+fn actions(status: &WorkflowStatus) -> impl Iterator<Item = &api::tinkerbell::workflow::Action> {
+    status.tasks.iter().flat_map(|task: &Task| &task.actions)
+}
+
+/// Makes all that installation `number` needs, and puts its beginning on record last.
+fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draft) -> Reason {
+    let Some(boot) = &o.machine.spec.boot.workflow else {
+        // A spec that the API server does not accept.
+        return Blocked::TemplateMissing { template: String::new() }.into();
+    };
+    let Some(template) = &o.template else {
+        return Blocked::TemplateMissing { template: boot.template_name.clone() }.into();
+    };
+    let text = template.spec.data.clone().unwrap_or_default();
+    let made = names::install(o.uid(), number);
+    let meta = own_meta(o, hardware, &made);
+    let run = Workflow { metadata: meta.clone(), spec: spec(o, hardware, boot, &made), status: None };
+    if let Err(message) = check(&text, &run, hardware) {
+        return Blocked::TemplateNotRendered { template: boot.template_name.clone(), message }.into();
+    }
+    let there = o.workflows.iter().find(|workflow| name(&workflow.metadata) == made);
+    if there.is_some_and(|there| has_run(there)) {
+        return lost(number, &format!("Workflow '{made}' has run already"));
+    }
+    let copy = o.templates.iter().find(|copy| name(&copy.metadata) == made);
+    let Some(copy) = copy.filter(|copy| copy.metadata.deletion_timestamp.is_none()) else {
+        let spec = TemplateSpec { data: Some(text) };
+        draft.act(Action::CreateTemplate(Box::new(Template { metadata: meta, spec, status: None })));
+        return creating(&format!("the copy '{made}' of Template '{}'", boot.template_name));
+    };
+    // Prepared from another text, or for another server; nothing of it has begun.
+    let old_copy = copy.spec.data.as_deref() != Some(&text);
+    if old_copy || there.is_some_and(|there| there.spec != run.spec) {
+        there.into_iter().for_each(|there| draft.act(Action::DeleteWorkflow { target: target(&there.metadata) }));
+        if old_copy {
+            draft.act(Action::DeleteTemplate { target: target(&copy.metadata) });
+        }
+        return creating(&format!("Workflow '{made}'"));
+    }
+    let Some(there) = there.filter(|there| there.metadata.deletion_timestamp.is_none()) else {
+        draft.act(Action::CreateWorkflow(Box::new(run)));
+        return creating(&format!("Workflow '{made}'"));
+    };
+    let record = Record { number, phase: Phase::Begun, workflow: uid(&there.metadata).to_owned() };
+    draft.act(write(hardware, record, annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT)));
+    creating(&format!("the record of installation {number}"))
+}
+
+fn has_run(workflow: &Workflow) -> bool {
+    let status = workflow.status.as_ref();
+    status.is_some_and(|status| status.current_state.is_some() || status.global_execution_stop.is_some())
+        || workflow::is_terminal(workflow)
+}
+
+fn write(hardware: &Hardware, record: Record, request: Option<&str>) -> Action {
+    let meta = &hardware.metadata;
+    Action::RecordInstall {
+        name: name(meta).to_owned(),
+        uid: uid(meta).to_owned(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        record,
+        request: request.map(str::to_owned),
+    }
+}
+
+fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(made.to_owned()),
+        namespace: hardware.metadata.namespace.clone(),
+        labels: Some(own_labels(&o.machine)),
+        ..ObjectMeta::default()
+    }
+}
+
+fn spec(o: &Observed, hardware: &Hardware, boot: &BootWorkflow, made: &str) -> WorkflowSpec {
+    let mut map: BTreeMap<String, String> = boot.parameters.clone();
+    map.extend(strategy::agent(hardware).map(|agent| ("device_1".to_owned(), agent)));
+    map.insert("machine_name".to_owned(), o.name().to_owned());
+    let image = o.machine.spec.disks.first().and_then(|disk| disk.source.image.as_ref());
+    let image = image.and_then(|image| o.images.get(&(image.kind, image.name.clone()))?.http.clone());
+    if let Some((url, checksum)) = image {
+        map.extend([("image_url".to_owned(), url), ("image_checksum".to_owned(), checksum)]);
+    }
+    WorkflowSpec {
+        template_ref: Some(made.to_owned()),
+        hardware_ref: Some(name(&hardware.metadata).to_owned()),
+        hardware_map: map,
+        ..WorkflowSpec::default()
+    }
+}
+
+/// The text renders, for this server's agent alone, and ends with the server out of the installer.
+fn check(text: &str, run: &Workflow, hardware: &Hardware) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("spec.data is empty".to_owned());
+    }
+    let rendered = workflow::render(text, run, Some(hardware))?;
+    let agent = strategy::agent(hardware).unwrap_or_default();
+    if let Some(task) = rendered.tasks.iter().find(|task| task.agent_id != agent) {
+        return Err(format!(
+            "task '{}' is for agent '{}', and this server's is '{agent}'; write worker: \"{{{{.device_1}}}}\"",
+            task.name, task.agent_id
+        ));
+    }
+    let last = rendered.tasks.last().and_then(|task| task.actions.last());
+    let image = last.and_then(|action| action.image.as_deref()).unwrap_or_default();
+    match RESTARTS.contains(&word(image)) {
+        true => Ok(()),
+        false => Err(format!(
+            "the last action has image '{image}', and the server would stay in the installer; write reboot or kexec"
+        )),
+    }
+}
+
+/// The last word of an image's name, without its registry and tag.
+fn word(image: &str) -> &str {
+    let path = image.split('@').next().unwrap_or_default();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    last.split(':').next().unwrap_or_default()
+}
+
+/// What status says of it: as it is on record, else as it last was.
+pub(super) fn status(o: &Situation<'_>, before: Option<&InstallStatus>) -> Option<InstallStatus> {
+    let bare = o.bare();
+    let record = bare.and_then(|hardware| Record::of(&hardware.metadata));
+    let request = bare.and_then(|hardware| annotation(&hardware.metadata, labels::INSTALL_REQUEST));
+    let made = |record: Record| InstallStatus {
+        request: request.map(str::to_owned),
+        number: record.number,
+        phase: record.phase.word().to_owned(),
+        workflow_name: names::install(o.uid(), record.number),
+        workflow_uid: record.workflow,
+    };
+    record.map(made).or_else(|| before.cloned())
+}
+
+/// The machine goes: so do its Workflows and the copies that they ran; `None`: they are gone.
+pub(super) fn remove(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+    let workflows = o.workflows.iter().map(|w| (&w.metadata, "Workflow"));
+    let templates = o.templates.iter().map(|t| (&t.metadata, "Template"));
+    let mut pending = None;
+    for (meta, kind) in workflows.chain(templates) {
+        if meta.deletion_timestamp.is_none() {
+            let target = target(meta);
+            draft.act(match kind {
+                "Workflow" => Action::DeleteWorkflow { target },
+                _ => Action::DeleteTemplate { target },
+            });
+        }
+        pending.get_or_insert_with(|| creating(&format!("the deletion of {kind} '{}'", name(meta))));
+    }
+    pending
+}
+
+/// Which action the agent is at, of how many; `None`: it has asked for none yet.
+pub(super) fn at(workflow: &Workflow) -> Option<(String, usize, usize)> {
+    let status = workflow.status.as_ref()?;
+    let current = status.current_state.as_ref()?;
+    let all: Vec<_> = actions(status).collect();
+    let at = all.iter().position(|action| Some(&action.id) == current.action_id.as_ref())?;
+    Some((all[at].name.clone().unwrap_or_default(), at + 1, all.len()))
+}
+
+/// An action is running, as its agent reported: then its own time bounds it.
+pub(super) fn is_running(workflow: &Workflow) -> bool {
+    let status = workflow.status.as_ref();
+    status.is_some_and(|status| actions(status).any(|action| action.state.as_deref() == Some(state::RUNNING)))
+}
+
+/// When an action ended last.
+pub(super) fn last_report(workflow: &Workflow) -> Option<jiff::Timestamp> {
+    let status = workflow.status.as_ref()?;
+    actions(status).filter_map(|action| action.execution_stop.as_ref()).map(|at| at.0).max()
+}
+
+/// Of the Workflows of one Hardware the one that runs and is no machine's.
+pub fn foreign<'a>(workflows: impl IntoIterator<Item = &'a Arc<Workflow>>) -> Option<String> {
+    let runs = |workflow: &&Arc<Workflow>| {
+        let of_machine = workflow.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::MACHINE_UID));
+        let state = workflow.status.as_ref().and_then(|status| status.state.as_deref());
+        !of_machine && state == Some(state::RUNNING) && workflow.metadata.deletion_timestamp.is_none()
+    };
+    workflows.into_iter().filter(runs).map(|workflow| name(&workflow.metadata).to_owned()).min()
+}

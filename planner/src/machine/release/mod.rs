@@ -1,0 +1,223 @@
+//! Giving back what the spec no longer names, and, when the machine is deleted, everything: host off, attachments
+//! released, holds emptied, boot order restored, claims by their policy, the Hardware last.
+
+pub(super) mod migrate;
+
+use super::attach::nics;
+use super::draft::Draft;
+use super::named::{SEED_DISK, claim_name, is_users_own, vnic_name};
+use super::observed::Observed;
+use super::plan::Action;
+use super::situation::{Situation, granted_on, held, is_bare, is_granted};
+use super::{boot, claim, install, power};
+use crate::install::is_recorded;
+use crate::meta::{has_finalizer, in_use_by, label, name, target};
+use crate::reason::{Blocked, Reason, Waiting};
+use crate::writer::{self, down};
+use api::labels;
+use api::machine::DeletionPolicy;
+use api::tinkerbell::Hardware;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeSet;
+
+/// How often the host of a machine that is gone is read, perhaps for months.
+const GLANCE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Hot-unplug: attachments that the spec does not name go, without a power action. What is still on its way.
+pub(super) fn strays(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let (spec, w) = (&o.machine.spec, o.writer(now));
+    let mut pending = None;
+    for attachment in &o.disk_attachments {
+        let disk = spec.disks.iter().find(|disk| disk.name == attachment.spec.disk_name);
+        let same_volume = disk.is_some_and(|disk| {
+            let claim = o.claims.get(&claim_name(&o.machine, disk)).and_then(|seen| seen.claim.metadata.uid.as_deref());
+            let attached = attachment.spec.volume.as_ref().map(|volume| volume.claim.uid.as_str());
+            // A claim that cannot be seen is no reason to take a disk away.
+            claim.is_none() || claim == attached
+        });
+        let wanted = attachment.spec.disk_name == SEED_DISK || same_volume;
+        if disk.is_some() && !wanted && !o.was_off() {
+            // A restore exchanged it: never under a host that may be on.
+            let hardware = o.current.map(|hw| name(&hw.metadata).to_owned()).unwrap_or_default();
+            pending.get_or_insert(Waiting::PoweringOff { hardware }.into());
+            continue;
+        }
+        if !wanted || attachment.metadata.deletion_timestamp.is_some() {
+            pending.get_or_insert(writer::release(&w, attachment, draft));
+        }
+    }
+    for attachment in &o.nic_attachments {
+        let wanted = spec.interfaces.iter().any(|interface| interface.name == attachment.spec.interface_name);
+        if !wanted || attachment.metadata.deletion_timestamp.is_some() {
+            pending.get_or_insert(nics::detach(o, attachment, now, draft));
+        }
+    }
+    let swept = sweep(o, now, draft);
+    pending.or(swept)
+}
+
+/// Gives back what no attachment needs any more, but keeps the spec's claims and VNics for this machine.
+fn sweep(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let spec = &o.machine.spec;
+    let claims: BTreeSet<String> = spec.disks.iter().map(|disk| claim_name(&o.machine, disk)).collect();
+    let vnics: BTreeSet<String> = spec.interfaces.iter().map(|interface| vnic_name(&o.machine, interface)).collect();
+    let swept = writer::sweep(&o.writer(now), &claims, draft);
+    swept.or(nics::sweep(o, &vnics, draft))
+}
+
+/// The machine moves to `target`: everything is given back here, then the Hardware. `None`: it is.
+pub(super) fn leave(
+    o: &Situation<'_>,
+    hardware: &Hardware,
+    target: &Hardware,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
+    if attached && let Some(reason) = host_off(o, Some(hardware), now, draft) {
+        return Some(reason);
+    }
+    let pending = detach_all(o, now, draft);
+    // What is gone already is given back meanwhile.
+    let swept = sweep(o, now, draft);
+    if pending.is_some() || swept.is_some() {
+        return pending.or(swept);
+    }
+    if let Some(reason) = boot::restore(o, hardware, now, draft) {
+        return Some(reason);
+    }
+    let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
+    draft.act(Action::MoveOn { from, to });
+    None
+}
+
+/// The machine is being deleted. `None`: everything is given back.
+pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    if !has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
+        return None;
+    }
+    let hardware = claim::claimed(o, draft);
+    if hardware.is_none()
+        && let Some(reason) = claim::again(o, draft)
+    {
+        return Some(reason);
+    }
+    let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
+    if (attached || hardware.is_some_and(is_begun))
+        && let Some(reason) = host_off(o, hardware, now, draft)
+    {
+        return Some(reason);
+    }
+    if let Some(reason) = take_back(o, now, draft) {
+        return Some(reason);
+    }
+    if let Some(hardware) = hardware
+        && let Some(reason) = boot::restore(o, hardware, now, draft)
+    {
+        return Some(reason);
+    }
+    if let Some(reason) = install::remove(o, draft) {
+        return Some(reason);
+    }
+    if let Some(reason) = claims(o, draft) {
+        return Some(reason);
+    }
+    for hardware in held(o) {
+        draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
+    }
+    if draft.actions.is_empty() {
+        draft.act(Action::RemoveMachineFinalizer);
+    }
+    None
+}
+
+/// The machine is no more. While it has a server on which something was granted, that is read off first: its finalizer may have
+/// been taken away by force, under a running host. So it may be where the Hardware is gone as well: unknown means wait. Nobody is
+/// switched off for a machine that is not there.
+pub(super) fn leftovers(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let held = held(o);
+    if let Some(hardware) = held.first()
+        && (is_granted(o) || is_begun(hardware))
+        && !o.is_off()
+    {
+        down::read_host(o.bmc.read_at, GLANCE, now, draft);
+        return Some(Waiting::HostLeftOn { hardware: name(&hardware.metadata).to_owned() }.into());
+    }
+    if let Some(dpu) = granted_on(o).find(|dpu| !has_hardware(o, dpu)) {
+        draft.wake(now + GLANCE);
+        return Some(Waiting::HostUnknown { dpu: dpu.to_owned() }.into());
+    }
+    if let Some(reason) = take_back(o, now, draft).or_else(|| install::remove(o, draft)) {
+        return Some(reason);
+    }
+    for hardware in held {
+        draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
+    }
+    None
+}
+
+fn has_hardware(o: &Observed, dpu: &str) -> bool {
+    let of_it = down::dpu(&o.dpus, dpu).and_then(|dpu| dpu.hardware_name());
+    of_it.is_some_and(|of_it| o.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
+}
+
+/// A workflow has installed something there, or was about to: its host is to be off before anybody else has it.
+fn is_begun(hardware: &Hardware) -> bool {
+    is_bare(hardware) && is_recorded(&hardware.metadata)
+}
+
+/// *HostIsOffFirst*: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
+fn host_off(o: &Situation<'_>, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    if hardware.is_some_and(is_begun) {
+        return power::off(o, hardware.map(|h| name(&h.metadata)).unwrap_or_default(), now, draft);
+    }
+    if !is_granted(o) {
+        return None;
+    }
+    let Some(hardware) = hardware else {
+        let hardware = o.machine.status.as_ref().and_then(|s| s.hardware_name.clone()).unwrap_or_default();
+        return Some(Blocked::HardwareMissing { hardware }.into());
+    };
+    let reason = power::off(o, name(&hardware.metadata), now, draft);
+    let released = o.disk_attachments.iter().all(|a| a.metadata.deletion_timestamp.is_some() && a.spec.release)
+        && o.nic_attachments.iter().all(|a| a.metadata.deletion_timestamp.is_some() && a.spec.release);
+    if released { None } else { reason }
+}
+
+fn detach_all(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let (w, mut pending) = (o.writer(now), None);
+    for attachment in &o.disk_attachments {
+        pending.get_or_insert(writer::release(&w, attachment, draft));
+    }
+    for attachment in &o.nic_attachments {
+        pending.get_or_insert(nics::detach(o, attachment, now, draft));
+    }
+    pending
+}
+
+fn take_back(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let pending = detach_all(o, now, draft);
+    if pending.is_some() {
+        return pending;
+    }
+    let swept = writer::sweep(&o.writer(now), &BTreeSet::new(), draft);
+    swept.or(nics::sweep(o, &BTreeSet::new(), draft))
+}
+
+/// Claims that were made for this machine, and are to be deleted with it. Those of removed disks are kept.
+fn claims(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+    let mut pending = None;
+    for disk in o.machine.spec.disks.iter().filter(|disk| disk.deletion_policy == DeletionPolicy::Delete) {
+        let Some(seen) = o.claims.get(&claim_name(&o.machine, disk)) else { continue };
+        let meta = &seen.claim.metadata;
+        let ours = !is_users_own(&o.machine, disk)
+            && label(meta, labels::MACHINE_UID) == Some(o.uid())
+            && !in_use_by(meta, o.uid());
+        if ours && meta.deletion_timestamp.is_none() {
+            draft.act(Action::DeleteClaim { target: target(meta) });
+            let what = format!("PersistentVolumeClaim '{}'", name(meta));
+            pending.get_or_insert(Waiting::Creating { what: format!("the deletion of {what}") }.into());
+        }
+    }
+    pending
+}

@@ -1,0 +1,162 @@
+//! Which servers the machine has, which of them it is on, and the DPU in it.
+
+use crate::dpu::not_ready;
+use crate::install;
+use crate::machine::observed::{DpuSeen, Observed};
+use crate::meta::{annotation, name};
+use crate::reason::{Blocked, Reason};
+use crate::verbs::{Verb, lock};
+use api::dpu::PowerDomain;
+use api::labels;
+use api::machine::BootStrategy;
+use api::tinkerbell::Hardware;
+use std::sync::Arc;
+
+/// The claimed server and the DPU in it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::machine) struct Host<'a> {
+    pub hardware: &'a Hardware,
+    pub dpu: &'a DpuSeen,
+    /// The DPU's namespace.
+    pub namespace: &'a str,
+}
+
+impl<'a> Host<'a> {
+    pub fn name(&self) -> &'a str {
+        name(&self.hardware.metadata)
+    }
+
+    /// Whose power is planned.
+    pub fn power(&self) -> Power<'a> {
+        let (shares_power, boot_id) = (self.shares_power(), self.boot_id());
+        Power { name: self.name(), shares_power, boot_id, dpu: Some(self.dpu.name()) }
+    }
+
+    pub fn shares_power(&self) -> bool {
+        self.dpu.dpu.spec.power_domain == PowerDomain::Host
+    }
+
+    /// The agent lives and says on which boot.
+    pub fn boot_id(&self) -> Option<&'a str> {
+        if self.dpu.silent { None } else { self.dpu.boot_id() }
+    }
+}
+
+/// A claimed server: with its DPU, or one that boots without.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::machine) enum Place<'a> {
+    Dpu(Host<'a>),
+    Bare(&'a Hardware),
+}
+
+/// What the planning of a host's power has to know of it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::machine) struct Power<'a> {
+    pub name: &'a str,
+    pub shares_power: bool,
+    /// Of the DPU, if there is one whose agent lives.
+    pub boot_id: Option<&'a str>,
+    pub dpu: Option<&'a str>,
+}
+
+impl<'a> Power<'a> {
+    pub fn bare(hardware: &'a Hardware) -> Self {
+        Self { name: name(&hardware.metadata), shares_power: false, boot_id: None, dpu: None }
+    }
+}
+
+/// Its machine has claimed it to be installed there by a workflow. A Dpu that is assigned to that server meanwhile changes nothing.
+pub(in crate::machine) fn is_bare(hardware: &Hardware) -> bool {
+    install::strategy(&hardware.metadata) == Some(BootStrategy::Workflow)
+}
+
+/// Something was begun for this machine on the Hardware that its status names.
+pub(in crate::machine) fn was_installed(o: &Observed) -> bool {
+    o.machine.status.as_ref().is_some_and(|status| status.install.is_some())
+}
+
+pub(in crate::machine) fn held(o: &Observed) -> Vec<&Arc<Hardware>> {
+    each_held(o).collect()
+}
+
+fn each_held(o: &Observed) -> impl Iterator<Item = &Arc<Hardware>> {
+    o.hardware.iter().filter(|hardware| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(o.uid()))
+}
+
+/// The Hardware that a migration has claimed for this machine.
+pub fn target(o: &Observed) -> Option<&Hardware> {
+    let lock = lock(&o.machine.metadata).filter(|lock| lock.verb == Verb::Migration)?;
+    let marked = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_FOR) == Some(&lock.uid);
+    each_held(o).find(marked).map(AsRef::as_ref)
+}
+
+/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up. One that is
+/// gone has the one that it left something on.
+pub fn current(o: &Observed) -> Option<&Hardware> {
+    let target = target(o);
+    let is_target = |hardware: &Hardware| target.is_some_and(|target| std::ptr::eq(target, hardware));
+    let mine = || each_held(o).map(AsRef::as_ref).filter(|hardware| !is_target(hardware));
+    let mut each = mine();
+    let Some(one) = each.next() else { return target.or_else(|| left_on(o)) };
+    if each.next().is_none() {
+        return Some(one);
+    }
+    let first = |hardware: &&Hardware| name(&hardware.metadata).to_owned();
+    let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
+    let used = mine().filter(|hardware| in_use(o, hardware)).min_by_key(first);
+    let of_record = || mine().find(|hardware| Some(name(&hardware.metadata)) == recorded);
+    used.or_else(of_record).or_else(|| mine().min_by_key(first))
+}
+
+/// Of a machine that is gone, and of which no server is any more: one with whose power a DPU has lost what was granted on it too
+/// late. It is only read, whoever has it now.
+fn left_on(o: &Observed) -> Option<&Hardware> {
+    let dpus = o.dpus.iter().filter(|dpu| o.gone && dpu.silent && dpu.dpu.spec.power_domain == PowerDomain::Host);
+    let mut left = dpus.filter(|dpu| granted_on(o).any(|on| on == dpu.name()));
+    let of_it = left.next()?.hardware_name()?;
+    o.hardware.iter().map(AsRef::as_ref).find(|hardware| name(&hardware.metadata) == of_it)
+}
+
+pub(in crate::machine) fn in_use(o: &Observed, hardware: &Hardware) -> bool {
+    o.dpus.iter().any(|dpu| {
+        dpu.hardware_name() == Some(name(&hardware.metadata))
+            && (o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu.name())
+                || o.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu.name()))
+    })
+}
+
+/// Where the machine is.
+pub(in crate::machine) fn place<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Place<'a>, Reason> {
+    match is_bare(hardware) {
+        true => Ok(Place::Bare(hardware)),
+        false => host(o, hardware).map(Place::Dpu),
+    }
+}
+
+/// The DPU of a claimed Hardware.
+pub(in crate::machine) fn host<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Host<'a>, Reason> {
+    let name = name(&hardware.metadata);
+    let of_it = dpu_of(&o.dpus, name).filter(|_| !is_bare(hardware));
+    let dpu = of_it.ok_or(Blocked::HardwareHasNoDpu { hardware: name.to_owned() })?;
+    let namespace = dpu.namespace().ok_or_else(|| not_ready(dpu))?;
+    Ok(Host { hardware, dpu, namespace })
+}
+
+pub(in crate::machine) fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Option<&'a DpuSeen> {
+    let of_it = || dpus.iter().filter(|dpu| dpu.hardware_name() == Some(hardware));
+    of_it()
+        .filter(|dpu| dpu.dpu.spec.approved)
+        .min_by_key(|dpu| dpu.name())
+        .or_else(|| of_it().min_by_key(|d| d.name()))
+}
+
+pub(in crate::machine) fn is_granted(o: &Observed) -> bool {
+    granted_on(o).next().is_some()
+}
+
+/// The DPUs of what was granted.
+pub(in crate::machine) fn granted_on(o: &Observed) -> impl Iterator<Item = &str> {
+    let disks = o.disk_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
+    let nics = o.nic_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
+    disks.chain(nics)
+}

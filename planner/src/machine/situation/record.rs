@@ -1,0 +1,102 @@
+//! What status says of the last power action: it is written before the action is sent.
+
+use crate::host::{PowerAction, PowerState};
+use crate::machine::observed::{Observed, name};
+use api::machine::PowerStatus;
+use api::tinkerbell::Hardware;
+use jiff::Timestamp;
+
+/// What was recorded about the last action.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::machine) struct Record<'a> {
+    pub action: Option<PowerAction>,
+    pub at: Option<Timestamp>,
+    accepted_at: Option<Timestamp>,
+    pub started_boot_id: Option<&'a str>,
+    /// The Workflow for which the host was last started from the network.
+    pub started_for: Option<&'a str>,
+    pub attempts: u32,
+    /// The state that was last read, and since when it is so.
+    state: Option<&'a str>,
+    since: Option<Timestamp>,
+}
+
+/// Of the machine's Hardware: what was done to one that it left says nothing.
+pub(in crate::machine) fn record<'a>(o: &'a Observed, current: Option<&Hardware>) -> Record<'a> {
+    let hardware = current.map(|hardware| name(&hardware.metadata));
+    let same = |recorded: &String| hardware.is_none_or(|hardware| hardware == recorded);
+    let status = o.machine.status.as_ref().filter(|status| status.hardware_name.as_ref().is_none_or(same));
+    let power: Option<&PowerStatus> = status.and_then(|status| status.power.as_ref());
+    Record {
+        action: power.and_then(|p| p.last_action.as_deref()).and_then(action),
+        at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
+        accepted_at: accepted_at(o, power),
+        started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
+        started_for: power.and_then(|p| p.started_for.as_deref()),
+        attempts: status.map(|status| status.power_on_attempts).unwrap_or_default(),
+        state: power.map(|p| p.state.as_str()),
+        since: power.map(|p| p.observed_at.0),
+    }
+}
+
+/// When an action was last accepted, as far as the status or this process knows. Whole microseconds: that is what status
+/// keeps.
+pub(in crate::machine) fn accepted_at(o: &Observed, power: Option<&PowerStatus>) -> Option<Timestamp> {
+    let told = power.and_then(|power| power.last_action_accepted_at.as_ref()).map(|at| at.0);
+    let sent = power.and_then(|power| power.last_action_at.as_ref()).map(|at| at.0);
+    let seen = o.bmc.accepted_at.and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
+    // What was accepted before was another machine's, or an action before this one.
+    told.max(seen.filter(|seen| sent.is_some_and(|sent| *seen >= sent)))
+}
+
+fn action(name: &str) -> Option<PowerAction> {
+    [PowerAction::On, PowerAction::SoftOff, PowerAction::ForceOff, PowerAction::WarmReset]
+        .into_iter()
+        .find(|action| action_name(*action) == name)
+}
+
+pub fn action_name(action: PowerAction) -> &'static str {
+    match action {
+        PowerAction::On => "On",
+        PowerAction::SoftOff => "SoftOff",
+        PowerAction::ForceOff => "ForceOff",
+        PowerAction::WarmReset => "WarmReset",
+    }
+}
+
+pub fn state_name(state: PowerState) -> &'static str {
+    match state {
+        PowerState::On => "On",
+        PowerState::Off => "Off",
+        PowerState::PoweringOn => "PoweringOn",
+        PowerState::PoweringOff => "PoweringOff",
+    }
+}
+
+impl Record<'_> {
+    /// The host was on after the last action and is off now.
+    pub(in crate::machine) fn went_off(&self) -> bool {
+        match self.state {
+            Some("Off") => self.since > self.at,
+            Some("On" | "PoweringOff") => true,
+            _ => false,
+        }
+    }
+
+    pub(in crate::machine) fn off_since(&self, now: Timestamp) -> Timestamp {
+        match self.state {
+            Some("Off") => self.since.unwrap_or(now),
+            _ => now,
+        }
+    }
+
+    /// Whether the last action, a reset without which nothing is booted, may never have been sent: its record is written
+    /// before, and power says nothing about it.
+    pub(in crate::machine) fn reset_may_be_lost(&self) -> bool {
+        self.action == Some(PowerAction::WarmReset) && self.accepted_at < self.at
+    }
+
+    pub(in crate::machine) fn asked_on(&self) -> bool {
+        matches!(self.action, Some(PowerAction::On | PowerAction::WarmReset))
+    }
+}
