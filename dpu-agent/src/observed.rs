@@ -95,6 +95,7 @@ impl Last {
                 BTreeSet::new()
             }),
             imports: actor.imports.running(),
+            unanswered: BTreeMap::new(),
             guests,
             hidden_at: BTreeMap::new(),
             not_in_force_since: self.not_in_force_since.clone(),

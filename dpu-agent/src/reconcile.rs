@@ -124,6 +124,7 @@ impl Reconciler {
                 }
             }
             observed.failures = self.failures.clone();
+            observed.unanswered = self.answers.as_ref().map(|answers| answers.unanswered()).unwrap_or_default();
             let shown = observed.exposures.last().map(Vec::as_slice).unwrap_or_default();
             self.hidden_at.retain(|uid, _| shown.iter().any(|exposure| exposure.id.uid == *uid));
             observed.hidden_at = self.hidden_at.clone();

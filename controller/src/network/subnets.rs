@@ -91,12 +91,7 @@ async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vp
             objects::patch_status(&api, &c.world.vpcs, &vpc.metadata, json!({"subnets": subnets})).await?;
         }
     }
-    if ready::is_ready(vpc.status.as_ref().map(|status| status.conditions.as_slice())) {
-        return Ok(Ok(vpc));
-    }
-    let said = vpc.status.as_ref().and_then(|status| conditions::get(&status.conditions, READY));
-    let message = said.map(|said| said.message.clone()).unwrap_or_default();
-    Ok(Err(Waiting::VpcNotReady { vpc: vpc_name, message }.into()))
+    Ok(ready::is_programmed(&vpc).map(|()| vpc))
 }
 
 async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), Error> {

@@ -201,7 +201,18 @@ fn marks(
     }
     marks.extend(limited(observed, attachment, sight));
     marks.extend(fenced(stuck));
+    marks.extend(observed.unanswered.get(&attachment.key.uid).map(|why| unanswered(why)));
     marks
+}
+
+/// The condition goes when the guest is answered.
+fn unanswered(why: &str) -> Mark {
+    Mark {
+        type_: conditions::METADATA_SERVED,
+        status: ConditionStatus::False,
+        reason: "MetadataUnavailable",
+        message: why.to_owned(),
+    }
 }
 
 /// Of a disk that the host has and that is, or should be, limited.

@@ -106,7 +106,7 @@ mod tests {
     fn actions() -> [Action; 2] {
         let mut claim = PersistentVolumeClaim::default();
         claim.metadata.name = Some(names::claim("a", "data"));
-        let spec = VNicSpec { subnet: "blue".to_owned(), addresses: vec![], mac_address: None, security_groups: None };
+        let spec = VNicSpec { subnet: "blue".to_owned(), ..VNicSpec::default() };
         let vnic = VNic::new(&names::vnic("a", "eth0"), spec);
         [Action::CreateClaim(Box::new(claim)), Action::CreateVNic(Box::new(vnic))]
     }

@@ -39,6 +39,7 @@ pub mod bmc_objects;
 mod bmcs;
 pub mod csi;
 pub mod faults;
+mod held;
 pub mod host;
 pub mod jobs;
 pub mod kubelet;
@@ -61,6 +62,7 @@ mod storage;
 pub mod told;
 pub mod upkeep;
 pub mod verbs;
+pub mod way_out;
 mod web;
 
 pub use simulation::Simulation;

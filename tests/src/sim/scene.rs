@@ -130,6 +130,7 @@ impl Scene {
         }
         self.check_ports(after);
         self.check_in_force(after);
+        super::held::unheld(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
     }
 
     /// What a SecurityGroup says to be in force no chassis that may have a member of it is without.
@@ -171,7 +172,9 @@ impl Scene {
     fn check_ports(&self, after: &str) {
         let rows = self.north_bound.rows();
         let mut owners: BTreeMap<(String, &str), &RowId> = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.external_ids[KIND] == "VNic") {
+        let ports = rows.iter().filter(|row| row.external_ids[KIND] == "VNic" && row.table == Table::LogicalSwitchPort);
+        // The second address of a virtual port has a port of its own, and the first one says both.
+        for row in ports.filter(|row| !row.id.part.starts_with("virtual-")) {
             let switch = row.member_of.iter().find(|set| set.table == Table::LogicalSwitch);
             let (Some(switch), Some(Cell::Text(known))) = (switch, row.columns.get("addresses")) else {
                 self.violated(format!("{} is in no switch, or says no address, after {after}", row.id.name()));

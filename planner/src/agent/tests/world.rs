@@ -157,6 +157,7 @@ impl World {
             guests: BTreeMap::new(),
             hidden_at: self.hidden_at.clone(),
             not_in_force_since: self.not_in_force_since.clone(),
+            unanswered: BTreeMap::new(),
             failures: self.failures.clone(),
         }
     }

@@ -213,6 +213,7 @@ fn make_vnic(o: &Observed, pod: &Pod, request: &Request, object: String, plan: &
         addresses: request.addresses.clone(),
         mac_address: request.mac_address.clone(),
         security_groups: request.security_groups.clone(),
+        ..VNicSpec::default()
     };
     let mut vnic = VNic::new(&object, spec);
     vnic.metadata.namespace = pod.metadata.namespace.clone();

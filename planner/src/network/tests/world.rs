@@ -83,7 +83,7 @@ impl World {
         if !self.vnics.contains_key(name) {
             let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
             let mac_address = mac.map(str::to_owned);
-            let spec = VNicSpec { subnet: "blue".to_owned(), addresses, mac_address, security_groups: None };
+            let spec = VNicSpec { subnet: "blue".to_owned(), addresses, mac_address, ..VNicSpec::default() };
             let mut vnic = VNic::new(name, spec);
             vnic.metadata = self.meta(name);
             self.vnics.insert(name.to_owned(), vnic);
