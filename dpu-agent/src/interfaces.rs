@@ -175,6 +175,7 @@ fn find(
             mtu: u32::from(nic.mtu),
             addresses: nic.configured.addresses.clone(),
             routes: nic.configured.routes.iter().map(route).collect(),
+            configured_by_pod: !asked.configure,
         };
         Ok((id, interface))
     };

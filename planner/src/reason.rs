@@ -160,6 +160,7 @@ reasons! {
         CidrOverlaps { cidr: String, vpc: String, other: String, others: String } "{cidr} overlaps {others} of Subnet '{other}' in Vpc '{vpc}'", next "kubectl delete this Subnet, and create it with another cidr or in another Vpc; or: kubectl delete subnet {other}";
         PodNetworksInvalid { pod: String, message: String } "Pod '{pod}' asks for NICs in a way that cannot be read: {message}", next "kubectl delete pod {pod}, and create it with that annotation as it should be (of a workload: in its template)";
         NoAgentForPods { node: String } "Node '{node}' has no agent that gives NICs to pods", next "kubectl get dpu {node}; set cni.enabled in the chart's values, and let the DaemonSet metalplane-node-agent run on node {node}";
+        NetworkDefinitionMissing { namespace: String, name: String } "there is no NetworkAttachmentDefinition '{namespace}/{name}'", next "kubectl get network-attachment-definitions -n {namespace}";
         SecurityGroupMissing { group: String } "there is no SecurityGroup '{group}' in this namespace", next "kubectl get sg";
         GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name one of Vpc '{vpc}'";
         TooManyFlows { group: String, flows: u64, limit: u64 } "the rules of SecurityGroup '{group}' would be {flows} flows for each member on its chassis, more than {limit}: the earlier rules stay in force", next "kubectl edit sg {group}: fewer peers and ports per rule, or one cidr in place of many peers";
@@ -184,6 +185,7 @@ reasons! {
         NatGatewayMissing { vpc: String, network: String } "Vpc '{vpc}' has no NatGateway to ProviderNetwork '{network}'", next "kubectl get natgateways, and create one of Vpc '{vpc}'";
         AddressFamilyMissing { vnic: String, address: String } "VNic '{vnic}' has no address of the family of {address}", next "kubectl get vnic {vnic} -o yaml, and create a FloatingIP with an address of the other family than {address}";
         VNicMissing { vnic: String } "there is no VNic '{vnic}' in this namespace", next "kubectl get vnic";
+        VNicOfNode { vnic: String, node: String } "VNic '{vnic}' is of node '{node}' (spec.nodeName), and is not used elsewhere", next "kubectl get vnic: name one without nodeName";
         VNicNotOurs { vnic: String } "VNic '{vnic}' exists but was not made for this machine", next "use it with interfaces[].vnic, or delete it: kubectl delete vnic {vnic}";
         SecretMissing { secret: String, key: String } "Secret '{secret}' with key '{key}' is not in this namespace", next "kubectl get secret {secret}";
         BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl describe machines.bmc.tinkerbell.org -A";

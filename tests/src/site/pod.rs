@@ -9,7 +9,8 @@ pub const ORDINARY_NODE: &str = "node-1";
 
 /// A pod's network namespace.
 pub struct Pod {
-    flag: String,
+    /// Its path.
+    pub netns: String,
 }
 
 impl Site {
@@ -17,8 +18,8 @@ impl Site {
         let pod = self.get(&["pod", name, "-n", namespace]).await?.context("no pod")?;
         for note in self.pod_notes().await? {
             if note["podUid"] == pod["metadata"]["uid"] {
-                let path = note["netns"].as_str().context("the plugin has noted no namespace")?;
-                return Ok(Pod { flag: format!("--net={path}") });
+                let netns = note["netns"].as_str().context("the plugin has noted no namespace")?;
+                return Ok(Pod { netns: netns.to_owned() });
             }
         }
         bail!("the plugin has noted nothing of pod {name}")
@@ -36,6 +37,7 @@ impl Site {
 impl Pod {
     /// A command in the pod's network namespace.
     pub async fn enter(&self, site: &Site, args: &[&str]) -> Result<String> {
-        site.enter(ORDINARY_NODE, &[&["nsenter", &self.flag], args].concat()).await
+        let inside = format!("--net={}", self.netns);
+        site.enter(ORDINARY_NODE, &[&["nsenter", &inside], args].concat()).await
     }
 }

@@ -56,7 +56,10 @@ fn a_pod_is_a_member_of_a_vpc() {
         from_another_chassis(site, namespace, &inside).await?;
 
         site.kubectl(&["delete", "pod", "member", "-n", namespace, &limit]).await?;
-        until("nothing of the pod is left", SOON, async || Ok(left(site, namespace).await?.map_or(Ok(()), Err))).await
+        until("nothing of the pod is left", SOON, async || {
+            Ok(left(site, namespace, ADDRESS).await?.map_or(Ok(()), Err))
+        })
+        .await
     });
 }
 
@@ -86,11 +89,11 @@ async fn from_another_chassis(site: &Site, namespace: &str, inside: &Pod) -> Res
 }
 
 /// One thing of the pod that is still there.
-async fn left(site: &Site, namespace: &str) -> Result<Option<String>> {
+pub(super) async fn left(site: &Site, namespace: &str, address: &str) -> Result<Option<String>> {
     let objects = site.kubectl(&["get", "vnics", "-n", namespace, "-l", "metalplane.io/pod", "-o", "name"]).await?;
     let attachments = site.kubectl(&["get", "nicattachments", "-n", "metalplane-dpu-node-1", "-o", "name"]).await?;
     let holds = site.kubectl(&["get", "addressholds", "-o", "jsonpath={.items[*].spec.address}"]).await?;
-    let holds = if holds.split(' ').any(|address| address == ADDRESS) { ADDRESS } else { "" };
+    let holds = if holds.split(' ').any(|held| held == address) { address } else { "" };
     let ports = site.enter(NODE, &["ovs-vsctl", "list-ports", "br-int"]).await?;
     let devices = site.enter(NODE, &["ip", "-brief", "link"]).await?;
     let is_ours = |line: &&str| line.starts_with("mp") || line.starts_with("mq");

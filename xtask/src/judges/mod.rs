@@ -5,9 +5,12 @@
 //! in [`JUDGES`].
 
 mod boot_options;
+mod cni;
 mod csi_foreign;
 mod csi_sanity;
 mod kubectl;
+mod on_site;
+mod ovn;
 mod pxe_boot;
 mod redfish;
 mod release;
@@ -23,9 +26,11 @@ use std::process::ExitCode;
 
 const JUDGES: &[Judge] = &[
     boot_options::JUDGE,
+    cni::JUDGE,
     csi_foreign::JUDGE,
     csi_sanity::JUDGE,
     kubectl::JUDGE,
+    ovn::JUDGE,
     pxe_boot::JUDGE,
     redfish::JUDGE,
     release::JUDGE,
