@@ -2,7 +2,7 @@
 
 use crate::dhcp::{Mode, Modes};
 use crate::files::ProgramFile;
-use crate::identity::Mode;
+use crate::identity;
 use clap::Parser;
 use ipnet::Ipv4Net;
 use planner::netboot::Programs;
@@ -55,8 +55,8 @@ pub struct Args {
     pub grpc_port: u16,
 
     /// How agents are known: bearer, by a token in the kernel arguments; open, by their identifier alone, which anybody may send.
-    #[arg(long, env = "METALPLANE_BOOT_AGENTS", value_enum, default_value_t = Mode::Bearer)]
-    pub agents: Mode,
+    #[arg(long, env = "METALPLANE_BOOT_AGENTS", value_enum, default_value_t = identity::Mode::Bearer)]
+    pub agents: identity::Mode,
 
     /// The key of agents' tokens: a file with 32 bytes or more that nobody else can read. Needed with --agents=bearer.
     #[arg(long, env = "METALPLANE_BOOT_TOKEN_KEY", value_name = "FILE")]

@@ -98,7 +98,7 @@ pub fn tree(seen: &Explained) -> Node {
         }));
     }
     let limited = conditions::get(&status.conditions, conditions::DISKS_LIMITED).filter(|c| c.status == "False");
-    root.children.extend(limited.map(|condition| Node::of(condition)));
+    root.children.extend(limited.map(Node::of));
     // Of these, true is the news.
     for type_ in [conditions::PAUSED, conditions::RESTART_REQUIRED] {
         if let Some(condition) = conditions::get(&status.conditions, type_).filter(|c| c.status == "True") {
@@ -219,7 +219,7 @@ fn phase_word(phase: AttachPhase) -> &'static str {
 /// The agent's conditions that say something: the others are good. (Of `Fenced` true is bad.)
 fn not_true(all: &[Condition]) -> Vec<Node> {
     let telling = |c: &&Condition| (c.status == "True") == (c.type_ == conditions::FENCED);
-    all.iter().filter(telling).map(|condition| Node::of(condition)).collect()
+    all.iter().filter(telling).map(Node::of).collect()
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! and tftp, curl; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
 
 mod netboot;
-mod older;
 mod networks;
+mod older;
 mod site;
 
 use api::tinkerbell::{Hardware, Template, Workflow};

@@ -145,7 +145,7 @@ async fn the_driver_reconnects() {
     let Some(mut machine) = machine::start("the_driver_reconnects").await else { return };
     let emulation = machine.emulation();
     emulation.expose_disk(&disk(&machine, 1).await).await.expect("expose");
-    machine.restart().await;
+    machine.power_cycle().await;
     // The first call may meet the old connection's end; no command is sent twice, so it reports that.
     if let Err(e) = emulation.list().await {
         assert_eq!(e.class, ErrorClass::Unreachable, "{e}");

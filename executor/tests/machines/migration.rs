@@ -227,7 +227,7 @@ fn a_machine_moves_there_and_back_with_all_that_it_has() {
         assert_eq!(m.said(), (OperationPhase::Succeeded, "Succeeded".to_owned()));
         assert_eq!((on(&m.world), state(&m.world, "a")), (target.clone(), Some(MachineState::Running)));
         assert_eq!((m.world.volumes().into_iter().collect(), macs(&m.world)), before, "nothing is lost or new");
-        assert_eq!(held(&m.world), [target.clone()], "the other server is free, and nothing is left on it");
+        assert_eq!(held(&m.world), std::slice::from_ref(&target), "the other server is free, and nothing is left on it");
         let status = m.object.as_ref().and_then(|o| o.status.clone()).expect("a status");
         assert_eq!((status.source_hardware_name, status.target_hardware_name), (Some(from), Some(target)));
         let times = [
@@ -328,7 +328,7 @@ fn a_migration_to_the_server_that_the_machine_is_on_has_succeeded_at_once() {
     assert_eq!(status.operation.conditions[0].message, message);
     assert_eq!((status.started_at, status.moved_at), (None, None), "no time of a move that was none");
     assert!(status.finished_at.is_some());
-    assert_eq!(held(&m.world), [first.clone()]);
+    assert_eq!(held(&m.world), std::slice::from_ref(&first));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn it_is_cancelled_while_the_machine_has_its_disks_and_not_later() {
     m.until(|m| m.object.is_none());
     settle_with_claims(&mut m.world);
     assert_eq!((on(&m.world), state(&m.world, "a")), (first.clone(), Some(MachineState::Running)));
-    assert_eq!(held(&m.world), [first.clone()]);
+    assert_eq!(held(&m.world), std::slice::from_ref(&first));
     assert!(!locked(&m.world));
 
     m.ask(None);

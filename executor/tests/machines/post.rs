@@ -2,12 +2,12 @@
 
 use super::growth::running;
 use super::world::World;
-use planner::host::Post;
-use planner::machine::{Action, Plan, plan};
-use planner::seen::Seen;
 use api::conditions;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use planner::host::Post;
+use planner::machine::{Action, Plan, plan};
+use planner::seen::Seen;
 
 /// A machine that was powered on at this moment, and a disk of it that nobody has granted yet.
 fn added() -> World {

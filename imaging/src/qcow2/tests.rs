@@ -34,10 +34,10 @@ fn image() -> Vec<u8> {
     put(36, &1_u32.to_be_bytes());
     put(40, &(CLUSTER as u64).to_be_bytes());
     put(100, &104_u32.to_be_bytes());
-    put(CLUSTER, &(1 << 63 | 2 * CLUSTER as u64).to_be_bytes());
-    put(2 * CLUSTER, &(1 << 63 | 3 * CLUSTER as u64).to_be_bytes());
+    put(CLUSTER, &((1 << 63) | (2 * CLUSTER as u64)).to_be_bytes());
+    put(2 * CLUSTER, &((1 << 63) | (3 * CLUSTER as u64)).to_be_bytes());
     put(2 * CLUSTER + 8, &1_u64.to_be_bytes());
-    put(2 * CLUSTER + 16, &(1 << 62 | 4 * CLUSTER as u64).to_be_bytes());
+    put(2 * CLUSTER + 16, &((1 << 62) | (4 * CLUSTER as u64)).to_be_bytes());
     put(3 * CLUSTER, &[7; CLUSTER]);
     let mut packed = Vec::new();
     let mut deflate = flate2::Compress::new(flate2::Compression::fast(), false);

@@ -202,7 +202,7 @@ impl Network {
                 let message = format!("{source} is no VNic's: nobody sends by it");
                 steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
             }
-            Place::Outside => steps.extend(self.from_outside(&to, destination, source, packet)),
+            Place::Outside => steps.extend(self.in_from_outside(&to, destination, source, packet)),
         }
         if let Place::Nic(nic) = &from {
             steps.push(self.rules(nic, Direction::Egress, destination, packet));

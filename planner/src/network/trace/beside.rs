@@ -53,7 +53,7 @@ impl Network {
     }
 
     /// The other way round: what a next hop passes on.
-    pub(super) fn from_outside(
+    pub(super) fn in_from_outside(
         &self,
         to: &Place<'_>,
         destination: IpAddr,

@@ -4,6 +4,7 @@ use super::case;
 use super::tool::{ADDRESSES, NETWORK, Said, Sandbox, chained, configure};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tests::site::ORDINARY_NODE as NODE;
 
 /// What a result of version 1.1 may have, by the specification (section 5): members of the result, of an interface, of an address
 /// and of a route, each with whether it has to be there.
