@@ -53,7 +53,10 @@ write provisioner "$kubernetes_of_provisioner" \
 write mock-driver "$kubernetes" metalplane.io/tools/mock-driver ""
 c=github.com/containerd/containerd/v2
 write containerd - "$c/cmd/containerd $c/cmd/containerd-shim-runc-v2 $c/cmd/ctr" "$c@v2.2.9"
+write cnitool - "$cni/cni/cnitool" "$cni/cni@v1.3.1"
 write helm - "helm.sh/helm/v4/cmd/helm" "helm.sh/helm/v4@v4.3.1"
 # Upstream's kinds as Go types, and what makes CRDs of them; types.go holds the imports.
 write tinkerbell - "sigs.k8s.io/controller-tools/cmd/controller-gen" \
     "sigs.k8s.io/controller-tools@v0.23.0 github.com/tinkerbell/tinkerbell/api@v0.25.0"
+# A worker of the older generation that only says that it ran its actions.
+write tink - "github.com/tinkerbell/tink/cmd/virtual-worker" "github.com/tinkerbell/tink@v0.12.2"

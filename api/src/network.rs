@@ -187,7 +187,9 @@ pub struct SubnetStatus {
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.subnet == oldSelf.subnet && has(self.addresses) == has(oldSelf.addresses) && (!has(self.addresses) || self.addresses == oldSelf.addresses) && has(self.macAddress) == has(oldSelf.macAddress) && (!has(self.macAddress) || self.macAddress == oldSelf.macAddress)")
-        .message("subnet, addresses and macAddress are immutable: make another VNic")
+        .message("subnet, addresses and macAddress are immutable: make another VNic"),
+    validation = Rule::new("has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)")
+        .message("nodeName is immutable: make another VNic")
 )]
 pub struct VNicSpec {
     /// The Subnet in this namespace.
@@ -218,6 +220,11 @@ pub struct VNicSpec {
     /// The highest rates of the VNic. Left out: no limit. May change while the guest runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<Qos>,
+    /// For something on this node that is neither a machine's nor a pod's: a port of the node's bridge with the external IDs
+    /// `iface-id` mp-UID and `iface-id-ver` UID.0, of this VNic's UID. A pod on this node may name the VNic, and has it then. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
 }
 
 /// What is observed of the VNic, and who may use it.

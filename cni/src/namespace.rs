@@ -129,7 +129,8 @@ pub(crate) fn detach(netns: &str, attached: &[Attached]) -> Result<(), Error> {
     within(&pod, async |handle| {
         for link in links(&handle).await? {
             let ours = |one: &Attached| {
-                (one.name == name(&link) || one.device == name(&link)) && one.mac_address == mac(&link)
+                let is_named = one.name == name(&link) || one.device == name(&link);
+                is_named && (one.configured_by_pod || one.mac_address == mac(&link))
             };
             if attached.iter().any(ours) {
                 let what = format!("delete {}", name(&link));
@@ -151,6 +152,9 @@ pub(crate) fn check(netns: &str, attached: &[Attached]) -> Result<(), Error> {
             let changed = |what: String| Error::changed(format!("interface '{}' of the pod: {what}", one.name));
             let link = links.iter().find(|link| name(link) == one.name);
             let link = link.ok_or_else(|| changed("it is no more".to_owned()))?;
+            if one.configured_by_pod {
+                continue;
+            }
             if mac(link) != one.mac_address {
                 return Err(changed(format!("its MAC address is {}, not {}", mac(link), one.mac_address)));
             }

@@ -1,8 +1,9 @@
 //! What a runtime asks: by the environment and by the standard input.
 
 use crate::error::Error;
-use serde::Deserialize;
-use serde_json::Value;
+use proto::interfaces::v1alpha1::Interface;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -13,6 +14,8 @@ const ASKING: [&str; 2] = ["metalplane.io/networks", "metalplane.io/subnet"];
 /// Members of a configuration that are the runtime's, or that say nothing to us.
 const OTHERS: [&str; 6] =
     ["args", "capabilities", "cniVersions", "disableCheck", "disableGC", "loadOnlyInlinedPlugins"];
+/// The annotation by which the agent is asked for what a configuration of its own names.
+const NETWORKS: &str = ASKING[0];
 
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
@@ -122,12 +125,40 @@ pub(crate) struct Config {
     pub prev_result: Option<Value>,
     #[serde(default)]
     runtime_config: BTreeMap<String, Value>,
+    #[serde(flatten)]
+    named: Named,
     #[serde(rename = "cni.dev/valid-attachments", default)]
     pub valid_attachments: Vec<Attachment>,
     #[serde(rename = "type", default)]
     _type: String,
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
+}
+
+/// What a configuration of its own attaches, as the interface that the runtime names (a NetworkAttachmentDefinition). Written into the
+/// question to the agent as it is.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subnet: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vnic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    security_groups: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configure: Option<bool>,
+}
+
+impl Named {
+    fn members(&self) -> [(&'static str, bool); 4] {
+        [
+            ("subnet", self.subnet.is_some()),
+            ("vnic", self.vnic.is_some()),
+            ("securityGroups", self.security_groups.is_some()),
+            ("configure", self.configure.is_some()),
+        ]
+    }
 }
 
 /// As GC is told of one that is in use.
@@ -153,16 +184,98 @@ impl Config {
         Some(annotations.iter().filter_map(text).collect())
     }
 
+    /// Of its own, and not behind another plugin: it names what it attaches.
+    pub(crate) fn is_of_its_own(&self) -> bool {
+        self.names_one() && self.prev_result.is_none()
+    }
+
+    /// Later verbs are given what ADD answered as `prevResult`, so that this is all there is to see by then.
+    pub(crate) fn names_one(&self) -> bool {
+        self.named.subnet.is_some() || self.named.vnic.is_some()
+    }
+
+    /// What the agent is asked for by a configuration of its own, in the place of annotations.
+    pub(crate) fn question(&self, ifname: &str) -> Result<BTreeMap<String, String>, Error> {
+        if let Some(device) = self.given("deviceID")?.filter(|device| !device.is_empty()) {
+            return Err(Error::invalid(format!(
+                "runtimeConfig.deviceID: '{device}': pods are given veth devices, no functions: leave out the resource of \
+                 the network"
+            )));
+        }
+        let mut asked = json!(self.named);
+        asked["name"] = json!(ifname);
+        let addresses = self.addresses()?;
+        if !addresses.is_empty() {
+            asked["addresses"] = json!(addresses);
+        }
+        if let Some(mac) = self.given("mac")? {
+            asked["macAddress"] = json!(mac.to_lowercase());
+        }
+        Ok([(NETWORKS.to_owned(), json!([asked]).to_string())].into())
+    }
+
+    /// Of the runtime, by a capability that the configuration declares.
+    fn given(&self, capability: &str) -> Result<Option<&str>, Error> {
+        match self.runtime_config.get(capability) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(Error::invalid(format!("runtimeConfig.{capability}: {other}: a string is expected"))),
+        }
+    }
+
+    /// Without prefix lengths: those are the Subnet's.
+    fn addresses(&self) -> Result<Vec<String>, Error> {
+        let wrong = |what: &Value| {
+            Error::invalid(format!("runtimeConfig.ips: {what}: a list such as [\"10.20.0.7/24\"] is expected"))
+        };
+        let all = match self.runtime_config.get("ips") {
+            None | Some(Value::Null) => return Ok(vec![]),
+            Some(Value::Array(all)) => all,
+            Some(other) => return Err(wrong(other)),
+        };
+        let bare = |ip: &Value| Some(ip.as_str()?.split('/').next()?.to_owned());
+        all.iter().map(|ip| bare(ip).ok_or_else(|| wrong(ip))).collect()
+    }
+
+    /// What the runtime gives is what the NIC has, or nothing is attached: the NIC was made from the pod and its definitions, which may
+    /// say something else.
+    pub(crate) fn agrees(&self, interface: &Interface) -> Result<(), Error> {
+        let other = |capability: &str, asked: &str, has: &str| {
+            Error::invalid(format!(
+                "runtimeConfig.{capability}: {asked} is asked for, and interface '{}' of the pod was made with {has}",
+                interface.name
+            ))
+        };
+        if let Some(mac) = self.given("mac")?.filter(|mac| mac.to_lowercase() != interface.mac_address) {
+            return Err(other("mac", mac, &interface.mac_address));
+        }
+        let has: Vec<&str> = interface.addresses.iter().filter_map(|address| address.split('/').next()).collect();
+        let asked = self.addresses()?;
+        match asked.iter().find(|address| !interface.configured_by_pod && !has.contains(&address.as_str())) {
+            Some(address) => Err(other("ips", address, &has.join(", "))),
+            None => Ok(()),
+        }
+    }
+
     /// Looked at for pods that ask for something: one that does not must not fail by a word too many.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !crate::result::VERSIONS.contains(&self.cni_version.as_str()) {
             let all = crate::result::VERSIONS.join(", ");
             return Err(Error::invalid(format!("cniVersion: '{}': write one of {all}", self.cni_version)));
         }
-        match self.others.keys().find(|key| !OTHERS.contains(&key.as_str()) && !key.starts_with("cni.dev/")) {
-            Some(key) => Err(Error::invalid(format!(
+        if let Some(key) =
+            self.others.keys().find(|key| !OTHERS.contains(&key.as_str()) && !key.starts_with("cni.dev/"))
+        {
+            return Err(Error::invalid(format!(
                 "{key}: a network configuration of type metalplane has no such member: it has socket, stateDirectory and \
-                 required. Subnet and groups are asked for by the pod's annotation metalplane.io/networks"
+                 required; of its own also subnet, vnic, securityGroups and configure"
+            )));
+        }
+        let named = self.named.members().into_iter().find(|(_, is_there)| *is_there);
+        match named.filter(|_| !self.is_of_its_own()) {
+            Some((key, _)) => Err(Error::invalid(format!(
+                "{key}: behind another plugin this is asked for by the pod's annotation metalplane.io/networks. In a \
+                 configuration of its own, without prevResult, write it beside subnet or vnic"
             ))),
             None => Ok(()),
         }
@@ -172,7 +285,8 @@ impl Config {
     pub(crate) fn previous(&self) -> Result<Value, Error> {
         self.prev_result.clone().ok_or_else(|| {
             Error::invalid(
-                "prevResult is missing: write this plugin behind the cluster network's own, in the same list",
+                "prevResult is missing: write this plugin behind the cluster network's own, in the same list; or name a \
+                 subnet or a vnic, in a NetworkAttachmentDefinition",
             )
         })
     }

@@ -1,4 +1,8 @@
 //! What a runtime is told after ADD: what the plugins before said, and our interfaces behind it.
+//!
+//! Behind another plugin, addresses and routes of ours are not told. At CHECK every plugin of a list is given the whole result, and the
+//! reference plugins (ptp, bridge, macvlan) look for every address of it on the one interface that they made: they would call a
+//! sandbox broken that is not. CRI-O calls CHECK for each pod.
 
 use crate::error::Error;
 use proto::interfaces::v1alpha1::Interface;
@@ -16,16 +20,31 @@ pub(crate) fn unchanged(previous: &Value) -> String {
     format!("{previous}\n")
 }
 
+/// Nothing was said before.
+pub(crate) fn none(version: &str) -> Value {
+    json!({"cniVersion": version})
+}
+
 /// In the version of the configuration.
-pub(crate) fn with(mut previous: Value, version: &str, netns: &str, interfaces: &[Interface]) -> Result<String, Error> {
-    let result = previous.as_object_mut().ok_or_else(|| Error::invalid("prevResult is no JSON object"))?;
+pub(crate) fn behind(
+    mut previous: Value,
+    version: &str,
+    netns: &str,
+    interfaces: &[Interface],
+) -> Result<String, Error> {
+    let result = members(&mut previous)?;
+    for interface in interfaces {
+        list(result, "interfaces")?.push(told(interface, version, netns));
+    }
+    Ok(format!("{previous}\n"))
+}
+
+/// The same with addresses and routes.
+pub(crate) fn own(mut previous: Value, version: &str, netns: &str, interfaces: &[Interface]) -> Result<String, Error> {
+    let result = members(&mut previous)?;
     for interface in interfaces {
         let index = list(result, "interfaces")?.len();
-        let mut told = json!({"name": interface.name, "mac": interface.mac_address, "sandbox": netns});
-        if version == NEWEST {
-            told["mtu"] = json!(interface.mtu);
-        }
-        list(result, "interfaces")?.push(told);
+        list(result, "interfaces")?.push(told(interface, version, netns));
         for address in &interface.addresses {
             let mut told = json!({"address": address, "interface": index});
             // Left out since 1.0.0.
@@ -39,6 +58,18 @@ pub(crate) fn with(mut previous: Value, version: &str, netns: &str, interfaces: 
         }
     }
     Ok(format!("{previous}\n"))
+}
+
+fn told(interface: &Interface, version: &str, netns: &str) -> Value {
+    let mut told = json!({"name": interface.name, "mac": interface.mac_address, "sandbox": netns});
+    if version == NEWEST {
+        told["mtu"] = json!(interface.mtu);
+    }
+    told
+}
+
+fn members(previous: &mut Value) -> Result<&mut serde_json::Map<String, Value>, Error> {
+    previous.as_object_mut().ok_or_else(|| Error::invalid("prevResult is no JSON object"))
 }
 
 fn list<'a>(result: &'a mut serde_json::Map<String, Value>, member: &str) -> Result<&'a mut Vec<Value>, Error> {

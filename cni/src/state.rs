@@ -27,6 +27,9 @@ pub(crate) struct Attached {
     pub device: String,
     pub mac_address: String,
     pub addresses: Vec<String>,
+    /// Its MAC address may be another one by now.
+    #[serde(default)]
+    pub configured_by_pod: bool,
 }
 
 fn path(folder: &Path, container_id: &str, ifname: &str) -> PathBuf {

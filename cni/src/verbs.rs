@@ -9,18 +9,24 @@ use crate::state::{Attached, State};
 use proto::interfaces::v1alpha1::Interface;
 
 pub(crate) async fn add(environment: &Environment, config: &Config) -> Result<String, Error> {
-    let Some(annotations) = config.asking() else {
+    let is_of_its_own = config.is_of_its_own();
+    let annotations = match is_of_its_own {
+        true => Some(config.question(environment.attachment()?.1)?),
+        false => config.asking(),
+    };
+    let Some(annotations) = annotations else {
         return config.previous().map(|previous| result::unchanged(&previous));
     };
     config.check()?;
-    let previous = config.previous()?;
+    let previous = if is_of_its_own { result::none(&config.cni_version) } else { config.previous()? };
     let (container_id, ifname) = environment.attachment()?;
     let pod = environment.pod()?;
     let interfaces = agent::attach(&config.socket, &pod, container_id, annotations).await?;
-    if let Some(taken) = interfaces.iter().find(|interface| interface.name == ifname) {
-        let name = &taken.name;
+    let taken = interfaces.iter().find(|interface| interface.name == ifname);
+    if let Some(Interface { name, .. }) = taken.filter(|_| !is_of_its_own) {
         return Err(Error::invalid(format!("annotation metalplane.io/networks: '{name}' is the cluster network's")));
     }
+    interfaces.iter().filter(|_| is_of_its_own).try_for_each(|interface| config.agrees(interface))?;
     let state = State {
         network: config.name.clone(),
         container_id: container_id.to_owned(),
@@ -36,8 +42,11 @@ pub(crate) async fn add(environment: &Environment, config: &Config) -> Result<St
             return Err(undone(config, &state, error));
         }
     }
-    result::with(previous, &config.cni_version, &environment.netns, &interfaces)
-        .map_err(|error| undone(config, &state, error))
+    let told = match is_of_its_own {
+        true => result::own(previous, &config.cni_version, &environment.netns, &interfaces),
+        false => result::behind(previous, &config.cni_version, &environment.netns, &interfaces),
+    };
+    told.map_err(|error| undone(config, &state, error))
 }
 
 fn attached(interface: &Interface) -> Attached {
@@ -46,6 +55,7 @@ fn attached(interface: &Interface) -> Attached {
         device: interface.device.clone(),
         mac_address: interface.mac_address.clone(),
         addresses: interface.addresses.clone(),
+        configured_by_pod: interface.configured_by_pod,
     }
 }
 
@@ -76,7 +86,7 @@ pub(crate) async fn check(environment: &Environment, config: &Config) -> Result<
     let (container_id, ifname) = environment.attachment()?;
     match State::read(&config.state_directory, container_id, ifname)? {
         Some(state) => namespace::check(&environment.netns, &state.interfaces),
-        None if config.asking().is_some() => {
+        None if config.asking().is_some() || config.names_one() => {
             Err(Error::changed("the pod asks for NICs, and ADD has attached none to this sandbox"))
         }
         None => Ok(()),

@@ -1,6 +1,7 @@
 //! The real program: recorded calls, and their answers. Where a pod's network namespace is needed, a real one.
 
 mod agent;
+mod multus;
 
 use agent::Agent;
 use serde_json::{Value, json};
@@ -46,9 +47,13 @@ fn asking() -> Value {
 
 impl Call<'_> {
     fn run_with(&self, stdin: &str, args: &str) -> Output {
+        self.run_as("eth0", stdin, args)
+    }
+
+    fn run_as(&self, ifname: &str, stdin: &str, args: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_metalplane"));
         command.env_clear().env("CNI_COMMAND", self.verb).env("CNI_CONTAINERID", self.container);
-        command.env("CNI_NETNS", self.netns).env("CNI_IFNAME", "eth0").env("CNI_ARGS", args);
+        command.env("CNI_NETNS", self.netns).env("CNI_IFNAME", ifname).env("CNI_ARGS", args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("metalplane");
         // One that is refused by its environment does not read.
@@ -125,7 +130,10 @@ fn what_is_wrong_is_named_with_its_code() {
     said(add.fails(&config(folder, asking())), 11, "AgentUnresponsive");
     let mut member = config(folder, asking());
     member["securityGroups"] = json!(["web"]);
-    said(add.fails(&member), 7, "securityGroups: a network configuration of type metalplane has no such member");
+    said(add.fails(&member), 7, "securityGroups: behind another plugin this is asked for by the pod's annotation");
+    let mut unknown = config(folder, asking());
+    unknown["master"] = json!("eth0");
+    said(add.fails(&unknown), 7, "master: a network configuration of type metalplane has no such member");
     let mut version = config(folder, asking());
     version["cniVersion"] = json!("2.0.0");
     said(add.fails(&version), 7, "cniVersion: '2.0.0': write one of 0.3.0");
@@ -217,9 +225,8 @@ fn a_pod_gets_its_nic_and_gives_it_back() {
         result["interfaces"][2],
         json!({"name": "net1", "mac": "02:00:00:00:20:07", "sandbox": old, "mtu": 1442})
     );
-    assert_eq!(result["ips"][1], json!({"address": "10.20.0.7/24", "interface": 2}));
-    assert_eq!(result["routes"][1], json!({"dst": "10.30.0.0/24", "gw": "10.20.0.1"}));
-    assert_eq!(result["ips"][0], previous()["ips"][0], "what was said before stays");
+    let said_before = (&previous()["ips"], &previous()["routes"]);
+    assert_eq!((&result["ips"], &result["routes"]), said_before, "ptp looks for each of them on eth0");
     let (netns, routes) = (&pods.0[0], ip(&format!("-n {} route", pods.0[0])));
     assert!(routes.contains("10.30.0.0/24 via 10.20.0.1 dev net1"), "{routes}");
     on("CHECK", "c1", &old).succeeds(&config);

@@ -6,6 +6,8 @@ use api::dpu::Orphan;
 use jiff::Timestamp;
 use planner::dpu::went_back;
 use planner::exposure::ExposureId;
+use planner::job::Sent;
+use runtime::queue::Key;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -55,6 +57,25 @@ impl ToldPods {
                 false
             }
         }
+    }
+}
+
+/// What was sent last for the Task that runs, by its Job: the UID of the Task, and the request with its answer.
+#[derive(Default)]
+pub struct SentTasks(Mutex<HashMap<Key, (String, Sent)>>);
+
+impl SentTasks {
+    pub(crate) fn get(&self, job: &Key, task_uid: &str) -> Option<Sent> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(job).filter(|(uid, _)| uid == task_uid).map(|(_, sent)| sent.clone())
+    }
+
+    pub(crate) fn put(&self, job: &Key, task_uid: &str, sent: Sent) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(job.clone(), (task_uid.to_owned(), sent));
+    }
+
+    pub(crate) fn forget(&self, job: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
     }
 }
 

@@ -28,19 +28,19 @@ pub async fn set_groups(c: &impl Shell, target: &Target, groups: Option<&[String
     patch_vnic(c, &there, json!({"spec": {"securityGroups": groups}})).await
 }
 
-/// The mark and the finalizer in one write.
-pub async fn protect(c: &impl Shell, machine_uid: &str, target: &Target, interface: &str) -> Result<(), Error> {
+/// The mark and the finalizer in one write. `user_uid`: a machine's, whose mark is the interface; or a pod's.
+pub async fn protect(c: &impl Shell, user_uid: &str, target: &Target, mark: &str) -> Result<(), Error> {
     let there = seen::<VNic>(c, target)?;
     let finalizers = writes::finalizers(&there.metadata, labels::FINALIZER_IN_USE, true);
-    let mark = format!("{}{machine_uid}", labels::IN_USE_BY);
-    patch_vnic(c, &there, json!({"metadata": {"finalizers": finalizers, "annotations": {mark: interface}}})).await
+    let key = format!("{}{user_uid}", labels::IN_USE_BY);
+    patch_vnic(c, &there, json!({"metadata": {"finalizers": finalizers, "annotations": {key: mark}}})).await
 }
 
 /// The finalizer stays until the VNic's addresses are released (`crate::network`).
-pub async fn unprotect(c: &impl Shell, machine_uid: &str, target: &Target) -> Result<(), Error> {
+pub async fn unprotect(c: &impl Shell, user_uid: &str, target: &Target) -> Result<(), Error> {
     let there = seen::<VNic>(c, target)?;
-    let mark = format!("{}{machine_uid}", labels::IN_USE_BY);
-    patch_vnic(c, &there, json!({"metadata": {"annotations": {mark: null}}})).await
+    let key = format!("{}{user_uid}", labels::IN_USE_BY);
+    patch_vnic(c, &there, json!({"metadata": {"annotations": {key: null}}})).await
 }
 
 async fn patch_vnic(c: &impl Shell, there: &VNic, change: serde_json::Value) -> Result<(), Error> {

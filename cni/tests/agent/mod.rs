@@ -4,6 +4,7 @@ use proto::interfaces::v1alpha1::interfaces_server::{Interfaces, InterfacesServe
 use proto::interfaces::v1alpha1::{
     AttachRequest, AttachResponse, DetachRequest, DetachResponse, Interface, Route, StateRequest, StateResponse,
 };
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::UnixListener;
@@ -19,10 +20,17 @@ pub struct Agent {
 }
 
 #[derive(Clone)]
-struct Said(Arc<Mutex<(Answer, Vec<String>)>>);
+struct Said(Arc<Mutex<Told>>);
+
+struct Told {
+    answer: Answer,
+    detached: Vec<String>,
+    /// The annotations of the last question.
+    asked: BTreeMap<String, String>,
+}
 
 impl Said {
-    fn lock(&self) -> MutexGuard<'_, (Answer, Vec<String>)> {
+    fn lock(&self) -> MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -35,6 +43,7 @@ pub fn interface(name: &str, device: &str) -> Interface {
         mtu: 1442,
         addresses: vec!["10.20.0.7/24".to_owned()],
         routes: vec![Route { destination: "10.30.0.0/24".to_owned(), gateway: "10.20.0.1".to_owned() }],
+        configured_by_pod: false,
     }
 }
 
@@ -42,7 +51,7 @@ impl Agent {
     pub fn start(folder: &Path, answer: Answer) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let said = Said(Arc::new(Mutex::new((answer, Vec::new()))));
+        let said = Said(Arc::new(Mutex::new(Told { answer, detached: Vec::new(), asked: BTreeMap::new() })));
         let socket = folder.join("agent.sock");
         let listener = runtime.block_on(async { UnixListener::bind(&socket) }).expect("listen");
         let server = tonic::transport::Server::builder().add_service(InterfacesServer::new(said.clone()));
@@ -51,12 +60,17 @@ impl Agent {
     }
 
     pub fn answer(&self, answer: Answer) {
-        self.said.lock().0 = answer;
+        self.said.lock().answer = answer;
+    }
+
+    /// What it was asked for last, by our own annotation.
+    pub fn asked(&self) -> String {
+        self.said.lock().asked.get("metalplane.io/networks").cloned().unwrap_or_default()
     }
 
     /// The sandboxes of which it was told that they have ended.
     pub fn detached(&self) -> Vec<String> {
-        self.said.lock().1.clone()
+        self.said.lock().detached.clone()
     }
 }
 
@@ -64,13 +78,17 @@ impl Agent {
 impl Interfaces for Said {
     async fn attach(&self, request: Request<AttachRequest>) -> Result<Response<AttachResponse>, Status> {
         let asked = request.into_inner();
-        assert_eq!((asked.pod_uid.as_str(), asked.annotations["metalplane.io/subnet"].as_str()), ("uid-1", "blue"));
-        let interface = self.lock().0.clone()?;
+        assert_eq!(asked.pod_uid, "uid-1");
+        let subnet = asked.annotations.get("metalplane.io/subnet");
+        assert!(subnet.is_none_or(|subnet| subnet == "blue"), "{subnet:?}");
+        let mut told = self.lock();
+        told.asked = asked.annotations.into_iter().collect();
+        let interface = told.answer.clone()?;
         Ok(Response::new(AttachResponse { interfaces: vec![interface] }))
     }
 
     async fn detach(&self, request: Request<DetachRequest>) -> Result<Response<DetachResponse>, Status> {
-        self.lock().1.push(request.into_inner().container_id);
+        self.lock().detached.push(request.into_inner().container_id);
         Ok(Response::new(DetachResponse {}))
     }
 

@@ -12,6 +12,7 @@ use api::{BareMetalMachine, ClusterMachineImage, MachineImage, Subnet, VNic, lab
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use planner::machine::{claim_name, vnic_name};
+use planner::network::pods::is_pods_mark;
 
 impl Kind for BareMetalMachine {
     fn index(&self) -> Vec<IndexKey> {
@@ -64,7 +65,7 @@ impl World {
     pub(super) fn of_machine(&self, uid: &str) {
         match self.has_machine(uid) {
             true => self.machine_by_uid(uid),
-            false => self.look(Work::MachineLeftovers, (String::new(), uid.to_owned())),
+            false => self.look(Work::Leftovers, (String::new(), uid.to_owned())),
         }
     }
 
@@ -79,10 +80,12 @@ impl World {
         label(meta, labels::POD_UID).iter().for_each(|uid| self.of_pod(uid));
     }
 
-    /// The machines that use a claim or VNic. An image looks at the claim that it made itself.
+    /// The machines and pods that use a claim or VNic. An image looks at the claim that it made itself.
     pub(super) fn of_users(&self, meta: &ObjectMeta) {
         let image = label(meta, labels::IMAGE_UID);
-        users(meta).filter(|uid| image.as_deref() != Some(uid)).for_each(|uid| self.of_machine(uid));
+        for (user, mark) in users(meta).filter(|(user, _)| image.as_deref() != Some(user)) {
+            if is_pods_mark(mark) { self.of_pod(user) } else { self.of_machine(user) }
+        }
     }
 
     /// The machines that name this object.

@@ -28,14 +28,15 @@ fn made_for(meta: &ObjectMeta) -> impl Iterator<Item = String> {
     [labels::MACHINE_UID, labels::IMAGE_UID, labels::POD_UID].into_iter().filter_map(|name| label(meta, name))
 }
 
-/// The UIDs by which a claim or VNic is annotated as in use.
-fn users(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
-    meta.annotations.iter().flatten().filter_map(|(key, _)| key.strip_prefix(labels::IN_USE_BY))
+/// The UIDs by which a claim or VNic is annotated as in use, each with its mark.
+fn users(meta: &ObjectMeta) -> impl Iterator<Item = (&str, &str)> {
+    let marks = meta.annotations.iter().flatten();
+    marks.filter_map(|(key, mark)| Some((key.strip_prefix(labels::IN_USE_BY)?, mark.as_str())))
 }
 
 /// The UIDs of those that use a claim or VNic, and of the one that it was made for.
 fn owners(meta: &ObjectMeta) -> Vec<IndexKey> {
-    let mut all: Vec<IndexKey> = users(meta).map(IndexKey::owner).collect();
+    let mut all: Vec<IndexKey> = users(meta).map(|(user, _)| IndexKey::owner(user)).collect();
     for own in made_for(meta).map(IndexKey::Owner) {
         if !all.contains(&own) {
             all.push(own);
@@ -47,6 +48,11 @@ fn owners(meta: &ObjectMeta) -> Vec<IndexKey> {
 /// A machine's, not an image's.
 pub(crate) fn is_machine(owner: &OwnerReference) -> bool {
     owner.kind == "BareMetalMachine"
+}
+
+/// An image's, of either kind.
+pub(crate) fn is_image(owner: &OwnerReference) -> bool {
+    !is_machine(owner) && !is_pod(owner)
 }
 
 fn is_pod(owner: &OwnerReference) -> bool {

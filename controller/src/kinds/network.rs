@@ -93,7 +93,8 @@ impl Kind for VNic {
         let groups = self.spec.security_groups.iter().flatten();
         all.extend(groups.map(|group| IndexKey::names::<SecurityGroup>(&subnet.0, group)));
         let holder = self.status.as_ref().and_then(|status| status.holder.as_ref());
-        all.extend(holder.map(|holder| IndexKey::names::<Dpu>("", &holder.dpu_name)));
+        let node = holder.map(|holder| &holder.dpu_name).or(self.spec.node_name.as_ref());
+        all.extend(node.map(|node| IndexKey::names::<Dpu>("", node)));
         all.extend(addresses::interests(self).iter().map(|address| about(&subnet, address)));
         all.extend(addresses::chooses(self).then(|| choosers(&subnet)));
         all.extend(addresses::runs_unassigned(self).then(|| unassigned(&subnet)));
@@ -108,6 +109,7 @@ impl Kind for VNic {
         let (meta, subnet) = (&self.metadata, subnet_of(self));
         world.look(Work::VNic, key(meta));
         world.machines_that_name::<Self>(namespace_of(meta), meta.name.as_deref().unwrap_or_default());
+        world.pods_that_name::<Self>(namespace_of(meta), meta.name.as_deref().unwrap_or_default());
         world.dpus_with_orphans();
         world.of_maker(meta);
         world.of_users(meta);

@@ -6,7 +6,7 @@ use crate::index::IndexKey;
 use crate::objects::Objects;
 use crate::work::Work;
 use crate::world::{Kind, World};
-use api::{Dpu, Subnet, labels};
+use api::{Dpu, Subnet, VNic, labels};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -55,13 +55,17 @@ impl Kind for NetworkedPod {
         (Api::all(objects.client.clone()), watcher::Config::default().labels(labels::NETWORKS))
     }
 
-    /// By its UID, its node, and the Subnets that it names.
+    /// By its UID, its node, and the Subnets and VNics that it names. What NetworkAttachmentDefinitions name is not here: such a pod
+    /// looks again by itself while it waits.
     fn index(&self) -> Vec<IndexKey> {
         let (namespace, _) = key(self.meta());
         let mut all: Vec<IndexKey> = own_uid(self.meta()).into_iter().collect();
         all.extend(pods::node(&self.0).map(|node| IndexKey::names::<Dpu>("", node)));
         let asked = pods::requests(&self.meta().annotations.clone().unwrap_or_default()).unwrap_or_default();
-        all.extend(asked.iter().map(|request| IndexKey::names::<Subnet>(&namespace, &request.subnet)));
+        all.extend(asked.iter().map(|request| match &request.vnic {
+            Some(vnic) => IndexKey::names::<VNic>(&namespace, vnic),
+            None => IndexKey::names::<Subnet>(&namespace, &request.subnet),
+        }));
         all.dedup();
         all
     }

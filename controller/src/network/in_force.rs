@@ -286,7 +286,7 @@ impl Status {
         };
         // What keeps it from being ready keeps it from being in force, and is told once.
         if let Some(said) = new(READY).or_else(|| new(IN_FORCE)) {
-            c.events.tell(object, "Waiting", &format!("{}: {}", said.reason, said.message));
+            c.events.warn(object, "Waiting", &format!("{}: {}", said.reason, said.message));
         }
         Ok(())
     }

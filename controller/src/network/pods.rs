@@ -6,9 +6,12 @@ use crate::index::IndexKey;
 use crate::machine::gather as machine;
 use crate::objects;
 use crate::work::Work;
+use api::attachment::NicConsumer;
 use api::{NicAttachment, VNic, labels};
 use executor::nics;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use planner::machine::observed::{DpuSeen, label, name, uid};
 use planner::network::admission;
 use planner::network::pods::{self, Action, Observed, Plan};
@@ -21,6 +24,8 @@ use std::time::Duration;
 const ROUNDS: usize = 16;
 /// How often a pod is looked at that is not watched any more, for it has lost its label, and that has NICs.
 const LOOK: Duration = Duration::from_secs(10);
+/// How often one is looked at that waits for what a NetworkAttachmentDefinition names: those are not watched.
+const LOOK_AT_DEFINITIONS: Duration = Duration::from_secs(1);
 
 /// `key`: no namespace, and the UID of a pod.
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
@@ -29,15 +34,19 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         let plan = pods::plan(&o);
         if plan.actions.is_empty() {
             tell(c, &key.1, &o, &plan);
-            return Ok(if is_watched || o.pod.is_none() { Next::Wait } else { Next::After(LOOK) });
+            return Ok(match (&plan.reason, is_watched || o.pod.is_none()) {
+                (Some(_), true) if !o.definitions.is_empty() => Next::After(LOOK_AT_DEFINITIONS),
+                (_, true) => Next::Wait,
+                (_, false) => Next::After(LOOK),
+            });
         }
         for action in &plan.actions {
-            let done = act(c, action).await;
+            let done = act(c, &key.1, action).await;
             // What the API server refuses, the pod's author has asked for.
             if let (Err(error @ Error::Refused { .. }), Some(pod)) = (&done, &o.pod)
                 && c.told_pods.is_news(&key.1, Some(&error.to_string()))
             {
-                c.events.tell(pod.as_ref(), "Waiting", &error.to_string());
+                c.events.warn(pod.as_ref(), "Waiting", &error.to_string());
             }
             done?;
         }
@@ -50,7 +59,8 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
 async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error> {
     let (world, of_it) = (&c.world, IndexKey::owner(pod_uid));
     let watched = world.pods.by(&IndexKey::uid(pod_uid)).pop().map(|pod| Arc::new(pod.0.clone()));
-    let (vnics, attachments) = (world.vnics.by(&of_it), world.nics.by(&of_it));
+    let (vnics, mut attachments) = (world.vnics.by(&of_it), world.nics.by(&of_it));
+    attachments.retain(|attachment| attachment.spec.consumer == NicConsumer::Pod);
     let is_watched = watched.is_some();
     let pod = match watched {
         Some(pod) => Some(pod),
@@ -58,9 +68,20 @@ async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error
         None => read(c, pod_uid, &vnics, &attachments).await?,
     };
     let namespace = pod.as_ref().and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
-    let asked = pod.iter().filter_map(|pod| pods::requests(&pod.metadata.annotations.clone().unwrap_or_default()).ok());
-    let named: BTreeSet<String> = asked.flatten().map(|request| request.subnet).collect();
-    let subnets: BTreeMap<_, _> = named
+    let definitions = match &pod {
+        Some(pod) => definitions(c, pod).await?,
+        None => pods::Definitions::default(),
+    };
+    let asked = pod.iter().filter_map(|pod| pods::all_requests(&pod.metadata, &definitions).ok());
+    let asked: Vec<pods::Request> = asked.flatten().collect();
+    let named: BTreeMap<_, _> = asked
+        .iter()
+        .filter_map(|request| request.vnic.clone())
+        .filter_map(|vnic| Some((vnic.clone(), world.vnics.get(&namespace, &vnic)?)))
+        .collect();
+    let of_named = named.values().map(|vnic| vnic.spec.subnet.clone());
+    let subnets: BTreeSet<String> = asked.into_iter().map(|request| request.subnet).chain(of_named).collect();
+    let subnets: BTreeMap<_, _> = subnets
         .into_iter()
         .filter_map(|subnet| Some((subnet.clone(), world.subnets.get(&namespace, &subnet)?)))
         .collect();
@@ -70,7 +91,30 @@ async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error
     };
     let vpcs = subnets.values().filter_map(vpc).collect();
     let dpus = dpus(c, pod.as_deref(), &attachments).await?;
-    Ok((Observed { pod, vnics, attachments, subnets, vpcs, dpus }, is_watched))
+    let uid = pod_uid.to_owned();
+    Ok((Observed { uid, pod, definitions, vnics, named, attachments, subnets, vpcs, dpus }, is_watched))
+}
+
+/// Those that the pod names, as they are now. What cannot be read from the annotation, the plan says.
+async fn definitions(c: &Controller, pod: &Pod) -> Result<pods::Definitions, Error> {
+    let mut all = pods::Definitions::new();
+    for (namespace, definition) in pods::selections(&pod.metadata).unwrap_or_default() {
+        let what = format!("get NetworkAttachmentDefinition '{namespace}/{definition}'");
+        let client = c.objects.client.clone();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &definition_resource());
+        let there = found(call(&what, api.get(&definition)).await)?;
+        let config = there.map(|object| object.data["spec"]["config"].as_str().unwrap_or_default().to_owned());
+        all.insert((namespace, definition), config);
+    }
+    Ok(all)
+}
+
+/// The Network Plumbing Working Group's kind, whose definition Multus brings.
+fn definition_resource() -> ApiResource {
+    let mut resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition"));
+    "network-attachment-definitions".clone_into(&mut resource.plural);
+    resource
 }
 
 /// From quorum: the pod for which something is there.
@@ -85,7 +129,8 @@ async fn read(
     let of_vnic = || {
         let meta = &vnics.first()?.metadata;
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.uid == pod_uid);
-        let name = owner.map(|owner| owner.name.as_str()).or_else(|| label(meta, labels::POD))?;
+        let name = owner.map(|owner| owner.name.as_str()).or_else(|| label(meta, labels::POD));
+        let name = name.or_else(|| pods::marked_pod(vnics.first()?, pod_uid))?;
         Some((meta.namespace.clone()?, name.to_owned()))
     };
     let Some((namespace, pod_name)) = of_attachment.or_else(of_vnic) else { return Ok(None) };
@@ -101,7 +146,7 @@ async fn dpus(c: &Controller, pod: Option<&Pod>, attachments: &[Arc<NicAttachmen
     machine::dpus(c, dpus).await
 }
 
-async fn act(c: &Controller, action: &Action) -> Result<(), Error> {
+async fn act(c: &Controller, pod_uid: &str, action: &Action) -> Result<(), Error> {
     match action {
         Action::CreateVNic(vnic) => {
             let (meta, own) = (&vnic.metadata, label(&vnic.metadata, labels::POD_UID));
@@ -116,23 +161,27 @@ async fn act(c: &Controller, action: &Action) -> Result<(), Error> {
         Action::Abandon { target } => nics::abandon(c, target).await,
         Action::FreeVNic { target, holder } => nics::free(c, target, holder).await,
         Action::DeleteVNic { target } => nics::delete_vnic(c, target).await,
+        Action::ProtectVNic { target, mark } => nics::protect(c, pod_uid, target, mark).await,
+        Action::UnprotectVNic { target } => nics::unprotect(c, pod_uid, target).await,
     }
 }
 
 /// A pod has no status of ours: its Events say what its NICs wait for, and that they are granted.
 fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) {
     let granted = |attachment: &&Arc<NicAttachment>| attachment.spec.grant.is_some();
-    let says = match (&o.pod, &plan.reason) {
-        (None, _) => None,
-        (Some(_), Some(reason)) => Some(("Waiting", format!("{}: {}", reason.name(), reason.told()))),
-        (Some(_), None) => {
+    let note = match &plan.reason {
+        _ if o.pod.is_none() => None,
+        Some(reason) => Some(format!("{}: {}", reason.name(), reason.told())),
+        None => {
             let nics: Vec<String> = o.attachments.iter().filter(granted).map(|a| granted_nic(a)).collect();
-            (!nics.is_empty()).then(|| ("NicGranted", nics.join("; ")))
+            (!nics.is_empty()).then(|| nics.join("; "))
         }
     };
-    let is_news = c.told_pods.is_news(pod_uid, says.as_ref().map(|(_, note)| note));
-    if let (true, Some(pod), Some((reason, note))) = (is_news, &o.pod, says) {
-        c.events.tell(pod.as_ref(), reason, &note);
+    let is_news = c.told_pods.is_news(pod_uid, note.as_ref());
+    match (is_news, &o.pod, note) {
+        (true, Some(pod), Some(note)) if plan.reason.is_some() => c.events.warn(pod.as_ref(), "Waiting", &note),
+        (true, Some(pod), Some(note)) => c.events.tell(pod.as_ref(), "NicGranted", &note),
+        _ => {}
     }
 }
 

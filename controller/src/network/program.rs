@@ -129,7 +129,8 @@ fn plan(c: &Controller, vnic: &VNic) -> port::Plan {
     let vpc = subnet.as_ref().and_then(|subnet| world.vpcs.get(&namespace, admission::vpc_of(subnet)));
     let attachments = world.nics.by(&IndexKey::owner(uid(&vnic.metadata)));
     let holder = vnic.status.as_ref().and_then(|status| status.holder.as_ref());
-    let dpu = holder.and_then(|holder| world.dpus.get("", &holder.dpu_name));
+    let node = holder.map(|holder| &holder.dpu_name).or(vnic.spec.node_name.as_ref());
+    let dpu = node.and_then(|node| world.dpus.get("", node));
     let (subnet, vpc, dpu) = (subnet.as_deref(), vpc.as_deref(), dpu.as_deref());
     let parents = parents(c, vnic, &of_subnet);
     port::plan(
@@ -220,7 +221,7 @@ async fn say(c: &Controller, vnic: &Arc<VNic>, written: Option<Written>, reason:
         c.world.look_at_each(Work::VNic, &c.world.vnics, &about(&subnet_of(vnic), address));
     }
     if let Some(reason) = reason.filter(|_| is_new) {
-        c.events.tell(vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        c.events.warn(vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
     }
     Ok(())
 }

@@ -117,7 +117,7 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
     let (Some(conditions), Some(reason)) = (plan.conditions, plan.reason) else { return Ok(()) };
     let api = c.objects.namespaced::<Subnet>(&key.0);
     objects::patch_status(&api, &world.subnets, &subnet.metadata, json!({"conditions": conditions})).await?;
-    c.events.tell(subnet.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+    c.events.warn(subnet.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
     Ok(())
 }
 

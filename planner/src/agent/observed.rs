@@ -1,6 +1,6 @@
 //! Everything that a plan rests on.
 
-use super::{Attachment, Function, ImportDone, Key, Step, StepKind};
+use super::{Attachment, Exposures, Function, ImportDone, Key, Recovery, Step, StepKind};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use crate::seen::Seen;
 use api::Dpu;
@@ -24,7 +24,9 @@ pub struct Observed {
     pub attachments: Seen<Vec<Attachment>>,
     /// What was claimed on this boot, by UID.
     pub record: BTreeMap<String, Entry>,
-    pub exposures: Seen<Vec<Exposure>>,
+    pub exposures: Exposures,
+    /// What presents disks waits for the whole set of them.
+    pub recovery: Option<Recovery>,
     /// By CSI driver: one entry for each connector that there is.
     pub connections: BTreeMap<String, Seen<Vec<Connected>>>,
     pub ports: Seen<Vec<Plugged>>,
@@ -106,6 +108,8 @@ pub struct Connected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugged {
     pub id: ExposureId,
+    /// The network device that is plugged.
+    pub device: String,
     /// Which grant the switch has it for: [`ExposureId::version`], or what an older agent left there.
     pub version: String,
     pub forwarding: bool,
@@ -161,6 +165,11 @@ impl Observed {
 
     pub(super) fn exposure(&self, id: &ExposureId) -> Option<&Exposure> {
         self.exposures.last()?.iter().find(|e| e.id == *id)
+    }
+
+    /// The network device of the DPU that stands for a NIC.
+    pub(super) fn device(&self, uid: &str) -> Option<String> {
+        self.exposures_of(uid).find_map(|exposure| exposure.representor.clone())
     }
 
     /// How this very step failed when it was last taken.

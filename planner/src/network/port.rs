@@ -21,7 +21,7 @@ pub struct Observed<'a> {
     pub vpc: Option<&'a Vpc>,
     /// Of the VNic.
     pub attachments: &'a [Arc<NicAttachment>],
-    /// That of the VNic's holder.
+    /// That of the VNic's holder, or of its node.
     pub dpu: Option<&'a Dpu>,
     /// Names of the ports of other VNics whose guests may have one of its addresses ([`allowed::said`]).
     pub parents: Vec<String>,
@@ -87,17 +87,27 @@ fn rates(qos: Qos) -> Rates {
     Rates { ingress: kbps(qos.ingress_mbps), egress: kbps(qos.egress_mbps) }
 }
 
+/// In the version of a VNic that is bound by its `nodeName`. Grants begin with 1.
+const OF_NODE: u64 = 0;
+
 fn binding(o: &Observed<'_>) -> (Option<Binding>, Option<Reason>) {
     let Some(status) = &o.vnic.status else { return (None, None) };
-    let Some(holder) = &status.holder else { return (None, None) };
-    let same = o.dpu.filter(|dpu| uid(&dpu.metadata) == holder.dpu_uid);
-    let chassis = same.and_then(|dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone()));
-    match chassis {
-        Some(chassis) => {
-            let (attachment_uid, epoch) = (holder.attachment_uid.clone(), status.grant.epoch);
-            (Some(Binding { chassis, attachment_uid, epoch }), None)
+    let of = |dpu: &Dpu| Some(dpu.status.as_ref()?.network.as_ref()?.chassis.clone());
+    let (chassis, attachment_uid, epoch, dpu_name) = match (&status.holder, &o.vnic.spec.node_name) {
+        (Some(holder), _) => {
+            let same = o.dpu.filter(|dpu| uid(&dpu.metadata) == holder.dpu_uid);
+            (same.and_then(of), holder.attachment_uid.clone(), status.grant.epoch, &holder.dpu_name)
         }
-        None => (None, Some(Waiting::ChassisUnknown { dpu: holder.dpu_name.clone() }.into())),
+        // Whoever is root there plugs it; no grant has this epoch.
+        (None, Some(node)) => {
+            let there = o.dpu.filter(|dpu| name(&dpu.metadata) == node);
+            (there.and_then(of), uid(&o.vnic.metadata).to_owned(), OF_NODE, node)
+        }
+        (None, None) => return (None, None),
+    };
+    match chassis {
+        Some(chassis) => (Some(Binding { chassis, attachment_uid, epoch }), None),
+        None => (None, Some(Waiting::ChassisUnknown { dpu: dpu_name.clone() }.into())),
     }
 }
 
@@ -108,7 +118,7 @@ pub fn is_programmed(vnic: &VNic) -> Result<(), Reason> {
         return Ok(());
     }
     let said = conditions::get(&status.conditions, conditions::PROGRAMMED).filter(|said| said.status == "False");
-    let message = said.map(|said| format!("{}: {}", said.reason, said.message));
-    let message = message.unwrap_or_else(|| "the controller is writing the port of the VNic to OVN".to_owned());
-    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), message }.into())
+    let why = said.map(|said| said.reason.clone());
+    let why = why.unwrap_or_else(|| "the controller is writing the port of the VNic to OVN".to_owned());
+    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), why }.into())
 }

@@ -238,7 +238,12 @@ impl Network {
         let (meta, status) = (&nic.vnic.metadata, nic.vnic.status.clone().unwrap_or_default());
         let by = format!("VNic '{}'", name(meta));
         let Some(holder) = &status.holder else {
-            return step(false, by, "no host has it: no machine with it has been given a server");
+            return match &nic.vnic.spec.node_name {
+                Some(node) => {
+                    step(true, by, format!("of node '{node}': whether something is plugged there, no object tells"))
+                }
+                None => step(false, by, "no host has it: no machine with it has been given a server"),
+            };
         };
         if let Err(reason) = super::port::is_programmed(nic.vnic) {
             return step(false, by, reason.told());

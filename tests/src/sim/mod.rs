@@ -41,6 +41,7 @@ pub mod csi;
 pub mod faults;
 mod held;
 pub mod host;
+pub mod jobs;
 pub mod kubelet;
 pub mod leftovers;
 pub mod life;

@@ -220,8 +220,10 @@ impl Scene {
         let dpu = host.dpu();
         let there = dpu.exposures();
         let server = self.server.get("tinkerbell.org/hardware", INVENTORY, &host.name).unwrap_or_default();
-        let bare = server["metadata"]["annotations"]["metalplane.io/boot-strategy"] == "Workflow";
-        if !bare && !dpu.disks().iter().any(|disk| disk.slot == Slot::Boot) {
+        let annotations = &server["metadata"]["annotations"];
+        let bare = annotations["metalplane.io/boot-strategy"] == "Workflow";
+        let of_job = annotations["metalplane.io/job"].is_string() && annotations["metalplane.io/claimed-by"].is_null();
+        if !bare && !of_job && !dpu.disks().iter().any(|disk| disk.slot == Slot::Boot) {
             self.violated(format!("{action:?} of {} without a boot disk", host.name));
         }
         for attachment in self.attachments(host) {

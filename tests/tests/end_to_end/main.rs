@@ -5,6 +5,7 @@
 
 mod alone;
 mod bmc;
+mod cni;
 mod dpu_power;
 mod guest_power;
 mod holder_pods;
@@ -12,6 +13,7 @@ mod life;
 mod machine;
 mod metadata;
 mod netboot;
+mod ovn;
 mod pods;
 mod refusals;
 mod shared_power;

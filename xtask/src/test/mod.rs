@@ -102,9 +102,20 @@ pub(crate) fn binary(root: &Path, package: &str, target: &str) -> Result<Vec<Cas
 
 /// Those tests of it whose name contains `filter`. Who names a test binary has the time for tests that take minutes each.
 pub(crate) fn some_of_binary(root: &Path, package: &str, target: &str, filter: Option<&str>) -> Result<Vec<Case>> {
+    some_of_binary_with(root, (package, target), filter, &[])
+}
+
+/// The same with variables for the tests.
+pub(crate) fn some_of_binary_with(
+    root: &Path,
+    (package, target): (&str, &str),
+    filter: Option<&str>,
+    variables: &[(&str, String)],
+) -> Result<Vec<Case>> {
     prepare::programs(root)?;
     let mut environment = packages()?;
     environment.insert(running::LONG_TESTS.to_owned(), "1".to_owned());
+    environment.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     build_and_run(root, package, target, &environment, filter)
 }
 

@@ -82,6 +82,9 @@ fn vnic<'a>(o: &'a Observed, interface: &Interface, draft: &mut Draft) -> Result
     if interface.vnic.is_none() && label(&vnic.metadata, labels::MACHINE_UID) != Some(o.uid()) {
         return Err(Blocked::VNicNotOurs { vnic: vnic_name }.into());
     }
+    if let Some(node) = &vnic.spec.node_name {
+        return Err(Blocked::VNicOfNode { vnic: vnic_name, node: node.clone() }.into());
+    }
     if vnic.metadata.deletion_timestamp.is_some() && current(o, &interface.name).is_none() {
         return Err(Waiting::VNicBeingDeleted { vnic: vnic_name }.into());
     }

@@ -1,16 +1,24 @@
 //! The NICs of one pod: a VNic and a NicAttachment for each that its annotations ask for ([`request`]), and their way back.
 //!
 //! The protocol is that of a machine's interface (`crate::machine::nics`): VNic → addresses → attachment in the namespace of the
-//! pod's node → holder of the VNic → port in OVN → grant. Nothing is shared between pods: each VNic is made for one UID. What
-//! was begun for a pod is released when the pod has ended, in the other direction, and a pod that comes again under its name
-//! is another one, with VNics of its own.
+//! pod's node → holder of the VNic → port in OVN → grant. A VNic is made for one UID, or exists and is named by the pod: then the pod
+//! marks it first, as a machine does, and the holder says whose it is. What was begun for a pod is released when the pod has ended,
+//! in the other direction, and a pod that comes again under its name is another one, with VNics of its own.
+//!
+//! | file | what |
+//! |---|---|
+//! | `request.rs` | what our own annotations ask for |
+//! | `multus.rs` | what NetworkAttachmentDefinitions ask for that the pod names |
+//! | `release.rs` | the way back |
 
+mod multus;
+mod release;
 mod request;
 #[cfg(test)]
 mod tests;
 
 use super::{addresses, admission, cidr, desired, port};
-use crate::machine::observed::{DpuSeen, name, uid};
+use crate::machine::observed::{DpuSeen, in_use_by, name, uid};
 use crate::machine::plan::Target;
 use crate::machine::target;
 use crate::reason::{Blocked, Reason, Waiting};
@@ -22,17 +30,25 @@ use api::network::VNicSpec;
 use api::{NicAttachment, Subnet, VNic, Vpc, labels, names};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference as Owner};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use multus::{Definitions, Selection, selections};
+pub use release::{is_pods_mark, marked_pod};
 pub use request::{Request, requests};
 
 pub struct Observed {
+    /// The pod's.
+    pub uid: String,
     /// `None`: no such pod exists any more.
     pub pod: Option<Arc<Pod>>,
-    /// Made for it.
+    /// Of the NetworkAttachmentDefinitions that it names.
+    pub definitions: Definitions,
+    /// Made for it, or marked by it.
     pub vnics: Vec<Arc<VNic>>,
+    /// Those of the pod's namespace that it names.
+    pub named: BTreeMap<String, Arc<VNic>>,
     pub attachments: Vec<Arc<NicAttachment>>,
     /// Those of the pod's namespace that it names, and the Vpcs of them, by name.
     pub subnets: BTreeMap<String, Arc<Subnet>>,
@@ -71,6 +87,14 @@ pub enum Action {
     DeleteVNic {
         target: Target,
     },
+    /// One that was there before: its finalizer, and the mark of this pod with this value.
+    ProtectVNic {
+        target: Target,
+        mark: String,
+    },
+    UnprotectVNic {
+        target: Target,
+    },
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -101,24 +125,47 @@ pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
 }
 
+/// Every NIC that the pod asks for, by our annotations and by NetworkAttachmentDefinitions; or what is wrong.
+pub fn all_requests(pod: &ObjectMeta, definitions: &Definitions) -> Result<Vec<Request>, Blocked> {
+    let annotations = pod.annotations.clone().unwrap_or_default();
+    let invalid = |message| Blocked::PodNetworksInvalid { pod: name(pod).to_owned(), message };
+    let mut all = requests(&annotations).map_err(invalid)?;
+    for request in multus::requests(pod, definitions)? {
+        if all.iter().any(|other| other.name == request.name) {
+            return Err(invalid(format!(
+                "annotation {}: interface '{}' is asked for twice: write another name",
+                multus::NETWORKS,
+                request.name
+            )));
+        }
+        all.push(request);
+    }
+    Ok(all)
+}
+
 pub fn plan(o: &Observed) -> Plan {
     let mut plan = Plan::default();
     let running = o.pod.as_deref().filter(|pod| !has_ended(pod));
-    let mut wanted = BTreeSet::new();
+    let mut wanted = release::Wanted::default();
     if let Some(pod) = running {
-        match requests(&pod.metadata.annotations.clone().unwrap_or_default()) {
+        match all_requests(&pod.metadata, &o.definitions) {
             Ok(all) => {
                 for request in &all {
-                    wanted.insert(object_name(&pod.metadata, &request.name));
+                    let object = object_name(&pod.metadata, &request.name);
+                    wanted.vnics.insert(request.vnic.clone().unwrap_or_else(|| object.clone()));
+                    wanted.attachments.insert(object);
                     interface(o, pod, request, &mut plan);
                 }
             }
-            Err(message) => {
-                plan.wait(Blocked::PodNetworksInvalid { pod: name(&pod.metadata).to_owned(), message });
-            }
+            // What it has stays: that something cannot be read is no request to take it away.
+            Err(reason) => return Plan { actions: vec![], reason: Some(reason.into()) },
+        }
+        // Nor is a definition that was changed since.
+        if !o.definitions.is_empty() {
+            return plan;
         }
     }
-    release(o, &wanted, &mut plan);
+    release::plan(o, &wanted, &mut plan);
     plan
 }
 
@@ -128,22 +175,37 @@ fn interface(o: &Observed, pod: &Pod, request: &Request, plan: &mut Plan) {
     let attachment = o.attachments.iter().find(|attachment| name(&attachment.metadata) == object);
     // What is left of one that is not there any more comes to `release`.
     let leaving = pod.metadata.deletion_timestamp.is_some();
-    let Some(vnic) = o.vnics.iter().find(|vnic| name(&vnic.metadata) == object) else {
-        if !leaving && attachment.is_none() {
-            make_vnic(o, pod, request, object, plan);
-        }
-        return;
+    let vnic = match &request.vnic {
+        Some(vnic) => o.named.get(vnic),
+        None => o.vnics.iter().find(|vnic| name(&vnic.metadata) == object),
+    };
+    let Some(vnic) = vnic else {
+        return match &request.vnic {
+            Some(vnic) => plan.wait(Blocked::VNicMissing { vnic: vnic.clone() }),
+            None if !leaving && attachment.is_none() => make_vnic(o, pod, request, object, plan),
+            None => {}
+        };
     };
     let vnic_name = || name(&vnic.metadata).to_owned();
     if vnic.metadata.deletion_timestamp.is_some() && attachment.is_none() {
         return plan.wait(Waiting::VNicBeingDeleted { vnic: vnic_name() });
     }
+    if let (Some(_), Some(of)) = (&request.vnic, vnic.spec.node_name.as_deref().filter(|of| *of != node)) {
+        return plan.wait(Blocked::VNicOfNode { vnic: vnic_name(), node: of.to_owned() });
+    }
+    if request.vnic.is_some() && attachment.is_none() && !in_use_by(&vnic.metadata, uid(&pod.metadata)) {
+        if !leaving {
+            let mark = release::mark(name(&pod.metadata), &request.name);
+            plan.actions.push(Action::ProtectVNic { target: target(&vnic.metadata), mark });
+        }
+        return;
+    }
     let status = vnic.status.clone().unwrap_or_default();
     if !addresses::is_assigned(vnic) {
         let said = conditions::get(&status.conditions, conditions::ADDRESSES_ASSIGNED);
-        let message = said.map(|said| format!("{}: {}", said.reason, said.message));
-        let message = message.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
-        return plan.wait(Waiting::VNicNotReady { vnic: vnic_name(), message });
+        let why = said.map(|said| said.reason.clone());
+        let why = why.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
+        return plan.wait(Waiting::VNicNotReady { vnic: vnic_name(), why });
     }
     let Some(attachment) = attachment else {
         if !leaving {
@@ -254,7 +316,7 @@ fn make_attachment(
         dpu_name: node.to_owned(),
         interface_name: request.name.clone(),
         consumer: NicConsumer::Pod,
-        pod: Some(configured(o, subnet, &status.addresses)),
+        pod: Some(if request.configure { configured(o, subnet, &status.addresses) } else { PodInterface::default() }),
         vnic_name: name(&vnic.metadata).to_owned(),
         vnic_uid: uid(&vnic.metadata).to_owned(),
         logical_port: port::logical_port(uid(&vnic.metadata)),
@@ -309,31 +371,4 @@ fn configured(o: &Observed, subnet: &Subnet, addresses: &[String]) -> PodInterfa
         Some(PodRoute { destination: network.clone(), gateway: gateway.to_string() })
     });
     PodInterface { addresses: addresses.collect(), routes: routes.collect() }
-}
-
-/// The way back of everything that is not wanted.
-fn release(o: &Observed, wanted: &BTreeSet<String>, plan: &mut Plan) {
-    for attachment in o.attachments.iter().filter(|attachment| !wanted.contains(name(&attachment.metadata))) {
-        let meta = &attachment.metadata;
-        let dpu = seen(o, &attachment.spec.dpu_name);
-        if meta.deletion_timestamp.is_none() || !attachment.spec.release {
-            plan.actions.push(Action::Release { target: target(meta) });
-        } else if attachment.spec.grant.is_none() || dpu.is_some_and(DpuSeen::is_confirmed_down) {
-            plan.actions.push(Action::Abandon { target: target(meta) });
-        } else if dpu.is_some_and(|dpu| dpu.silent) {
-            plan.wait(Waiting::DpuSilent { dpu: attachment.spec.dpu_name.clone() });
-        }
-    }
-    for vnic in &o.vnics {
-        let meta = &vnic.metadata;
-        if o.attachments.iter().any(|attachment| attachment.spec.vnic_uid == uid(meta)) {
-            continue;
-        }
-        let held = vnic.status.as_ref().and_then(|status| status.holder.clone());
-        match held {
-            Some(holder) => plan.actions.push(Action::FreeVNic { target: target(meta), holder }),
-            None if wanted.contains(name(meta)) || meta.deletion_timestamp.is_some() => {}
-            None => plan.actions.push(Action::DeleteVNic { target: target(meta) }),
-        }
-    }
 }

@@ -18,8 +18,12 @@ pub struct Request {
     /// In the pod. Left out: net1, net2, … by its place in the list.
     #[serde(default)]
     pub name: String,
-    /// In the pod's namespace.
+    /// In the pod's namespace; empty where a VNic is named.
+    #[serde(default)]
     pub subnet: String,
+    /// One that exists, in the pod's namespace, in place of one that is made for the pod.
+    #[serde(default)]
+    pub vnic: Option<String>,
     /// Left out: chosen, where the Subnet can choose.
     #[serde(default)]
     pub addresses: Vec<String>,
@@ -29,6 +33,21 @@ pub struct Request {
     /// Left out: those of the Vpc.
     #[serde(default)]
     pub security_groups: Option<Vec<String>>,
+    /// False: the device is the pod's to configure, for a virtual machine in it has the MAC address and the addresses.
+    #[serde(default = "yes")]
+    pub configure: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Request {
+    /// Of the name that its place in the list gives it.
+    pub(super) fn of_subnet(subnet: String) -> Self {
+        let (addresses, mac_address, security_groups) = (vec![], None, None);
+        Self { name: String::new(), subnet, vnic: None, addresses, mac_address, security_groups, configure: true }
+    }
 }
 
 /// The NICs that a pod with these annotations asks for; or which annotation is wrong, and what to write.
@@ -43,8 +62,7 @@ pub fn requests(annotations: &BTreeMap<String, String>) -> Result<Vec<Request>, 
             format!("annotation {}: {error}: write a JSON list such as {example}", labels::NETWORKS)
         })?,
         (None, Some(subnet)) => {
-            let subnet = subnet.trim().to_owned();
-            vec![Request { subnet, name: String::new(), addresses: vec![], mac_address: None, security_groups: None }]
+            vec![Request::of_subnet(subnet.trim().to_owned())]
         }
         (None, None) => vec![],
     };
@@ -69,8 +87,8 @@ pub fn requests(annotations: &BTreeMap<String, String>) -> Result<Vec<Request>, 
     Ok(all)
 }
 
-fn check(request: &Request) -> Result<(), String> {
-    let Request { name, subnet, addresses, mac_address, .. } = request;
+pub(super) fn check(request: &Request) -> Result<(), String> {
+    let Request { name, subnet, vnic, addresses, mac_address, security_groups, .. } = request;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
     if name.len() > NAME || !name.chars().all(plain) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         return Err(format!("name: '{name}': write at most {NAME} of a-z, 0-9, '-', '_' and '.', a letter first"));
@@ -78,8 +96,14 @@ fn check(request: &Request) -> Result<(), String> {
     if ["lo", "eth0"].contains(&name.as_str()) {
         return Err(format!("name: '{name}' is the pod's own: write another, such as net1"));
     }
-    if subnet.is_empty() {
-        return Err("subnet is empty: write the name of a Subnet in the pod's namespace".to_owned());
+    if vnic.as_ref().is_some_and(String::is_empty) || vnic.is_none() && subnet.is_empty() {
+        return Err("subnet is missing: write the name of a Subnet, or of a vnic, in the pod's namespace".to_owned());
+    }
+    let has_more = || !subnet.is_empty() || !addresses.is_empty() || mac_address.is_some() || security_groups.is_some();
+    if let Some(vnic) = vnic.as_ref().filter(|_| has_more()) {
+        return Err(format!(
+            "vnic: subnet, addresses, macAddress and securityGroups are those of VNic '{vnic}': leave them out"
+        ));
     }
     if let Some(wrong) = addresses.iter().find(|address| address.parse::<IpAddr>().is_err()) {
         return Err(format!("addresses: '{wrong}': write an IP address such as 10.20.0.7, without a prefix length"));
@@ -110,6 +134,8 @@ mod tests {
         let two = asked(labels::NETWORKS, text).expect("two");
         assert_eq!(two.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["net1", "data"]);
         assert_eq!(two[1].security_groups, Some(vec!["web".to_owned()]));
+        let vnic = asked(labels::NETWORKS, r#"[{"vnic":"web","configure":false}]"#).expect("a VNic");
+        assert_eq!((vnic[0].vnic.as_deref(), vnic[0].configure, two[0].configure), (Some("web"), false, true));
     }
 
     #[test]
@@ -117,9 +143,10 @@ mod tests {
         for (text, named) in [
             ("blue", "write a JSON list such as"),
             (r#"[{"subnet":"blue","adresses":[]}]"#, "unknown field `adresses`"),
-            (r#"[{"subnet":"blue","configure":false}]"#, "unknown field `configure`"),
-            (r#"[{"name":"net1"}]"#, "missing field `subnet`"),
-            (r#"[{"subnet":""}]"#, "[0].subnet is empty"),
+            (r#"[{"subnet":"blue","configure":"no"}]"#, "invalid type: string \"no\", expected a boolean"),
+            (r#"[{"name":"net1"}]"#, "[0].subnet is missing"),
+            (r#"[{"vnic":""}]"#, "[0].subnet is missing"),
+            (r#"[{"vnic":"web","addresses":["10.0.0.7"]}]"#, "are those of VNic 'web': leave them out"),
             (r#"[{"subnet":"a","name":"eth0"}]"#, "[0].name: 'eth0' is the pod's own"),
             (r#"[{"subnet":"a","name":"a/b"}]"#, "[0].name: 'a/b': write"),
             (r#"[{"subnet":"a"},{"subnet":"a","name":"net1"}]"#, "[1].name: 'net1' is there twice"),

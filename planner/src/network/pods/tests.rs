@@ -45,8 +45,11 @@ impl World {
         ];
         vpc.status = Some(VpcStatus { subnets, ..VpcStatus::default() });
         let o = Observed {
+            uid: "pod-1".to_owned(),
             pod: Some(Arc::new(pod)),
+            definitions: Definitions::new(),
             vnics: vec![],
+            named: BTreeMap::new(),
             attachments: vec![],
             subnets: BTreeMap::from([("blue".to_owned(), Arc::new(subnet))]),
             vpcs: BTreeMap::from([("default".to_owned(), Arc::new(vpc))]),
@@ -75,6 +78,9 @@ impl World {
 
     fn vnic(&mut self, change: impl FnOnce(&mut VNic)) {
         change(Arc::make_mut(&mut self.o.vnics[0]));
+        if let Some(named) = self.o.named.get_mut("mine") {
+            *named = self.o.vnics[0].clone();
+        }
     }
 
     fn nic(&mut self, change: impl FnOnce(&mut NicAttachment)) {
@@ -116,9 +122,45 @@ impl World {
                 Action::Abandon { .. } => self.o.attachments.clear(),
                 Action::FreeVNic { .. } => self.vnic(|vnic| vnic.status.get_or_insert_default().holder = None),
                 Action::DeleteVNic { .. } => self.o.vnics.clear(),
+                Action::ProtectVNic { mark, .. } => self.mark(Some(mark)),
+                Action::UnprotectVNic { .. } => self.mark(None),
             }
         }
         plan.actions.len()
+    }
+
+    /// A pod's mark on the VNic that it names, by which the VNic is found.
+    fn mark(&mut self, mark: Option<String>) {
+        let own = self.o.named.get("mine").or(self.o.vnics.first()).expect("a VNic");
+        let mut vnic = VNic::clone(own);
+        let key = format!("{}pod-1", labels::IN_USE_BY);
+        vnic.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
+        let annotations = vnic.metadata.annotations.get_or_insert_default();
+        self.o.vnics.clear();
+        match mark {
+            Some(mark) => annotations.insert(key, mark),
+            None => annotations.remove(&key),
+        };
+        let vnic = Arc::new(vnic);
+        if vnic.metadata.annotations.as_ref().is_some_and(|marks| !marks.is_empty()) {
+            self.o.vnics.push(vnic.clone());
+        }
+        self.o.named.insert("mine".to_owned(), vnic);
+    }
+
+    /// The pod names a VNic that is there, in place of a Subnet.
+    fn names_one(&mut self, node: Option<&str>) {
+        let asks = r#"[{"vnic": "mine", "configure": false}]"#.to_owned();
+        self.pod(|pod| pod.metadata.annotations = Some([(labels::NETWORKS.to_owned(), asks)].into()));
+        let spec = json!({"subnet": "blue", "nodeName": node});
+        let mut vnic = VNic::new("mine", serde_json::from_value(spec).expect("a spec"));
+        vnic.metadata = named("mine", "vnic-9");
+        let status = vnic.status.get_or_insert_default();
+        status.addresses = vec!["10.20.0.9".to_owned()];
+        status.mac_address = Some("02:00:00:00:00:09".to_owned());
+        let done = ConditionStatus::True;
+        conditions::set(&mut status.conditions, ADDRESSES_ASSIGNED, done, "Assigned", "", None, NOW);
+        self.o.named.insert("mine".to_owned(), Arc::new(vnic));
     }
 
     fn settle(&mut self) {
@@ -175,6 +217,71 @@ fn an_ended_pod_gives_everything_back_in_order() {
         world.settle();
         assert!(world.o.vnics.is_empty());
     }
+}
+
+#[test]
+fn a_pod_has_a_vnic_that_is_there_and_gives_it_back() {
+    let mut world = World::new();
+    world.names_one(Some("node-1"));
+    world.settle();
+    assert_eq!(world.reason(), "none");
+    let spec = world.o.attachments[0].spec.clone();
+    assert_eq!((spec.grant, spec.vnic_uid.as_str()), (Some(Grant { epoch: 1 }), "vnic-9"));
+    assert_eq!(spec.pod, Some(PodInterface::default()), "the pod configures it");
+    world.o.pod = None;
+    world.settle();
+    world.o.attachments.clear();
+    world.settle();
+    let vnic = &world.o.named["mine"];
+    assert!(vnic.status.as_ref().is_some_and(|status| status.holder.is_none()) && world.o.vnics.is_empty());
+
+    let mut elsewhere = World::new();
+    elsewhere.names_one(Some("node-2"));
+    assert_eq!((plan(&elsewhere.o).actions, elsewhere.reason()), (vec![], "VNicOfNode"));
+    elsewhere.o.named.clear();
+    assert_eq!(elsewhere.reason(), "VNicMissing");
+
+    // Somebody else has it: the pod waits, and takes nothing from whoever that is.
+    let mut taken = World::new();
+    taken.names_one(None);
+    taken.round();
+    taken.vnic(|vnic| {
+        let holder = serde_json::json!({
+            "attachmentUID": "nic-7", "attachmentNamespace": "n", "attachmentName": "other", "dpuUID": "d", "dpuName": "dpu-2",
+        });
+        let holder = serde_json::from_value(holder).expect("a holder");
+        vnic.status.get_or_insert_default().holder = Some(holder);
+    });
+    taken.settle();
+    assert_eq!(taken.reason(), "VNicHeld");
+    taken.o.pod = None;
+    taken.settle();
+    assert_eq!(
+        taken.o.named["mine"].status.as_ref().and_then(|s| s.holder.clone()).map(|h| h.dpu_name),
+        Some("dpu-2".to_owned())
+    );
+    assert!(taken.o.vnics.is_empty(), "its own mark is gone");
+}
+
+#[test]
+fn what_a_definition_asked_for_stays_while_the_pod_runs() {
+    let mut world = World::new();
+    let asks = [("k8s.v1.cni.cncf.io/networks".to_owned(), "blue".to_owned())];
+    world.pod(|pod| pod.metadata.annotations = Some(asks.into()));
+    let key = ("team".to_owned(), "blue".to_owned());
+    world.o.definitions.insert(key.clone(), None);
+    assert_eq!(world.reason(), "NetworkDefinitionMissing");
+    let config = r#"{"type": "metalplane", "subnet": "blue"}"#.to_owned();
+    world.o.definitions.insert(key.clone(), Some(config));
+    world.settle();
+    assert!(world.o.attachments[0].spec.grant.is_some());
+    for gone in [None, Some(r#"{"type": "macvlan"}"#.to_owned()), Some("{".to_owned())] {
+        world.o.definitions.insert(key.clone(), gone);
+        assert_eq!(plan(&world.o).actions, vec![]);
+    }
+    world.o.pod = None;
+    world.settle();
+    assert!(world.o.attachments[0].spec.release);
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn a_grant_waits_for_the_port_of_just_this_grant() {
     vnic.status.as_mut().expect("a status").conditions.extend(said(PROGRAMMED, false));
     let why = is_programmed(&vnic).expect_err("an earlier grant's");
     assert_eq!(why.name(), "VNicNotReady");
-    assert!(why.told().contains("Because: it is so"), "{}", why.told());
+    assert!(why.told().contains("is not ready: Because"), "{}", why.told());
 }
 
 /// A VNic of the same Subnet with this address that no host has.
@@ -243,4 +243,19 @@ fn a_rate_is_said_in_kilobits() {
     assert_eq!(w.plan().port.expect("a port").rates, Rates::default());
     w.vnic.spec.qos = Some(Qos { ingress_mbps: Some(1000), egress_mbps: None });
     assert_eq!(w.plan().port.expect("a port").rates, Rates { ingress: Some(1_000_000), egress: None });
+}
+
+#[test]
+fn a_vnic_of_a_node_is_bound_there_at_a_version_that_no_grant_has() {
+    let mut world = world();
+    world.vnic.spec.node_name = Some("dpu-1".to_owned());
+    let holder = world.vnic.status.as_mut().and_then(|status| status.holder.take());
+    let binding = world.plan().port.and_then(|port| port.binding).expect("bound");
+    assert_eq!((binding.chassis.as_str(), binding.version().as_str()), ("chassis-1", "uid-eth0.0"));
+    world.vnic.spec.node_name = Some("dpu-2".to_owned());
+    assert_eq!((world.plan().port.and_then(|port| port.binding), world.reason()), (None, Some("ChassisUnknown")));
+    // Whoever has it by an attachment has it alone.
+    world.vnic.status.as_mut().expect("a status").holder = holder;
+    let binding = world.plan().port.and_then(|port| port.binding).expect("bound");
+    assert_eq!(binding.version(), "a.3");
 }

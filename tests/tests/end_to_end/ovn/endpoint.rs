@@ -1,0 +1,224 @@
+//! Where packets come from and go to: a network namespace on a chassis, with a port of the chassis' bridge; or a pod.
+
+use super::draw::PORTS;
+use crate::machine::SOON;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::net::IpAddr;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use tests::site::{ORDINARY_NODE, Site, until};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin};
+
+const LISTEN: &str = include_str!("listen.pl");
+const SEND: &str = include_str!("send.pl");
+const TALK: &str = include_str!("talk.pl");
+/// A pair without what hardware would do: a checksum that is left out is never put in where the switch is a program.
+const WITHOUT_OFFLOAD: &str = r#"use Socket; socket(my $s, AF_INET, SOCK_DGRAM, 0) or die $!; my $v = pack("LL", 0x17, 0); ioctl($s, 0x8946, pack("a16P", $ARGV[0], $v)) or die $!"#;
+
+pub(super) struct Endpoint {
+    /// The VNic's.
+    pub name: String,
+    pub uid: String,
+    pub mac: String,
+    pub subnet: String,
+    pub node: String,
+    /// As nsenter is told.
+    inside: String,
+    /// Of the switch's end, and of the namespace; empty: a pod's, which kubelet made.
+    device: String,
+    heard: Arc<Mutex<Vec<String>>>,
+    listener: Option<Child>,
+}
+
+impl Endpoint {
+    pub(super) fn port(&self) -> String {
+        format!("mp-{}", self.uid)
+    }
+
+    /// Begins to hear; ends with this value.
+    pub(super) async fn listen(&mut self, site: &Site) -> Result<()> {
+        let ports = PORTS.map(|port| port.to_string());
+        let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+        let (child, _) = self.start(site, LISTEN, &ports, self.heard.clone()).await?;
+        self.listener = Some(child);
+        Ok(())
+    }
+
+    /// One end of a connection: `arguments` of `talk.pl`.
+    pub(super) async fn talk(&self, site: &Site, arguments: &[&str]) -> Result<Talk> {
+        let heard = Arc::<Mutex<Vec<String>>>::default();
+        let (program, stdin) = self.start(site, TALK, arguments, heard.clone()).await?;
+        Ok(Talk { name: self.name.clone(), heard, stdin: tokio::sync::Mutex::new(stdin), _program: program })
+    }
+
+    async fn start(
+        &self,
+        site: &Site,
+        program: &str,
+        arguments: &[&str],
+        heard: Arc<Mutex<Vec<String>>>,
+    ) -> Result<(Child, ChildStdin)> {
+        let mut command = site.sandbox.enter(&self.node);
+        command.args(["nsenter", &self.inside, "perl", "-e", program]).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().context("start perl")?;
+        let stdin = child.stdin.take().context("its input")?;
+        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        let first = lines.next_line().await?;
+        ensure!(first.as_deref() == Some("ready"), "the program in {} said {first:?}", self.name);
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                heard.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        });
+        Ok((child, stdin))
+    }
+
+    pub(super) async fn run(&self, site: &Site, args: &[&str]) -> Result<String> {
+        site.enter(&self.node, &[&["nsenter", self.inside.as_str()], args].concat()).await
+    }
+
+    /// Everything since it was asked last.
+    pub(super) fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn forget(&self) {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Sends and returns when everything is sent, or given up.
+    pub(super) async fn send(&self, site: &Site, lines: String) -> Result<()> {
+        let mut command = site.sandbox.enter(&self.node);
+        command.args(["nsenter", &self.inside, "perl", "-e", SEND]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().context("start a sender")?;
+        let mut stdin = child.stdin.take().context("its input")?;
+        stdin.write_all(lines.as_bytes()).await?;
+        drop(stdin);
+        let output = child.wait_with_output().await.context("wait for a sender")?;
+        ensure!(output.status.success(), "the sender of {} ended with {}", self.name, output.status);
+        Ok(())
+    }
+
+    pub(super) async fn remove(&mut self, site: &Site) -> Result<()> {
+        if let Some(mut listener) = self.listener.take() {
+            listener.kill().await.context("end a listener")?;
+        }
+        if !self.device.is_empty() {
+            let device = &self.device;
+            let remove = format!(
+                "ovs-vsctl --if-exists del-port br-int {device}; ip link del {device} 2>/dev/null; ip netns del {device} 2>/dev/null; true"
+            );
+            site.enter(&self.node, &["sh", "-c", &remove]).await?;
+        }
+        Ok(())
+    }
+}
+
+/// One end of a connection that is open.
+pub(super) struct Talk {
+    name: String,
+    heard: Arc<Mutex<Vec<String>>>,
+    stdin: tokio::sync::Mutex<ChildStdin>,
+    /// Ends with this value.
+    _program: Child,
+}
+
+impl Talk {
+    pub(super) async fn says(&self, protocol: &str, text: &str) -> Result<()> {
+        let mut stdin = self.stdin.lock().await;
+        stdin.write_all(format!("{protocol} {text}\n").as_bytes()).await.context("tell it")?;
+        stdin.flush().await.context("tell it")
+    }
+
+    pub(super) fn has_heard(&self, protocol: &str, text: &str) -> bool {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.iter().any(|line| *line == format!("{protocol} {text}"))
+    }
+
+    pub(super) async fn hears(&self, protocol: &str, text: &str) -> Result<()> {
+        let what = format!("{} hears '{text}' by {protocol}", self.name);
+        until(&what, SOON, async || Ok(if self.has_heard(protocol, text) { Ok(()) } else { Err("nothing".to_owned()) }))
+            .await
+    }
+}
+
+/// A VNic that has its addresses.
+async fn assigned(site: &Site, namespace: &str, name: &str) -> Result<Value> {
+    until(&format!("VNic {name} has its addresses"), SOON, async || {
+        let vnic = site.get(&["vnic", name, "-n", namespace]).await?.context("the VNic is gone")?;
+        let has = vnic["status"]["macAddress"].is_string() && vnic["status"]["addresses"].is_array();
+        Ok(if has { Ok(vnic.clone()) } else { Err(vnic["status"].to_string()) })
+    })
+    .await
+}
+
+fn of(vnic: &Value, node: &str, inside: String, device: String) -> Result<Endpoint> {
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("a VNic lacks something");
+    Ok(Endpoint {
+        name: text(&vnic["metadata"]["name"])?,
+        uid: text(&vnic["metadata"]["uid"])?,
+        mac: text(&vnic["status"]["macAddress"])?,
+        subnet: text(&vnic["spec"]["subnet"])?,
+        node: node.to_owned(),
+        inside,
+        device,
+        heard: Arc::default(),
+        listener: None,
+    })
+}
+
+/// One by `nodeName`, as whoever is root on that node makes it.
+pub(super) async fn on_node(site: &Site, namespace: &str, name: &str, node: &str, place: usize) -> Result<Endpoint> {
+    let vnic = assigned(site, namespace, name).await?;
+    let device = format!("judge{place}");
+    let mut endpoint = of(&vnic, node, format!("--net=/run/netns/{device}"), device.clone())?;
+    endpoint.remove(site).await?;
+    let (uid, mac, port) = (&endpoint.uid, &endpoint.mac, endpoint.port());
+    let addresses: Vec<&str> =
+        vnic["status"]["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut make = format!(
+        "set -e
+ip netns add {device}
+ip link add {device} type veth peer name eth0 netns {device}
+perl -e \"$1\" {device}
+ip netns exec {device} perl -e \"$1\" eth0
+inside() {{ ip -n {device} \"$@\"; }}
+inside link set eth0 address {mac} mtu 1442
+"
+    );
+    for address in addresses {
+        let (length, gateway, all) = ways(address)?;
+        make += &format!(
+            "inside address add {address}/{length} dev eth0 {}\n",
+            if address.contains(':') { "nodad" } else { "" }
+        );
+        make +=
+            &format!("inside link set lo up; inside link set eth0 up; inside route add {all} via {gateway} dev eth0\n");
+    }
+    make += &format!(
+        "ip link set {device} up
+ovs-vsctl add-port br-int {device} -- set interface {device} external_ids:iface-id={port} \
+external_ids:iface-id-ver={uid}.0 external_ids:attached-mac=\\\"{mac}\\\"\n"
+    );
+    site.enter(node, &["sh", "-c", &make, "sh", WITHOUT_OFFLOAD])
+        .await
+        .with_context(|| format!("make {name} on {node}"))?;
+    Ok(endpoint)
+}
+
+/// Length of the prefix, the router, and what it leads to.
+fn ways(address: &str) -> Result<(u8, String, &'static str)> {
+    Ok(match address.parse::<IpAddr>()? {
+        IpAddr::V4(address) => (24, format!("10.60.{}.1", address.octets()[2]), "10.60.0.0/16"),
+        IpAddr::V6(address) => (64, format!("fd00:60:0:{:x}::1", address.segments()[3]), "fd00:60::/32"),
+    })
+}
+
+/// A pod's, in the network namespace that the plugin noted.
+pub(super) async fn in_pod(site: &Site, namespace: &str, vnic: &str, pod: &str) -> Result<Endpoint> {
+    let netns = site.pod(namespace, pod).await?.netns;
+    of(&assigned(site, namespace, vnic).await?, ORDINARY_NODE, format!("--net={netns}"), String::new())
+}

@@ -1,0 +1,29 @@
+//! Whether a packet passes: a model of the manifests, the packet, and ovn-trace, on a site of three chassis whose groups are drawn at
+//! random. `JUDGE_SEED` repeats a run.
+
+use super::{Bench, Judge, Verdict, Word, on_site};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::fs;
+
+pub(super) const JUDGE: Judge = Judge { name: "ovn", run };
+
+/// Of the issue's endpoints what the site's images cannot ask from, and what nobody has here.
+const NOT_RUN: &str = "not run: machines and a virtual machine in a pod as endpoints (their images send no such packets); \
+    another OVN (OVN_DIR); VXLAN";
+
+fn run(bench: &Bench) -> Result<Verdict> {
+    let seed = std::env::var("JUDGE_SEED").ok().map(|seed| ("JUDGE_SEED", seed));
+    let verdict = on_site::run(bench, "ovn::", seed.as_slice())?;
+    let Ok(text) = fs::read(bench.folder.join("answers.json")) else { return Ok(verdict) };
+    let answers: Value = serde_json::from_slice(&text).context("read the answers")?;
+    let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
+    // Every question is a case; so is every other test.
+    let others = verdict.all - 1;
+    let asked = count(&answers["asked"]);
+    let wrong = answers["wrong"].as_array().map_or(0, Vec::len);
+    let (all, done) = (asked + others, asked - wrong + verdict.done.min(others));
+    let seed = format!("JUDGE_SEED={}", answers["seed"]);
+    let reason = if verdict.word == Word::Pass { NOT_RUN.to_owned() } else { verdict.reason };
+    Ok(Verdict { word: verdict.word, done, all, reason: format!("{seed}; {reason}") })
+}
