@@ -42,8 +42,8 @@ pub fn used_for(floating: &FloatingIP, vnic: Option<&VNic>) -> Use {
             Use::Wait(Waiting::VNicBeingDeleted { vnic: named.clone() }.into())
         }
         (Some(named), Some(_)) => {
-            let message = "the VNic has no addresses yet".to_owned();
-            Use::Wait(Waiting::VNicNotReady { vnic: named.clone(), message }.into())
+            let why = "the VNic has no addresses yet".to_owned();
+            Use::Wait(Waiting::VNicNotReady { vnic: named.clone(), why }.into())
         }
     }
 }
