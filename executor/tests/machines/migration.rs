@@ -227,7 +227,11 @@ fn a_machine_moves_there_and_back_with_all_that_it_has() {
         assert_eq!(m.said(), (OperationPhase::Succeeded, "Succeeded".to_owned()));
         assert_eq!((on(&m.world), state(&m.world, "a")), (target.clone(), Some(MachineState::Running)));
         assert_eq!((m.world.volumes().into_iter().collect(), macs(&m.world)), before, "nothing is lost or new");
-        assert_eq!(held(&m.world), std::slice::from_ref(&target), "the other server is free, and nothing is left on it");
+        assert_eq!(
+            held(&m.world),
+            std::slice::from_ref(&target),
+            "the other server is free, and nothing is left on it"
+        );
         let status = m.object.as_ref().and_then(|o| o.status.clone()).expect("a status");
         assert_eq!((status.source_hardware_name, status.target_hardware_name), (Some(from), Some(target)));
         let times = [

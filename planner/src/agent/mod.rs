@@ -29,8 +29,8 @@ mod tests;
 
 pub use desired::{Attachment, Function, Import, ImportDone, Key, Kind, Nic, Presentation, Seed, Volume};
 pub use exposures::Exposures;
-pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Word};
-pub use recovery::{Recovery, Shown};
+pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Recovery, Word};
+pub use recovery::Shown;
 pub use report::{Report, disk_status, nic_status};
 pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
 

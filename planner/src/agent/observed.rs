@@ -1,6 +1,6 @@
 //! Everything that a plan rests on.
 
-use super::{Attachment, Exposures, Function, ImportDone, Key, Recovery, Step, StepKind};
+use super::{Attachment, Exposures, Function, ImportDone, Key, Step, StepKind};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use crate::seen::Seen;
 use api::Dpu;
@@ -10,6 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+/// What presents disks was started anew: seen in this life of the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    pub since: Timestamp,
+    /// Why the last attempt failed.
+    pub error: Option<String>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub struct Observed {

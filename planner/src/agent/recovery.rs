@@ -6,18 +6,10 @@
 
 use super::{Function, Observed, Presentation, Stage, Stuck, Waiting};
 use crate::exposure::{ExposureId, Limits};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 /// The kernel's NVMe driver gives a command 30 s (nvme_core.io_timeout): a disk whose storage does not answer may not take the others down.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
-
-/// Seen in this life of the agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recovery {
-    pub since: Timestamp,
-    /// Why the last attempt failed.
-    pub error: Option<String>,
-}
 
 /// A disk that the host is to find.
 #[derive(Debug, Clone, PartialEq)]
