@@ -90,8 +90,11 @@ impl<'a> Sandbox<'a> {
     ) -> Result<Self> {
         let limit = format!("--timeout={}s", SOON.as_secs());
         site.kubectl(&["wait", "--for=create", "serviceaccount/default", "-n", namespace, &limit]).await?;
-        let never = "  volumes:\n  - {name: never, configMap: {name: never}}\n";
-        let manifest = format!("{SUBNET}{}{never}", pod(namespace, name, asks));
+        // A volume that no container mounts is not waited for.
+        let mounted = "imagePullPolicy: Never, volumeMounts: [{name: never, mountPath: /never}]}";
+        let waiting = pod(namespace, name, asks).replace("imagePullPolicy: Never}", mounted);
+        ensure!(waiting.contains(mounted), "the pod does not mount it: {waiting}");
+        let manifest = format!("{SUBNET}{waiting}  volumes:\n  - {{name: never, configMap: {{name: never}}}}\n");
         site.apply_in(namespace, &manifest).await?;
         let uid = site.kubectl(&["get", "pod", name, "-n", namespace, "-o", "jsonpath={.metadata.uid}"]).await?;
         let program = tools("cnitool").await?.join("cnitool").display().to_string();

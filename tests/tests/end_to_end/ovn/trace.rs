@@ -45,7 +45,7 @@ impl Asked {
 /// What one argument of a program has room for (128 KiB).
 const AT_ONCE: usize = 100;
 
-/// To which ports each is given, in order.
+/// To which ports each is given, in order. Friendly names would be cut to six digits of a UID.
 pub(super) async fn outputs(site: &Site, asked: &[Asked]) -> Result<Vec<BTreeSet<String>>> {
     let mut all = Vec::with_capacity(asked.len());
     for some in asked.chunks(AT_ONCE) {
@@ -59,7 +59,7 @@ async fn some_outputs(site: &Site, asked: &[Asked]) -> Result<Vec<BTreeSet<Strin
     let mut script = String::from("set -e\n");
     for (number, one) in asked.iter().enumerate() {
         writeln!(script, "echo '{MARK}{number}'")?;
-        writeln!(script, "ovn-trace --minimal {states}'{}' '{}'", one.switch, one.flow())?;
+        writeln!(script, "ovn-trace --no-friendly-names --minimal {states}'{}' '{}'", one.switch, one.flow())?;
     }
     let said = site.enter("cp", &["sh", "-c", &script]).await.context("ovn-trace")?;
     let mut answers: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
