@@ -1,4 +1,4 @@
-//! What an image that is no more has left, as [`crate::machine::leftovers`] is of machines: attachment, hold and
+//! What an image that no longer exists has left, as [`crate::machine::leftovers`] is of machines: attachment, hold and
 //! VolumeAttachment of its import, without which the volume could never be deleted.
 
 use super::{ROUNDS, act, want_bmc};
@@ -39,7 +39,7 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
             return Ok(Next::Wait);
         }
         if !std::mem::replace(&mut confirmed, true) {
-            tracing::warn!(image = %key.1, actions = plan.actions.len(), "an image that is no more has left something");
+            tracing::warn!(image = %key.1, actions = plan.actions.len(), "an image that no longer exists has left something");
         }
         for action in &plan.actions {
             act(c, &o, action).await?;
@@ -94,7 +94,7 @@ fn tell(c: &Controller, o: &Observed, plan: &Plan) {
     }
 }
 
-/// From quorum. A UID that is gone never comes back.
+/// From quorum. A UID that was deleted never comes back.
 async fn is_there(c: &Controller, image: &str) -> Result<bool, Error> {
     let (everywhere, params) = (Api::<MachineImage>::all(c.objects.client.clone()), ListParams::default());
     let images = call("list MachineImages", everywhere.list_metadata(&params)).await?;

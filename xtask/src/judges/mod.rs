@@ -5,6 +5,7 @@
 //! in [`JUDGES`].
 
 mod boot_options;
+mod cases;
 mod cni;
 mod csi_foreign;
 mod csi_sanity;
