@@ -253,7 +253,7 @@ impl Shell for Controller {
         &self.inventory
     }
 
-    /// *SilenceIsNoProof*: before a proof that a DPU is down takes effect its agent has not renewed its Lease. What the proof rests
+    /// *LeaseIsUnchanged*: before a proof that a DPU is down takes effect its agent has not renewed its Lease. What the proof rests
     /// on may be of the time before the DPU came back, and an agent claims nothing before it has renewed. So of one that is
     /// unresponsive here a claim comes later, and is another version of the attachment than the one that was seen before.
     async fn confirm_silent(&self, dpu_namespace: &str) -> Result<(), Error> {

@@ -49,7 +49,10 @@ pub async fn take_hold(c: &impl Shell, owner_labels: BTreeMap<String, String>, t
             let seen = known::<VolumeHold>(c, "", &take.name);
             let Some(seen) = seen.filter(|seen| seen.metadata.resource_version.as_ref() == Some(version)) else {
                 let what = what::<VolumeHold>("patch", &take.name);
-                return Err(Error::Conflict { what, message: "it is another one by now".to_owned() });
+                return Err(Error::Conflict {
+                    what,
+                    message: "the VolumeHold was changed since it was read".to_owned(),
+                });
             };
             let mut hold = VolumeHold { spec, ..VolumeHold::clone(&seen) };
             (hold.metadata.labels, hold.metadata.annotations) = (Some(owner_labels), annotations);

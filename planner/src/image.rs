@@ -346,7 +346,7 @@ fn grant(o: &Observed, claim: &ClaimSeen, attachment: &DiskAttachment, now: Time
     let w = o.writer(&orphans, now);
     let Some(volume) = &claim.volume else { return w.granting(attachment) };
     let Some(dpu) = down::dpu(&o.dpus, dpu_name) else {
-        return Waiting::DpuNotReady { dpu: dpu_name.clone(), message: "it is gone".to_owned() }.into();
+        return Waiting::DpuNotReady { dpu: dpu_name.clone(), message: "it does not exist any more".to_owned() }.into();
     };
     if dpu.boot_id().is_none() {
         // What its host has already is known with its agent's first report.

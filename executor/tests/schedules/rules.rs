@@ -1,5 +1,5 @@
-//! What keeps a volume with one writer, by the names of docs/design/fencing.md, rule by rule. A world can be without one of them: then something must go wrong, or
-//! the schedules would not notice if the rule were lost.
+//! What keeps a volume with one writer, by the names of docs/design/fencing.md, rule by rule. A world can be without one of them: then
+//! something must go wrong, or the schedules would not notice if the rule were lost.
 
 use super::directed;
 use super::run;

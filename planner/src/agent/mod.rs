@@ -6,8 +6,10 @@
 //!
 //! - Nothing is connected or exposed for an attachment unless the record, which a reboot forgets, says that this very
 //!   (UID, epoch) was claimed on this boot. [`Step::Claim`] is the only way into the record (*ActivatedFromQuorum*).
-//! - What the record names is adopted and, if its process crashed, replayed, with or without the API server (15, 16).
-//! - An attachment is taken away from the host when it is being deleted *and* has `release` (8, 9).
+//! - What the record names is adopted and, if its process crashed, replayed, with or without the API server
+//!   (*RecordIsAdopted*, *RecordIsReplayed*).
+//! - An attachment is taken away from the host when it is being deleted *and* has `release` (*HostIsOffFirst*,
+//!   *AgentDetaches*).
 //! - What the host was shown and no attachment explains is an orphan: it is kept, served and reported ([`orphans`]).
 //! - What else nothing explains is taken away only if the list of attachments was read in this round; from an older list
 //!   follows [`Plan::needs_fresh_list`], never a step. So it is with an orphan that may go, and with a report of orphans.

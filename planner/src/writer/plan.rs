@@ -90,7 +90,7 @@ pub struct FenceOrder {
     pub record: FenceRecord,
 }
 
-/// Whether an attachment is abandoned because its DPU is down: its Lease, read from quorum, is looked at first (*SilenceIsNoProof*).
+/// Whether an attachment is abandoned because its DPU is down: its Lease, read from quorum, is looked at first (*LeaseIsUnchanged*).
 /// What the storage refuses is refused whatever the DPU does. Also where nothing was granted, if a proof goes on record: that
 /// names a boot, and the DPU may have told of another one meanwhile.
 pub fn rests_on_silence(granted: bool, fence: Option<&FenceRecord>) -> bool {

@@ -1,7 +1,7 @@
 //! The boot option of the DPU's disk, never guessed: every recorded listing of a real server's firmware, alone, mixed and
 //! mutated, and the BMC of every personality through the shipped driver. Each gives the right option or the right refusal.
 
-use super::{Bench, Judge, Verdict};
+use super::{Bench, Judge, Verdict, cases};
 use crate::test::{self, Case};
 use anyhow::Result;
 
@@ -13,6 +13,7 @@ fn run(bench: &Bench) -> Result<Verdict> {
     cases.extend(
         test::some_of_binary(bench.root, "sandbox", "server", Some("boot_options"))?.into_iter().filter(of_bmcs),
     );
-    let commands = "cargo test --package planner --test boot_options\ncargo xtask test --no-checks --package sandbox boot_options\n";
-    super::of_cases(bench, commands.to_owned(), &cases)
+    let report = "cargo test --package planner --test boot_options\n\
+                  cargo xtask test --no-checks --package sandbox boot_options\n";
+    cases::verdict(bench, report.to_owned(), &cases)
 }

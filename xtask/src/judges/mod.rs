@@ -5,6 +5,7 @@
 //! in [`JUDGES`].
 
 mod boot_options;
+mod cases;
 mod cni;
 mod csi_foreign;
 mod csi_sanity;
@@ -17,9 +18,8 @@ mod release;
 mod spdk;
 mod tinkerbell;
 
-use crate::test::{Case, Outcome};
 use anyhow::{Context, Result, bail};
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -114,25 +114,6 @@ fn hear(root: &Path, judge: &Judge) -> Verdict {
     let folder = root.join("target/judges").join(judge.name);
     let verdict = empty(&folder).and_then(|()| (judge.run)(&Bench { root, folder }));
     verdict.unwrap_or_else(|error| Verdict { word: Word::Fail, done: 0, all: 0, reason: format!("{error:#}") })
-}
-
-/// Of tests of ours that are about other people's programs: each has to pass. `report`: the command lines.
-fn of_cases(bench: &Bench, mut report: String, cases: &[Case]) -> Result<Verdict> {
-    let mut wrong = Vec::new();
-    for case in cases {
-        let outcome = match &case.outcome {
-            Outcome::Passed => "passed".to_owned(),
-            Outcome::Failed => "failed".to_owned(),
-            Outcome::Skipped(reason) => format!("not run: {reason}"),
-        };
-        writeln!(report, "{}: {outcome}", case.name).context("note a case")?;
-        if case.outcome != Outcome::Passed {
-            wrong.push(format!("{}: {outcome}", case.name));
-        }
-    }
-    fs::write(bench.folder.join("report"), report).context("write the report")?;
-    let word = if wrong.is_empty() { Word::Pass } else { Word::Fail };
-    Ok(Verdict { word, done: cases.len() - wrong.len(), all: cases.len(), reason: wrong.join("; ") })
 }
 
 /// A report of an earlier run must not be taken for this one's.

@@ -2,12 +2,11 @@
 //! site whose server boots from it over vfio-user, is hot-plugged, grows under load, and outlives the agent and, with a
 //! power cycle, the target.
 
-use super::{Bench, Judge, Verdict, Word};
+use super::{Bench, Judge, Verdict, Word, cases};
 use crate::image;
-use crate::test::{self, Case, Outcome};
+use crate::test::{self, Case};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
-use std::fs;
 
 pub(super) const JUDGE: Judge = Judge { name: "spdk", run };
 
@@ -28,20 +27,6 @@ fn run(bench: &Bench) -> Result<Verdict> {
         cases.extend(test::binary(bench.root, package, target)?.into_iter().filter(of_real));
         writeln!(report, "cargo xtask test --no-checks --package {package}").context("note the command line")?;
     }
-    let mut wrong = Vec::new();
-    for case in &cases {
-        let outcome = match &case.outcome {
-            Outcome::Passed => "passed".to_owned(),
-            Outcome::Failed => "failed".to_owned(),
-            // SPDK is there: it has to run.
-            Outcome::Skipped(reason) => format!("not run: {reason}"),
-        };
-        writeln!(report, "{}: {outcome}", case.name).context("note a case")?;
-        if case.outcome != Outcome::Passed {
-            wrong.push(format!("{}: {outcome}", case.name));
-        }
-    }
-    fs::write(bench.folder.join("report"), report).context("write the report")?;
-    let word = if wrong.is_empty() { Word::Pass } else { Word::Fail };
-    Ok(Verdict { word, done: cases.len() - wrong.len(), all: cases.len(), reason: wrong.join("; ") })
+    // SPDK is there: each has to run.
+    cases::verdict(bench, report, &cases)
 }

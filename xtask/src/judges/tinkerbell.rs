@@ -2,14 +2,14 @@
 //! agent protocol, its own `virtual-worker` against `boot` under a real API server, a server that installs itself, and manifests as
 //! Tinkerbell's users write them through their states by the real kubectl. Upstream's newer agent is not run: it wants containers.
 
-use super::{Bench, Judge, Verdict};
+use super::{Bench, Judge, Verdict, cases};
 use crate::test;
 use anyhow::Result;
 
 pub(super) const JUDGE: Judge = Judge { name: "tinkerbell", run };
 
 fn run(bench: &Bench) -> Result<Verdict> {
-    let mut cases = Vec::new();
+    let mut checks = Vec::new();
     let mut report = String::new();
     for (package, target, filter) in [
         ("api", "tinkerbell_schema", None),
@@ -19,7 +19,7 @@ fn run(bench: &Bench) -> Result<Verdict> {
     ] {
         report.push_str(&format!("cargo xtask test --no-checks --package {package} {}\n", filter.unwrap_or_default()));
         let of_it = |case: &test::Case| filter.is_none_or(|filter| case.name.contains(filter));
-        cases.extend(test::some_of_binary(bench.root, package, target, filter)?.into_iter().filter(of_it));
+        checks.extend(test::some_of_binary(bench.root, package, target, filter)?.into_iter().filter(of_it));
     }
-    super::of_cases(bench, report, &cases)
+    cases::verdict(bench, report, &checks)
 }

@@ -4,9 +4,8 @@
 //! `mod.rs` are one: what a file takes from the `mod.rs` of a folder that it stands in is no arrow.
 
 use super::source;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs;
 use std::path::Path;
 
 /// A module's path below its crate; the root's is empty.
@@ -32,19 +31,11 @@ pub(super) struct Files(BTreeMap<Module, Text>);
 impl Files {
     /// Every file below `folder`, without tests.
     pub(super) fn read(folder: &Path) -> Result<Self> {
-        let (mut files, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
-        while let Some(next) = folders.pop() {
-            for entry in fs::read_dir(&next).with_context(|| format!("read {}", next.display()))? {
-                let path = entry?.path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-                    files.insert(path.strip_prefix(folder)?.display().to_string(), text);
-                }
-            }
-        }
-        Ok(Self::of(files.iter().map(|(name, text)| (name.as_str(), text.as_str()))))
+        let files = source::files(folder)?;
+        let below = |path: &Path| path.strip_prefix(folder).map(|name| name.display().to_string());
+        let named: BTreeMap<String, &str> =
+            files.iter().map(|(path, text)| Ok((below(path)?, text.as_str()))).collect::<Result<_>>()?;
+        Ok(Self::of(named.iter().map(|(name, text)| (name.as_str(), *text))))
     }
 
     pub(super) fn of<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {

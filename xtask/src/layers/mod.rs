@@ -10,11 +10,10 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use circles::Files;
 use graph::{Graph, Kind};
 use rules::{CIRCLES, FOLDERS, FOR_TESTS, Folder, IMPLIED, IMPURE, PURE, UNSAFE};
-use std::fs;
 use std::path::Path;
 
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -116,21 +115,11 @@ fn drivers(graph: &Graph) -> Vec<String> {
 fn sources(root: &Path, folder: &str, drivers: &[String]) -> Result<Vec<String>> {
     let hide_drivers = rule(folder).is_some_and(|rule| rule.drivers_in_wire_up);
     let mut wrong = Vec::new();
-    let mut folders = vec![root.join(folder).join("src"), root.join(folder).join("tests")];
-    while let Some(next) = folders.pop() {
-        if !next.is_dir() {
-            continue;
-        }
-        for entry in fs::read_dir(&next).with_context(|| format!("read {}", next.display()))? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-                let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-                let drivers = if hide_drivers && !is_exempt(&path) { drivers } else { &[] };
-                wrong.extend(file(&name, &text, UNSAFE.contains(&folder), drivers));
-            }
+    for below in ["src", "tests"] {
+        for (path, text) in source::files(&root.join(folder).join(below))? {
+            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            let drivers = if hide_drivers && !is_exempt(&path) { drivers } else { &[] };
+            wrong.extend(file(&name, &text, UNSAFE.contains(&folder), drivers));
         }
     }
     wrong.sort();

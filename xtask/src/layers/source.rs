@@ -1,4 +1,25 @@
-//! Rust text without comments and strings, so that a word in them is not taken for code.
+//! The files of a package, and Rust text without comments and strings, so that a word in them is not taken for code.
+
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every Rust file below a folder; none, if there is no such folder.
+pub(super) fn files(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop().filter(|next| next.is_dir()) {
+        for entry in fs::read_dir(&next).with_context(|| format!("read {}", next.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+                files.push((path, text));
+            }
+        }
+    }
+    Ok(files)
+}
 
 /// Blanks comments, strings and characters; every line keeps its number.
 pub(super) fn code(text: &str) -> String {

@@ -1,27 +1,23 @@
 //! The network of a run, drawn at random from its seed: two Vpcs with the same addresses, two Subnets each, both families.
 
 use serde_json::{Value, json};
-use std::cell::Cell;
+use tests::sim::random::Random;
 
 pub(super) const VPCS: [&str; 2] = ["blue", "red"];
 pub(super) const PORTS: [u16; 3] = [80, 443, 8080];
 const GROUPS: usize = 3;
 
-/// Chance from a seed (splitmix64).
-pub(super) struct Draw(Cell<u64>);
+/// Chance from a seed.
+pub(super) struct Draw(Random);
 
 impl Draw {
     pub(super) fn new(seed: u64) -> Self {
-        Self(Cell::new(seed))
+        Self(Random::new(seed))
     }
 
     /// Less than `limit`.
     pub(super) fn below(&self, limit: usize) -> usize {
-        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let mut z = self.0.get();
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % limit.max(1) as u64).unwrap_or_default()
+        usize::try_from(self.0.below(limit as u64)).unwrap_or_default()
     }
 
     fn one<'a, T>(&self, of: &'a [T]) -> &'a T {
