@@ -60,18 +60,17 @@ impl ToldPods {
     }
 }
 
-/// What was sent last for the Task that runs, by its Job: the UID of the Task, and the request with its answer.
+/// What was sent last for each Job, and the answer.
 #[derive(Default)]
-pub struct SentTasks(Mutex<HashMap<Key, (String, Sent)>>);
+pub struct SentTasks(Mutex<HashMap<Key, Sent>>);
 
 impl SentTasks {
-    pub(crate) fn get(&self, job: &Key, task_uid: &str) -> Option<Sent> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(job).filter(|(uid, _)| uid == task_uid).map(|(_, sent)| sent.clone())
+    pub(crate) fn of(&self, job: &Key) -> Option<Sent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned()
     }
 
-    pub(crate) fn put(&self, job: &Key, task_uid: &str, sent: Sent) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(job.clone(), (task_uid.to_owned(), sent));
+    pub(crate) fn put(&self, job: &Key, sent: Sent) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(job.clone(), sent);
     }
 
     pub(crate) fn forget(&self, job: &Key) {

@@ -57,7 +57,7 @@ fn gather(c: &Controller, key: &Key, job: Arc<Job>) -> Observed {
     let servers: BTreeMap<String, Server> =
         hardware.map(|hardware| (name(&hardware.metadata).to_owned(), server(c, &job, &hardware))).collect();
     Observed {
-        sent: tasks.iter().find_map(|task| c.sent.get(key, uid(&task.metadata))),
+        sent: c.sent.of(key),
         machine: c.hosts.machines().get(&c.inventory, machine),
         bmc: c.hosts.seen(&Which::Machine(machine.to_owned())),
         dpus: world.dpus.by(&bmc).iter().map(|dpu| name(&dpu.metadata).to_owned()).collect(),
@@ -158,14 +158,17 @@ async fn release_the_ended(c: &Controller) -> Result<(), Error> {
 /// The answer is remembered; what it did is seen in a reading that begins later.
 async fn send(c: &Controller, key: &Key, o: &Observed, task: &Task, request: &Request) {
     let bmc = o.job.spec.machine_ref.name.as_str();
-    let count = o.sent.as_ref().filter(|sent| sent.request == *request).map_or(0, |sent| sent.count) + 1;
+    let of = uid(&task.metadata);
+    let same = o.sent.as_ref().filter(|sent| sent.task == of && sent.request == *request);
+    let count = same.map_or(0, |sent| sent.count) + 1;
     let mut sent = Sent {
+        task: of.to_owned(),
         request: request.clone(),
         at: clock::now(),
         count,
         answer: Answer::Unknown("the answer is awaited".to_owned()),
     };
-    c.sent.put(key, uid(&task.metadata), sent.clone());
+    c.sent.put(key, sent.clone());
     let result = match confirm(c, o).await {
         Err(why) => Err(PortError::new(ErrorClass::Busy, why)),
         Ok(()) => match c.hosts.named(bmc) {
@@ -186,7 +189,7 @@ async fn send(c: &Controller, key: &Key, o: &Observed, task: &Task, request: &Re
             | ErrorClass::Invalid => Answer::Refused(error.message),
         },
     };
-    c.sent.put(key, uid(&task.metadata), sent);
+    c.sent.put(key, sent);
 }
 
 /// From quorum: each server behind the BMC is this Job's, and no machine's.

@@ -46,7 +46,6 @@ mod directed;
 mod gather;
 mod leader;
 mod lives;
-
 mod rules;
 mod schedule;
 mod shell;

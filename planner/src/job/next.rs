@@ -105,7 +105,8 @@ fn next(o: &Observed, began: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
             return Err(Stop::Failed(format!("Task '{called}' failed: {}", message(conditions, FAILED))));
         }
         if !is(conditions, COMPLETED) {
-            return Ok(step::step(task, &o.bmc, o.sent.as_ref(), now));
+            let sent = o.sent.as_ref().filter(|sent| sent.task == uid(&task.metadata));
+            return Ok(step::step(task, &o.bmc, sent, now));
         }
     }
     Ok(ended(o, COMPLETED, None, now))

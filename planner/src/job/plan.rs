@@ -30,7 +30,7 @@ pub struct Observed {
     pub servers: Vec<Server>,
     /// The Dpus whose own BMC it is.
     pub dpus: Vec<String>,
-    /// What this process sent for the Task that runs.
+    /// What this process sent last for the Job, for whichever Task.
     pub sent: Option<Sent>,
 }
 
@@ -111,6 +111,8 @@ pub(super) fn set(conditions: &mut Vec<RunCondition>, type_: &str, message: Opti
 /// What this process sent last for a Task. A process that starts knows of none, and reads before it sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
+    /// The UID of the Task.
+    pub task: String,
     pub request: Request,
     /// When it was about to be sent: what a reading that began earlier shows says nothing of it.
     pub at: Timestamp,

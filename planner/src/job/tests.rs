@@ -100,6 +100,7 @@ impl World {
 
     fn send(&mut self, task: &str, request: Request, fate: Fate) {
         let of = self.o.tasks.iter().find(|there| name(&there.metadata) == task).expect("a Task");
+        let task = uid(&of.metadata).to_owned();
         let started = of.status.as_ref().is_some_and(|status| status.start_time.is_some());
         assert!(started, "it was sent before its start was written");
         assert_eq!(self.o.servers[0].claimed_by, None, "a claimed server");
@@ -114,13 +115,14 @@ impl World {
         if matches!(fate, Fate::Done | Fate::LostDone | Fate::CrashAfter) {
             self.effect(&request);
         }
-        let count = self.o.sent.as_ref().filter(|sent| sent.request == request).map_or(0, |sent| sent.count) + 1;
+        let same = self.o.sent.as_ref().filter(|sent| sent.task == task && sent.request == request);
+        let count = same.map_or(0, |sent| sent.count) + 1;
         let answer = match fate {
             Fate::Done | Fate::Forgotten => Answer::Accepted,
             Fate::Busy => Answer::NotNow("in POST".to_owned()),
             _ => Answer::Unknown("no answer".to_owned()),
         };
-        self.o.sent = (fate != Fate::CrashAfter).then_some(Sent { request, at: at(self.now), count, answer });
+        self.o.sent = (fate != Fate::CrashAfter).then_some(Sent { task, request, at: at(self.now), count, answer });
     }
 
     fn effect(&mut self, request: &Request) {
