@@ -109,7 +109,7 @@ async fn workflow(s: &Simulation) -> Result<(), String> {
     if starts != 1 {
         return wrong(s, "the host was started more than once");
     }
+    // Its Job goes with it.
     s.delete(WORKFLOWS, INVENTORY, "w");
-    s.delete(JOBS, INVENTORY, "netboot-w");
     Ok(())
 }
