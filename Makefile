@@ -8,6 +8,7 @@ JUDGE ?=
 FIGURE ?=
 AGENTS ?= daemonset
 RELEASE ?=
+PART ?=
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,10 +18,10 @@ test: ## Run every check and test; the last line counts them
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(BUILD) && $(XTASK) test
 
-demo: ## Boot two virtual servers by kubectl apply, live (KEEP=1: leave it running; AGENTS=process: no pods; RELEASE=FOLDER: of `make release`)
+demo: ## Boot three virtual servers by kubectl apply, live (PART=machine, network or workflow: that alone; KEEP=1: leave it running; AGENTS=process: no pods; RELEASE=FOLDER: of `make release`)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
-	@$(BUILD) $(if $(RELEASE),,&& $(XTASK) image >/dev/null) && $(AS_ROOT) $(INSTALLED) $(PROGRAMS)/demo run --agents $(AGENTS) $(if $(KEEP),--keep)
+	@$(BUILD) $(if $(RELEASE),,&& $(XTASK) image >/dev/null) && $(AS_ROOT) $(INSTALLED) $(PROGRAMS)/demo run --agents $(AGENTS) $(if $(KEEP),--keep) $(if $(PART),--part $(PART))
 
 demo-clean: ## Delete the demo's machine, show that nothing is left, end the cluster
 	@$(BUILD) && $(AS_ROOT) $(PROGRAMS)/demo clean

@@ -1,6 +1,7 @@
 //! Generates the gRPC code. protox parses the .proto files in Rust, so that a build needs no `protoc`.
 
-const FILES: [&str; 5] = ["csi.proto", "pluginregistration.proto", "agent.proto", "interfaces.proto", "tink.proto"];
+const FILES: [&str; 6] =
+    ["csi.proto", "pluginregistration.proto", "agent.proto", "interfaces.proto", "tink.proto", "tink_older.proto"];
 
 fn main() {
     println!("cargo::rerun-if-changed=proto");

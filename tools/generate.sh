@@ -58,3 +58,5 @@ write helm - "helm.sh/helm/v4/cmd/helm" "helm.sh/helm/v4@v4.3.1"
 # Upstream's kinds as Go types, and what makes CRDs of them; types.go holds the imports.
 write tinkerbell - "sigs.k8s.io/controller-tools/cmd/controller-gen" \
     "sigs.k8s.io/controller-tools@v0.23.0 github.com/tinkerbell/tinkerbell/api@v0.25.0"
+# A worker of the older generation that only says that it ran its actions.
+write tink - "github.com/tinkerbell/tink/cmd/virtual-worker" "github.com/tinkerbell/tink@v0.12.2"

@@ -366,7 +366,7 @@ pub struct NicAttachmentStatus {
     /// What the DPU sees of the guest since the host last started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestStatus>,
-    /// Connected, Exposed.
+    /// Connected, Exposed; MetadataServed, which is only ever false: nobody answers the guest at the metadata address.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -28,6 +28,8 @@ pub const RESIZED: &str = "Resized";
 pub const LIMITED: &str = "Limited";
 /// All of the image is in the volume, verified and synced.
 pub const IMPORTED: &str = "Imported";
+/// Of a NicAttachment whose guest asks for its metadata, and of its VNic. Only ever false: nobody answers the guest.
+pub const METADATA_SERVED: &str = "MetadataServed";
 /// The storage refuses the identity that was granted. The one condition of which true is bad.
 pub const FENCED: &str = "Fenced";
 
@@ -54,7 +56,8 @@ pub const ADDRESSES_ASSIGNED: &str = "AddressesAssigned";
 /// Of a VNic: OVN's north-bound database has its port, in its groups, for whoever holds the VNic. Of a Subnet or SecurityGroup: the
 /// database has its rows, for the generation that the condition names.
 pub const PROGRAMMED: &str = "Programmed";
-/// Of a Subnet or SecurityGroup: every chassis with a port of it has installed its rows; no packet is judged by older ones.
+/// Of a Vpc, Subnet or SecurityGroup: every chassis with a port of it has installed its rows; no packet is judged by older ones. Of a
+/// VNic: its port works on the chassis of whoever holds the VNic, by the rows of the generation that the condition names.
 pub const IN_FORCE: &str = "InForce";
 /// Of an object of the network that is being deleted: nothing uses it any more.
 pub const DELETABLE: &str = "Deletable";

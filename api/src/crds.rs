@@ -28,6 +28,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crate::AddressHold::crd(),
         crate::tinkerbell::Hardware::crd(),
         crate::tinkerbell::Machine::crd(),
+        crate::tinkerbell::Job::crd(),
+        crate::tinkerbell::Task::crd(),
         crate::tinkerbell::Template::crd(),
         crate::tinkerbell::Workflow::crd(),
     ];
@@ -77,7 +79,7 @@ mod tests {
     #[test]
     fn crds_have_structural_schemas() {
         let crds = super::crds();
-        assert_eq!(crds.len(), 23);
+        assert_eq!(crds.len(), 25);
         let text = serde_json::to_string(&crds).expect("json");
         assert!(!text.contains("\"format\":\"uint"), "the API server warns of unsigned formats");
     }

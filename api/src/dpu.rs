@@ -96,6 +96,18 @@ pub struct BmcReference {
     pub serial_number: Option<String>,
 }
 
+/// What the BMC of a server said of its serial number.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifiedHost {
+    /// The Hardware of the BMC, as in spec.hardwareRef.
+    pub hardware_name: String,
+    /// The serial number that was expected.
+    pub serial_number: String,
+    /// True: the BMC reported that serial number. False: the BMC reported none.
+    pub reported: bool,
+}
+
 /// A BMC that showed the DPU powered on while the DPU's agent answered.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -188,6 +200,9 @@ pub struct DpuStatus {
     /// The BMC that was found to be this DPU's own: what the condition BmcVerified rests on. Written by the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_bmc: Option<VerifiedBmc>,
+    /// The server that the BMC of the Hardware was read of: what the condition HostVerified rests on. Written by the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_host: Option<VerifiedHost>,
     /// What the network knows this DPU by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<DpuNetwork>,

@@ -38,6 +38,9 @@ pub const INSTALL: &str = "metalplane.io/install";
 pub const INSTALL_REQUEST: &str = "metalplane.io/install-request";
 /// On a BareMetalMachine that a workflow installs: a time; another one than that of the last installation asks for one more.
 pub const REINSTALL_REQUESTED_AT: &str = "metalplane.io/reinstall-requested-at";
+/// On a Hardware: the UID of the Job (bmc.tinkerbell.org) that commands its BMC. Set and removed by compare-and-swap; while that Job
+/// has not ended no machine claims the server.
+pub const JOB: &str = "metalplane.io/job";
 /// On a Hardware: the boot order that was there before the claim, comma-separated; put back at release.
 pub const BOOT_ORDER_BEFORE: &str = "metalplane.io/boot-order-before";
 /// On a Hardware: the device path by which its DPU's boot disk was found, and what that rests on.

@@ -5,6 +5,7 @@ mod address;
 mod gateway;
 mod group;
 mod provider;
+mod qos;
 mod subnet;
 mod vpc;
 
@@ -15,8 +16,9 @@ pub use group::{
     SecurityGroupStatus,
 };
 pub use provider::{ProviderNetwork, ProviderNetworkSpec, ProviderNetworkStatus};
+pub use qos::Qos;
 pub use subnet::{Dhcp, Ipv6Mode, Usage};
-pub use vpc::{AdmittedSubnet, DEFAULT, Dns, Vpc, VpcSpec, VpcStatus};
+pub use vpc::{AdmittedSubnet, DEFAULT, Dns, Route, Vpc, VpcSpec, VpcStatus};
 
 use crate::Named;
 use crate::attachment::Grant;
@@ -149,7 +151,7 @@ pub struct SubnetStatus {
 }
 
 /// One virtual NIC. An interface with a subnet gets one of its own; one made by hand can move between machines.
-#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[kube(
     group = "metalplane.io",
     version = "v1alpha1",
@@ -166,10 +168,12 @@ pub struct SubnetStatus {
     printcolumn(name = "Address", type_ = "string", json_path = ".status.addresses[0]"),
     printcolumn(name = "MAC", type_ = "string", json_path = ".status.macAddress"),
     printcolumn(name = "Dpu", type_ = "string", json_path = ".status.holder.dpuName"),
+    printcolumn(name = "InForce", type_ = "string", json_path = r#".status.conditions[?(@.type=="InForce")].status"#),
     printcolumn(
         name = "Assigned",
         type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="AddressesAssigned")].status"#
+        json_path = r#".status.conditions[?(@.type=="AddressesAssigned")].status"#,
+        priority = "1"
     ),
     printcolumn(
         name = "Reason",
@@ -205,6 +209,17 @@ pub struct VNicSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub security_groups: Option<Vec<String>>,
+    /// Addresses beside its own that the guest may send from and receive at, of either family: one of a VNic of this Subnet that no
+    /// machine and no pod has (a virtual IP, by VRRP for example), or an address or a network outside every Subnet of the Vpc (what is
+    /// behind an appliance, 10.90.0.0/16 for example). May change while the guest runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 49)), extend("x-kubernetes-list-type" = "set"))]
+    #[x_kube(validation = Rule::new("self.all(a, isIP(a) || (isCIDR(a) && cidr(a) == cidr(a).masked()))").message("allowedAddresses must be addresses such as 10.20.0.200, or networks such as 10.90.0.0/16 with no host bits set"))]
+    #[x_kube(validation = Rule::new("self.all(a, isIP(a) ? ip(a).isGlobalUnicast() : (!isCIDR(a) || (cidr(a).ip().isGlobalUnicast() && (cidr(a).ip().family() == 4 ? (cidr(a).prefixLength() >= 8 && !cidr(a).containsIP('169.254.169.254')) : cidr(a).prefixLength() >= 16))))").message("allowedAddresses must be of hosts: neither link-local (169.254.0.0/16, fe80::/10), loopback nor multicast, and no network larger than a /8 (IPv6: a /16)"))]
+    pub allowed_addresses: Vec<String>,
+    /// The highest rates of the VNic. Left out: no limit. May change while the guest runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<Qos>,
     /// For something on this node that is neither a machine's nor a pod's: a port of the node's bridge with the external IDs
     /// `iface-id` mp-UID and `iface-id-ver` UID.0, of this VNic's UID. A pod on this node may name the VNic, and has it then. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -231,7 +246,10 @@ pub struct VNicStatus {
     /// What OVN's north-bound database has of the VNic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programmed: Option<Programmed>,
-    /// AddressesAssigned, Programmed; while it is being deleted, Deletable.
+    /// Those of spec.allowedAddresses that OVN lets the guest send from and receive at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_addresses: Vec<String>,
+    /// AddressesAssigned, Programmed, InForce; MetadataServed, which is only ever false; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

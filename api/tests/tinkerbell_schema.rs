@@ -1,7 +1,7 @@
 //! Our definitions of Tinkerbell's kinds against those that controller-gen makes from upstream's Go types: equal but
 //! for descriptions. What differs is listed path by path.
 
-use api::tinkerbell::{Hardware, Machine, Template, Workflow};
+use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
 use serde_json::{Value, json};
@@ -28,6 +28,16 @@ fn workflow_is_upstreams() {
 #[test]
 fn machine_is_upstreams() {
     compare("machine_is_upstreams", "bmc", "bmc.tinkerbell.org_machines.yaml", Machine::crd());
+}
+
+#[test]
+fn job_is_upstreams() {
+    compare("job_is_upstreams", "bmc", "bmc.tinkerbell.org_jobs.yaml", Job::crd());
+}
+
+#[test]
+fn task_is_upstreams() {
+    compare("task_is_upstreams", "bmc", "bmc.tinkerbell.org_tasks.yaml", Task::crd());
 }
 
 /// The comparison itself: a change in any place is a difference.

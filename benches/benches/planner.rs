@@ -121,7 +121,7 @@ fn settled_agent(disks: usize) -> agent::Observed {
         attachments.push(attachment);
     }
     observed.attachments = Seen::Fresh(attachments);
-    observed.exposures = Seen::Fresh(exposures);
+    observed.exposures = agent::Exposures::new(&Seen::Fresh(exposures), &Seen::Fresh(Vec::new()));
     observed.connections = [("d".to_owned(), Seen::Fresh(connected))].into();
     observed
 }

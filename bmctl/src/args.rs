@@ -301,6 +301,8 @@ pub enum DpuCommand {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Gather what a DPU, its server and BMC tell into one archive, without secrets; nothing is changed
+    Report(crate::report::Report),
 }
 
 #[derive(Subcommand, Debug)]

@@ -85,7 +85,7 @@ fn branch(node: &Node, indent: &str, last: bool, program: &str, text: &mut Strin
     }
     text.push('\n');
     let about = [
-        Some(node.message.clone()).filter(|message| !message.is_empty() && !node.is_good()),
+        Some(node.message.replace("bmctl ", &format!("{program} "))).filter(|m| !m.is_empty() && !node.is_good()),
         node.note.as_ref().map(|note| format!("note: {note}")).filter(|_| !node.is_good() || indent.is_empty()),
         node.next.as_ref().map(|next| format!("next: {}", next.replace("bmctl ", &format!("{program} ")))),
     ];
@@ -110,8 +110,7 @@ mod tests {
         let waiting = Node {
             reason: "ClaimPending".to_owned(),
             kind: Some(planner::reason::ReasonKind::Waiting),
-            message: "it is not bound".to_owned(),
-            next: Some("bmctl explain other".to_owned()),
+            message: "it is not bound. Next: bmctl explain other".to_owned(),
             ..node("VolumesReady", "False", vec![node("PersistentVolumeClaim a", "Pending", Vec::new())])
         };
         let good = node("HardwareClaimed", "True", vec![node("hidden", "True", Vec::new())]);
@@ -120,8 +119,7 @@ mod tests {
 └─ Ready: False
    ├─ HardwareClaimed: True
    └─ VolumesReady: False, ClaimPending (waiting)
-      │  it is not bound
-      │  next: kubectl bm explain other
+      │  it is not bound. Next: kubectl bm explain other
       └─ PersistentVolumeClaim a: Pending
 ";
         assert_eq!(text, expected);

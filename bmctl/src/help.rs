@@ -38,6 +38,10 @@ const EXAMPLES: &[(&[&str], &str)] = &[
     ),
     (&["dpu", "forget"], "  kubectl describe dpu dpu-1\n  bmctl dpu forget dpu-1 0d7e1f52-6b1c-4f0e-9d5c-3f2b8a7c1e55"),
     (
+        &["dpu", "report"],
+        "  bmctl dpu report dpu-1 --bmc https://192.0.2.7 --bmc-user reader --bmc-password-file pw --phase before\n  bmctl dpu report            on the DPU itself",
+    ),
+    (
         &["net", "trace"],
         "  bmctl net trace bm-01 bm-02 --tcp 443\n  bmctl net trace bm-01/eth0 10.20.0.9 --icmp\n  bmctl net trace 10.20.0.9 my-vnic --udp 53 -o json",
     ),

@@ -17,6 +17,7 @@ mod net;
 mod output;
 mod power;
 mod reinstall;
+mod report;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -62,6 +63,10 @@ fn run(cli: Cli, program: &'static str) -> Result<String, Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("make a runtime")?;
     runtime.block_on(async {
+        // It may run where no cluster is in reach.
+        if let Command::Dpu(DpuCommand::Report(report)) = &cli.command {
+            return Box::pin(report::run(&cli.cluster, report, program)).await;
+        }
         let cluster = Cluster::connect(&cli.cluster, program).await?;
         let result = carry_out(&cluster, cli.command).await;
         if let Err(Failure::Refused { .. }) = &result
@@ -95,6 +100,9 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
             forget::run(cluster, &dpu, &orphans, yes, dry_run).await
         }
         Command::Net(NetCommand::Trace(args)) => net::trace(cluster, &args).await,
-        Command::Version { .. } | Command::Completion { .. } | Command::Candidates { .. } => cluster.versions().await,
+        Command::Version { .. }
+        | Command::Completion { .. }
+        | Command::Candidates { .. }
+        | Command::Dpu(DpuCommand::Report(_)) => cluster.versions().await,
     }
 }

@@ -107,15 +107,12 @@ fn why(machine: BareMetalMachine, program: &str) -> String {
     if let Some(note) = root.note {
         return note;
     }
-    let mut text = match (root.reason.is_empty(), root.message.is_empty()) {
-        (true, _) => root.message,
+    let message = root.message.replace("bmctl ", &format!("{program} "));
+    match (root.reason.is_empty(), message.is_empty()) {
+        (true, _) => message,
         (false, true) => root.reason,
-        (false, false) => format!("{}: {}", root.reason, root.message),
-    };
-    if let Some(next) = root.next {
-        text.push_str(&format!("; next: {}", next.replace("bmctl ", &format!("{program} "))));
+        (false, false) => format!("{}: {message}", root.reason),
     }
-    text
 }
 
 #[cfg(test)]

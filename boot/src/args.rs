@@ -1,7 +1,10 @@
 //! The only reader of flags and environment.
 
+use crate::dhcp::{Mode, Modes};
 use crate::files::ProgramFile;
+use crate::identity;
 use clap::Parser;
+use ipnet::Ipv4Net;
 use planner::netboot::Programs;
 use runtime::process::LogFormat;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,6 +30,22 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_INTERFACE", value_name = "NAME")]
     pub interface: Option<String>,
 
+    /// How the interface's network is served, and relays' networks that --dhcp-subnet does not list. Reservation: addresses and boot
+    /// programs of the Hardware. Proxy: boot programs alone, beside another DHCP server (port 4011 too). AutoProxy: the same, and of
+    /// servers that no Hardware names. Off: not at all.
+    #[arg(long = "dhcp", env = "METALPLANE_BOOT_DHCP", value_name = "MODE", default_value = "Reservation")]
+    pub dhcp: Mode,
+
+    /// How a network behind a relay is served, for example 10.1.0.0/24=Proxy. May be repeated; the smallest network counts.
+    #[arg(
+        long = "dhcp-subnet",
+        env = "METALPLANE_BOOT_DHCP_SUBNETS",
+        value_name = "SUBNET=MODE",
+        value_delimiter = ',',
+        value_parser = subnet
+    )]
+    pub dhcp_subnets: Vec<(Ipv4Net, Mode)>,
+
     /// The port of scripts, programs and kernels.
     #[arg(long, env = "METALPLANE_BOOT_HTTP_PORT", value_name = "PORT", default_value_t = 7080)]
     pub http_port: u16,
@@ -35,15 +54,24 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_GRPC_PORT", value_name = "PORT", default_value_t = 42113)]
     pub grpc_port: u16,
 
+    /// How agents are known: bearer, by a token in the kernel arguments; open, by their identifier alone, which anybody may send.
+    #[arg(long, env = "METALPLANE_BOOT_AGENTS", value_enum, default_value_t = identity::Mode::Bearer)]
+    pub agents: identity::Mode,
+
+    /// The key of agents' tokens: a file with 32 bytes or more that nobody else can read. Needed with --agents=bearer.
+    #[arg(long, env = "METALPLANE_BOOT_TOKEN_KEY", value_name = "FILE")]
+    pub token_key: Option<PathBuf>,
+
     /// Where /healthz and /readyz are served.
     #[arg(long, env = "METALPLANE_BOOT_PROBES", value_name = "ADDRESS", default_value = "127.0.0.1:7081")]
     pub probes: SocketAddr,
 
-    /// The folder of kernels and initial RAM disks: vmlinuz-x86_64, initramfs-x86_64.
+    /// The folder of kernels and initial RAM disks (vmlinuz-x86_64, initramfs-x86_64) and of ISO images.
     #[arg(long, env = "METALPLANE_BOOT_FILES", value_name = "DIR")]
     pub files: Option<PathBuf>,
 
-    /// An iPXE program by the name that DHCP gives: ipxe.efi for UEFI, undionly.kpxe for BIOS. May be repeated.
+    /// A boot program by the name that DHCP gives: iPXE as ipxe.efi for UEFI and undionly.kpxe for BIOS, or the installer as a unified
+    /// kernel image. May be repeated.
     #[arg(
         long = "program",
         env = "METALPLANE_BOOT_PROGRAMS",
@@ -90,9 +118,22 @@ pub struct Args {
 }
 
 impl Args {
+    pub(crate) fn modes(&self) -> Modes {
+        Modes { interface: self.dhcp, subnets: self.dhcp_subnets.clone() }
+    }
+
     pub(crate) fn choice(&self) -> Programs {
         Programs { by_arch: self.architectures.iter().cloned().collect(), user_class: self.user_class.clone() }
     }
+}
+
+fn subnet(text: &str) -> Result<(Ipv4Net, Mode), String> {
+    let (net, mode) = text.split_once('=').ok_or("write SUBNET=MODE, for example 10.1.0.0/24=Proxy")?;
+    let net: Ipv4Net = net.parse().map_err(|_| format!("{net:?} is no subnet: write for example 10.1.0.0/24=Proxy"))?;
+    if net != net.trunc() {
+        return Err(format!("{net} has bits behind its prefix: write {}", net.trunc()));
+    }
+    Ok((net, mode.parse()?))
 }
 
 fn program(text: &str) -> Result<ProgramFile, String> {
@@ -133,6 +174,15 @@ mod tests {
         assert!(program(&format!("ipxe.efi={sum}@/a/b")).is_ok());
         for bad in ["", "a=b@/c", &format!("a={sum}@c"), &format!("a/b={sum}@/c")] {
             assert!(program(bad).is_err(), "{bad}");
+        }
+        assert_eq!(subnet("10.1.0.0/24=Off").map(|(net, mode)| (net.prefix_len(), mode)), Ok((24, Mode::Off)));
+        for (bad, said) in [
+            ("x", "SUBNET=MODE"),
+            ("10.1/24=Off", "no subnet"),
+            ("10.1.0.7/24=Off", "10.1.0.0/24"),
+            ("10.1.0.0/24=off", "AutoProxy"),
+        ] {
+            assert!(subnet(bad).expect_err(bad).contains(said), "{bad}");
         }
         assert_eq!(architecture("7=a.efi"), Ok((7, "a.efi".to_owned())));
         assert!(architecture("x=a").is_err() && architecture("7=").is_err());

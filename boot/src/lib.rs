@@ -5,8 +5,9 @@
 //! | `dhcp/` | engine: a packet in, a packet out |
 //! | `tftp.rs` | engine: a packet in, packets out |
 //! | `sockets.rs` | the sockets of both |
-//! | `http.rs`, `script.rs`, `files.rs` | scripts, iPXE programs, kernels |
-//! | `grpc.rs` | Tinkerbell's agents |
+//! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
+//! | `identity.rs` | who an agent is |
+//! | `grpc/` | Tinkerbell's agents |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
 //! | `world.rs` | what the API server told, and the writes |
 //!
@@ -14,11 +15,13 @@
 //! `planner::workflow`. Nothing is kept here: a replica that starts knows what the API server tells. It writes the status of
 //! Workflows and nothing else.
 
+mod area;
 pub mod args;
 pub mod dhcp;
 pub mod files;
 mod grpc;
 mod http;
+mod identity;
 mod script;
 mod sockets;
 mod tftp;
@@ -28,8 +31,8 @@ mod world;
 use anyhow::{Context, Result, anyhow};
 use args::Args;
 use files::Files;
+use identity::Identity;
 use kube::Client;
-use proto::tink::workflow_service_server::WorkflowServiceServer;
 use runtime::http::{self as pages, Page};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +46,7 @@ const PING: Duration = Duration::from_secs(20);
 /// Runs until `stop` ends; an error of any part ends all.
 pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) -> Result<()> {
     let files = Arc::new(Files::read(&args.programs, args.files.as_deref())?);
+    let identity = Identity::read(args.agents, args.token_key.as_deref())?;
     let mut tasks = JoinSet::new();
     let world = World::start(client, &args.inventory_namespace, nonce(), &mut tasks);
     let ready = Arc::new(AtomicBool::new(false));
@@ -50,7 +54,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
         world.wait_ready().await?;
         ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        serve(args, &world, files).await
+        Box::pin(serve(args, &world, files, identity)).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
@@ -65,24 +69,33 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
     }
 }
 
-async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>) -> Result<()> {
-    let dhcp =
-        dhcp::Config { address: args.address, http_port: args.http_port, syslog: args.syslog, programs: args.choice() };
+async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Identity) -> Result<()> {
+    let modes = args.modes();
+    let strangers = modes.any_auto();
+    let dhcp = dhcp::Config {
+        address: args.address,
+        http_port: args.http_port,
+        syslog: args.syslog,
+        programs: args.choice(),
+        modes,
+    };
     let script = script::Config {
         address: args.address,
         http_port: args.http_port,
         grpc_port: args.grpc_port,
         syslog: args.syslog,
         kernel_arguments: args.kernel_arguments.clone(),
+        identity: identity.clone(),
     };
     let listen = |port| tokio::net::TcpListener::bind((args.address, port));
     let web = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
-    let web = http::serve(web, http::Server { directory: world.directory(), script, files: files.clone() });
+    let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers };
+    let web = http::serve(web, http::Server { directory: world.directory(), script, files, strangers });
     let agents = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
-        .add_service(WorkflowServiceServer::new(grpc::Service { world: world.clone() }))
+        .add_service(grpc::Agents::new(world.clone(), identity))
         .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(agents));
     let dhcp = async {
         match &args.interface {
@@ -92,7 +105,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>) -> Result<()>
     };
     tokio::select! {
         result = dhcp => result.context("DHCP ended"),
-        result = sockets::tftp(args.address, files, world.directory()) => result.context("TFTP ended"),
+        result = sockets::tftp(tftp, world.directory()) => result.context("TFTP ended"),
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
         () = workflows::run(world.clone()) => Ok(()),

@@ -1,6 +1,7 @@
 //! The script by which iPXE boots the system that runs Workflows: upstream's kernel arguments, in upstream's order, then
 //! `ipam`, by which that system has its address without asking, and what is configured.
 
+use crate::identity::Identity;
 use planner::netboot::Subject;
 use std::net::Ipv4Addr;
 
@@ -11,6 +12,8 @@ pub struct Config {
     pub grpc_port: u16,
     pub syslog: Option<Ipv4Addr>,
     pub kernel_arguments: Vec<String>,
+    /// How the agent says who it is.
+    pub identity: Identity,
 }
 
 /// How often a file is tried.
@@ -41,7 +44,7 @@ pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
     let base = word("netboot.osie.baseURL", base.trim_end_matches('/'))?;
     let kernel = word("netboot.osie.kernel", &set(osie.kernel).unwrap_or_else(|| format!("vmlinuz-{arch}")))?;
     let initrd = word("netboot.osie.initrd", &set(osie.initrd).unwrap_or_else(|| format!("initramfs-{arch}")))?;
-    let arguments = arguments(config, subject, &initrd, &osie.kernel_params)?.join(" ");
+    let arguments = arguments(config, subject, Some(&initrd), &osie.kernel_params)?.join(" ");
     Ok(format!(
         "#!ipxe\n\
          echo Metalplane installs this server\n\
@@ -67,7 +70,18 @@ pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
     ))
 }
 
-fn arguments(config: &Config, subject: &Subject<'_>, initrd: &str, own: &[String]) -> Result<Vec<String>, String> {
+/// The kernel's arguments in an image that firmware boots as a whole: its initial RAM disk is in it.
+pub fn of_image(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
+    let osie = subject.interface.netboot.as_ref().and_then(|netboot| netboot.osie.clone()).unwrap_or_default();
+    Ok(arguments(config, subject, None, &osie.kernel_params)?.join(" "))
+}
+
+fn arguments(
+    config: &Config,
+    subject: &Subject<'_>,
+    initrd: Option<&str>,
+    own: &[String],
+) -> Result<Vec<String>, String> {
     let dhcp = subject.interface.dhcp.clone().unwrap_or_default();
     let facility = subject.hardware.spec.metadata.as_ref().and_then(|metadata| metadata.facility.as_ref());
     let facility = facility.and_then(|facility| facility.facility_code.clone()).unwrap_or_default();
@@ -81,12 +95,13 @@ fn arguments(config: &Config, subject: &Subject<'_>, initrd: &str, own: &[String
     all.push(format!("grpc_authority={address}:{grpc_port}"));
     all.push("tinkerbell_tls=false".to_owned());
     all.push("tinkerbell_insecure_tls=false".to_owned());
-    all.push(format!("worker_id={}", word("agentID", subject.agent())?));
+    let worker = config.identity.worker_id(subject, runtime::clock::now());
+    all.push(format!("worker_id={}", word("agentID", &worker)?));
     all.push(format!("hw_addr={}", subject.mac));
     all.push("modules=loop,squashfs,sd-mod,usb-storage".to_owned());
     all.push("intel_iommu=on".to_owned());
     all.push("iommu=pt".to_owned());
-    all.push(format!("initrd={initrd}"));
+    all.extend(initrd.map(|initrd| format!("initrd={initrd}")));
     // Linux takes the first serial port of its arguments, and none if that is absent: a second one would be ignored.
     if !config.kernel_arguments.iter().chain(own).any(|argument| argument.starts_with("console=")) {
         all.push("console=tty0".to_owned());
@@ -149,6 +164,7 @@ mod tests {
             grpc_port: 42113,
             syslog: None,
             kernel_arguments: vec!["panic=30".to_owned()],
+            identity: Identity::Open,
         };
         ipxe(&config, &directory.by_mac("52:54:00:00:00:01").expect("one"))
     }

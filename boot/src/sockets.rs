@@ -1,10 +1,10 @@
 //! The sockets of DHCP and TFTP: the only place of this crate that sends or receives a datagram.
 
-use crate::dhcp::{self, SERVER_PORT, Seen};
-use crate::files::{Files, mac_of_path};
+use crate::dhcp::{self, Arrival, PROXY_PORT, SERVER_PORT, Seen};
+use crate::files::{Files, Program, mac_of_path};
+use crate::script;
 use crate::tftp::{self, Out};
 use anyhow::{Context, Result};
-use bytes::Bytes;
 use planner::netboot::{Directory, Verdict, verdict};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -32,18 +32,61 @@ fn bound(to: SocketAddrV4, interface: Option<&str>) -> Result<UdpSocket> {
     open().with_context(|| format!("listen on UDP {to}"))
 }
 
-/// Broadcasts arrive at the first socket, what is sent to us at the second; answers leave from the second, so that their source is
-/// the address that is configured, whatever other addresses the interface has.
-pub async fn dhcp(config: dhcp::Config, interface: &str, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
-    let all = bound(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT), Some(interface))?;
-    let own = bound(SocketAddrV4::new(config.address, SERVER_PORT), Some(interface))?;
-    let (mut first, mut second) = ([0; 2048], [0; 2048]);
-    loop {
-        let packet = tokio::select! {
-            got = all.recv_from(&mut first) => got.map(|(length, _)| &first[..length]),
-            got = own.recv_from(&mut second) => got.map(|(length, _)| &second[..length]),
+/// Where DHCP is heard. Broadcasts of the interface arrive at the first, what is sent to us by it at the second, what relays send to us
+/// by another way at the third, and PXE's second question at the fourth. Answers leave from the one that was asked, broadcasts' from the
+/// second: so their source is the address that is configured, whatever other addresses there are.
+struct Heard {
+    broadcasts: UdpSocket,
+    own: UdpSocket,
+    relays: UdpSocket,
+    /// Where no network is served as a proxy the port may be another program's.
+    proxy: Option<UdpSocket>,
+}
+
+impl Heard {
+    fn open(config: &dhcp::Config, interface: &str) -> Result<Self> {
+        let ours = |port| SocketAddrV4::new(config.address, port);
+        let proxy = config.modes.any_proxy().then(|| bound(ours(PROXY_PORT), None));
+        Ok(Self {
+            broadcasts: bound(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT), Some(interface))?,
+            own: bound(ours(SERVER_PORT), Some(interface))?,
+            relays: bound(ours(SERVER_PORT), None)?,
+            proxy: proxy.transpose()?,
+        })
+    }
+
+    /// The next packet's length, where it came from, and by which socket and port it is answered.
+    async fn next(&self, buffers: &mut [[u8; 2048]; 4]) -> std::io::Result<(usize, usize, SocketAddr)> {
+        let [first, second, third, fourth] = buffers;
+        let proxy = async {
+            match &self.proxy {
+                Some(socket) => socket.recv_from(fourth).await,
+                None => std::future::pending().await,
+            }
         };
-        let packet = match packet {
+        let (which, (length, from)) = tokio::select! {
+            got = self.broadcasts.recv_from(first) => (0, got?),
+            got = self.own.recv_from(second) => (1, got?),
+            got = self.relays.recv_from(third) => (2, got?),
+            got = proxy => (3, got?),
+        };
+        Ok((which, length, from))
+    }
+
+    fn answers(&self, which: usize) -> (&UdpSocket, u16) {
+        match (which, &self.proxy) {
+            (3, Some(proxy)) => (proxy, PROXY_PORT),
+            (2, _) => (&self.relays, SERVER_PORT),
+            _ => (&self.own, SERVER_PORT),
+        }
+    }
+}
+
+pub async fn dhcp(config: dhcp::Config, interface: &str, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
+    let heard = Heard::open(&config, interface)?;
+    let mut buffers = [[0; 2048]; 4];
+    loop {
+        let (which, length, from) = match heard.next(&mut buffers).await {
             Ok(packet) => packet,
             Err(error) => {
                 tracing::warn!(%error, "receiving DHCP");
@@ -51,10 +94,13 @@ pub async fn dhcp(config: dhcp::Config, interface: &str, directory: watch::Recei
                 continue;
             }
         };
+        let SocketAddr::V4(from) = from else { continue };
+        let (socket, port) = heard.answers(which);
         let known = directory.borrow().clone();
-        let (answer, seen) = dhcp::answer(&config, &known, packet);
+        let arrival = Arrival { bytes: &buffers[which][..length], port, from };
+        let (answer, seen) = dhcp::answer(&config, &known, arrival);
         if let Some(answer) = answer
-            && let Err(error) = own.send_to(&answer.bytes, SocketAddr::V4(answer.to)).await
+            && let Err(error) = socket.send_to(&answer.bytes, SocketAddr::V4(answer.to)).await
         {
             tracing::warn!(%error, to = %answer.to, "sending DHCP");
         }
@@ -64,10 +110,22 @@ pub async fn dhcp(config: dhcp::Config, interface: &str, directory: watch::Recei
 
 fn tell(seen: Option<Seen>) {
     match seen {
-        Some(Seen::Answered { mac, with, address, file }) => tracing::info!(mac, with, %address, file, "DHCP"),
+        Some(Seen::Answered { mac, with, address, file }) => {
+            let address = address.map(tracing::field::display);
+            tracing::info!(mac, with, address, file, "DHCP");
+        }
         Some(Seen::NotAnswered { mac, why }) => tracing::debug!(mac, why, "DHCP: not answered"),
         Some(Seen::Declined { mac, address }) => {
             tracing::warn!(mac, ?address, "DHCP: declined; somebody else has the address");
+        }
+        Some(Seen::Foreign { mac, server, address }) => {
+            tracing::warn!(
+                mac,
+                %server,
+                ?address,
+                "DHCP: another server's offer was taken, so this server gets no boot program: switch that DHCP server off here, or \
+                 write Proxy as the mode of this network"
+            );
         }
         None => {}
     }
@@ -76,27 +134,40 @@ fn tell(seen: Option<Seen>) {
 /// What one client may read: programs, by their names or below its MAC.
 struct Allowed<'a> {
     directory: &'a Directory,
-    files: &'a Files,
+    config: &'a Tftp,
     from: SocketAddr,
 }
 
 impl tftp::Files for Allowed<'_> {
-    fn open(&self, path: &str) -> Result<Bytes, String> {
+    fn open(&self, path: &str) -> Result<Program, String> {
         let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
-        let (subject, name) = match parts.as_slice() {
-            [name] => (self.directory.by_address(self.from.ip()), *name),
-            [mac, name] => (self.directory.by_mac(&mac_of_path(mac)), *name),
+        let (mac, name) = match parts.as_slice() {
+            [name] => (None, *name),
+            [mac, name] => (Some(mac_of_path(mac)), *name),
             _ => return Err("no such file".to_owned()),
         };
-        match verdict(&subject.map_err(|why| why.to_string())?) {
-            Verdict::Boot => self.files.program(name).cloned().ok_or_else(|| "no such file".to_owned()),
+        let subject = match &mac {
+            None => self.directory.by_address(self.from.ip()),
+            Some(mac) => self.directory.by_mac_or_stranger(mac, self.config.strangers),
+        };
+        let subject = subject.map_err(|why| why.to_string())?;
+        match verdict(&subject) {
+            Verdict::Boot => self.config.files.program(name, || script::of_image(&self.config.script, &subject)),
             Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => Err(why.to_string()),
         }
     }
 }
 
-pub async fn tftp(address: Ipv4Addr, files: Arc<Files>, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
-    let socket = bound(SocketAddrV4::new(address, TFTP_PORT), None)?;
+/// What TFTP serves.
+pub struct Tftp {
+    pub files: Arc<Files>,
+    pub script: script::Config,
+    /// Whether servers that no Hardware names are booted.
+    pub strangers: bool,
+}
+
+pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
+    let socket = bound(SocketAddrV4::new(config.script.address, TFTP_PORT), None)?;
     let mut server = tftp::Server::default();
     let mut buffer = [0; 2048];
     let mut clock = tokio::time::interval(TICK);
@@ -105,7 +176,7 @@ pub async fn tftp(address: Ipv4Addr, files: Arc<Files>, directory: watch::Receiv
             got = socket.recv_from(&mut buffer) => match got {
                 Ok((length, from)) => {
                     let known = directory.borrow().clone();
-                    let allowed = Allowed { directory: &known, files: &files, from };
+                    let allowed = Allowed { directory: &known, config: &config, from };
                     server.datagram(&buffer[..length], from, &allowed, Instant::now())
                 }
                 // A client that is gone: its host says so.

@@ -4,7 +4,7 @@
 //! A block is sent again by the clock alone, never because an acknowledgement came twice: that would double every packet for the
 //! rest of a transfer. Block numbers go on from 65,535 to 0.
 
-use bytes::Bytes;
+use crate::files::Program;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -24,11 +24,11 @@ pub struct Out {
 
 /// What a path holds for who asks; `Err`: why nothing.
 pub trait Files {
-    fn open(&self, path: &str) -> Result<Bytes, String>;
+    fn open(&self, path: &str) -> Result<Program, String>;
 }
 
 struct Transfer {
-    data: Bytes,
+    data: Program,
     block: usize,
     window: u64,
     /// Blocks that the client has; `None`: it has not taken the options yet.
@@ -161,7 +161,7 @@ impl Transfer {
                 self.window = number.min(LARGEST_WINDOW);
                 self.window
             }
-            "tsize" => self.data.len() as u64,
+            "tsize" => self.data.length() as u64,
             "timeout" if (1..=255).contains(&number) => {
                 self.again = Duration::from_secs(number);
                 number
@@ -173,7 +173,7 @@ impl Transfer {
 
     /// The last one is shorter than the others, and may be empty.
     fn blocks(&self) -> u64 {
-        (self.data.len() / self.block) as u64 + 1
+        (self.data.length() / self.block) as u64 + 1
     }
 
     /// The window after what the client has.
@@ -192,11 +192,10 @@ impl Transfer {
     }
 
     fn packet(&self, block: u64) -> Vec<u8> {
-        let begin = usize::try_from(block - 1).unwrap_or(usize::MAX).saturating_mul(self.block).min(self.data.len());
-        let end = begin.saturating_add(self.block).min(self.data.len());
+        let begin = usize::try_from(block - 1).unwrap_or(usize::MAX).saturating_mul(self.block);
         #[expect(clippy::cast_possible_truncation, reason = "the number on the wire")]
         let number = (block as u16).to_be_bytes();
-        [&[0, 3][..], &number, &self.data[begin..end]].concat()
+        [&[0, 3][..], &number, &self.data.part(begin, self.block)].concat()
     }
 }
 
@@ -207,13 +206,14 @@ fn error(code: u8, text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use proptest::prelude::*;
 
     struct One(Bytes);
 
     impl Files for One {
-        fn open(&self, path: &str) -> Result<Bytes, String> {
-            if path == "a" { Ok(self.0.clone()) } else { Err("no such file".to_owned()) }
+        fn open(&self, path: &str) -> Result<Program, String> {
+            if path == "a" { Ok(Program::of(self.0.clone())) } else { Err("no such file".to_owned()) }
         }
     }
 

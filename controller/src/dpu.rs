@@ -8,12 +8,13 @@ use crate::error::{Error, call, found};
 use crate::objects;
 use crate::work::Work;
 use crate::{machine, went_back};
-use api::conditions::{self, EXPOSURES_KNOWN};
+use api::conditions::{self, EXPOSURES_KNOWN, READY};
 use api::{DiskAttachment, Dpu, NicAttachment, labels, names};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams};
+use planner::dpu::ready::is_of_the_controller;
 use planner::dpu::went_back::{is_asked, is_noticed};
 use planner::dpu::{Action, Observed, Plan, Status};
 use planner::machine::observed::{label, name};
@@ -71,7 +72,10 @@ pub async fn reconcile(c: &Controller, (_, dpu_name): &Key) -> Result<Next, Erro
 
 async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
     let namespace = dpu.status.as_ref().and_then(|status| status.namespace.as_deref());
-    let silent = namespace.is_none_or(|namespace| c.world.liveness.is_silent(namespace));
+    let silent = match namespace {
+        Some(namespace) => is_silent(c, &dpu, namespace).await?,
+        None => true,
+    };
     let seen = server(&dpu).map(|server| c.hosts.seen(&server)).unwrap_or_default();
     let own_bmc = own_bmc(&dpu).map(|bmc| c.hosts.seen(&bmc)).unwrap_or_default();
     let own = names::dpu_namespace(name(&dpu.metadata));
@@ -98,6 +102,18 @@ async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
     })
 }
 
+/// The word of silence is not written over a word of the agent before the Lease was read from quorum once more: the agent says that it
+/// is there only after a renewal that was acknowledged, of which our watch may not have heard yet.
+async fn is_silent(c: &Controller, dpu: &Dpu, namespace: &str) -> Result<bool, Error> {
+    let liveness = &c.world.liveness;
+    let status = dpu.status.as_ref().filter(|status| status.boot_id.is_some());
+    let said = status.and_then(|status| conditions::get(&status.conditions, READY));
+    if !liveness.is_silent(namespace) || said.is_none_or(is_of_the_controller) {
+        return Ok(liveness.is_silent(namespace));
+    }
+    liveness.is_unchanged(&c.objects.namespaced(namespace), namespace).await
+}
+
 fn server(dpu: &Dpu) -> Option<Which> {
     dpu.spec.hardware_ref.as_ref().map(|reference| Which::Server(reference.name.clone()))
 }
@@ -122,6 +138,7 @@ async fn write(c: &Controller, dpu: &Dpu, status: &Status) -> Result<(), Error> 
             "namespace": status.namespace,
             "releasable": status.releasable,
             "verifiedBmc": status.verified_bmc,
+            "verifiedHost": status.verified_host,
             "wentBackHandled": status.went_back_handled,
             "conditions": status.conditions,
         },

@@ -32,12 +32,17 @@ impl Events {
         Self { sender }
     }
 
+    /// Something became so that was asked for.
     pub fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
-        let type_ = if matches!(reason, "Failed" | "Waiting" | "GuestPoweredOff" | "HostLeftOn" | "HostUnknown") {
-            EventType::Warning
-        } else {
-            EventType::Normal
-        };
+        self.send(object, EventType::Normal, reason, note);
+    }
+
+    /// Somebody may have to do something.
+    pub fn warn<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+        self.send(object, EventType::Warning, reason, note);
+    }
+
+    fn send<K: Resource<DynamicType = ()>>(&self, object: &K, type_: EventType, reason: &str, note: &str) {
         let event = Event {
             type_,
             reason: cut(reason, REASON),

@@ -1,17 +1,10 @@
 //! Holder pods: what kubelet says of them. How they are made and ended is [`executor::holder_pods`].
 
-use crate::Controller;
-use crate::error::Error;
 use api::labels;
 pub use executor::holder_pods::is_one;
-use executor::holder_pods::{delete, is_ended, target};
+use executor::holder_pods::{is_ended, target};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use planner::machine::observed::{HolderPodSeen, label};
-use runtime::queue::{Key, Next};
-use std::time::Duration;
-
-/// How often a pod is looked at whose machine is there.
-const LOOK: Duration = Duration::from_secs(60);
 
 /// Selects them in a watch.
 pub fn selector() -> String {
@@ -40,14 +33,4 @@ fn waits_for(status: &PodStatus) -> Option<String> {
         (!parts.is_empty()).then(|| parts.join(": "))
     };
     said(&status.reason, &status.message).or_else(|| waiting.and_then(|w| said(&w.reason, &w.message)))
-}
-
-/// Ends a pod whose machine does not exist: a create that came late, from a leader before this one.
-pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
-    let Some(pod) = c.world.holder_pods.get(&key.0, &key.1) else { return Ok(Next::Wait) };
-    if c.world.has_machine(label(&pod.metadata, labels::MACHINE_UID).unwrap_or_default()) {
-        return Ok(Next::After(LOOK));
-    }
-    delete(c, &target(&pod.metadata), false).await?;
-    Ok(Next::BackOff)
 }

@@ -1,7 +1,5 @@
 //! One golden image, of either kind.
 
-pub(crate) mod leftovers;
-
 use crate::Controller;
 use crate::bmc::{Owner, Which};
 use crate::clock;
@@ -47,7 +45,7 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
 }
 
 /// The BMCs of DPUs whose agents are unresponsive.
-fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
+pub(crate) fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
     let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
     c.hosts.needs(owner, &dpus.collect::<Vec<_>>());
 }
@@ -118,7 +116,7 @@ fn own_labels(o: &Observed) -> std::collections::BTreeMap<String, String> {
         .into()
 }
 
-async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
+pub(crate) async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
     match action {
         Action::AddFinalizer => finalizer(c, o, true).await,
         Action::RemoveFinalizer => finalizer(c, o, false).await,

@@ -16,6 +16,10 @@ pub enum IndexKey {
     Names(Cow<'static, str>, Key),
     /// An address or a MAC address in the Subnet of this namespace and name, which the object has or asks for.
     Address(Key, String),
+    /// An address that the guest of a VNic may have beside the VNic's own, in the Subnet of this namespace and name.
+    Allowed(Key, String),
+    /// A next hop of the Vpc of this namespace and name.
+    Hop(Key, String),
 }
 
 impl IndexKey {

@@ -6,6 +6,8 @@ use api::dpu::Orphan;
 use jiff::Timestamp;
 use planner::dpu::went_back;
 use planner::exposure::ExposureId;
+use planner::job::Sent;
+use runtime::queue::Key;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -55,6 +57,24 @@ impl ToldPods {
                 false
             }
         }
+    }
+}
+
+/// What was sent last for each Job, and the answer.
+#[derive(Default)]
+pub struct SentTasks(Mutex<HashMap<Key, Sent>>);
+
+impl SentTasks {
+    pub(crate) fn of(&self, job: &Key) -> Option<Sent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned()
+    }
+
+    pub(crate) fn put(&self, job: &Key, sent: Sent) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(job.clone(), sent);
+    }
+
+    pub(crate) fn forget(&self, job: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
     }
 }
 

@@ -6,14 +6,14 @@ use crate::context::Controller;
 use crate::error::Error;
 use crate::events::Events;
 use crate::fences::Fences;
-use crate::memory::{Asked, FirstSeen, Prepared, ToldPods};
+use crate::memory::{Asked, FirstSeen, Prepared, SentTasks, ToldPods};
 use crate::metrics::{self, Metrics};
 use crate::network::{Logical, Ovn};
 use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::work::Work;
 use crate::world::World;
-use crate::{admissions, dpu, hold, holder_pods, image, machine, network, verbs};
+use crate::{admissions, collector, dpu, hold, image, job, machine, network, verbs, workflow};
 use anyhow::{Context, Result, anyhow, bail};
 use api::labels;
 use futures::FutureExt;
@@ -88,6 +88,7 @@ pub async fn run(
         first_seen: FirstSeen::default(),
         asked: Asked::default(),
         told_pods: ToldPods::default(),
+        sent: SentTasks::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),
@@ -190,12 +191,13 @@ async fn reconcile(c: Arc<Controller>, work: Work, key: Key) -> Next {
     let (c, k) = (&c, &key);
     let done: BoxFuture<'_, Result<Next, Error>> = match work {
         Work::Machine => machine::reconcile(c, k).boxed(),
-        Work::MachineLeftovers => machine::leftovers::reconcile(c, k).boxed(),
-        Work::ImageLeftovers => image::leftovers::reconcile(c, k).boxed(),
+        Work::Leftovers => collector::reconcile(c, k).boxed(),
         Work::Dpu => dpu::reconcile(c, k).boxed(),
+        Work::Job => job::reconcile(c, k).boxed(),
+        Work::Contact => job::contact::reconcile(c, k).boxed(),
+        Work::Workflow => workflow::reconcile(c, k).boxed(),
         Work::Image => image::reconcile(c, k).boxed(),
         Work::Hold => hold::reconcile(c, k).boxed(),
-        Work::HolderPod => holder_pods::reconcile(c, k).boxed(),
         Work::Pod => network::pods::reconcile(c, k).boxed(),
         Work::VNic => network::vnics::reconcile(c, k).boxed(),
         Work::Vpc => network::vpcs::reconcile(c, k).boxed(),

@@ -6,14 +6,17 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Machine,
-    /// What a machine that was deleted has left, by its UID.
-    MachineLeftovers,
-    /// What an image that was deleted has left, by its UID.
-    ImageLeftovers,
+    /// What an owner that was deleted, a machine or an image, has left: by the UID of the owner.
+    Leftovers,
     Dpu,
+    /// Of Tinkerbell's: requests to one BMC.
+    Job,
+    /// A bmc.tinkerbell.org Machine: whether its BMC answers.
+    Contact,
+    /// Of Tinkerbell's, while its boot options are at work.
+    Workflow,
     Image,
     Hold,
-    HolderPod,
     /// That asks for NICs, by its UID.
     Pod,
     VNic,
@@ -29,14 +32,15 @@ pub enum Work {
 }
 
 impl Work {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Machine,
-        Self::MachineLeftovers,
-        Self::ImageLeftovers,
+        Self::Leftovers,
         Self::Dpu,
+        Self::Job,
+        Self::Contact,
+        Self::Workflow,
         Self::Image,
         Self::Hold,
-        Self::HolderPod,
         Self::Pod,
         Self::VNic,
         Self::Vpc,
@@ -54,12 +58,13 @@ impl Work {
     pub fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
-            Self::MachineLeftovers => "leftovers",
-            Self::ImageLeftovers => "image-leftovers",
+            Self::Leftovers => "leftovers",
             Self::Dpu => "dpu",
+            Self::Job => "job",
+            Self::Contact => "contact",
+            Self::Workflow => "workflow",
             Self::Image => "image",
             Self::Hold => "hold",
-            Self::HolderPod => "holder-pod",
             Self::Pod => "pod",
             Self::VNic => "vnic",
             Self::Vpc => "vpc",

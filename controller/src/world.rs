@@ -9,7 +9,7 @@ use crate::network::Pools;
 use crate::objects::Objects;
 use crate::snapshots::VolumeSnapshot;
 use crate::work::{Queues, Work};
-use api::tinkerbell::{Hardware, Template, Workflow};
+use api::tinkerbell::{Hardware, Job, Task, Template, Workflow};
 use api::{
     AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, FloatingIP, HardwarePolicy, MachineImage,
     MachineMigration, MachineRestore, MachineSnapshot, NatGateway, NicAttachment, ProviderNetwork, SecurityGroup,
@@ -90,6 +90,8 @@ watched! {
     hardware: Hardware,
     templates: Template,
     workflows: Workflow,
+    jobs: Job,
+    tasks: Task,
     policies: HardwarePolicy,
     dpus: Dpu,
     claims: PersistentVolumeClaim,

@@ -8,7 +8,7 @@ use crate::status::Written;
 use crate::watch::Desired;
 use crate::{Ports, claim, finish};
 use anyhow::Context;
-use planner::agent::{Import, Nic, Presentation, Step, Volume};
+use planner::agent::{Import, Nic, Presentation, Shown, Step, Volume};
 use planner::exposure::{ExposureId, Limits};
 use ports::emulation::{Backend, DiskFunction, NicFunction};
 use ports::switch::SwitchPort;
@@ -99,12 +99,12 @@ impl Actor {
                     // have the device before: its port would be in force, and no packet would pass.
                     self.ports.switch.unplug(id).await?;
                 }
-                let (id, mac, representor) = (id.clone(), nic.mac.clone(), nic.representor.clone());
-                self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, representor }).await
+                let (id, mac, device) = (id.clone(), nic.mac.clone(), nic.representor.clone());
+                self.ports.emulation.expose_nic(&NicFunction { id, mac, mtu: nic.mtu, device }).await
             }
-            Step::Plug { id, nic } => {
+            Step::Plug { id, nic, device } => {
                 self.sanitize().await?;
-                self.ports.switch.plug(&switch_port(id, nic)).await
+                self.ports.switch.plug(&switch_port(id, nic, device)).await
             }
             Step::LinkUp { id } => self.ports.emulation.set_link(id, true).await,
             Step::LinkDown { id } => self.ports.emulation.set_link(id, false).await,
@@ -171,12 +171,32 @@ impl Actor {
         driver: Option<&str>,
         limits: &Limits,
     ) -> Result<(), PortError> {
+        let disk = self.disk(id, presentation, driver, limits).await?;
+        self.will_be_shown(id)?;
+        self.ports.emulation.expose_disk(&disk).await
+    }
+
+    /// Every disk that the host is to find, at once.
+    pub(crate) async fn recover(&self, wanted: &[Shown]) -> Result<(), PortError> {
+        let mut disks = Vec::new();
+        for Shown { id, presentation, driver, limits } in wanted {
+            disks.push(self.disk(id, presentation, driver.as_deref(), limits).await?);
+        }
+        self.ports.emulation.recover(&disks).await
+    }
+
+    async fn disk(
+        &self,
+        id: &ExposureId,
+        presentation: &Presentation,
+        driver: Option<&str>,
+        limits: &Limits,
+    ) -> Result<DiskFunction, PortError> {
         let backend = match driver {
             Some(driver) => self.connection(id, driver).await?.backend,
             None => Backend::Path(self.seeds.path(&id.uid)),
         };
-        self.will_be_shown(id)?;
-        let disk = DiskFunction {
+        Ok(DiskFunction {
             id: id.clone(),
             bus: presentation.bus,
             slot: presentation.slot,
@@ -185,8 +205,7 @@ impl Actor {
             backend,
             read_only: presentation.read_only,
             limits: *limits,
-        };
-        self.ports.emulation.expose_disk(&disk).await
+        })
     }
 
     async fn write_seed(&self, cluster: &Cluster, id: &ExposureId, secret: &str) -> Result<(), PortError> {
@@ -227,10 +246,10 @@ impl Actor {
 }
 
 /// A NIC's port, as it is plugged and as its guest is observed.
-pub(crate) fn switch_port(id: &ExposureId, nic: &Nic) -> SwitchPort {
+pub(crate) fn switch_port(id: &ExposureId, nic: &Nic, device: &str) -> SwitchPort {
     SwitchPort {
         id: id.clone(),
-        device: nic.representor.clone(),
+        device: device.to_owned(),
         mac: nic.mac.clone(),
         logical_port: nic.logical_port.clone(),
         version: id.version(),

@@ -30,7 +30,7 @@ pub struct Args {
 
     /// This node is an ordinary one, and no DPU: the agent presents nothing to a host, and gives NICs to the node's pods. Its Dpu
     /// is of type NIC.
-    #[arg(long, env = "METALPLANE_PODS", conflicts_with_all = ["disks_by", "slots_socket", "kubelet_dir", "file_pools", "spdk_volumes"])]
+    #[arg(long, env = "METALPLANE_PODS", conflicts_with_all = ["disks_by", "nics_by", "slots_socket", "kubelet_dir", "file_pools", "spdk_volumes"])]
     pub pods: bool,
 
     /// Takes out of the switch what an earlier boot left in the database of Open vSwitch, and ends. For a unit between ovsdb-server and
@@ -67,9 +67,35 @@ pub struct Args {
     )]
     pub host_privilege_file: PathBuf,
 
-    /// What presents disks to the host. NICs come from the emulator behind --slots-socket in any case.
+    /// What presents disks to the host.
     #[arg(long, env = "METALPLANE_DISKS_BY", value_enum, default_value_t = DisksBy::Qemu)]
     pub disks_by: DisksBy,
+
+    /// What presents NICs to the host, whatever presents its disks.
+    #[arg(long, env = "METALPLANE_NICS_BY", value_enum, default_value_t = NicsBy::Qemu)]
+    pub nics_by: NicsBy,
+
+    /// With --nics-by=virtnet: the program of NVIDIA's virtio-net-controller, as a path below --virtnet-root.
+    #[arg(long, env = "METALPLANE_VIRTNET", value_name = "FILE", default_value = "/usr/bin/virtnet")]
+    pub virtnet: PathBuf,
+
+    /// With --nics-by=virtnet: the root directory of the DPU's system, in which that program runs. An agent in a pod sees it under another
+    /// path than /, and needs the capability SYS_CHROOT then.
+    #[arg(long, env = "METALPLANE_VIRTNET_ROOT", value_name = "DIR", default_value = "/")]
+    pub virtnet_root: PathBuf,
+
+    /// With --nics-by=virtnet: the RDMA device of the port on which functions are made: mlx5_0, mlx5_1 or mlx5_bond_0.
+    #[arg(long, env = "METALPLANE_VIRTNET_DEVICE", value_name = "NAME", default_value = "mlx5_0")]
+    pub virtnet_device: String,
+
+    /// With --nics-by=virtnet: the queues of a function, at most as many as VIRTIO_NET_EMULATION_NUM_MSIX of its firmware allows.
+    #[arg(long, env = "METALPLANE_VIRTNET_QUEUES", value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub virtnet_queues: u16,
+
+    /// Functions that can be hot-plugged behind the DPU's PCIe switch, disks and NICs together (PCI_SWITCH_EMULATION_NUM_PORT of its
+    /// firmware less one), where what presents them does not tell. 0: none.
+    #[arg(long, env = "METALPLANE_SWITCH_PORTS", value_name = "NUMBER", default_value_t = 31, value_parser = clap::value_parser!(u32).range(0..=31))]
+    pub switch_ports: u32,
 
     /// The socket on which the SPDK target takes JSON-RPC; it is a process of its own, which the agent never starts.
     #[arg(long, env = "METALPLANE_SPDK_SOCKET", value_name = "SOCKET", default_value = "/run/spdk/rpc.sock")]
@@ -199,6 +225,20 @@ pub enum DisksBy {
     Vhost,
     /// NVIDIA SNAP 4 on a BlueField, as namespaces of the DPU's first static NVMe function
     Snap,
+    /// Nothing: the DPU presents NICs only
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NicsBy {
+    /// The emulator behind --slots-socket
+    Qemu,
+    /// The host's own physical functions, as devlink tells of them
+    Static,
+    /// NVIDIA's virtio-net-controller, which hot-plugs virtio-net functions
+    Virtnet,
+    /// Nothing: the DPU presents disks only, and needs no Open vSwitch
+    None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -3,10 +3,13 @@
 //! cluster's (docs/design/fencing.md, *TimeWentBack*). Resource versions do not tell: a restore may set them ahead.
 
 use crate::record::write_in_memory;
+use planner::dpu::ready::Renewals;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// What a renewal says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -31,6 +34,45 @@ pub(crate) struct Beats {
     boot_id: String,
     /// `None`: nothing was confirmed on this boot.
     known: Mutex<Option<Known>>,
+    pub renewing: Renewing,
+}
+
+/// The renewals of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Renewing {
+    begun: AtomicU64,
+    acknowledged: AtomicU64,
+    /// Somebody waits for the next that is acknowledged.
+    awaited: AtomicBool,
+    came: Notify,
+}
+
+impl Renewing {
+    pub fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The last one that was begun: there is one at a time.
+    pub fn acknowledge(&self) {
+        self.acknowledged.store(self.begun.load(Ordering::SeqCst), Ordering::SeqCst);
+        if self.awaited.swap(false, Ordering::SeqCst) {
+            self.came.notify_one();
+        }
+    }
+
+    pub fn so_far(&self) -> Renewals {
+        let acknowledged = self.acknowledged.load(Ordering::SeqCst);
+        Renewals { begun: self.begun.load(Ordering::SeqCst), acknowledged }
+    }
+
+    pub fn wait_for_next(&self) {
+        self.awaited.store(true, Ordering::SeqCst);
+    }
+
+    /// The next one was acknowledged, after [`Renewing::wait_for_next`].
+    pub async fn came(&self) {
+        self.came.notified().await;
+    }
 }
 
 impl Beats {
@@ -38,7 +80,7 @@ impl Beats {
         let path = run_dir.join("beat");
         let known = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let known = known.filter(|known: &Known| known.boot_id == boot_id);
-        Self { path, boot_id: boot_id.to_owned(), known: Mutex::new(known) }
+        Self { path, boot_id: boot_id.to_owned(), known: Mutex::new(known), renewing: Renewing::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Known>> {

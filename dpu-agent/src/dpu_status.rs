@@ -1,7 +1,8 @@
 //! The agent's part of the Dpu's status. `namespace`, Approved and Parked are the controller's, and `Ready=Unknown` of a
-//! silent agent too: when that is seen while the agent lives, it says Ready again.
+//! silent agent too: the agent answers it with the next renewal of its Lease that is acknowledged (`planner::dpu::ready`).
 
 use crate::Ports;
+use crate::beats::Renewing;
 use crate::cluster::{Cluster, apply_status};
 use crate::host_privilege;
 use crate::placement::Placement;
@@ -12,6 +13,7 @@ use api::machine::DiskBus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use planner::agent::{Function, Observed};
+use planner::dpu::ready::{Answer, Word};
 use planner::exposure::{Bus, FunctionKind, Slot};
 use ports::emulation::EmulationCapabilities;
 use ports::{PortError, VolumeConnector};
@@ -55,8 +57,18 @@ pub(crate) struct Seen<'a> {
     pub went_back: Option<u64>,
 }
 
-pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -> Result<(), PortError> {
+pub(crate) async fn tell(
+    cluster: &Cluster,
+    desired: &Desired,
+    seen: Seen<'_>,
+    (answer, renewing): (&mut Answer, &Renewing),
+) -> Result<(), PortError> {
     let Some(dpu) = desired.dpu.single() else { return Ok(()) };
+    let said = dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, conditions::READY));
+    let says_ready = answer.is_due(said, renewing.so_far());
+    if !says_ready {
+        renewing.wait_for_next();
+    }
     if seen.orphans.is_none() && dpu.status.as_ref().is_none_or(|status| status.boot_id.is_none()) {
         // The controller grants from the first report on: that tells of orphans, too.
         return Ok(());
@@ -69,7 +81,8 @@ pub(crate) async fn tell(cluster: &Cluster, desired: &Desired, seen: Seen<'_>) -
     };
     let network = network(&dpu, chassis);
     let boot_controller = boot_controller(&dpu, seen.ports).await;
-    let part = part(&dpu, connectors, (network, boot_controller), (seen, not_secure));
+    let ready = says_ready.then(|| ready(seen.observed, not_secure.as_deref()));
+    let part = part(&dpu, connectors, (network, boot_controller), (seen, ready));
     if is_told(&dpu, &part) {
         return Ok(());
     }
@@ -92,7 +105,7 @@ fn part(
     dpu: &Dpu,
     connectors: Vec<ConnectorStatus>,
     (network, boot_controller): (Option<DpuNetwork>, Option<BootController>),
-    (seen, not_secure): (Seen<'_>, Option<String>),
+    (seen, ready): (Seen<'_>, Option<Ready<'_>>),
 ) -> AgentPart {
     let Seen { placement, capabilities, observed, .. } = seen;
     let orphans = orphans(dpu, seen);
@@ -109,7 +122,7 @@ fn part(
         boot_controller,
         connectors,
         network,
-        conditions: own_conditions(dpu, seen, not_secure.as_deref(), &orphans),
+        conditions: own_conditions(dpu, seen, ready, &orphans),
         orphans,
         went_back: went_back(dpu, seen),
     }
@@ -156,14 +169,16 @@ const NAMED: usize = 8;
 const OWN: [&str; 4] =
     [conditions::READY, conditions::HOST_RESTRICTED, conditions::SHARED_STORAGE_CREDENTIAL, conditions::ORPHANS_HELD];
 
-fn own_conditions(dpu: &Dpu, seen: Seen<'_>, not_secure: Option<&str>, orphans: &[Orphan]) -> Vec<Condition> {
+/// `ready`: nothing where it stands as it was told.
+fn own_conditions(dpu: &Dpu, seen: Seen<'_>, ready: Option<Ready<'_>>, orphans: &[Orphan]) -> Vec<Condition> {
     let Seen { ports, placement, observed, .. } = seen;
     let (generation, mut own) = (dpu.metadata.generation, told(dpu));
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
         conditions::set(&mut own, type_, status, reason, message, generation, observed.now);
     };
-    let (good, reason, message) = ready(observed, not_secure);
-    set(conditions::READY, good.into(), reason, message);
+    if let Some((word, message)) = ready {
+        set(conditions::READY, (word == Word::AgentRunning).into(), word.as_str(), message);
+    }
     let (restricted, reason, message) = host_privilege::condition(placement.host_privilege().as_deref());
     set(conditions::HOST_RESTRICTED, restricted, reason, &message);
     let shared = ports.connectors.iter().find_map(|connector| connector.shared_credential());
@@ -195,15 +210,17 @@ fn held(dpu: &str, orphans: &[Orphan]) -> String {
 }
 
 /// What is said, why, and what there is to know about it.
-fn ready<'a>(observed: &Observed, not_secure: Option<&'a str>) -> (bool, &'static str, &'a str) {
+type Ready<'a> = (Word, &'a str);
+
+fn ready<'a>(observed: &Observed, not_secure: Option<&'a str>) -> Ready<'a> {
     if observed.exposures.fresh().is_none() {
-        (false, "EmulationUnreachable", "what the host sees cannot be read: see the agent's log")
+        (Word::EmulationUnreachable, "the agent cannot read what the host is shown: see the agent's log")
     } else if observed.ports.fresh().is_none() {
-        (false, "SwitchUnreachable", "the virtual switch cannot be read: see the agent's log")
+        (Word::SwitchUnreachable, "the agent cannot read the virtual switch: see the agent's log")
     } else if let Some(why) = not_secure {
-        (false, "BridgeNotSecure", why)
+        (Word::BridgeNotSecure, why)
     } else {
-        (true, "AgentRunning", "")
+        (Word::AgentRunning, "")
     }
 }
 

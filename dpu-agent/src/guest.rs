@@ -36,15 +36,12 @@ impl Guests {
     /// Watch behind every NIC of the record that is plugged now.
     pub(crate) fn watch(&self, observed: &Observed) {
         let ports = observed.ports.last().map(Vec::as_slice).unwrap_or_default();
-        let plugged = observed.record.values().filter(|entry| ports.iter().any(|port| port.id == entry.id));
-        let wanted: Watched = plugged
-            .filter_map(|entry| match &entry.function {
-                Function::Nic(nic) => {
-                    Some((entry.id.uid.clone(), (switch_port(&entry.id, nic), nic.addresses.clone())))
-                }
-                _ => None,
-            })
-            .collect();
+        let plugged = ports.iter().filter_map(|port| {
+            let entry = observed.record.get(&port.id.uid).filter(|entry| entry.id == port.id)?;
+            let Function::Nic(nic) = &entry.function else { return None };
+            Some((port.id.uid.clone(), (switch_port(&port.id, nic, &port.device), nic.addresses.clone())))
+        });
+        let wanted: Watched = plugged.collect();
         let mut watched = lock(&self.watched);
         if *watched != wanted {
             lock(&self.seen).retain(|uid, _| wanted.contains_key(uid));

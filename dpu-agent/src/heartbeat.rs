@@ -39,6 +39,7 @@ pub(crate) async fn beat(
     let mut failing = false;
     loop {
         tick.tick().await;
+        as_whom.beats.renewing.begin();
         let renewed = tokio::time::timeout(LIMIT, heart.renew()).await;
         let late = |_| Err(PortError::new(ErrorClass::Unreachable, "Lease agent: no answer from the API server"));
         let renewed = renewed.unwrap_or_else(late);
@@ -49,6 +50,7 @@ pub(crate) async fn beat(
                 return;
             }
             Ok(Renewed::Yes) => {
+                as_whom.beats.renewing.acknowledge();
                 if joined.send_if_modified(|it| it.is_none() && it.replace(cluster.clone()).is_none()) {
                     tracing::info!(namespace = cluster.namespace, "joined");
                 }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     async fn make(devices: &MemoryPodDevices) -> String {
-        let nic = NicFunction { id: id(), mac: "02:00:00:00:00:07".into(), mtu: 1442, representor: "mp1".into() };
+        let nic = NicFunction { id: id(), mac: "02:00:00:00:00:07".into(), mtu: 1442, device: "mp1".into() };
         devices.make(&nic).await.expect("make");
         devices.list().await.expect("list")[0].pod_end.clone().expect("on the node")
     }

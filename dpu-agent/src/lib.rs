@@ -136,8 +136,9 @@ pub async fn run_with(
     let server = serve::serve(args.run_dir.join("agent.sock"), view.clone(), pods.clone());
     let numbers = metrics::serve(args.metrics, metrics.clone(), view.clone(), actor.ports.emulation.clone());
     let service = actor.ports.metadata.clone();
+    let switch = actor.ports.switch.clone();
     let answers =
-        service.map(|service| Arc::new(metadata::Answers::new(&args.node_name, service, actor.ports.switch.clone())));
+        service.map(|service| Arc::new(metadata::Answers::new(&args.node_name, service, switch, wake.clone())));
     let answering = answer(answers.clone(), joined.clone());
     let told = (view, pods, answers);
     let reconciler = Reconciler::new(actor, joined, desired, told, (beats.clone(), metrics.clone()), args.into());

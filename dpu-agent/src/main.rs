@@ -5,6 +5,9 @@ use dpu_agent::args::Args;
 use runtime::process;
 
 fn main() -> anyhow::Result<()> {
+    if let Some(error) = dpu_agent::wire_up::in_root(std::env::args_os().skip(1)) {
+        return Err(error);
+    }
     let args = Args::parse();
     process::log(&args.log_filter, args.log_format)?;
     process::provide_tls();

@@ -14,9 +14,9 @@ use ports::metadata::{MetadataGuest, MetadataPort};
 use ports::switch::MetadataPlug;
 use ports::{ErrorClass, Metadata, PortError, Switch};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 const AGAIN: Duration = Duration::from_secs(5);
 /// What somebody has taken out of the switch is plugged again.
@@ -46,12 +46,32 @@ pub(crate) struct Answers {
     life: i128,
     /// `None`: the API server has not told of them yet.
     wanted: watch::Sender<Option<Vec<Told>>>,
+    unanswered: Mutex<Unanswered>,
+    /// The rounds tell of the above.
+    wake: Arc<Notify>,
 }
 
+/// Whose guest is not answered, by the UID of the attachment: why.
+type Unanswered = BTreeMap<String, String>;
+
 impl Answers {
-    pub(crate) fn new(dpu_name: &str, service: Arc<dyn Metadata>, switch: Arc<dyn Switch>) -> Self {
+    pub(crate) fn new(dpu_name: &str, service: Arc<dyn Metadata>, switch: Arc<dyn Switch>, wake: Arc<Notify>) -> Self {
         let (life, wanted) = (clock::now().as_nanosecond(), watch::Sender::new(None));
-        Self { service, switch, dpu_name: dpu_name.to_owned(), life, wanted }
+        Self { service, switch, dpu_name: dpu_name.to_owned(), life, wanted, unanswered: Mutex::default(), wake }
+    }
+
+    /// As the last attempt has shown.
+    pub(crate) fn unanswered(&self) -> Unanswered {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn tell(&self, now: &Unanswered) {
+        let mut told = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != *now {
+            now.iter().filter(|(nic, _)| !told.contains_key(*nic)).for_each(|(nic, why)| tracing::warn!(nic, "{why}"));
+            told.clone_from(now);
+            self.wake.notify_one();
+        }
     }
 
     pub(crate) fn update(&self, desired: &Desired) {
@@ -73,34 +93,44 @@ impl Answers {
         loop {
             let now = wanted.borrow_and_update().clone();
             let cluster = joined.borrow().clone();
-            let served = match now {
+            let unanswered = match now {
                 Some(nics) => self.serve(&nics, &mut secrets, cluster.as_ref()).await,
-                None => Ok(()),
+                None => Unanswered::new(),
             };
-            if let Err(error) = &served {
-                tracing::warn!(%error, "not every guest is answered at the metadata address; will try again");
-            }
+            self.tell(&unanswered);
             tokio::select! {
                 biased;
                 _ = wanted.changed() => {}
-                () = tokio::time::sleep(if served.is_ok() { PERIOD } else { AGAIN }) => {}
+                () = tokio::time::sleep(if unanswered.is_empty() { PERIOD } else { AGAIN }) => {}
             }
         }
     }
 
-    async fn serve(&self, nics: &[Told], secrets: &mut Secrets, cluster: Option<&Cluster>) -> Result<(), PortError> {
+    async fn serve(&self, nics: &[Told], secrets: &mut Secrets, cluster: Option<&Cluster>) -> Unanswered {
         secrets.retain(|uid, _| nics.iter().any(|nic| nic.uid == *uid));
-        let mut read = Ok(());
+        let mut unanswered = Unanswered::new();
         for nic in nics.iter().filter(|nic| !secrets.contains_key(&nic.uid)).collect::<Vec<_>>() {
             match data(&nic.secret, cluster).await {
                 Ok(data) => drop(secrets.insert(nic.uid.clone(), data)),
-                Err(error) => read = Err(error),
+                Err(error) => drop(unanswered.insert(nic.uid.clone(), nobody_answers(&error))),
             }
         }
         let (ports, plugs) = self.ports(nics, secrets);
-        let answered = self.service.answer(ports).await;
+        let failed = self.service.answer(ports).await;
         let plugged = self.switch.plug_metadata(&plugs).await;
-        read.and(answered).and(plugged)
+        for nic in nics {
+            let device = self.device(&nic.subnet_uid);
+            let has_port = plugs.iter().any(|plug| plug.device == device);
+            let error = failed.get(&device).or(plugged.as_ref().err().filter(|_| has_port));
+            if let Some(error) = error {
+                unanswered.entry(nic.uid.clone()).or_insert_with(|| nobody_answers(error));
+            }
+        }
+        unanswered
+    }
+
+    fn device(&self, subnet_uid: &str) -> String {
+        format!("mm{}", names::short(&format!("{subnet_uid}/{}", self.life), 12))
     }
 
     fn ports(&self, nics: &[Told], secrets: &Secrets) -> (Vec<MetadataPort>, Vec<MetadataPlug>) {
@@ -121,7 +151,7 @@ impl Answers {
             }
             let mtu = of_it.map(|nic| nic.mtu).min().unwrap_or_default();
             let (logical_port, mac) = metadata_port(subnet);
-            let device = format!("mm{}", names::short(&format!("{subnet}/{}", self.life), 12));
+            let device = self.device(subnet);
             all.0.push(MetadataPort { device: device.clone(), mac: mac.clone(), mtu, guests });
             all.1.push(MetadataPlug { device, logical_port, mac });
         }
@@ -163,6 +193,10 @@ fn instances<'a>(nics: &'a [Told], secrets: &Secrets) -> BTreeMap<&'a str, Arc<I
     machines.into_iter().filter_map(instance).collect()
 }
 
+fn nobody_answers(error: &PortError) -> String {
+    format!("the guest is not answered at the metadata address (169.254.169.254); the agent tries again: {error}")
+}
+
 async fn data(secret: &str, cluster: Option<&Cluster>) -> Result<BTreeMap<String, Vec<u8>>, PortError> {
     let what = format!("reading Secret {secret} for the metadata service");
     let away = || PortError::new(ErrorClass::Unreachable, format!("{what}: there is no session with the API server"));
@@ -174,6 +208,7 @@ async fn data(secret: &str, cluster: Option<&Cluster>) -> Result<BTreeMap<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ports::conformance::memory::{InstallsAll, MemoryMetadata, MemorySwitch};
 
     fn nic(number: u8, machine: &str, subnet: &str, address: &str) -> Told {
         Told {
@@ -226,8 +261,33 @@ mod tests {
     }
 
     fn answers() -> Answers {
-        use ports::conformance::memory::{InstallsAll, MemoryMetadata, MemorySwitch};
+        answers_by(MemoryMetadata::default())
+    }
+
+    fn answers_by(service: MemoryMetadata) -> Answers {
         let switch = MemorySwitch::new(BTreeSet::new, InstallsAll::default());
-        Answers::new("dpu-1", Arc::new(MemoryMetadata::default()), Arc::new(switch))
+        Answers::new("dpu-1", Arc::new(service), Arc::new(switch), Arc::default())
+    }
+
+    /// A node without /dev/net/tun: whose guest is not answered is told, with the cause, and no more once that is mended.
+    #[tokio::test]
+    async fn whose_guest_is_not_answered_is_told() {
+        let (blue, red) = (nic(1, "blue", "s-1", "10.20.0.7"), nic(2, "red", "s-2", "10.20.0.7"));
+        let (service, nics) = (MemoryMetadata::default(), [blue.clone(), red.clone()]);
+        let answers = answers_by(service.clone());
+        let mut secrets = written(&[&blue, &red]);
+        service.refuse(Some("open /dev/net/tun: No such file or directory"));
+        let unanswered = answers.serve(&nics, &mut secrets, None).await;
+        assert_eq!(unanswered.keys().collect::<Vec<_>>(), ["nic-1", "nic-2"]);
+        assert!(unanswered["nic-1"].contains("open /dev/net/tun"), "{unanswered:?}");
+        answers.tell(&unanswered);
+        assert_eq!(answers.unanswered(), unanswered);
+        tokio::time::timeout(Duration::from_secs(1), answers.wake.notified()).await.expect("the rounds are woken");
+        service.refuse(None);
+        assert_eq!(answers.serve(&nics, &mut secrets, None).await, Unanswered::new());
+        assert_eq!(service.ports().len(), 2);
+        // Of one whose Secret cannot be read the others know nothing.
+        let unread = answers.serve(&nics, &mut written(&[&blue]), None).await;
+        assert_eq!(unread.keys().collect::<Vec<_>>(), ["nic-2"]);
     }
 }

@@ -4,7 +4,7 @@ use crate::act::Actor;
 use crate::clock;
 use crate::watch::Desired;
 use jiff::Timestamp;
-use planner::agent::{Connected, Guest, Observed, Plugged};
+use planner::agent::{Connected, Exposures, Guest, Observed, Plugged, Recovery};
 use planner::exposure::Exposure;
 use planner::seen::Seen;
 use ports::PortError;
@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The last readings, for when the next one fails.
 #[derive(Debug, Default)]
 pub(crate) struct Last {
-    exposures: Seen<Vec<Exposure>>,
+    disks: Seen<Vec<Exposure>>,
+    nics: Seen<Vec<Exposure>>,
+    recovery: Option<Recovery>,
     connections: BTreeMap<String, Seen<Vec<Connected>>>,
     ports: Seen<Vec<Plugged>>,
     not_in_force_since: BTreeMap<String, Timestamp>,
@@ -33,15 +35,22 @@ impl Last {
         let now = clock::now();
         let connectors = actor.ports.connectors.iter().map(|connector| connector.list());
         let (exposures, ports, connections) = tokio::join!(
-            actor.ports.emulation.list(),
+            actor.ports.emulation.list_by_kind(),
             actor.ports.switch.list(),
             futures::future::join_all(connectors),
         );
-        let before = std::mem::take(&mut self.exposures);
-        self.exposures = self.seen("the emulator", exposures, before);
+        self.recovery = match (exposures.awaits_recovery, self.recovery.take()) {
+            (true, before) => before.or(Some(Recovery { since: now, error: None })),
+            (false, before) => before.filter(|_| exposures.disks.is_err()),
+        };
+        let before = std::mem::take(&mut self.disks);
+        self.disks = self.seen("what presents disks", exposures.disks, before);
+        let before = std::mem::take(&mut self.nics);
+        self.nics = self.seen("what presents NICs", exposures.nics, before);
         let plugged = ports.map(|ports| {
             let read = |PortObserved { port, forwarding, installed, in_force, error }| Plugged {
                 id: port.id,
+                device: port.device,
                 version: port.version,
                 forwarding,
                 installed,
@@ -75,7 +84,8 @@ impl Last {
             bounds: actor.bounds,
             attachments: desired.attachments(),
             record: actor.record.all(),
-            exposures: self.exposures.clone(),
+            exposures: Exposures::new(&self.disks, &self.nics),
+            recovery: self.recovery.clone(),
             connections: self.connections.clone(),
             ports: self.ports.clone(),
             released: actor.record.released(),
@@ -85,10 +95,18 @@ impl Last {
                 BTreeSet::new()
             }),
             imports: actor.imports.running(),
+            unanswered: BTreeMap::new(),
             guests,
             hidden_at: BTreeMap::new(),
             not_in_force_since: self.not_in_force_since.clone(),
             failures: BTreeMap::new(),
+        }
+    }
+
+    /// What presents disks did not take them.
+    pub(crate) fn recovery_failed(&mut self, error: &PortError) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.error = Some(error.to_string());
         }
     }
 

@@ -16,6 +16,8 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use planner::agent::{Attachment, Failure, FailureClass, Observed, Plan, Step, StepKind, Word, plan};
+use planner::dpu::ready::Answer;
+use planner::exposure::FunctionKind;
 use planner::seen::Seen;
 use ports::emulation::EmulationCapabilities;
 use ports::{ErrorClass, PortError};
@@ -47,8 +49,13 @@ pub struct Reconciler {
     failures: BTreeMap<(String, StepKind), Failure>,
     hidden_at: BTreeMap<String, Timestamp>,
     capabilities: Option<EmulationCapabilities>,
+    answer: Answer,
+    /// They were read while both disks and NICs could be told of.
+    is_capability_whole: bool,
     /// A quorum list failed: not before this.
     list_after: Option<Instant>,
+    /// The last attempt to present all disks at once failed: not before this.
+    recover_after: Option<Instant>,
 }
 
 impl Reconciler {
@@ -75,7 +82,10 @@ impl Reconciler {
             failures: BTreeMap::new(),
             hidden_at: BTreeMap::new(),
             capabilities: None,
+            answer: Answer::default(),
+            is_capability_whole: false,
             list_after: None,
+            recover_after: None,
         }
     }
 
@@ -90,6 +100,7 @@ impl Reconciler {
                     biased;
                     () = tokio::time::sleep(pause) => {}
                     () = self.actor.wake.notified() => {}
+                    () = self.beats.renewing.came() => {}
                     () = self.actor.ports.emulation.changed() => {}
                     () = self.actor.ports.switch.changed() => {}
                 }
@@ -113,6 +124,7 @@ impl Reconciler {
                 }
             }
             observed.failures = self.failures.clone();
+            observed.unanswered = self.answers.as_ref().map(|answers| answers.unanswered()).unwrap_or_default();
             let shown = observed.exposures.last().map(Vec::as_slice).unwrap_or_default();
             self.hidden_at.retain(|uid, _| shown.iter().any(|exposure| exposure.id.uid == *uid));
             observed.hidden_at = self.hidden_at.clone();
@@ -129,7 +141,8 @@ impl Reconciler {
             if let Some(answers) = self.answers.as_ref().filter(|_| self.actor.is_sanitized()) {
                 answers.update(&self.desired);
             }
-            let acted = self.act(&plan, server, &observed).await;
+            let recovered = self.recover(&plan).await;
+            let acted = self.act(&plan, server, &observed).await || recovered;
             self.metrics.round(began.elapsed(), &observed);
             let told = match server {
                 Some(server) => self.tell(&observed, &plan, server, went_back).await,
@@ -180,6 +193,24 @@ impl Reconciler {
                 (Some(step), Ok(())) => drop(self.failures.remove(&(uid, step.kind()))),
                 (Some(step), failed) => self.note(&step, failed),
                 (None, _) => {}
+            }
+        }
+    }
+
+    /// Whether disks were presented.
+    async fn recover(&mut self, plan: &Plan) -> bool {
+        let Some(wanted) = plan.recover.as_ref().filter(|_| self.recover_after.is_none_or(|at| Instant::now() >= at))
+        else {
+            return false;
+        };
+        tracing::info!(disks = wanted.len(), "presenting all disks of the host at once");
+        match self.actor.recover(wanted).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "they are not presented, will try again");
+                self.last.recovery_failed(&error);
+                self.recover_after = Some(Instant::now() + AGAIN);
+                false
             }
         }
     }
@@ -248,14 +279,16 @@ impl Reconciler {
         if !plan.items.is_empty() || observed.attachments.last().is_some() {
             self.actor.written.retain(&plan.items);
         }
-        if self.capabilities.is_none() && observed.exposures.fresh().is_some() {
+        if !self.is_capability_whole && observed.exposures.tells(FunctionKind::Disk) {
             self.capabilities = self.actor.ports.emulation.capabilities().await.ok();
+            self.is_capability_whole = self.capabilities.is_some() && observed.exposures.fresh().is_some();
         }
         let capabilities = self.capabilities.as_ref();
         let orphans = plan.orphans.as_deref();
         let (ports, placement) = (&self.actor.ports, &self.placement);
         let seen = dpu_status::Seen { ports, placement, capabilities, observed, orphans, went_back };
-        let dpu = dpu_status::tell(server.cluster, &self.desired, seen).await;
+        let renewing = &self.beats.renewing;
+        let dpu = dpu_status::tell(server.cluster, &self.desired, seen, (&mut self.answer, renewing)).await;
         if let Err(error) = &dpu {
             tracing::warn!(%error, "will try again");
         }

@@ -1,14 +1,18 @@
 //! The only place that names concrete drivers.
 
 use crate::Ports;
-use crate::args::{Args, CephCluster, DisksBy, SpdkVolumes};
+use crate::args::{Args, CephCluster, DisksBy, NicsBy, SpdkVolumes};
 use anyhow::Context;
+use bluefield::devlink::Kernel;
+use bluefield::fixed::FixedNics;
+use bluefield::virtnet::{self, VirtnetNics};
 use ceph::{Clusters, Direct, Noted};
 use file::FileConnector;
 use kubelet::KubeletConnector;
 use metadata::Taps;
 use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client, switch};
 use pod_devices::Veth;
+use ports::nothing::Nothing;
 use ports::pod_devices::AsEmulation;
 use ports::{Emulation, PodDevices, VolumeConnector, split::Split};
 use qemu::QemuEmulation;
@@ -16,15 +20,22 @@ use qemu::images::{self, ImageDaemon};
 use spdk::SpdkEmulation;
 use spdk::door::{Door, Fabric};
 use spdk::host::Host;
-use spdk::snap::SnapEmulation;
+use spdk::snap::{self, SnapEmulation};
 use spdk::vhost::VhostEmulation;
 use spdk::volumes::rbd::Cluster;
 use spdk::volumes::{SpdkConnector, iscsi::Iscsi, local::Local, nvmeof::NvmeOf, rbd::Rbd};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Connects to nothing yet: each driver does so in the background or when it is asked.
 pub fn ports(args: &Args) -> anyhow::Result<Ports> {
+    if args.nics_by == NicsBy::None && !args.pods {
+        let (emulation, switch) = (emulation(args)?, Arc::new(Nothing { why: NO_NICS }));
+        return Ok(Ports { emulation, connectors: connectors(args)?, switch, pods: None, metadata: None });
+    }
     let address = args.ovsdb.parse().with_context(|| format!("--ovsdb {}", args.ovsdb))?;
     let config = SessionConfig {
         address,
@@ -39,6 +50,11 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         let emulation = Arc::new(AsEmulation(pods.clone()));
         return Ok(Ports { emulation, connectors: Vec::new(), switch, pods: Some(pods), metadata: None });
     }
+    let (emulation, metadata) = (emulation(args)?, Arc::new(Taps::default()));
+    Ok(Ports { emulation, connectors: connectors(args)?, switch, pods: None, metadata: Some(metadata) })
+}
+
+fn connectors(args: &Args) -> anyhow::Result<Vec<Arc<dyn VolumeConnector>>> {
     let pools = args.file_pools.iter().cloned().collect();
     let mut connectors: Vec<Arc<dyn VolumeConnector>> =
         vec![Arc::new(FileConnector::new(pools, args.run_dir.join("connections")))];
@@ -56,7 +72,7 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         let sessions = args.run_dir.join("ceph-sessions");
         connectors.push(Arc::new(Noted::new(images, noted_clusters(args), sessions)));
     }
-    Ok(Ports { emulation: emulation(args)?, connectors, switch, pods: None, metadata: Some(Arc::new(Taps::default())) })
+    Ok(connectors)
 }
 
 fn door(args: &Args) -> anyhow::Result<Door> {
@@ -72,7 +88,7 @@ fn door(args: &Args) -> anyhow::Result<Door> {
 
 /// A bdev is presented by the target that has it, and by nobody else.
 fn spdk_volumes(args: &Args) -> anyhow::Result<Vec<Arc<dyn VolumeConnector>>> {
-    let by_spdk = args.disks_by != DisksBy::Qemu;
+    let by_spdk = matches!(args.disks_by, DisksBy::Spdk | DisksBy::Vhost | DisksBy::Snap);
     anyhow::ensure!(args.spdk_volumes.is_empty() || by_spdk, "--spdk-volumes needs --disks-by=spdk, vhost or snap");
     let socket = &args.spdk_socket;
     let connector = |kind: &SpdkVolumes| -> Arc<dyn VolumeConnector> {
@@ -118,25 +134,76 @@ fn noted_clusters(args: &Args) -> Clusters {
 
 /// Disks on the host at a time, besides those of the fixed slots: what fits into one controller that any firmware lists.
 const HOT_PLUG_DISKS: u32 = 62;
+/// Entries of a virtio-net queue.
+const QUEUE_LENGTH: u16 = 256;
 
 fn emulation(args: &Args) -> anyhow::Result<Arc<dyn Emulation>> {
+    let neither = args.disks_by == DisksBy::None && args.nics_by == NicsBy::None;
+    anyhow::ensure!(!neither, "--disks-by=none and --nics-by=none: this DPU would present nothing");
     let serial = api::names::boot_serial(&args.node_name);
-    let slots = QemuEmulation::with_boot_serial(&args.slots_socket, Some(serial.clone()));
+    let slots = || -> Arc<dyn Emulation> {
+        Arc::new(QemuEmulation::with_boot_serial(&args.slots_socket, Some(serial.clone())))
+    };
+    if args.disks_by == DisksBy::Qemu && args.nics_by == NicsBy::Qemu {
+        return Ok(slots());
+    }
     let nqn = format!("nqn.2026-01.io.metalplane:dpu:{}", args.node_name);
-    Ok(match args.disks_by {
-        DisksBy::Qemu => Arc::new(slots),
-        DisksBy::Vhost => {
-            let disks = VhostEmulation::new(&args.spdk_socket, HOT_PLUG_DISKS);
-            Arc::new(Split { disks, nics: slots })
-        }
+    let state = args.run_dir.join("spdk");
+    let disks: Arc<dyn Emulation> = match args.disks_by {
+        DisksBy::Qemu => slots(),
+        DisksBy::Vhost => Arc::new(VhostEmulation::new(&args.spdk_socket, HOT_PLUG_DISKS)),
         DisksBy::Snap => {
-            let disks = SnapEmulation::new(&args.spdk_socket, nqn, HOT_PLUG_DISKS, args.run_dir.join("spdk"));
-            Arc::new(Split { disks, nics: slots })
+            let (hot_plug, switch_ports) = (HOT_PLUG_DISKS, args.switch_ports);
+            let config = snap::Config { nqn, serial: serial.clone(), hot_plug, switch_ports };
+            Arc::new(SnapEmulation::new(&args.spdk_socket, config, state))
         }
         DisksBy::Spdk => {
-            let host = Host { nqn, serial, door: door(args)?, hot_plug: HOT_PLUG_DISKS };
-            let disks = SpdkEmulation::new(&args.spdk_socket, host, args.run_dir.join("spdk"))?;
-            Arc::new(Split { disks, nics: slots })
+            let host = Host { nqn, serial: serial.clone(), door: door(args)?, hot_plug: HOT_PLUG_DISKS };
+            Arc::new(SpdkEmulation::new(&args.spdk_socket, host, state)?)
+        }
+        DisksBy::None => Arc::new(Nothing { why: "--disks-by=none: this DPU presents no disk" }),
+    };
+    let nics: Arc<dyn Emulation> = match args.nics_by {
+        NicsBy::Qemu => slots(),
+        NicsBy::Static => Arc::new(FixedNics::new(Kernel)),
+        NicsBy::Virtnet => Arc::new(VirtnetNics::new(virtnet(args)?)),
+        NicsBy::None => Arc::new(Nothing { why: NO_NICS }),
+    };
+    Ok(Arc::new(Split { disks, nics }))
+}
+
+const NO_NICS: &str = "--nics-by=none: this DPU presents no NIC";
+
+fn virtnet(args: &Args) -> anyhow::Result<virtnet::Config> {
+    let program = match args.virtnet_root == Path::new("/") {
+        true => virtnet::Program { file: args.virtnet.clone(), arguments: Vec::new() },
+        // This program changes its root directory and becomes the other one.
+        false => virtnet::Program {
+            file: std::env::current_exe().context("find this program")?,
+            arguments: vec![
+                IN_ROOT.to_owned(),
+                args.virtnet_root.display().to_string(),
+                args.virtnet.display().to_string(),
+            ],
+        },
+    };
+    let queues = virtnet::Queues { pairs: args.virtnet_queues, length: QUEUE_LENGTH };
+    Ok(virtnet::Config { program, parent: args.virtnet_device.clone(), queues, ports: args.switch_ports })
+}
+
+/// The first argument of a process of ours that becomes a program of the DPU's own system: `in-root DIR PROGRAM ARGUMENTS`.
+const IN_ROOT: &str = "in-root";
+
+/// Becomes that program, and returns only when it could not; `None`: it was not asked to.
+pub fn in_root(arguments: impl Iterator<Item = OsString>) -> Option<anyhow::Error> {
+    let arguments: Vec<OsString> = arguments.collect();
+    let [first, root, program, rest @ ..] = arguments.as_slice() else { return None };
+    (first == IN_ROOT).then(|| {
+        let root = Path::new(root);
+        let what = format!("start {} in {}", Path::new(program).display(), root.display());
+        match virtnet::enter(root) {
+            Ok(()) => anyhow::Error::new(std::process::Command::new(program).args(rest).exec()).context(what),
+            Err(error) => anyhow::Error::new(error).context(what),
         }
     })
 }

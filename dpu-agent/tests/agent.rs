@@ -160,6 +160,14 @@ async fn restarts_and_boots(site: &ApiServer) {
     })
     .await;
 
+    // The same, of an emulation whose host has to find all of its disks at once.
+    dpu.emulation.restart();
+    until("all is presented at once", async || {
+        let all = exposed(&dpu).await;
+        (all.len() == 1 && dpu.emulation.recovered() == [1]).then_some(()).ok_or_else(|| format!("{all:?}"))
+    })
+    .await;
+
     // Another boot: nothing is adopted until it is claimed anew.
     dpu.stop().await;
     dpu.set_boot("boot-2");

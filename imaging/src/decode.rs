@@ -5,6 +5,7 @@
 //! written without, and then only a checksum of the whole tells a changed byte.
 
 use crate::fetch::plain;
+use crate::qcow2;
 use crate::{Error, Kind};
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
@@ -33,6 +34,8 @@ pub enum Format {
     Zstd,
     Xz,
     Bzip2,
+    /// Not a stream: see [`crate::qcow2`].
+    Qcow2,
 }
 
 impl Format {
@@ -43,11 +46,11 @@ impl Format {
             Self::Zstd => "zstd",
             Self::Xz => "xz",
             Self::Bzip2 => "bzip2",
+            Self::Qcow2 => "qcow2",
         }
     }
 }
 
-const QCOW2: &[u8] = b"QFI\xfb";
 /// Of the two kinds of block that a bzip2 stream can begin with: data, or its end.
 const BZIP2_BLOCKS: [&[u8]; 2] = [&[0x31, 0x41, 0x59, 0x26, 0x53, 0x59], &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90]];
 
@@ -77,10 +80,15 @@ fn skippable(head: &[u8]) -> Option<()> {
 /// Decides by the image's first bytes, before anything is written.
 pub fn format(head: &[u8], url: &str, packing: Packing) -> Result<Format, Error> {
     let refused = |cause: String| Err(Error::new(Kind::Invalid, format!("{} {cause}", plain(url))));
-    if head.starts_with(QCOW2) {
-        let name = plain(url);
-        let name = name.rsplit('/').next().unwrap_or("the image");
-        return Err(Error::new(Kind::Invalid, format!("{name} is a qcow2 image: convert it to raw first")));
+    match (packing, head.starts_with(qcow2::MAGIC)) {
+        (Packing::AsIs, true) => {
+            let name = plain(url);
+            let name = name.rsplit('/').next().unwrap_or("the image");
+            return Err(Error::new(Kind::Invalid, format!("{name} is a qcow2 image: convert it to raw first")));
+        }
+        (Packing::Compressed, true) => return refused("is said to be compressed, and is qcow2: leave that out".into()),
+        (_, true) => return Ok(Format::Qcow2),
+        _ => {}
     }
     let found = magic(head);
     match (packing, found) {
@@ -102,7 +110,7 @@ pub fn format(head: &[u8], url: &str, packing: Packing) -> Result<Format, Error>
 
 pub fn open<'a>(format: Format, packed: &'a mut dyn BufRead) -> Box<dyn Read + 'a> {
     match format {
-        Format::Raw => Box::new(packed),
+        Format::Raw | Format::Qcow2 => Box::new(packed),
         Format::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
         Format::Zstd => Box::new(Zstd { packed, decoder: FrameDecoder::new(), in_frame: false, given: 0 }),
         Format::Xz => Box::new(lzma_rust2::XzReader::new(packed, true)),

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`fetch`] | http and https, a few redirects, a limit for silence |
 //! | [`feed`] | the chunks as a stream that knows whether its end came or was cut off |
-//! | [`decode`] | raw, gzip, zstd, xz and bzip2, told from each other by their first bytes |
+//! | [`decode`] | raw, gzip, zstd, xz, bzip2 and qcow2, told from each other by their first bytes |
+//! | [`qcow2`] | a qcow2 image as the disk that it stands for, read by parts of its file |
 //! | [`sink`] | the writing thread |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
 //! | [`gpt`] | the backup partition table, moved to the disk's end |
@@ -19,6 +20,10 @@
 //! verified, and is refused. A failure names the disk and the cause. With [`Target::wipe`] it leaves zeros in the first and
 //! the last MiB of a disk that was begun, so that half an image never boots.
 //!
+//! **qcow2.** Its tables may be anywhere in the file, and there is no room to keep the file. So it is read by parts (HTTP Range), all of
+//! the same version of the file (ETag, Last-Modified, length). With a checksum all of it is read before, once more, and compared: nothing
+//! is written before the file is known to be the one that was meant.
+//!
 //! The DPU agent's imports and the installer are what uses it. It depends on nothing of ours.
 
 pub mod decode;
@@ -26,6 +31,8 @@ pub mod disk;
 mod feed;
 pub mod fetch;
 pub mod gpt;
+pub mod qcow2;
+mod remote;
 mod sink;
 
 pub use decode::Packing;
@@ -174,8 +181,9 @@ pub struct Copied {
     pub bytes: u64,
     /// As they were written.
     pub unpacked: u64,
-    /// Lower-case hex; by the checksum's algorithm, sha256 if none was given.
-    pub digest: String,
+    /// Lower-case hex; by the checksum's algorithm, sha256 if none was given. None of a qcow2 image without a checksum: not all of its
+    /// file was read.
+    pub digest: Option<String>,
 }
 
 /// How far a copy is, told about once a second.
@@ -194,22 +202,43 @@ pub async fn copy(
     progress: &Progress<'_>,
     stopped: impl Future<Output = String>,
 ) -> Result<Copied, Error> {
+    tokio::pin!(stopped);
     let (sender, chunks) = mpsc::channel(CHUNKS);
-    let image = source.clone();
-    let writer = tokio::task::spawn_blocking(move || sink::write(&image, &target, disk, chunks));
-    let fetched = tokio::select! {
-        biased;
-        fetched = fetch::fetch(source, &sender, progress) => fetched,
-        why = stopped => Err(Error::new(Kind::Busy, why)),
-    };
-    drop(sender);
-    let written = writer.await.unwrap_or_else(|panic| {
-        Err(Error::new(Kind::Invalid, format!("writing the image of {}: {panic}", fetch::plain(&source.url))))
+    let (image, place, mut disk) = (source.clone(), target.clone(), disk);
+    let writer = tokio::task::spawn_blocking(move || {
+        let written = sink::write(&image, &place, disk.as_mut(), chunks);
+        (written, disk)
     });
+    let fetched = until(stopped.as_mut(), fetch::fetch(source, &sender, progress)).await;
+    drop(sender);
+    let (written, disk) = writer.await.map_err(|panic| broken(source, &panic))?;
+    match both(fetched, written)? {
+        sink::Outcome::Copied(copied) => Ok(copied),
+        sink::Outcome::Qcow2 => remote::copy(source, target, disk, progress, stopped).await,
+    }
+}
+
+async fn until<T>(
+    stopped: impl Future<Output = String>,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::select! {
+        biased;
+        done = work => done,
+        why = stopped => Err(Error::new(Kind::Busy, why)),
+    }
+}
+
+fn broken(source: &Source, panic: &tokio::task::JoinError) -> Error {
+    Error::new(Kind::Invalid, format!("writing the image of {}: {panic}", fetch::plain(&source.url)))
+}
+
+/// What came of both sides of a copy.
+fn both<T>(fetched: Result<(), Error>, written: Result<T, Error>) -> Result<T, Error> {
     match (fetched, written) {
         // That its stream was cut off is all a writer knows of what ended the other side.
         (_, Err(error)) if error.kind != Kind::Busy => Err(error),
         (Err(error), _) | (Ok(()), Err(error)) => Err(error),
-        (Ok(()), Ok(copied)) => Ok(copied),
+        (Ok(()), Ok(done)) => Ok(done),
     }
 }

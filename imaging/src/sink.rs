@@ -4,7 +4,8 @@ use crate::decode;
 use crate::disk::BLOCK as BLOCK_BYTES;
 use crate::feed::{Chunk, End, Feed};
 use crate::fetch::plain;
-use crate::{Algorithm, Copied, Disk, Error, Kind, Rest, Source, Target};
+use crate::qcow2;
+use crate::{Algorithm, Copied, Disk, Error, Kind, Packing, Rest, Source, Target};
 use std::io::{self, Read};
 use tokio::sync::mpsc::Receiver;
 
@@ -15,22 +16,67 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 /// What a failure zeroes at either end.
 const END: u64 = 1 << 20;
 
-pub(crate) fn write(
-    source: &Source,
+/// What came of a stream.
+pub(crate) enum Outcome {
+    Copied(Copied),
+    /// It is a qcow2 image, which is read by parts; nothing was written.
+    Qcow2,
+}
+
+/// With zeros at its ends if that fails after it was begun.
+fn wiped<T>(
     target: &Target,
-    mut disk: Box<dyn Disk>,
-    chunks: Receiver<Chunk>,
-) -> Result<Copied, Error> {
+    disk: &mut dyn Disk,
+    write: impl FnOnce(&mut dyn Disk, &mut bool) -> Result<T, Error>,
+) -> Result<T, Error> {
     let mut begun = false;
-    let mut result = attempt(source, target, disk.as_mut(), chunks, &mut begun);
+    let mut result = write(disk, &mut begun);
     if let Err(error) = &mut result
         && begun
         && target.wipe
-        && let Err(wiping) = wipe(disk.as_mut(), target.size_bytes)
+        && let Err(wiping) = wipe(disk, target.size_bytes)
     {
         error.message += &format!("; zeroing the ends of {} failed, too: {wiping}", target.name);
     }
     result
+}
+
+/// Of a stream.
+pub(crate) fn write(
+    source: &Source,
+    target: &Target,
+    disk: &mut dyn Disk,
+    chunks: Receiver<Chunk>,
+) -> Result<Outcome, Error> {
+    wiped(target, disk, |disk, begun| attempt(source, target, disk, chunks, begun))
+}
+
+/// Of a qcow2 image's file. `bytes`: its length.
+pub(crate) fn write_qcow2(
+    source: &Source,
+    target: &Target,
+    disk: &mut dyn Disk,
+    parts: impl qcow2::Parts,
+    bytes: u64,
+) -> Result<u64, Error> {
+    let url = plain(&source.url);
+    let unread = |error: io::Error| match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::new(Kind::Invalid, format!("{url} for {}: as a qcow2 image {error}", target.name)),
+    };
+    wiped(target, disk, |disk, begun| {
+        let mut reader = qcow2::Reader::open(parts, bytes).map_err(unread)?;
+        let size = reader.header.size;
+        if size > target.size_bytes {
+            return Err(too_large(source, target, Some(size)));
+        }
+        *begun = true;
+        disk.discard().map_err(|error| Error::file("emptying", &target.name, &error))?;
+        let mut image = Image::new(disk, target);
+        let unpacked = pour(source, target, &mut reader, &mut image)?.map_err(unread)?;
+        image.finish(target)?;
+        Ok(unpacked)
+    })
 }
 
 fn attempt(
@@ -39,8 +85,7 @@ fn attempt(
     disk: &mut dyn Disk,
     chunks: Receiver<Chunk>,
     begun: &mut bool,
-) -> Result<Copied, Error> {
-    let failed = |step: &str, error: &io::Error| Error::file(step, &target.name, error);
+) -> Result<Outcome, Error> {
     let algorithm = source.checksum.as_ref().map_or(Algorithm::Sha256, |checksum| checksum.algorithm);
     let mut feed = Feed::new(chunks, algorithm);
     let head = feed.head(decode::HEAD);
@@ -48,31 +93,17 @@ fn attempt(
         return Err(cut_off(target));
     }
     let format = decode::format(&head, &source.url, source.packing)?;
+    if format == decode::Format::Qcow2 {
+        return Ok(Outcome::Qcow2);
+    }
     let raw = format == decode::Format::Raw;
     if let Some(length) = feed.length.filter(|length| raw && *length > target.size_bytes) {
         return Err(too_large(source, target, Some(length)));
     }
     *begun = true;
-    disk.discard().map_err(|e| failed("emptying", &e))?;
-    let mut image = Image { disk, size_bytes: target.size_bytes, piece: Vec::with_capacity(PIECE), offset: 0 };
-    let unpacked = {
-        let mut decoder = decode::open(format, &mut feed);
-        let (mut unpacked, mut buffer) = (0u64, vec![0; 64 << 10]);
-        loop {
-            match decoder.read(&mut buffer) {
-                Ok(0) => break Ok(unpacked),
-                Ok(length) => {
-                    unpacked += length as u64;
-                    if unpacked > target.size_bytes {
-                        return Err(too_large(source, target, None));
-                    }
-                    image.add(&buffer[..length]).map_err(|e| failed("writing", &e))?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break Err(error),
-            }
-        }
-    };
+    disk.discard().map_err(|error| Error::file("emptying", &target.name, &error))?;
+    let mut image = Image::new(disk, target);
+    let unpacked = pour(source, target, decode::open(format, &mut feed).as_mut(), &mut image)?;
     if feed.end == Some(End::CutOff) {
         return Err(cut_off(target));
     }
@@ -95,18 +126,66 @@ fn attempt(
         }
         _ => {}
     }
-    image.end(target.rest).map_err(|e| failed("writing", &e))?;
-    image.disk.sync().map_err(|e| failed("syncing", &e))?;
+    image.finish(target)?;
     let (bytes, digest) = (feed.received, feed.digest());
+    checked(source, target, &digest)?;
+    Ok(Outcome::Copied(Copied { bytes, unpacked, digest: Some(digest) }))
+}
+
+/// All that comes, onto the disk; inside: how much that was, or why the reader failed.
+fn pour(
+    source: &Source,
+    target: &Target,
+    reader: &mut dyn Read,
+    image: &mut Image<'_>,
+) -> Result<io::Result<u64>, Error> {
+    let (mut unpacked, mut buffer) = (0u64, vec![0; 64 << 10]);
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(Ok(unpacked)),
+            Ok(length) => {
+                if unpacked == 0 && source.packing != Packing::AsIs && buffer[..length].starts_with(qcow2::MAGIC) {
+                    let url = plain(&source.url);
+                    let cause = format!(
+                        "{url} is a compressed qcow2 image: unpack the file, the image can be compressed itself"
+                    );
+                    return Err(Error::new(Kind::Invalid, cause));
+                }
+                unpacked += length as u64;
+                if unpacked > target.size_bytes {
+                    return Err(too_large(source, target, None));
+                }
+                image.add(&buffer[..length]).map_err(|error| Error::file("writing", &target.name, &error))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// Reads all of a stream and compares its checksum; gives it.
+pub(crate) fn check(source: &Source, target: &Target, chunks: Receiver<Chunk>) -> Result<String, Error> {
+    let algorithm = source.checksum.as_ref().map_or(Algorithm::Sha256, |checksum| checksum.algorithm);
+    let mut feed = Feed::new(chunks, algorithm);
+    feed.drain();
+    if feed.end == Some(End::CutOff) {
+        return Err(cut_off(target));
+    }
+    let digest = feed.digest();
+    checked(source, target, &digest)?;
+    Ok(digest)
+}
+
+fn checked(source: &Source, target: &Target, digest: &str) -> Result<(), Error> {
     match &source.checksum {
         Some(wanted) if wanted.hex != digest => {
-            let name = algorithm.as_str();
+            let (url, name) = (plain(&source.url), wanted.algorithm.as_str());
             let (field, wanted) = (source.checksum_field, &wanted.hex);
             let message =
                 format!("{url} has {name}:{digest}, {field} says {name}:{wanted}: {} is not used", target.name);
             Err(Error::new(Kind::Invalid, message))
         }
-        _ => Ok(Copied { bytes, unpacked, digest }),
+        _ => Ok(()),
     }
 }
 
@@ -149,7 +228,17 @@ struct Image<'a> {
     offset: u64,
 }
 
-impl Image<'_> {
+impl<'a> Image<'a> {
+    fn new(disk: &'a mut dyn Disk, target: &Target) -> Self {
+        Self { disk, size_bytes: target.size_bytes, piece: Vec::with_capacity(PIECE), offset: 0 }
+    }
+
+    /// To the disk's end, and safely there.
+    fn finish(&mut self, target: &Target) -> Result<(), Error> {
+        self.end(target.rest).map_err(|error| Error::file("writing", &target.name, &error))?;
+        self.disk.sync().map_err(|error| Error::file("syncing", &target.name, &error))
+    }
+
     fn add(&mut self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             let (now, later) = data.split_at(data.len().min(PIECE - self.piece.len()));

@@ -76,7 +76,7 @@ impl Agent {
                 Ok(response) => response,
                 Err(status) if is_idle(&status) => {
                     if !std::mem::replace(&mut was_idle, true) {
-                        println!("installer: {} waits for work: {}", self.worker, status.message());
+                        println!("installer: waits for work: {}", status.message());
                     }
                     sleep(IDLE).await;
                     continue;

@@ -34,7 +34,8 @@ fn run() -> Result<()> {
     system::load_modules()?;
     let line = system::kernel_arguments()?;
     let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
-    println!("installer: {} asks {}", arguments.worker, arguments.server);
+    // Not who it is: that may hold a token.
+    println!("installer: asks {}", arguments.server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
         network::up(arguments.mac, arguments.lease).await.context("the network")?;

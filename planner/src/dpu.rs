@@ -7,23 +7,22 @@ use crate::observed::{BmcProblem, BmcSeen, DpuSeen};
 use crate::own_bmc::{self, BMC_NOT_READ, PROTOCOL_UNSUPPORTED, unread};
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{DpuStatus, DpuType, PowerDomain, Releasable, VerifiedBmc};
+use api::dpu::{DpuStatus, DpuType, PowerDomain, Releasable, VerifiedBmc, VerifiedHost};
 use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
 mod orphans;
-mod ready;
+pub mod ready;
 pub mod went_back;
 
 pub use orphans::{OrphanSeen, RaiseEpoch};
+use ready::Word;
 pub(crate) use ready::not_ready;
 use went_back::{Heard, Site};
 
 /// Reasons of the controller's own conditions of a Dpu.
-pub const AGENT_SILENT: &str = "AgentSilent";
-pub const HOST_OFF: &str = "HostOff";
 /// The BMC reports no serial number, and only the agent says which one to expect.
 pub const NOT_REPORTED: &str = "NotReported";
 const MATCHES: &str = "SerialNumberMatches";
@@ -73,6 +72,7 @@ pub struct Status {
     /// Of the orphans, those that the agent may detach.
     pub releasable: Vec<Releasable>,
     pub verified_bmc: Option<VerifiedBmc>,
+    pub verified_host: Option<VerifiedHost>,
     pub went_back_handled: u64,
     pub conditions: Vec<Condition>,
 }
@@ -119,10 +119,15 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let host_off = o.host.last().is_some_and(|host| host.power == PowerState::Off);
     let parked = shares_power && o.silent && host_off;
     match parked {
-        true => set(conditions::PARKED, ConditionStatus::True, HOST_OFF, "it shares its host's power, which is off"),
+        true => set(
+            conditions::PARKED,
+            ConditionStatus::True,
+            Word::HostOff.as_str(),
+            "the DPU shares the power of its host, which is powered off",
+        ),
         false => set(conditions::PARKED, ConditionStatus::False, "NotParked", ""),
     }
-    let (verified, reason, message) = verified(o);
+    let ((verified, reason, message), verified_host) = verified(o);
     set(conditions::HOST_VERIFIED, verified, reason, &message);
     let own_bmc = own_bmc::verify(dpu, o.silent, &o.own_bmc);
     if let Some((verified, reason, message)) = own_bmc.as_ref().map(|verdict| &verdict.finding) {
@@ -137,13 +142,13 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let ready = conditions::get(&before.conditions, conditions::READY);
     if o.silent && before.boot_id.is_some() {
         let (reason, message) = match parked {
-            true => (HOST_OFF, "it is off with its host"),
-            false => (AGENT_SILENT, "its agent has not renewed its Lease for five seconds"),
+            true => (Word::HostOff, "the DPU is powered off with its host"),
+            false => (Word::AgentSilent, "the agent of the DPU has not renewed its Lease for five seconds"),
         };
-        set(conditions::READY, ConditionStatus::Unknown, reason, message);
+        set(conditions::READY, ConditionStatus::Unknown, reason.as_str(), message);
     } else {
         // Until the agent has said again how it is.
-        ours.extend(ready.filter(|ready| [AGENT_SILENT, HOST_OFF].contains(&ready.reason.as_str())).cloned());
+        ours.extend(ready.filter(|ready| ready::is_of_the_controller(ready)).cloned());
     }
     if let (true, Some(first)) = (asked, went_back::asked_of(dpu)) {
         let said = ours.iter_mut().filter(|said| said.type_ == conditions::EXPOSURES_KNOWN);
@@ -151,11 +156,18 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     }
     let verdict = orphans::judge(o, now);
     let went_back_handled = went_back::handled(o);
-    let status =
-        Status { namespace, releasable: verdict.releasable, verified_bmc, went_back_handled, conditions: ours };
+    let status = Status {
+        namespace,
+        releasable: verdict.releasable,
+        verified_bmc,
+        verified_host,
+        went_back_handled,
+        conditions: ours,
+    };
     let same = status.namespace == before.namespace
         && status.releasable == before.releasable
         && status.verified_bmc == before.verified_bmc
+        && status.verified_host == before.verified_host
         && status.went_back_handled == before.went_back_handled
         && status.conditions.iter().all(|c| conditions::get(&before.conditions, &c.type_) == Some(c));
     let (deleting, kept) =
@@ -183,38 +195,42 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     }
 }
 
-/// The condition HostVerified. A finding stands until something of what it rests on changes: the BMC of a server that is
-/// idle need not be read again and again.
-fn verified(o: &Observed) -> (ConditionStatus, &'static str, String) {
+/// The condition HostVerified, and what it rests on. That stands in the status until another Hardware or serial number is expected:
+/// the BMC of a server that is idle need not be read again and again.
+fn verified(o: &Observed) -> ((ConditionStatus, &'static str, String), Option<VerifiedHost>) {
     let dpu = &o.dpu;
     let hardware = dpu.spec.hardware_ref.as_ref().map(|reference| reference.name.as_str()).unwrap_or_default();
     let serial = identity::expected(dpu).unwrap_or_default();
-    let matches = (ConditionStatus::True, MATCHES, format!("the BMC of '{hardware}' reports '{serial}', as expected"));
-    let not_reported = format!("the agent reports '{serial}', the BMC of '{hardware}' reports no serial number");
-    let not_reported = (ConditionStatus::Unknown, NOT_REPORTED, not_reported);
+    let record =
+        |reported| VerifiedHost { hardware_name: hardware.to_owned(), serial_number: serial.to_owned(), reported };
+    let finding = |reported: bool| match reported {
+        true => (ConditionStatus::True, MATCHES, format!("the BMC of '{hardware}' reports '{serial}', as expected")),
+        false => {
+            let message = format!("the agent reports '{serial}', the BMC of '{hardware}' reports no serial number");
+            (ConditionStatus::Unknown, NOT_REPORTED, message)
+        }
+    };
+    let found = |reported| (finding(reported), Some(record(reported)));
     let reported = o.host.last().map(|host| host.serial_number.as_deref());
     match identity::check(dpu, reported) {
         Identity::NotAsked => {
             let message = "neither spec.hardwareRef.serialNumber nor the agent says which serial number to expect";
-            (ConditionStatus::Unknown, "NotAsked", message.to_owned())
+            ((ConditionStatus::Unknown, "NotAsked", message.to_owned()), None)
         }
-        Identity::Matches => matches,
-        Identity::NotReported => not_reported,
-        Identity::Differs(message) => (ConditionStatus::False, MISMATCH, message),
+        Identity::Matches => found(true),
+        Identity::NotReported => found(false),
+        Identity::Differs(message) => ((ConditionStatus::False, MISMATCH, message), None),
         Identity::Unread => {
-            let said = dpu.status.as_ref().and_then(|s| conditions::get(&s.conditions, conditions::HOST_VERIFIED));
-            let stands = |(status, reason, message): &(ConditionStatus, &str, String)| {
-                said.is_some_and(|s| s.status == status.as_str() && s.reason == *reason && s.message == *message)
-            };
-            if let Some(finding) = [matches, not_reported].into_iter().find(stands) {
-                return finding;
+            let stood = dpu.status.as_ref().and_then(|status| status.verified_host.as_ref());
+            if let Some(reported) = stood.map(|stood| stood.reported).filter(|it| stood == Some(&record(*it))) {
+                return found(reported);
             }
             let message = match (&o.problem, hardware) {
                 (_, "") => "spec.hardwareRef is not set".to_owned(),
                 (Some(problem), _) => format!("the BMC of '{hardware}' cannot be read: {}", problem.message()),
-                (None, _) => format!("the BMC of '{hardware}' is being read"),
+                (None, _) => format!("the controller is reading the BMC of '{hardware}'"),
             };
-            (ConditionStatus::Unknown, o.problem.as_ref().map_or(BMC_NOT_READ, unread), message)
+            ((ConditionStatus::Unknown, o.problem.as_ref().map_or(BMC_NOT_READ, unread), message), None)
         }
     }
 }
@@ -289,7 +305,9 @@ mod tests {
         assert_eq!(read.bmc, BmcNeed::None);
         let mut dpu = Dpu::clone(&o.dpu);
         dpu.metadata.generation = Some(2);
-        dpu.status.get_or_insert_default().conditions = read.status.expect("new").conditions;
+        let said = read.status.expect("new");
+        let status = dpu.status.get_or_insert_default();
+        (status.conditions, status.verified_host) = (said.conditions, said.verified_host);
         o.dpu = Arc::new(dpu.clone());
         let later = plan(&o, now);
         assert_eq!(word(&later, conditions::HOST_VERIFIED), "True SerialNumberMatches", "of a newer generation");

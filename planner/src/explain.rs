@@ -38,7 +38,7 @@ pub struct Node {
     pub kind: Option<ReasonKind>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What a person can do about it.
+    /// What a person can do about it, of what is no condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// What this tree cannot show, and why.
@@ -54,7 +54,8 @@ impl Node {
         matches!(self.status.as_str(), "True" | "Attached" | "Bound")
     }
 
-    fn of(condition: &Condition, machine: &str) -> Self {
+    /// What can be done about it stands in the condition's own message.
+    fn of(condition: &Condition) -> Self {
         let good = condition.status == "True";
         Self {
             subject: condition.type_.clone(),
@@ -62,7 +63,6 @@ impl Node {
             reason: condition.reason.clone(),
             kind: if good { None } else { reason::kind_of(&condition.reason) },
             message: condition.message.clone(),
-            next: if good { None } else { next(condition, machine) },
             ..Self::default()
         }
     }
@@ -74,7 +74,6 @@ impl Node {
 
 /// The tree of one machine.
 pub fn tree(seen: &Explained) -> Node {
-    let name = seen.machine.metadata.name.clone().unwrap_or_default();
     let Some(status) = &seen.machine.status else {
         return Node {
             subject: READY.to_owned(),
@@ -85,7 +84,7 @@ pub fn tree(seen: &Explained) -> Node {
         };
     };
     let mut root = match conditions::get(&status.conditions, READY) {
-        Some(ready) => Node::of(ready, &name),
+        Some(ready) => Node::of(ready),
         None => Node { subject: READY.to_owned(), status: "Unknown".to_owned(), ..Node::default() },
     };
     if status.observed_generation != seen.machine.metadata.generation {
@@ -93,26 +92,21 @@ pub fn tree(seen: &Explained) -> Node {
     }
     for step in Step::ALL {
         root.children.extend(conditions::get(&status.conditions, step.condition()).map(|condition| {
-            let mut node = Node::of(condition, &name);
+            let mut node = Node::of(condition);
             below(step, seen, status, &mut node);
             node
         }));
     }
     let limited = conditions::get(&status.conditions, conditions::DISKS_LIMITED).filter(|c| c.status == "False");
-    root.children.extend(limited.map(|condition| Node::of(condition, &name)));
+    root.children.extend(limited.map(Node::of));
     // Of these, true is the news.
     for type_ in [conditions::PAUSED, conditions::RESTART_REQUIRED] {
         if let Some(condition) = conditions::get(&status.conditions, type_).filter(|c| c.status == "True") {
-            let (kind, next) = (reason::kind_of(&condition.reason), next(condition, &name));
-            root.children.push(Node { kind, next, ..Node::of(condition, &name) });
+            let kind = reason::kind_of(&condition.reason);
+            root.children.push(Node { kind, ..Node::of(condition) });
         }
     }
     root
-}
-
-/// The next command of the reason that stands in a condition, with the machine's name in it.
-fn next(condition: &Condition, machine: &str) -> Option<String> {
-    reason::next_of(&condition.reason, &condition.message).map(|next| next.replace("NAME", machine))
 }
 
 const HIDDEN: &str =
@@ -225,13 +219,13 @@ fn phase_word(phase: AttachPhase) -> &'static str {
 /// The agent's conditions that say something: the others are good. (Of `Fenced` true is bad.)
 fn not_true(all: &[Condition]) -> Vec<Node> {
     let telling = |c: &&Condition| (c.status == "True") == (c.type_ == conditions::FENCED);
-    all.iter().filter(telling).map(|condition| Node::of(condition, "")).collect()
+    all.iter().filter(telling).map(Node::of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reason::{Blocked, Waiting};
+    use crate::reason::{Blocked, Reason, Waiting};
     use api::attachment::{DiskAttachmentStatus, OwnerReference};
     use api::conditions::ConditionStatus;
     use api::machine::DiskStatus;
@@ -254,7 +248,8 @@ mod tests {
             class: "fast".to_owned(),
             message: "no such class: 'fast'".to_owned(),
         };
-        let (name, message) = (reason.name(), reason.message());
+        let reason = Reason::from(reason);
+        let (name, message) = (reason.name(), reason.told());
         machine(&[
             (READY, ConditionStatus::False, name, &message),
             (conditions::HARDWARE_CLAIMED, ConditionStatus::True, "Claimed", ""),
@@ -267,7 +262,7 @@ mod tests {
         let seen = Explained { machine: waiting_for_a_claim(), claims: Some(Vec::new()), ..Explained::default() };
         let root = tree(&seen);
         assert_eq!(root.kind, Some(ReasonKind::Waiting));
-        assert_eq!(root.next.as_deref(), Some("kubectl describe pvc bm-01-root"));
+        assert!(root.message.ends_with(". Next: kubectl describe pvc bm-01-root"), "{}", root.message);
         assert_eq!(
             root.children.iter().map(|c| c.subject.as_str()).collect::<Vec<_>>(),
             ["HardwareClaimed", "VolumesReady"]
@@ -317,16 +312,16 @@ mod tests {
 
     #[test]
     fn paused_and_restart_required_are_told_when_they_are_so() {
-        let reason = Blocked::Paused {};
+        let reason = Reason::from(Blocked::Paused {});
         let machine = machine(&[
             (READY, ConditionStatus::True, "Running", ""),
-            (conditions::PAUSED, ConditionStatus::True, reason.name(), &reason.message()),
+            (conditions::PAUSED, ConditionStatus::True, reason.name(), &reason.told_of("bm-01")),
             (conditions::RESTART_REQUIRED, ConditionStatus::False, "NotRequired", ""),
         ]);
         let root = tree(&Explained { machine, ..Explained::default() });
         assert_eq!(root.children.len(), 1);
-        let next = root.children[0].next.as_deref();
-        assert_eq!(next, Some("kubectl annotate bmm bm-01 metalplane.io/paused-"));
+        let message = &root.children[0].message;
+        assert!(message.ends_with(". Next: kubectl annotate bmm bm-01 metalplane.io/paused-"), "{message}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 pub use api::Limits;
 use serde::{Deserialize, Serialize};
 
+const ALIAS: &str = "metalplane";
+
 /// Who an exposure belongs to: the attachment's UID and the epoch of its grant. Adoption after a restart compares both.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExposureId {
@@ -14,6 +16,18 @@ impl ExposureId {
     /// What names this very grant to OVN (`iface-id-ver`): a port that an earlier grant left on a switch is bound nowhere.
     pub fn version(&self) -> String {
         format!("{}.{}", self.uid, self.epoch)
+    }
+
+    /// What names the owner of a network device to the kernel (`ip link show`: `alias`), which forgets it at a reboot.
+    pub fn alias(&self) -> String {
+        format!("{ALIAS} {} {}", self.uid, self.epoch)
+    }
+
+    /// The inverse of [`ExposureId::alias`]; `None` for what is not ours.
+    pub fn of_alias(alias: &str) -> Option<Self> {
+        let mut words = alias.split(' ');
+        let (ours, uid, epoch) = (words.next()?, words.next()?, words.next()?);
+        (ours == ALIAS).then(|| epoch.parse().ok()).flatten().map(|epoch| Self { uid: uid.to_owned(), epoch })
     }
 }
 

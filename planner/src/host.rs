@@ -194,6 +194,8 @@ pub enum BmcNeed {
     /// Nobody asks.
     #[default]
     None,
+    /// A few times an hour.
+    Seldom,
     /// Now and then.
     Slow,
     /// A decision waits for a reading of this moment.

@@ -366,7 +366,7 @@ fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let own_snapshot = o.snapshot.is_some() && o.import.source.snapshot.is_none();
     if own_snapshot || o.imported_elsewhere {
         draft.act(Action::DeleteSnapshots);
-        return Some(Waiting::Creating { what: "the deletion of its snapshots".to_owned() }.into());
+        return Some(Waiting::Deleting { what: "the VolumeSnapshots of the image".to_owned() }.into());
     }
     if o.is_import()
         && let Some(claim) = &o.claim
@@ -374,7 +374,7 @@ fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
         && claim.claim.metadata.deletion_timestamp.is_none()
     {
         draft.act(Action::DeleteClaim(target(&claim.claim.metadata)));
-        return Some(Waiting::Creating { what: "the deletion of its volume".to_owned() }.into());
+        return Some(Waiting::Deleting { what: "the volume of the image".to_owned() }.into());
     }
     draft.act(Action::RemoveFinalizer);
     None

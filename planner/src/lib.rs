@@ -14,6 +14,7 @@ pub mod host;
 pub mod identity;
 pub mod image;
 pub mod install;
+pub mod job;
 pub mod late;
 mod mac;
 pub mod machine;

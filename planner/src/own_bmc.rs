@@ -72,7 +72,7 @@ pub fn verify(dpu: &Dpu, silent: bool, seen: &BmcSeen) -> Option<Verdict> {
         finding: (
             ConditionStatus::True,
             READ_ON,
-            format!("BMC '{name}' showed the DPU{serial} on while its agent answered"),
+            format!("BMC '{name}' reported the DPU{serial} powered on while the agent of the DPU renewed its Lease"),
         ),
         record: Some(record),
     };
@@ -87,7 +87,9 @@ pub fn verify(dpu: &Dpu, silent: bool, seen: &BmcSeen) -> Option<Verdict> {
     };
     let finding = match (&seen.problem, seen.host.last(), &seen.identity) {
         // Then it says nothing about whose BMC it is.
-        _ if silent => unknown(format!("BMC '{name}' has not shown the DPU on while its agent answered")),
+        _ if silent => unknown(format!(
+            "BMC '{name}' has not reported the DPU powered on while the agent of the DPU renewed its Lease"
+        )),
         (Some(problem), ..) => {
             let message = format!("BMC '{name}' cannot be read: {}", problem.message());
             (ConditionStatus::Unknown, unread(problem), message)
@@ -96,11 +98,13 @@ pub fn verify(dpu: &Dpu, silent: bool, seen: &BmcSeen) -> Option<Verdict> {
             (Some(message), _) => (ConditionStatus::False, MISMATCH, message),
             (None, PowerState::On) => return Some(good(of(identity))),
             (None, _) => {
-                let message = format!("BMC '{name}' shows a DPU that is not on, while this DPU's agent answers");
+                let message = format!(
+                    "BMC '{name}' reports a DPU that is not powered on, while the agent of this DPU renews its Lease"
+                );
                 (ConditionStatus::False, READ_OFF, message)
             }
         },
-        (None, ..) => unknown(format!("BMC '{name}' is being read")),
+        (None, ..) => unknown(format!("the controller is reading BMC '{name}'")),
     };
     Some(without_record(finding))
 }
@@ -117,8 +121,62 @@ pub(crate) fn unread(problem: &BmcProblem) -> &'static str {
     }
 }
 
+/// Why a reading does not prove that the DPU is powered off.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NotOff {
+    BmcNotNamed,
+    /// The Machine of that name is another BMC than the one that was verified.
+    BmcChanged {
+        bmc: String,
+    },
+    /// The reason of the condition BmcVerified, if it was said.
+    BmcNotVerified {
+        bmc: String,
+        reason: Option<String>,
+    },
+    BmcNotReadable(BmcProblem),
+    BmcReading {
+        bmc: String,
+    },
+    OtherSerialNumber {
+        message: String,
+    },
+    NotPoweredOff {
+        bmc: String,
+    },
+    /// Read so soon that it may be of the time before the agent fell silent, or not of this moment.
+    TooEarly {
+        bmc: String,
+    },
+}
+
+impl NotOff {
+    pub fn message(&self) -> String {
+        match self {
+            Self::BmcNotNamed => "spec.bmcRef is not set".to_owned(),
+            Self::BmcChanged { bmc } => {
+                format!(
+                    "bmc.tinkerbell.org Machine '{bmc}' has changed since the controller verified it as the BMC of the DPU"
+                )
+            }
+            Self::BmcNotVerified { bmc, reason } => {
+                let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                format!("BMC '{bmc}' is not verified as the BMC of the DPU (condition BmcVerified{reason})")
+            }
+            Self::BmcNotReadable(problem) => problem.message(),
+            Self::BmcReading { bmc } => format!("the controller is reading BMC '{bmc}'"),
+            Self::OtherSerialNumber { message } => message.clone(),
+            Self::NotPoweredOff { bmc } => format!("BMC '{bmc}' does not report the DPU powered off"),
+            Self::TooEarly { bmc } => format!(
+                "BMC '{bmc}' reports the DPU powered off, which counts {} s after the last renewal of the Lease",
+                LAG.as_secs()
+            ),
+        }
+    }
+}
+
 /// Why this silent DPU is not proven down by a reading of this moment; `None`: it is.
-pub fn not_off(dpu: &DpuSeen) -> Option<String> {
+pub fn not_off(dpu: &DpuSeen) -> Option<NotOff> {
     judge(dpu, dpu.bmc.host.fresh())
 }
 
@@ -133,31 +191,28 @@ pub fn was_off(dpu: &DpuSeen) -> bool {
     dpu.silent && judge(dpu, dpu.bmc.host.last()).is_none()
 }
 
-fn judge(dpu: &DpuSeen, read: Option<&HostObserved>) -> Option<String> {
-    let Some(reference) = &dpu.dpu.spec.bmc_ref else { return Some("spec.bmcRef is not set".to_owned()) };
-    if record(&dpu.dpu).is_some() && !is_verified(&dpu.dpu, &dpu.bmc) {
-        let name = &reference.name;
-        return Some(format!(
-            "bmc.tinkerbell.org Machine '{name}' has changed since it was found to be this DPU's BMC"
-        ));
-    }
+fn judge(dpu: &DpuSeen, read: Option<&HostObserved>) -> Option<NotOff> {
+    let Some(reference) = &dpu.dpu.spec.bmc_ref else { return Some(NotOff::BmcNotNamed) };
+    let bmc = reference.name.clone();
     if record(&dpu.dpu).is_none() {
         let said = dpu.dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, BMC_VERIFIED));
-        return Some(said.map_or_else(|| "it has not been read yet".to_owned(), |said| said.message.clone()));
+        return Some(NotOff::BmcNotVerified { bmc, reason: said.map(|said| said.reason.clone()) });
+    }
+    if !is_verified(&dpu.dpu, &dpu.bmc) {
+        return Some(NotOff::BmcChanged { bmc });
     }
     if let Some(problem) = &dpu.bmc.problem {
-        return Some(problem.message());
+        return Some(NotOff::BmcNotReadable(problem.clone()));
     }
-    let Some(last) = dpu.bmc.host.last() else { return Some("it is being read".to_owned()) };
+    let Some(last) = dpu.bmc.host.last() else { return Some(NotOff::BmcReading { bmc }) };
     if let Some(message) = other_serial(reference, last) {
-        return Some(message);
+        return Some(NotOff::OtherSerialNumber { message });
     }
     if last.power != PowerState::Off {
-        return Some("the DPU is not off".to_owned());
+        return Some(NotOff::NotPoweredOff { bmc });
     }
     let counts = dpu.heard_at.is_some_and(|heard| dpu.bmc.read_at >= Some(heard + LAG));
-    (!counts || read.is_none())
-        .then(|| format!("it says off, which counts from {} s after the agent was last heard", LAG.as_secs()))
+    (!counts || read.is_none()).then_some(NotOff::TooEarly { bmc })
 }
 
 #[cfg(test)]

@@ -42,35 +42,35 @@ macro_rules! reasons {
 reasons! {
     /// Something else is under way; it goes on by itself.
     Waiting {
-        HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of the other machine, or choose another spec.hardware";
-        HardwareBusy { hardware: String, workflow: String } "Hardware '{hardware}' runs Workflow '{workflow}', which is no machine's: the Hardware is claimed once that Workflow has ended", next "kubectl get workflow {workflow} -n INVENTORY";
-        StartFirst { } "nothing is installed before the machine is started", next "bmctl start NAME";
+        HardwareTaken { hardware: String, by: String } "Hardware '{hardware}' is claimed by {by}", next "kubectl delete bmm of that machine, or choose another spec.hardware";
+        HardwareBusy { hardware: String, by: String } "Hardware '{hardware}' is in use by {by}, which belongs to no machine: the machine claims Hardware '{hardware}' once {by} has ended", next "kubectl get workflows,jobs.bmc.tinkerbell.org -n INVENTORY";
+        StartFirst { } "the machine is halted: the controller installs the machine once the machine is started", next "bmctl start NAME";
         NetbootAwaited { hardware: String } "host '{hardware}' was powered on to boot from the network: waiting for its agent to ask for the first action", next "kubectl logs -n metalplane-system statefulset/metalplane-boot";
         Installing { workflow: String, action: String, at: usize, of: usize } "Workflow '{workflow}' runs action '{action}' ({at} of {of})", next "kubectl get workflow {workflow} -n INVENTORY -o yaml";
         NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "kubectl get hardware -A";
         HardwareHasOrphans { hardware: String, dpu: String, count: usize } "the host of Hardware '{hardware}' has {count} disks and NICs that no attachment explains (Dpu '{dpu}'): they are kept until the BMC reports the host powered off", next "kubectl describe dpu {dpu}; power the host off, or: bmctl dpu forget {dpu} UID";
         VolumeShownElsewhere { claim: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has the volume of claim '{claim}' by an attachment that no longer exists ({uid}): the claim is granted once the agent of Dpu '{dpu}' has detached that disk", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
         VNicShownElsewhere { vnic: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has VNic '{vnic}' by an attachment that no longer exists ({uid}): the VNic is granted once the agent of Dpu '{dpu}' has detached that NIC", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
-        ExposuresUnknown { dpu: String } "the API server is back in an earlier state, and what the host of Dpu '{dpu}' has been shown since is not known: nothing is granted on any DPU before the agent of Dpu '{dpu}' has reported, or that DPU is known to be off", next "kubectl describe dpu {dpu}: condition ExposuresKnown says what to do";
-        DpuNotHeard { dpu: String } "the controller began to lead a moment ago and has not heard the agent of Dpu '{dpu}' since: nothing is granted before that agent renews its Lease, or has not for 5 s";
+        ExposuresUnknown { dpu: String } "the API server is back in an earlier state, and what the host of Dpu '{dpu}' has been shown since is not known: the controller grants nothing on any DPU before the agent of Dpu '{dpu}' has reported, or Dpu '{dpu}' is known to be powered off", next "kubectl describe dpu {dpu}: condition ExposuresKnown says what to do";
+        DpuNotHeard { dpu: String } "the controller has become the leader and has not heard the agent of Dpu '{dpu}' since: the controller grants nothing before that agent has renewed its Lease, or has not for 5 s";
         HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
         DpuNotVerified { dpu: String, message: String } "it is not yet known whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";
-        DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu get, then bmctl dpu confirm-down UID";
-        DpuNotOff { dpu: String, bmc: String, message: String } "the agent of Dpu '{dpu}' does not renew its lease, and BMC '{bmc}' does not show that it is off: {message}", next "if the DPU is dead, switch it off by its BMC; or: bmctl dpu get, then bmctl dpu confirm-down UID";
-        DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host";
-        ImageNotReady { image: String, message: String } "image '{image}' is not ready: {message}", next "kubectl get mi,cmi";
+        DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its Lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu get, then bmctl dpu confirm-down UID";
+        DpuNotOff { dpu: String, bmc: String, message: String } "the agent of Dpu '{dpu}' does not renew its Lease, and BMC '{bmc}' does not report Dpu '{dpu}' powered off: {message}", next "if the DPU is dead, power the DPU off by BMC '{bmc}'; or: bmctl dpu get, then bmctl dpu confirm-down UID";
+        DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host: waiting for the agent of Dpu '{dpu}'";
+        ImageNotReady { image: String, why: String } "image '{image}' is not ready: {why}", next "kubectl get mi,cmi";
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
         ClaimPending { claim: String, class: String, message: String } "PersistentVolumeClaim '{claim}' (StorageClass {class}) is not bound: {message}", next "kubectl describe pvc {claim}";
-        ClaimBindsLate { claim: String, node: String, message: String } "PersistentVolumeClaim '{claim}' (WaitForFirstConsumer) is being made for node '{node}': {message}", next "kubectl describe pvc {claim}";
+        ClaimBindsLate { claim: String, node: String, message: String } "PersistentVolumeClaim '{claim}' (WaitForFirstConsumer) is not bound: its provisioner creates the volume for node '{node}': {message}", next "kubectl describe pvc {claim}";
         ClaimBeingDeleted { claim: String } "PersistentVolumeClaim '{claim}' is being deleted: waiting for its finalizers", next "kubectl describe pvc {claim}";
-        ClaimExpanding { claim: String, message: String } "PersistentVolumeClaim '{claim}' is being expanded: {message}", next "kubectl describe pvc {claim}";
-        VolumeInUse { claim: String, by: String } "the volume of claim '{claim}' is used by {by}";
-        VolumeHeld { claim: String, by: String } "the volume of claim '{claim}' is held by {by}";
+        ClaimExpanding { claim: String, message: String } "the CSI driver is expanding the volume of PersistentVolumeClaim '{claim}': {message}", next "kubectl describe pvc {claim}";
+        VolumeInUse { claim: String, by: String } "the volume of PersistentVolumeClaim '{claim}' is used by {by}";
+        VolumeHeld { claim: String, by: String } "the volume of PersistentVolumeClaim '{claim}' is held by {by}";
         VNicHeld { vnic: String, by: String } "VNic '{vnic}' is held by {by}";
         VNicReleasing { vnic: String } "VNic '{vnic}' is being released by the machine";
-        VNicBeingDeleted { vnic: String } "VNic '{vnic}' is being deleted";
-        VNicNotReady { vnic: String, message: String } "VNic '{vnic}' is not ready: {message}", next "kubectl describe vnic {vnic}";
+        VNicBeingDeleted { vnic: String } "VNic '{vnic}' is being deleted: waiting for the finalizers of VNic '{vnic}'";
+        VNicNotReady { vnic: String, why: String } "VNic '{vnic}' is not ready: {why}", next "kubectl describe vnic {vnic}";
         VNicInUse { vnic: String, by: String } "VNic '{vnic}' is being deleted, and {by} uses it: waiting for {by} to release VNic '{vnic}'", next "kubectl edit bmm, and take the interface of VNic '{vnic}' out; or kubectl delete bmm of the machine";
         AddressReleasing { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' is being released by VNic '{vnic}', which is being deleted or no longer exists", next "kubectl describe vnic {vnic}";
         AddressShownElsewhere { address: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has address {address} by an attachment that no longer exists ({uid}): the address is assigned once the agent of Dpu '{dpu}' has detached that NIC", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
@@ -88,41 +88,47 @@ reasons! {
         SouthBoundUnreachable { message: String } "whether the chassis have installed it is not known: OVN's south-bound database cannot be read: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-sb";
         NotInForce { what: String } "the chassis are installing {what}: older rules may still be in force";
         ChassisUnresponsive { reached: usize, all: usize, chassis: String } "{reached} of {all} chassis; chassis {chassis} unresponsive: older rules may still be in force there", next "look whether ovn-controller runs on those nodes, and reaches the south-bound database; if it is all of them, whether ovn-northd runs";
+        NotHeld { vnic: String } "no machine and no pod has VNic '{vnic}'";
+        NotBound { vnic: String, dpu: String, attachment: String } "the agent of Dpu '{dpu}' has not said that the port of VNic '{vnic}' works (NicAttachment {attachment})", next "kubectl describe nicattachment {attachment}";
         ChassisUnknown { dpu: String } "the agent of Dpu '{dpu}' has not reported the name of its chassis", next "on node {dpu}: ovs-vsctl get Open_vSwitch . external_ids:system-id";
         HolderPodStarting { pod: String, node: String, message: String } "holder pod '{pod}' does not run on node '{node}' yet: {message}", next "kubectl describe pod {pod}";
-        Creating { what: String } "{what} is being made";
-        Attaching { what: String, dpu: String, message: String } "{what} is being presented by Dpu '{dpu}'{message}";
-        Limiting { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' is being held to {limits} by Dpu '{dpu}'{message}", next "kubectl describe dpu {dpu}";
+        Creating { what: String } "the controller is creating {what}";
+        Releasing { what: String } "the controller is releasing {what}";
+        Deleting { what: String } "waiting for the deletion of {what}";
+        HolderPodTerminating { pod: String } "waiting for pod '{pod}' to terminate", next "kubectl describe pod {pod}";
+        Attaching { what: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is attaching {what}{message}";
+        Limiting { disk: String, limits: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is setting the I/O limits {limits} of disk '{disk}'{message}", next "kubectl describe dpu {dpu}";
         ModifyingVolume { claim: String, class: String, message: String } "the volume of claim '{claim}' does not have VolumeAttributesClass '{class}' yet{message}", next "kubectl describe pvc {claim}";
-        Detaching { what: String, dpu: String } "{what} is being taken away by Dpu '{dpu}'";
-        Fencing { disk: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is silent, so its storage is told to refuse it for disk '{disk}'{message}", next "kubectl describe dpu {dpu}";
-        HostStillOn { hardware: String } "host '{hardware}' was on when it was claimed; it is powered off before a disk is shown to it";
-        HostLeftOn { hardware: String } "host '{hardware}' is not read off, and its machine is gone without having given anything back", next "switch it off";
-        HostUnknown { dpu: String } "what Dpu '{dpu}' presents was granted to a machine that is gone, and there is no Hardware by which its host could be read off", next "kubectl describe dpu {dpu}";
-        BmcReading { hardware: String } "the BMC of '{hardware}' is being read";
-        AttachmentsFirst { } "power waits until every disk and interface is presented";
-        BootOrderSetting { hardware: String } "the boot order of '{hardware}' is being set";
+        Detaching { what: String, dpu: String } "the agent of Dpu '{dpu}' is detaching {what}";
+        Fencing { disk: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is unresponsive: the controller tells the storage of disk '{disk}' to refuse Dpu '{dpu}'{message}", next "kubectl describe dpu {dpu}";
+        HostStillOn { hardware: String } "host '{hardware}' was powered on when the machine claimed Hardware '{hardware}': the controller powers host '{hardware}' off before a disk is attached to that host";
+        HostLeftOn { hardware: String } "the BMC does not report host '{hardware}' powered off, and the machine on host '{hardware}' was deleted without releasing its disks and NICs", next "power host '{hardware}' off";
+        HostUnknown { dpu: String } "a machine that was deleted has disks or NICs on Dpu '{dpu}', and no Hardware names the BMC that could report the host of Dpu '{dpu}' powered off", next "kubectl describe dpu {dpu}";
+        HostInPost { hardware: String } "host '{hardware}' is in POST, in which nothing is hot-plugged: the controller grants the disks and interfaces that were added once POST is over, or 20 min after the power-on", next "look at the host's console by its BMC";
+        BmcReading { hardware: String } "the controller is reading the BMC of '{hardware}'";
+        AttachmentsFirst { } "the controller powers the host on once every disk and interface is attached";
+        BootOrderSetting { hardware: String } "the controller is setting the boot order of '{hardware}'";
         BootOrderRefused { hardware: String, message: String } "the BMC of '{hardware}' does not take a boot order now, as many do not while their host is in POST: {message}", next "wait; if it lasts longer than a start of the server, look at the job queue and the event log of that BMC";
-        PoweringOn { hardware: String } "power-on was sent to '{hardware}'";
-        Resetting { hardware: String } "a warm reset was sent to '{hardware}'";
-        GuestPoweredOff { attempt: u32, seconds: i64 } "the guest powered itself off; power-on number {attempt} in {seconds} s", next "bmctl stop, if it shall stay off";
-        ShuttingDown { hardware: String, seconds: i64 } "the guest was asked to power itself off; its power is taken in {seconds} s";
-        PoweringOff { hardware: String } "power-off was sent to '{hardware}'";
+        PoweringOn { hardware: String } "the controller has sent power-on to the BMC of '{hardware}'";
+        Resetting { hardware: String } "the controller has sent a warm reset to the BMC of '{hardware}'";
+        GuestPoweredOff { attempt: u32, seconds: i64 } "the guest powered the host off; the controller sends power-on number {attempt} in {seconds} s", next "bmctl stop, if it shall stay off";
+        ShuttingDown { hardware: String, seconds: i64 } "the controller has asked the guest of '{hardware}' to power off, and forces the power off in {seconds} s";
+        PoweringOff { hardware: String } "the controller has sent power-off to the BMC of '{hardware}'";
         GuestSilent { interface: String } "the guest has not answered on interface '{interface}' yet", next "look at the host's console by its BMC, to see what the guest does";
-        Moving { from: String, to: String, message: String } "the machine moves from Hardware '{from}' to '{to}': {message}";
-        Arriving { machine: String, message: String } "machine '{machine}' is on its new Hardware, and not ready yet: {message}", next "bmctl explain {machine}";
-        TooLateToCancel { from: String, to: String } "the disks have been taken from Hardware '{from}': the machine goes on to '{to}' before the migration can go";
-        OperationFirst { operation: String } "{operation} is under way; the machine is not started before it is over", next "kubectl get machinesnapshots,machinerestores,machinemigrations";
+        Moving { from: String, to: String, why: String } "the machine moves from Hardware '{from}' to Hardware '{to}': {why}";
+        Arriving { machine: String, why: String } "BareMetalMachine '{machine}' is on its new Hardware, and not ready yet: {why}", next "bmctl explain {machine}";
+        TooLateToCancel { from: String, to: String } "the disks are detached from Hardware '{from}' already: the machine moves on to Hardware '{to}', and the MachineMigration is deleted after that";
+        OperationFirst { operation: String } "{operation} is under way: the controller starts the machine once {operation} is over", next "kubectl get machinesnapshots,machinerestores,machinemigrations";
         MachineSnapshotNotReady { snapshot: String } "MachineSnapshot '{snapshot}' is not ready", next "kubectl describe machinesnapshot {snapshot}";
-        MachineBusy { machine: String, operation: String } "machine '{machine}' is taken by {operation}", next "wait until it is over, or delete it";
-        VolumeReleasing { volume: String } "the hold on volume '{volume}' is being given back";
+        MachineBusy { machine: String, operation: String } "BareMetalMachine '{machine}' is locked by {operation}", next "wait until {operation} is over, or delete {operation}";
+        VolumeReleasing { volume: String } "the controller is releasing the hold on volume '{volume}'";
     }
 }
 
 reasons! {
     /// Somebody has to change something.
     Blocked {
-        Paused { } "the annotation metalplane.io/paused is set: nothing is written to the BMC or the DPU", next "kubectl annotate bmm NAME metalplane.io/paused-";
+        Paused { } "the annotation metalplane.io/paused is set: the controller writes nothing to the BMC or the DPU", next "kubectl annotate bmm NAME metalplane.io/paused-";
         HardwareMissing { hardware: String } "there is no Hardware '{hardware}' in the inventory", next "kubectl get hardware -A";
         NoPolicy { hardware: String, namespace: String } "no HardwarePolicy lets namespace '{namespace}' claim Hardware '{hardware}'", next "kubectl get hardwarepolicies -A";
         NoHardwareFits { summary: String } "no Hardware fits: {summary}", next "kubectl get hardware -A --show-labels";
@@ -130,9 +136,9 @@ reasons! {
         HardwareHasNoDpu { hardware: String } "no Dpu has spec.hardwareRef.name: {hardware}", next "kubectl patch dpu NODE --type merge -p '{{\"spec\":{{\"hardwareRef\":{{\"name\":\"{hardware}\"}}}}}}'";
         HardwareMismatch { dpu: String, message: String } "Dpu '{dpu}' does not sit in the server that its spec.hardwareRef names: {message}", next "kubectl edit dpu {dpu}, so that hardwareRef names the right server; or correct the bmcRef of that Hardware";
         DpuNotApproved { dpu: String } "Dpu '{dpu}' is not approved", next "kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"approved\":true}}}}'";
-        DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance and takes no new machine", next "when the maintenance is over: kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"maintenance\":\"None\"}}}}'";
-        HostInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance: nothing is started there until that is over; the machine may be moved", next "bmctl migrate NAME";
-        DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' cannot present this machine: {message}", next "kubectl edit bmm NAME, and take disks or interfaces out; what the DPU can present: kubectl get dpu {dpu} -o jsonpath='{{.status.capacity}}'";
+        DpuInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance: the controller places no machine there", next "when the maintenance is over: kubectl patch dpu {dpu} --type merge -p '{{\"spec\":{{\"maintenance\":\"None\"}}}}'";
+        HostInMaintenance { dpu: String } "Dpu '{dpu}' is in maintenance: the controller starts no machine there until the maintenance is over; the machine may be migrated", next "bmctl migrate NAME";
+        DpuTooSmall { dpu: String, message: String } "Dpu '{dpu}' has no room for this machine: {message}", next "kubectl edit bmm NAME, and take disks or interfaces out; what the DPU can present: kubectl get dpu {dpu} -o jsonpath='{{.status.capacity}}'";
         DpuLacksBus { disk: String, bus: String, dpu: String, there: String } "disk '{disk}' asks for bus {bus}: Dpu '{dpu}' presents disks on {there} only", next "kubectl edit bmm NAME, take disk '{disk}' out, and add it again with bus: {there}; buses of all DPUs: kubectl get dpu -o custom-columns=DPU:.metadata.name,BUSES:.status.buses";
         ImageMissing { image: String } "there is no {image}", next "kubectl get mi,cmi";
         SnapshotMissing { snapshot: String } "there is no VolumeSnapshot '{snapshot}' in this namespace", next "kubectl get volumesnapshots";
@@ -140,12 +146,12 @@ reasons! {
         ClaimNotOurs { claim: String } "PersistentVolumeClaim '{claim}' exists but was not made for this machine", next "use it with source.persistentVolumeClaim, or delete it: kubectl delete pvc {claim}";
         ClaimDeletedInUse { claim: String, disk: String, volume: String } "PersistentVolumeClaim '{claim}' of disk '{disk}' was deleted while the machine uses it: unless PersistentVolume '{volume}' has persistentVolumeReclaimPolicy Retain, the data of the disk will be destroyed when the disk is taken out of spec.disks or the machine is deleted", next "to keep the data: kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'";
         ClaimNotBlock { claim: String } "PersistentVolumeClaim '{claim}' must have volumeMode: Block", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim has volumeMode: Block";
-        ClaimLost { claim: String } "PersistentVolumeClaim '{claim}' has lost its volume", next "kubectl describe pvc {claim}";
-        VolumeNotCsi { claim: String } "the volume of claim '{claim}' is not a CSI volume", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim is of a CSI driver's StorageClass: kubectl get storageclass";
+        ClaimLost { claim: String } "PersistentVolumeClaim '{claim}' has lost its PersistentVolume", next "kubectl describe pvc {claim}";
+        VolumeNotCsi { claim: String } "the volume of PersistentVolumeClaim '{claim}' is not a CSI volume", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim is of a CSI driver's StorageClass: kubectl get storageclass";
         VolumeTooSmall { disk: String, asked: String, needed: String } "disk '{disk}': size {asked} is below the {needed} of its source", next "kubectl edit bmm NAME, and write size: {needed} or more at disk '{disk}'";
-        NoConnector { claim: String, driver: String, dpu: String } "Dpu '{dpu}' cannot connect volumes of CSI driver '{driver}' (claim '{claim}')", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
-        UnknownVolumeAttribute { claim: String, driver: String, dpu: String, message: String } "the volume of claim '{claim}' (CSI driver '{driver}') is not connected by Dpu '{dpu}': {message}, and it has no kubelet to connect it", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
-        HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' is gone, and with it kubelet's connection; the disk comes back once the host is off", next "bmctl stop NAME && bmctl start NAME";
+        NoConnector { claim: String, driver: String, dpu: String } "Dpu '{dpu}' cannot connect volumes of CSI driver '{driver}' (PersistentVolumeClaim '{claim}')", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
+        UnknownVolumeAttribute { claim: String, driver: String, dpu: String, message: String } "the agent of Dpu '{dpu}' cannot connect the volume of PersistentVolumeClaim '{claim}' (CSI driver '{driver}'): {message}; and Dpu '{dpu}' has no kubelet that could", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
+        HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' no longer exists, and kubelet has disconnected the volume: disk '{disk}' is attached again once the host is powered off", next "bmctl stop NAME && bmctl start NAME";
         SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
         SubnetBeingDeleted { subnet: String } "Subnet '{subnet}' is being deleted: no VNic gets an address of Subnet '{subnet}' any more", next "kubectl describe subnet {subnet}; name another Subnet: kubectl get subnets";
         GatewayTaken { address: String, subnet: String, vnic: String } "VNic '{vnic}' has address {address}, which the router of Subnet '{subnet}' needs", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'); or, where no router is needed: kubectl patch subnet {subnet} --type merge -p '{{\"spec\":{{\"routed\":false}}}}'";
@@ -157,11 +163,16 @@ reasons! {
         NetworkDefinitionMissing { namespace: String, name: String } "there is no NetworkAttachmentDefinition '{namespace}/{name}'", next "kubectl get network-attachment-definitions -n {namespace}";
         SecurityGroupMissing { group: String } "there is no SecurityGroup '{group}' in this namespace", next "kubectl get sg";
         GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name one of Vpc '{vpc}'";
-        TooManyFlows { group: String, flows: u64, limit: u64 } "the rules of SecurityGroup '{group}' would be {flows} flows for each member on its chassis, more than {limit}: the rules of before stay in force", next "kubectl edit sg {group}: fewer peers and ports per rule, or one cidr in place of many peers";
+        TooManyFlows { group: String, flows: u64, limit: u64 } "the rules of SecurityGroup '{group}' would be {flows} flows for each member on its chassis, more than {limit}: the earlier rules stay in force", next "kubectl edit sg {group}: fewer peers and ports per rule, or one cidr in place of many peers";
         AddressOutsideSubnet { address: String, subnet: String, cidr: String } "address {address} is not in {cidr} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with an address of {cidr}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with an address of {cidr}";
         AddressReserved { address: String, subnet: String, what: String } "address {address} is the {what} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with another address than {address}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with another address";
         SubnetFull { subnet: String, cidr: String } "Subnet '{subnet}' has no free address in {cidr}", next "kubectl get vnic, and delete a VNic or machine that is not needed: its address is given on; or name another Subnet: kubectl get subnets";
         AddressTaken { address: String, subnet: String, vnic: String } "address {address} of Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another address than {address}";
+        AllowedAddressInSubnet { address: String, subnet: String, own: String } "{address} of spec.allowedAddresses is in Subnet '{subnet}' of its Vpc, and is not an address of a VNic of Subnet '{own}': the guest may not send from {address}", next "kubectl edit vnic, and take {address} out of spec.allowedAddresses; for a virtual IP: kubectl apply a VNic in Subnet '{own}' with addresses: [{address}] that no machine uses";
+        AllowedAddressTaken { address: String, vnic: String, dpu: String } "{address} of spec.allowedAddresses is an address of VNic '{vnic}', which the host of Dpu '{dpu}' has: the guest may not send from {address}", next "kubectl edit vnic, and take {address} out of spec.allowedAddresses; or take VNic '{vnic}' out of its machine";
+        NextHopUnreachable { destination: String, hop: String, vpc: String } "next hop {hop} of the route to {destination} is in no Subnet of Vpc '{vpc}' that is routed: the router does not use this next hop", next "kubectl edit vpc {vpc}, and name an address of a VNic in spec.routes[].nextHops: kubectl get vnic";
+        NextHopMissing { destination: String, hop: String, subnet: String } "next hop {hop} of the route to {destination} is no VNic's address in Subnet '{subnet}': the router does not use this next hop", next "create a VNic in Subnet '{subnet}' with addresses: [{hop}], or name an address of another VNic: kubectl get vnic";
+        RouteInSubnet { destination: String, vpc: String, subnet: String } "the route to {destination} is inside Subnet '{subnet}' of Vpc '{vpc}', whose VNics are reached directly: the router does not have this route", next "kubectl edit vpc {vpc}, and take the route out of spec.routes";
         MacTaken { mac: String, subnet: String, vnic: String } "MAC address {mac} in Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another macAddress than {mac}";
         ProviderNetworkMissing { network: String } "there is no ProviderNetwork '{network}'", next "kubectl get providernetworks";
         ProviderNetworkBeingDeleted { network: String } "ProviderNetwork '{network}' is being deleted: nobody gets an address of ProviderNetwork '{network}' any more", next "name another one: kubectl get providernetworks";
@@ -179,37 +190,37 @@ reasons! {
         SecretMissing { secret: String, key: String } "Secret '{secret}' with key '{key}' is not in this namespace", next "kubectl get secret {secret}";
         BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl describe machines.bmc.tinkerbell.org -A";
         BmcProtocolUnsupported { hardware: String, machine: String, protocol: String } "the BMC of '{hardware}' cannot be used: bmc.tinkerbell.org Machine '{machine}' asks for {protocol}, which is not supported yet", next "if that BMC speaks Redfish: kubectl edit machines.bmc.tinkerbell.org {machine} -n INVENTORY, and write spec.connection.providerOptions.preferredOrder: [gofish]";
-        BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; a Secret that changes is read again at once", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl edit the Secret that this Machine's spec.connection.authSecretRef names";
+        BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; the controller reads a changed Secret at once", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl edit the Secret that this Machine's spec.connection.authSecretRef names";
         BootOptionNotListed { hardware: String, dpu: String, disk: String, options: String } "no boot option of '{hardware}' is the boot disk of Dpu '{dpu}' ({disk}), as far as can be told; a firmware lists a disk once it has seen the disk in a POST. The BMC shows: {options}", next "start the server once into its firmware setup while the disk is presented; if the disk is in the list: kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=REFERENCE";
         BootOptionAmbiguous { hardware: String, dpu: String, rule: &'static str, options: String } "several boot options of '{hardware}' are the boot disk of Dpu '{dpu}' by {rule}: {options}", next "kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=REFERENCE";
         BootOptionUnknown { hardware: String, named: String, options: String } "the annotation metalplane.io/boot-option of '{hardware}' names '{named}', and not exactly one boot option has that reference or name. The BMC shows: {options}", next "kubectl annotate hardware {hardware} -n INVENTORY --overwrite metalplane.io/boot-option=REFERENCE";
         BootOrderUnsupported { hardware: String, lacks: String } "the BMC of '{hardware}' has no {lacks}: the host cannot be told to boot from its DPU", next "update the firmware of that BMC, or choose another spec.hardware; if the server has no other disk than its DPU's, and its BMC takes a continuous boot source override: kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=Hdd";
         PowerActionUnsupported { hardware: String, action: String } "the BMC of '{hardware}' has no {action}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then update the firmware of that BMC";
-        ExpandNeedsStop { claim: String, message: String } "PersistentVolumeClaim '{claim}' grows only while nobody has its volume: stop the machine, which gives it back until it has grown, and start it again; its driver says: {message}", next "bmctl stop NAME, and start it once the claim has grown";
-        ClassMissing { claim: String, class: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' is not there: its disk keeps the limits that it has", next "kubectl get volumeattributesclasses";
-        ClassNotUnderstood { claim: String, class: String, message: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' says no limits: {message}; its disk keeps the limits that it has", next "kubectl describe volumeattributesclass {class}";
-        LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' runs without the limits of its class ({limits}): Dpu '{dpu}' cannot keep them: {message}", next "kubectl edit bmm NAME, and write another volumeAttributesClassName at disk '{disk}'";
-        ResizeNeedsPowerCycle { disk: String } "disk '{disk}' has its new size after the next power cycle", next "bmctl stop NAME && bmctl start NAME";
+        ExpandNeedsStop { claim: String, message: String } "the CSI driver expands PersistentVolumeClaim '{claim}' only while no host has its volume: a machine that is stopped releases the volume until the volume is expanded; the CSI driver says: {message}", next "bmctl stop NAME, and bmctl start NAME once PersistentVolumeClaim '{claim}' is expanded";
+        ClassMissing { claim: String, class: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' does not exist: the disk keeps its present I/O limits", next "kubectl get volumeattributesclasses";
+        ClassNotUnderstood { claim: String, class: String, message: String } "VolumeAttributesClass '{class}' of PersistentVolumeClaim '{claim}' has no I/O limits: {message}; the disk keeps its present I/O limits", next "kubectl describe volumeattributesclass {class}";
+        LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' has no I/O limits, although its VolumeAttributesClass asks for {limits}: Dpu '{dpu}' does not support them: {message}", next "kubectl edit bmm NAME, and write another volumeAttributesClassName at disk '{disk}'";
+        ResizeNeedsPowerCycle { disk: String } "the host sees the new size of disk '{disk}' after its next power cycle", next "bmctl stop NAME && bmctl start NAME";
         MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
-        SeveralDisksRun { machine: String, disks: String } "machine '{machine}' runs with several disks ({disks}), and its storage cannot cut them at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
-        HardwarePinned { machine: String, hardware: String } "machine '{machine}' is bound to Hardware '{hardware}' by its spec.hardware.name: a migration must name its target", next "bmctl migrate {machine} --to HARDWARE";
-        NotPlaced { machine: String } "machine '{machine}' has no Hardware that it could leave", next "bmctl explain {machine}";
-        MachineRuns { machine: String } "machine '{machine}' is not stopped", next "bmctl stop {machine}";
+        SeveralDisksRun { machine: String, disks: String } "BareMetalMachine '{machine}' runs with several disks ({disks}), and their storage cannot take snapshots of all of them at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
+        HardwarePinned { machine: String, hardware: String } "BareMetalMachine '{machine}' is bound to Hardware '{hardware}' by its spec.hardware.name: a MachineMigration has to name its target", next "bmctl migrate {machine} --to HARDWARE";
+        NotPlaced { machine: String } "BareMetalMachine '{machine}' has no Hardware to leave", next "bmctl explain {machine}";
+        MachineRuns { machine: String } "BareMetalMachine '{machine}' is not stopped", next "bmctl stop {machine}";
         MachineSnapshotMissing { snapshot: String } "there is no MachineSnapshot '{snapshot}' in this namespace", next "kubectl get machinesnapshots";
-        SnapshotOfAnother { snapshot: String, of: String, machine: String } "MachineSnapshot '{snapshot}' is of machine '{of}', not of '{machine}'", next "bmctl snapshot list {machine}";
-        NothingToRestore { snapshot: String, machine: String } "MachineSnapshot '{snapshot}' has no disk that machine '{machine}' has", next "kubectl get machinesnapshot {snapshot} -o jsonpath='{{.status.disks[*].name}}'";
+        SnapshotOfAnother { snapshot: String, of: String, machine: String } "MachineSnapshot '{snapshot}' is of BareMetalMachine '{of}', not of BareMetalMachine '{machine}'", next "bmctl snapshot list {machine}";
+        NothingToRestore { snapshot: String, machine: String } "MachineSnapshot '{snapshot}' has no disk that BareMetalMachine '{machine}' has", next "kubectl get machinesnapshot {snapshot} -o jsonpath='{{.status.disks[*].name}}'";
         SnapshotNotOurs { snapshot: String } "VolumeSnapshot '{snapshot}' exists but was not made for this MachineSnapshot", next "give the MachineSnapshot another name, or: kubectl delete volumesnapshot {snapshot}";
         NeedsDpu { hardware: String, what: String } "Hardware '{hardware}' has no DPU, and the machine asks for what only a DPU gives: {what}", next "kubectl get dpu, and choose a server with a DPU by spec.hardware; or delete the machine, and create it with boot.strategy: Workflow";
-        DpuUnassigned { hardware: String, dpu: String } "Dpu '{dpu}' does not say in which server it sits, so it may be Hardware '{hardware}': a machine with boot.strategy: Auto is not installed there", next "kubectl edit dpu {dpu}, and write spec.hardwareRef; or create the machine with boot.strategy: Workflow";
+        DpuUnassigned { hardware: String, dpu: String } "Dpu '{dpu}' has no spec.hardwareRef, and may sit in Hardware '{hardware}': the controller installs no machine with boot.strategy: Auto there", next "kubectl edit dpu {dpu}, and write spec.hardwareRef; or create the machine with boot.strategy: Workflow";
         HardwareHasDpu { hardware: String, dpu: String } "Dpu '{dpu}' is in the server of Hardware '{hardware}': a machine with boot.strategy: Workflow takes such a server only by name", next "kubectl delete bmm NAME, and create it with spec.hardware.name: {hardware}, or with boot.strategy: CloudDisk";
         NoNetbootInterface { hardware: String } "Hardware '{hardware}' has no interface with dhcp.mac that DHCP answers on: it cannot boot from the network", next "kubectl edit hardware {hardware} -n INVENTORY, and write spec.interfaces[].dhcp.mac";
         NetbootUnsupported { hardware: String, allowed: String } "the BMC of '{hardware}' cannot be told to boot from the network once: as boot source it takes {allowed}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then update the firmware of that BMC";
         TemplateMissing { template: String } "there is no Template '{template}' in this namespace", next "kubectl get templates.tinkerbell.org";
         TemplateNotRendered { template: String, message: String } "Template '{template}' cannot be rendered for this machine: {message}", next "kubectl edit template {template}";
-        InstallRecordLost { number: u32, what: String } "installation {number} was begun, and {what}: how far it came is not known, so it is not repeated by itself", next "bmctl reinstall NAME, which writes the disks that the Template names once more";
-        NoCloudDisks { machine: String } "machine '{machine}' runs from its server's own disk: migration, snapshot and restore are of cloud disks", next "kubectl delete this object; a machine with cloud disks has boot.strategy: CloudDisk: kubectl get bmm";
-        HostPowerCycleNeeded { disk: String } "disk '{disk}' is presented again after a failure on the DPU, and the running host has it back only after a power cycle", next "bmctl stop NAME && bmctl start NAME";
-        DpuRestarted { dpu: String } "Dpu '{dpu}' restarted under the running host", next "bmctl restart NAME";
+        InstallRecordLost { number: u32, what: String } "installation {number} was begun, and {what}: how far installation {number} came is not known, so the controller does not repeat that installation", next "bmctl reinstall NAME, which writes the disks that the Template names once more";
+        NoCloudDisks { machine: String } "BareMetalMachine '{machine}' runs from the local disk of its server: migration, snapshot and restore are for cloud disks", next "kubectl delete this object; a machine with cloud disks has boot.strategy: CloudDisk: kubectl get bmm";
+        HostPowerCycleNeeded { disk: String } "the DPU has attached disk '{disk}' again after a failure, and the running host sees disk '{disk}' only after a power cycle", next "bmctl stop NAME && bmctl start NAME";
+        DpuRestarted { dpu: String } "Dpu '{dpu}' restarted while the host was running", next "bmctl restart NAME";
     }
 }
 
@@ -218,15 +229,15 @@ reasons! {
     Failed {
         BmcUnreachable { hardware: String, message: String } "the BMC of '{hardware}' does not answer: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then check the address and the network of that BMC";
         BmcFailed { hardware: String, message: String } "the BMC of '{hardware}' failed: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then look at the event log of that BMC";
-        PowerNotTaken { hardware: String, action: String, attempts: u32 } "'{hardware}' was sent {action} and did not follow ({attempts} times)", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then look at the event log of that BMC";
-        BootOrderNotTaken { hardware: String } "the BMC of '{hardware}' accepted the boot order but does not show it", next "kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=OPTION";
+        PowerNotTaken { hardware: String, action: String, attempts: u32 } "the controller sent {action} to the BMC of '{hardware}' {attempts} times, and the BMC still reports another power state", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then look at the event log of that BMC";
+        BootOrderNotTaken { hardware: String } "the BMC of '{hardware}' accepted the boot order, and still reports another boot order", next "kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=OPTION";
         NetbootNotTaken { hardware: String } "host '{hardware}' was powered on to boot from the network 20 minutes ago, and its agent has not asked for an action", next "kubectl logs -n metalplane-system statefulset/metalplane-boot, and look at the console of the server; then: bmctl stop NAME && bmctl start NAME";
         InstallerLost { workflow: String, action: String } "the agent has not begun action '{action}' of Workflow '{workflow}' within 20 minutes", next "look at the console of the server; then: bmctl stop NAME && bmctl start NAME";
         InstallFailed { workflow: String, message: String } "Workflow '{workflow}' has ended without having installed the machine: {message}; the host is left on", next "kubectl get workflow {workflow} -n INVENTORY -o yaml; then: bmctl reinstall NAME";
         SnapshotFailed { snapshot: String, message: String } "VolumeSnapshot '{snapshot}' failed: {message}", next "kubectl describe volumesnapshot {snapshot}";
-        MachineDeleted { machine: String } "machine '{machine}' was deleted meanwhile", next "kubectl get machinesnapshots,machinerestores,machinemigrations, and delete the one of '{machine}'";
-        NotTakenInTime { seconds: i64, message: String } "not every disk was cut within {seconds} s: {message}", next "kubectl get machinesnapshots, delete this one, then bmctl snapshot create MACHINE";
-        AttachFailed { what: String, dpu: String, message: String } "Dpu '{dpu}' cannot present {what}: {message}", next "kubectl describe dpu {dpu}";
+        MachineDeleted { machine: String } "BareMetalMachine '{machine}' was deleted meanwhile", next "kubectl get machinesnapshots,machinerestores,machinemigrations, and delete the one of '{machine}'";
+        NotTakenInTime { seconds: i64, message: String } "not every VolumeSnapshot was taken within {seconds} s: {message}", next "kubectl get machinesnapshots, delete this one, then bmctl snapshot create MACHINE";
+        AttachFailed { what: String, dpu: String, message: String } "the agent of Dpu '{dpu}' cannot attach {what}: {message}", next "kubectl describe dpu {dpu}";
     }
 }
 
@@ -271,6 +282,14 @@ impl Reason {
         }
     }
 
+    /// [`Reason::told`] where it is about this machine: `NAME` in the next step is its name.
+    pub fn told_of(&self, machine: &str) -> String {
+        match self.next() {
+            Some(next) => format!("{}. Next: {}", self.message(), next.replace("NAME", machine)),
+            None => self.message(),
+        }
+    }
+
     pub fn kind(&self) -> ReasonKind {
         match self {
             Self::Waiting(_) => ReasonKind::Waiting,
@@ -293,35 +312,6 @@ pub fn kind_of(name: &str) -> Option<ReasonKind> {
         .into_iter()
         .find(|(_, names)| names.contains(&name))
         .map(|(kind, _)| kind)
-}
-
-/// The next step of a reason of which a condition keeps the name and the message: the message is what its fields are
-/// read back from.
-pub fn next_of(name: &str, message: &str) -> Option<String> {
-    let (_, template, next) =
-        [Waiting::TABLE, Blocked::TABLE, Failed::TABLE].into_iter().flatten().find(|(known, _, _)| *known == name)?;
-    if next.is_empty() {
-        return None;
-    }
-    let mut text = (*next).to_owned();
-    for (field, value) in fields(template, message)? {
-        text = text.replace(&format!("{{{field}}}"), value);
-    }
-    Some(text.replace("{{", "{").replace("}}", "}"))
-}
-
-/// What stands in the message where the template has its fields; `None` if it was not made from this template.
-fn fields<'a>(template: &'a str, message: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
-    let mut found = Vec::new();
-    let (literal, mut template) = template.split_once('{').unwrap_or((template, ""));
-    let mut rest = message.strip_prefix(literal)?;
-    while let Some((field, behind)) = template.split_once('}') {
-        let (literal, after) = behind.split_once('{').unwrap_or((behind, ""));
-        let (value, left) = if literal.is_empty() { (rest, "") } else { rest.split_once(literal)? };
-        found.push((field, value));
-        (rest, template) = (left, after);
-    }
-    Some(found)
 }
 
 impl From<Waiting> for Reason {
@@ -353,19 +343,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_next_step_is_read_back_from_the_message() {
-        let quoted = |text: &str| text.to_owned();
-        let reasons: [Reason; 4] = [
-            Waiting::DpuNotReady { dpu: quoted("dpu-1"), message: quoted("it's: so") }.into(),
-            Waiting::NoFreeHardware { summary: quoted("2 taken") }.into(),
-            Blocked::HardwareHasNoDpu { hardware: quoted("rack1-u07") }.into(),
-            Failed::SnapshotFailed { snapshot: quoted("golden"), message: String::new() }.into(),
-        ];
-        for reason in reasons {
-            assert!(reason.next().is_some(), "{reason}");
-            assert_eq!(next_of(reason.name(), &reason.message()), reason.next(), "{reason}");
-        }
-        assert_eq!(next_of("NoSuchReason", ""), None);
+    fn a_condition_tells_the_message_and_the_next_step_with_the_name_of_the_machine() {
+        let failed: Reason =
+            Failed::SnapshotFailed { snapshot: "golden".to_owned(), message: "no space".to_owned() }.into();
+        let told = "VolumeSnapshot 'golden' failed: no space. Next: kubectl describe volumesnapshot golden";
+        assert_eq!(failed.told(), told);
+        let restarted: Reason = Blocked::DpuRestarted { dpu: "dpu-1".to_owned() }.into();
+        assert!(restarted.told_of("bm-01").ends_with(". Next: bmctl restart bm-01"), "{}", restarted.told_of("bm-01"));
+        let silent: Reason = Waiting::HardwareBeingDeleted { hardware: "NAME".to_owned() }.into();
+        assert_eq!(silent.told_of("bm-01"), silent.message(), "only the command has a place for the name");
     }
 
     /// It waits for somebody, so it says what to type; `NAME` becomes the machine's name and stands alone.
@@ -382,16 +368,6 @@ mod tests {
             let words = next.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
             let joined = words.filter(|word| word.contains("NAME") && *word != "NAME").collect::<Vec<_>>();
             assert_eq!(joined, Vec::<&str>::new(), "{name}");
-        }
-    }
-
-    #[test]
-    fn every_field_of_a_next_step_is_in_its_message() {
-        for (name, message, next) in [Waiting::TABLE, Blocked::TABLE, Failed::TABLE].into_iter().flatten() {
-            let next = next.replace("{{", "").replace("}}", "");
-            for (field, _) in next.split('{').skip(1).filter_map(|part| part.split_once('}')) {
-                assert!(message.contains(&format!("{{{field}}}")), "{name}: {field} is not in the message");
-            }
         }
     }
 }

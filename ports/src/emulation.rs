@@ -69,19 +69,45 @@ pub struct NicFunction {
     /// `02:xx:…`, lower case, colons.
     pub mac: String,
     pub mtu: u16,
-    /// The name that the representor gets, at most 15 bytes (IFNAMSIZ - 1).
-    pub representor: String,
+    /// What a driver that makes the network device itself calls it, at most 15 bytes (IFNAMSIZ - 1). Hardware's devices have names
+    /// of their own: which one stands for the function, [`Emulation::list`] tells.
+    pub device: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmulationCapabilities {
     pub disks: u32,
     pub nics: u32,
-    /// One pool of hot-plug ports for disks and NICs.
+    /// Places for what has no fixed slot: one pool for disks and NICs.
     pub hot_plug_ports: u32,
+    /// Places besides, behind the DPU's one PCIe switch: shared with whatever else presents functions there.
+    pub switch_ports: u32,
     pub buses: Vec<Bus>,
     /// Buses on which the host sees a new size without a power cycle.
     pub online_resize: Vec<Bus>,
+}
+
+/// What the host sees, by kind.
+#[derive(Debug)]
+pub struct ByKind {
+    pub disks: Result<Vec<Exposure>, PortError>,
+    pub nics: Result<Vec<Exposure>, PortError>,
+    /// What presents disks waits for [`Emulation::recover`] and presents none before.
+    pub awaits_recovery: bool,
+}
+
+impl ByKind {
+    /// Of an emulation that presents both.
+    pub fn of_one(listed: Result<Vec<Exposure>, PortError>) -> Self {
+        let (disks, nics) = match listed {
+            Ok(all) => {
+                let (disks, nics) = all.into_iter().partition(|exposure| exposure.kind == FunctionKind::Disk);
+                (Ok(disks), Ok(nics))
+            }
+            Err(error) => (Err(error.clone()), Err(error)),
+        };
+        Self { disks, nics, awaits_recovery: false }
+    }
 }
 
 /// Upper bounds of the classes in which latencies are counted; one class more is for what took longer.
@@ -149,11 +175,25 @@ pub trait Emulation: Send + Sync {
     /// orphans start from.
     async fn list(&self) -> Result<Vec<Exposure>, PortError>;
 
+    /// [`Emulation::list`], each kind as far as it can be told: where disks and NICs are presented by drivers of their own, what one
+    /// of them cannot tell does not hide the other.
+    async fn list_by_kind(&self) -> ByKind {
+        ByKind::of_one(self.list().await)
+    }
+
+    /// What presents disks has no controller that a host sees: it was started anew, under a running host perhaps. Presents all of
+    /// `wanted`, which is every disk that the host is to find, and only then lets the host see them: once, for a host that sees some of
+    /// its disks takes the others for gone. Interrupted, it goes on with the next call; where the host sees a controller, nothing happens.
+    async fn recover(&self, _wanted: &[DiskFunction]) -> Result<(), PortError> {
+        Ok(())
+    }
+
     /// Presents a disk. Already presented with the same id: nothing happens. The same UID with another epoch: `Conflict`.
     /// No free port: `Busy`.
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError>;
 
-    /// Presents a NIC with its link down; its representor exists on the DPU when this returns.
+    /// Presents a NIC with its link down. The network device that stands for it exists on the DPU when this returns, and
+    /// [`Emulation::list`] tells its name.
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError>;
 
     /// Sets the link that the host sees. While it is down nothing passes in either direction. It stays as it was set for as

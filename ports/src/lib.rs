@@ -15,6 +15,7 @@ pub mod fence;
 pub mod lvol;
 pub mod metadata;
 pub mod north_bound;
+pub mod nothing;
 pub mod pod_devices;
 pub mod south_bound;
 pub mod split;

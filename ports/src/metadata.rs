@@ -3,6 +3,7 @@
 use crate::PortError;
 use async_trait::async_trait;
 use planner::metadata::{Instance, Interface};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One Subnet's metadata port on this node.
@@ -28,6 +29,7 @@ pub struct MetadataGuest {
 #[async_trait]
 pub trait Metadata: Send + Sync {
     /// Answers on exactly these ports from now on; the devices are there when it returns, and those of other ports are gone. A port that
-    /// stays keeps its device and the connections of the guests that stay. An error: some port could not be made; the others answer.
-    async fn answer(&self, ports: Vec<MetadataPort>) -> Result<(), PortError>;
+    /// stays keeps its device and the connections of the guests that stay. Those that could not be made are told by their devices; the
+    /// others answer, and the next call tries again.
+    async fn answer(&self, ports: Vec<MetadataPort>) -> BTreeMap<String, PortError>;
 }

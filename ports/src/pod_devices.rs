@@ -22,7 +22,7 @@ pub trait PodDevices: Send + Sync {
     /// Everything of ours that is there now.
     async fn list(&self) -> Result<Vec<PodDevice>, PortError>;
 
-    /// Makes both ends, down, in the node's network namespace: `nic.representor` for the switch, the other with the MAC address, and
+    /// Makes both ends, down, in the node's network namespace: `nic.device` for the switch, the other with the MAC address, and
     /// such that a switch in user space can forward what the pod sends. There already with the same id: nothing happens. The same
     /// UID with another epoch, or a device of somebody else with that name: `Conflict`.
     async fn make(&self, nic: &NicFunction) -> Result<(), PortError>;
@@ -49,7 +49,7 @@ fn no_disks<T>() -> Result<T, PortError> {
 impl Emulation for AsEmulation {
     async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
         let (buses, online_resize) = (Vec::new(), Vec::new());
-        Ok(EmulationCapabilities { disks: 0, nics: MOST, hot_plug_ports: MOST, buses, online_resize })
+        Ok(EmulationCapabilities { disks: 0, nics: MOST, hot_plug_ports: MOST, switch_ports: 0, buses, online_resize })
     }
 
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {

@@ -6,12 +6,16 @@
 //! | [`pluginregistration`] | `pluginregistration.proto` | kubelet, to learn of our CSI driver on its node |
 //! | [`agent::v1alpha1`] | `agent.proto` | the DPU agent, for `cni`, `csi` and `bmctl` on the same DPU |
 //! | [`interfaces::v1alpha1`] | `interfaces.proto` | the agent of an ordinary node, for `cni` on the same node |
+//! | [`argument_area`] | | images that are booted as a whole, and `boot`, which fills them |
 //! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
+//! | [`tink::older`] | `tink_older.proto` | the same, of Tinkerbell's older workers |
 //!
-//! `csi.proto`, `pluginregistration.proto` and `tink.proto` describe somebody else's protocol: field numbers, names and packages are wire
+//! `csi.proto`, `pluginregistration.proto`, `tink.proto` and `tink_older.proto` describe somebody else's protocol: field numbers, names and packages are wire
 //! facts, and a file holds only what we serve. The others are ours, and say only what the agent can answer truthfully today.
 //!
 //! A CSI request may carry secrets. Their fields are not in `csi.proto`: what is never decoded cannot be logged.
+
+pub mod argument_area;
 
 /// Container Storage Interface 1.13.
 pub mod csi {
@@ -47,4 +51,28 @@ pub mod interfaces {
 pub mod tink {
     #![allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
     tonic::include_proto!("proto");
+
+    /// Before tinkerbell v0.17.
+    pub mod older {
+        tonic::include_proto!("metalplane.tink.older");
+    }
+
+    use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
+
+    /// Which generation's message a request of `ReportActionStatus` is. The newer one's fourth field is a text (the action's identifier)
+    /// and its sixth a number (the state); the older one's are the other way round. Where neither is there it is the older one, which
+    /// leaves out what is zero: `PENDING`.
+    pub fn is_newer_report(mut bytes: &[u8]) -> bool {
+        while let Ok((field, wire_type)) = decode_key(&mut bytes) {
+            match (field, wire_type) {
+                (4, WireType::LengthDelimited) | (6, WireType::Varint) => return true,
+                (4, WireType::Varint) | (6, WireType::LengthDelimited) => return false,
+                _ => {}
+            }
+            if skip_field(wire_type, field, &mut bytes, DecodeContext::default()).is_err() {
+                return false;
+            }
+        }
+        false
+    }
 }

@@ -52,6 +52,10 @@ const NEEDED_BY_SERVERS: [&[(&str, &str)]; 5] =
 /// An iPXE program for UEFI that uses the firmware's own network driver. Its package would add itself to the boot menu.
 const IPXE: Row = ("/usr/lib/ipxe/snponly.efi", "ipxe", How::Unpack);
 
+/// SYSLINUX, by which BIOS boots an image, and what it puts into the first sector. Its package would ask where to install it.
+const SYSLINUX: [Row; 2] =
+    [("syslinux", "syslinux", How::Unpack), ("/usr/lib/syslinux/mbr/gptmbr.bin", "syslinux-common", How::Unpack)];
+
 /// How the folder of unpacked packages is named in the cache, before its key.
 const UNPACKED: &[u8] = b"debs-";
 
@@ -82,6 +86,25 @@ pub async fn run(with_servers: bool) -> Result<Preflight> {
 /// The path of an iPXE program for UEFI: this machine's own, else of the package, unpacked.
 pub async fn ipxe() -> Result<PathBuf> {
     get(&[IPXE]).await?.find(IPXE.0).with_context(|| explain(&[IPXE]))
+}
+
+/// The paths of SYSLINUX's program and of its code for the first sector. For who builds images, on a thread of its own.
+pub(crate) fn syslinux() -> Result<(PathBuf, PathBuf)> {
+    let fetched = || -> Result<(PathBuf, PathBuf)> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("a runtime")?;
+        let found = runtime.block_on(get(&SYSLINUX))?;
+        let path = |row: &Row| found.find(row.0).with_context(|| explain(&SYSLINUX));
+        Ok((path(&SYSLINUX[0])?, path(&SYSLINUX[1])?))
+    };
+    std::thread::scope(|scope| scope.spawn(fetched).join()).unwrap_or_else(|_| bail!("getting SYSLINUX panicked"))
+}
+
+/// A program of a package whose service must not start, and the environment that it needs.
+pub async fn unpacked(program: &'static str, package: &'static str) -> Result<(PathBuf, BTreeMap<String, String>)> {
+    let row = (program, package, How::Unpack);
+    let preflight = get(&[row]).await?;
+    let path = preflight.find(program).with_context(|| explain(&[row]))?;
+    Ok((path, preflight.environment(&[])))
 }
 
 /// Gets what is missing of a table.

@@ -234,7 +234,7 @@ async fn refused_until_fenced(first: &Machine<'_>, second: &Machine<'_>) -> Resu
     let why = first.says("Fencing", "not yet").await?;
     ensure!(why.contains(&first.dpu()), "the silent DPU is not named: {why}");
     let explained = site.bmctl(&["explain", first.name, "-n", NAMESPACE]).await?;
-    ensure!(explained.contains("is silent"), "bmctl explain does not say it: {explained}");
+    ensure!(explained.contains("is unresponsive"), "bmctl explain does not say it: {explained}");
     first.holds(0).await?;
     second.says("VolumeHeld", &first.dpu()).await?;
     let from = guest.printed().len();

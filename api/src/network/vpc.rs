@@ -1,5 +1,6 @@
 //! `Vpc`: a network of Subnets that reach each other, and see no address of another Vpc.
 
+use super::Programmed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -42,6 +43,33 @@ pub struct VpcSpec {
     /// What guests are told of name servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<Dns>,
+    /// Where the Vpc's router sends what is for networks outside its Subnets. May change while guests run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["destination"])
+    )]
+    pub routes: Vec<Route>,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    crates(kube_core = "::kube_core"),
+    validation = Rule::new("!isCIDR(self.destination) || self.nextHops.all(h, !isIP(h) || ip(h).family() == cidr(self.destination).ip().family())")
+        .message("nextHops must be of the family of destination")
+)]
+pub struct Route {
+    /// The network, for example 10.90.0.0/16. The way out to everything else is a NatGateway.
+    #[schemars(length(max = 49))]
+    #[x_kube(validation = Rule::new("isCIDR(self) && cidr(self) == cidr(self).masked()").message("destination must be a network such as 10.90.0.0/16, with no host bits set"))]
+    #[x_kube(validation = Rule::new("!isCIDR(self) || (cidr(self).ip().isGlobalUnicast() && (cidr(self).ip().family() == 4 ? !cidr(self).containsIP('169.254.169.254') : cidr(self).prefixLength() >= 16))").message("destination must be of hosts: neither link-local (169.254.0.0/16, fe80::/10), loopback nor multicast; for a default route make a NatGateway"))]
+    pub destination: String,
+    /// Addresses of VNics in Subnets of the Vpc that are routed. Of several each connection takes one (ECMP); whether its guest is
+    /// alive is not asked. The guest receives what is in its VNic's allowedAddresses alone: those must have the destination.
+    #[schemars(length(min = 1, max = 8), inner(length(max = 45)), extend("x-kubernetes-list-type" = "set"))]
+    #[x_kube(validation = Rule::new("self.all(h, isIP(h))").message("nextHops must be IP addresses such as 10.20.0.9"))]
+    pub next_hops: Vec<String>,
 }
 
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default)]
@@ -71,7 +99,10 @@ pub struct VpcStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub subnets: Vec<AdmittedSubnet>,
-    /// Ready; while it is being deleted, Deletable.
+    /// What OVN's north-bound database has of the Vpc.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programmed: Option<Programmed>,
+    /// Programmed, InForce, Ready; while it is being deleted, Deletable.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -1,5 +1,5 @@
-//! Tinkerbell's kinds that Metalplane works with: [`hardware::Hardware`], [`template::Template`], [`workflow::Workflow`] and the
-//! BMC's [`machine::Machine`].
+//! Tinkerbell's kinds that Metalplane works with: [`hardware::Hardware`], [`template::Template`], [`workflow::Workflow`], and of
+//! BMCs [`machine::Machine`], [`job::Job`] and [`task::Task`].
 //!
 //! Group, version, names and schema are Tinkerbell's, so manifests made for Tinkerbell apply unchanged and lose no
 //! field. The schema that goes to the API server is derived from the types below, as Go's tooling would write it
@@ -13,15 +13,19 @@ mod kind;
 
 pub mod action;
 pub mod hardware;
+pub mod job;
 pub mod machine;
 pub mod metadata;
 pub mod provider_options;
 mod schema;
+pub mod task;
 pub mod template;
 pub mod workflow;
 
 pub use hardware::Hardware;
+pub use job::Job;
 pub use machine::Machine;
+pub use task::Task;
 pub use template::Template;
 pub use workflow::Workflow;
 

@@ -134,19 +134,21 @@ async fn a_machine_is_printed_in_every_form() {
     assert!(bmctl(&fake, "get -o yaml").await.expect("done").contains("kind: List"));
 }
 
+const NOT_APPROVED: &str = "Dpu 'dpu-1' is not approved. Next: kubectl patch dpu dpu-1 --type merge";
+
 #[tokio::test]
 async fn explain_stands_on_the_machine_alone_where_a_tenant_may_not_look() {
     let fake = Fake::with(machine());
     let status = &mut fake.lock().machine.as_mut().expect("there")["status"].clone();
     status["conditions"] = json!([
-        condition("Ready", "False", "DpuNotApproved", "Dpu 'dpu-1' is not approved"),
-        condition("HardwareClaimed", "False", "DpuNotApproved", "Dpu 'dpu-1' is not approved"),
+        condition("Ready", "False", "DpuNotApproved", NOT_APPROVED),
+        condition("HardwareClaimed", "False", "DpuNotApproved", NOT_APPROVED),
         condition("DisksAttached", "Unknown", "EarlierStepFirst", "an earlier step comes first"),
     ]);
     fake.lock().machine.as_mut().expect("there")["status"] = status.clone();
     fake.lock().tenant = true;
     let said = explain::run(&cluster(&fake), "bm-01", None).await.expect("explained");
-    for part in ["Ready: False, DpuNotApproved (blocked)", "next: kubectl patch dpu dpu-1", "may not read", "disk root"]
+    for part in ["Ready: False, DpuNotApproved (blocked)", "Next: kubectl patch dpu dpu-1", "may not read", "disk root"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }

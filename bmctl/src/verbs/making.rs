@@ -14,7 +14,6 @@ use kube::api::PostParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
-use planner::reason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -114,7 +113,5 @@ fn why<K: Operation>(object: &K, program: &str) -> String {
     else {
         return "the controller has not looked at it yet".to_owned();
     };
-    let next = reason::next_of(&condition.reason, &condition.message);
-    let next = next.map(|next| format!("; next: {}", next.replace("bmctl ", &format!("{program} "))));
-    format!("{}: {}{}", condition.reason, condition.message, next.unwrap_or_default())
+    format!("{}: {}", condition.reason, condition.message.replace("bmctl ", &format!("{program} ")))
 }

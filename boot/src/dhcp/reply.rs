@@ -1,7 +1,8 @@
 //! What stands in an answer.
 
 use super::request::{Request, code};
-use super::{Config, Reservation, server_id};
+use super::reservation::Reservation;
+use super::{Config, server_id};
 use api::tinkerbell::hardware::Dhcp;
 use dhcproto::v4::{DhcpOption, DhcpOptions, Flags, HType, Message, MessageType, Opcode, OptionCode, UnknownOption};
 use dhcproto::{Encodable, Encoder};
@@ -30,7 +31,10 @@ const DISPENSABLE: [OptionCode; 6] = [
     OptionCode::ClasslessStaticRoute,
 ];
 
-pub(super) fn make(
+/// An answer, and the file that it names.
+type Made = Result<(Vec<u8>, Option<String>), String>;
+
+pub(super) fn with_address(
     config: &Config,
     request: &Request,
     kind: MessageType,
@@ -38,7 +42,37 @@ pub(super) fn make(
     reservation: &Reservation,
     client: &Client,
     verdict: &Verdict,
-) -> Result<(Vec<u8>, Option<String>), String> {
+) -> Made {
+    let mut reply = begun(config, request, kind);
+    let mut file = None;
+    if kind == MessageType::Nak {
+        // A client on a relay's link has no address that the answer could be sent to (RFC 2131, 4.3.2).
+        reply.set_flags(Flags::new(request.flags).set_broadcast());
+    } else {
+        let informs = request.message_type() == u8::from(MessageType::Inform);
+        reply.set_ciaddr(request.ciaddr);
+        network(config, &mut reply, subject, reservation, informs);
+        file = boot(config, &mut reply, request, subject, client, verdict, Names::ByAddress);
+    }
+    Ok((fitted(&mut reply, longest(request))?, file))
+}
+
+/// The boot program alone: another server gives the address.
+pub(super) fn without_address(
+    config: &Config,
+    request: &Request,
+    kind: MessageType,
+    subject: &Subject<'_>,
+    client: &Client,
+    verdict: &Verdict,
+) -> Made {
+    let mut reply = begun(config, request, kind);
+    reply.set_ciaddr(request.ciaddr);
+    let file = boot(config, &mut reply, request, subject, client, verdict, Names::ByPath);
+    Ok((fitted(&mut reply, longest(request))?, file))
+}
+
+fn begun(config: &Config, request: &Request, kind: MessageType) -> Message {
     let mut reply = Message::default();
     reply
         .set_opcode(Opcode::BootReply)
@@ -47,23 +81,14 @@ pub(super) fn make(
         .set_flags(Flags::new(request.flags))
         .set_giaddr(request.giaddr)
         .set_chaddr(&request.mac);
-    let us = server_id(config, request);
     let options = reply.opts_mut();
     options.insert(DhcpOption::MessageType(kind));
-    options.insert(DhcpOption::ServerIdentifier(us));
+    options.insert(DhcpOption::ServerIdentifier(server_id(config, request)));
     // As the relay and the client sent them (RFC 3046, RFC 6842).
     for number in [code::RELAY, code::CLIENT] {
         echo(options, request, number);
     }
-    let mut file = None;
-    if kind != MessageType::Nak {
-        let informs = request.message_type() == u8::from(MessageType::Inform);
-        reply.set_ciaddr(request.ciaddr);
-        network(config, &mut reply, subject, reservation, informs);
-        file = boot(config, &mut reply, request, subject, client, verdict);
-    }
-    let bytes = fitted(&mut reply, longest(request))?;
-    Ok((bytes, file))
+    reply
 }
 
 fn echo(options: &mut DhcpOptions, request: &Request, number: u8) {
@@ -158,6 +183,15 @@ fn wire_name(name: &str) -> Option<Vec<u8>> {
     (wire.len() <= 255).then_some(wire)
 }
 
+/// By what TFTP knows who asks for a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// The address that it was given here.
+    ByAddress,
+    /// A MAC address in the file's name.
+    ByPath,
+}
+
 /// What the client boots, if it asks; for the log.
 fn boot(
     config: &Config,
@@ -166,6 +200,7 @@ fn boot(
     subject: &Subject<'_>,
     client: &Client,
     verdict: &Verdict,
+    names: Names,
 ) -> Option<String> {
     let class: &[u8] = match client.asked {
         Asked::AddressOnly => return None,
@@ -190,18 +225,7 @@ fn boot(
         set_file(reply, &file);
         return Some(file);
     }
-    let dhcp = subject.interface.dhcp.as_ref();
-    let own = |field: fn(&Dhcp) -> &Option<String>| dhcp.and_then(|dhcp| field(dhcp).clone()).filter(|t| !t.is_empty());
-    if let (Some(server), Some(file)) = (own(|dhcp| &dhcp.tftp_server_name), own(|dhcp| &dhcp.boot_file_name)) {
-        if let Ok(address) = server.parse::<Ipv4Addr>() {
-            reply.set_siaddr(address);
-        }
-        let options = reply.opts_mut();
-        options.insert(DhcpOption::TFTPServerName(server.into_bytes()));
-        options.insert(DhcpOption::BootfileName(file.clone().into_bytes()));
-        if file.len() <= FILE {
-            reply.set_fname_str(&file);
-        }
+    if let Some(file) = own_file(reply, subject) {
         return Some(file);
     }
     let program = subject.interface.netboot.as_ref().and_then(|netboot| netboot.ipxe.as_ref()?.binary.as_deref());
@@ -210,10 +234,28 @@ fn boot(
         BootFile::Script => format!("http://{us}:{http}/ipxe/script/{mac}/auto.ipxe"),
         BootFile::HttpProgram(name) => format!("http://{us}:{http}/ipxe/binary/{mac}/{name}"),
         BootFile::TftpProgram { name, by_url: true } => format!("tftp://{us}/{mac}/{name}"),
-        BootFile::TftpProgram { name, by_url: false } => name,
+        BootFile::TftpProgram { name, .. } if names == Names::ByPath => format!("{mac}/{name}"),
+        BootFile::TftpProgram { name, .. } => name,
     };
     reply.set_siaddr(us);
     set_file(reply, &file);
+    Some(file)
+}
+
+/// The server and file that a Hardware names by itself.
+fn own_file(reply: &mut Message, subject: &Subject<'_>) -> Option<String> {
+    let dhcp = subject.interface.dhcp.as_ref()?;
+    let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let (server, file) = (set(&dhcp.tftp_server_name)?, set(&dhcp.boot_file_name)?);
+    if let Ok(address) = server.parse::<Ipv4Addr>() {
+        reply.set_siaddr(address);
+    }
+    let options = reply.opts_mut();
+    options.insert(DhcpOption::TFTPServerName(server.into_bytes()));
+    options.insert(DhcpOption::BootfileName(file.clone().into_bytes()));
+    if file.len() <= FILE {
+        reply.set_fname_str(&file);
+    }
     Some(file)
 }
 

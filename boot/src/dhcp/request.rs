@@ -87,6 +87,12 @@ impl Request {
         self.get(code).and_then(|value| <[u8; 4]>::try_from(value).ok()).map(Ipv4Addr::from)
     }
 
+    /// An address in a part of the relay's option.
+    pub(super) fn of_relay(&self, wanted: u8) -> Option<Ipv4Addr> {
+        let value = self.get(code::RELAY).and_then(|relay| part(relay, wanted))?;
+        <[u8; 4]>::try_from(value).ok().map(Ipv4Addr::from)
+    }
+
     pub(super) fn number(&self, code: u8) -> Option<u16> {
         // Of several architectures the first one counts.
         self.get(code).and_then(|value| value.first_chunk::<2>()).map(|two| u16::from_be_bytes(*two))

@@ -12,7 +12,15 @@ const RESERVED: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 50);
 const US: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 
 fn config() -> Config {
-    Config { address: US, http_port: 7080, syslog: None, programs: Programs::default() }
+    Config { address: US, http_port: 7080, syslog: None, programs: Programs::default(), modes: Modes::default() }
+}
+
+fn served_as(mode: Mode) -> Config {
+    Config { modes: Modes { interface: mode, subnets: Vec::new() }, ..config() }
+}
+
+fn arrived(port: u16, bytes: &[u8]) -> Arrival<'_> {
+    Arrival { bytes, port, from: SocketAddrV4::new(Ipv4Addr::new(10, 88, 0, 77), 68) }
 }
 
 fn directory(change: Value) -> Directory {
@@ -54,7 +62,11 @@ fn pxe(arch: u16) -> Vec<DhcpOption> {
 }
 
 fn ask(directory: &Directory, request: &Message) -> Option<(Message, SocketAddrV4)> {
-    let (answer, _) = answer(&config(), directory, &request.to_vec().expect("encodable"));
+    ask_at(SERVER_PORT, &config(), directory, request)
+}
+
+fn ask_at(port: u16, config: &Config, directory: &Directory, request: &Message) -> Option<(Message, SocketAddrV4)> {
+    let (answer, _) = answer(config, directory, arrived(port, &request.to_vec().expect("encodable")));
     let answer = answer?;
     assert!(answer.bytes.len() >= 300);
     Some((Message::decode(&mut Decoder::new(&answer.bytes)).expect("decodable"), answer.to))
@@ -90,6 +102,7 @@ fn a_reservation_from_offer_to_ack() {
         (Some(MessageType::Nak), Ipv4Addr::UNSPECIFIED, None)
     );
     assert_eq!(to.ip(), &Ipv4Addr::BROADCAST);
+    assert!(nak.flags().broadcast(), "a relay has to broadcast it");
     let mut renews = request(MessageType::Request, []);
     renews.set_ciaddr(RESERVED);
     let (ack, to) = ask(&directory, &renews).expect("an ack");
@@ -158,7 +171,7 @@ fn who_is_not_answered() {
     let (_, seen) = answer(
         &config(),
         &directory(json!({"ip": {"address": "x", "netmask": "y"}})),
-        &discover.to_vec().expect("bytes"),
+        arrived(SERVER_PORT, &discover.to_vec().expect("bytes")),
     );
     let Some(Seen::NotAnswered { why, .. }) = seen else { panic!("{seen:?}") };
     assert_eq!(why, "Hardware 's1', interface 52:54:00:00:00:01: dhcp.ip.address 'x' is no IPv4 address");
@@ -184,6 +197,112 @@ fn a_relay_is_answered_by_unicast_with_its_option() {
 }
 
 #[test]
+fn a_relay_that_names_the_clients_link_wants_an_address_of_it() {
+    let discover = |link: [u8; 4]| {
+        let mut relay = RelayAgentInformation::default();
+        relay.insert(RelayInfo::LinkSelection(link.into()));
+        let mut discover = request(MessageType::Discover, [DhcpOption::RelayAgentInformation(relay)]);
+        discover.set_giaddr(Ipv4Addr::new(172, 16, 0, 1));
+        discover
+    };
+    assert!(ask(&directory(json!({})), &discover([10, 88, 0, 1])).is_some());
+    let (answer, seen) = answer(
+        &config(),
+        &directory(json!({})),
+        arrived(SERVER_PORT, &discover([10, 89, 0, 1]).to_vec().expect("bytes")),
+    );
+    assert_eq!(answer, None);
+    let Some(Seen::NotAnswered { why, .. }) = seen else { panic!("{seen:?}") };
+    assert!(why.contains("10.89.0.1") && why.contains("Hardware 's1'"), "{why}");
+}
+
+#[test]
+fn another_servers_offer_that_is_taken_is_told() {
+    let other = Ipv4Addr::new(10, 88, 0, 2);
+    let chosen = [DhcpOption::ServerIdentifier(other), DhcpOption::RequestedIpAddress(RESERVED)];
+    let bytes = request(MessageType::Request, chosen).to_vec().expect("bytes");
+    let (answered, seen) = answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
+    let mac = "52:54:00:00:00:01".to_owned();
+    assert_eq!((answered, seen), (None, Some(Seen::Foreign { mac, server: other, address: Some(RESERVED) })));
+    let (_, seen) = answer(&config(), &Directory::default(), arrived(SERVER_PORT, &bytes));
+    assert!(matches!(seen, Some(Seen::NotAnswered { .. })), "no server of ours: {seen:?}");
+    let (_, seen) = answer(&served_as(Mode::Proxy), &directory(json!({})), arrived(SERVER_PORT, &bytes));
+    assert_eq!(seen, None, "beside a proxy it is as it should be");
+}
+
+#[test]
+fn a_network_is_served_as_the_smallest_that_is_listed() {
+    let modes = Modes {
+        interface: Mode::Reservation,
+        subnets: vec![
+            ("10.0.0.0/8".parse().expect("a net"), Mode::Off),
+            ("10.1.0.0/16".parse().expect("a net"), Mode::Proxy),
+        ],
+    };
+    let config = Config { modes, ..config() };
+    let kind = |giaddr: [u8; 4]| {
+        let mut discover = request(MessageType::Discover, pxe(7));
+        discover.set_giaddr(giaddr);
+        ask_at(SERVER_PORT, &config, &directory(json!({})), &discover).map(|(offer, _)| offer.yiaddr())
+    };
+    assert_eq!(kind([0, 0, 0, 0]), Some(RESERVED));
+    assert_eq!(kind([192, 168, 0, 1]), Some(RESERVED));
+    assert_eq!(kind([10, 2, 0, 1]), None);
+    assert_eq!(kind([10, 1, 0, 1]), Some(Ipv4Addr::UNSPECIFIED));
+}
+
+#[test]
+fn a_proxy_names_boot_programs_and_gives_no_address() {
+    let (config, allowed) = (served_as(Mode::Proxy), directory(json!({})));
+    let ask = |port, directory: &Directory, request: &Message| ask_at(port, &config, directory, request);
+    let (offer, to) = ask(SERVER_PORT, &allowed, &request(MessageType::Discover, pxe(7))).expect("an offer");
+    assert_eq!((offer.opts().msg_type(), to), (Some(MessageType::Offer), SocketAddrV4::new(Ipv4Addr::BROADCAST, 68)));
+    assert_eq!((offer.yiaddr(), offer.siaddr(), lease(&offer)), (Ipv4Addr::UNSPECIFIED, US, None));
+    let options = offer.opts();
+    assert_eq!(options.get(OptionCode::ClassIdentifier), Some(&DhcpOption::ClassIdentifier(b"PXEClient".to_vec())));
+    assert!(!options.contains(OptionCode::SubnetMask) && !options.contains(OptionCode::Router));
+    // By its path, for the address that it gets is not known here.
+    assert_eq!(file(&offer), "52:54:00:00:00:01/ipxe.efi");
+    let mut again = request(MessageType::Request, pxe(7));
+    again.set_ciaddr(Ipv4Addr::new(10, 88, 0, 77));
+    let (ack, to) = ask(PROXY_PORT, &allowed, &again).expect("an ack");
+    assert_eq!((ack.opts().msg_type(), file(&ack).as_str()), (Some(MessageType::Ack), "52:54:00:00:00:01/ipxe.efi"));
+    assert_eq!(to, SocketAddrV4::new(Ipv4Addr::new(10, 88, 0, 77), 68));
+    let mut http = pxe(16);
+    http[0] = DhcpOption::ClassIdentifier(b"HTTPClient".to_vec());
+    let (offer, _) = ask(SERVER_PORT, &allowed, &request(MessageType::Discover, http)).expect("an offer");
+    assert_eq!(file(&offer), "http://10.88.0.1:7080/ipxe/binary/52:54:00:00:00:01/ipxe.efi");
+    let quiet = [
+        (SERVER_PORT, request(MessageType::Discover, []), "it does not boot"),
+        (SERVER_PORT, request(MessageType::Request, pxe(7)), "an address is the other server's"),
+        (PROXY_PORT, request(MessageType::Discover, pxe(7)), "nothing for this port"),
+        (SERVER_PORT, request(MessageType::Discover, pxe(99)), "no program for it"),
+    ];
+    for (port, request, why) in quiet {
+        assert!(ask(port, &allowed, &request).is_none(), "{why}");
+    }
+    let refused = directory(json!({"netboot": {"allowPXE": false}}));
+    let (offer, _) = ask(SERVER_PORT, &refused, &request(MessageType::Discover, pxe(7))).expect("an offer");
+    assert_eq!(file(&offer), "/netboot-not-allowed");
+    // Its address is nobody's business here: the Hardware need not have one.
+    assert!(ask(SERVER_PORT, &directory(json!({"ip": {}})), &request(MessageType::Discover, pxe(7))).is_some());
+    assert!(ask_at(PROXY_PORT, &self::config(), &allowed, &again).is_none(), "addresses are ours here");
+}
+
+#[test]
+fn strangers_boot_where_that_is_asked_for_and_nowhere_else() {
+    let discover = request(MessageType::Discover, pxe(7));
+    let of = |mode| ask_at(SERVER_PORT, &served_as(mode), &Directory::default(), &discover);
+    assert_eq!(of(Mode::AutoProxy).map(|(offer, _)| file(&offer)), Some("52:54:00:00:00:01/ipxe.efi".to_owned()));
+    for mode in [Mode::Reservation, Mode::Proxy, Mode::Off] {
+        assert!(of(mode).is_none(), "{mode:?}");
+    }
+    let refused = directory(json!({"netboot": {"allowPXE": false}}));
+    let (offer, _) = ask_at(SERVER_PORT, &served_as(Mode::AutoProxy), &refused, &discover).expect("an offer");
+    assert_eq!(file(&offer), "/netboot-not-allowed", "a Hardware that says no is heard");
+}
+
+#[test]
 fn an_option_that_cannot_be_understood_hides_none_and_one_in_pieces_is_one() {
     let mut bytes = request(MessageType::Discover, pxe(7)).to_vec().expect("bytes");
     let at = 240;
@@ -192,7 +311,7 @@ fn an_option_that_cannot_be_understood_hides_none_and_one_in_pieces_is_one() {
         at..at,
         [12, 2, 0xff, 0xfe, 1, 1, 9, 77, 5, b'T', b'i', b'n', b'k', b'e', 0, 77, 5, b'r', b'b', b'e', b'l', b'l'],
     );
-    let (answer, _) = answer(&config(), &directory(json!({})), &bytes);
+    let (answer, _) = answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
     let offer = Message::decode(&mut Decoder::new(&answer.expect("an answer").bytes)).expect("decodable");
     assert!(file(&offer).starts_with("http://"), "{}", file(&offer));
     // Options in the field of the file's name.
@@ -201,7 +320,7 @@ fn an_option_that_cannot_be_understood_hides_none_and_one_in_pieces_is_one() {
         .expect("bytes");
     let more = [60, 9, b'P', b'X', b'E', b'C', b'l', b'i', b'e', b'n', b't', 93, 2, 0, 7, 94, 3, 1, 3, 0, 255];
     bytes[108..108 + more.len()].copy_from_slice(&more);
-    let (answer, _) = super::answer(&config(), &directory(json!({})), &bytes);
+    let (answer, _) = super::answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
     let offer = Message::decode(&mut Decoder::new(&answer.expect("an answer").bytes)).expect("decodable");
     assert_eq!(file(&offer), "ipxe.efi");
 }
@@ -222,7 +341,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
-        answer(&config(), &directory(json!({})), &bytes);
+        answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
     }
 
     #[test]
@@ -232,7 +351,10 @@ proptest! {
         for (at, byte) in changes {
             bytes[at] = byte;
         }
-        answer(&config(), &directory(json!({})), &bytes);
-        answer(&config(), &directory(json!({})), &bytes[..length]);
+        answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
+        answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes[..length]));
+        for port in [SERVER_PORT, PROXY_PORT] {
+            answer(&served_as(Mode::AutoProxy), &Directory::default(), arrived(port, &bytes));
+        }
     }
 }

@@ -1,23 +1,26 @@
 //! The boot service with a real API server, under the rights that the chart gives, and clients that others wrote: busybox's udhcpc
-//! and tftp, curl; and in [`netboot`] a whole server.
+//! and tftp, curl; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
 
 mod netboot;
+mod networks;
+mod older;
 mod site;
 
 use api::tinkerbell::{Hardware, Template, Workflow};
-use boot::args::Args;
-use clap::Parser;
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, Config};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use proto::tink::{ActionMessage, ActionRequest, ActionResponse, ActionStatusRequest};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use site::{ApiServer, US, client, field, path, udhcpc, until};
+use site::{ApiServer, Running, US, client, field, path, udhcpc, until};
+use std::path::Path;
 
 const INVENTORY: &str = "inventory";
 const MAC: &str = "52:54:00:88:00:01";
+/// Behind a relay.
+const RELAYED: &str = "52:54:00:88:00:03";
 /// Claimed by a machine.
 const CLAIMED: &str = "52:54:00:88:00:02";
 const TASKS: &str = "
@@ -37,6 +40,7 @@ tasks:
 async fn a_server_boots_and_its_workflow_succeeds() {
     let test = "a_server_boots_and_its_workflow_succeeds";
     if site::clients().is_none() {
+        networks::prefetch().await;
         if let Err(reason) = site::run_inside(test, &[]) {
             eprintln!("SKIP {test}: {reason}");
         }
@@ -52,42 +56,45 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     };
     let dir = tempfile::tempdir().expect("a folder");
     prepare(&site).await;
-    let args = arguments(&dir);
-    let kubeconfig = runtime::cluster::config(Some(&site.kubeconfig), "").await.expect("a kubeconfig");
-    let service = tokio::spawn(serve(kubeconfig, args));
-    until("the boot service is ready", async || {
-        // Not from the clients' side, which has no address yet.
-        tokio::net::TcpStream::connect((US, 7080)).await.map_err(|error| error.to_string())
-    })
-    .await;
+    let (arguments, log) = (arguments(&dir), path(&dir, "boot.log"));
+    let service = boot_is_ready(&site, &arguments, &log).await;
     addresses(&dir).await;
     files(&dir).await;
+    networks::behind_a_relay(test, &dir, &log).await;
     Box::pin(workflow(&site)).await;
-    assert!(!service.is_finished());
-    service.abort();
+    Box::pin(older::workflow(test, &site)).await;
+    drop(service);
+    networks::beside_another_server(test, &site, &dir, arguments).await;
 }
 
-async fn serve(config: Config, args: Args) {
-    let client = Client::try_from(config).expect("a client");
-    if let Err(error) = Box::pin(boot::run(client, &args, std::future::pending())).await {
-        panic!("{error:#}");
-    }
+/// Started, and answering.
+async fn boot_is_ready(site: &ApiServer, arguments: &[String], log: &Path) -> Running {
+    let service = site::boot(&site.kubeconfig, arguments, log);
+    until("the boot service is ready", async || {
+        // Not from the clients' side, which has no address yet.
+        let connected = tokio::net::TcpStream::connect((US, 7080)).await;
+        connected.map_err(|error| format!("{error}\n{}", std::fs::read_to_string(log).unwrap_or_default()))
+    })
+    .await;
+    service
 }
 
-fn arguments(dir: &tempfile::TempDir) -> Args {
+fn arguments(dir: &tempfile::TempDir) -> Vec<String> {
     let program = vec![7_u8; 40_000];
     std::fs::write(path(dir, "ipxe.efi"), &program).expect("written");
     std::fs::create_dir(path(dir, "files")).expect("made");
     std::fs::write(path(dir, "files").join("vmlinuz-x86_64"), vec![9_u8; 700_000]).expect("written");
+    let iso = [&[5; 3000][..], proto::argument_area::empty().as_bytes(), &[6; 3000]].concat();
+    std::fs::write(path(dir, "files").join("installer.iso"), iso).expect("written");
     let digest: String = Sha256::digest(&program).iter().map(|byte| format!("{byte:02x}")).collect();
-    Args::parse_from([
-        "boot".to_owned(),
+    vec![
         format!("--address={US}"),
         "--interface=br-prov".to_owned(),
+        "--agents=open".to_owned(),
         format!("--inventory-namespace={INVENTORY}"),
         format!("--files={}", path(dir, "files").display()),
         format!("--program=ipxe.efi={digest}@{}", path(dir, "ipxe.efi").display()),
-    ])
+    ]
 }
 
 /// Objects, and the rights of the chart's role for the account that the service has here.
@@ -104,14 +111,16 @@ async fn prepare(site: &ApiServer) {
     ])
     .await;
     let hardware: Api<Hardware> = Api::namespaced(site.admin.clone(), INVENTORY);
-    for (name, mac, address) in [("s1", MAC, "10.88.0.50"), ("s2", CLAIMED, "10.88.0.51")] {
+    for (name, mac, address, gateway) in
+        [("s1", MAC, "10.88.0.50", US), ("s2", CLAIMED, "10.88.0.51", US), ("s3", RELAYED, "10.89.0.50", "10.89.0.1")]
+    {
         let object = json!({
             "metadata": {"name": name},
             "spec": {
                 "disks": [{"device": "/dev/nvme0n1"}],
                 "interfaces": [{
                     "dhcp": {"mac": mac, "hostname": name,
-                        "ip": {"address": address, "netmask": "255.255.255.0", "gateway": US}},
+                        "ip": {"address": address, "netmask": "255.255.255.0", "gateway": gateway}},
                     "netboot": {"allowPXE": true},
                 }],
             },
@@ -190,7 +199,10 @@ async fn files(dir: &tempfile::TempDir) {
         code == "200" && head.to_lowercase().contains("content-length: 700000") && head.contains("etag: "),
         "{head}"
     );
+    image(&curl).await;
     for bad in [
+        format!("/iso/{CLAIMED}/installer.iso"),
+        format!("/iso/{MAC}/vmlinuz-x86_64"),
         format!("/osie/{MAC}/../../etc/passwd"),
         format!("/osie/{MAC}/%2e%2e/ipxe.efi"),
         format!("/osie/{CLAIMED}/vmlinuz-x86_64"),
@@ -202,6 +214,28 @@ async fn files(dir: &tempfile::TempDir) {
     }
     let (code, _) = curl(&["-X", "POST"], &kernel).await;
     assert_eq!(code, "405");
+}
+
+/// An ISO image with this server's arguments, whatever part of it is asked for.
+async fn image(curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
+    let iso = format!("/iso/{}/installer.iso", MAC.replace(':', "-"));
+    let (code, whole) = curl(&[], &iso).await;
+    assert_eq!((code.as_str(), whole.len()), ("200", 7024));
+    let arguments = whole[3000..4024].trim_end();
+    assert!(arguments.contains(&format!(" worker_id={MAC} ")) && !arguments.contains("initrd="), "{arguments}");
+    for (first, last) in [(0, 7023), (2990, 3100), (3500, 3501), (4000, 5000), (0, 2999)] {
+        let (code, part) = curl(&["-r", &format!("{first}-{last}")], &iso).await;
+        assert_eq!((code.as_str(), part.as_str()), ("206", &whole[first..=last]));
+    }
+    let etag = async |path: &str| {
+        let (_, head) = curl(&["-I"], path).await;
+        head.lines().find_map(|line| Some(line.to_lowercase().strip_prefix("etag: ")?.to_owned())).expect("an ETag")
+    };
+    let tag = etag(&iso).await;
+    let (code, _) = curl(&["-r", "0-9", "-H", &format!("If-Range: {tag}")], &iso).await;
+    assert_eq!(code, "206");
+    let (code, body) = curl(&["-r", "0-9", "-H", "If-Range: \"another\""], &iso).await;
+    assert_eq!((code.as_str(), body.len()), ("200", 7024));
 }
 
 /// An agent that sends what upstream's does.

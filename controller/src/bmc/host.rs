@@ -30,6 +30,8 @@ use tokio::time::Instant;
 const FRESH: Duration = Duration::from_secs(2);
 const AWAITING: Duration = Duration::from_millis(300);
 const SLOW: Duration = Duration::from_secs(30);
+/// As often as upstream by default.
+const SELDOM: Duration = Duration::from_secs(180);
 /// One read that fails in quiet times is not a problem yet.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -76,7 +78,7 @@ pub(super) struct State {
     pub(super) host: Option<HostObserved>,
     /// When the read of `host` began, and when it was answered.
     began: Option<Timestamp>,
-    answered: Option<Instant>,
+    pub(super) answered: Option<Instant>,
     failures: u32,
     problem: Option<BmcProblem>,
     pub(super) accepted_at: Option<Timestamp>,
@@ -199,14 +201,15 @@ impl Host {
         let state = self.state();
         let need = state.needs.values().max().copied().unwrap_or_default();
         let Some(answered) = state.answered else { return Duration::ZERO };
+        let slowest = if need == BmcNeed::Seldom { SELDOM } else { SLOW };
         let every = match (need, state.failures) {
             (BmcNeed::Awaiting | BmcNeed::Now, 0) if state.asked => return Duration::ZERO,
             (BmcNeed::Awaiting, 0) => AWAITING,
-            (_, 0) => SLOW,
+            (_, 0) => slowest,
             (_, 1) => AGAIN,
             // The Secret is looked at; the BMC is left alone.
             _ if matches!(state.problem, Some(BmcProblem::Unauthorized(_))) => AGAIN,
-            (_, failures) => AGAIN.saturating_mul(1 << failures.min(5)).min(SLOW),
+            (_, failures) => AGAIN.saturating_mul(1 << failures.min(7)).min(slowest),
         };
         every.saturating_sub(answered.elapsed())
     }

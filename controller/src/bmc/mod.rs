@@ -1,5 +1,5 @@
 //! BMCs, of hosts and of DPUs: read in the background, one task per bmc.tinkerbell.org Machine, for whoever refers to it: the
-//! Hardware of a machine's server, or a Dpu. They share its readings and its session, and it gets one request at a time. A
+//! Hardware of a machine's server, a Dpu, a Job, the Machine's own status. They share its readings and its session, and it gets one request at a time. A
 //! host's BMC is commanded; a DPU's own is only read.
 //!
 //! A reconcile never waits for a reading. It says how urgently it needs one ([`Hosts::needs`]) and is called again when
@@ -37,12 +37,13 @@ use tokio_util::task::AbortOnDropHandle;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     Machine(Key),
-    /// The UID of a machine that is no more, and has left something.
+    /// The UID of a machine or an image that no longer exists, and has left something.
     Gone(Key),
     Image(Key),
-    /// The UID of an image that no longer exists, and has left something.
-    GoneImage(Key),
     Dpu(Key),
+    Job(Key),
+    /// A bmc.tinkerbell.org Machine, which says whether its BMC answers.
+    Contact(Key),
 }
 
 /// Which BMC.
@@ -52,6 +53,8 @@ pub enum Which {
     Server(String),
     /// A DPU's own, by the name of its bmc.tinkerbell.org Machine.
     Dpu(String),
+    /// Whosever, by the same name.
+    Machine(String),
 }
 
 struct Task {
@@ -107,6 +110,8 @@ impl Hosts {
         // It may stand for another BMC than the one that was verified as a DPU's own.
         let world = &self.context.world;
         world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Machine>("", machine));
+        world.jobs_of(machine);
+        world.look(Work::Contact, (self.context.inventory.clone(), machine.to_owned()));
         if let Some(host) = self.named(machine) {
             host.look(self.context.machines.get(&self.context.inventory, machine).as_deref());
         }
@@ -123,7 +128,7 @@ impl Hosts {
 
     fn machine_of(&self, which: &Which) -> Result<String, BmcProblem> {
         let hardware = match which {
-            Which::Dpu(machine) => return Ok(machine.clone()),
+            Which::Dpu(machine) | Which::Machine(machine) => return Ok(machine.clone()),
             Which::Server(hardware) => hardware,
         };
         let there = self.context.world.hardware.get(&self.context.inventory, hardware);
@@ -167,6 +172,11 @@ impl Hosts {
         BmcSeen { identity: there.map(|there| Source::of(&there).identity()), ..BmcSeen::default() }
     }
 
+    /// The bmc.tinkerbell.org Machines of the inventory.
+    pub(crate) fn machines(&self) -> &Arc<Cache<Machine>> {
+        &self.context.machines
+    }
+
     /// By its bmc.tinkerbell.org Machine; to command it.
     pub fn named(&self, machine: &str) -> Option<Arc<Host>> {
         self.tasks().get(machine).map(|task| task.host.clone())
@@ -180,9 +190,10 @@ impl Hosts {
 fn enqueue(world: &World, owner: &Owner) {
     match owner {
         Owner::Machine(key) => world.look(Work::Machine, key.clone()),
-        Owner::Gone(key) => world.look(Work::MachineLeftovers, key.clone()),
+        Owner::Gone(key) => world.look(Work::Leftovers, key.clone()),
         Owner::Image(key) => world.look(Work::Image, key.clone()),
-        Owner::GoneImage(key) => world.look(Work::ImageLeftovers, key.clone()),
         Owner::Dpu(key) => world.look(Work::Dpu, key.clone()),
+        Owner::Job(key) => world.look(Work::Job, key.clone()),
+        Owner::Contact(key) => world.look(Work::Contact, key.clone()),
     }
 }

@@ -5,6 +5,7 @@ use super::host::{Host, caught};
 use crate::clock;
 use jiff::Timestamp;
 use planner::host::{BootChange, HostObserved, PowerAction};
+use planner::job::Request;
 use planner::machine::observed::BmcProblem;
 use ports::{Bmc, ErrorClass, PortError};
 use std::sync::atomic::Ordering;
@@ -140,6 +141,20 @@ impl Host {
         if result.is_ok() {
             self.state().accepted_at = Some(clock::now());
         }
+        result
+    }
+
+    /// Sends what a Job asks for. Whatever was read before says nothing of the host afterwards, whoever rests on it.
+    pub async fn command(&self, request: &Request, read_at: Option<Timestamp>) -> Result<(), PortError> {
+        let (slot, driver) = self.ready(read_at).await?;
+        let result = match request {
+            Request::Power(action) => self.send("power", slot, driver.power(*action)).await,
+            Request::Boot(change) => self.send("configure_boot", slot, driver.configure_boot(change)).await,
+        };
+        let mut state = self.state();
+        (state.answered, state.since) = (None, Some(clock::now()));
+        drop(state);
+        self.wake.notify_one();
         result
     }
 

@@ -1,7 +1,6 @@
 //! What one DPU is told.
 
 use super::{is_machine, is_pod, label};
-use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::Objects;
 use crate::work::Work;
@@ -49,7 +48,6 @@ impl Kind for Pod {
     }
 
     fn wake(&self, world: &World) {
-        world.look(Work::HolderPod, key(&self.metadata));
         label(&self.metadata, labels::MACHINE_UID).iter().for_each(|uid| world.of_machine(uid));
     }
 }

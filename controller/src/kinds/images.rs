@@ -68,7 +68,7 @@ impl World {
     pub(super) fn of_image(&self, uid: &str) {
         match self.has_image(uid) {
             true => self.image_by_uid(uid),
-            false => self.look(Work::ImageLeftovers, (String::new(), uid.to_owned())),
+            false => self.look(Work::Leftovers, (String::new(), uid.to_owned())),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What machines run on, and who may claim it.
 
+use crate::bmc::of_server;
 use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::Objects;
@@ -20,13 +21,18 @@ impl Kind for Hardware {
     }
 
     fn index(&self) -> Vec<IndexKey> {
-        claimed_by(self).map(|uid| IndexKey::owner(uid)).into_iter().collect()
+        // Of no other kind is a UID that of a machine and of a Job.
+        let job = self.metadata.annotations.as_ref().and_then(|all| all.get(labels::JOB));
+        let owners = claimed_by(self).into_iter().chain(job).map(|uid| IndexKey::owner(uid));
+        owners.chain(of_server(self).map(|bmc| IndexKey::names::<Machine>("", bmc))).collect()
     }
 
     fn wake(&self, world: &World) {
         // Which BMC is read for a Dpu follows from the Hardware that the Dpu names.
         let name = self.metadata.name.as_deref().unwrap_or_default();
         world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Self>("", name));
+        of_server(self).into_iter().for_each(|bmc| world.jobs_of(bmc));
+        world.workflows_prepared_on(name);
         match claimed_by(self) {
             Some(uid) => world.of_machine(uid),
             None => world.machines_without_hardware(),

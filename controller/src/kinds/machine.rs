@@ -65,7 +65,7 @@ impl World {
     pub(super) fn of_machine(&self, uid: &str) {
         match self.has_machine(uid) {
             true => self.machine_by_uid(uid),
-            false => self.look(Work::MachineLeftovers, (String::new(), uid.to_owned())),
+            false => self.look(Work::Leftovers, (String::new(), uid.to_owned())),
         }
     }
 

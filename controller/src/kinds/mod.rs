@@ -50,6 +50,11 @@ pub(crate) fn is_machine(owner: &OwnerReference) -> bool {
     owner.kind == "BareMetalMachine"
 }
 
+/// An image's, of either kind.
+pub(crate) fn is_image(owner: &OwnerReference) -> bool {
+    !is_machine(owner) && !is_pod(owner)
+}
+
 fn is_pod(owner: &OwnerReference) -> bool {
     owner.kind == "Pod"
 }

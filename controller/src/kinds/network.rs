@@ -3,24 +3,28 @@
 use super::{namespace_of, own_uid, owners};
 use crate::cache::key;
 use crate::index::IndexKey;
-use crate::network::{about, choosers, subnet_of, unassigned};
+use crate::network::{about, allowed as beside_own, allowing, choosers, subnet_of, unassigned};
 use crate::work::Work;
 use crate::world::{Kind, World};
 use api::conditions::{self, PROGRAMMED};
 use api::network::canonical;
 use api::{AddressHold, Dpu, FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
 use planner::network::outside::Kind as Outside;
-use planner::network::{addresses, admission, desired, port, subnets};
+use planner::network::{addresses, admission, allowed, desired, port, routes, subnets};
 use runtime::queue::Key;
 
 impl Kind for Vpc {
     fn index(&self) -> Vec<IndexKey> {
-        own_uid(&self.metadata).into_iter().collect()
+        let own = key(&self.metadata);
+        let hops = routes::hops(self).map(|hop| IndexKey::Hop(own.clone(), hop));
+        own_uid(&self.metadata).into_iter().chain(hops).collect()
     }
 
     fn wake(&self, world: &World) {
         let (namespace, name) = key(&self.metadata);
         let named = IndexKey::names::<Self>(&namespace, &name);
+        // A Subnet that is new in it may have what they ask for beside their own addresses.
+        world.look_at_each(Work::VNic, &world.vnics, &allowing(&namespace));
         world.look_at_each(Work::Subnet, &world.subnets, &named);
         world.look_at_each(Work::SecurityGroup, &world.groups, &named);
         world.look_at_each(Work::NatGateway, &world.nat_gateways, &named);
@@ -94,6 +98,10 @@ impl Kind for VNic {
         all.extend(addresses::interests(self).iter().map(|address| about(&subnet, address)));
         all.extend(addresses::chooses(self).then(|| choosers(&subnet)));
         all.extend(addresses::runs_unassigned(self).then(|| unassigned(&subnet)));
+        let beside: Vec<String> = allowed::asked(self).chain(allowed::said(self).cloned()).collect();
+        all.extend(beside.first().map(|_| allowing(&subnet.0)));
+        all.extend(beside.iter().map(|address| beside_own(&subnet, address)));
+        all.dedup();
         all
     }
 
@@ -112,6 +120,7 @@ impl Kind for VNic {
         }
         world.groups_in_deletion(self, &subnet);
         world.floating_ips_of(self);
+        world.neighbours_of(self, &subnet);
         world.look(Work::Subnet, subnet);
     }
 }
@@ -172,6 +181,19 @@ impl World {
                 let subnet = key(&subnet.metadata);
                 has.iter().for_each(|has| self.look_at_each(Work::VNic, &self.vnics, &about(&subnet, has)));
             }
+        }
+    }
+
+    /// Who may have an address of the VNic, whose address the VNic may have, and the Vpc whose routes lead to it.
+    fn neighbours_of(&self, vnic: &VNic, subnet: &Key) {
+        let vpc = self.subnets.get(&subnet.0, &subnet.1).map(|there| admission::vpc_of(&there).to_owned());
+        for address in vnic.status.iter().flat_map(|status| &status.addresses) {
+            self.look_at_each(Work::VNic, &self.vnics, &beside_own(subnet, address));
+            let hop = vpc.clone().map(|vpc| IndexKey::Hop((subnet.0.clone(), vpc), address.clone()));
+            hop.iter().for_each(|hop| self.look_at_each(Work::Vpc, &self.vpcs, hop));
+        }
+        for address in allowed::asked(vnic).chain(allowed::said(vnic).cloned()) {
+            self.look_at_each(Work::VNic, &self.vnics, &about(subnet, &address));
         }
     }
 

@@ -1,11 +1,13 @@
-//! What a machine is installed by: Templates, wherever machines are, and the Workflows of the inventory.
+//! What a machine is installed by: Templates, wherever machines are, and the Workflows of the inventory; and the Jobs there.
 
-use super::{made_for, namespace_of};
+use super::{made_for, namespace_of, own_uid};
+use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::Objects;
+use crate::work::Work;
 use crate::world::{Kind, World};
 use api::labels;
-use api::tinkerbell::{Hardware, Template, Workflow};
+use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow};
 use kube::Api;
 use kube::runtime::watcher;
 
@@ -33,9 +35,68 @@ impl Kind for Workflow {
 
     /// One that is no machine's keeps its server from being claimed while it runs.
     fn wake(&self, world: &World) {
+        if planner::workflow::is_prepared(self) {
+            world.look(Work::Workflow, key(&self.metadata));
+        }
         world.of_maker(&self.metadata);
         if super::label(&self.metadata, labels::MACHINE_UID).is_none() {
             world.machines_without_hardware();
+        }
+    }
+}
+
+impl Kind for Job {
+    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(inventory), watcher::Config::default())
+    }
+
+    fn index(&self) -> Vec<IndexKey> {
+        let machine = IndexKey::names::<Machine>("", &self.spec.machine_ref.name);
+        own_uid(&self.metadata).into_iter().chain([machine]).collect()
+    }
+
+    fn wake(&self, world: &World) {
+        world.look(Work::Job, key(&self.metadata));
+        for owner in self.metadata.owner_references.iter().flatten().filter(|owner| owner.kind == "Workflow") {
+            world.look(Work::Workflow, (namespace_of(&self.metadata).to_owned(), owner.name.clone()));
+        }
+        if planner::job::is_over(self) {
+            // Others may wait for the server.
+            world.jobs_of(&self.spec.machine_ref.name);
+            world.machines_without_hardware();
+        }
+    }
+}
+
+impl Kind for Task {
+    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(inventory), watcher::Config::default())
+    }
+
+    fn wake(&self, world: &World) {
+        let owners = self.metadata.owner_references.iter().flatten().filter(|owner| owner.kind == "Job");
+        for owner in owners {
+            world.look(Work::Job, (namespace_of(&self.metadata).to_owned(), owner.name.clone()));
+        }
+    }
+}
+
+impl World {
+    /// The Workflows of this Hardware whose boot options are at work.
+    pub(crate) fn workflows_prepared_on(&self, hardware: &str) {
+        for workflow in self.workflows.by(&IndexKey::names::<Hardware>("", hardware)).iter() {
+            if planner::workflow::is_prepared(workflow) {
+                self.look(Work::Workflow, key(&workflow.metadata));
+            }
+        }
+    }
+
+    /// The Jobs of this BMC that are under way.
+    pub(crate) fn jobs_of(&self, machine: &str) {
+        for job in self.jobs.by(&IndexKey::names::<Machine>("", machine)).iter() {
+            if !planner::job::is_over(job) {
+                self.look(Work::Job, key(&job.metadata));
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Memo {
     events: BTreeMap<String, Option<String>>,
 }
 
-pub(super) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
+pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
     let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     let world = &c.world;
@@ -93,11 +93,18 @@ pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>
     Ok(o)
 }
 
-/// The Workflow that is no machine's and runs on a Hardware, by that one's name.
+/// The Workflow or Job that is no machine's and runs on a Hardware, by that one's name.
 fn busy(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
     let names = hardware.iter().map(|hardware| name(&hardware.metadata));
-    let of = |name: &str| foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
-    names.filter_map(|name| Some((name.to_owned(), of(name)?))).collect()
+    let workflow = |name: &str| {
+        let runs = foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
+        runs.map(|workflow| (name.to_owned(), format!("Workflow '{workflow}'")))
+    };
+    let job = |hardware: &Arc<Hardware>| {
+        let job = crate::job::that_has(c, hardware)?;
+        Some((name(&hardware.metadata).to_owned(), format!("Job '{}'", name(&job.metadata))))
+    };
+    names.filter_map(workflow).chain(hardware.iter().filter_map(job)).collect()
 }
 
 fn namespace_labels(c: &Controller, namespace: &str) -> BTreeMap<String, String> {
@@ -149,7 +156,7 @@ async fn is_out_of_service(c: &Controller, node: &str) -> Result<bool, Error> {
     Ok(node.is_none_or(tainted))
 }
 
-pub(super) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
+pub(crate) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
     planner::machine::claim::current(o)
         .map(|hardware| c.hosts.seen(&Which::Server(name(&hardware.metadata).to_owned())))
         .unwrap_or_default()
@@ -349,7 +356,7 @@ fn image_seen(uid: Option<&str>, import: &ImageImport, status: Option<&MachineIm
     ImageSeen {
         uid: uid.unwrap_or_default().to_owned(),
         ready: status.is_some_and(|status| is_true(&status.conditions, conditions::READY)),
-        message: ready.map_or("nothing is known of it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
+        why: ready.map_or("the controller has not looked at the image yet".to_owned(), |c| c.reason.clone()),
         snapshot_name: status.and_then(|s| s.snapshot_name.clone()).unwrap_or_default(),
         snapshot_namespace: status.and_then(|s| s.snapshot_namespace.clone()).unwrap_or_default(),
         size_bytes: status.and_then(|s| s.virtual_size.as_ref()).and_then(bytes).unwrap_or_default(),

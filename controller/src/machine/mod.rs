@@ -6,7 +6,6 @@
 
 pub(crate) mod gather;
 mod hosts;
-pub(crate) mod leftovers;
 
 use crate::Controller;
 use crate::bmc::{Owner, Which};
@@ -57,7 +56,7 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     Ok(Next::Wait)
 }
 
-fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
+pub(crate) fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
     let server = plan.status.hardware_name.clone();
     let server = server.map(|hardware| (Which::Server(hardware), plan.bmc.max(BmcNeed::Slow)));
     let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
@@ -82,7 +81,10 @@ async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> 
         Err(error) => return Err(error),
     }
     for told in &plan.tell {
-        c.events.tell(machine.as_ref(), told.name(), &told.message());
+        match told.is_warning() {
+            true => c.events.warn(machine.as_ref(), told.name(), &told.message()),
+            false => c.events.tell(machine.as_ref(), told.name(), &told.message()),
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A Subnet's, SecurityGroup's, NatGateway's or FloatingIP's rows, and what is said of them: Programmed once they are committed, InForce once every chassis that
+//! A Vpc's, Subnet's, SecurityGroup's, NatGateway's or FloatingIP's rows, and what is said of them: Programmed once they are committed, InForce once every chassis that
 //! they concern has installed them. The judgement is the planner's (`planner::network::barrier`).
 //!
 //! What is in force is never said too early: rows that change without a new generation of the object (somebody's change is put right, a
@@ -12,7 +12,7 @@ use crate::work::Work;
 use crate::{Controller, clock, objects};
 use api::conditions::{self, ConditionStatus, IN_FORCE, PROGRAMMED, READY};
 use api::network::Programmed;
-use api::{FloatingIP, NatGateway, SecurityGroup, Subnet};
+use api::{FloatingIP, NatGateway, SecurityGroup, Subnet, Vpc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
@@ -69,6 +69,7 @@ macro_rules! enforced {
 }
 
 enforced! {
+    Vpc: "Vpc '{}'", |_| json!({});
     Subnet: "Subnet '{}'", |_| json!({});
     SecurityGroup: "the rules of SecurityGroup '{}'", |group| {
         let status = group.status.clone().unwrap_or_default();
@@ -285,7 +286,7 @@ impl Status {
         };
         // What keeps it from being ready keeps it from being in force, and is told once.
         if let Some(said) = new(READY).or_else(|| new(IN_FORCE)) {
-            c.events.tell(object, "Waiting", &format!("{}: {}", said.reason, said.message));
+            c.events.warn(object, "Waiting", &format!("{}: {}", said.reason, said.message));
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ use crate::cache::{Cache, Object};
 use crate::error::Error;
 use crate::index::IndexKey;
 use crate::{Controller, clock, objects};
-use api::VNic;
+use api::{VNic, Vpc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
@@ -50,6 +50,7 @@ use planner::network::ready;
 use planner::reason::{Reason, Waiting};
 use runtime::queue::{Key, Next};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// The Subnet that a VNic names.
 pub(crate) fn subnet_of(vnic: &VNic) -> Key {
@@ -66,9 +67,28 @@ pub(crate) fn choosers(subnet: &Key) -> IndexKey {
     about(subnet, "any")
 }
 
+/// What VNics are found by whose guests may have the address beside their own.
+pub(crate) fn allowed(subnet: &Key, address: &str) -> IndexKey {
+    IndexKey::Allowed(subnet.clone(), address.to_owned())
+}
+
+/// What VNics of the namespace are found by that ask for addresses beside their own.
+pub(crate) fn allowing(namespace: &str) -> IndexKey {
+    IndexKey::Allowed((namespace.to_owned(), String::new()), "any".to_owned())
+}
+
 /// What VNics of the Subnet are found by that may have addresses without a hold.
 pub(crate) fn unassigned(subnet: &Key) -> IndexKey {
     about(subnet, "unassigned")
+}
+
+/// The chassis that have a port of the Vpc.
+fn chassis_of(c: &Controller, vpc: &Vpc) -> BTreeSet<String> {
+    let admitted = vpc.status.iter().flat_map(|status| &status.subnets);
+    // Where the database is away, that is said of the rows.
+    admitted
+        .flat_map(|subnet| c.network.members(&subnet.uid).map(|members| members.chassis).unwrap_or_default())
+        .collect()
 }
 
 /// Says how far an object is, by one condition, if it says anything new. `written`: what came of writing its rows.
@@ -94,7 +114,7 @@ where
         let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
         objects::patch_status(&api, cache, meta, json!({"conditions": conditions})).await?;
         if let Some(reason) = &reason {
-            c.events.tell(object, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+            c.events.warn(object, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
         }
     }
     written.map(|()| Next::Wait)

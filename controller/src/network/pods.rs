@@ -46,7 +46,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
             if let (Err(error @ Error::Refused { .. }), Some(pod)) = (&done, &o.pod)
                 && c.told_pods.is_news(&key.1, Some(&error.to_string()))
             {
-                c.events.tell(pod.as_ref(), "Waiting", &error.to_string());
+                c.events.warn(pod.as_ref(), "Waiting", &error.to_string());
             }
             done?;
         }
@@ -169,17 +169,19 @@ async fn act(c: &Controller, pod_uid: &str, action: &Action) -> Result<(), Error
 /// A pod has no status of ours: its Events say what its NICs wait for, and that they are granted.
 fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) {
     let granted = |attachment: &&Arc<NicAttachment>| attachment.spec.grant.is_some();
-    let says = match (&o.pod, &plan.reason) {
-        (None, _) => None,
-        (Some(_), Some(reason)) => Some(("Waiting", format!("{}: {}", reason.name(), reason.told()))),
-        (Some(_), None) => {
+    let note = match &plan.reason {
+        _ if o.pod.is_none() => None,
+        Some(reason) => Some(format!("{}: {}", reason.name(), reason.told())),
+        None => {
             let nics: Vec<String> = o.attachments.iter().filter(granted).map(|a| granted_nic(a)).collect();
-            (!nics.is_empty()).then(|| ("NicGranted", nics.join("; ")))
+            (!nics.is_empty()).then(|| nics.join("; "))
         }
     };
-    let is_news = c.told_pods.is_news(pod_uid, says.as_ref().map(|(_, note)| note));
-    if let (true, Some(pod), Some((reason, note))) = (is_news, &o.pod, says) {
-        c.events.tell(pod.as_ref(), reason, &note);
+    let is_news = c.told_pods.is_news(pod_uid, note.as_ref());
+    match (is_news, &o.pod, note) {
+        (true, Some(pod), Some(note)) if plan.reason.is_some() => c.events.warn(pod.as_ref(), "Waiting", &note),
+        (true, Some(pod), Some(note)) => c.events.tell(pod.as_ref(), "NicGranted", &note),
+        _ => {}
     }
 }
 

@@ -1,20 +1,35 @@
 //! One VNic's port in OVN.
 
+use super::{about, allowed as beside_own, subnet_of};
 use crate::Controller;
+use crate::cache::key;
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::objects;
+use crate::work::Work;
 use api::VNic;
-use api::conditions::PROGRAMMED;
+use api::conditions::{IN_FORCE, PROGRAMMED};
 use api::network::Programmed;
-use planner::machine::observed::uid;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use planner::machine::observed::{name, uid};
+use planner::network::barrier::{Known, Verdict};
 use planner::network::port::{self, Observed};
-use planner::network::{admission, ready};
+use planner::network::rows::Port;
+use planner::network::{admission, allowed, bound, ready};
 use planner::reason::{Reason, Waiting};
 use runtime::queue::Key;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What OVN has of it.
+struct Written {
+    programmed: Programmed,
+    allowed: Vec<String>,
+    in_force: Result<(), Reason>,
+}
 
 /// Writes it, then says so: who grants rests on `VNic.status.programmed`.
 pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
@@ -28,11 +43,33 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
             None => Ok(()),
         };
     };
-    match c.network.settle(uid(&vnic.metadata), |site| wanted.rows(site)).await {
+    let vnic = say_allowed_first(c, vnic, &wanted.allowed).await?;
+    confirm_offered(c, &vnic, &wanted).await?;
+    let (own, began) = (uid(&vnic.metadata), Instant::now());
+    let rows = wanted.rows(c.network.site().unwrap_or_default());
+    let under_grant = bound::is_granted(&vnic, plan.epoch);
+    if under_grant && !bound::is_changing(&vnic) && c.network.differs(own, &rows).unwrap_or_default() {
+        let said = ready::say(conditions(&vnic), IN_FORCE, Some(&bound::changing(&vnic)), &vnic.metadata, clock::now());
+        patch(c, &vnic, json!({"conditions": said})).await?;
+        c.world.look(Work::VNic, key.clone());
+        return Ok(());
+    }
+    if !under_grant {
+        // What the agent will say of this grant is of later rows than those.
+        c.network.numbers.forget(own);
+    }
+    let changing = || {
+        if under_grant {
+            c.network.numbers.committed(own, (Work::VNic, key.clone()), began);
+        }
+    };
+    match c.network.write(own, &rows, changing).await {
         Ok(()) => {
-            c.network.tell_programmed(uid(&vnic.metadata));
-            let generation = vnic.metadata.generation;
-            say(c, &vnic, Some(Programmed { generation, epoch: plan.epoch, nb_cfg: None }), plan.reason).await
+            c.network.tell_programmed(own);
+            let programmed = Programmed { generation: vnic.metadata.generation, epoch: plan.epoch, nb_cfg: None };
+            let in_force = in_force(c, &vnic, wanted.binding.as_ref().map(|binding| binding.chassis.as_str()), began)?;
+            let written = Written { programmed, allowed: wanted.allowed, in_force };
+            say(c, &vnic, Some(written), plan.reason).await
         }
         Err(error) => {
             let reason: Option<Reason> = error
@@ -46,9 +83,48 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
     }
 }
 
+fn conditions(vnic: &VNic) -> &[Condition] {
+    vnic.status.as_ref().map_or(&[], |status| &status.conditions)
+}
+
+async fn patch(c: &Controller, vnic: &VNic, status: serde_json::Value) -> Result<VNic, Error> {
+    let meta = &vnic.metadata;
+    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
+    objects::patch_status(&api, &c.world.vnics, meta, status).await
+}
+
+/// Whether its rows are in force; asks for what has to be known for that.
+fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) -> Result<Result<(), Reason>, Error> {
+    let (network, own) = (&c.network, uid(&vnic.metadata));
+    let known = network.numbers.known(own);
+    let (known, since) = known.unwrap_or((Known::Nothing, began));
+    let installed = network.installed();
+    let (said, verdict) = bound::judge(&bound::Observed {
+        vnic,
+        attachments: &c.world.nics.by(&IndexKey::owner(own)),
+        chassis,
+        known,
+        number: network.number()?,
+        installed: installed.as_ref().map_err(Clone::clone),
+        elapsed: since.elapsed(),
+    });
+    let object = || (Work::VNic, key(&vnic.metadata));
+    match verdict {
+        Some(Verdict::Ask(_)) => network.ask(own, object(), began),
+        Some(Verdict::Lags { number, .. }) => {
+            let concerned = chassis.map(str::to_owned).into_iter().collect();
+            network.numbers.lags(own, object(), number, concerned, since);
+        }
+        Some(Verdict::InForce { .. }) => network.numbers.settled(own),
+        None => {}
+    }
+    Ok(said)
+}
+
 fn plan(c: &Controller, vnic: &VNic) -> port::Plan {
     let world = &c.world;
-    let (namespace, subnet) = super::subnet_of(vnic);
+    let (namespace, subnet) = subnet_of(vnic);
+    let of_subnet = (namespace.clone(), subnet.clone());
     let subnet = world.subnets.get(&namespace, &subnet);
     let vpc = subnet.as_ref().and_then(|subnet| world.vpcs.get(&namespace, admission::vpc_of(subnet)));
     let attachments = world.nics.by(&IndexKey::owner(uid(&vnic.metadata)));
@@ -56,32 +132,96 @@ fn plan(c: &Controller, vnic: &VNic) -> port::Plan {
     let node = holder.map(|holder| &holder.dpu_name).or(vnic.spec.node_name.as_ref());
     let dpu = node.and_then(|node| world.dpus.get("", node));
     let (subnet, vpc, dpu) = (subnet.as_deref(), vpc.as_deref(), dpu.as_deref());
-    port::plan(&Observed { vnic, subnet, vpc, attachments: &attachments, dpu }, |group| {
-        world.groups.get(&namespace, group)
-    })
+    let parents = parents(c, vnic, &of_subnet);
+    port::plan(
+        &Observed { vnic, subnet, vpc, attachments: &attachments, dpu, parents },
+        |group| world.groups.get(&namespace, group),
+        |address| world.vnics.by(&about(&of_subnet, address)),
+    )
+}
+
+/// Ports of others whose guests may have one of its addresses.
+fn parents(c: &Controller, vnic: &VNic, subnet: &Key) -> Vec<String> {
+    let mut all = BTreeSet::new();
+    for address in vnic.status.iter().flat_map(|status| &status.addresses) {
+        let others = c.world.vnics.by(&beside_own(subnet, address));
+        let shares = |other: &&Arc<VNic>| {
+            other.metadata.uid != vnic.metadata.uid && allowed::said(other).any(|said| said == address)
+        };
+        all.extend(others.iter().filter(shares).map(|other| {
+            let attachments = c.world.nics.by(&IndexKey::owner(uid(&other.metadata)));
+            port::name_of(other, &attachments)
+        }));
+    }
+    all.into_iter().collect()
+}
+
+/// Whoever has one of the addresses waits for this VNic from now on.
+async fn say_allowed_first(c: &Controller, vnic: Arc<VNic>, wanted: &[String]) -> Result<Arc<VNic>, Error> {
+    let all: BTreeSet<String> = allowed::said(&vnic).chain(wanted).cloned().collect();
+    if all.iter().eq(allowed::said(&vnic)) {
+        return Ok(vnic);
+    }
+    Ok(Arc::new(patch(c, &vnic, json!({"allowedAddresses": all})).await?))
+}
+
+/// From quorum, before OVN lets a guest have an address of another VNic: that VNic is not being deleted. From now on it waits for
+/// this one.
+async fn confirm_offered(c: &Controller, vnic: &VNic, wanted: &Port) -> Result<(), Error> {
+    let subnet = subnet_of(vnic);
+    let rows = wanted.rows(c.network.site().unwrap_or_default());
+    if wanted.allowed.is_empty() || !c.network.differs(uid(&vnic.metadata), &rows).unwrap_or_default() {
+        return Ok(());
+    }
+    for address in &wanted.allowed {
+        let owners = c.world.vnics.by(&about(&subnet, address));
+        let Some(owner) = owners.iter().find(|owner| allowed::offers(owner, address)) else { continue };
+        let meta = &owner.metadata;
+        let what = format!("get VNic '{}'", name(meta));
+        let there = found(call(&what, c.objects.namespaced::<VNic>(&subnet.0).get(name(meta))).await)?;
+        if there.as_ref().is_some_and(|there| there.metadata.uid == meta.uid && allowed::offers(there, address)) {
+            continue;
+        }
+        match there {
+            Some(there) => c.world.vnics.put(there),
+            None => c.world.vnics.forget(meta),
+        }
+        return Err(Error::NotConfirmed { what, message: "it is being deleted, or was created again".to_owned() });
+    }
+    Ok(())
 }
 
 /// `None`: what was said of the grant stays.
-async fn say(
-    c: &Controller,
-    vnic: &Arc<VNic>,
-    programmed: Option<Programmed>,
-    reason: Option<Reason>,
-) -> Result<(), Error> {
-    let meta = &vnic.metadata;
+async fn say(c: &Controller, vnic: &Arc<VNic>, written: Option<Written>, reason: Option<Reason>) -> Result<(), Error> {
+    let (meta, now) = (&vnic.metadata, clock::now());
     let status = vnic.status.clone().unwrap_or_default();
-    let said = ready::say(&status.conditions, PROGRAMMED, reason.as_ref(), meta, clock::now());
-    let programmed = programmed.or(status.programmed.clone());
-    if said.is_none() && programmed == status.programmed {
+    let programmed = ready::say(&status.conditions, PROGRAMMED, reason.as_ref(), meta, now);
+    let is_new = programmed.is_some();
+    let mut said = programmed.unwrap_or_else(|| status.conditions.clone());
+    let (programmed, allowed) = match written {
+        Some(Written { programmed, allowed, in_force }) => {
+            said = ready::say(&said, IN_FORCE, in_force.err().as_ref(), meta, now).unwrap_or(said);
+            (Some(programmed), allowed)
+        }
+        None => (status.programmed.clone(), status.allowed_addresses.clone()),
+    };
+    bound::tell_metadata(&mut said, vnic, &c.world.nics.by(&IndexKey::owner(uid(meta))), now);
+    if said == status.conditions && programmed == status.programmed && allowed == status.allowed_addresses {
         return Ok(());
     }
     // What is left out of a merge patch would stay.
     let programmed = programmed.map(|said| json!({"generation": said.generation, "epoch": said.epoch}));
-    let change = json!({"programmed": programmed, "conditions": said.as_ref().unwrap_or(&status.conditions)});
-    let api = c.objects.namespaced::<VNic>(meta.namespace.as_deref().unwrap_or_default());
-    objects::patch_status(&api, &c.world.vnics, meta, change).await?;
-    if let Some(reason) = reason.filter(|_| said.is_some()) {
-        c.events.tell(vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+    let mut change = json!({"programmed": programmed, "conditions": said});
+    if allowed != status.allowed_addresses {
+        change["allowedAddresses"] = json!(allowed);
+    }
+    patch(c, vnic, change).await?;
+    // No event tells whoever has an address that this one has no more.
+    for address in &status.allowed_addresses {
+        c.world.look_at_each(Work::VNic, &c.world.vnics, &about(&subnet_of(vnic), address));
+    }
+    if let Some(reason) = reason.filter(|_| is_new) {
+        c.events.warn(vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
     }
     Ok(())
 }

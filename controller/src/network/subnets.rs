@@ -91,12 +91,7 @@ async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vp
             objects::patch_status(&api, &c.world.vpcs, &vpc.metadata, json!({"subnets": subnets})).await?;
         }
     }
-    if ready::is_ready(vpc.status.as_ref().map(|status| status.conditions.as_slice())) {
-        return Ok(Ok(vpc));
-    }
-    let said = vpc.status.as_ref().and_then(|status| conditions::get(&status.conditions, READY));
-    let message = said.map(|said| said.message.clone()).unwrap_or_default();
-    Ok(Err(Waiting::VpcNotReady { vpc: vpc_name, message }.into()))
+    Ok(ready::is_programmed(&vpc).map(|()| vpc))
 }
 
 async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), Error> {
@@ -122,7 +117,7 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
     let (Some(conditions), Some(reason)) = (plan.conditions, plan.reason) else { return Ok(()) };
     let api = c.objects.namespaced::<Subnet>(&key.0);
     objects::patch_status(&api, &world.subnets, &subnet.metadata, json!({"conditions": conditions})).await?;
-    c.events.tell(subnet.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+    c.events.warn(subnet.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::addresses::{self, Action, Observed, Plan};
+use planner::network::allowed;
 use planner::network::pool::Pool;
 use runtime::queue::{Key, Next};
 use serde_json::json;
@@ -44,6 +45,7 @@ pub(super) async fn rounds(c: &Controller, key: &Key) -> Result<Next, Error> {
         if plan.actions.iter().any(releases) {
             confirm_unused(c, &o.vnic).await?;
             confirm_untranslated(c, &o.vnic)?;
+            confirm_unshared(c, &o.vnic)?;
             // Its addresses are nobody's only once OVN has no port with them.
             c.network.clear(uid(&o.vnic.metadata)).await?;
         }
@@ -200,6 +202,25 @@ fn confirm_untranslated(c: &Controller, vnic: &VNic) -> Result<(), Error> {
     Err(Error::NotConfirmed { what, message: format!("FloatingIP '{}' is translated to it", name(&floating.metadata)) })
 }
 
+/// No other VNic's status names one of its addresses: each does before OVN does (`program.rs`), and this copy has told of the VNic's
+/// deletion after that.
+fn confirm_unshared(c: &Controller, vnic: &VNic) -> Result<(), Error> {
+    let subnet = subnet_of(vnic);
+    for address in vnic.status.iter().flat_map(|status| &status.addresses) {
+        let others = c.world.vnics.by(&super::allowed(&subnet, address));
+        let shares = |other: &&Arc<VNic>| {
+            other.metadata.uid != vnic.metadata.uid && allowed::said(other).any(|said| said == address)
+        };
+        if let Some(other) = others.iter().find(shares) {
+            c.world.look(Work::VNic, crate::cache::key(&other.metadata));
+            let what = format!("release VNic '{}'", name(&vnic.metadata));
+            let message = format!("the guest of VNic '{}' may have {address}", name(&other.metadata));
+            return Err(Error::NotConfirmed { what, message });
+        }
+    }
+    Ok(())
+}
+
 /// From quorum: an attachment of the VNic with this UID. What a DPU may present exists as long as that may be so.
 pub(super) async fn attachment_of(c: &Controller, vnic_uid: &str) -> Result<Option<NicAttachment>, Error> {
     let api: Api<NicAttachment> = Api::all(c.objects.client.clone());
@@ -217,7 +238,7 @@ async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
     });
     objects::patch_status(&api, &c.world.vnics, meta, said).await?;
     if let Some(reason) = &plan.reason {
-        c.events.tell(o.vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        c.events.warn(o.vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
     }
     Ok(())
 }

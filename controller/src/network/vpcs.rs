@@ -1,6 +1,7 @@
-//! A Vpc: its router, and the SecurityGroup of the one that the controller has created.
+//! A Vpc: its router with its routes, and the SecurityGroup of the one that the controller has created.
 
-use super::said;
+use super::in_force::{Wanted, enforce};
+use super::{about, chassis_of, said};
 use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call};
@@ -12,7 +13,7 @@ use api::network::{DEFAULT, EgressRule, IngressRule, Peer, SecurityGroupSpec, Vp
 use api::{NatGateway, SecurityGroup, Subnet, Vpc, labels};
 use kube::api::ListParams;
 use planner::machine::observed::{has_finalizer, label, name, uid};
-use planner::network::{admission, desired};
+use planner::network::{admission, desired, routes};
 use planner::reason::{Reason, Waiting};
 use runtime::queue::{Key, Next};
 use std::collections::BTreeMap;
@@ -35,7 +36,10 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     if let Some(wait) = c.network.starting() {
         return Ok(Next::After(wait));
     }
-    let written = c.network.settle(uid(meta), |site| desired::vpc(&vpc).rows(site)).await;
+    let subnet = |subnet: &str| c.world.subnets.get(&key.0, subnet);
+    let vnics = |subnet: &str, address: &str| c.world.vnics.by(&about(&(key.0.clone(), subnet.to_owned()), address));
+    let (hops, wrong) = routes::plan(&vpc, subnet, vnics);
+    let rows = desired::vpc(&vpc, hops).rows(c.network.site().unwrap_or_default());
     let before = vpc.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     if conditions::get(&before, READY).and_then(|said| said.observed_generation) != meta.generation {
         // Its defaultSecurityGroups may be others now.
@@ -44,7 +48,8 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
             c.world.look_at_each(Work::VNic, &c.world.vnics, &IndexKey::names::<Subnet>(&namespace, &subnet));
         }
     }
-    said(c, &c.world.vpcs, &vpc, &before, (READY, None), written).await
+    let wanted = Wanted { rows: Ok(rows), wrong, counts: None, chassis: Some(chassis_of(c, &vpc)) };
+    enforce(c, &c.world.vpcs, vpc.as_ref(), wanted).await
 }
 
 /// What a Subnet that names no Vpc is in.
@@ -102,6 +107,7 @@ async fn release(c: &Controller, vpc: &Vpc) -> Result<Next, Error> {
         return said(c, &c.world.vpcs, vpc, &before, (conditions::DELETABLE, Some(reason)), Ok(())).await;
     }
     c.network.clear(uid(meta)).await?;
+    c.network.numbers.forget(uid(meta));
     objects::keep(&c.objects, &c.world.vpcs, meta, false).await?;
     Ok(Next::Wait)
 }

@@ -20,7 +20,7 @@ use kube::Resource;
 use kube::core::object::HasStatus;
 use planner::machine::observed::label;
 use planner::machine::plan::Target;
-use planner::verbs::operation::{MachineVersion, NewSnapshot};
+use planner::verbs::operation::{MachineVersion, NewSnapshot, Told};
 use planner::verbs::{Action, Lock, Plan, Verb};
 use runtime::queue::{Key, Next};
 use serde::Serialize;
@@ -70,8 +70,10 @@ async fn write<K: Operation>(c: &Controller, object: &Arc<K>, plan: &Plan<K::Sta
     let namespace = object.meta().namespace.as_deref().unwrap_or_default();
     let api = c.objects.namespaced(namespace);
     objects::change_status(&api, K::cache(&c.world), object.as_ref(), &updated).await?;
-    if let Some((reason, note)) = &plan.tell {
-        c.events.tell(object.as_ref(), reason, note);
+    match &plan.tell {
+        Some(Told::Succeeded { message }) => c.events.tell(object.as_ref(), "Succeeded", message),
+        Some(Told::Failed { message }) => c.events.warn(object.as_ref(), "Failed", message),
+        None => {}
     }
     Ok(true)
 }

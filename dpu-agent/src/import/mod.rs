@@ -156,7 +156,7 @@ async fn run(
     let url = imaging::fetch::plain(&job.url);
     let source = Source {
         url: job.url,
-        checksum: Some(Checksum { algorithm: Algorithm::Sha256, hex: job.sha256 }),
+        checksum: Some(Checksum { algorithm: Algorithm::Sha256, hex: job.sha256.clone() }),
         checksum_field: "spec.import.checksum",
         packing: Packing::AsIs,
         user_agent: USER_AGENT,
@@ -177,7 +177,7 @@ async fn run(
     job.place.close().await;
     let copied = copied.map_err(port_error)?;
     tracing::info!(url, bytes = copied.bytes, "imported");
-    Ok(ImportDone { bytes: copied.bytes, checksum: format!("sha256:{}", copied.digest) })
+    Ok(ImportDone { bytes: copied.bytes, checksum: format!("sha256:{}", job.sha256) })
 }
 
 #[cfg(test)]

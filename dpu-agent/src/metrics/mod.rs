@@ -150,6 +150,7 @@ pub(crate) async fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planner::agent::Exposures;
     use planner::exposure::ExposureId;
     use planner::seen::Seen;
     use ports::ErrorClass;
@@ -162,7 +163,8 @@ mod tests {
         metrics.took(&Step::Unplug { id: id.clone() }, &Ok(()));
         metrics.took(&Step::Unplug { id }, &Err(PortError::new(ErrorClass::Busy, "not now")));
         metrics.renewed(&Ok(()));
-        let observed = Observed { exposures: Seen::Fresh(Vec::new()), ..Observed::default() };
+        let nothing = Seen::Fresh(Vec::new());
+        let observed = Observed { exposures: Exposures::new(&nothing, &nothing), ..Observed::default() };
         metrics.round(Duration::from_millis(2), &observed);
         let disk = DiskStatistics {
             id: ExposureId { uid: "d".to_owned(), epoch: 2 },

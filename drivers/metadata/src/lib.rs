@@ -45,7 +45,7 @@ impl Drop for Running {
 
 #[async_trait]
 impl Metadata for Taps {
-    async fn answer(&self, ports: Vec<MetadataPort>) -> Result<(), PortError> {
+    async fn answer(&self, ports: Vec<MetadataPort>) -> BTreeMap<String, PortError> {
         let mut running = self.running.lock().await;
         let same = |one: &Running| {
             let is = |port: &MetadataPort| MetadataPort { guests: Vec::new(), ..port.clone() } == one.made_as;
@@ -57,7 +57,7 @@ impl Metadata for Taps {
             // The file is closed, and the device gone, when the task has ended; it never ends with more than that.
             let _ = (&mut one.task).await;
         }
-        let mut failed = Ok(());
+        let mut failed = BTreeMap::new();
         for port in ports {
             if let Some(there) = running.get(&port.device) {
                 there.guests.send_replace(port.guests);
@@ -66,7 +66,7 @@ impl Metadata for Taps {
             let device = port.device.clone();
             match start(port).await {
                 Ok(one) => drop(running.insert(device, one)),
-                Err(error) => failed = Err(error),
+                Err(error) => drop(failed.insert(device, error)),
             }
         }
         failed
@@ -76,7 +76,11 @@ impl Metadata for Taps {
 async fn start(port: MetadataPort) -> Result<Running, PortError> {
     let device = &port.device;
     let failed = |cause: String| PortError::new(ErrorClass::Busy, format!("the metadata device {device}: {cause}"));
-    let file = linux_sys::tap(device).map_err(|error| failed(format!("open /dev/net/tun: {error}")))?;
+    let file = linux_sys::tap(device).map_err(|error| {
+        // The chart lets the agent's container have the device; a node without the module has none.
+        let next = "Next: on this node, as root: modprobe tun; and the agent's container needs the device /dev/net/tun";
+        failed(format!("open /dev/net/tun: {error}. {next}"))
+    })?;
     bring_up(device, port.mtu).await.map_err(|error| failed(error.to_string()))?;
     let mac = device::parse_mac(&port.mac).ok_or_else(|| failed(format!("`{}` is no MAC address", port.mac)))?;
     let (guests, seen) = watch::channel(port.guests.clone());

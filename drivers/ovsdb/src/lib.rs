@@ -19,6 +19,7 @@ mod boot;
 pub mod cache;
 pub mod chassis;
 pub mod client;
+mod datapath;
 mod error;
 mod feed;
 mod frames;

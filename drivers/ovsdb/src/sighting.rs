@@ -1,8 +1,8 @@
 //! What is known of one guest, as a state without I/O: frames, ticks and link states go in, questions come out.
 //!
 //! **What counts as an end or a start of the host**: the carrier of the representor went or came. QEMU opens the tap when
-//! it starts and closes it when it ends; a VF's representor follows its function. A reset of the guest alone shows in its
-//! silence: an answer after [`GAP`] begins anew.
+//! it starts and closes it when it ends. A representor of mlx5 follows our own link steps and nothing of its host: such a host's end, as a reset of the
+//! guest alone, shows in its silence: an answer after [`GAP`] begins anew.
 //!
 //! **How IPv4 is asked.** The RFC 5227 probe (sender 0.0.0.0) has a trap: a guest that is itself looking for duplicates of
 //! that address (Windows, NetworkManager) takes a probe from another MAC for a competitor and gives its address up

@@ -16,6 +16,7 @@
 
 use crate::boot;
 use crate::cache::Cache;
+use crate::datapath;
 use crate::guest::GuestWatch;
 use crate::in_force::{self, Reached};
 use crate::metadata_plugs;
@@ -48,8 +49,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The tables and columns that [`OpenVSwitch`] reads, for [`SessionConfig::monitored`].
 pub fn monitored() -> BTreeMap<String, Vec<String>> {
     [
-        ("Open_vSwitch", ["external_ids"].as_slice()),
-        ("Bridge", &["name", "ports", "external_ids", "fail_mode"]),
+        ("Open_vSwitch", ["external_ids", "other_config"].as_slice()),
+        ("Bridge", &["name", "ports", "external_ids", "fail_mode", "datapath_type"]),
         ("Port", &["name", "interfaces"]),
         ("Interface", &["name", "external_ids", "ofport", "error"]),
     ]
@@ -141,6 +142,8 @@ enum Found {
     },
     Free {
         bridge: Uuid,
+        /// Of the Interface; `None`: the system's own.
+        type_: Option<&'static str>,
     },
     Refused(PortError),
 }
@@ -159,7 +162,7 @@ impl Switch for OpenVSwitch {
             Found::Plugged => Ok(()),
             Found::Refused(error) => Err(error),
             Found::Unversioned { interface } => self.write(&what, &add_version(port, interface)).await,
-            Found::Free { bridge } => self.write(&what, &plug(port, bridge)).await,
+            Found::Free { bridge, type_ } => self.write(&what, &plug(port, bridge, type_)).await,
         }
     }
 
@@ -273,7 +276,7 @@ fn observed(row: &Row, port: SwitchPort, reached: Reached) -> Option<PortObserve
 
 fn look(cache: &Cache, port: &SwitchPort, bridge: &str, what: &str) -> Found {
     let refuse = |class, cause: String| Found::Refused(PortError::new(class, format!("{what}: {cause}")));
-    let Some((bridge_row, _)) = cache.find("Bridge", "name", bridge) else {
+    let Some((bridge_row, row)) = cache.find("Bridge", "name", bridge) else {
         return refuse(
             ErrorClass::NotFound,
             format!("there is no bridge {bridge}: create it (ovs-vsctl add-br {bridge})"),
@@ -306,7 +309,7 @@ fn look(cache: &Cache, port: &SwitchPort, bridge: &str, what: &str) -> Found {
     if cache.find("Port", "name", &port.device).is_some() {
         return refuse(ErrorClass::Conflict, "a port of somebody else has that name".to_owned());
     }
-    Found::Free { bridge: bridge_row }
+    Found::Free { bridge: bridge_row, type_: datapath::interface_type(cache, row) }
 }
 
 /// A Port row with one of our interfaces in it.
@@ -330,7 +333,7 @@ pub(crate) fn holders(cache: &Cache, interface: Uuid) -> Vec<Holder> {
         .collect()
 }
 
-fn plug(port: &SwitchPort, bridge: Uuid) -> Transaction {
+fn plug(port: &SwitchPort, bridge: Uuid, type_: Option<&str>) -> Transaction {
     let mut transaction = Transaction::new(DATABASE);
     let epoch = port.id.epoch.to_string();
     let ids = [
@@ -345,8 +348,9 @@ fn plug(port: &SwitchPort, bridge: Uuid) -> Transaction {
     let same_uid = Condition::includes("external_ids", Value::map([(UID, port.id.uid.as_str())]));
     transaction.expect("Interface", &[same_uid], &["name"], &[]);
     let name = ("name".to_owned(), Value::from(port.device.as_str()));
-    let interface =
-        transaction.insert("Interface", &Row::from([name.clone(), ("external_ids".to_owned(), Value::map(ids))]));
+    let mut row = Row::from([name.clone(), ("external_ids".to_owned(), Value::map(ids))]);
+    row.extend(type_.map(|type_| ("type".to_owned(), Value::from(type_))));
+    let interface = transaction.insert("Interface", &row);
     let row = transaction.insert("Port", &Row::from([name, ("interfaces".to_owned(), Value::from(interface))]));
     add_to_bridge(&mut transaction, bridge, row);
     transaction.comment(&format!("metalplane: plug {} of {} epoch {}", port.device, port.id.uid, port.id.epoch));

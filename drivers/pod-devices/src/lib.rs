@@ -21,8 +21,6 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
-const ALIAS: &str = "metalplane";
-
 /// The pod's end of the pair with this device, while it is on the node: another first two letters, so that no rule that is meant for
 /// representors is about it.
 fn pod_end(device: &str) -> String {
@@ -47,14 +45,14 @@ impl PodDevices for Veth {
         if let Some((id, _)) = links.ours().find(|(id, _)| id.uid == nic.id.uid) {
             return match id == nic.id {
                 true => Ok(()),
-                false => conflict(format!("{}: the device of epoch {} is there", nic.representor, id.epoch)),
+                false => conflict(format!("{}: the device of epoch {} is there", nic.device, id.epoch)),
             };
         }
-        if let Some(there) = links.named(&nic.representor) {
+        if let Some(there) = links.named(&nic.device) {
             if !is_veth(there) || alias(there).is_some() {
-                return conflict(format!("a device {} of somebody else is there", nic.representor));
+                return conflict(format!("a device {} of somebody else is there", nic.device));
             }
-            delete(&handle, there.header.index, &nic.representor).await?;
+            delete(&handle, there.header.index, &nic.device).await?;
         }
         make(&handle, nic).await
     }
@@ -93,7 +91,7 @@ fn connect() -> Result<Handle, PortError> {
 }
 
 async fn make(handle: &Handle, nic: &NicFunction) -> Result<(), PortError> {
-    let (device, other) = (&nic.representor, pod_end(&nic.representor));
+    let (device, other) = (&nic.device, pod_end(&nic.device));
     let cause = |what: &'static str| move |error: rtnetlink::Error| failed(what, device, &error);
     handle.link().add(LinkVeth::new(device, &other).build()).execute().await.map_err(cause("make the veth pair"))?;
     let links = Links::read(handle).await?;
@@ -114,7 +112,7 @@ async fn make(handle: &Handle, nic: &NicFunction) -> Result<(), PortError> {
         LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)])]);
     let quiet = LinkUnspec::new_with_index(own).mtu(u32::from(nic.mtu)).arp(false).append_extra_attribute(silent);
     handle.link().set(quiet.build()).execute().await.map_err(cause("quieten"))?;
-    let alias = LinkUnspec::new_with_index(own).alias(format!("{ALIAS} {} {}", nic.id.uid, nic.id.epoch));
+    let alias = LinkUnspec::new_with_index(own).alias(nic.id.alias());
     handle.link().set(alias.build()).execute().await.map_err(cause("name the owner of"))
 }
 
@@ -153,7 +151,7 @@ impl Links {
     }
 
     fn ours(&self) -> impl Iterator<Item = (ExposureId, &LinkMessage)> {
-        self.0.iter().filter(|link| is_veth(link)).filter_map(|link| Some((owner(alias(link)?)?, link)))
+        self.0.iter().filter(|link| is_veth(link)).filter_map(|link| Some((ExposureId::of_alias(alias(link)?)?, link)))
     }
 
     fn device(&self, id: ExposureId, link: &LinkMessage) -> PodDevice {
@@ -184,12 +182,6 @@ fn alias(link: &LinkMessage) -> Option<&str> {
         LinkAttribute::IfAlias(alias) => Some(alias.as_str()),
         _ => None,
     })
-}
-
-fn owner(alias: &str) -> Option<ExposureId> {
-    let mut words = alias.split(' ');
-    let (ours, uid, epoch) = (words.next()?, words.next()?, words.next()?);
-    (ours == ALIAS).then(|| epoch.parse().ok()).flatten().map(|epoch| ExposureId { uid: uid.to_owned(), epoch })
 }
 
 fn is_up(link: &LinkMessage) -> bool {

@@ -95,8 +95,8 @@ pub fn disk(disk: &DiskFunction, port: &str) -> Value {
 pub fn tap(nic: &NicFunction) -> Value {
     json!({
         "type": "tap",
-        "id": names::netdev(&nic.id, &nic.representor),
-        "ifname": nic.representor,
+        "id": names::netdev(&nic.id, &nic.device),
+        "ifname": nic.device,
         "script": "no",
         "downscript": "no",
     })
@@ -106,7 +106,7 @@ pub fn nic(nic: &NicFunction, port: &str) -> Value {
     let mut arguments = json!({
         "driver": "virtio-net-pci",
         "id": names::device(FunctionKind::Nic, &nic.id),
-        "netdev": names::netdev(&nic.id, &nic.representor),
+        "netdev": names::netdev(&nic.id, &nic.device),
         "mac": nic.mac,
         "host_mtu": nic.mtu,
         // The option ROM would offer a network boot.

@@ -272,6 +272,7 @@ impl Emulation for QemuEmulation {
             disks: hot_plug_ports.saturating_add(u32::try_from(fixed).unwrap_or(0)),
             nics: hot_plug_ports,
             hot_plug_ports,
+            switch_ports: 0,
             buses: vec![Bus::NVMe, Bus::VirtioBlk],
             online_resize: vec![Bus::VirtioBlk],
         })
@@ -358,8 +359,8 @@ impl Emulation for QemuEmulation {
         if !names::is_valid_uid(&nic.id.uid) {
             return Err(invalid(&object, "its UID may hold letters, digits, - and _ only"));
         }
-        if nic.representor.is_empty() || nic.representor.len() > INTERFACE_BYTES {
-            return Err(invalid(&object, &format!("{:?} is not 1 to {INTERFACE_BYTES} bytes", nic.representor)));
+        if nic.device.is_empty() || nic.device.len() > INTERFACE_BYTES {
+            return Err(invalid(&object, &format!("{:?} is not 1 to {INTERFACE_BYTES} bytes", nic.device)));
         }
         let leaving = self.inner.leaving.lock().await;
         let observed = self.inner.observe(&object).await?;
@@ -367,7 +368,7 @@ impl Emulation for QemuEmulation {
             return Ok(());
         }
         let port = free_port(&observed, Slot::HotPlug, &object)?;
-        let netdev = names::netdev(&nic.id, &nic.representor);
+        let netdev = names::netdev(&nic.id, &nic.device);
         // An interrupted expose may have left it; no device uses it.
         self.inner.delete_netdev(&netdev).await?;
         if observed.links.contains(&nic.id) {

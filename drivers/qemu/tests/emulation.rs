@@ -57,8 +57,8 @@ async fn an_interrupted_expose_is_finished() {
 async fn an_interrupted_expose_of_a_nic_is_finished() {
     let Some(machine) = machine::start("an_interrupted_expose_of_a_nic_is_finished").await else { return };
     let mac = "02:6d:70:00:00:01".to_owned();
-    let nic = NicFunction { id: id(1), mac, mtu: 1500, representor: "mp-rep".to_owned() };
-    let tap = json!({"type": "tap", "id": names::netdev(&nic.id, &nic.representor), "ifname": nic.representor,
+    let nic = NicFunction { id: id(1), mac, mtu: 1500, device: "mp-rep".to_owned() };
+    let tap = json!({"type": "tap", "id": names::netdev(&nic.id, &nic.device), "ifname": nic.device,
         "script": "no", "downscript": "no"});
     machine.command("netdev_add", tap).await;
     let emulation = machine.emulation();
@@ -106,7 +106,7 @@ async fn a_nic_loses_its_traffic_before_the_host_lets_go() {
     let Some(machine) = machine::start("a_nic_loses_its_traffic_before_the_host_lets_go").await else { return };
     let emulation = machine.emulation();
     let mac = "02:6d:70:00:00:01".to_owned();
-    let nic = NicFunction { id: id(1), mac, mtu: 1500, representor: "mp-rep".to_owned() };
+    let nic = NicFunction { id: id(1), mac, mtu: 1500, device: "mp-rep".to_owned() };
     emulation.expose_nic(&nic).await.expect("expose");
     emulation.hide(&nic.id, FunctionKind::Nic).await.expect("hide");
     assert_eq!(emulation.list().await.expect("list").len(), 1, "the host has not let go");
@@ -121,7 +121,7 @@ async fn what_tells_of_a_link_goes_with_its_nic() {
     let Some(machine) = machine::start("what_tells_of_a_link_goes_with_its_nic").await else { return };
     let emulation = machine.emulation();
     let mac = "02:6d:70:00:00:01".to_owned();
-    let nic = NicFunction { id: id(1), mac, mtu: 1500, representor: "mp-rep".to_owned() };
+    let nic = NicFunction { id: id(1), mac, mtu: 1500, device: "mp-rep".to_owned() };
     let objects = async || {
         let listed = machine.command("qom-list", json!({"path": "/objects"})).await;
         let names = listed.as_array().expect("a list").iter().filter_map(|entry| entry["name"].as_str());
@@ -145,7 +145,7 @@ async fn the_driver_reconnects() {
     let Some(mut machine) = machine::start("the_driver_reconnects").await else { return };
     let emulation = machine.emulation();
     emulation.expose_disk(&disk(&machine, 1).await).await.expect("expose");
-    machine.restart().await;
+    machine.power_cycle().await;
     // The first call may meet the old connection's end; no command is sent twice, so it reports that.
     if let Err(e) = emulation.list().await {
         assert_eq!(e.class, ErrorClass::Unreachable, "{e}");

@@ -259,6 +259,7 @@ impl Emulation for SpdkEmulation {
             disks: host.namespaces(),
             nics: 0,
             hot_plug_ports: host.hot_plug,
+            switch_ports: 0,
             buses: vec![Bus::NVMe],
             online_resize: vec![Bus::NVMe],
         })

@@ -77,13 +77,7 @@ mod tests {
             buckets[*number] = *count;
         }
         let bytes: Vec<u8> = buckets.iter().flat_map(|count| count.to_le_bytes()).collect();
-        Histogram {
-            histogram: STANDARD.encode(bytes),
-            granularity: 7,
-            min_range: 5,
-            max_range: 27,
-            tsc_rate: 1_000_000_000,
-        }
+        Histogram { histogram: STANDARD.encode(bytes), granularity: 7, min_range: 5, tsc_rate: 1_000_000_000 }
     }
 
     #[test]

@@ -129,6 +129,7 @@ impl Emulation for VhostEmulation {
             disks: self.hot_plug + 2,
             nics: 0,
             hot_plug_ports: self.hot_plug,
+            switch_ports: 0,
             buses: vec![Bus::VirtioBlk],
             online_resize: vec![Bus::VirtioBlk],
         })

@@ -1,7 +1,7 @@
 //! One life of an agent around the real plan of `planner::agent`: gather, plan, take the steps, tell (dpu-agent/src). What it
 //! does to its own DPU is a request too, which may come late; and not after the DPU has rebooted.
 
-use super::objects::{Cache, Error, Listener, Rests, number};
+use super::caches::{Cache, Listener, number};
 use super::rules::Rule;
 use super::site::Connection;
 use super::time::{Doing, Ms, Notify, Process, all};
@@ -12,8 +12,9 @@ use api::dpu::{DpuCapacity, Orphan};
 use api::machine::AttachPhase;
 use api::{DiskAttachment, Dpu, labels, names};
 use jiff::Timestamp;
+use model::{Error, Rests};
 use planner::agent::{
-    Attachment, Connected, Entry, Failure, FailureClass, Key, Observed, Plan, Report, Step, StepKind, Word,
+    Attachment, Connected, Entry, Exposures, Failure, FailureClass, Key, Observed, Plan, Report, Step, StepKind, Word,
     disk_status, plan,
 };
 use planner::connector::KUBELET;
@@ -142,7 +143,8 @@ impl Agent {
             bounds: Limits::default(),
             attachments,
             record: server.record.clone(),
-            exposures: Seen::Fresh(server.shown.clone()),
+            exposures: Exposures::new(&Seen::Fresh(server.shown.clone()), &Seen::Fresh(Vec::new())),
+            recovery: None,
             connections,
             ports: Seen::Fresh(Vec::new()),
             released: server.released.clone(),
@@ -151,6 +153,7 @@ impl Agent {
             imports: BTreeMap::new(),
             hidden_at: hidden_at.clone(),
             not_in_force_since: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             guests: BTreeMap::new(),
             failures: self.failures.borrow().clone(),
         }

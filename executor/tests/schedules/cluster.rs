@@ -1,12 +1,12 @@
 //! What Kubernetes does beside: kubelets that connect volumes for holder pods, and the controller that attaches them.
 
 use super::FOREIGN;
-use super::objects::Rests;
 use super::time::{Ms, Process};
 use super::world::{World, timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use model::Rests;
 use planner::machine::observed::{name, uid};
 use std::cell::Cell;
 use std::rc::Rc;

@@ -67,7 +67,8 @@ pub fn a_grant_comes_late(without: Option<Rule>) -> Result<(), String> {
 /// A DPU's target is asked to connect a volume, and to present it, and does neither for half a minute. Its agent asks again, and
 /// that is done; the disk is taken away, and another DPU gets the volume, when the first requests are done after all.
 pub fn a_disk_is_presented_late(without: Option<Rule>) -> Result<(), String> {
-    let world = World::new(Dice::new(1), site(PowerDomain::Standby), without, false);
+    // By this seed the host comes up at once, long before the late requests do.
+    let world = World::new(Dice::new(2), site(PowerDomain::Standby), without, false);
     held_up(&world, "dpu-1", "Connect", LATEST);
     let schedule = Schedule::on(world).begin(&[4]);
     let world = &schedule.world;

@@ -2,7 +2,7 @@
 //! (controller/src). Nothing keeps two of them from leading at once.
 
 use super::bmc::{Bmc, Whose};
-use super::objects::{KINDS, Listener, Rests, number};
+use super::caches::{KINDS, Listener, number};
 use super::rules::Rule;
 use super::site::Fence;
 use super::time::{Ms, NEVER, Notify, Process};
@@ -14,6 +14,7 @@ use executor::holder_pods::{is_ended, target};
 use executor::{Error, act, hosts, writes};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use model::Rests;
 use planner::dpu::OrphanSeen;
 use planner::machine::observed::{DpuSeen, HolderPodSeen, Observed, VolumeSeen, label, name, uid};
 use planner::machine::plan::Disruptive;
@@ -235,6 +236,7 @@ impl Leader {
                     let there = dpu.status.get_or_insert_default();
                     there.releasable = status.releasable;
                     there.verified_bmc = status.verified_bmc;
+                    there.verified_host = status.verified_host;
                     let there = &mut there.conditions;
                     for said in status.conditions {
                         match there.iter_mut().find(|condition| condition.type_ == said.type_) {

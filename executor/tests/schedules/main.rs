@@ -39,13 +39,13 @@
 
 mod agent;
 mod bmc;
+mod caches;
 mod cluster;
 mod dice;
 mod directed;
 mod gather;
 mod leader;
 mod lives;
-mod objects;
 mod rules;
 mod schedule;
 mod shell;

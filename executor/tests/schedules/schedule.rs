@@ -6,7 +6,6 @@ use super::cluster;
 use super::dice::Dice;
 use super::leader::{Leader, bmc_of, hardware_of, namespace, volume};
 use super::lives::{self, Lives};
-use super::objects::Rests;
 use super::rules::Rule;
 use super::site::{Fence, Server, Site, Volume};
 use super::time::Ms;
@@ -26,6 +25,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use model::Rests;
 use planner::connector::KUBELET;
 use planner::host::PowerState;
 use planner::machine::observed::VolumeSeen;

@@ -1,8 +1,8 @@
 //! A leader as the executor's sequences know it: each verb is a request that may be refused, come late, lose its answer, or be the
 //! last one. Where a world is without a rule, the requests here lack what that rule is; the sequences are those that ship.
 
+use super::caches::Watched;
 use super::leader::Leader;
-use super::objects::{self, Kind, Rests};
 use super::rules::Rule;
 use super::site::Volume as Stored;
 use super::world::{Via, World, timestamp};
@@ -12,6 +12,7 @@ use executor::{Error, Part, Shell, Storage, Verbs};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::Preconditions;
+use model::{Kind, Rests};
 use planner::exposure::ExposureId;
 use planner::machine::Action;
 use planner::machine::observed::{label, name};
@@ -21,14 +22,14 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// As a leader is told of it.
-fn told(error: objects::Error, what: String) -> Error {
+fn told(error: model::Error, what: String) -> Error {
     let message = format!("{error:?}");
     match error {
-        objects::Error::NotFound => Error::NotFound { what },
-        objects::Error::AlreadyExists => Error::AlreadyExists { what, message },
-        objects::Error::Conflict => Error::Conflict { what, message },
-        objects::Error::Refused => Error::Refused { what, message },
-        objects::Error::NoAnswer | objects::Error::Unreachable => Error::Unavailable { what, message },
+        model::Error::NotFound => Error::NotFound { what },
+        model::Error::AlreadyExists => Error::AlreadyExists { what, message },
+        model::Error::Conflict => Error::Conflict { what, message },
+        model::Error::Refused => Error::Refused { what, message },
+        model::Error::NoAnswer | model::Error::Unreachable => Error::Unavailable { what, message },
     }
 }
 
@@ -41,10 +42,10 @@ impl Leader {
     async fn send<T: 'static>(
         &self,
         what: impl Fn() -> String,
-        act: impl FnOnce(&World) -> Result<T, objects::Error> + 'static,
+        act: impl FnOnce(&World) -> Result<T, model::Error> + 'static,
     ) -> Result<T, Error> {
         let sent = self.world.ask((&self.process, Via::ApiServer), &what, act).await;
-        sent.unwrap_or(Err(objects::Error::NoAnswer)).map_err(|error| told(error, what()))
+        sent.unwrap_or(Err(model::Error::NoAnswer)).map_err(|error| told(error, what()))
     }
 
     /// What a patch rests on, unless the world is without the rule that it does.
@@ -87,7 +88,7 @@ impl Leader {
     }
 }
 
-impl<K: Kind> Verbs<K> for Leader {
+impl<K: Watched> Verbs<K> for Leader {
     async fn get(&self, namespace: &str, name: &str) -> Result<K, Error> {
         let (of, called) = (namespace.to_owned(), name.to_owned());
         let read = move |world: &World| world.objects().get::<K>(&of, &called);

@@ -1,13 +1,14 @@
 //! Objects, site and time in one, and the way from a process to the outside and back: it takes a moment, and under a storm a
 //! request is refused, its answer lost, it comes late, or its sender dies of it.
 
+use super::caches::{Caches, KINDS, Listener};
 use super::dice::Dice;
 use super::lives::Lives;
-use super::objects::{Caches, Error, KINDS, Kind, Listener, Objects, Rests};
 use super::rules::Rule;
 use super::site::{Server, Site};
 use super::time::{Ms, Process, Time};
 use jiff::{SignedDuration, Timestamp};
+use model::{Error, Kind, Objects, Rests};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};

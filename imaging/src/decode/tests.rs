@@ -11,7 +11,7 @@ const FORMATS: [Format; 4] = [Format::Gzip, Format::Zstd, Format::Xz, Format::Bz
 
 fn pack(format: Format, data: &[u8]) -> Vec<u8> {
     match format {
-        Format::Raw => data.to_vec(),
+        Format::Raw | Format::Qcow2 => data.to_vec(),
         Format::Gzip => {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(data).expect("packed");
@@ -118,12 +118,16 @@ fn the_name_and_what_is_said_are_held_against_the_first_bytes() {
     assert_eq!(of(&gzip, "disk", Packing::ByMagic), Ok(Format::Gzip));
     assert_eq!(of(&gzip, "disk", Packing::AsIs), Ok(Format::Raw));
     assert_eq!(of(&data(), "disk.raw", Packing::ByMagic), Ok(Format::Raw));
-    let qcow2 = [QCOW2, &[0; 20]].concat();
+    let qcow2 = [qcow2::MAGIC, &[0; 20]].concat();
+    for packing in [Packing::ByMagic, Packing::Uncompressed] {
+        assert_eq!(of(&qcow2, "disk", packing), Ok(Format::Qcow2));
+    }
     for (bytes, name, packing, said) in [
         (&gzip, "disk.gz", Packing::Uncompressed, "is gzip"),
         (&data(), "disk", Packing::Compressed, "neither"),
         (&data(), "disk.xz", Packing::ByMagic, "ends with .xz"),
-        (&qcow2, "disk", Packing::ByMagic, "qcow2"),
+        (&qcow2, "disk", Packing::AsIs, "is a qcow2 image"),
+        (&qcow2, "disk", Packing::Compressed, "is qcow2"),
     ] {
         let error = of(bytes, name, packing).expect_err("refused");
         assert!(error.message.contains(said) && !error.message.contains("secret"), "{error}");

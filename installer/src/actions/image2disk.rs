@@ -1,7 +1,10 @@
 //! `image2disk`: an image from an URL onto a disk. Upstream's `IMG_URL`, `DEST_DISK`, `COMPRESSED`, `RETRY_ENABLED`,
 //! `RETRY_DURATION_MINUTES` and `PROGRESS_INTERVAL_SECONDS`, and `CHECKSUM` (`sha256:…` or `sha512:…`, of the bytes as the server
-//! sends them). What an image is packed with is told by its first bytes, not by its name. `TEXT_LOGGING` chooses between two
+//! sends them). What an image is packed with, and whether it is qcow2, is told by its first bytes, not by its name. `TEXT_LOGGING` chooses between two
 //! forms of upstream's log; the lines here have one.
+//!
+//! `qemuimg2disk` is the same for raw and qcow2 images: upstream's `IMG_URL` and `DEST_DISK`, and `FORMAT` where it is what upstream has
+//! when it is left out. `EXTRA_ARGS` are qemu-img's, which is not here.
 //!
 //! A disk that discards is empty behind the image. Of one that does not, the last MiB alone is zeroed there: what was on it
 //! elsewhere stays, as with upstream.
@@ -52,6 +55,22 @@ impl Job {
     }
 }
 
+/// `qemuimg2disk` as `image2disk`.
+pub(super) fn of_qemu(action: &Action) -> Result<Action, String> {
+    if let Some(format) = optional(action, "FORMAT").filter(|format| !matches!(*format, "host_device" | "raw")) {
+        return Err(format!("FORMAT is {format:?}: the disk is written as it is: leave FORMAT out"));
+    }
+    for (key, why) in [
+        ("EXTRA_ARGS", "they are arguments of qemu-img, which is not here"),
+        ("COMPRESSED", "qemuimg2disk has no such key; image2disk has"),
+    ] {
+        if let Some(value) = optional(action, key) {
+            return Err(format!("{key} is {value:?}: {why}: leave it out"));
+        }
+    }
+    Ok(action.clone())
+}
+
 pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
     let job = Job::read(action)?;
     let disk = disks.find(required(action, "DEST_DISK", "a disk as /dev/nvme0n1, or select:<key>=<value>")?)?;
@@ -100,7 +119,8 @@ async fn copy(job: &Job, disk: &Disk, deadline: Instant, lines: &Lines) -> Resul
             () = sleep(job.tell_every) => lines.say(&format!("{} bytes of {url}", bytes.load(Ordering::Relaxed))),
         }
     };
-    lines.say(&format!("{name}: {} bytes received, {} written, {}", copied.bytes, copied.unpacked, copied.digest));
+    let digest = copied.digest.unwrap_or_else(|| "without a checksum".to_owned());
+    lines.say(&format!("{name}: {} bytes of the image, {} written, {digest}", copied.bytes, copied.unpacked));
     Ok(())
 }
 

@@ -20,8 +20,9 @@ impl BuiltIn {
 
 impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
+        let action = &waited_for(action, lines)?;
         let name = basename(&action.image);
-        if matches!(name, "image2disk" | "writefile" | "reboot") && !action.command.is_empty() {
+        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "reboot") && !action.command.is_empty() {
             return Err(format!(
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
@@ -29,15 +30,34 @@ impl Actions for BuiltIn {
         }
         match name {
             "image2disk" => Box::pin(image2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "qemuimg2disk" => {
+                let action = image2disk::of_qemu(action)?;
+                Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
+            }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
-                "not built in: {other:?} (image {}); the installer has image2disk, writefile and reboot and runs no containers: for other \
+                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile, reboot and waitdaemon, and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
                 action.image
             )),
         }
     }
+}
+
+/// `waitdaemon` starts another image once its own success was reported, so that a restart does not lose the report. Here every restart
+/// waits for that: it is the action of upstream's `IMAGE`. The other keys of upstream are about the containers that are not here.
+fn waited_for(action: &Action, lines: &Lines) -> Result<Action, String> {
+    let mut inner = action.clone();
+    if basename(&action.image) == "waitdaemon" {
+        inner.image = required(action, "IMAGE", "the image of the action that waits")?.to_owned();
+        number(action, "WAIT_SECONDS", 10)?;
+        if basename(&inner.image) == "waitdaemon" {
+            return Err("IMAGE is waitdaemon itself: write the image of the action that waits".to_owned());
+        }
+        lines.say(&format!("{} is done at once: a restart waits until its success was told", basename(&inner.image)));
+    }
+    Ok(inner)
 }
 
 /// Of `registry:5000/some/where/name:tag@digest`, the name.
@@ -118,6 +138,15 @@ mod tests {
             let error = run(action("image2disk", environment)).await.expect_err("refused");
             assert!(error.contains(named), "{error}");
         }
+        for (key, value) in [("FORMAT", "qcow2"), ("EXTRA_ARGS", "-W"), ("COMPRESSED", "true")] {
+            let environment = [("IMG_URL", "http://x/y"), ("DEST_DISK", "/dev/x"), (key, value)];
+            let error =
+                run(action("quay.io/tinkerbell/actions/qemuimg2disk:latest", &environment)).await.expect_err("refused");
+            assert!(error.contains(key), "{error}");
+        }
+        let environment = [("IMG_URL", "http://x/y"), ("DEST_DISK", "/dev/no-such-disk"), ("FORMAT", "host_device")];
+        let error = run(action("qemuimg2disk", &environment)).await.expect_err("there is no disk");
+        assert!(error.contains("the disks are"), "{error}");
         let whole = [
             ("DEST_DISK", "/dev/x"),
             ("FS_TYPE", "ext4"),
@@ -142,6 +171,17 @@ mod tests {
             let environment = whole.map(|(name, value)| (name, if name == key { wrong } else { value }));
             let error = run(action("writefile", &environment)).await.expect_err("refused");
             assert!(error.contains(key), "{key}={wrong}: {error}");
+        }
+        let waits = async |environment: &[(&str, &str)]| run(action("ghcr.io/x/waitdaemon:latest", environment)).await;
+        assert_eq!(waits(&[("IMAGE", "ghcr.io/x/reboot:v1"), ("WAIT_SECONDS", "5")]).await, Ok(Then::Restart));
+        for (environment, named) in [
+            (&[("IMAGE", "reboot"), ("WAIT_SECONDS", "soon")][..], "WAIT_SECONDS"),
+            (&[], "IMAGE is missing"),
+            (&[("IMAGE", "waitdaemon")], "waitdaemon itself"),
+            (&[("IMAGE", "x/slurp")], "not built in: \"slurp\""),
+        ] {
+            let error = waits(environment).await.expect_err("refused");
+            assert!(error.contains(named), "{error}");
         }
         let mut with_command = action("image2disk", &[]);
         with_command.command.push("--help".to_owned());

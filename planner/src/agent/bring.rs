@@ -2,8 +2,8 @@
 
 use super::presence::{emulation_unknown, presence};
 use super::{Blocked, Function, Import, Observed, Presentation, Stage, Step, Stuck, Volume, Waiting};
-use super::{nic, retry};
-use crate::exposure::{ExposureId, Limits};
+use super::{nic, recovery, retry};
+use crate::exposure::{ExposureId, FunctionKind, Limits};
 
 /// What of a spec may change.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +63,11 @@ fn expose(
     driver: Option<&str>,
     asked: Limits,
 ) -> Option<Stage> {
-    if observed.exposures.fresh().is_none() {
+    if !observed.exposures.tells(FunctionKind::Disk) {
         return Some(emulation_unknown());
+    }
+    if let Some(stage) = recovery::waits(observed) {
+        return Some(stage);
     }
     let Some(exposure) = observed.exposure(id) else {
         return Some(Stage::Act(Step::ExposeDisk {

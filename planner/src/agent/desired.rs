@@ -120,7 +120,8 @@ pub struct Nic {
     pub mac: String,
     pub mtu: u16,
     pub logical_port: String,
-    /// The network device on the DPU that stands for the host's function.
+    /// What a driver that makes the network device itself calls it. Which one stands for the function, the emulation tells
+    /// ([`crate::exposure::Exposure::representor`]).
     pub representor: String,
     pub addresses: Vec<IpAddr>,
 }

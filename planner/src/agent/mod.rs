@@ -16,10 +16,12 @@
 
 mod bring;
 mod desired;
+mod exposures;
 mod nic;
 mod observed;
 mod orphans;
 mod presence;
+mod recovery;
 mod report;
 mod retry;
 mod step;
@@ -28,7 +30,9 @@ mod take;
 mod tests;
 
 pub use desired::{Attachment, Function, Import, ImportDone, Key, Kind, Nic, Presentation, Seed, Volume};
-pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Word};
+pub use exposures::Exposures;
+pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Recovery, Word};
+pub use recovery::Shown;
 pub use report::{Report, disk_status, nic_status};
 pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
 
@@ -48,6 +52,8 @@ pub struct Plan {
     pub items: Vec<Item>,
     /// Takes away what nothing explains and no host was shown, or what may be taken from a host.
     pub clear: Vec<Step>,
+    /// Every disk of the host, to be presented at once.
+    pub recover: Option<Vec<Shown>>,
     /// What the host was shown and no attachment explains; `None`: not known now, so what was reported stands.
     pub orphans: Option<Vec<Orphan>>,
     /// Something is there that the list of attachments does not explain: read it from quorum, the Dpu too, and plan again.
@@ -106,6 +112,10 @@ pub fn plan(observed: &Observed) -> Plan {
             }
             plan.orphans = (is_fresh || is_told).then_some(unexplained.orphans);
         }
+    }
+    plan.recover = recovery::due(observed);
+    if observed.recovery.is_some() {
+        sooner(&mut plan.look_again, SOON);
     }
     // Nobody tells when the host has let go: also what no attachment explains is looked at until it is gone.
     let mut shown = observed.exposures.last().into_iter().flatten();

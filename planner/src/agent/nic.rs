@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn up(observed: &Observed, id: &ExposureId, nic: &Nic) -> Stage {
-    if observed.exposures.fresh().is_none() {
+    if !observed.exposures.tells(FunctionKind::Nic) {
         return emulation_unknown();
     }
     let Some(exposure) = observed.exposure(id).filter(|e| e.kind == FunctionKind::Nic) else {
@@ -28,13 +28,21 @@ pub(super) fn up(observed: &Observed, id: &ExposureId, nic: &Nic) -> Stage {
     if observed.ports.fresh().is_none() {
         return switch_unknown();
     }
+    let Some(device) = &exposure.representor else {
+        let message = "what presents the NIC has not told yet which network device of the DPU stands for it";
+        return Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, message));
+    };
+    let plug = || Stage::Act(Step::Plug { id: id.clone(), nic: nic.clone(), device: device.clone() });
     match observed.port(id) {
         None if is_up(exposure) => Stage::Act(Step::LinkDown { id: id.clone() }),
-        None => Stage::Act(Step::Plug { id: id.clone(), nic: nic.clone() }),
-        Some(port) if port.version != id.version() => Stage::Act(Step::Plug { id: id.clone(), nic: nic.clone() }),
+        None => plug(),
+        // The function was made anew, and another device stands for it.
+        Some(port) if port.device != *device && is_up(exposure) => Stage::Act(Step::LinkDown { id: id.clone() }),
+        Some(port) if port.device != *device => Stage::Act(Step::Unplug { id: id.clone() }),
+        Some(port) if port.version != id.version() => plug(),
         Some(port) if !port.forwarding => {
             let cause = port.error.as_deref().unwrap_or("it says no reason yet");
-            let message = format!("the switch does not forward on {}: {cause}", nic.representor);
+            let message = format!("the switch does not forward on {device}: {cause}");
             Stage::Stuck(Stuck::waiting(Waiting::PortNotForwarding, message))
         }
         Some(port) if !port.in_force => Stage::Stuck(not_in_force(observed, port, nic)),
@@ -63,7 +71,7 @@ pub(super) fn works(observed: &Observed, id: &ExposureId) -> Option<bool> {
     if !observed.ports.fresh()?.iter().any(serves) {
         return Some(false);
     }
-    observed.exposures.fresh().map(|_| observed.exposure(id).is_some_and(is_up))
+    observed.exposures.tells(FunctionKind::Nic).then(|| observed.exposure(id).is_some_and(is_up))
 }
 
 fn is_up(exposure: &Exposure) -> bool {
@@ -82,7 +90,7 @@ pub(super) fn rest(observed: &Observed, uid: &str) -> Duration {
 }
 
 fn not_in_force(observed: &Observed, port: &Plugged, nic: &Nic) -> Stuck {
-    let Nic { logical_port, representor, .. } = nic;
+    let (logical_port, device) = (&nic.logical_port, &port.device);
     let (waiting, what, next) = match port.installed {
         false => (
             Waiting::NotBound,
@@ -98,9 +106,9 @@ fn not_in_force(observed: &Observed, port: &Plugged, nic: &Nic) -> Stuck {
     let limit = PATIENCE.as_secs();
     let message = match rest(observed, &port.id.uid) {
         Duration::ZERO => {
-            format!("logical port '{logical_port}' ({representor}): {what}, for more than {limit} s. Next: {next}")
+            format!("logical port '{logical_port}' ({device}): {what}, for more than {limit} s. Next: {next}")
         }
-        _ => format!("logical port '{logical_port}' ({representor}): {what}; that should take {limit} s at most"),
+        _ => format!("logical port '{logical_port}' ({device}): {what}; that should take {limit} s at most"),
     };
     Stuck::waiting(waiting, message)
 }

@@ -1,6 +1,6 @@
 //! Everything that a plan rests on.
 
-use super::{Attachment, Function, ImportDone, Key, Step, StepKind};
+use super::{Attachment, Exposures, Function, ImportDone, Key, Step, StepKind};
 use crate::exposure::{Exposure, ExposureId, Limits, Presence};
 use crate::seen::Seen;
 use api::Dpu;
@@ -10,6 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+/// What presents disks was started anew: seen in this life of the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    pub since: Timestamp,
+    /// Why the last attempt failed.
+    pub error: Option<String>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
@@ -24,7 +32,9 @@ pub struct Observed {
     pub attachments: Seen<Vec<Attachment>>,
     /// What was claimed on this boot, by UID.
     pub record: BTreeMap<String, Entry>,
-    pub exposures: Seen<Vec<Exposure>>,
+    pub exposures: Exposures,
+    /// What presents disks waits for the whole set of them.
+    pub recovery: Option<Recovery>,
     /// By CSI driver: one entry for each connector that there is.
     pub connections: BTreeMap<String, Seen<Vec<Connected>>>,
     pub ports: Seen<Vec<Plugged>>,
@@ -40,6 +50,8 @@ pub struct Observed {
     pub hidden_at: BTreeMap<String, Timestamp>,
     /// Since when this life of the agent has seen a port not in force, by UID.
     pub not_in_force_since: BTreeMap<String, Timestamp>,
+    /// Whose guest asks for its metadata and is not answered, by UID: why.
+    pub unanswered: BTreeMap<String, String>,
     /// What the guests behind our NICs were seen to do, by UID.
     pub guests: BTreeMap<String, Guest>,
     /// The last failed step of each kind, by UID.
@@ -104,6 +116,8 @@ pub struct Connected {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugged {
     pub id: ExposureId,
+    /// The network device that is plugged.
+    pub device: String,
     /// Which grant the switch has it for: [`ExposureId::version`], or what an older agent left there.
     pub version: String,
     pub forwarding: bool,
@@ -159,6 +173,11 @@ impl Observed {
 
     pub(super) fn exposure(&self, id: &ExposureId) -> Option<&Exposure> {
         self.exposures.last()?.iter().find(|e| e.id == *id)
+    }
+
+    /// The network device of the DPU that stands for a NIC.
+    pub(super) fn device(&self, uid: &str) -> Option<String> {
+        self.exposures_of(uid).find_map(|exposure| exposure.representor.clone())
     }
 
     /// How this very step failed when it was last taken.

@@ -75,6 +75,12 @@ impl View<'_> {
         self.explains(id) || self.is_kept(id)
     }
 
+    /// `None`: only what is connected or plugged, or nothing, tells of it.
+    fn kind(&self, uid: &str) -> Option<FunctionKind> {
+        let recorded = self.observed.record.get(uid).map(|entry| entry.key.kind.into());
+        recorded.or_else(|| self.observed.exposures_of(uid).next().map(|exposure| exposure.kind))
+    }
+
     /// The next step to be rid of it, in the order of a release; `None` while the host or a reading is waited for.
     fn clear(&self, uid: &str) -> Option<Step> {
         let observed = self.observed;
@@ -83,7 +89,11 @@ impl View<'_> {
             return Some(Step::NoteRelease { id: id.clone() });
         }
         let gone = |id: &ExposureId| id.uid == uid && !self.stays(id);
-        let exposed: Vec<_> = observed.exposures.fresh()?.iter().filter(|e| gone(&e.id)).collect();
+        let is_known = match self.kind(uid) {
+            Some(kind) => observed.exposures.tells(kind),
+            None => observed.exposures.fresh().is_some(),
+        };
+        let exposed: Vec<_> = observed.exposures.last().filter(|_| is_known)?.iter().filter(|e| gone(&e.id)).collect();
         match nic::down(observed, gone) {
             Some(Stage::Act(step)) => return Some(step),
             Some(Stage::Stuck(_) | Stage::Done) => return None,

@@ -72,12 +72,13 @@ impl Sight {
         // Presented is what counts before a start; that the host has to be started for it is said beside.
         let presented = |e: &&Exposure| matches!(e.presence, Presence::Present | Presence::Stranded);
         let shown = |id: &ExposureId| observed.exposure(id).filter(presented);
+        let told = observed.exposures.tells(attachment.key.kind.into());
         let exposed = match function {
             Function::Import(_) => Some(false),
-            _ => observed.exposures.fresh().map(|_| shown(&id).is_some()),
+            _ => told.then(|| shown(&id).is_some()),
         };
         let claimed = observed.record.get(&id.uid).is_some_and(|entry| entry.id == id);
-        let limits = observed.exposures.fresh().map(|_| shown(&id).map(|e| e.limits).unwrap_or_default());
+        let limits = told.then(|| shown(&id).map(|e| e.limits).unwrap_or_default());
         Self { claimed, connected, exposed, size_bytes: shown(&id).and_then(|e| e.size_bytes), limits }
     }
 
@@ -121,7 +122,7 @@ pub(super) fn report(
         names: names.filter(|_| sight.claimed).map(|p| (p.serial.clone(), p.uuid.clone())),
         import: is_import.then(|| import(observed, attachment)).flatten(),
         representor: match function {
-            Some(Function::Nic(nic)) if sight.claimed => Some(nic.representor.clone()),
+            Some(Function::Nic(_)) if sight.claimed => observed.device(&attachment.key.uid),
             _ => None,
         },
         guest: observed.guests.get(&attachment.key.uid).cloned(),
@@ -200,7 +201,18 @@ fn marks(
     }
     marks.extend(limited(observed, attachment, sight));
     marks.extend(fenced(stuck));
+    marks.extend(observed.unanswered.get(&attachment.key.uid).map(|why| unanswered(why)));
     marks
+}
+
+/// The condition goes when the guest is answered.
+fn unanswered(why: &str) -> Mark {
+    Mark {
+        type_: conditions::METADATA_SERVED,
+        status: ConditionStatus::False,
+        reason: "MetadataUnavailable",
+        message: why.to_owned(),
+    }
 }
 
 /// Of a disk that the host has and that is, or should be, limited.

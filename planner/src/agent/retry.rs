@@ -71,6 +71,7 @@ fn recheck(why: Why) -> Option<Duration> {
         Why::Waiting(Waiting::HostConnecting | Waiting::HostLettingGo | Waiting::PortNotForwarding) => Some(SOON),
         Why::Waiting(
             Waiting::EmulationUnknown
+            | Waiting::Recovering
             | Waiting::ConnectorUnknown
             | Waiting::SwitchUnknown
             | Waiting::StorageSmaller

@@ -31,9 +31,11 @@ pub enum Step {
         id: ExposureId,
         nic: Nic,
     },
+    /// `device`: the network device of the DPU that stands for the function, as the emulation tells.
     Plug {
         id: ExposureId,
         nic: Nic,
+        device: String,
     },
     LinkUp {
         id: ExposureId,
@@ -193,6 +195,7 @@ pub enum Waiting {
     StorageSmaller,
     Importing,
     EmulationUnknown,
+    Recovering,
     ConnectorUnknown,
     SwitchUnknown,
 }
@@ -208,6 +211,22 @@ pub enum Blocked {
     LimitsUnsupported,
     HostPowerCycleNeeded,
     Fenced,
+}
+
+impl Blocked {
+    /// The reason of the agent's condition: the controller knows it by this type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OtherDpu => "OtherDpu",
+            Self::ReleasedBefore => "ReleasedBefore",
+            Self::InvalidSpec => "InvalidSpec",
+            Self::NoConnector => "NoConnector",
+            Self::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",
+            Self::LimitsUnsupported => "LimitsUnsupported",
+            Self::HostPowerCycleNeeded => "HostPowerCycleNeeded",
+            Self::Fenced => "Fenced",
+        }
+    }
 }
 
 /// Why there is no step, or why the step is a repetition.
@@ -233,19 +252,11 @@ impl Why {
                 Waiting::StorageSmaller => "StorageSmaller",
                 Waiting::Importing => "Importing",
                 Waiting::EmulationUnknown => "EmulationUnknown",
+                Waiting::Recovering => "Recovering",
                 Waiting::ConnectorUnknown => "ConnectorUnknown",
                 Waiting::SwitchUnknown => "SwitchUnknown",
             },
-            Self::Blocked(blocked) => match blocked {
-                Blocked::OtherDpu => "OtherDpu",
-                Blocked::ReleasedBefore => "ReleasedBefore",
-                Blocked::InvalidSpec => "InvalidSpec",
-                Blocked::NoConnector => "NoConnector",
-                Blocked::ResizeNeedsPowerCycle => "ResizeNeedsPowerCycle",
-                Blocked::LimitsUnsupported => "LimitsUnsupported",
-                Blocked::HostPowerCycleNeeded => "HostPowerCycleNeeded",
-                Blocked::Fenced => "Fenced",
-            },
+            Self::Blocked(blocked) => blocked.as_str(),
             Self::Failed(kind) => kind.failed(),
         }
     }

@@ -4,7 +4,7 @@ use super::{Attachment, Kind, Observed, Stage, Step, Stuck, Waiting, nic};
 
 pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
     let uid = &attachment.key.uid;
-    if observed.exposures.fresh().is_none() {
+    if !observed.exposures.tells(attachment.key.kind.into()) {
         return Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"));
     }
     // Before anything is taken away: should the object be gone before its end, this is no orphan.

@@ -106,8 +106,7 @@ mod tests {
     fn actions() -> [Action; 2] {
         let mut claim = PersistentVolumeClaim::default();
         claim.metadata.name = Some(names::claim("a", "data"));
-        let (addresses, mac_address, security_groups, node_name) = (vec![], None, None, None);
-        let spec = VNicSpec { subnet: "blue".to_owned(), addresses, mac_address, security_groups, node_name };
+        let spec = VNicSpec { subnet: "blue".to_owned(), ..VNicSpec::default() };
         let vnic = VNic::new(&names::vnic("a", "eth0"), spec);
         [Action::CreateClaim(Box::new(claim)), Action::CreateVNic(Box::new(vnic))]
     }

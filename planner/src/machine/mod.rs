@@ -18,13 +18,12 @@ mod maintenance;
 mod named;
 pub mod observed;
 pub mod plan;
+mod post;
 mod power;
 mod release;
 mod situation;
 mod status;
 pub mod steps;
-#[cfg(test)]
-pub(crate) mod tests;
 mod volumes;
 
 pub use crate::meta::target;
@@ -137,7 +136,7 @@ fn bring(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) {
 fn bring_host(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
     let w = &o.writer(now);
     let leaving = release::strays(o, now, draft);
-    let no_grant = power::forbids_grant(o, host, now, draft);
+    let no_grant = power::forbids_grant(o, host, now, draft).or_else(|| post::forbids_grant(o, host, now, draft));
     let mut volumes = Vec::new();
     let mut disks: Vec<Reason> = leaving.iter().cloned().collect();
     for disk in &o.machine.spec.disks {
@@ -243,7 +242,8 @@ fn start(
 fn leave(o: &Situation<'_>, hardware: &Hardware, target: &Hardware, now: Timestamp, draft: &mut Draft) {
     let left = release::leave(o, hardware, target, now, draft);
     let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
-    let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, message: String::new() }.into());
+    let why = format!("the controller releases Hardware '{from}'");
+    let reason = left.unwrap_or_else(|| Waiting::Moving { from, to, why }.into());
     for step in [Step::DisksAttached, Step::NicsAttached, Step::BootConfigured, Step::PoweredOn, Step::GuestReachable] {
         draft.set(step, Outcome::Not(reason.clone()));
     }

@@ -75,8 +75,8 @@ pub struct Observed {
 pub struct ImageSeen {
     pub uid: String,
     pub ready: bool,
-    /// Why not.
-    pub message: String,
+    /// Why not: the reason of its condition Ready.
+    pub why: String,
     pub snapshot_name: String,
     pub snapshot_namespace: String,
     pub size_bytes: u64,

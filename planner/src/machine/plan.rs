@@ -114,6 +114,20 @@ pub enum Told {
 }
 
 impl Told {
+    /// Somebody may have to do something.
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Self::GuestPoweredOff { .. } | Self::Waiting { .. } | Self::Failed { .. } => true,
+            Self::HardwareClaimed { .. }
+            | Self::Installed { .. }
+            | Self::VolumeCloned { .. }
+            | Self::DiskAttached { .. }
+            | Self::NicAttached { .. }
+            | Self::Reachable { .. }
+            | Self::Migrating { .. } => false,
+        }
+    }
+
     /// The Event's reason.
     pub fn name(&self) -> &'static str {
         match self {

@@ -135,7 +135,10 @@ fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
         Reading::Old(_) if gates.start.is_some() => gates.start.clone().map_or(Outcome::Later, Outcome::Not),
         Reading::Old(_) | Reading::None => {
             draft.need_bmc(if o.record.asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
-            Outcome::Unseen(unread(o, host.name.to_owned()))
+            match under_way(o, host.name, now, draft) {
+                Some(reason) => Outcome::Not(reason),
+                None => Outcome::Unseen(unread(o, host.name.to_owned())),
+            }
         }
     }
 }
@@ -284,7 +287,7 @@ pub(super) fn off(o: &Situation<'_>, hardware: &str, now: Timestamp, draft: &mut
         Reading::Old(_) | Reading::None => {
             let pending = matches!(o.record.action, Some(PowerAction::SoftOff | PowerAction::ForceOff));
             draft.need_bmc(if pending { BmcNeed::Awaiting } else { BmcNeed::Now });
-            Some(unread(o, hardware))
+            Some(under_way(o, &hardware, now, draft).unwrap_or_else(|| unread(o, hardware)))
         }
     }
 }
@@ -317,7 +320,31 @@ fn stop(o: &Situation<'_>, hardware: String, now: Timestamp, draft: &mut Draft) 
             let nobody = asked_before || o.is_in_installer();
             let ask = !grace.is_zero() && !nobody && !lacks(o, PowerAction::SoftOff);
             let order = PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff });
-            send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::PoweringOff { hardware }.into())
+            send(o, &hardware, order, draft).unwrap_or_else(|| match ask {
+                true => Waiting::ShuttingDown { hardware, seconds: grace.as_secs() }.into(),
+                false => Waiting::PoweringOff { hardware }.into(),
+            })
         }
     }
+}
+
+/// The last action, while nothing was read since it was sent and its effect may still come: that is what is waited for, and not a
+/// reading.
+fn under_way(o: &Situation<'_>, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let (action, sent) = (o.record.action?, o.record.at?);
+    let grace = SignedDuration::from_secs(o.machine.spec.termination_grace_period_seconds.max(0));
+    let until = sent + if action == PowerAction::SoftOff { grace } else { SETTLE };
+    if o.bmc.problem.is_some() || o.bmc.read_at > Some(sent) || now >= until {
+        return None;
+    }
+    draft.wake(until);
+    let hardware = hardware.to_owned();
+    Some(match action {
+        PowerAction::On => Waiting::PoweringOn { hardware }.into(),
+        PowerAction::WarmReset => Waiting::Resetting { hardware }.into(),
+        PowerAction::ForceOff => Waiting::PoweringOff { hardware }.into(),
+        PowerAction::SoftOff => {
+            Waiting::ShuttingDown { hardware, seconds: until.duration_since(now).as_secs() + 1 }.into()
+        }
+    })
 }

@@ -2,11 +2,11 @@
 
 use super::{Why, is_of_machine, may_run};
 use crate::workflow;
-use api::tinkerbell::hardware::Interface;
+use api::tinkerbell::hardware::{HardwareSpec, Interface, Netboot};
 use api::tinkerbell::{Hardware, Workflow};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 #[derive(Debug, Default, Clone)]
 pub struct Directory {
@@ -29,6 +29,13 @@ pub struct Subject<'a> {
     /// The Workflow that installed this server; `None`: none has, or another one waits or runs.
     pub installed_by: Option<&'a str>,
 }
+
+/// Stands for every server that no Hardware names, where such servers are booted.
+static STRANGER: LazyLock<Hardware> = LazyLock::new(|| {
+    let netboot = Some(Netboot { allow_pxe: Some(true), ..Netboot::default() });
+    let interfaces = vec![Interface { netboot, ..Interface::default() }];
+    Hardware { spec: HardwareSpec { interfaces, ..HardwareSpec::default() }, ..Hardware::default() }
+});
 
 impl Subject<'_> {
     /// By which its agent asks: `spec.agentID`, else the MAC that it booted by.
@@ -82,6 +89,17 @@ impl Directory {
         }
     }
 
+    /// By a MAC; with `strangers`, a server that no Hardware names is one whose only interface may boot, and has no address of ours.
+    pub fn by_mac_or_stranger<'a>(&'a self, mac: &'a str, strangers: bool) -> Result<Subject<'a>, Why> {
+        match self.by_mac(mac) {
+            Err(Why::UnknownMac { .. }) if strangers => {
+                let hardware: &Hardware = &STRANGER;
+                Ok(Subject { hardware, interface: &hardware.spec.interfaces[0], mac, installed_by: None })
+            }
+            found => found,
+        }
+    }
+
     /// By the address that one Hardware alone gives to one interface.
     pub fn by_address(&self, address: IpAddr) -> Result<Subject<'_>, Why> {
         match self.by_address.get(&address).map(Vec::as_slice) {
@@ -121,7 +139,7 @@ fn installed(workflows: &[Arc<Workflow>]) -> BTreeMap<String, String> {
         }
     }
     let last = |all: Vec<&Workflow>| {
-        let is_open = all.iter().any(|object| !workflow::is_terminal(object));
+        let is_open = all.iter().any(|object| !workflow::is_terminal(object) && !workflow::has_succeeded(object));
         let order = |object: &&Workflow| {
             let meta = &object.metadata;
             (meta.creation_timestamp.as_ref().map(|time| time.0), meta.name.clone())

@@ -45,7 +45,7 @@ pub fn admit(vpc: &Vpc, subnet: &Subnet) -> Result<Option<Vec<AdmittedSubnet>>, 
     Ok(Some(others().cloned().chain([as_admitted]).collect()))
 }
 
-fn networks_of(subnet: &AdmittedSubnet) -> impl Iterator<Item = IpNet> {
+pub(super) fn networks_of(subnet: &AdmittedSubnet) -> impl Iterator<Item = IpNet> {
     [Some(&subnet.cidr), subnet.ipv6_cidr.as_ref()].into_iter().flatten().filter_map(|cidr| cidr.parse().ok())
 }
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn with(mut vpc: Vpc, subnets: Vec<AdmittedSubnet>) -> Vpc {
-        vpc.status = Some(VpcStatus { subnets, conditions: vec![] });
+        vpc.status = Some(VpcStatus { subnets, ..VpcStatus::default() });
         vpc
     }
 

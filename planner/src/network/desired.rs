@@ -15,8 +15,9 @@ pub fn mtu(subnet: &Subnet) -> u16 {
     subnet.spec.mtu.unwrap_or(MTU)
 }
 
-pub fn vpc(vpc: &Vpc) -> rows::Vpc {
-    rows::Vpc { uid: uid(&vpc.metadata).to_owned() }
+/// `hops`: of its routes, those that the router is told of (`super::routes`).
+pub fn vpc(vpc: &Vpc, hops: Vec<rows::Hop>) -> rows::Vpc {
+    rows::Vpc { uid: uid(&vpc.metadata).to_owned(), hops }
 }
 
 /// `None`: its cidr is none, which the API server refuses.

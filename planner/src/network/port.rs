@@ -6,11 +6,11 @@
 pub use super::groups::named as groups;
 pub use crate::vnic::logical_port;
 
-use super::rows::{Binding, Port};
-use super::{addresses, desired, groups as group};
+use super::rows::{Binding, Port, Rates};
+use super::{addresses, allowed, desired, groups as group};
 use crate::machine::observed::{name, uid};
 use crate::reason::{Reason, Waiting};
-use api::network::Ipv6Mode;
+use api::network::{Ipv6Mode, Qos};
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc, conditions};
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub struct Observed<'a> {
     pub attachments: &'a [Arc<NicAttachment>],
     /// That of the VNic's holder, or of its node.
     pub dpu: Option<&'a Dpu>,
+    /// Names of the ports of other VNics whose guests may have one of its addresses ([`allowed::said`]).
+    pub parents: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,8 +37,18 @@ pub struct Plan {
     pub reason: Option<Reason>,
 }
 
-/// `security_group`: by name, in the VNic's namespace.
-pub fn plan(o: &Observed<'_>, security_group: impl Fn(&str) -> Option<Arc<SecurityGroup>>) -> Plan {
+/// What its port is called: one of before there was OVN keeps its name.
+pub fn name_of(vnic: &VNic, attachments: &[Arc<NicAttachment>]) -> String {
+    let named = attachments.iter().map(|attachment| attachment.spec.logical_port.clone()).next();
+    named.unwrap_or_else(|| logical_port(uid(&vnic.metadata)))
+}
+
+/// `security_group`: by name, in the VNic's namespace. `vnics`: those of its Subnet that have, or ask for, an address.
+pub fn plan(
+    o: &Observed<'_>,
+    security_group: impl Fn(&str) -> Option<Arc<SecurityGroup>>,
+    vnics: impl Fn(&str) -> Vec<Arc<VNic>>,
+) -> Plan {
     let nothing = |reason: Option<Reason>| Plan { port: None, epoch: None, reason };
     if !addresses::is_assigned(o.vnic) {
         // The condition AddressesAssigned says why.
@@ -52,19 +64,27 @@ pub fn plan(o: &Observed<'_>, security_group: impl Fn(&str) -> Option<Arc<Securi
     let (groups, missing) = group::of(o.vnic, vpc, security_group);
     let (binding, unbound) = binding(o);
     let (own, dhcp) = (uid(&o.vnic.metadata), desired::dhcp(subnet));
-    let named = o.attachments.iter().map(|attachment| attachment.spec.logical_port.clone()).next();
+    let (allowed, refused) = allowed::of(o.vnic, subnet, vpc, vnics);
     let port = Port {
         uid: own.to_owned(),
-        name: named.unwrap_or_else(|| logical_port(own)),
+        name: name_of(o.vnic, o.attachments),
         subnet_uid: uid(&subnet.metadata).to_owned(),
         mac: status.mac_address.unwrap_or_default(),
         addresses: status.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
         dhcp: (dhcp, dhcp && subnet.spec.ipv6_mode != Some(Ipv6Mode::SLAAC)),
         groups,
         binding,
+        allowed,
+        parents: o.parents.clone(),
+        rates: rates(o.vnic.spec.qos.unwrap_or_default()),
     };
     let epoch = port.binding.as_ref().map(|binding| binding.epoch);
-    Plan { port: Some(port), epoch, reason: missing.or(unbound) }
+    Plan { port: Some(port), epoch, reason: missing.or(unbound).or(refused) }
+}
+
+fn rates(qos: Qos) -> Rates {
+    let kbps = |mbps: Option<u32>| mbps.map(|mbps| i64::from(mbps) * 1_000);
+    Rates { ingress: kbps(qos.ingress_mbps), egress: kbps(qos.egress_mbps) }
 }
 
 /// In the version of a VNic that is bound by its `nodeName`. Grants begin with 1.
@@ -98,7 +118,7 @@ pub fn is_programmed(vnic: &VNic) -> Result<(), Reason> {
         return Ok(());
     }
     let said = conditions::get(&status.conditions, conditions::PROGRAMMED).filter(|said| said.status == "False");
-    let message = said.map(|said| format!("{}: {}", said.reason, said.message));
-    let message = message.unwrap_or_else(|| "the controller is writing the port of the VNic to OVN".to_owned());
-    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), message }.into())
+    let why = said.map(|said| said.reason.clone());
+    let why = why.unwrap_or_else(|| "the controller is writing the port of the VNic to OVN".to_owned());
+    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), why }.into())
 }

@@ -1,13 +1,25 @@
 //! What is said of an object of the network: one condition, true or with a reason.
 
-use crate::reason::Reason;
-use api::conditions::{self, ConditionStatus, READY};
+use crate::machine::observed::name;
+use crate::reason::{Reason, Waiting};
+use api::Vpc;
+use api::conditions::{self, ConditionStatus, IN_FORCE, PROGRAMMED, READY};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
-/// Of a Vpc, Subnet or SecurityGroup: OVN has its rows.
+/// Of a Subnet or SecurityGroup: OVN has its rows.
 pub fn is_ready(said: Option<&[Condition]>) -> bool {
     said.is_some_and(|said| conditions::is_true(said, READY))
+}
+
+/// OVN has the rows of the Vpc, whatever may be wrong with one of its routes.
+pub fn is_programmed(vpc: &Vpc) -> Result<(), Reason> {
+    let said = vpc.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    if conditions::is_true(said, PROGRAMMED) {
+        return Ok(());
+    }
+    let message = conditions::get(said, PROGRAMMED).map(|said| said.message.clone()).unwrap_or_default();
+    Err(Waiting::VpcNotReady { vpc: name(&vpc.metadata).to_owned(), message }.into())
 }
 
 /// `before` with this said; `None`: it says so already.
@@ -19,7 +31,8 @@ pub fn say(
     now: Timestamp,
 ) -> Option<Vec<Condition>> {
     let (status, name, message) = match reason {
-        None => (ConditionStatus::True, "Programmed", String::new()),
+        None if type_ == IN_FORCE => (ConditionStatus::True, IN_FORCE, String::new()),
+        None => (ConditionStatus::True, PROGRAMMED, String::new()),
         Some(reason) => (ConditionStatus::False, reason.name(), reason.told()),
     };
     let mut said = before.to_vec();

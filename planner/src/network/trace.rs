@@ -1,6 +1,8 @@
 //! Whether a packet would pass from one place to another, and which rule of which object decides: from the objects alone, as they
 //! are declared. Nothing is sent. What is asked for is the first packet of a connection; answers to it pass by themselves.
 
+mod beside;
+
 use super::rows::{Direction, Peer, Protocol, Rule, Subnet as Switch};
 use super::{admission, barrier, desired, groups};
 use crate::machine::observed::{name, uid};
@@ -200,7 +202,7 @@ impl Network {
                 let message = format!("{source} is no VNic's: nobody sends by it");
                 steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
             }
-            Place::Outside => steps.push(self.way_in(&to, destination, source)),
+            Place::Outside => steps.extend(self.in_from_outside(&to, destination, source, packet)),
         }
         if let Place::Nic(nic) = &from {
             steps.push(self.rules(nic, Direction::Egress, destination, packet));
@@ -218,12 +220,14 @@ impl Network {
                 let message = format!("no VNic has {destination}");
                 steps.push(step(false, format!("Subnet '{}'", name(&subnet.metadata)), message));
             }
-            (Place::Nic(nic), Place::Outside) => steps.push(self.way_out(nic, source, destination)),
+            (Place::Nic(nic), Place::Outside) => steps.extend(self.to_outside(nic, source, destination, packet)),
             _ => {}
         }
         if let Place::Nic(nic) = &to {
-            steps.push(self.rules(nic, Direction::Ingress, source, packet));
-            steps.push(self.port(nic));
+            for nic in self.who_answers(nic, destination) {
+                steps.push(self.rules(&nic, Direction::Ingress, source, packet));
+                steps.push(self.port(&nic));
+            }
         }
         let allowed = steps.iter().all(|step| step.allowed);
         Path { source, destination, allowed, steps }

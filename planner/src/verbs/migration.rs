@@ -89,7 +89,7 @@ fn work(
                 // The mark goes with the end; until then the machine says that it migrates.
                 Progress::Done => {
                     actions.push(Action::KeepTarget { name: target });
-                    Progress::Running(Waiting::Creating { what: "the end of the migration".to_owned() }.into())
+                    Progress::Running(Waiting::Releasing { what: "the lock on the machine".to_owned() }.into())
                 }
                 progress => progress,
             }
@@ -130,7 +130,9 @@ fn on_its_way(machine: &BareMetalMachine, status: &MachineMigrationStatus) -> Re
     Waiting::Moving {
         from: status.source_hardware_name.clone().unwrap_or_default(),
         to: status.target_hardware_name.clone().unwrap_or_default(),
-        message: ready.map(|ready| ready.message.clone()).unwrap_or_default(),
+        why: ready
+            .filter(|ready| ready.status != "True")
+            .map_or("the machine begins to move".into(), |r| r.reason.clone()),
     }
     .into()
 }
@@ -149,8 +151,8 @@ fn arrived(o: &Observed, machine: &BareMetalMachine, status: &mut MachineMigrati
         true => Progress::Done,
         false => {
             let ready = conditions::get(&now.conditions, conditions::READY);
-            let message = ready.map(|ready| ready.message.clone()).unwrap_or_default();
-            Progress::Running(Waiting::Arriving { machine: o.object.spec.machine_name.clone(), message }.into())
+            let why = ready.map(|ready| ready.reason.clone()).unwrap_or_default();
+            Progress::Running(Waiting::Arriving { machine: o.object.spec.machine_name.clone(), why }.into())
         }
     }
 }
@@ -215,16 +217,12 @@ fn undo(o: &Observed, phase: OperationPhase, actions: &mut Vec<Action>) -> Optio
     let current = claim::current(seen).map(|hardware| name(&hardware.metadata).to_owned())?;
     if current == target_name {
         actions.push(Action::KeepTarget { name: target_name });
-        return Some(Waiting::Creating { what: "the end of the migration".to_owned() }.into());
+        return Some(Waiting::Releasing { what: "the lock on the machine".to_owned() }.into());
     }
     let any = !seen.disk_attachments.is_empty() || !seen.nic_attachments.is_empty();
     if any && !is_released(seen) {
         actions.push(Action::GiveTargetBack { name: target_name, machine_uid: uid(&seen.machine.metadata).to_owned() });
-        return Some(Waiting::Creating { what: "the release of the target".to_owned() }.into());
+        return Some(Waiting::Releasing { what: "the target Hardware".to_owned() }.into());
     }
     Some(Waiting::TooLateToCancel { from: current, to: target_name }.into())
 }
-
-#[cfg(test)]
-#[path = "tests/migration.rs"]
-mod tests;

@@ -189,7 +189,7 @@ pub struct Plan<S> {
     /// When to plan again if nothing happens before.
     pub wake_at: Option<Timestamp>,
     /// An Event: its reason and its note.
-    pub tell: Option<(&'static str, String)>,
+    pub tell: Option<Told>,
 }
 
 /// How far an operation is, before it is put into words.
@@ -213,6 +213,13 @@ pub(super) struct Subject<'a> {
     pub phase: OperationPhase,
     /// The machine that is named, if it is there.
     pub machine: Option<&'a BareMetalMachine>,
+}
+
+/// How an operation ended: an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Succeeded { message: String },
+    Failed { message: String },
 }
 
 impl<'a> Subject<'a> {
@@ -306,19 +313,20 @@ impl<'a> Subject<'a> {
         progress
     }
 
+    fn told(&self, why: &Reason) -> String {
+        match self.machine {
+            Some(machine) => why.told_of(name(&machine.metadata)),
+            None => why.told(),
+        }
+    }
+
     /// Puts progress into words. What became so is an Event.
-    pub fn tell(
-        &self,
-        told: &mut OperationStatus,
-        progress: &Progress,
-        done: &str,
-        now: Timestamp,
-    ) -> Option<(&'static str, String)> {
+    pub fn tell(&self, told: &mut OperationStatus, progress: &Progress, done: &str, now: Timestamp) -> Option<Told> {
         let (phase, status, reason, message) = match progress {
             Progress::Same => return None,
-            Progress::Pending(why) => (OperationPhase::Pending, ConditionStatus::False, why.name(), why.message()),
-            Progress::Running(why) => (OperationPhase::Running, ConditionStatus::False, why.name(), why.message()),
-            Progress::Failed(why) => (OperationPhase::Failed, ConditionStatus::False, why.name(), why.message()),
+            Progress::Pending(why) => (OperationPhase::Pending, ConditionStatus::False, why.name(), self.told(why)),
+            Progress::Running(why) => (OperationPhase::Running, ConditionStatus::False, why.name(), self.told(why)),
+            Progress::Failed(why) => (OperationPhase::Failed, ConditionStatus::False, why.name(), self.told(why)),
             Progress::Done => (OperationPhase::Succeeded, ConditionStatus::True, "Succeeded", done.to_owned()),
         };
         let before = std::mem::replace(&mut told.phase, phase);
@@ -327,8 +335,8 @@ impl<'a> Subject<'a> {
         conditions::set(&mut told.conditions, self.verb.condition(), status, reason, &message, generation, now);
         match phase {
             _ if phase == before => None,
-            OperationPhase::Succeeded => Some(("Succeeded", message)),
-            OperationPhase::Failed => Some(("Failed", format!("{reason}: {message}"))),
+            OperationPhase::Succeeded => Some(Told::Succeeded { message }),
+            OperationPhase::Failed => Some(Told::Failed { message: format!("{reason}: {message}") }),
             OperationPhase::Pending | OperationPhase::Running => None,
         }
     }

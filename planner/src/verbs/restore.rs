@@ -193,7 +193,9 @@ fn exchange(
     }
     let claims = recorded.disks.iter().map(|disk| (disk.name.clone(), disk.claim_name.clone())).collect();
     actions.push(Action::SwitchClaims { machine: MachineVersion::of(machine), claims });
-    Progress::Running(Waiting::Creating { what: "the exchange of the claims".to_owned() }.into())
+    Progress::Running(
+        Waiting::Creating { what: "the annotations that name the restored PersistentVolumeClaims".to_owned() }.into(),
+    )
 }
 
 /// `None`: it is bound.

@@ -210,7 +210,8 @@ fn undo(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
     }
     let left: Vec<&VolumeSnapshotSeen> = o.snapshots.values().filter(|seen| seen.ours && !seen.deleting).collect();
     actions.extend(left.iter().map(|seen| Action::DeleteSnapshot(seen.target.clone())));
-    (!left.is_empty()).then(|| Waiting::Creating { what: "the deletion of its VolumeSnapshots".to_owned() }.into())
+    (!left.is_empty())
+        .then(|| Waiting::Deleting { what: "the VolumeSnapshots of the MachineSnapshot".to_owned() }.into())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What time and other objects change of a Workflow, whatever its agent does.
 
-use super::{is_terminal, render, state, state_of, timeout_of};
+use super::{boots_are_asked, is_terminal, render, state, state_of, timeout_of};
 use api::tinkerbell::workflow::{Workflow, WorkflowCondition, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template};
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 const GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 const RENDERED: &str = "TemplateRenderedSuccess";
-const BOOT_JOB_SETUP_FAILED: &str = "BootJobSetupFailed";
 
 /// What becomes of a Workflow now.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -35,7 +34,7 @@ pub fn advance(
     match state_of(workflow) {
         "" => begin(workflow, template, hardware, before, now),
         state::PENDING | state::RUNNING => end(before, now),
-        // PREPARING and POST are another controller's.
+        // PREPARING and POST: `boot.rs`.
         _ => Advance::default(),
     }
 }
@@ -52,16 +51,6 @@ fn begin(
         status.template_rendering = Some("failed".to_owned());
         set(status, RENDERED, "False", "Error", &message, now);
     };
-    if let Some(field) = boot_options(workflow) {
-        let message = format!(
-            "Workflow '{}': spec.bootOptions.{field} is not served: power and boot device of the server have to be set by hand. \
-             Next: remove the field",
-            workflow.metadata.name.as_deref().unwrap_or_default()
-        );
-        set(&mut status, BOOT_JOB_SETUP_FAILED, "True", "NotServed", &message, now);
-        return Advance { status: (status != before).then_some(status), wake_at: None };
-    }
-    status.conditions.retain(|condition| condition.type_ != BOOT_JOB_SETUP_FAILED);
     let name = workflow.spec.template_ref.as_deref().unwrap_or_default();
     let text = template.and_then(|template| template.spec.data.as_deref());
     let hardware_ref = workflow.spec.hardware_ref.as_deref().filter(|name| !name.is_empty());
@@ -72,7 +61,8 @@ fn begin(
         (Some(text), None) => match render(text, workflow, hardware) {
             Err(error) => failed(&mut status, format!("Template '{name}': {error}")),
             Ok(rendered) => {
-                status.state = Some(state::PENDING.to_owned());
+                let first = if boots_are_asked(workflow) { state::PREPARING } else { state::PENDING };
+                status.state = Some(first.to_owned());
                 status.template_rendering = Some("successful".to_owned());
                 status.agent_id = rendered.tasks.first().map(|task| task.agent_id.clone());
                 status.global_timeout = (rendered.global_timeout > 0).then_some(rendered.global_timeout);
@@ -82,18 +72,6 @@ fn begin(
         },
     }
     Advance { status: (status != before).then_some(status), wake_at: None }
-}
-
-/// The boot option that is set, if any.
-fn boot_options(workflow: &Workflow) -> Option<&'static str> {
-    let options = workflow.spec.boot_options.as_ref()?;
-    if options.boot_mode.is_some() {
-        Some("bootMode")
-    } else if options.toggle_allow_netboot == Some(true) {
-        Some("toggleAllowNetboot")
-    } else {
-        options.iso_url.as_ref().filter(|url| !url.is_empty()).map(|_| "isoURL")
-    }
 }
 
 /// The time of the action that runs, or of the whole Workflow, is over.

@@ -5,13 +5,16 @@
 //! | `render.rs`, `functions.rs`, `data.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
 //! | `document.rs` | the YAML that the text renders to: tasks and actions, scalars as they were written |
 //! | `advance.rs` | what time and other objects change: a Workflow is rendered, and ends when its time is over |
+//! | `boot.rs` | what the boot options ask for, before the first action and after the last one |
 //! | `serve.rs` | which action an agent gets |
 //! | `report.rs` | what an agent's report changes |
+//! | `older.rs` | the same for workers of the older generation, by names |
 //!
 //! ```text
 //! none --rendered--> PENDING --RUNNING--> RUNNING --last SUCCESS--> SUCCESS
-//!   |                                       |--FAILED--> FAILED
-//!   not rendered: stays, and is rendered    |--TIMEOUT, or its time is over--> TIMEOUT
+//!   |  |              ^                     |  `--with boot options--> POST --Jobs done--> SUCCESS
+//!   |  `-with boot options-> PREPARING      |--FAILED--> FAILED
+//!   not rendered: stays, and is rendered    `--TIMEOUT, or its time is over--> TIMEOUT
 //!   again when an object changes
 //! ```
 //!
@@ -20,9 +23,11 @@
 //! states are upstream's. The clock is the server's: an agent's times are kept for people.
 
 mod advance;
+mod boot;
 mod data;
 mod document;
 mod functions;
+pub mod older;
 mod render;
 mod report;
 mod serve;
@@ -30,6 +35,7 @@ mod serve;
 mod tests;
 
 pub use advance::{Advance, advance};
+pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
 pub use render::render;
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};
@@ -44,8 +50,10 @@ pub const DEFAULT_TIMEOUT: i64 = 3600;
 
 /// States of Workflows and of actions.
 pub mod state {
+    pub const PREPARING: &str = "PREPARING";
     pub const PENDING: &str = "PENDING";
     pub const RUNNING: &str = "RUNNING";
+    pub const POST: &str = "POST";
     pub const SUCCESS: &str = "SUCCESS";
     pub const FAILED: &str = "FAILED";
     pub const TIMEOUT: &str = "TIMEOUT";
@@ -56,9 +64,9 @@ pub fn is_terminal(workflow: &Workflow) -> bool {
     matches!(state_of(workflow), state::SUCCESS | state::FAILED | state::TIMEOUT)
 }
 
-/// Every action of it has succeeded.
+/// Every action of it has succeeded, whatever its boot options still ask of the BMC.
 pub fn has_succeeded(workflow: &Workflow) -> bool {
-    state_of(workflow) == state::SUCCESS
+    matches!(state_of(workflow), state::POST | state::SUCCESS)
 }
 
 fn state_of(workflow: &Workflow) -> &str {
@@ -89,4 +97,10 @@ fn environment(task: &Task, action: &Action) -> Vec<String> {
     let mut merged = task.environment.clone();
     merged.extend(action.environment.clone());
     merged.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Something is to be done before the first action, or after the last one.
+fn boots_are_asked(workflow: &Workflow) -> bool {
+    let options = workflow.spec.boot_options.as_ref();
+    options.is_some_and(|options| options.boot_mode.is_some() || options.toggle_allow_netboot == Some(true))
 }

@@ -2,7 +2,7 @@
 //! would refuse it end upstream's agent for good. Late, repeated and foreign ones change nothing.
 
 use super::advance::later;
-use super::{current, is_terminal, state, state_of};
+use super::{boots_are_asked, current, is_terminal, state, state_of};
 use api::tinkerbell::workflow::{Workflow, WorkflowStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -82,6 +82,7 @@ pub fn report(workflow: &Workflow, report: &Report, now: Timestamp) -> Option<Wo
                 status.agent_id = Some(status.tasks[next].agent_id.clone());
                 state::RUNNING.to_owned()
             }
+            None if boots_are_asked(workflow) => state::POST.to_owned(),
             None => state::SUCCESS.to_owned(),
         },
         Reported::Failed | Reported::Timeout => word.to_owned(),

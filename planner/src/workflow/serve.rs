@@ -43,7 +43,7 @@ pub fn candidates<'a>(agent: &str, workflows: impl IntoIterator<Item = &'a Workf
     found
 }
 
-fn is_for(agent: &str, workflow: &Workflow) -> bool {
+pub(super) fn is_for(agent: &str, workflow: &Workflow) -> bool {
     agent_of(workflow) == Some(agent)
         && matches!(state_of(workflow), state::PENDING | state::RUNNING)
         && workflow.spec.disabled != Some(true)

@@ -67,7 +67,9 @@ impl Site<'_> {
         let dpu = dpu(self.dpus, name).filter(|dpu| dpu.silent)?;
         let name = name.to_owned();
         Some(match (own_bmc::name(&dpu.dpu), own_bmc::not_off(dpu)) {
-            (Some(bmc), Some(message)) => Waiting::DpuNotOff { dpu: name, bmc: bmc.to_owned(), message }.into(),
+            (Some(bmc), Some(why)) => {
+                Waiting::DpuNotOff { dpu: name, bmc: bmc.to_owned(), message: why.message() }.into()
+            }
             _ => Waiting::DpuSilent { dpu: name }.into(),
         })
     }

@@ -82,8 +82,7 @@ fn holder_pods(o: &Observed<'_>, sink: &mut dyn Sink) -> Option<Reason> {
         }
         let node_is_down = silent.is_some_and(|dpu| o.site.proof(dpu).is_some());
         sink.act(Action::DeleteHolderPod { target: pod.target.clone(), node_is_down });
-        let what = format!("the end of holder pod '{}'", pod.target.name);
-        pending.get_or_insert(Waiting::Creating { what }.into());
+        pending.get_or_insert(Waiting::HolderPodTerminating { pod: pod.target.name.clone() }.into());
     }
     pending
 }

@@ -9,6 +9,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -32,6 +33,16 @@ pub trait Bench: Sleep {
     /// Called while the suite waits for a function to leave: does what the host has to do for that.
     async fn let_host_release(&self);
 
+    /// The devices that stand for NICs are there without them, as those of a DPU's own functions are.
+    fn device_stays(&self) -> bool {
+        false
+    }
+
+    /// Starts anew what presents disks, under a host that has them; false where that cannot be done here.
+    async fn restart(&self) -> bool {
+        false
+    }
+
     /// Whether the DPU has a network device of this name; `None` where this cannot be looked at.
     async fn has_device(&self, name: &str) -> Option<bool>;
 }
@@ -40,21 +51,37 @@ pub trait Bench: Sleep {
 pub async fn run(bench: &dyn Bench) {
     let port = bench.connect().await;
     let capabilities = port.capabilities().await.expect("capabilities");
-    assert!(capabilities.hot_plug_ports >= 2, "the suite needs two hot-plug ports: {capabilities:?}");
-    assert!(!capabilities.buses.is_empty(), "no bus: {capabilities:?}");
+    port.recover(&[]).await.expect("back the controller: the host is to find no disk");
     assert_eq!(port.list().await.expect("list"), [], "the suite needs an emulator that presents nothing of ours");
+    assert!(capabilities.disks > 0 || capabilities.nics > 0, "it presents nothing: {capabilities:?}");
     drop(port);
-
-    expose_is_idempotent_and_adopted(bench, capabilities.buses[0]).await;
-    refused_without_effect(bench, capabilities.buses[0]).await;
-    ports_run_out_and_come_back(bench, &capabilities).await;
-    hide_frees_the_backend(bench, capabilities.buses[0]).await;
-    for bus in &capabilities.buses {
-        resize(bench, *bus, capabilities.online_resize.contains(bus)).await;
-        limits(bench, *bus).await;
+    if capabilities.disks > 0 {
+        disks(bench, &capabilities).await;
+    } else {
+        let none = disk(id(1, 1), Bus::NVMe, Slot::HotPlug, &bench.backend(MIB).await);
+        let refused = class(bench.connect().await.expose_disk(&none).await);
+        assert_eq!(refused, Some(ErrorClass::Unsupported), "no disks are announced");
     }
     if capabilities.nics > 0 {
         nics(bench).await;
+        nic_places_run_out_and_come_back(bench, &capabilities).await;
+    } else {
+        let refused = class(bench.connect().await.expose_nic(&nic(id(40, 1), 0)).await);
+        assert_eq!(refused, Some(ErrorClass::Unsupported), "no NICs are announced");
+    }
+}
+
+async fn disks(bench: &dyn Bench, capabilities: &EmulationCapabilities) {
+    assert!(capabilities.hot_plug_ports >= 2, "the suite needs two hot-plug ports: {capabilities:?}");
+    assert!(!capabilities.buses.is_empty(), "no bus: {capabilities:?}");
+    expose_is_idempotent_and_adopted(bench, capabilities.buses[0]).await;
+    refused_without_effect(bench, capabilities.buses[0]).await;
+    ports_run_out_and_come_back(bench, capabilities).await;
+    hide_frees_the_backend(bench, capabilities.buses[0]).await;
+    recovers_at_once(bench, capabilities.buses[0]).await;
+    for bus in &capabilities.buses {
+        resize(bench, *bus, capabilities.online_resize.contains(bus)).await;
+        limits(bench, *bus).await;
     }
 }
 
@@ -189,6 +216,33 @@ async fn hide_frees_the_backend(bench: &dyn Bench, bus: Bus) {
     hide_all(bench, port.as_ref()).await;
 }
 
+/// Only of an emulation whose host has to find everything at once.
+async fn recovers_at_once(bench: &dyn Bench, bus: Bus) {
+    let port = bench.connect().await;
+    let boot = disk(id(60, 1), bus, Slot::Boot, &bench.backend(MIB).await);
+    let data = disk(id(61, 1), bus, Slot::HotPlug, &bench.backend(MIB).await);
+    for one in [&boot, &data] {
+        port.expose_disk(one).await.expect("expose");
+    }
+    drop(port);
+    let restarted = bench.restart().await;
+    let port = bench.connect().await;
+    if restarted && port.list_by_kind().await.awaits_recovery {
+        assert_eq!(port.list().await.expect("list"), [], "the host has nothing yet");
+        assert_eq!(class(port.expose_disk(&boot).await), Some(ErrorClass::Busy), "one by one");
+        let all = [boot.clone(), data.clone()];
+        for _ in 0..2 {
+            port.recover(&all).await.expect("recover");
+            assert!(!port.list_by_kind().await.awaits_recovery, "recovered");
+            let listed = port.list().await.expect("list");
+            assert!(all.iter().all(|one| find(&listed, &one.id).is_some()), "{listed:?}");
+        }
+        port.recover(&[]).await.expect("nothing happens where the host has its disks");
+        assert_eq!(port.list().await.expect("list").len(), 2);
+    }
+    hide_all(bench, port.as_ref()).await;
+}
+
 async fn resize(bench: &dyn Bench, bus: Bus, online: bool) {
     let port = bench.connect().await;
     let backend = bench.backend(4 * MIB).await;
@@ -261,16 +315,24 @@ async fn link(port: &dyn Emulation, id: &ExposureId) -> Option<bool> {
     find(&port.list().await.expect("list"), id).and_then(|exposure| exposure.link_up)
 }
 
+fn nic(id: ExposureId, number: u32) -> NicFunction {
+    let mac = format!("02:6d:70:00:00:{:02x}", 0x28 + number);
+    NicFunction { id, mac, mtu: 1442, device: format!("mp-conformance{number}") }
+}
+
+/// What stands for the NIC on the DPU.
+async fn device(port: &dyn Emulation, id: &ExposureId) -> String {
+    let listed = port.list().await.expect("list");
+    let device = find(&listed, id).and_then(|exposure| exposure.representor.clone());
+    device.unwrap_or_else(|| panic!("{id:?} is presented, and no network device is told: {listed:?}"))
+}
+
 async fn nics(bench: &dyn Bench) {
     let port = bench.connect().await;
-    let nic = NicFunction {
-        id: id(40, 1),
-        mac: "02:6d:70:00:00:28".to_owned(),
-        mtu: 1442,
-        representor: "mp-conformance0".to_owned(),
-    };
+    let nic = nic(id(40, 1), 0);
     port.expose_nic(&nic).await.expect("expose a NIC");
-    assert_ne!(bench.has_device(&nic.representor).await, Some(false), "no representor when expose_nic returned");
+    let told = device(port.as_ref(), &nic.id).await;
+    assert_ne!(bench.has_device(&told).await, Some(false), "no device {told} when expose_nic returned");
     assert_eq!(link(port.as_ref(), &nic.id).await, Some(false), "a NIC begins with its link down");
     let absent = class(port.set_link(&id(42, 1), true).await);
     assert_eq!(absent, Some(ErrorClass::NotFound), "set the link of what is not presented");
@@ -285,7 +347,7 @@ async fn nics(bench: &dyn Bench) {
     let listed = port.list().await.expect("list");
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0].kind, FunctionKind::Nic);
-    assert_eq!(listed[0].representor.as_deref(), Some(nic.representor.as_str()), "{listed:?}");
+    assert_eq!(listed[0].representor.as_deref(), Some(told.as_str()), "{listed:?}");
     assert_eq!(listed[0].link_up, Some(true), "a restart forgot that the link is up, or exposing again took it down");
     let later = NicFunction { id: id(40, 2), ..nic.clone() };
     assert_eq!(class(port.set_link(&later.id, false).await), Some(ErrorClass::NotFound), "of another epoch");
@@ -293,13 +355,41 @@ async fn nics(bench: &dyn Bench) {
 
     port.hide(&nic.id, FunctionKind::Nic).await.expect("hide");
     gone(bench, port.as_ref(), Some(&nic.id)).await;
-    assert_ne!(bench.has_device(&nic.representor).await, Some(true), "the representor outlives the NIC");
+    let there = bench.has_device(&told).await;
+    assert_ne!(there, Some(!bench.device_stays()), "the device outlives the NIC, or should have: {told}");
     port.expose_nic(&nic).await.expect("the same again");
     assert_eq!(link(port.as_ref(), &nic.id).await, Some(false), "the link of its last life");
     port.hide(&nic.id, FunctionKind::Nic).await.expect("hide");
     gone(bench, port.as_ref(), Some(&nic.id)).await;
-    port.expose_nic(&later).await.expect("the next epoch, with the same representor");
-    let too_long = NicFunction { id: id(41, 1), representor: "0123456789abcdef".to_owned(), ..nic };
-    assert_eq!(class(port.expose_nic(&too_long).await), Some(ErrorClass::Invalid), "a name of 16 bytes");
+    port.expose_nic(&later).await.expect("the next epoch");
+    let too_long = NicFunction { id: id(41, 1), device: "0123456789abcdef".to_owned(), ..nic.clone() };
+    if told == nic.device {
+        let refused = class(port.expose_nic(&too_long).await);
+        assert_eq!(refused, Some(ErrorClass::Invalid), "it makes the device itself: a name of 16 bytes");
+    }
+    hide_all(bench, port.as_ref()).await;
+}
+
+/// Every place for a NIC, or so many of them that a pool of others is no reason to stop.
+async fn nic_places_run_out_and_come_back(bench: &dyn Bench, capabilities: &EmulationCapabilities) {
+    const ENOUGH: u32 = 8;
+    let port = bench.connect().await;
+    let places = capabilities.nics.min(capabilities.hot_plug_ports + capabilities.switch_ports);
+    if places > ENOUGH {
+        return;
+    }
+    for number in 0..places {
+        let one = nic(id(400 + number, 1), number);
+        port.expose_nic(&one).await.unwrap_or_else(|error| panic!("NIC {number} of {capabilities:?}: {error}"));
+    }
+    let devices: BTreeSet<String> =
+        port.list().await.expect("list").into_iter().filter_map(|e| e.representor).collect();
+    assert_eq!(devices.len(), places as usize, "each has a device of its own: {devices:?}");
+    let one_more = nic(id(400 + places, 1), places);
+    assert_eq!(class(port.expose_nic(&one_more).await), Some(ErrorClass::Busy), "no place is free");
+    let first = id(400, 1);
+    port.hide(&first, FunctionKind::Nic).await.expect("hide");
+    gone(bench, port.as_ref(), Some(&first)).await;
+    port.expose_nic(&one_more).await.expect("expose into the place that became free");
     hide_all(bench, port.as_ref()).await;
 }

@@ -11,6 +11,7 @@ pub mod emulation;
 pub mod fence;
 pub mod lvol;
 pub mod memory;
+pub mod metadata;
 pub mod north_bound;
 pub mod pod_devices;
 pub mod switch;

@@ -52,7 +52,7 @@ pub async fn suite(bench: &impl Bench) {
 }
 
 fn vpc() -> Vec<Row> {
-    Vpc { uid: "v".to_owned() }.rows(SITE)
+    Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows(SITE)
 }
 
 fn subnet(mtu: u16) -> Vec<Row> {
@@ -94,6 +94,7 @@ fn port(groups: &[&str], epoch: Option<u64>) -> Vec<Row> {
         dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: epoch.map(|epoch| Binding { chassis: "dpu-1".to_owned(), attachment_uid: "a".to_owned(), epoch }),
+        ..Port::default()
     };
     port.rows(SITE)
 }
@@ -313,7 +314,7 @@ async fn another_sites_rows_are_nobodys(bench: &impl Bench) {
     let there = open(bench, "site-b").await;
     there.take_token(&token(1), None).await.expect("a token for each site");
     put(&here, &vpc(), "v").await;
-    put(&there, &Vpc { uid: "w".to_owned() }.rows("site-b"), "w").await;
+    put(&there, &Vpc { uid: "w".to_owned(), hops: Vec::new() }.rows("site-b"), "w").await;
     put(&here, &group("g", 1), "g").await;
     assert_eq!(here.uids(), Ok(["g", "v"].map(str::to_owned).into()));
     assert_eq!(here.rows("w"), Ok(Vec::new()));

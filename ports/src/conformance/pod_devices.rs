@@ -26,7 +26,7 @@ pub trait Bench: Send + Sync {
 
 fn nic(uid: &str, epoch: u64, device: &str) -> NicFunction {
     let id = ExposureId { uid: uid.to_owned(), epoch };
-    NicFunction { id, mac: "02:00:00:00:20:07".to_owned(), mtu: 1442, representor: device.to_owned() }
+    NicFunction { id, mac: "02:00:00:00:20:07".to_owned(), mtu: 1442, device: device.to_owned() }
 }
 
 async fn only(port: &dyn PodDevices) -> PodDevice {

@@ -66,6 +66,7 @@ pub fn build(folder: &Path) -> Result<()> {
     let content = Content {
         kernel: &kernel.image,
         initramfs: None,
+        bios: false,
         command_line: &format!("root=PARTUUID={ROOT_PARTITION_ID} rw rootwait console=ttyS0 quiet loglevel=4"),
         system: "debian",
         esp_mib: 48,

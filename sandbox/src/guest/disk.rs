@@ -1,15 +1,19 @@
-//! A bootable raw disk: GPT, an ESP that holds one unified kernel image, an ext4 root. Built with files only.
+//! A bootable raw disk: GPT, an ESP that holds one unified kernel image, an ext4 root; for BIOS too, by SYSLINUX in the same ESP. Built
+//! with files only.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::command::run;
+use super::unified;
+use crate::preflight;
 
 pub const RECIPE: &str = include_str!("disk.rs");
-pub const EFI_STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
+/// A disk's first sector has so much room before its own table.
+const MBR_ROOM: usize = 440;
 
 /// Every image's root partition has this id: a kernel without an initramfs finds its root by it.
 pub const ROOT_PARTITION_ID: &str = "6d657461-6c70-4c61-8e65-726f6f740001";
@@ -23,6 +27,8 @@ const MARGIN: u64 = MIB;
 pub struct Content<'a> {
     pub kernel: &'a Path,
     pub initramfs: Option<&'a Path>,
+    /// Whether BIOS boots it, beside UEFI.
+    pub bios: bool,
     pub command_line: &'a str,
     /// `ID=` of the unified kernel image, shown by tools that list boot entries.
     pub system: &'a str,
@@ -49,6 +55,11 @@ pub fn write(folder: &Path, content: &Content<'_>) -> Result<()> {
     let disk_name = disk.display().to_string();
     let id = format!("-u2:{ROOT_PARTITION_ID}");
     run("sgdisk", [&first, "-t1:ef00", &second, "-t2:8300", "-c2:root", &id, &disk_name])?;
+    if content.bios {
+        // The first sector's program starts what is in the partition that has this attribute.
+        run("sgdisk", ["-A1:set:2", &disk_name])?;
+        write_mbr(&disk, &preflight::syslinux()?.1)?;
+    }
     copy_into(&esp, &disk, esp_start)?;
     copy_into(&root, &disk, root_start)?;
     for piece in [&esp, &root] {
@@ -58,7 +69,9 @@ pub fn write(folder: &Path, content: &Content<'_>) -> Result<()> {
 }
 
 fn esp(folder: &Path, content: &Content<'_>) -> Result<PathBuf> {
-    let image = unified_kernel_image(folder, content)?;
+    let image = folder.join("BOOTX64.EFI");
+    let Content { kernel, initramfs, command_line, system, .. } = *content;
+    unified::write(&image, &unified::Content { kernel, initramfs, command_line, system })?;
     let esp = folder.join("esp.vfat");
     set_size(&esp, content.esp_mib * MIB)?;
     let name = esp.display().to_string();
@@ -66,37 +79,32 @@ fn esp(folder: &Path, content: &Content<'_>) -> Result<PathBuf> {
     run("mmd", ["-i", &name, "::/EFI", "::/EFI/BOOT"])?;
     run("mcopy", ["-i", &name, &image.display().to_string(), "::/EFI/BOOT/BOOTX64.EFI"])?;
     fs::remove_file(&image).with_context(|| format!("remove {}", image.display()))?;
+    if content.bios {
+        for_bios(folder, content, &name)?;
+    }
     Ok(esp)
 }
 
-/// Kernel, initramfs and command line as one EFI program, by systemd's stub.
-fn unified_kernel_image(folder: &Path, content: &Content<'_>) -> Result<PathBuf> {
-    let release = folder.join("os-release");
-    let command_line = folder.join("cmdline");
-    fs::write(&release, format!("ID={0}\nNAME={0}\nVERSION_ID=1\n", content.system)).context("write os-release")?;
-    fs::write(&command_line, content.command_line).context("write the kernel's command line")?;
-    let image = folder.join("BOOTX64.EFI");
-    // Addresses as systemd's own documentation gives them for this stub; the kernel may grow up to the initramfs.
-    let mut sections: Vec<(&str, &Path, &str)> = vec![
-        (".osrel", &release, "0x20000"),
-        (".cmdline", &command_line, "0x30000"),
-        (".linux", content.kernel, "0x2000000"),
-    ];
-    sections.extend(content.initramfs.map(|initramfs| (".initrd", initramfs, "0x4000000")));
-    let mut arguments = Vec::new();
-    for (name, file, address) in sections {
-        arguments.push("--add-section".to_owned());
-        arguments.push(format!("{name}={}", file.display()));
-        arguments.push("--change-section-vma".to_owned());
-        arguments.push(format!("{name}={address}"));
+/// SYSLINUX, which reads kernel and initramfs from the same file system.
+fn for_bios(folder: &Path, content: &Content<'_>, esp: &str) -> Result<()> {
+    let mut config = format!("DEFAULT s\nLABEL s\n  KERNEL /vmlinuz\n  APPEND {}\n", content.command_line);
+    run("mcopy", ["-i", esp, &content.kernel.display().to_string(), "::/vmlinuz"])?;
+    if let Some(initramfs) = content.initramfs {
+        run("mcopy", ["-i", esp, &initramfs.display().to_string(), "::/initramfs"])?;
+        config.push_str("  INITRD /initramfs\n");
     }
-    arguments.push(EFI_STUB.to_owned());
-    arguments.push(image.display().to_string());
-    run("objcopy", &arguments)?;
-    for piece in [&release, &command_line] {
-        fs::remove_file(piece).with_context(|| format!("remove {}", piece.display()))?;
-    }
-    Ok(image)
+    let file = folder.join("syslinux.cfg");
+    fs::write(&file, config).context("write syslinux.cfg")?;
+    run("mcopy", ["-i", esp, &file.display().to_string(), "::/syslinux.cfg"])?;
+    fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
+    run(&preflight::syslinux()?.0.display().to_string(), ["--install", esp]).map(|_| ())
+}
+
+fn write_mbr(disk: &Path, program: &Path) -> Result<()> {
+    let code = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+    ensure!(code.len() <= MBR_ROOM, "{} has {} bytes, there is room for {MBR_ROOM}", program.display(), code.len());
+    let file = File::options().write(true).open(disk);
+    file.and_then(|mut file| file.write_all(&code)).with_context(|| format!("write {}", disk.display()))
 }
 
 fn set_size(path: &Path, bytes: u64) -> Result<()> {

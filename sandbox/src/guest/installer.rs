@@ -1,18 +1,21 @@
 //! The installer's image: Debian's cloud kernel and an initramfs that has its modules for virtual servers, certificates to
 //! trust, and one program. The same program and kernel give the same bytes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::command::run;
+use super::command::{run, run_command};
 use super::cpio::Archive;
 use super::kernel::{self, Kernel};
 use super::tiny::{BootFiles, VIRTIO};
+use super::unified;
 
 /// Of the kernel's part, which is kept in the cache.
 const RECIPE: &[&str] = &[include_str!("installer.rs"), include_str!("tiny.rs"), kernel::RECIPE];
@@ -34,6 +37,32 @@ pub fn installer(program: &Path, certificates: Option<&Path>, cache: &Path, fold
         .and_then(|packed| fs::write(&files.initramfs, packed))
         .with_context(|| format!("write {}", files.initramfs.display()))?;
     Ok(files)
+}
+
+/// Writes both as one program of UEFI, with a place for the kernel's arguments that `boot` fills.
+pub fn unified_installer(files: &BootFiles, image: &Path) -> Result<()> {
+    let BootFiles { kernel, initramfs } = files;
+    let command_line = proto::argument_area::empty();
+    let initramfs = Some(initramfs.as_path());
+    unified::write(image, &unified::Content { kernel, initramfs, command_line: &command_line, system: "installer" })
+}
+
+/// Writes a CD that UEFI boots, with that program on it. `xorriso`: its path, and the environment that it needs.
+pub fn installer_iso(program: &Path, image: &Path, xorriso: (&Path, &BTreeMap<String, String>)) -> Result<()> {
+    let work = tempfile::tempdir().context("create a work folder")?;
+    let system = work.path().join("efi.img");
+    let length = fs::metadata(program).with_context(|| format!("read {}", program.display()))?.len();
+    // What the file system needs for itself; El Torito counts to 32 MiB.
+    let kib = (length / 1024 + 1024).next_multiple_of(32);
+    ensure!(kib < 32 << 10, "{} has {length} bytes, too many for a bootable CD", program.display());
+    let name = system.display().to_string();
+    run("mkfs.vfat", ["-C", "-n", "INSTALLER", &name, &kib.to_string()])?;
+    run("mmd", ["-i", &name, "::/EFI", "::/EFI/BOOT"])?;
+    run("mcopy", ["-i", &name, &program.display().to_string(), "::/EFI/BOOT/BOOTX64.EFI"])?;
+    let (folder, image) = (work.path().display().to_string(), image.display().to_string());
+    let arguments =
+        ["-as", "mkisofs", "-quiet", "-V", "INSTALLER", "-e", "/efi.img", "-no-emul-boot", "-o", &image, &folder];
+    run_command(Command::new(xorriso.0).envs(xorriso.1).args(arguments)).map(|_| ())
 }
 
 /// The kernel and the modules, each named for its place in the order.

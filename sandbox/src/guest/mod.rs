@@ -11,11 +11,12 @@
 //! - [`Kind::Old`]: the same, saying `MP-SYSTEM old`: what a server's local disk holds before Metalplane gets it.
 //! - [`Kind::Debian`]: Debian 12 with systemd, cloud-init and sshd, for the demo.
 //!
-//! [`installer()`] is no disk: the kernel and initramfs that a server without a DPU boots from the network.
+//! [`installer()`] is no disk: the kernel and initramfs that a server without a DPU boots from the network; [`unified_installer`] is both
+//! as one program of UEFI, [`installer_iso`] a CD with that.
 //!
 //! No loop device and no mount is needed: file systems are filled by `mcopy` and `mkfs.ext4 -d`, then copied into
 //! the partitions of a GPT. Each image boots from a unified kernel image at the ESP's removable-media path, so any
-//! firmware that finds the disk finds the system.
+//! firmware that finds the disk finds the system. The tiny ones boot by BIOS too.
 
 mod command;
 mod cpio;
@@ -25,6 +26,7 @@ mod installer;
 mod kernel;
 
 mod tiny;
+mod unified;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -34,7 +36,7 @@ use sha2::{Digest, Sha256};
 
 use crate::args;
 
-pub use installer::installer;
+pub use installer::{installer, installer_iso, unified_installer};
 pub use tiny::{BootFiles, boot_files};
 
 /// Commands that building any image runs, and the Debian package that has each.
@@ -53,7 +55,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
 pub const DEBIAN_COMMANDS: &[(&str, &str)] = &[("mmdebstrap", "mmdebstrap")];
 
 /// Files that building images reads, and the Debian package that has each.
-pub const FILES: &[(&str, &str)] = &[(disk::EFI_STUB, "systemd-boot-efi")];
+pub const FILES: &[(&str, &str)] = &[(unified::EFI_STUB, "systemd-boot-efi")];
 
 /// Which image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,7 +76,7 @@ impl Kind {
     }
 
     fn recipe(self) -> Vec<&'static str> {
-        let shared = [disk::RECIPE, kernel::RECIPE];
+        let shared = [disk::RECIPE, unified::RECIPE, kernel::RECIPE];
         let own = match self {
             Kind::Tiny | Kind::Old => tiny::RECIPE,
             Kind::Debian => debian::RECIPE,

@@ -95,6 +95,7 @@ pub fn build(folder: &Path, system: &str, root_label: &str) -> Result<()> {
     let content = Content {
         kernel: &image,
         initramfs: Some(&initramfs_path),
+        bios: true,
         command_line: &format!("console=ttyS0 loglevel=4 panic=10 mp.system={system} mp.root={root_label}"),
         system,
         esp_mib: 48,

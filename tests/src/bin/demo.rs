@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
-use tests::demo;
+use tests::demo::{self, Part};
 use tests::site::Agents;
 
 #[derive(Parser)]
@@ -22,6 +22,9 @@ enum Command {
         /// How controller and agents run
         #[arg(long, value_enum, default_value = "daemonset")]
         agents: AgentsArg,
+        /// One part of the demo, instead of all
+        #[arg(long, value_enum)]
+        part: Option<Part>,
     },
     /// Delete the machine, show that nothing is left, end the cluster
     Clean,
@@ -45,8 +48,13 @@ fn main() -> ExitCode {
     };
     let result = runtime.block_on(async {
         match Cli::parse().command {
-            Command::Run { keep, agents: AgentsArg::Daemonset } => Box::pin(demo::run(keep, Agents::DaemonSet)).await,
-            Command::Run { keep, agents: AgentsArg::Process } => Box::pin(demo::run(keep, Agents::Process)).await,
+            Command::Run { keep, agents, part } => {
+                let agents = match agents {
+                    AgentsArg::Daemonset => Agents::DaemonSet,
+                    AgentsArg::Process => Agents::Process,
+                };
+                Box::pin(demo::run(keep, agents, part)).await
+            }
             Command::Clean => demo::clean().await,
         }
     });

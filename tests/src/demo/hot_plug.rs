@@ -1,6 +1,7 @@
 //! A second disk and a second NIC while the guest runs, seen from inside it; the disk grows under I/O; both leave.
 
-use super::{MACHINE, Story};
+use super::Story;
+use super::machine::MACHINE;
 use crate::guest::Guest;
 use crate::site::{Site, until};
 use anyhow::{Result, ensure};

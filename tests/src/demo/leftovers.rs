@@ -1,4 +1,4 @@
-//! Nothing may be left of a deleted machine: no object, no process, no switch port, no volume.
+//! Nothing may be left of deleted machines: no object, no process, no switch port, no volume.
 
 use super::Story;
 use crate::site::{Site, until};
@@ -14,7 +14,7 @@ pub(super) struct Count(BTreeMap<String, Vec<String>>);
 const GONE_WITHIN: Duration = Duration::from_secs(180);
 
 /// Kinds, and where beside its name an object may say whose it is.
-const OBJECTS: [(&str, &str); 12] = [
+const OBJECTS: [(&str, &str); 14] = [
     ("baremetalmachines", ".metadata.labels"),
     ("diskattachments", ".metadata.labels"),
     ("nicattachments", ".metadata.labels"),
@@ -27,6 +27,8 @@ const OBJECTS: [(&str, &str); 12] = [
     ("volumesnapshots", ".spec.source.persistentVolumeClaimName"),
     ("volumesnapshotcontents", ".spec.volumeSnapshotRef.name"),
     ("secrets", ".metadata.labels"),
+    ("workflows.tinkerbell.org", ".metadata.labels"),
+    ("templates.tinkerbell.org", ".metadata.labels"),
 ];
 
 pub(super) async fn count(site: &Site) -> Result<Count> {
@@ -70,7 +72,7 @@ fn lines(text: &str) -> Vec<String> {
 pub(super) async fn none(story: &Story, site: &Site, before: &Count) -> Result<()> {
     let kept = Count::default();
     let before = if *before == kept { None } else { Some(before) };
-    until("nothing is left of the machine", GONE_WITHIN, async || {
+    until("nothing is left of the machines", GONE_WITHIN, async || {
         let now = count(site).await?;
         let left: Vec<String> = now.0.iter().flat_map(|(kind, names)| new_ones(kind, names, before)).collect();
         Ok(if left.is_empty() { Ok(()) } else { Err(left.join("; ")) })
@@ -78,7 +80,7 @@ pub(super) async fn none(story: &Story, site: &Site, before: &Count) -> Result<(
     .await?;
     let now = count(site).await?;
     for (kind, names) in &now.0 {
-        story.say(&format!("    left of the machine: 0 {kind} (others: {})", names.len()));
+        story.say(&format!("    left of the machines: 0 {kind} (others: {})", names.len()));
     }
     site.kubectl(&["get", "hardware", "-A"]).await.map(|text| print!("{text}"))?;
     Ok(())
@@ -91,7 +93,7 @@ fn new_ones(kind: &str, names: &[String], before: Option<&Count>) -> Vec<String>
     let same = |name: &str, other: &str| name.split_whitespace().next() == other.split_whitespace().next();
     let ours = |name: &&String| match old {
         Some(old) => !old.iter().any(|other| same(name, other)),
-        None => name.contains(super::MACHINE) || kind.starts_with("switch") || kind.starts_with("QEMU"),
+        None => name.contains("bm-0") || kind.starts_with("switch") || kind.starts_with("QEMU"),
     };
     names.iter().filter(ours).map(|name| format!("{kind}: {name}")).collect()
 }

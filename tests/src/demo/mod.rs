@@ -1,15 +1,25 @@
-//! `make demo`: one machine from `kubectl apply` to deletion, live, with its figures.
+//! `make demo`: machines from `kubectl apply` to deletion, live, with their figures. It has [`Part`]s; without a choice all are shown.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | [`machine`] | a Debian by a cloud disk, a rule of a SecurityGroup, hot-plug, the way out of its Vpc and in |
+//! | [`network`] | two Vpcs with the same addresses, a machine without a cloud-init disk, pods |
+//! | [`workflow`] | a server without a DPU, installed over the network |
+//! | [`leftovers`] | that nothing is left of any of them |
 
 mod hot_plug;
 mod leftovers;
+mod machine;
+mod network;
 mod report;
 mod rules;
 mod watch;
+mod way_out;
+mod workflow;
 
-use crate::guest::Guest;
-use crate::site::{Agents, GuestKind, Place, Site};
-use anyhow::{Context, Result, bail};
-use jiff::Timestamp;
+use crate::site::{Agents, Site, bare};
+use anyhow::{Result, bail};
+use clap::ValueEnum;
 use sandbox::handle::Options;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -18,12 +28,20 @@ use std::time::{Duration, Instant};
 
 /// The sandbox's name.
 const NAME: &str = "demo";
-const MACHINE: &str = "bm-01";
 const NAMESPACE: &str = "default";
-/// The first one behind the gateway's, which is chosen.
-const ADDRESS: &str = "10.20.0.2";
 /// Under emulation a Debian takes about a minute to its first packet.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
+
+/// What is shown.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// One machine by a cloud disk, with all that is plugged in and out of it
+    Machine,
+    /// Vpcs, a machine and pods in them
+    Network,
+    /// A server without a DPU, installed by a Tinkerbell workflow
+    Workflow,
+}
 
 pub fn logs() -> PathBuf {
     sandbox::layout::Layout::root().join(NAME).join("logs")
@@ -78,14 +96,19 @@ impl Story {
     }
 }
 
-pub async fn run(keep: bool, agents: Agents) -> Result<()> {
+pub async fn run(keep: bool, agents: Agents, part: Option<Part>) -> Result<()> {
     if sandbox::Sandbox::connect(NAME).await.is_ok() {
         bail!("a demo runs already: end it with `make demo-clean`");
     }
     let story = Story::new();
-    let options = Options { keep, server_memory_mib: 1024, server_vcpus: 2, ..Options::default() };
+    let parts = part.map_or_else(|| Part::value_variants().to_vec(), |part| vec![part]);
+    let mut options = Options { keep, server_memory_mib: 1024, server_vcpus: 2, ..Options::default() };
+    if parts.contains(&Part::Workflow) {
+        options.servers.push(workflow::SERVER.to_owned());
+        options.personalities.push(bare(workflow::SERVER));
+    }
     tokio::select! {
-        result = story.during(show(&story, keep, agents, options)) => result,
+        result = story.during(show(&story, keep, agents, options, &parts)) => result,
         _ = tokio::signal::ctrl_c() => {
             story.say("interrupted: ending the sandbox");
             end_what_started().await;
@@ -103,7 +126,7 @@ async fn end_what_started() {
     }
 }
 
-async fn show(story: &Story, keep: bool, agents: Agents, options: Options) -> Result<()> {
+async fn show(story: &Story, keep: bool, agents: Agents, options: Options, parts: &[Part]) -> Result<()> {
     let site = match Site::start(NAME, options, agents, &|text| story.say(text)).await {
         Ok(site) => site,
         Err(error) => {
@@ -111,10 +134,10 @@ async fn show(story: &Story, keep: bool, agents: Agents, options: Options) -> Re
             return Err(error);
         }
     };
-    let result = tell(story, &site, keep).await;
+    let result = tell(story, &site, keep, parts).await;
     if keep && result.is_ok() {
         let kubeconfig = site.sandbox.kubeconfig();
-        println!("\nThe machine keeps running. Look at it from your own shell:\n");
+        println!("\nEverything keeps running. Look at it from your own shell:\n");
         println!("export KUBECONFIG={}", kubeconfig.display());
         println!("\nand end it with: make demo-clean");
     } else {
@@ -123,58 +146,51 @@ async fn show(story: &Story, keep: bool, agents: Agents, options: Options) -> Re
         result?;
         ended?;
     }
-    report::last_line()
+    match parts.contains(&Part::Machine) {
+        true => report::last_line(),
+        false => {
+            println!("demo: ok");
+            Ok(())
+        }
+    }
 }
 
-async fn tell(story: &Story, site: &Site, keep: bool) -> Result<()> {
-    story.say("golden image: a real Debian 12, imported as MachineImage debian-12 (built once, then cached)");
-    site.golden_image(GuestKind::Debian, Some(NAMESPACE), "debian-12").await?;
-    let before = leftovers::count(site).await?;
-
-    story.say("kubectl apply -f examples/bm-01.yaml");
-    let applied = Timestamp::now();
-    site.apply(include_str!("../../../examples/bm-01.yaml")).await?;
-    watch::until_running(story, site, BOOT_LIMIT).await?;
-    let answered = ping_from_the_other_dpu(story, site).await?;
-    let machine = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
-    report::write(story, &machine, applied, answered)?;
-    println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
-    println!("{}", site.kubectl(&["get", "bmm"]).await?);
-
-    rules::show(story, site).await?;
-
-    let server = server_of(site).await?;
-    let guest = Guest::new(site.sandbox.layout(), &server);
-    story.say("waiting for the guest's console, to look from inside");
-    guest.line("the guest has finished its boot", 0, BOOT_LIMIT, |line| line.contains("MP-BOOT")).await?;
-    hot_plug::show(story, site, &guest).await?;
+async fn tell(story: &Story, site: &Site, keep: bool, parts: &[Part]) -> Result<()> {
+    let before = prepare(story, site, parts).await?;
+    for part in parts {
+        match part {
+            Part::Machine => machine::show(story, site).await?,
+            Part::Network => network::show(story, site).await?,
+            Part::Workflow => workflow::show(story, site).await?,
+        }
+    }
     if !keep {
-        delete(story, site, &before).await?;
+        remove(story, site).await?;
+        leftovers::none(story, site, &before).await?;
     }
     Ok(())
 }
 
-/// Asks from a logical port on the other DPU: the packets cross the tunnel between the two.
-async fn ping_from_the_other_dpu(story: &Story, site: &Site) -> Result<Timestamp> {
-    let own = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
-    let own = own["status"]["disks"][0]["dpuName"].as_str().unwrap_or_default().to_owned();
-    let from = Place { namespace: NAMESPACE, subnet: "blue", address: "10.20.0.250/24" };
-    let answered = site.ping_from_another_dpu(&own, from, ADDRESS, BOOT_LIMIT).await?;
-    story.say(&format!("{ADDRESS} answers ping from another DPU"));
-    Ok(answered)
+/// What is there before any machine; of it nothing has to go.
+async fn prepare(story: &Story, site: &Site, parts: &[Part]) -> Result<leftovers::Count> {
+    for part in parts {
+        match part {
+            Part::Machine => machine::image(story, site).await?,
+            Part::Network => network::image(story, site).await?,
+            Part::Workflow => workflow::rack(story, site).await?,
+        }
+    }
+    leftovers::count(site).await
 }
 
-/// The virtual server that the machine has claimed.
-async fn server_of(site: &Site) -> Result<String> {
-    let machine = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
-    let hardware = machine["status"]["hardwareName"].as_str().context("no hardware is claimed")?;
-    Ok(hardware.replace("rack1-u0", "server-"))
-}
-
-async fn delete(story: &Story, site: &Site, before: &leftovers::Count) -> Result<()> {
-    story.say(&format!("kubectl delete bmm {MACHINE}"));
-    site.kubectl(&["delete", "bmm", MACHINE, "--timeout=180s"]).await?;
-    leftovers::none(story, site, before).await
+/// Everything that the parts have made, in an order in which nothing waits for what is deleted later.
+async fn remove(story: &Story, site: &Site) -> Result<()> {
+    story.say("kubectl delete bmm --all, pods, and the networks that were made for them");
+    network::remove_pods(site).await?;
+    way_out::remove(site).await?;
+    site.kubectl(&["delete", "bmm", "--all", "-n", NAMESPACE, "--timeout=180s"]).await?;
+    network::remove_networks(site).await?;
+    workflow::remove(site).await
 }
 
 /// `make demo-clean`.
@@ -187,7 +203,7 @@ pub async fn clean() -> Result<()> {
             return Ok(());
         }
     };
-    let result = story.during(clean_machine(&story, &site)).await;
+    let result = story.during(clean_all(&story, &site)).await;
     story.say("ending the cluster");
     story.during(site.down()).await?;
     result?;
@@ -195,11 +211,8 @@ pub async fn clean() -> Result<()> {
     Ok(())
 }
 
-async fn clean_machine(story: &Story, site: &Site) -> Result<()> {
-    if site.get(&["bmm", MACHINE]).await?.is_some() {
-        story.say(&format!("kubectl delete bmm {MACHINE}"));
-        site.kubectl(&["delete", "bmm", MACHINE, "--timeout=180s"]).await?;
-    }
+async fn clean_all(story: &Story, site: &Site) -> Result<()> {
+    remove(story, site).await?;
     leftovers::none(story, site, &leftovers::Count::default()).await
 }
 

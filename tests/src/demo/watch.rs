@@ -1,15 +1,15 @@
 //! Shows a machine's conditions as they change, until it runs and its guest has answered.
 
-use super::{MACHINE, Story};
+use super::Story;
 use crate::site::{Site, until};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(super) async fn until_running(story: &Story, site: &Site, limit: Duration) -> Result<()> {
+pub(super) async fn until_running(story: &Story, site: &Site, name: &str, limit: Duration) -> Result<()> {
     let mut shown: BTreeMap<String, String> = BTreeMap::new();
-    until(&format!("{MACHINE} runs and its guest answers"), limit, async || {
-        let machine = site.get(&["bmm", MACHINE]).await?.unwrap_or_default();
+    until(&format!("{name} runs and its guest answers"), limit, async || {
+        let machine = site.get(&["bmm", name]).await?.unwrap_or_default();
         let status = &machine["status"];
         let mut waiting = "not seen by the controller yet".to_owned();
         let (mut running, mut reachable) = (status["state"] == "Running", false);

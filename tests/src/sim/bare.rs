@@ -18,10 +18,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-const HARDWARE: &str = "tinkerbell.org/hardware";
-const TEMPLATES: &str = "tinkerbell.org/templates";
+pub const HARDWARE: &str = "tinkerbell.org/hardware";
+pub const TEMPLATES: &str = "tinkerbell.org/templates";
 pub const WORKFLOWS: &str = "tinkerbell.org/workflows";
-const MAC: &str = "52:54:00:00:00:01";
+pub const MAC: &str = "52:54:00:00:00:01";
 const TEXT: &str = r#"
 name: debian
 global_timeout: 1800
@@ -43,7 +43,7 @@ struct Agent {
 }
 
 /// Renders Workflows and runs them on the first host, for as long as it is polled.
-async fn boot(scene: Arc<Scene>) {
+pub async fn boot(scene: Arc<Scene>) {
     let mut agent = Agent::default();
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;

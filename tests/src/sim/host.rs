@@ -343,6 +343,16 @@ impl Host {
         });
     }
 
+    /// On its way up, from the beginning.
+    fn rise(self: &Arc<Self>, state: &mut State) {
+        state.turn += 1;
+        self.later(POWER, state.turn, |_, state| {
+            state.power = PowerState::On;
+            state.dpu.emulation.set_host_off(false);
+        });
+        self.start(state, POWER);
+    }
+
     fn act(self: &Arc<Self>, action: PowerAction) -> Result<(), PortError> {
         let mut state = self.state();
         let is_off = matches!(state.power, PowerState::Off);
@@ -359,21 +369,19 @@ impl Host {
         state.actions.push(action);
         match action {
             PowerAction::On => {
-                state.turn += 1;
                 state.power = PowerState::PoweringOn;
-                self.later(POWER, state.turn, |_, state| {
-                    state.power = PowerState::On;
-                    state.dpu.emulation.set_host_off(false);
-                });
+                self.rise(&mut state);
                 if self.power_domain == PowerDomain::Host {
                     self.boot_dpu(state.boots);
                 }
-                self.start(&mut state, POWER);
             }
-            PowerAction::WarmReset => {
+            PowerAction::WarmReset if state.power == PowerState::PoweringOn => self.rise(&mut state),
+            PowerAction::WarmReset if state.power == PowerState::On => {
                 state.turn += 1;
                 self.start(&mut state, Duration::ZERO);
             }
+            // It is on its way down.
+            PowerAction::WarmReset => {}
             PowerAction::SoftOff if state.guest_since.is_some() => {
                 state.turn += 1;
                 state.power = PowerState::PoweringOff;

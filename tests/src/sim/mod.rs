@@ -39,7 +39,9 @@ pub mod bmc_objects;
 mod bmcs;
 pub mod csi;
 pub mod faults;
+mod held;
 pub mod host;
+pub mod jobs;
 pub mod kubelet;
 pub mod leftovers;
 pub mod life;
@@ -60,6 +62,7 @@ mod storage;
 pub mod told;
 pub mod upkeep;
 pub mod verbs;
+pub mod way_out;
 mod web;
 
 pub use simulation::Simulation;

@@ -130,6 +130,7 @@ impl Scene {
         }
         self.check_ports(after);
         self.check_in_force(after);
+        super::held::unheld(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
     }
 
     /// What a SecurityGroup says to be in force no chassis that may have a member of it is without.
@@ -171,7 +172,9 @@ impl Scene {
     fn check_ports(&self, after: &str) {
         let rows = self.north_bound.rows();
         let mut owners: BTreeMap<(String, &str), &RowId> = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.external_ids[KIND] == "VNic") {
+        let ports = rows.iter().filter(|row| row.external_ids[KIND] == "VNic" && row.table == Table::LogicalSwitchPort);
+        // The second address of a virtual port has a port of its own, and the first one says both.
+        for row in ports.filter(|row| !row.id.part.starts_with("virtual-")) {
             let switch = row.member_of.iter().find(|set| set.table == Table::LogicalSwitch);
             let (Some(switch), Some(Cell::Text(known))) = (switch, row.columns.get("addresses")) else {
                 self.violated(format!("{} is in no switch, or says no address, after {after}", row.id.name()));
@@ -217,8 +220,10 @@ impl Scene {
         let dpu = host.dpu();
         let there = dpu.exposures();
         let server = self.server.get("tinkerbell.org/hardware", INVENTORY, &host.name).unwrap_or_default();
-        let bare = server["metadata"]["annotations"]["metalplane.io/boot-strategy"] == "Workflow";
-        if !bare && !dpu.disks().iter().any(|disk| disk.slot == Slot::Boot) {
+        let annotations = &server["metadata"]["annotations"];
+        let bare = annotations["metalplane.io/boot-strategy"] == "Workflow";
+        let of_job = annotations["metalplane.io/job"].is_string() && annotations["metalplane.io/claimed-by"].is_null();
+        if !bare && !of_job && !dpu.disks().iter().any(|disk| disk.slot == Slot::Boot) {
             self.violated(format!("{action:?} of {} without a boot disk", host.name));
         }
         for attachment in self.attachments(host) {

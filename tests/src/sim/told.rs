@@ -6,7 +6,7 @@ use super::api::store::Change;
 use super::simulation::Simulation;
 use super::{life, web};
 use jiff::Timestamp;
-use planner::dpu::AGENT_SILENT;
+use planner::dpu::ready::Word;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,7 +145,8 @@ impl Teller {
                 said("controller", &before, object, &mut lines);
             }
             "Dpu" => {
-                let is_silent = list(object, "/status/conditions").iter().any(|said| said["reason"] == AGENT_SILENT);
+                let is_silent =
+                    list(object, "/status/conditions").iter().any(|said| said["reason"] == Word::AgentSilent.as_str());
                 let agent = format!("agent of '{}'", text(object, "/metadata/name"));
                 said(if is_silent { "controller" } else { &agent }, &before, object, &mut lines);
             }

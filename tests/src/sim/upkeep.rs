@@ -6,11 +6,12 @@ use super::host::{DRIVER, Manners, serial_number};
 use super::life::{self, runs};
 use super::simulation::{Simulation, USER};
 use planner::host::PowerState;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
 const MACHINES: &str = "metalplane.io/baremetalmachines";
+const DPUS: &str = "metalplane.io/dpus";
 
 /// The machine says this in one of its conditions.
 fn says(s: &Simulation, name: &str, reason: &str) -> bool {
@@ -124,7 +125,7 @@ pub async fn same_name_again(s: &Simulation) -> Result<(), String> {
 
 /// A user takes a disk or an interface out of the spec and deletes what was made for it at once, while the controller does not
 /// hear of machines: nobody asks for it any more, so it stays deleted.
-pub async fn deleted_unheard(s: &Simulation, kind: &str, list: &str, part: serde_json::Value) -> Result<(), String> {
+pub async fn deleted_unheard(s: &Simulation, kind: &str, list: &str, part: Value) -> Result<(), String> {
     let made = format!("bm-01-{}", part["name"].as_str().unwrap_or_default());
     life::create(s, "bm-01", 7).await?;
     s.change(MACHINES, USER, "bm-01", |machine| machine["spec"][list].as_array_mut().expect("a list").push(part));
@@ -144,5 +145,37 @@ pub async fn deleted_unheard(s: &Simulation, kind: &str, list: &str, part: serde
         true => Err(format!("{kind} {made} was made again, and nobody asks for it\n{}", s.story())),
         false if !runs(s, "bm-01") => Err(format!("the machine does not run\n{}", s.story())),
         false => life::delete(s, "bm-01").await,
+    }
+}
+
+fn word(dpu: &Value) -> String {
+    let all = dpu["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = all.iter().find(|condition| condition["type"] == "Ready").cloned().unwrap_or_default();
+    ready["status"].as_str().unwrap_or("none").to_owned()
+}
+
+fn is(s: &Simulation, ready: &str) -> bool {
+    s.scene.server.list(DPUS).iter().all(|dpu| word(dpu) == ready)
+}
+
+/// An agent is cut off from the API server, and comes back: who says what of it since.
+pub async fn cut_off_for_a_while(s: &Simulation) -> Result<(), String> {
+    s.until("the agent is well", |s| is(s, "True")).await?;
+    let dpus: Vec<String> = s.scene.hosts.iter().map(|host| host.dpu_name.clone()).collect();
+    dpus.iter().for_each(|dpu| s.scene.cut(dpu, true));
+    s.until("the agent is silent", |s| is(s, "Unknown")).await?;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let from = s.scene.server.store().log.len();
+    dpus.iter().for_each(|dpu| s.scene.cut(dpu, false));
+    s.until("the agent is well again", |s| is(s, "True")).await?;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let written: Vec<String> = {
+        let store = s.scene.server.store();
+        store.log[from..].iter().filter(|event| event.id.resource == DPUS).map(|event| word(&event.object)).collect()
+    };
+    let taken_back = written.windows(2).filter(|pair| pair[0] == "True" && pair[1] == "Unknown").count();
+    match (taken_back, written.len() > 10 * s.scene.hosts.len()) {
+        (0, false) => Ok(()),
+        _ => Err(format!("{} writes, of which {taken_back} took Ready back\n{}", written.len(), s.story())),
     }
 }

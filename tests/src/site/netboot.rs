@@ -94,13 +94,6 @@ spec:
         self.kubectl(&["delete", "-n", INVENTORY_NAMESPACE, &hardware, &machine, &secret]).await.map(drop)
     }
 
-    /// What an administrator does by hand: the next boot is from the network, and the server is switched on.
-    pub async fn boot_from_the_network(&self, server: &str) -> Result<()> {
-        let next = r#"{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe"}}"#;
-        self.redfish(server, "", "PATCH", next).await?;
-        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"On"}"#).await
-    }
-
     async fn redfish(&self, server: &str, below: &str, method: &str, body: &str) -> Result<()> {
         let known = self.sandbox.ready().servers.iter().find(|known| known.name == server);
         let known = known.with_context(|| format!("no server {server}"))?;

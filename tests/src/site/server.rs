@@ -1,6 +1,7 @@
 //! One virtual server from beside Kubernetes: what its BMC was told, what goes wrong with it, what its guest prints.
 
-use super::{Site, until};
+use super::inventory::{bmc_objects, hardware_name};
+use super::{INVENTORY_NAMESPACE, Site, until};
 use crate::guest::Guest;
 use anyhow::{Context, Result};
 use sandbox::server::faults::{self, Faults};
@@ -90,9 +91,15 @@ impl Server<'_> {
         Ok(hash.finalize().to_vec())
     }
 
-    /// Puts a server of another kind in its place, and tells the inventory whose power its DPU has.
+    /// Puts a server of another kind in its place, and tells the inventory whose power its DPU has. It has a BMC of its own, so its object
+    /// is made anew: what was read of the other one a moment ago says nothing of it.
     pub async fn rerack(&self, kind: &str, power_domain: &str) -> Result<()> {
+        let ready = self.site.sandbox.ready().servers.iter().find(|server| server.name == self.name);
+        let objects = bmc_objects(ready.with_context(|| format!("there is no {}", self.name))?)?;
+        let name = hardware_name(self.name);
+        self.site.kubectl(&["delete", "machines.bmc.tinkerbell.org", &name, "-n", INVENTORY_NAMESPACE]).await?;
         self.site.sandbox.rerack(self.name, kind).await?;
+        self.site.apply(&objects).await?;
         let patch = format!(r#"{{"spec":{{"powerDomain":"{power_domain}"}}}}"#);
         self.site.kubectl(&["patch", "dpu", &self.dpu(), "--type=merge", "-p", &patch]).await.map(drop)
     }

@@ -1,5 +1,5 @@
-//! A server without a DPU is installed over the network: by a Template and a Workflow as Tinkerbell has them and a hand on its power,
-//! then by a BareMetalMachine, which takes the server as it is: switched on.
+//! A server without a DPU is installed over the network: by a Template and a Workflow as Tinkerbell has them, whose boot options bring
+//! the server to boot by a Job, then by a BareMetalMachine, which takes the server as it is: switched on.
 
 use super::machine::{self, BOOT, SOON};
 use anyhow::{Context, Result, ensure};
@@ -18,13 +18,12 @@ fn a_workflow_installs_a_server_without_a_dpu() {
 
 async fn installed(site: &Site, namespace: &str) -> Result<()> {
     site.rack_bare(SERVER).await?;
-    by_hand(site).await?;
+    by_workflow(site).await?;
     by_machine(site, namespace).await?;
     site.unrack_bare(SERVER).await
 }
 
-async fn by_hand(site: &Site) -> Result<()> {
-    site.apply(&format!("{}---{}", template(site, INVENTORY_NAMESPACE).await?, workflow()?)).await?;
+async fn by_workflow(site: &Site) -> Result<()> {
     let state = async || {
         let workflow = site.get(&["workflow", "install-u03", "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
         anyhow::Ok((
@@ -32,15 +31,10 @@ async fn by_hand(site: &Site) -> Result<()> {
             workflow["status"].to_string(),
         ))
     };
-    until("the Workflow is rendered", SOON, async || {
-        let (state, status) = state().await?;
-        Ok(if state == "PENDING" { Ok(()) } else { Err(status) })
-    })
-    .await?;
     let server = site.server(SERVER);
-    ensure!(server.host()?.is_none(), "the server is off until somebody switches it on");
+    ensure!(server.host()?.is_none(), "the server is off before the Workflow");
     let from = server.guest().printed().len();
-    site.boot_from_the_network(SERVER).await?;
+    site.apply(&format!("{}---{}", template(site, INVENTORY_NAMESPACE).await?, workflow()?)).await?;
     until("the Workflow has succeeded", BOOT, async || {
         let (state, status) = state().await?;
         Ok(if state == "SUCCESS" { Ok(()) } else { Err(status) })
@@ -49,7 +43,36 @@ async fn by_hand(site: &Site) -> Result<()> {
     // The override was for once: the restart is from the disk, and the seed that the Workflow wrote gives the guest its name.
     server.guest().line("the installed system is up", from, BOOT, |line| line == BOOTED).await?;
     answers(site).await?;
+    after_the_workflow(site).await?;
     site.kubectl(&["delete", "workflow/install-u03", "template/tiny", "-n", INVENTORY_NAMESPACE]).await.map(drop)
+}
+
+/// What upstream's controllers would have left of it: a Job with its Tasks, `allowPXE` false; and the BMC's own status.
+async fn after_the_workflow(site: &Site) -> Result<()> {
+    let get = async |kind: &str, name: &str| {
+        anyhow::Ok(site.get(&[kind, name, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default())
+    };
+    let says = |object: &serde_json::Value, type_: &str| {
+        object["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|c| c["type"] == type_ && c["status"] == "True")
+    };
+    let job = get("jobs.bmc.tinkerbell.org", "netboot-install-u03").await?;
+    ensure!(says(&job, "Completed"), "{job}");
+    for at in 0..3 {
+        let task = get("tasks.bmc.tinkerbell.org", &format!("netboot-install-u03-task-{at}")).await?;
+        ensure!(says(&task, "Completed"), "{task}");
+    }
+    let hardware = get("hardware", HARDWARE).await?;
+    ensure!(hardware["spec"]["interfaces"][0]["netboot"]["allowPXE"] == false, "{hardware}");
+    until("the Machine says that its BMC answers", SOON, async || {
+        let machine = get("machines.bmc.tinkerbell.org", HARDWARE).await?;
+        let told = says(&machine, "Contactable") && machine["status"]["powerState"] == "on";
+        Ok(if told { Ok(()) } else { Err(machine["status"].to_string()) })
+    })
+    .await
 }
 
 async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
@@ -152,6 +175,7 @@ spec:
   templateRef: tiny
   hardwareRef: {HARDWARE}
   hardwareMap: {{device_1: "{mac}"}}
+  bootOptions: {{bootMode: netboot, toggleAllowNetboot: true}}
 "#
     ))
 }

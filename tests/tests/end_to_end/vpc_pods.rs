@@ -3,10 +3,8 @@
 use super::machine::{BOOT, Machine, SOON, wait_ready};
 use super::on_servers;
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use tests::site::{Place, Site, until};
+use tests::site::{ORDINARY_NODE as NODE, Place, Pod, Site, until};
 
-pub(super) const NODE: &str = "node-1";
 const ADDRESS: &str = "10.30.0.21";
 /// Listens in the pod, and sends more than fits into a packet.
 const SERVER: &str = r#"alarm 120; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "10.30.0.21", LocalPort => 8080) or die $@; $c = $s->accept; print $c "x" x 100000; close $c"#;
@@ -45,15 +43,14 @@ fn a_pod_is_a_member_of_a_vpc() {
             let phase = "--for=jsonpath={.status.phase}=Running";
             site.kubectl(&["wait", phase, &format!("pod/{name}"), "-n", namespace, &limit]).await?;
         }
-        let netns = namespace_of(site, namespace, "member").await?;
-        let inside = format!("--net={netns}");
-        let shown = site.enter(NODE, &["nsenter", &inside, "ip", "-brief", "address"]).await?;
+        let inside = site.pod(namespace, "member").await?;
+        let shown = inside.enter(site, &["ip", "-brief", "address"]).await?;
         ensure!(shown.contains("eth0") && shown.contains(&format!("{ADDRESS}/24")), "in the pod: {shown}");
 
         wait_ready(site, namespace, machine.name).await?;
-        let ask = ["nsenter", &inside, "ping", "-q", "-i", "0.2", "-c", "1", "-w", "10", "-I", "net1", machine.address];
+        let ask = ["ping", "-q", "-i", "0.2", "-c", "1", "-w", "10", "-I", "net1", machine.address];
         until("the machine answers the pod", BOOT, async || {
-            Ok(site.enter(NODE, &ask).await.map(drop).map_err(|error| format!("{error:#}")))
+            Ok(inside.enter(site, &ask).await.map(drop).map_err(|error| format!("{error:#}")))
         })
         .await?;
         from_another_chassis(site, namespace, &inside).await?;
@@ -67,13 +64,13 @@ fn a_pod_is_a_member_of_a_vpc() {
 }
 
 /// Ping, and TCP in packets of full size: a checksum that the pod left to hardware would be the end of it.
-async fn from_another_chassis(site: &Site, namespace: &str, inside: &str) -> Result<()> {
+async fn from_another_chassis(site: &Site, namespace: &str, inside: &Pod) -> Result<()> {
     let place = Place { namespace, subnet: "blue", address: "10.30.0.251/24" };
     let probe = site.probe("dpu-2", "probe2", place).await?;
     let heard = async {
         probe.hears(ADDRESS, SOON).await?;
         let perl = |program: &'static str| ["perl", "-MIO::Socket::INET", "-e", program];
-        let server = [&["nsenter", inside] as &[&str], &perl(SERVER)].concat();
+        let server = perl(SERVER);
         let client = async {
             let client = perl(CLIENT);
             until("the pod answers TCP", SOON, async || {
@@ -81,7 +78,7 @@ async fn from_another_chassis(site: &Site, namespace: &str, inside: &str) -> Res
             })
             .await
         };
-        let (served, received) = tokio::join!(site.enter(NODE, &server), client);
+        let (served, received) = tokio::join!(inside.enter(site, &server), client);
         served.context("the server in the pod")?;
         let received = received?;
         ensure!(received.trim() == "100000", "{received} bytes of 100000 arrived");
@@ -89,23 +86,6 @@ async fn from_another_chassis(site: &Site, namespace: &str, inside: &str) -> Res
     };
     let heard = heard.await;
     site.remove_probe("dpu-2", "probe2").await.and(heard)
-}
-
-/// The network namespace of a pod, as the plugin noted it.
-pub(super) async fn namespace_of(site: &Site, namespace: &str, name: &str) -> Result<String> {
-    let pod = site.get(&["pod", name, "-n", namespace]).await?.context("no pod")?;
-    for note in notes(site).await? {
-        if note["podUid"] == pod["metadata"]["uid"] {
-            return Ok(note["netns"].as_str().context("no namespace")?.to_owned());
-        }
-    }
-    anyhow::bail!("the plugin has noted nothing of pod {name}")
-}
-
-pub(super) async fn notes(site: &Site) -> Result<Vec<Value>> {
-    let text = site.enter(NODE, &["sh", "-c", "cat /run/metalplane/cni/*.json 2>/dev/null || true"]).await?;
-    let notes = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-    notes.collect::<Result<_, _>>().context("the plugin's notes")
 }
 
 /// One thing of the pod that is still there.
@@ -118,7 +98,7 @@ pub(super) async fn left(site: &Site, namespace: &str, address: &str) -> Result<
     let devices = site.enter(NODE, &["ip", "-brief", "link"]).await?;
     let is_ours = |line: &&str| line.starts_with("mp") || line.starts_with("mq");
     let ours: Vec<&str> = ports.lines().chain(devices.lines()).filter(is_ours).collect();
-    let notes = notes(site).await?.iter().map(|note| note["containerId"].to_string()).collect::<Vec<_>>();
+    let notes = site.pod_notes().await?.iter().map(|note| note["containerId"].to_string()).collect::<Vec<_>>();
     let all = [objects.trim(), attachments.trim(), holds, &ours.join(" "), &notes.join(" ")].join(" ");
     Ok(Some(all.trim().to_owned()).filter(|all| !all.is_empty()))
 }

@@ -2,9 +2,9 @@
 
 use super::machine::SOON;
 use super::on_servers;
-use super::vpc_pods::{NODE, namespace_of, pod};
+use super::vpc_pods::pod;
 use anyhow::{Context, Result, ensure};
-use tests::site::{Site, until};
+use tests::site::{ORDINARY_NODE as NODE, Pod, Site, until};
 
 /// The host outside.
 const HOST: [&str; 2] = ["203.0.113.1", "2001:db8:1::1"];
@@ -64,8 +64,7 @@ spec: {{providerNetwork: {network}, address: '{}'}}
 struct Way<'a> {
     site: &'a Site,
     namespace: &'a str,
-    /// The pod's network namespace.
-    inside: String,
+    inside: Pod,
 }
 
 impl Way<'_> {
@@ -83,8 +82,7 @@ impl Way<'_> {
     }
 
     async fn in_pod(&self, args: &[&str]) -> Result<String> {
-        let inside = format!("--net={}", self.inside);
-        self.site.enter(NODE, &[&["nsenter", &inside], args].concat()).await
+        self.inside.enter(self.site, args).await
     }
 
     /// From the pod, or to it.
@@ -139,7 +137,7 @@ fn a_vpc_reaches_what_is_outside_and_is_reached() {
         site.apply_in(namespace, &format!("{}---\n{}", way_out(namespace, "dpu-1"), pod(namespace, "inner", asks)))
             .await?;
         site.kubectl(&["wait", "--for=jsonpath={.status.phase}=Running", "pod/inner", "-n", namespace, &limit]).await?;
-        let way = Way { site, namespace, inside: namespace_of(site, namespace, "inner").await? };
+        let way = Way { site, namespace, inside: site.pod(namespace, "inner").await? };
         let tested = both_ways(&way).await;
         let gone = nothing_is_left(&way).await;
         tested.and(gone)

@@ -148,6 +148,8 @@ fn a_dpu_that_has_renewed_its_lease_is_not_taken_for_off() {
         s.scene.hosts[0].power_dpu(false);
         passing::pass(&s, "bm-01", "bm-02");
         s.until("its BMC is asked", |s| passing::says(s, "bm-01", "DpuNotOff")).await?;
+        // Before the controller says so of the Dpu, it reads the Lease from quorum: it would hear of the renewal by that.
+        s.until("it is said of the Dpu", |s| is(s, "dpu-1", "Ready", "Unknown")).await?;
         s.scene.watches(Who::Controller, Manners::Frozen(tokio::time::Instant::now() + Duration::from_secs(40)));
         s.change("coordination.k8s.io/leases", "metalplane-dpu-dpu-1", "agent", |lease| {
             lease["spec"]["renewTime"] = json!(runtime::clock::now());
@@ -171,9 +173,13 @@ fn a_dpu_that_has_renewed_its_lease_is_not_taken_for_off() {
 }
 
 fn is_verified(s: &Simulation, dpu: &str) -> bool {
+    is(s, dpu, "BmcVerified", "True")
+}
+
+fn is(s: &Simulation, dpu: &str, type_: &str, status: &str) -> bool {
     let dpu = s.scene.server.get("metalplane.io/dpus", "", dpu).unwrap_or_default();
     let all = dpu["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    all.iter().any(|condition| condition["type"] == "BmcVerified" && condition["status"] == "True")
+    all.iter().any(|condition| condition["type"] == type_ && condition["status"] == status)
 }
 
 fn asked(variable: &str) -> Option<u64> {

@@ -5,7 +5,7 @@ use api::dpu::PowerDomain;
 use std::sync::OnceLock;
 use tests::sim::faults::{Plan, Who};
 use tests::sim::life::{self, Record};
-use tests::sim::{Simulation, bare, lives};
+use tests::sim::{Simulation, bare, jobs, lives};
 
 pub fn seed() -> u64 {
     std::env::var("SIM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20261121)
@@ -22,6 +22,8 @@ pub enum Kind {
     Import,
     /// A machine on a server without a DPU.
     Bare,
+    /// Tinkerbell's Jobs, on a server that no machine has at first.
+    Jobs,
 }
 
 impl Kind {
@@ -35,13 +37,14 @@ impl Kind {
             Self::Machine | Self::SharedPower => life::whole(s).await,
             Self::Import => lives::import(s).await,
             Self::Bare => bare::life(s, None).await.map(|()| Record::default()),
+            Self::Jobs => jobs::life(s).await.map(|()| Record::default()),
         }
     }
 }
 
 /// Without faults: what it leads to, and the number of effects of controller and agent.
 pub fn reference_of(kind: Kind) -> &'static (Record, usize, usize) {
-    static REFERENCES: [OnceLock<(Record, usize, usize)>; 4] = [const { OnceLock::new() }; 4];
+    static REFERENCES: [OnceLock<(Record, usize, usize)>; 5] = [const { OnceLock::new() }; 5];
     REFERENCES[kind as usize].get_or_init(|| {
         simulate(async {
             let s = kind.start(Plan::None);

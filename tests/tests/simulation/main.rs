@@ -8,6 +8,7 @@ mod bare;
 mod bmc;
 mod csi;
 mod fences;
+mod jobs;
 mod kinds;
 mod network;
 mod scenarios;
@@ -468,5 +469,12 @@ fn a_storm_of_faults() {
             let record = life::whole(&s).await?;
             life::difference_at_end(expected, &record).map_or(Ok(()), |d| Err(format!("{d}\n{}", s.story())))
         })
+    });
+}
+
+#[test]
+fn an_agent_that_was_cut_off_and_the_controller_do_not_write_against_each_other() {
+    each(0..4u64, |number| {
+        simulate(async { upkeep::cut_off_for_a_while(&Simulation::start(1, seed() + number, Plan::None)).await })
     });
 }

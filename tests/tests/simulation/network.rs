@@ -1,9 +1,10 @@
 //! Vpcs, Subnets and SecurityGroups, made and deleted in the worst order, and a north-bound database that is away or changed by
 //! hand.
 
-use super::{cases, each, seed, simulate};
-use tests::sim::faults::{Fault, Plan};
-use tests::sim::{Simulation, network as scene};
+use super::{cases, each, sample, seed, simulate};
+use std::sync::OnceLock;
+use tests::sim::faults::{Fault, Plan, Who};
+use tests::sim::{Simulation, network as scene, way_out};
 
 #[test]
 fn two_vpcs_have_the_same_addresses() {
@@ -33,4 +34,71 @@ fn a_controller_that_starts_where_all_is_right_writes_its_token() {
 fn rows_are_changed_and_deleted_by_hand() {
     simulate(async { scene::by_hand(&Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// The rows without faults, by the names of their objects. Asked for outside of any other run.
+fn way_out_rows() -> &'static Vec<String> {
+    static ROWS: OnceLock<Vec<String>> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        simulate(async {
+            let s = Simulation::start(1, seed(), Plan::None);
+            way_out::open(&s, &way_out::ORDERS[0]).await.unwrap_or_else(|e| panic!("SIM_SEED={}: {e}", seed()))
+        })
+    })
+}
+
+fn same(wanted: &[String], rows: &[String]) -> Result<(), String> {
+    let missing: Vec<_> = wanted.iter().filter(|row| !rows.contains(row)).collect();
+    let more: Vec<_> = rows.iter().filter(|row| !wanted.contains(row)).collect();
+    let same = missing.is_empty() && more.is_empty();
+    if same { Ok(()) } else { Err(format!("other rows than without faults: missing {missing:#?}, more {more:#?}")) }
+}
+
+#[test]
+fn a_vpc_is_let_out_in_whatever_order_its_objects_are_made() {
+    let wanted = way_out_rows();
+    each(way_out::ORDERS.iter(), |order| {
+        simulate(async { same(wanted, &way_out::whole(&Simulation::start(1, seed(), Plan::None), order).await?) })
+    });
+}
+
+#[test]
+fn a_vpc_is_let_out_and_closed_whatever_goes_wrong() {
+    let wanted = way_out_rows();
+    let cases = cases(&[Fault::Crash, Fault::CrashBefore, Fault::LoseAnswer, Fault::Refuse, Fault::Late], 180, 43);
+    each(cases.zip(0usize..), |(plan, count)| {
+        let order = &way_out::ORDERS[count % way_out::ORDERS.len()];
+        simulate(async { same(wanted, &way_out::whole(&Simulation::start(1, seed(), plan.clone()), order).await?) })
+    });
+}
+
+#[test]
+fn every_write_of_the_way_out_meets_a_conflict_first() {
+    let wanted = way_out_rows();
+    simulate(async {
+        let s = Simulation::start(1, seed(), Plan::RefuseFirst(Default::default()));
+        same(wanted, &way_out::whole(&s, &way_out::ORDERS[1]).await?)
+    })
+    .unwrap_or_else(|error| panic!("SIM_SEED={}: {error}", seed()));
+}
+
+#[test]
+fn two_controllers_let_a_vpc_out_at_once() {
+    let wanted = way_out_rows();
+    each(0..2u64, |more| {
+        simulate(async {
+            let mut s = Simulation::start(1, seed() + more, Plan::None);
+            s.start_controller("controller-2", "default");
+            same(wanted, &way_out::whole(&s, &way_out::ORDERS[2]).await?)
+        })
+    });
+}
+
+#[test]
+fn the_way_out_is_deleted_at_every_stage() {
+    each(sample(110, 22), |at| {
+        let plan = Plan::At { who: Who::Controller, at: *at, fault: Fault::Mark };
+        let order = &way_out::ORDERS[at % way_out::ORDERS.len()];
+        simulate(async { way_out::cut_short(&Simulation::start(1, seed(), plan), order).await })
+    });
 }

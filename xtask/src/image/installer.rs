@@ -3,6 +3,7 @@
 use super::roots;
 use crate::programs::{self, Release};
 use anyhow::{Context, Result};
+use sandbox::guest::BootFiles;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,12 @@ pub(crate) struct Options {
     /// Where they go [default: target/images/installer; with --release target/release-images/installer]
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Also installer.efi, which UEFI boots without iPXE; needs Debian's package systemd-boot-efi
+    #[arg(long)]
+    unified: bool,
+    /// Also installer.iso with that, for a BMC's virtual media; needs xorriso, mtools and dosfstools
+    #[arg(long)]
+    iso: bool,
 }
 
 /// Beside the container images of the same kind.
@@ -26,21 +33,34 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         true => programs::release(root, &[PROGRAM], &Release::of(root)?)?,
         false => programs::build(root, &[PROGRAM])?,
     };
-    write(root, &programs, &folder)
+    let files = write(root, &programs, &folder)?;
+    if !options.unified && !options.iso {
+        return Ok(());
+    }
+    let (unified, iso) = (folder.join("installer.efi"), folder.join("installer.iso"));
+    sandbox::guest::unified_installer(&files, &unified)?;
+    println!("{}", unified.display());
+    if options.iso {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("a runtime")?;
+        let (xorriso, environment) = runtime.block_on(sandbox::preflight::unpacked("xorriso", "xorriso"))?;
+        sandbox::guest::installer_iso(&unified, &iso, (&xorriso, &environment))?;
+        println!("{}", iso.display());
+    }
+    Ok(())
 }
 
 /// As it ships.
 pub(crate) fn of_release(root: &Path, release: &Release, folder: &Path) -> Result<()> {
-    write(root, &programs::release(root, &[PROGRAM], release)?, folder)
+    write(root, &programs::release(root, &[PROGRAM], release)?, folder).map(|_| ())
 }
 
-fn write(root: &Path, programs: &BTreeMap<&'static str, PathBuf>, folder: &Path) -> Result<()> {
+fn write(root: &Path, programs: &BTreeMap<&'static str, PathBuf>, folder: &Path) -> Result<BootFiles> {
     let program = programs.get(PROGRAM).context("the installer was built")?;
     let certificates = roots::member(root)?.source;
     let cache = sandbox::args::cache_folder();
     let files = sandbox::guest::installer(program, Some(&certificates), &cache, folder)?;
-    for path in [files.kernel, files.initramfs] {
+    for path in [&files.kernel, &files.initramfs] {
         println!("{}", path.display());
     }
-    Ok(())
+    Ok(files)
 }

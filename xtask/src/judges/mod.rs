@@ -12,9 +12,11 @@ mod csi_sanity;
 mod kubectl;
 mod on_site;
 mod ovn;
+mod pxe_boot;
 mod redfish;
 mod release;
 mod spdk;
+mod tinkerbell;
 
 use anyhow::{Context, Result, bail};
 use std::fmt;
@@ -29,9 +31,11 @@ const JUDGES: &[Judge] = &[
     csi_sanity::JUDGE,
     kubectl::JUDGE,
     ovn::JUDGE,
+    pxe_boot::JUDGE,
     redfish::JUDGE,
     release::JUDGE,
     spdk::JUDGE,
+    tinkerbell::JUDGE,
 ];
 
 struct Judge {

@@ -29,6 +29,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("proto", &[]),
     folder("runtime", &[]),
     folder("executor", &["api", "planner", "ports", "runtime"]),
+    folder("model", &["api", "executor", "planner", "ports", "runtime"]),
     folder("imaging", &[]),
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
@@ -56,7 +57,7 @@ pub(super) const FOLDERS: &[Folder] = &[
 pub(super) const IMPLIED: &[(&str, &str)] = &[("planner", "api")];
 
 /// What tests of any folder may use besides.
-pub(super) const FOR_TESTS: &[&str] = &["sandbox"];
+pub(super) const FOR_TESTS: &[&str] = &["model", "sandbox"];
 
 /// Folders that decide only, and what they may not reach by any path of normal dependencies.
 pub(super) const PURE: &[&str] = &["planner", "api"];

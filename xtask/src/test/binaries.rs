@@ -12,7 +12,8 @@ const END_TO_END: &str = "tests";
 
 /// Tests that only compute: no process, socket or clock of this machine is part of them (the simulation's time is paused). They
 /// run beside all others, on what processor time those leave.
-const COMPUTE: [(&str, &str); 3] = [("planner", "unit"), ("executor", "schedules"), (END_TO_END, "simulation")];
+const COMPUTE: [(&str, &str); 4] =
+    [("planner", "unit"), ("executor", "machines"), ("executor", "schedules"), (END_TO_END, "simulation")];
 
 /// Tests that take turns on what they share: all are started at once, so that nothing stands idle while one that would use it is
 /// not there yet.

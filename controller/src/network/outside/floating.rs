@@ -13,10 +13,10 @@ use crate::objects;
 use crate::work::Work;
 use api::{FloatingIP, ProviderNetwork, VNic, labels};
 use planner::machine::observed::{has_finalizer, name, uid};
-use planner::network::outside::{self, Kind, Target};
+use planner::network::admission;
+use planner::network::outside::{self, Kind, Target, Use};
 use planner::network::rows::Row;
-use planner::network::{admission, port};
-use planner::reason::{Blocked, Reason, Waiting};
+use planner::reason::Reason;
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -37,19 +37,16 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     if let Some(wait) = c.network.starting() {
         return Ok(Next::After(wait));
     }
-    let vnic = floating.spec.vnic.as_ref().map(|vnic| c.world.vnics.get(&key.0, vnic));
-    let serving = vnic.iter().flatten().find(|vnic| outside::serves(vnic)).cloned();
-    let status = floating.status.clone().unwrap_or_default();
-    if let Some(before) = &status.vnic_uid
-        && serving.as_ref().and_then(|vnic| vnic.metadata.uid.as_ref()) != Some(before)
-    {
-        let cleared = translates_no_more(c, &floating).await;
-        return cleared.map(|_| Next::Wait);
+    let vnic = floating.spec.vnic.as_ref().and_then(|vnic| c.world.vnics.get(&key.0, vnic));
+    let used = outside::used_for(&floating, vnic.as_deref());
+    if used == Use::TakeBack {
+        return translates_no_more(c, &floating).await.map(|_| Next::Wait);
     }
     let network = match network(c, &floating.spec.provider_network) {
         Ok(network) => network,
         Err(reason) => return write(c, &floating, Err(reason), BTreeSet::new()).await,
     };
+    let status = floating.status.clone().unwrap_or_default();
     let has: Vec<String> = status.address.iter().cloned().collect();
     let asks: Vec<String> = floating.spec.address.iter().cloned().collect();
     let owner = outside::owner(Kind::FloatingIP, meta);
@@ -62,34 +59,32 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         patch(c, &floating, json!({"address": address})).await?;
         return Ok(Next::Wait);
     }
-    let Some(vnic) = serving else {
-        let rows = match (vnic.flatten(), &floating.spec.vnic) {
-            (None, None) => Ok(Vec::new()),
-            (None, Some(named)) => Err(Blocked::VNicMissing { vnic: named.clone() }.into()),
-            (Some(vnic), _) => Err(not_serving(&vnic)),
-        };
-        return write(c, &floating, rows, BTreeSet::new()).await;
-    };
-    match rows(c, &floating, &address, &vnic, &network) {
-        Err(reason) => write(c, &floating, Err(reason), BTreeSet::new()).await,
-        Ok(_) if status.vnic_uid.is_none() => {
-            patch(c, &floating, json!({"vnicUID": vnic.metadata.uid})).await?;
-            Ok(Next::Wait)
-        }
-        Ok((rows, chassis)) => {
-            confirm(c, &floating, &vnic, &rows).await?;
-            write(c, &floating, Ok(rows), chassis).await
-        }
+    match (used, vnic) {
+        (Use::Translate, Some(vnic)) => translate(c, &floating, &address, &vnic, &network).await,
+        (Use::Wait(reason), _) => write(c, &floating, Err(reason), BTreeSet::new()).await,
+        _ => write(c, &floating, Ok(Vec::new()), BTreeSet::new()).await,
     }
 }
 
-fn not_serving(vnic: &VNic) -> Reason {
-    let vnic_name = name(&vnic.metadata).to_owned();
-    if vnic.metadata.deletion_timestamp.is_some() {
-        return Waiting::VNicBeingDeleted { vnic: vnic_name }.into();
+/// The status first, then OVN.
+async fn translate(
+    c: &Controller,
+    floating: &FloatingIP,
+    address: &str,
+    vnic: &VNic,
+    network: &ProviderNetwork,
+) -> Result<Next, Error> {
+    match rows(c, floating, address, vnic, network) {
+        Err(reason) => write(c, floating, Err(reason), BTreeSet::new()).await,
+        Ok(_) if floating.status.as_ref().is_none_or(|status| status.vnic_uid.is_none()) => {
+            patch(c, floating, json!({"vnicUID": vnic.metadata.uid})).await?;
+            Ok(Next::Wait)
+        }
+        Ok((rows, chassis)) => {
+            confirm(c, floating, vnic, &rows).await?;
+            write(c, floating, Ok(rows), chassis).await
+        }
     }
-    let message = "the VNic has no addresses yet".to_owned();
-    Waiting::VNicNotReady { vnic: vnic_name, message }.into()
 }
 
 async fn write(
@@ -112,27 +107,16 @@ fn rows(
 ) -> Result<(Vec<Row>, BTreeSet<String>), Reason> {
     let (namespace, _) = key(&floating.metadata);
     let subnet = c.world.subnets.get(&namespace, &vnic.spec.subnet);
-    let subnet = subnet.ok_or_else(|| Blocked::SubnetMissing { subnet: vnic.spec.subnet.clone() })?;
-    let vpc_name = admission::vpc_of(&subnet);
-    let vpc = c.world.vpcs.get(&namespace, vpc_name);
-    let vpc = vpc.ok_or_else(|| Blocked::VpcMissing { vpc: vpc_name.to_owned() })?;
-    let gateway = gateway_of(c, &namespace, vpc_name);
-    let bound = bound(c, vnic);
-    let mut chassis: BTreeSet<String> = outside::chassis(network)?.into_iter().collect();
-    chassis.extend(bound.iter().map(|(chassis, _)| chassis.clone()));
-    let target = Target { vnic, vpc: &vpc, gateway: gateway.as_deref(), network, bound };
+    let vpc = subnet.as_ref().and_then(|subnet| c.world.vpcs.get(&namespace, admission::vpc_of(subnet)));
+    let gateway = vpc.as_ref().and_then(|vpc| gateway_of(c, &namespace, name(&vpc.metadata)));
+    let holder = vnic.status.as_ref().and_then(|status| status.holder.as_ref());
+    let dpu = holder.and_then(|holder| c.world.dpus.get("", &holder.dpu_name));
+    let attachments = c.world.nics.by(&IndexKey::owner(uid(&vnic.metadata)));
+    let bound = outside::bound(vnic, dpu.as_deref(), &attachments);
+    let (subnet, vpc, gateway) = (subnet.as_deref(), vpc.as_deref(), gateway.as_deref());
+    let target = Target { vnic, subnet, vpc, gateway, network, bound };
     let wanted = outside::floating(floating, address, &target)?;
-    Ok((wanted.rows(c.network.site().unwrap_or_default()), chassis))
-}
-
-/// Where the VNic's port is bound, and what it is called.
-fn bound(c: &Controller, vnic: &VNic) -> Option<(String, String)> {
-    let holder = vnic.status.as_ref()?.holder.as_ref()?;
-    let dpu = c.world.dpus.get("", &holder.dpu_name).filter(|dpu| uid(&dpu.metadata) == holder.dpu_uid)?;
-    let own = uid(&vnic.metadata);
-    let attachments = c.world.nics.by(&IndexKey::owner(own));
-    let named = attachments.first().map(|attachment| attachment.spec.logical_port.clone());
-    Some((dpu.status.as_ref()?.network.as_ref()?.chassis.clone(), named.unwrap_or_else(|| port::logical_port(own))))
+    Ok((wanted.rows(c.network.site().unwrap_or_default()), outside::concerned(&target)?))
 }
 
 /// From quorum, before OVN translates to a VNic that it did not: the VNic is not being deleted. From now on it waits for this FloatingIP.

@@ -1,20 +1,21 @@
 //! A NatGateway: the port of a Vpc's router on a ProviderNetwork's switch.
 
-use super::{Holder, collect, floating_of, gateway_of, network, release as release_addresses, take};
+use super::{Holder, collect, floating_of, release as release_addresses, take};
 use crate::Controller;
 use crate::cache::key;
 use crate::error::{Error, call};
+use crate::index::IndexKey;
 use crate::network::in_force::{Wanted, enforce};
-use crate::network::said;
+use crate::network::{chassis_of, said};
 use crate::objects;
 use api::conditions::{self, DELETABLE};
 use api::{FloatingIP, NatGateway, ProviderNetwork, Vpc, labels};
 use kube::api::ListParams;
-use planner::machine::observed::{has_finalizer, name, uid};
+use planner::machine::observed::{has_finalizer, uid};
+use planner::network::admission;
 use planner::network::outside::{self, Kind};
-use planner::network::ready;
 use planner::network::rows::Row;
-use planner::reason::{Blocked, Reason, Waiting};
+use planner::reason::Reason;
 use runtime::queue::{Key, Next};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -40,7 +41,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         Ok((vpc, network)) => match addresses(c, &gateway, &network).await? {
             Addresses::Chosen => return Ok(Next::Wait),
             Addresses::Not(reason) => (Err(reason), BTreeSet::new()),
-            Addresses::Has(all) => (rows(c, &gateway, &vpc, &network, &all), concerned(c, &vpc, &network)?),
+            Addresses::Has(all) => (rows(c, &gateway, &vpc, &network, &all), concerned(c, &vpc, &network)),
         },
     };
     let is_programmed = |gateway: &NatGateway| {
@@ -56,24 +57,16 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
     Ok(next)
 }
 
+/// The NatGateways of its Vpc, itself among them.
+fn of_vpc(c: &Controller, gateway: &NatGateway) -> Vec<Arc<NatGateway>> {
+    let (namespace, _) = key(&gateway.metadata);
+    c.world.nat_gateways.by(&IndexKey::names::<Vpc>(&namespace, &gateway.spec.vpc.name))
+}
+
 fn rests_on(c: &Controller, gateway: &NatGateway) -> Result<(Arc<Vpc>, Arc<ProviderNetwork>), Reason> {
-    let ((namespace, _), vpc_name) = (key(&gateway.metadata), &gateway.spec.vpc.name);
-    let vpc = c.world.vpcs.get(&namespace, vpc_name);
-    let vpc = vpc.ok_or_else(|| Blocked::VpcMissing { vpc: vpc_name.clone() })?;
-    let first = gateway_of(c, &namespace, vpc_name).filter(|first| first.metadata.uid != gateway.metadata.uid);
-    if let Some(first) = first {
-        return Err(
-            Blocked::VpcHasNatGateway { vpc: vpc_name.clone(), gateway: name(&first.metadata).to_owned() }.into()
-        );
-    }
-    let network = network(c, &gateway.spec.provider_network)?;
-    let status = vpc.status.clone().unwrap_or_default();
-    if !ready::is_ready(Some(&status.conditions)) {
-        let said = conditions::get(&status.conditions, conditions::READY);
-        let message = said.map(|said| said.message.clone()).unwrap_or_default();
-        return Err(Waiting::VpcNotReady { vpc: vpc_name.clone(), message }.into());
-    }
-    Ok((vpc, network))
+    let vpc = c.world.vpcs.get(&key(&gateway.metadata).0, &gateway.spec.vpc.name);
+    let network = c.world.provider_networks.get("", &gateway.spec.provider_network);
+    outside::rests_on(gateway, vpc, &of_vpc(c, gateway), network)
 }
 
 enum Addresses {
@@ -112,13 +105,8 @@ fn rows(
 }
 
 /// The chassis that have a port of the Vpc, and those that carry the gateway.
-fn concerned(c: &Controller, vpc: &Vpc, network: &ProviderNetwork) -> Result<BTreeSet<String>, Error> {
-    let mut all: BTreeSet<String> = outside::chassis(network).unwrap_or_default().into_iter().collect();
-    for subnet in vpc.status.iter().flat_map(|status| &status.subnets) {
-        // Where the database is away, that is said of the rows.
-        all.extend(c.network.members(&subnet.uid).map(|members| members.chassis).unwrap_or_default());
-    }
-    Ok(all)
+fn concerned(c: &Controller, vpc: &Vpc, network: &ProviderNetwork) -> BTreeSet<String> {
+    chassis_of(c, vpc).into_iter().chain(outside::chassis(network).unwrap_or_default()).collect()
 }
 
 /// After the last FloatingIP that is reached by it, read from quorum.
@@ -127,15 +115,16 @@ async fn release(c: &Controller, gateway: &NatGateway) -> Result<Next, Error> {
     if !has_finalizer(meta, labels::FINALIZER_IN_USE) {
         return Ok(Next::Wait);
     }
-    let (namespace, own) = key(meta);
-    let is_first =
-        gateway_of(c, &namespace, &gateway.spec.vpc.name).is_some_and(|first| first.metadata.uid == meta.uid);
+    let (namespace, _) = key(meta);
     let what = format!("list FloatingIPs of namespace '{namespace}'");
     let floating =
         call(&what, c.objects.namespaced::<FloatingIP>(&namespace).list(&ListParams::default())).await?.items;
-    if let Some(one) = floating.iter().find(|one| is_first && is_reached_by(c, one, gateway)) {
-        let by = format!("FloatingIP '{}'", name(&one.metadata));
-        let reason: Reason = Waiting::NatGatewayInUse { gateway: own, by }.into();
+    let vpc_of = |vnic: &str| {
+        let vnic = c.world.vnics.by(&IndexKey::uid(vnic)).pop()?;
+        let subnet = c.world.subnets.get(&namespace, &vnic.spec.subnet)?;
+        Some(admission::vpc_of(&subnet).to_owned())
+    };
+    if let Some(reason) = outside::used_by(gateway, &of_vpc(c, gateway), &floating, vpc_of) {
         let before = gateway.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         return said(c, &c.world.nat_gateways, gateway, &before, (DELETABLE, Some(reason)), Ok(())).await;
     }
@@ -144,14 +133,4 @@ async fn release(c: &Controller, gateway: &NatGateway) -> Result<Next, Error> {
     release_addresses(c, uid(meta)).await?;
     objects::keep(&c.objects, &c.world.nat_gateways, meta, false).await?;
     Ok(Next::Wait)
-}
-
-/// OVN may be translating by it.
-fn is_reached_by(c: &Controller, floating: &FloatingIP, gateway: &NatGateway) -> bool {
-    let Some(vnic) = floating.status.as_ref().and_then(|status| status.vnic_uid.as_deref()) else { return false };
-    let namespace = gateway.metadata.namespace.as_deref().unwrap_or_default();
-    let vnics = c.world.vnics.by(&crate::index::IndexKey::uid(vnic));
-    let subnet = vnics.first().and_then(|vnic| c.world.subnets.get(namespace, &vnic.spec.subnet));
-    let vpc = subnet.is_none_or(|subnet| subnet.spec.vpc.name == gateway.spec.vpc.name);
-    floating.spec.provider_network == gateway.spec.provider_network && vpc
 }

@@ -70,7 +70,7 @@ async fn say(
     let said = json!({"chassis": now.chassis, "used": now.used, "conditions": now.conditions});
     objects::patch_status(&c.objects.cluster(), &c.world.provider_networks, meta, said).await?;
     if let Some(reason) = reason.filter(|_| is_new) {
-        c.events.tell(network, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        c.events.warn(network, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
     }
     Ok(())
 }

@@ -99,7 +99,9 @@ impl<'a> Copy<'a> {
             Some(Value::Map(pairs)) => {
                 let texts: Option<BTreeMap<String, String>> =
                     pairs.iter().map(|(key, value)| Some((text(key)?, text(value)?))).collect();
-                texts.map_or(Cell::Foreign, Cell::Pairs)
+                let numbers: Option<BTreeMap<String, i64>> =
+                    pairs.iter().map(|(key, value)| Some((text(key)?, number(value)?))).collect();
+                texts.map(Cell::Pairs).or(numbers.map(Cell::Numbers)).unwrap_or(Cell::Foreign)
             }
             Some(Value::Set(atoms)) => match (atoms.len(), atoms.first()) {
                 (0, _) | (_, None) => Cell::Empty,
@@ -116,6 +118,13 @@ impl<'a> Copy<'a> {
 fn text(atom: &Atom) -> Option<String> {
     match atom {
         Atom::String(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn number(atom: &Atom) -> Option<i64> {
+    match atom {
+        Atom::Integer(number) => Some(*number),
         _ => None,
     }
 }

@@ -165,6 +165,7 @@ impl<'a> Writer<'a> {
             Cell::Number(number) => Value::from(*number),
             Cell::Texts(texts) => Value::set(texts.iter().map(String::as_str)),
             Cell::Pairs(pairs) => Value::map(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()))),
+            Cell::Numbers(pairs) => Value::map(pairs.iter().map(|(key, value)| (key.as_str(), *value))),
             Cell::Row(id) => Value::from(self.named(Table::DhcpOptions, id)?),
             Cell::Foreign => {
                 let cause = format!("{} {column}: a row that is not ours is never referred to", table.name());

@@ -90,7 +90,7 @@ fn a_read_only_server_counts_as_unreachable() {
         // As an active-backup pair has it after the other server became the active one.
         appctl(&["ovsdb-server/set-active-ovsdb-server", "unix:/nobody"]);
         appctl(&["ovsdb-server/connect-active-ovsdb-server"]);
-        let change = diff(&Vpc { uid: "v".to_owned() }.rows("site"), &[]);
+        let change = diff(&Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows("site"), &[]);
         let refused = north_bound.apply(&change).await.expect_err("read-only");
         assert_eq!(refused.class(), ErrorClass::Unreachable, "{refused}");
         assert!(refused.to_string().contains("not allowed"), "said by the server: {refused}");

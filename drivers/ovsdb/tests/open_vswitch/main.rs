@@ -1,5 +1,6 @@
 //! The client, the switch and the guest watch against a real Open vSwitch, the network's databases against a real OVN.
 
+mod beside;
 mod chassis;
 mod cluster;
 mod lab;

@@ -52,10 +52,25 @@ impl Ovn {
         text.into_owned()
     }
 
-    fn passes(&self, from: &Nic, packet: &str, to: &str) -> bool {
+    pub fn passes(&self, from: &Nic, packet: &str, to: &str) -> bool {
         let packet = format!("inport == \"mp-{}\" && eth.src == {} && {packet}", from.uid, from.mac);
         let trace = self.trace(&format!("mp-{}", from.subnet), &packet);
         trace.contains(&format!("output to \"mp-{to}\""))
+    }
+
+    /// As a chassis binds virtual ports when one of their parents has announced the address.
+    pub fn announce(&self, ports: &[&str], parent: &str, chassis: &str) {
+        for port in ports {
+            let (parent, chassis) = (format!("virtual_parent=mp-{parent}"), format!("chassis={chassis}"));
+            self.south.tool("ovn-sbctl", &["set", "Port_Binding", port, &parent, &chassis]);
+        }
+    }
+
+    /// By the name that the database itself gives it.
+    pub fn add_chassis(&self, name: &str) -> String {
+        self.south.tool("ovn-sbctl", &["chassis-add", name, "geneve", "127.0.0.1"]);
+        let named = format!("name={name}");
+        self.south.tool("ovn-sbctl", &["--bare", "--columns=_uuid", "find", "Chassis", &named])
     }
 
     fn reaches_the_router(&self, from: &Nic) -> bool {
@@ -92,8 +107,8 @@ pub struct Nic {
 }
 
 pub const A: Nic = Nic { uid: "a-1", subnet: "s1", mac: "02:00:00:00:01:07", v4: "10.1.0.7", v6: "fd00:1::7" };
-const B: Nic = Nic { uid: "b-1", subnet: "s1", mac: "02:00:00:00:01:08", v4: "10.1.0.8", v6: "fd00:1::8" };
-const C: Nic = Nic { uid: "c-1", subnet: "s2", mac: "02:00:00:00:02:07", v4: "10.2.0.7", v6: "fd00:2::7" };
+pub const B: Nic = Nic { uid: "b-1", subnet: "s1", mac: "02:00:00:00:01:08", v4: "10.1.0.8", v6: "fd00:1::8" };
+pub const C: Nic = Nic { uid: "c-1", subnet: "s2", mac: "02:00:00:00:02:07", v4: "10.2.0.7", v6: "fd00:2::7" };
 
 /// Of another Vpc, and with what B has.
 pub const RED: Nic = Nic { uid: "r-1", subnet: "s3", ..B };
@@ -131,7 +146,11 @@ pub fn subnet(uid: &'static str) -> Vec<Row> {
 }
 
 pub fn port(nic: &Nic, groups: &[&str]) -> Vec<Row> {
-    let port = Port {
+    port_of(nic, groups).rows(SITE)
+}
+
+pub fn port_of(nic: &Nic, groups: &[&str]) -> Port {
+    Port {
         uid: nic.uid.to_owned(),
         name: format!("mp-{}", nic.uid),
         subnet_uid: nic.subnet.to_owned(),
@@ -140,8 +159,8 @@ pub fn port(nic: &Nic, groups: &[&str]) -> Vec<Row> {
         dhcp: (true, nic.subnet != "s2"),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: Some(Binding { chassis: "dpu-1".to_owned(), attachment_uid: "a".to_owned(), epoch: 1 }),
-    };
-    port.rows(SITE)
+        ..Port::default()
+    }
 }
 
 /// Members reach each other, and may send anywhere.
@@ -161,7 +180,7 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
     }
     in_namespace(name, || async {
         let ovn = Ovn::start().await;
-        ovn.put("v", Vpc { uid: "v".to_owned() }.rows(SITE)).await;
+        ovn.put("v", Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows(SITE)).await;
         for uid in ["s1", "s2"] {
             ovn.put(uid, subnet(uid)).await;
         }
@@ -188,7 +207,11 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
         assert!(!ovn.ping(&Nic { v4: "10.1.0.9", v6: "fd00:1::9", ..A }, &B), "a foreign source address");
         assert!(!ovn.ping(&Nic { mac: "02:00:00:00:01:99", ..A }, &B), "a foreign MAC address");
 
-        let wanted = [("v", Vpc { uid: "v".to_owned() }.rows(SITE)), ("s1", subnet("s1")), ("a-1", port(&A, &["g-1"]))];
+        let wanted = [
+            ("v", Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows(SITE)),
+            ("s1", subnet("s1")),
+            ("a-1", port(&A, &["g-1"])),
+        ];
         let number = ovn.north_bound.raise(500).await.expect("in step after it");
         ovn.sync();
         let told = ovn.south.tool("ovn-sbctl", &["get", "SB_Global", ".", "nb_cfg"]);
@@ -211,7 +234,7 @@ fn ovn_compiles_the_rows_to_what_the_groups_say() {
 async fn two_vpcs_do_not_meet(ovn: &Ovn) {
     let rule = |direction| Rule { direction, peers: None, ports: Vec::new(), icmp: None };
     let open = Group { uid: "g-2".to_owned(), rules: vec![rule(Direction::Ingress), rule(Direction::Egress)] };
-    ovn.put("w", Vpc { uid: "w".to_owned() }.rows(SITE)).await;
+    ovn.put("w", Vpc { uid: "w".to_owned(), hops: Vec::new() }.rows(SITE)).await;
     ovn.put("s3", subnet("s3")).await;
     ovn.put("g-2", open.rows(SITE)).await;
     ovn.put(RED.uid, port(&RED, &["g-2"])).await;

@@ -102,7 +102,7 @@ fn what_others_add_to_our_rows_stays_and_a_second_row_goes() {
     in_namespace(name, || async {
         let lab = OpenVSwitchLab::ovn(DATABASE).await;
         let north_bound = leader(&lab, "site").await;
-        let wanted = Vpc { uid: "v".to_owned() }.rows("site");
+        let wanted = Vpc { uid: "v".to_owned(), hops: Vec::new() }.rows("site");
         let put = async || {
             north_bound.raise(0).await.expect("in step after it");
             let change = diff(&wanted, &north_bound.rows("v").expect("in step"));
@@ -160,7 +160,7 @@ fn port(groups: &[&str], last: u8) -> Vec<Row> {
         addresses: vec![[10, 20, 0, last].into()],
         dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
-        binding: None,
+        ..Port::default()
     };
     port.rows("site")
 }

@@ -299,3 +299,26 @@ fn a_device_that_vanishes_and_returns_is_watched_again() {
         assert!(second.first_packet_at > first.answered_at, "{first:?} {second:?}");
     });
 }
+
+#[test]
+fn an_interface_has_the_type_that_its_datapath_needs() {
+    in_namespace("an_interface_has_the_type_that_its_datapath_needs", || async {
+        let lab = OpenVSwitchLab::database().await;
+        lab.vsctl(&["--no-wait", "init"]);
+        lab.vsctl(&["--no-wait", "add-br", "br-int"]);
+        let switch = OpenVSwitch::new(lab.config(monitored()), "br-int");
+        let cases = [
+            ("system", "true", "\"\""),
+            ("netdev", "false", "\"\""),
+            ("netdev", "true", "dpdk"),
+            ("netdev", "True", "dpdk"),
+        ];
+        for (number, (datapath, doca, type_)) in (0..).zip(cases) {
+            lab.vsctl(&["--no-wait", "set", "bridge", "br-int", &format!("datapath_type={datapath}")]);
+            lab.vsctl(&["--no-wait", "set", "open_vswitch", ".", &format!("other_config:doca-init={doca}")]);
+            switch.plug(&port(&format!("u{number}"), number)).await.expect("plug");
+            let said = lab.vsctl(&["get", "interface", &device(number), "type"]);
+            assert_eq!(said, type_, "{datapath}, doca-init={doca}");
+        }
+    });
+}

@@ -120,7 +120,7 @@ fn a_vpc_is_let_out_and_a_vnic_is_reached() {
         ovn.put("p", provider.clone()).await;
         // Blue and red have equal addresses.
         for (vpc, switch, group) in [("v", "s1", "g-1"), ("w", "s3", "g-2")] {
-            ovn.put(vpc, Vpc { uid: vpc.to_owned() }.rows(SITE)).await;
+            ovn.put(vpc, Vpc { uid: vpc.to_owned(), hops: Vec::new() }.rows(SITE)).await;
             ovn.put(switch, subnet(switch)).await;
             ovn.put(group, open(group)).await;
         }

@@ -88,7 +88,7 @@ impl Machine {
     }
 
     /// As when the host loses its power: everything that was presented is gone.
-    pub async fn restart(&mut self) {
+    pub async fn power_cycle(&mut self) {
         self.process.kill().await.expect("end QEMU");
         for socket in ["slots.sock", "monitor.sock"] {
             tokio::fs::remove_file(self.folder.path().join(socket)).await.expect("remove the socket");

@@ -5,4 +5,5 @@ mod limits;
 mod nics;
 mod orphans;
 mod properties;
+mod recovery;
 mod world;

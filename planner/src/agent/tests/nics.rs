@@ -1,7 +1,7 @@
 //! A NIC's way up and down, by example.
 
 use super::examples::{granted, only, reason, steps};
-use super::world::{Ovn, World, id};
+use super::world::{Ovn, World, function, id};
 use crate::agent::*;
 use crate::network::rows::Binding;
 use api::attachment::NicAttachmentStatus;
@@ -130,4 +130,46 @@ fn a_port_from_before_there_were_versions_gets_one() {
 fn a_grant_has_one_version() {
     let binding = Binding { chassis: "c".into(), attachment_uid: "a".into(), epoch: 7 };
     assert_eq!(binding.version(), id("a", 7).version());
+}
+
+#[test]
+fn what_presents_nics_does_not_hide_disks() {
+    let mut world = granted(1);
+    world.add("disk", function(0)).epoch = Some(1);
+    world.nics_down = true;
+    world.sync();
+    let works = |world: &mut World| {
+        while world.round(None) {
+            world.sync();
+        }
+    };
+    works(&mut world);
+    let plan = plan(&world.observed(true));
+    let of = |uid: &str| plan.items.iter().find(|item| item.key.uid == uid).expect("an item");
+    assert_eq!(reason(of("a")), Some(Why::Waiting(Waiting::EmulationUnknown)), "the NIC waits");
+    assert_eq!(reason(of("disk")), None);
+    assert!(world.exposures.iter().any(|exposure| exposure.id == id("disk", 1)), "the disk is there");
+    let disk = world.attachments.get_mut("disk").expect("there");
+    (disk.deleting, disk.release) = (true, true);
+    world.sync();
+    works(&mut world);
+    world.host_lets_go();
+    works(&mut world);
+    assert!(world.exposures.is_empty() && world.connections.is_empty(), "and is taken away");
+    world.nics_down = false;
+    works(&mut world);
+    assert!(is_up(&world));
+}
+
+#[test]
+fn a_function_that_was_made_anew_is_plugged_by_its_new_device() {
+    let mut world = up();
+    world.exposures[0].representor = Some("en3f0pf0sf1002".to_owned());
+    // The world's switch has the old one's name until it is plugged again.
+    assert_eq!(only(&world).step.map(|step| step.kind()), Some(StepKind::LinkDown));
+    world.exposures[0].link_up = Some(false);
+    assert_eq!(only(&world).step.map(|step| step.kind()), Some(StepKind::Unplug));
+    world.ports.clear();
+    let Some(Step::Plug { device, .. }) = only(&world).step else { panic!("it is plugged again") };
+    assert_eq!(device, "en3f0pf0sf1002");
 }

@@ -17,6 +17,8 @@ enum Event {
     Sync,
     Api(bool),
     Emulation(bool),
+    /// Of what presents NICs alone.
+    Nics(bool),
     Storage(bool),
     Ovn(Ovn),
     /// Somebody took a port away by hand.
@@ -45,6 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => Just(Event::Sync),
         2 => any::<bool>().prop_map(Event::Api),
         1 => any::<bool>().prop_map(Event::Emulation),
+        1 => any::<bool>().prop_map(Event::Nics),
         1 => any::<bool>().prop_map(Event::Storage),
         2 => prop_oneof![Just(Ovn::Nothing), Just(Ovn::Installed), Just(Ovn::InForce)].prop_map(Event::Ovn),
         1 => which.clone().prop_map(Event::Unplugged),
@@ -79,6 +82,7 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
         Event::Sync => world.sync(),
         Event::Api(down) => world.api_down = *down,
         Event::Emulation(down) => world.emulation_down = *down,
+        Event::Nics(down) => world.nics_down = *down,
         Event::Storage(down) => world.storage_down = *down,
         Event::Ovn(ovn) => world.ovn = *ovn,
         Event::Unplugged(n) => world.ports.retain(|port| port.id.uid != uid(n)),
@@ -99,7 +103,15 @@ fn apply(world: &mut World, event: &Event, epoch: &mut u64) {
                 world.connections.push(Connected { id: id.clone(), size_bytes: 1 });
                 world.plug(&id);
                 let (size_bytes, link_up) = (Some(1), (kind == FunctionKind::Nic).then_some(true));
-                world.exposures.push(Exposure { id, kind, presence, size_bytes, limits, representor: None, link_up });
+                world.exposures.push(Exposure {
+                    id,
+                    kind,
+                    presence,
+                    size_bytes,
+                    limits,
+                    representor: link_up.map(|_| "pf0hpf".to_owned()),
+                    link_up,
+                });
             }
         }
         Event::Grow => world.volume_bytes += 1 << 20,
@@ -173,6 +185,7 @@ proptest! {
             apply(&mut world, event, &mut epoch);
         }
         (world.api_down, world.emulation_down, world.storage_down) = (false, false, false);
+        world.nics_down = false;
         world.ovn = Ovn::InForce;
         world.settle();
         keeps_what_is_unexplained(&world)?;

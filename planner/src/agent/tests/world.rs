@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub const DRIVER: &str = "csi.example.com";
 pub const DPU: &str = "dpu-1";
+/// That stands for every NIC.
+const DEVICE: &str = "pf0hpf";
 const MIB: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Default)]
@@ -18,7 +20,10 @@ pub struct World {
     pub watched: Option<Vec<Attachment>>,
     pub api_down: bool,
     pub emulation_down: bool,
+    /// Of what presents NICs alone.
+    pub nics_down: bool,
     pub storage_down: bool,
+    pub recovery: Option<Recovery>,
     pub boots: u32,
     pub now: Timestamp,
     pub record: BTreeMap<String, Entry>,
@@ -141,7 +146,8 @@ impl World {
             bounds: self.bounds,
             attachments,
             record: self.record.clone(),
-            exposures: Self::read(self.emulation_down, &self.exposures),
+            exposures: Exposures::new(&self.shown(FunctionKind::Disk), &self.shown(FunctionKind::Nic)),
+            recovery: self.recovery.clone(),
             connections: BTreeMap::from([(DRIVER.to_owned(), Self::read(self.storage_down, &self.connections))]),
             ports: Seen::Fresh(self.plugged()),
             released: self.released.clone(),
@@ -151,8 +157,18 @@ impl World {
             guests: BTreeMap::new(),
             hidden_at: self.hidden_at.clone(),
             not_in_force_since: self.not_in_force_since.clone(),
+            unanswered: BTreeMap::new(),
             failures: self.failures.clone(),
         }
+    }
+
+    fn is_down(&self, kind: FunctionKind) -> bool {
+        self.emulation_down || (self.nics_down && kind == FunctionKind::Nic)
+    }
+
+    fn shown(&self, kind: FunctionKind) -> Seen<Vec<Exposure>> {
+        let all: Vec<_> = self.exposures.iter().filter(|exposure| exposure.kind == kind).cloned().collect();
+        Self::read(self.is_down(kind), &all)
     }
 
     fn plugged(&self) -> Vec<Plugged> {
@@ -163,7 +179,16 @@ impl World {
     pub fn plug(&mut self, id: &ExposureId) {
         self.ports.retain(|port| port.id != *id);
         let (id, version) = (id.clone(), id.version());
-        self.ports.push(Plugged { id, version, forwarding: true, installed: true, in_force: true, error: None });
+        let device = DEVICE.to_owned();
+        self.ports.push(Plugged {
+            id,
+            device,
+            version,
+            forwarding: true,
+            installed: true,
+            in_force: true,
+            error: None,
+        });
     }
 
     fn is_up(&self, id: &ExposureId) -> bool {
@@ -289,7 +314,8 @@ impl World {
                 assert!(released || (!explained && fresh), "{step:?} takes away what is granted (fresh list: {fresh})");
                 assert!(released || self.may_go(id), "{step:?} takes an orphan from its host");
                 let shown = self.exposures.iter().any(|e| e.id == *id);
-                assert!(!self.emulation_down, "{step:?} on an old reading");
+                let kind = self.exposures.iter().find(|e| e.id == *id).map(|e| e.kind);
+                assert!(!kind.is_some_and(|kind| self.is_down(kind)), "{step:?} on an old reading");
                 assert!(!matches!(step, Step::Disconnect { .. }) || !shown, "{step:?} under the host");
                 assert!(matches!(step, Step::LinkDown { .. }) || !self.is_up(id), "{step:?} while the NIC is up");
                 assert!(
@@ -338,7 +364,7 @@ impl World {
     }
 
     fn show(&mut self, id: &ExposureId, kind: FunctionKind, limits: Limits) -> Result<(), FailureClass> {
-        Self::needs(self.emulation_down)?;
+        Self::needs(self.is_down(kind))?;
         self.one_epoch(id);
         self.record.get_mut(&id.uid).ok_or(FailureClass::NotFound)?.shown = true;
         let size_bytes = (kind == FunctionKind::Disk).then_some(self.volume_bytes);
@@ -347,13 +373,14 @@ impl World {
             let limits = if self.can_limit(limits) { limits } else { Limits::default() };
             let link_up = (kind == FunctionKind::Nic).then_some(false);
             let id = id.clone();
-            self.exposures.push(Exposure { id, kind, presence, size_bytes, limits, representor: None, link_up });
+            let representor = (kind == FunctionKind::Nic).then(|| DEVICE.to_owned());
+            self.exposures.push(Exposure { id, kind, presence, size_bytes, limits, representor, link_up });
         }
         Ok(())
     }
 
     fn set_link(&mut self, id: &ExposureId, up: bool) -> Result<(), FailureClass> {
-        Self::needs(self.emulation_down)?;
+        Self::needs(self.is_down(FunctionKind::Nic))?;
         self.exposures.iter_mut().find(|e| e.id == *id).ok_or(FailureClass::NotFound)?.link_up = Some(up);
         Ok(())
     }
@@ -416,8 +443,8 @@ impl World {
             }
             Step::StartImport { id, .. } => drop(self.imports.insert(id.uid.clone(), ImportRun { bytes_written: 0 })),
             Step::StopImport { id } => drop(self.imports.remove(&id.uid)),
-            Step::Hide { id, .. } => {
-                Self::needs(self.emulation_down)?;
+            Step::Hide { id, kind } => {
+                Self::needs(self.is_down(*kind))?;
                 let shown = self.exposures.iter_mut().filter(|e| e.id == *id);
                 shown.for_each(|e| e.presence = Presence::Leaving);
                 self.hidden_at.insert(id.uid.clone(), self.now);

@@ -107,7 +107,7 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
             addresses,
             mac_address: interface.mac_address.clone(),
             security_groups: interface.security_groups.clone(),
-            node_name: None,
+            ..VNicSpec::default()
         },
     );
     vnic.metadata.namespace = Some(o.namespace().to_owned());

@@ -89,7 +89,7 @@ pub(in crate::machine) fn assigned(vnic: &VNic) -> Result<&[String], Reason> {
         return Ok(&status.addresses);
     }
     let said = status.and_then(|status| conditions::get(&status.conditions, conditions::ADDRESSES_ASSIGNED));
-    let message = said.map(|said| format!("{}: {}", said.reason, said.message));
-    let message = message.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
-    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), message }.into())
+    let why = said.map(|said| said.reason.clone());
+    let why = why.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
+    Err(Waiting::VNicNotReady { vnic: name(&vnic.metadata).to_owned(), why }.into())
 }

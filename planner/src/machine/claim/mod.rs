@@ -177,8 +177,8 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
     if hardware.spec.bmc_ref.is_none() {
         return Err(Blocked::HardwareHasNoBmc { hardware: hardware_name }.into());
     }
-    if let Some(workflow) = o.busy.get(&hardware_name) {
-        return Err(Waiting::HardwareBusy { hardware: hardware_name, workflow: workflow.clone() }.into());
+    if let Some(by) = o.busy.get(&hardware_name) {
+        return Err(Waiting::HardwareBusy { hardware: hardware_name, by: by.clone() }.into());
     }
     let dpu = dpu_of(&o.dpus, &hardware_name);
     let strategy = strategy::strategy(o, hardware, dpu)?;

@@ -308,12 +308,13 @@ pub(super) fn last_report(workflow: &Workflow) -> Option<jiff::Timestamp> {
     actions(status).filter_map(|action| action.execution_stop.as_ref()).map(|at| at.0).max()
 }
 
-/// Of the Workflows of one Hardware the one that runs and is no machine's.
+/// Of the Workflows of one Hardware the one that runs, or has its BMC's Jobs to run, and is no machine's.
 pub fn foreign<'a>(workflows: impl IntoIterator<Item = &'a Arc<Workflow>>) -> Option<String> {
     let runs = |workflow: &&Arc<Workflow>| {
         let of_machine = workflow.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::MACHINE_UID));
         let state = workflow.status.as_ref().and_then(|status| status.state.as_deref());
-        !of_machine && state == Some(state::RUNNING) && workflow.metadata.deletion_timestamp.is_none()
+        let runs = matches!(state, Some(state::PREPARING | state::RUNNING | state::POST));
+        !of_machine && runs && workflow.metadata.deletion_timestamp.is_none()
     };
     workflows.into_iter().filter(runs).map(|workflow| name(&workflow.metadata).to_owned()).min()
 }

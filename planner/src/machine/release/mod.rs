@@ -216,7 +216,7 @@ fn claims(o: &Observed, draft: &mut Draft) -> Option<Reason> {
         if ours && meta.deletion_timestamp.is_none() {
             draft.act(Action::DeleteClaim { target: target(meta) });
             let what = format!("PersistentVolumeClaim '{}'", name(meta));
-            pending.get_or_insert(Waiting::Creating { what: format!("the deletion of {what}") }.into());
+            pending.get_or_insert(Waiting::Deleting { what }.into());
         }
     }
     pending

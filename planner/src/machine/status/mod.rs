@@ -179,7 +179,7 @@ fn conditions_of(o: &Situation<'_>, draft: &Draft, ready: &Outcome, all: &mut Ve
         conditions::set(all, type_, status, reason, &message, generation, now);
     };
     for (step, outcome) in draft.steps.iter().filter(|(step, _)| *step != Step::Installed || o.installs()) {
-        set(step.condition(), words(outcome, done_word(o, draft, step)));
+        set(step.condition(), words(o.name(), outcome, done_word(o, draft, step)));
     }
     let ready = match (ready, o.want) {
         // A machine that shall be off and is off is as it was asked to be.
@@ -189,27 +189,29 @@ fn conditions_of(o: &Situation<'_>, draft: &Draft, ready: &Outcome, all: &mut Ve
         (Outcome::Off, _) => {
             (ConditionStatus::False, "Released", "the disks, NICs and server of the machine are released".to_owned())
         }
-        (outcome, _) => words(outcome, "Running"),
+        (outcome, _) => words(o.name(), outcome, "Running"),
     };
     set(conditions::READY, ready);
     set(
         conditions::PAUSED,
         match o.paused() {
-            true => (ConditionStatus::True, "Paused", Blocked::Paused {}.message()),
+            true => (ConditionStatus::True, "Paused", Reason::from(Blocked::Paused {}).told_of(o.name())),
             false => (ConditionStatus::False, "NotPaused", String::new()),
         },
     );
     set(
         conditions::RESTART_REQUIRED,
         match &draft.restart_required {
-            Some(reason) => (ConditionStatus::True, reason.name(), reason.message()),
+            Some(reason) => (ConditionStatus::True, reason.name(), reason.told_of(o.name())),
             None => (ConditionStatus::False, "NotRequired", String::new()),
         },
     );
     match draft.limited.iter().flatten().max_by_key(|reason| reason.kind()) {
         _ if draft.limited.is_empty() => conditions::remove(all, conditions::DISKS_LIMITED),
         None => set(conditions::DISKS_LIMITED, (ConditionStatus::True, "Limited", String::new())),
-        Some(reason) => set(conditions::DISKS_LIMITED, (ConditionStatus::False, reason.name(), reason.message())),
+        Some(reason) => {
+            set(conditions::DISKS_LIMITED, (ConditionStatus::False, reason.name(), reason.told_of(o.name())))
+        }
     }
 }
 
@@ -227,12 +229,12 @@ fn done_word(o: &Situation<'_>, draft: &Draft, step: Step) -> &'static str {
     }
 }
 
-fn words<'a>(outcome: &'a Outcome, done: &'a str) -> (ConditionStatus, &'a str, String) {
+fn words<'a>(machine: &str, outcome: &'a Outcome, done: &'a str) -> (ConditionStatus, &'a str, String) {
     match outcome {
         Outcome::Done => (ConditionStatus::True, done, String::new()),
         Outcome::Off => (ConditionStatus::False, "Off", "the host is off, as asked".to_owned()),
-        Outcome::Not(reason) => (ConditionStatus::False, reason.name(), reason.message()),
-        Outcome::Unseen(reason) => (ConditionStatus::Unknown, reason.name(), reason.message()),
+        Outcome::Not(reason) => (ConditionStatus::False, reason.name(), reason.told_of(machine)),
+        Outcome::Unseen(reason) => (ConditionStatus::Unknown, reason.name(), reason.told_of(machine)),
         Outcome::Later => (ConditionStatus::Unknown, "EarlierStepFirst", "an earlier step comes first".to_owned()),
     }
 }
@@ -358,12 +360,12 @@ fn tell(
     if let Some(reason) = ready.reason().filter(|reason| old_reason != Some(reason.name())) {
         match reason.kind() {
             _ if matches!(reason, Reason::Waiting(Waiting::GuestPoweredOff { .. })) => {
-                all.push(Told::GuestPoweredOff { message: reason.message() });
+                all.push(Told::GuestPoweredOff { message: reason.told_of(o.name()) });
             }
-            ReasonKind::Failed => all.push(Told::Failed { reason: reason.name(), message: reason.message() }),
-            ReasonKind::Blocked => all.push(Told::Waiting { reason: reason.name(), message: reason.message() }),
+            ReasonKind::Failed => all.push(Told::Failed { reason: reason.name(), message: reason.told_of(o.name()) }),
+            ReasonKind::Blocked => all.push(Told::Waiting { reason: reason.name(), message: reason.told_of(o.name()) }),
             ReasonKind::Waiting if !is_passing(reason) => {
-                all.push(Told::Waiting { reason: reason.name(), message: reason.message() });
+                all.push(Told::Waiting { reason: reason.name(), message: reason.told_of(o.name()) });
             }
             ReasonKind::Waiting => {}
         }

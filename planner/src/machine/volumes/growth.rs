@@ -5,6 +5,7 @@
 //! own expansion, once the driver's controller has said that the node comes next).
 
 use super::requested;
+use crate::agent;
 use crate::machine::draft::Draft;
 use crate::machine::plan::Action;
 use crate::machine::situation::Situation;
@@ -23,7 +24,9 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCon
 /// Kubernetes' own conditions of a claim.
 const NODE_COMES_NEXT: &str = "FileSystemResizePending";
 const CONTROLLER_FAILED: &str = "ControllerResizeError";
-/// CSI 1.12, ControllerExpandVolume: the volume is in use, and grows offline only.
+/// CSI 1.12, ControllerExpandVolume: the volume is in use, and is expanded offline only. The one word that is looked for in a message: it is
+/// external-resizer's, which has no field for it (`allocatedResourceStatuses` says ControllerResizeInfeasible for other codes only),
+/// and that a driver expands offline only is a capability of its plugin, which no object of the cluster tells.
 const OFFLINE_ONLY: &str = "FailedPrecondition";
 
 fn condition<'a>(claim: &'a PersistentVolumeClaim, type_: &str) -> Option<&'a PersistentVolumeClaimCondition> {
@@ -88,7 +91,7 @@ pub(in crate::machine) fn plan(disk: &Disk, attachment: &DiskAttachment, bound: 
     }
     let status = attachment.status.as_ref();
     let resized = status.and_then(|s| conditions::get(&s.conditions, conditions::RESIZED));
-    if resized.is_some_and(|c| c.status == "False" && c.reason == "ResizeNeedsPowerCycle") {
+    if resized.is_some_and(|c| c.status == "False" && c.reason == agent::Blocked::ResizeNeedsPowerCycle.as_str()) {
         draft.restart_required.get_or_insert(Blocked::ResizeNeedsPowerCycle { disk: disk.name.clone() }.into());
     }
     if let Some(reason) = needs_stop(disk, bound) {

@@ -6,6 +6,7 @@
 //! A claim that was made for a disk is told the class that the disk's spec names, whatever driver that is for. It then is
 //! external-resizer's to ask the driver; until that has accepted it the volume has the class before.
 
+use crate::agent;
 use crate::machine::draft::Draft;
 use crate::machine::plan::Action;
 use crate::meta::{name, target};
@@ -72,7 +73,7 @@ fn not_kept(disk: &Disk, attachment: &DiskAttachment, asked: Limits, told: bool)
     let (disk, limits, dpu) = (disk.name.clone(), asked.to_string(), attachment.spec.dpu_name.clone());
     match said {
         Some(said) if said.status == "True" => None,
-        Some(said) if said.reason == "LimitsUnsupported" => {
+        Some(said) if said.reason == agent::Blocked::LimitsUnsupported.as_str() => {
             Some(Blocked::LimitsUnsupported { disk, limits, dpu, message: said.message.clone() }.into())
         }
         said => {

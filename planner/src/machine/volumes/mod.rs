@@ -233,8 +233,8 @@ fn from_image(o: &Observed, reference: &ImageReference, draft: &mut Draft) -> Re
     let key = (reference.kind, reference.name.clone());
     let image = o.images.get(&key).ok_or(Blocked::ImageMissing { image: title })?;
     if !image.ready {
-        let message = image.message.clone();
-        return Err(Waiting::ImageNotReady { image: reference.name.clone(), message }.into());
+        let why = image.why.clone();
+        return Err(Waiting::ImageNotReady { image: reference.name.clone(), why }.into());
     }
     let snapshot = match reference.kind {
         ImageKind::MachineImage => image.snapshot_name.clone(),

@@ -203,9 +203,9 @@ fn interface(o: &Observed, pod: &Pod, request: &Request, plan: &mut Plan) {
     let status = vnic.status.clone().unwrap_or_default();
     if !addresses::is_assigned(vnic) {
         let said = conditions::get(&status.conditions, conditions::ADDRESSES_ASSIGNED);
-        let message = said.map(|said| format!("{}: {}", said.reason, said.message));
-        let message = message.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
-        return plan.wait(Waiting::VNicNotReady { vnic: vnic_name(), message });
+        let why = said.map(|said| said.reason.clone());
+        let why = why.unwrap_or_else(|| "the controller is assigning the addresses of the VNic".to_owned());
+        return plan.wait(Waiting::VNicNotReady { vnic: vnic_name(), why });
     }
     let Some(attachment) = attachment else {
         if !leaving {
@@ -275,7 +275,7 @@ fn make_vnic(o: &Observed, pod: &Pod, request: &Request, object: String, plan: &
         addresses: request.addresses.clone(),
         mac_address: request.mac_address.clone(),
         security_groups: request.security_groups.clone(),
-        node_name: None,
+        ..VNicSpec::default()
     };
     let mut vnic = VNic::new(&object, spec);
     vnic.metadata.namespace = pod.metadata.namespace.clone();

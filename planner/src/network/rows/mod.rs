@@ -3,9 +3,9 @@
 //!
 //! | file | object | rows |
 //! |---|---|---|
-//! | `vpc.rs` | Vpc | a Logical_Router |
+//! | `vpc.rs` | Vpc | a Logical_Router with its static routes |
 //! | `subnet.rs` | Subnet | a Logical_Switch with its default deny, the port pair to the router, the metadata port, DHCP_Options |
-//! | `port.rs` | VNic | a Logical_Switch_Port, in the Port_Groups of its groups |
+//! | `port.rs` | VNic | a Logical_Switch_Port, in the Port_Groups of its groups; QoS for each limited direction |
 //! | `group.rs` | SecurityGroup | a Port_Group with an ACL per rule and family |
 //! | `outside.rs` | ProviderNetwork | a Logical_Switch with a localnet port |
 //! | | NatGateway | the port pair of router and outside, Gateway_Chassis, NAT, the default route |
@@ -28,9 +28,9 @@ mod vpc;
 pub use diff::{Change, Found, Update, diff};
 pub use group::{Direction, Group, Icmp, Peer, Protocol, Rule};
 pub use outside::{Floating, Gateway, Provider, WayOut};
-pub use port::{Binding, CHASSIS, Port, UNBOUND};
+pub use port::{Binding, CHASSIS, Port, Rates, UNBOUND};
 pub use subnet::{DHCP4, DHCP6, Dhcp, Family, Subnet, metadata_port};
-pub use vpc::Vpc;
+pub use vpc::{Hop, Vpc};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,10 +56,11 @@ pub enum Table {
     Nat,
     StaticRoute,
     GatewayChassis,
+    Qos,
 }
 
 impl Table {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::LogicalRouter,
         Self::LogicalRouterPort,
         Self::LogicalSwitch,
@@ -70,6 +71,7 @@ impl Table {
         Self::Nat,
         Self::StaticRoute,
         Self::GatewayChassis,
+        Self::Qos,
     ];
 
     pub fn name(self) -> &'static str {
@@ -84,6 +86,7 @@ impl Table {
             Self::Nat => "NAT",
             Self::StaticRoute => "Logical_Router_Static_Route",
             Self::GatewayChassis => "Gateway_Chassis",
+            Self::Qos => "QoS",
         }
     }
 
@@ -113,6 +116,7 @@ impl Table {
             Self::Nat => &["type", "external_ip", "logical_ip", "logical_port", "external_mac"],
             Self::StaticRoute => &["ip_prefix", "nexthop", "output_port"],
             Self::GatewayChassis => &["name", "chassis_name", "priority"],
+            Self::Qos => &["direction", "priority", "match", "bandwidth"],
         }
     }
 
@@ -123,14 +127,17 @@ impl Table {
                 &[("ports", Table::LogicalRouterPort), ("nat", Table::Nat), ("static_routes", Table::StaticRoute)]
             }
             Self::LogicalRouterPort => &[("gateway_chassis", Table::GatewayChassis)],
-            Self::LogicalSwitch => &[("ports", Table::LogicalSwitchPort), ("acls", Table::Acl)],
+            Self::LogicalSwitch => {
+                &[("ports", Table::LogicalSwitchPort), ("acls", Table::Acl), ("qos_rules", Table::Qos)]
+            }
             Self::PortGroup => &[("ports", Table::LogicalSwitchPort), ("acls", Table::Acl)],
             Self::LogicalSwitchPort
             | Self::DhcpOptions
             | Self::Acl
             | Self::Nat
             | Self::StaticRoute
-            | Self::GatewayChassis => &[],
+            | Self::GatewayChassis
+            | Self::Qos => &[],
         }
     }
 }
@@ -166,6 +173,8 @@ pub enum Cell {
     Number(i64),
     Texts(BTreeSet<String>),
     Pairs(BTreeMap<String, String>),
+    /// A map to integers.
+    Numbers(BTreeMap<String, i64>),
     Row(RowId),
     /// A reference to a row that is not ours; never wanted.
     Foreign,

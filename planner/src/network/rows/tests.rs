@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::network::rows::{
-    Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rule, Subnet, Vpc, diff, metadata_port,
+    Binding, Dhcp, Direction, Found, Group, Icmp, Peer, Port, Protocol, Rates, Rule, Subnet, Vpc, diff, metadata_port,
 };
 use proptest::prelude::*;
 
@@ -34,6 +34,7 @@ fn port(groups: &[&str], binding: bool) -> Port {
         dhcp: (true, true),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         binding: binding.then(|| Binding { chassis: "dpu-1".into(), attachment_uid: "a".into(), epoch: 3 }),
+        ..Port::default()
     }
 }
 
@@ -115,6 +116,57 @@ fn a_port_without_a_grant_can_be_bound_by_nobody() {
     assert_eq!(of(true), ("dpu-1".to_owned(), "a.3".to_owned()));
 }
 
+fn text<'a>(row: &'a Row, column: &str) -> &'a str {
+    match &row.columns[column] {
+        Cell::Text(text) => text,
+        other => panic!("{column}: {other:?}"),
+    }
+}
+
+#[test]
+fn what_a_guest_may_have_beside_its_own_is_in_port_security_alone() {
+    let allowed = vec!["10.90.0.0/16".to_owned(), "fd00:20::200".to_owned()];
+    let rows = Port { allowed, parents: vec!["mp-other".into()], ..port(&[], true) }.rows("site");
+    assert_eq!(text(&rows[0], "addresses"), "02:00:00:00:00:07 10.20.0.7 fd00:20::7");
+    assert_eq!(
+        text(&rows[0], "port_security"),
+        "02:00:00:00:00:07 10.20.0.7 fd00:20::7 10.90.0.0/16 fd00:20::200",
+        "who holds it is asked first"
+    );
+    assert_eq!((rows.len(), &rows[0].columns["type"]), (1, &Cell::Empty));
+}
+
+#[test]
+fn a_port_that_nobody_holds_is_virtual_for_those_that_share_its_addresses() {
+    let parents = vec!["mp-a".to_owned(), "mp-b".to_owned()];
+    let rows = Port { parents, ..port(&["g"], false) }.rows("site");
+    let told: Vec<_> = rows.iter().map(|row| (text(row, "name"), text(row, "type"), &row.columns["options"])).collect();
+    let options = |ip: &str| Cell::pairs([("virtual-ip", ip.to_owned()), ("virtual-parents", "mp-a,mp-b".to_owned())]);
+    let (v4, v6) = (options("10.20.0.7"), options("fd00:20::7"));
+    assert_eq!(told, [("mp-p", "virtual", &v4), ("mp-p.virtual-1", "virtual", &v6)]);
+    assert_eq!(text(&rows[0], "addresses"), "02:00:00:00:00:07 10.20.0.7 fd00:20::7", "of a member of its groups");
+    assert_eq!(rows.iter().filter(|row| row.member_of.iter().any(|set| set.table == Table::PortGroup)).count(), 1);
+    assert_eq!(port(&[], false).rows("site").len(), 1, "nobody shares it");
+}
+
+#[test]
+fn a_limit_is_a_rule_of_the_switch_for_one_direction() {
+    let rates = Rates { ingress: Some(1_000_000), egress: Some(2_000) };
+    let rows = Port { rates, ..port(&[], true) }.rows("site");
+    let told: Vec<_> = rows[1..].iter().map(|row| (text(row, "direction"), text(row, "match"))).collect();
+    assert_eq!(told, [("to-lport", "outport == \"mp-p\""), ("from-lport", "inport == \"mp-p\"")]);
+    let limits = |row: &Row| match &row.columns["bandwidth"] {
+        Cell::Numbers(limits) => (limits["rate"], limits["burst"]),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((limits(&rows[1]), limits(&rows[2])), ((1_000_000, 100_000), (2_000, 1_000)));
+    assert!(rows[1..].iter().all(|row| row.member_of.contains(&Membership::new(
+        RowId::of("s"),
+        Table::LogicalSwitch,
+        "qos_rules"
+    ))));
+}
+
 #[test]
 fn a_rule_is_one_acl_for_each_family_that_it_can_match() {
     let network = |text: &str| text.parse().expect("a network");
@@ -194,8 +246,13 @@ fn object() -> impl Strategy<Value = Vec<Row>> {
         Group { uid: "p".into(), rules: rules.into_iter().map(of).collect() }.rows("site")
     });
     let in_groups = prop::sample::subsequence(vec!["g", "h", "i"], 0..=3);
-    let of_port = (in_groups, any::<bool>()).prop_map(|(groups, bound)| port(&groups, bound).rows("site"));
-    prop_oneof![group, of_port, Just(Vec::new()), Just(Vpc { uid: "p".into() }.rows("site"))]
+    let shape = (in_groups, any::<bool>(), any::<bool>(), 0..3i64);
+    let of_port = shape.prop_map(|(groups, bound, shared, rate)| {
+        let parents = if shared { vec!["mp-a".to_owned()] } else { Vec::new() };
+        let rates = Rates { ingress: (rate > 0).then_some(rate), egress: None };
+        Port { parents, rates, ..port(&groups, bound) }.rows("site")
+    });
+    prop_oneof![group, of_port, Just(Vec::new()), Just(Vpc { uid: "p".into(), hops: Vec::new() }.rows("site"))]
 }
 
 proptest! {

@@ -2,8 +2,10 @@
 //! of a VNic's port (`port.rs`).
 
 mod barrier;
+mod bound;
 mod examples;
 mod port;
 mod properties;
+mod routes;
 mod trace;
 mod world;

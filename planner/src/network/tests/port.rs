@@ -1,9 +1,9 @@
 //! A VNic's port: what it rests on, and which grant can bind it.
 
 use crate::network::port::{Observed, Plan, is_programmed, plan};
-use crate::network::rows::Binding;
+use crate::network::rows::{Binding, Rates};
 use api::conditions::{self, ADDRESSES_ASSIGNED, ConditionStatus, PROGRAMMED, READY};
-use api::network::{DEFAULT, Programmed, default_vpc};
+use api::network::{DEFAULT, Programmed, Qos, default_vpc};
 use api::{Dpu, NicAttachment, SecurityGroup, Subnet, VNic, Vpc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
@@ -28,6 +28,8 @@ struct World {
     dpu: Dpu,
     attachments: Vec<Arc<NicAttachment>>,
     groups: Vec<SecurityGroup>,
+    /// Others of its Subnet.
+    others: Vec<VNic>,
 }
 
 /// A VNic with an address, held for an attachment on dpu-1 by the third grant; all that it needs is there.
@@ -53,6 +55,7 @@ fn world() -> World {
         dpu,
         attachments: Vec::new(),
         groups: vec![group(DEFAULT, DEFAULT), group("web", DEFAULT), group("red", "red")],
+        others: Vec::new(),
     }
 }
 
@@ -62,11 +65,19 @@ fn group(name: &str, vpc: &str) -> SecurityGroup {
 
 impl World {
     fn plan(&self) -> Plan {
-        let Self { vnic, subnet, vpc, dpu, attachments, groups } = self;
+        let Self { vnic, subnet, vpc, dpu, attachments, groups, others } = self;
         let group = |name: &str| {
             groups.iter().find(|group| group.metadata.name.as_deref() == Some(name)).cloned().map(Arc::new)
         };
-        plan(&Observed { vnic, subnet: Some(subnet), vpc: Some(vpc), attachments, dpu: Some(dpu) }, group)
+        let parents = Vec::new();
+        let o = Observed { vnic, subnet: Some(subnet), vpc: Some(vpc), attachments, dpu: Some(dpu), parents };
+        let has = |other: &&VNic, address: &str| {
+            other.status.iter().flat_map(|status| &status.addresses).any(|own| own == address)
+        };
+        plan(&o, group, |address| {
+            let all = others.iter().chain([vnic]).filter(|other| has(other, address));
+            all.cloned().map(Arc::new).collect()
+        })
     }
 
     fn reason(&self) -> Option<&'static str> {
@@ -159,7 +170,79 @@ fn a_grant_waits_for_the_port_of_just_this_grant() {
     vnic.status.as_mut().expect("a status").conditions.extend(said(PROGRAMMED, false));
     let why = is_programmed(&vnic).expect_err("an earlier grant's");
     assert_eq!(why.name(), "VNicNotReady");
-    assert!(why.told().contains("Because: it is so"), "{}", why.told());
+    assert!(why.told().contains("is not ready: Because"), "{}", why.told());
+}
+
+/// A VNic of the same Subnet with this address that no host has.
+fn idle(name: &str, address: &str) -> VNic {
+    let mut vnic: VNic = of_uid(name, json!({"subnet": "blue", "addresses": [address]}));
+    let status = json!({"addresses": [address], "conditions": said(ADDRESSES_ASSIGNED, true)});
+    vnic.status = Some(serde_json::from_value(status).expect("a status"));
+    vnic
+}
+
+/// With two Subnets in its Vpc.
+fn in_vpc() -> World {
+    let mut w = world();
+    let subnets = json!([{"name": "blue", "uid": "uid-blue", "cidr": "10.20.0.0/24", "ipv6Cidr": "fd00:20::/64"},
+        {"name": "green", "uid": "uid-green", "cidr": "10.21.0.0/24"}]);
+    w.vpc.status = Some(serde_json::from_value(json!({"subnets": subnets})).expect("a status"));
+    w.subnet.spec.ipv6_cidr = Some("fd00:20::/64".to_owned());
+    w
+}
+
+fn allows(w: &mut World, asked: &[&str]) -> (Vec<String>, Option<&'static str>) {
+    w.vnic.spec.allowed_addresses = asked.iter().map(|text| (*text).to_owned()).collect();
+    (w.plan().port.expect("a port").allowed, w.reason())
+}
+
+#[test]
+fn outside_every_subnet_a_guest_may_have_what_it_asks_for() {
+    let mut w = in_vpc();
+    let asked = ["10.90.0.0/16", "FD00:0090::/64", "192.0.2.7"];
+    assert_eq!(
+        allows(&mut w, &asked),
+        (vec!["10.90.0.0/16".into(), "192.0.2.7".into(), "fd00:0090::/64".into()], None)
+    );
+    let refused = Some("AllowedAddressInSubnet");
+    for bad in
+        ["10.21.0.9", "10.20.0.0/25", "10.20.0.0/16", "10.0.0.0/8", "10.20.0.9", "10.20.0.1", "fd00:20::9", "fd00::/16"]
+    {
+        assert_eq!(allows(&mut w, &[bad, "192.0.2.7"]), (vec!["192.0.2.7".to_owned()], refused), "{bad}");
+        let told = w.plan().reason.expect("a reason").told();
+        assert!(told.contains(bad) && told.contains("spec.allowedAddresses"), "{told}");
+    }
+    assert_eq!(w.plan().epoch, Some(3), "what is refused does not keep it from being granted");
+}
+
+#[test]
+fn an_address_of_a_vnic_that_no_host_has_may_be_shared() {
+    let mut w = in_vpc();
+    w.others = vec![idle("vip", "10.20.0.200"), idle("vip6", "fd00:20::200")];
+    let both = ["10.20.0.200", "fd00:20:0::200"];
+    assert_eq!(allows(&mut w, &both), (vec!["10.20.0.200".into(), "fd00:20::200".into()], None));
+    assert_eq!(allows(&mut w, &["10.20.0.7"]), (vec!["10.20.0.7".to_owned()], None), "its own");
+
+    let held = json!({"attachmentNamespace": "d", "attachmentName": "a", "attachmentUID": "b", "dpuName": "dpu-2", "dpuUID": "d"});
+    w.others[0].status.as_mut().expect("a status").holder = Some(serde_json::from_value(held).expect("a holder"));
+    assert_eq!(allows(&mut w, &both), (vec!["fd00:20::200".to_owned()], Some("AllowedAddressTaken")));
+    assert!(w.plan().reason.expect("a reason").told().contains("Dpu 'dpu-2'"));
+
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+    w.others[1].metadata.deletion_timestamp = Some(now);
+    assert_eq!(
+        allows(&mut w, &["fd00:20::200"]),
+        (vec![], Some("AllowedAddressInSubnet")),
+        "it is about to be released"
+    );
+}
+
+#[test]
+fn a_rate_is_said_in_kilobits() {
+    let mut w = world();
+    assert_eq!(w.plan().port.expect("a port").rates, Rates::default());
+    w.vnic.spec.qos = Some(Qos { ingress_mbps: Some(1000), egress_mbps: None });
+    assert_eq!(w.plan().port.expect("a port").rates, Rates { ingress: Some(1_000_000), egress: None });
 }
 
 #[test]

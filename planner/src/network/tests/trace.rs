@@ -297,6 +297,50 @@ fn outside_is_reached_as_who_is_told() {
     assert!(three.contains("- ") && three.ends_with("denied"), "of another Vpc: {three}");
 }
 
+/// VNic `two` is an appliance of its Vpc.
+#[test]
+fn a_route_leads_to_the_guest_that_may_receive() {
+    let mut network = example();
+    let route =
+        |hop| serde_json::from_value(json!([{"destination": "192.0.2.0/24", "nextHops": [hop]}])).expect("routes");
+    network.vpcs[0].spec.routes = route("10.2.0.99");
+    let host = End::Address("192.0.2.1".parse().expect("an address"));
+    let out = |network: &Network, port| said(network, End::VNic(&network.vnics[0]), host, Packet::Tcp(port));
+    let in_ = |network: &Network, port| said(network, host, End::VNic(&network.vnics[0]), Packet::Tcp(port));
+    assert!(
+        out(&network, 443)
+            .contains("- Vpc 'red': spec.routes: 192.0.2.0/24 is reached by 10.2.0.99, which no VNic has")
+    );
+    network.vpcs[0].spec.routes = route("10.2.0.7");
+    let why = "- VNic 'two': 192.0.2.1 is not among the allowedAddresses";
+    assert!(out(&network, 443).contains(why) && in_(&network, 443).contains(why), "{}", out(&network, 443));
+    network.vnics[1].status.as_mut().expect("a status").allowed_addresses = vec!["192.0.2.0/24".to_owned()];
+    let passes = out(&network, 443);
+    assert!(passes.contains("+ Vpc 'red': spec.routes: 192.0.2.0/24 is reached by 10.2.0.7, VNic 'two'"), "{passes}");
+    assert!(passes.ends_with("allowed") && out(&network, 80).ends_with("denied"), "as the appliance's groups say");
+    assert!(in_(&network, 443).ends_with("allowed") && in_(&network, 80).ends_with("denied"), "{}", in_(&network, 443));
+    let three = said(&network, End::VNic(&network.vnics[2]), host, Packet::Tcp(443));
+    assert!(three.ends_with("denied"), "of another Vpc: {three}");
+}
+
+#[test]
+fn an_address_that_guests_share_is_answered_by_any_of_them() {
+    let mut network = example();
+    let mut shared = network.vnics[1].clone();
+    (shared.metadata.name, shared.metadata.uid) = (Some("shared".to_owned()), Some("uid-shared".to_owned()));
+    let status = shared.status.as_mut().expect("a status");
+    (status.addresses, status.holder) = (vec!["10.2.0.200".to_owned()], None);
+    network.vnics.push(shared);
+    let asked = |network: &Network, port| {
+        said(network, End::VNic(&network.vnics[0]), End::VNic(&network.vnics[3]), Packet::Tcp(port))
+    };
+    assert!(asked(&network, 443).contains("- VNic 'shared': no host has it"), "{}", asked(&network, 443));
+    network.vnics[1].status.as_mut().expect("a status").allowed_addresses = vec!["10.2.0.200".to_owned()];
+    let answered = asked(&network, 443);
+    assert!(answered.contains("+ VNic 'two': bound") && answered.ends_with("allowed"), "{answered}");
+    assert!(asked(&network, 80).ends_with("denied"));
+}
+
 #[test]
 fn what_is_not_there_lets_nothing_pass() {
     let mut network = example();

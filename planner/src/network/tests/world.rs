@@ -83,8 +83,7 @@ impl World {
         if !self.vnics.contains_key(name) {
             let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
             let mac_address = mac.map(str::to_owned);
-            let (subnet, security_groups, node_name) = ("blue".to_owned(), None, None);
-            let spec = VNicSpec { subnet, addresses, mac_address, security_groups, node_name };
+            let spec = VNicSpec { subnet: "blue".to_owned(), addresses, mac_address, ..VNicSpec::default() };
             let mut vnic = VNic::new(name, spec);
             vnic.metadata = self.meta(name);
             self.vnics.insert(name.to_owned(), vnic);

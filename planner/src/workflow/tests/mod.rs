@@ -1,4 +1,6 @@
+mod boot;
 mod engine;
+mod older;
 mod rendering;
 
 use api::tinkerbell::{Hardware, Workflow};

@@ -2,7 +2,7 @@
 
 use super::volume::MemoryStorage;
 use super::{lock, reachable, refuse};
-use crate::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
+use crate::emulation::{Backend, ByKind, DiskFunction, EmulationCapabilities, NicFunction};
 use crate::{Emulation, ErrorClass, PortError};
 use async_trait::async_trait;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
@@ -14,6 +14,7 @@ pub struct MemoryEmulation {
     state: Arc<Mutex<State>>,
     storage: MemoryStorage,
     hot_plug_ports: u32,
+    switch_ports: u32,
 }
 
 #[derive(Debug, Default)]
@@ -22,6 +23,10 @@ struct State {
     down: bool,
     /// Functions leave as soon as they are asked to: the host is off.
     host_off: bool,
+    /// All disks have to come at once.
+    awaits_recovery: bool,
+    /// How many disks each recovery was given.
+    recovered: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,7 +39,12 @@ struct Function {
 
 impl MemoryEmulation {
     pub fn new(storage: MemoryStorage, hot_plug_ports: u32) -> Self {
-        Self { state: Arc::default(), storage, hot_plug_ports }
+        Self { state: Arc::default(), storage, hot_plug_ports, switch_ports: 0 }
+    }
+
+    /// There are ports of a switch besides, which others use too.
+    pub fn with_switch(self, switch_ports: u32) -> Self {
+        Self { switch_ports, ..self }
     }
 
     /// Cuts the emulator off, or puts it back.
@@ -55,6 +65,18 @@ impl MemoryEmulation {
     /// The process that emulates crashes and comes back empty.
     pub fn crash(&self) {
         lock(&self.state).functions.clear();
+    }
+
+    /// The same, and the host is to be shown nothing before it is shown everything.
+    pub fn restart(&self) {
+        let mut state = lock(&self.state);
+        state.functions.retain(|f| f.exposure.kind != FunctionKind::Disk);
+        state.awaits_recovery = true;
+    }
+
+    /// How many disks were presented at once, each time.
+    pub fn recovered(&self) -> Vec<usize> {
+        lock(&self.state).recovered.clone()
     }
 
     /// Representors that are there.
@@ -96,6 +118,7 @@ impl Emulation for MemoryEmulation {
             disks: self.hot_plug_ports + 2,
             nics: self.hot_plug_ports,
             hot_plug_ports: self.hot_plug_ports,
+            switch_ports: self.switch_ports,
             buses: vec![Bus::NVMe, Bus::VirtioBlk],
             online_resize: vec![Bus::VirtioBlk],
         })
@@ -107,7 +130,26 @@ impl Emulation for MemoryEmulation {
         Ok(state.functions.iter().map(|f| f.exposure.clone()).collect())
     }
 
+    async fn list_by_kind(&self) -> ByKind {
+        let awaits_recovery = lock(&self.state).awaits_recovery;
+        ByKind { awaits_recovery, ..ByKind::of_one(self.list().await) }
+    }
+
+    async fn recover(&self, wanted: &[DiskFunction]) -> Result<(), PortError> {
+        if !std::mem::take(&mut lock(&self.state).awaits_recovery) {
+            return Ok(());
+        }
+        for disk in wanted {
+            self.expose_disk(disk).await?;
+        }
+        lock(&self.state).recovered.push(wanted.len());
+        Ok(())
+    }
+
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {
+        if lock(&self.state).awaits_recovery {
+            return refuse(ErrorClass::Busy, format!("{:?}: all disks have to come at once", disk.id));
+        }
         if disk.serial.is_empty() || disk.serial.len() > 20 || !disk.serial.is_ascii() {
             return refuse(ErrorClass::Invalid, format!("{:?}: serial {:?}", disk.id, disk.serial));
         }
@@ -127,8 +169,8 @@ impl Emulation for MemoryEmulation {
     }
 
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
-        if nic.representor.is_empty() || nic.representor.len() > 15 {
-            return refuse(ErrorClass::Invalid, format!("{:?}: representor {:?}", nic.id, nic.representor));
+        if nic.device.is_empty() || nic.device.len() > 15 {
+            return refuse(ErrorClass::Invalid, format!("{:?}: representor {:?}", nic.id, nic.device));
         }
         let exposure = Exposure {
             id: nic.id.clone(),
@@ -136,7 +178,7 @@ impl Emulation for MemoryEmulation {
             presence: Presence::Present,
             size_bytes: None,
             limits: Limits::default(),
-            representor: Some(nic.representor.clone()),
+            representor: Some(nic.device.clone()),
             link_up: Some(false),
         };
         self.present(Function { exposure, slot: Slot::HotPlug, bus: None, backend: None })
@@ -237,6 +279,11 @@ mod tests {
 
         async fn has_device(&self, name: &str) -> Option<bool> {
             Some(self.0.devices().contains(name))
+        }
+
+        async fn restart(&self) -> bool {
+            self.0.restart();
+            true
         }
     }
 

@@ -46,13 +46,13 @@ impl PodDevices for MemoryPodDevices {
         let mut state = lock(&self.0);
         if let Some(there) = state.devices.iter().find(|device| device.id.uid == nic.id.uid) {
             let same = there.id == nic.id;
-            return if same { Ok(()) } else { refuse(ErrorClass::Conflict, format!("{} is there", nic.representor)) };
+            return if same { Ok(()) } else { refuse(ErrorClass::Conflict, format!("{} is there", nic.device)) };
         }
-        if state.foreign.contains(&nic.representor) {
-            return refuse(ErrorClass::Conflict, format!("{} is somebody else's", nic.representor));
+        if state.foreign.contains(&nic.device) {
+            return refuse(ErrorClass::Conflict, format!("{} is somebody else's", nic.device));
         }
-        let pod_end = Some(format!("pod-{}", nic.representor));
-        state.devices.push(PodDevice { id: nic.id.clone(), device: nic.representor.clone(), pod_end, up: false });
+        let pod_end = Some(format!("pod-{}", nic.device));
+        state.devices.push(PodDevice { id: nic.id.clone(), device: nic.device.clone(), pod_end, up: false });
         Ok(())
     }
 

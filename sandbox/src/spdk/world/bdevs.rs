@@ -228,7 +228,7 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
             None => errno(-19),
         },
         "bdev_get_histogram" => match world.bdev(name) {
-            Some(bdev) if bdev.has_histogram => Ok(histogram(bdev.writes)),
+            Some(bdev) if bdev.has_histogram => Ok(histogram(bdev.writes, world.outside.is_old)),
             Some(_) => errno(-14),
             None => errno(-19),
         },
@@ -273,12 +273,16 @@ fn set_limits(world: &mut World, name: &str, params: &Value) -> Outcome {
 }
 
 /// All took the same time.
-fn histogram(writes: u64) -> Value {
-    let (granularity, min_range, max_range) = (7, 5, 27);
+/// `old`: as SPDK 23.01, which counts from range 0 on and says so nowhere.
+fn histogram(writes: u64, old: bool) -> Value {
+    let (granularity, min_range, max_range) = (7, if old { 0 } else { 5 }, 27);
     let mut buckets = vec![0; (max_range - min_range + 1) << granularity];
     buckets[0] = writes;
     let bytes: Vec<u8> = buckets.iter().flat_map(|count| count.to_le_bytes()).collect();
     let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+    if old {
+        return json!({"histogram": text, "bucket_shift": granularity, "tsc_rate": TICKS});
+    }
     json!({
         "histogram": text, "granularity": granularity, "min_range": min_range, "max_range": max_range, "tsc_rate": TICKS,
     })
@@ -286,7 +290,8 @@ fn histogram(writes: u64) -> Value {
 
 fn over_file(world: &mut World, params: &Value, kind: impl FnOnce(PathBuf) -> Kind) -> Outcome {
     let file = PathBuf::from(text(params, "filename"));
-    let Ok(meta) = std::fs::metadata(&file) else { return errno(-2) };
+    let is_seen = world.outside.sees_only.as_ref().is_none_or(|folder| file.starts_with(folder));
+    let Some(meta) = std::fs::metadata(&file).ok().filter(|_| is_seen) else { return errno(-2) };
     let block_size = params["block_size"].as_u64().unwrap_or(BLOCK_SIZE);
     if meta.len() % block_size != 0 {
         return errno(-22);

@@ -1,6 +1,7 @@
 //! What a fake target has, and what it answers. One file per part of SPDK.
 
 mod bdevs;
+mod dpu;
 mod initiator;
 mod lvols;
 mod nvmf;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::{INVALID_PARAMS, METHOD_NOT_FOUND, Refusal};
 pub use bdevs::{Bdev, Kind};
+pub use dpu::{Host, SerialName};
 pub use initiator::Way;
 pub use nvmf::Subsystem;
 pub use vhost::Controller;

@@ -14,6 +14,11 @@ pub struct Outside {
     pub images: BTreeMap<String, u64>,
     /// Static NVMe functions of a BlueField, by VUID; without any the target is plain SPDK.
     pub functions: Vec<String>,
+    pub dpu: super::dpu::Dpu,
+    /// SPDK 23.01, as SNAP has it: shorter answers, fewer methods.
+    pub is_old: bool,
+    /// Files that are not below this folder are not there, as in SNAP's container.
+    pub sees_only: Option<std::path::PathBuf>,
     /// Registered Ceph clusters. They end with the target.
     clusters: BTreeSet<String>,
 }

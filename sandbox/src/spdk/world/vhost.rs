@@ -18,7 +18,9 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
     // Where the program has the rest of SPDK is not told.
     let has = if world.lacks_vhost { &[][..] } else { &METHODS[..] };
     if method == "rpc_get_methods" {
-        return Some(Ok(json!(["spdk_get_version", "rpc_get_methods"].iter().chain(has).collect::<Vec<_>>())));
+        let of_snap = super::snap::methods(world);
+        let all: Vec<_> = ["spdk_get_version", "rpc_get_methods"].iter().chain(has).chain(&of_snap).copied().collect();
+        return Some(Ok(json!(all)));
     }
     if world.lacks_vhost {
         return None;

@@ -2,9 +2,9 @@
 
 use super::case;
 use super::tool::{ADDRESSES, NETWORK, Said, Sandbox, chained, configure};
-use crate::vpc_pods::{NODE, notes};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tests::site::ORDINARY_NODE as NODE;
 
 /// What a result of version 1.1 may have, by the specification (section 5): members of the result, of an interface, of an address
 /// and of a route, each with whether it has to be there.
@@ -87,7 +87,7 @@ fn case_03_del() {
         added(&sandbox).await?;
         sandbox.tool("del", NETWORK).await?.done().context("del")?;
         ensure!(!sandbox.has("net1").await? && !sandbox.has("eth0").await?, "a device is left");
-        ensure!(notes(site).await?.is_empty(), "a note is left: {:?}", notes(site).await?);
+        ensure!(site.pod_notes().await?.is_empty(), "a note is left: {:?}", site.pod_notes().await?);
         // The same pod again: its NIC is made anew, with the address that it had.
         added(&sandbox).await?;
         sandbox.end().await
@@ -101,7 +101,7 @@ fn case_04_gc() {
         added(&sandbox).await?;
         sandbox.tool("gc", NETWORK).await?.done().context("gc")?;
         ensure!(!sandbox.has("net1").await?, "net1 is left");
-        ensure!(notes(site).await?.is_empty(), "a note is left: {:?}", notes(site).await?);
+        ensure!(site.pod_notes().await?.is_empty(), "a note is left: {:?}", site.pod_notes().await?);
         sandbox.remove_netns().await
     });
 }
@@ -161,7 +161,7 @@ fn case_08_del_twice_and_without_the_namespace() {
         for _ in 0..2 {
             sandbox.tool("del", NETWORK).await?.done().context("del without the namespace")?;
         }
-        ensure!(notes(site).await?.is_empty(), "a note is left: {:?}", notes(site).await?);
+        ensure!(site.pod_notes().await?.is_empty(), "a note is left: {:?}", site.pod_notes().await?);
         Ok(())
     });
 }

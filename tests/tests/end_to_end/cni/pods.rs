@@ -3,10 +3,10 @@
 use super::case;
 use super::tool::SUBNET;
 use crate::machine::SOON;
-use crate::vpc_pods::{NODE, left, namespace_of, notes, pod};
+use crate::vpc_pods::{left, pod};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::site::{Place, SYSTEM_NAMESPACE, Site, until};
+use tests::site::{ORDINARY_NODE as NODE, Place, SYSTEM_NAMESPACE, Site, until};
 
 const ADDRESS: &str = "10.30.0.41";
 const SIX: &str = "fd00:30::41";
@@ -30,8 +30,7 @@ async fn runs(site: &Site, namespace: &str, name: &str) -> Result<()> {
 }
 
 async fn in_pod(site: &Site, namespace: &str, name: &str, args: &[&str]) -> Result<String> {
-    let inside = format!("--net={}", namespace_of(site, namespace, name).await?);
-    site.enter(NODE, &[&["nsenter", &inside], args].concat()).await
+    site.pod(namespace, name).await?.enter(site, args).await
 }
 
 async fn delete(site: &Site, namespace: &str, name: &str) -> Result<()> {
@@ -91,7 +90,7 @@ fn case_12_a_pod_that_asks_for_nothing_starts_without_the_agent() {
             runs(site, namespace, "quiet").await
         })
         .await?;
-        ensure!(notes(site).await?.is_empty(), "the plugin noted something: {:?}", notes(site).await?);
+        ensure!(site.pod_notes().await?.is_empty(), "the plugin noted something: {:?}", site.pod_notes().await?);
         Ok(())
     });
 }
@@ -138,13 +137,13 @@ fn case_14_a_new_sandbox_of_the_same_pod_keeps_mac_and_address() {
     case("sandbox", async |site, namespace| {
         apply(site, namespace, &pod(namespace, "member", &asking())).await?;
         runs(site, namespace, "member").await?;
-        let (before, netns) = (identity(site, namespace).await?, namespace_of(site, namespace, "member").await?);
+        let (before, netns) = (identity(site, namespace).await?, site.pod(namespace, "member").await?.netns);
         ensure!(before.contains(ADDRESS) && before.contains(SIX), "{before}");
         let name = netns.rsplit('/').next().unwrap_or_default();
         let kill = format!("kill -KILL $(ip netns pids {name})");
         site.enter(NODE, &["sh", "-c", &kill]).await.context("kill the sandbox")?;
         until("the pod has another sandbox", SOON, async || {
-            let now = namespace_of(site, namespace, "member").await.unwrap_or_default();
+            let now = site.pod(namespace, "member").await.map(|pod| pod.netns).unwrap_or_default();
             Ok(if now.is_empty() || now == netns { Err(now) } else { Ok(()) })
         })
         .await?;

@@ -2,11 +2,11 @@
 //! is not, and makes no sandbox.
 
 use crate::machine::SOON;
-use crate::vpc_pods::{NODE, pod};
+use crate::vpc_pods::pod;
 use anyhow::{Context, Result, ensure};
 use sandbox::cluster::kubelet::CNI;
 use serde_json::{Value, json};
-use tests::site::{Site, tools};
+use tests::site::{ORDINARY_NODE as NODE, Site, tools};
 
 pub(super) const NETWORK: &str = "judge";
 pub(super) const ADDRESSES: [&str; 2] = ["10.30.0.31/24", "fd00:30::31/64"];
@@ -162,7 +162,7 @@ impl<'a> Sandbox<'a> {
     /// As cnitool makes it from the namespace's path, found in what the plugin noted.
     pub(super) async fn container(&self) -> Result<String> {
         let netns = format!("/run/netns/{}", self.netns());
-        let notes = crate::vpc_pods::notes(self.site).await?;
+        let notes = self.site.pod_notes().await?;
         let own = notes.iter().find(|note| note["netns"] == netns.as_str()).context("the plugin has noted nothing")?;
         Ok(own["containerId"].as_str().context("no sandbox")?.to_owned())
     }

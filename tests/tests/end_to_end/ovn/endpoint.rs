@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::net::IpAddr;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use tests::site::{Site, until};
+use tests::site::{ORDINARY_NODE, Site, until};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin};
 
@@ -219,7 +219,6 @@ fn ways(address: &str) -> Result<(u8, String, &'static str)> {
 
 /// A pod's, in the network namespace that the plugin noted.
 pub(super) async fn in_pod(site: &Site, namespace: &str, vnic: &str, pod: &str) -> Result<Endpoint> {
-    let node = crate::vpc_pods::NODE;
-    let netns = crate::vpc_pods::namespace_of(site, namespace, pod).await?;
-    of(&assigned(site, namespace, vnic).await?, node, format!("--net={netns}"), String::new())
+    let netns = site.pod(namespace, pod).await?.netns;
+    of(&assigned(site, namespace, vnic).await?, ORDINARY_NODE, format!("--net={netns}"), String::new())
 }

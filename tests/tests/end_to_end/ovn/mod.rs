@@ -18,7 +18,7 @@ mod trace;
 
 use super::machine::SOON;
 use super::on_site;
-use super::vpc_pods::{NODE, pod};
+use super::vpc_pods::pod;
 use anyhow::{Context, Result, ensure};
 use draw::{Draw, PORTS, VPCS};
 use endpoint::Endpoint;
@@ -30,7 +30,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
-use tests::site::{Site, until};
+use tests::site::{ORDINARY_NODE as NODE, Site, until};
 use trace::Asked;
 
 const LONG: &str = "LONG_TESTS";

@@ -28,7 +28,12 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     shows(session, "get vh", &["get", "vh"], &["vh-", "dpu-1", "3"]);
     shows(session, "get da", &["get", "da", "-n", DPU_NAMESPACE], &["bm-01-root-", "root", "Attached"]);
     shows(session, "get na", &["get", "na", "-n", DPU_NAMESPACE], &["bm-01-eth0-", "eth0", "Attached"]);
-    shows(session, "get vnic", &["get", "vnic"], &["shared-nic", "blue", "10.20.0.9", "02:00:00:00:00:09", "dpu-1"]);
+    shows(
+        session,
+        "get vnic",
+        &["get", "vnic"],
+        &["shared-nic", "blue", "10.20.0.9", "02:00:00:00:00:09", "dpu-1", "True"],
+    );
     shows(session, "get ah", &["get", "ah"], &["ah-", "blue", "10.20.0.9", "shared-nic"]);
     shows(session, "get subnet", &["get", "subnet"], &["blue", "10.20.0.0/24"]);
     shows(session, "get hardware", &["get", "hardware", "-n", "metalplane-inventory"], &["rack1-u07"]);
@@ -118,7 +123,8 @@ fn objects() -> Vec<Value> {
         json!({"apiVersion": api, "kind": "VNic", "metadata": {"name": "shared-nic", "namespace": "default"},
             "spec": {"subnet": "blue", "addresses": ["10.20.0.9"]},
             "status": {"addresses": ["10.20.0.9"], "macAddress": "02:00:00:00:00:09",
-                "conditions": [condition("AddressesAssigned", "True", "Assigned")], "holder": holder, "grant": {"epoch": 2}}}),
+                "conditions": [condition("AddressesAssigned", "True", "Assigned"), condition("InForce", "True", "InForce")],
+                "holder": holder, "grant": {"epoch": 2}}}),
         json!({"apiVersion": api, "kind": "AddressHold", "metadata": {"name": names::address_hold(UID, "10.20.0.9")},
             "spec": {"subnet": {"namespace": "default", "name": "blue", "uid": UID}, "address": "10.20.0.9",
                 "owner": {"kind": "VNic", "namespace": "default", "name": "shared-nic", "uid": UID}}}),

@@ -61,9 +61,11 @@ pub struct BdevTraffic {
 pub struct Histogram {
     /// Numbers of 64 bits, in base 64.
     pub histogram: String,
+    /// SPDK 23.01 calls it `bucket_shift`, and counts from range 0 on.
+    #[serde(alias = "bucket_shift")]
     pub granularity: u32,
+    #[serde(default)]
     pub min_range: u32,
-    pub max_range: u32,
     pub tsc_rate: u64,
 }
 

@@ -7,7 +7,19 @@ use serde::Deserialize;
 methods! {
     "emulation_function_list" => Vec<Function>, ListFunctions { all: bool }
     "nvme_subsystem_list" => Vec<Subsystem>, ListSubsystems {}
-    "nvme_subsystem_create" => Done, CreateSubsystem<'a> { nqn: &'a str }
+    /// The names of serial number and model number differ by version: `sn` and `mn`, or the longer ones.
+    "nvme_subsystem_create" => Done, CreateSubsystem<'a> {
+        nqn: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sn: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mn: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        serial_number: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model_number: Option<&'a str>,
+    }
+    "nvme_subsystem_destroy" => Done, DestroySubsystem<'a> { nqn: &'a str }
     "nvme_namespace_create" => Done, CreateNamespace<'a> {
         bdev_type: &'a str,
         bdev_name: &'a str,
@@ -21,13 +33,35 @@ methods! {
     "nvme_controller_attach_ns" => Done, AttachNamespace<'a> { ctrl_id: &'a str, nsid: u32 }
     "nvme_controller_detach_ns" => Done, DetachNamespace<'a> { ctrl_id: &'a str, nsid: u32 }
     "nvme_controller_resume" => Done, ResumeController<'a> { ctrl_id: &'a str }
+    "nvme_controller_destroy" => Done, DestroyController<'a> { ctrl_id: &'a str, force: bool }
+    /// Without a controller and a plug the host does not see it.
+    "nvme_function_create" => MadeFunction, CreateFunction {}
+    "nvme_function_destroy" => Done, DestroyFunction<'a> { vuid: &'a str }
+    "nvme_controller_hotplug" => Done, HotPlug<'a> { ctrl_id: &'a str, wait_for_done: bool }
+    "nvme_controller_hotunplug" => Done, HotUnplug<'a> { ctrl_id: &'a str, wait_for_done: bool }
 }
+
+/// What the host's first function needs.
+pub const NEEDED: [&str; 8] = [
+    "emulation_function_list",
+    "nvme_subsystem_list",
+    "nvme_subsystem_create",
+    "nvme_namespace_create",
+    "nvme_namespace_destroy",
+    "nvme_controller_create",
+    "nvme_controller_attach_ns",
+    "nvme_controller_resume",
+];
+/// Since SNAP 4.5: a function is made, and then plugged.
+pub const FOR_HOT_PLUG: [&str; 4] =
+    ["nvme_function_create", "nvme_function_destroy", "nvme_controller_hotplug", "nvme_controller_hotunplug"];
 
 /// A PCIe function that the DPU emulates.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Function {
     #[serde(default)]
     pub hotplugged: bool,
+    #[serde(default)]
     pub emulation_type: String,
     #[serde(default)]
     pub pf_index: u32,
@@ -38,6 +72,14 @@ pub struct Function {
     /// Its controller's; empty: none.
     #[serde(default)]
     pub ctrl_id: String,
+    #[serde(default)]
+    pub vhca_id: Option<u32>,
+}
+
+impl Function {
+    pub fn is_nvme(&self) -> bool {
+        self.emulation_type.eq_ignore_ascii_case("NVME")
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -59,6 +101,10 @@ pub struct Controller {
     pub ctrl_id: String,
     #[serde(default)]
     pub state: String,
+    #[serde(default)]
+    pub plugged: bool,
+    #[serde(default)]
+    pub vhca_id: Option<u32>,
 }
 
 impl Controller {
@@ -86,4 +132,9 @@ pub struct Showing {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Created {
     pub ctrl_id: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct MadeFunction {
+    pub vuid: String,
 }

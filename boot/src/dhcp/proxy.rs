@@ -1,0 +1,53 @@
+//! Boot programs beside a DHCP server that gives addresses (PXE 2.1, 2.2.4). Whoever does not boot from the network hears nothing.
+//!
+//! | message | answer |
+//! |---|---|
+//! | DISCOVER at port 67 | OFFER without an address, with the boot program |
+//! | REQUEST or INFORM at port 4011 | ACK with the boot program, to where it came from |
+//! | everything else | none: it is the other server's |
+
+use super::request::Request;
+use super::{
+    Answer, Arrival, Asked, Config, Outcome, PROXY_PORT, SERVER_PORT, Seen, client_of, destination, mac_of,
+    not_answered, reply,
+};
+use dhcproto::v4::MessageType;
+use planner::netboot::{Directory, Verdict, verdict};
+
+pub(super) fn answer(
+    config: &Config,
+    directory: &Directory,
+    request: &Request,
+    arrival: Arrival<'_>,
+    auto: bool,
+) -> Outcome {
+    let client = client_of(request);
+    if client.asked == Asked::AddressOnly {
+        return (None, None);
+    }
+    let (kind, with) = match (MessageType::from(request.message_type()), arrival.port) {
+        (MessageType::Discover, SERVER_PORT) => (MessageType::Offer, "proxy OFFER"),
+        (MessageType::Request | MessageType::Inform, PROXY_PORT) => (MessageType::Ack, "proxy ACK"),
+        _ => return (None, None),
+    };
+    let mac = mac_of(&request.mac);
+    let subject = match directory.by_mac_or_stranger(&mac, auto) {
+        Ok(subject) => subject,
+        Err(why) => return not_answered(&mac, why.to_string()),
+    };
+    let said = verdict(&subject);
+    if let Verdict::Nothing(why) = &said {
+        return not_answered(&mac, why.to_string());
+    }
+    let made = reply::without_address(config, request, kind, &subject, &client, &said);
+    let (bytes, file) = match made {
+        Ok((bytes, Some(file))) => (bytes, Some(file)),
+        Ok((_, None)) => return not_answered(&mac, "no boot program is known for its architecture".to_owned()),
+        Err(why) => return not_answered(&mac, why),
+    };
+    let to = match arrival.port {
+        PROXY_PORT if request.giaddr.is_unspecified() => arrival.from,
+        _ => destination(request, kind),
+    };
+    (Some(Answer { bytes, to }), Some(Seen::Answered { mac, with, address: None, file }))
+}

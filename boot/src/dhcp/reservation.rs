@@ -1,0 +1,133 @@
+//! Addresses are reservations of the Hardware.
+//!
+//! | message | answer |
+//! |---|---|
+//! | DISCOVER | OFFER of the reservation |
+//! | REQUEST | ACK, or NAK where another address is asked for; nothing where another server was chosen, which is told |
+//! | INFORM | ACK without an address |
+//! | DECLINE | none; it is told, for a second server has the address |
+//! | RELEASE | none: a reservation is never free |
+
+use super::request::{Request, code};
+use super::{
+    Answer, Config, Outcome, RELAY_LINK, Seen, client_of, destination, mac_of, not_answered, reply, server_id,
+};
+use dhcproto::v4::MessageType;
+use ipnet::Ipv4Net;
+use planner::netboot::{Directory, Subject, Verdict, verdict};
+use std::net::Ipv4Addr;
+
+pub(super) fn answer(config: &Config, directory: &Directory, request: &Request) -> Outcome {
+    let mac = mac_of(&request.mac);
+    let silent = |why: String| not_answered(&mac, why);
+    let subject = match directory.by_mac(&mac) {
+        Ok(subject) => subject,
+        Err(why) => return silent(why.to_string()),
+    };
+    let said = verdict(&subject);
+    if let Verdict::Nothing(why) = &said {
+        return silent(why.to_string());
+    }
+    if subject.interface.disable_dhcp == Some(true) {
+        return silent(format!("disableDhcp is true for the interface {mac}"));
+    }
+    let reservation = match Reservation::of(&subject).and_then(|found| found.on_link_of(request, &subject)) {
+        Ok(reservation) => reservation,
+        Err(why) => return silent(why),
+    };
+    let us = server_id(config, request);
+    let asked_for = request.address(code::REQUESTED_ADDRESS);
+    let kind = match decide(request, us, reservation.address) {
+        Decision::Answer(kind) => kind,
+        Decision::Declined => return (None, Some(Seen::Declined { mac, address: asked_for })),
+        Decision::Foreign(server) => return (None, Some(Seen::Foreign { mac, server, address: asked_for })),
+        Decision::Nothing => return (None, None),
+    };
+    let client = client_of(request);
+    let (bytes, file) = match reply::with_address(config, request, kind, &subject, &reservation, &client, &said) {
+        Ok(made) => made,
+        Err(why) => return silent(why),
+    };
+    let with = match kind {
+        MessageType::Offer => "OFFER",
+        MessageType::Nak => "NAK",
+        _ => "ACK",
+    };
+    let to = destination(request, kind);
+    let seen = Seen::Answered { mac, with, address: Some(reservation.address), file };
+    (Some(Answer { bytes, to }), Some(seen))
+}
+
+enum Decision {
+    Answer(MessageType),
+    Declined,
+    /// The client took what this server offered.
+    Foreign(Ipv4Addr),
+    Nothing,
+}
+
+fn decide(request: &Request, us: Ipv4Addr, reserved: Ipv4Addr) -> Decision {
+    match MessageType::from(request.message_type()) {
+        MessageType::Discover => Decision::Answer(MessageType::Offer),
+        MessageType::Inform => Decision::Answer(MessageType::Ack),
+        MessageType::Decline => Decision::Declined,
+        MessageType::Request => match request.address(code::SERVER) {
+            Some(server) if server != us => Decision::Foreign(server),
+            // Selecting and after a restart by option 50, renewing and rebinding by ciaddr.
+            _ => {
+                let wanted = request.address(code::REQUESTED_ADDRESS).unwrap_or(request.ciaddr);
+                Decision::Answer(if wanted == reserved { MessageType::Ack } else { MessageType::Nak })
+            }
+        },
+        _ => Decision::Nothing,
+    }
+}
+
+/// The address that a Hardware gives to one interface.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reservation {
+    pub address: Ipv4Addr,
+    pub netmask: Ipv4Addr,
+    pub gateway: Option<Ipv4Addr>,
+}
+
+impl Reservation {
+    fn of(subject: &Subject<'_>) -> Result<Self, String> {
+        let ip = subject.interface.dhcp.as_ref().and_then(|dhcp| dhcp.ip.as_ref());
+        let name = subject.hardware.metadata.name.as_deref().unwrap_or_default();
+        let field = |field: &str, text: Option<&String>| -> Result<Option<Ipv4Addr>, String> {
+            let text = text.map(String::as_str).filter(|text| !text.is_empty());
+            let read = |text: &str| {
+                text.parse().map_err(|_| {
+                    format!("Hardware '{name}', interface {}: dhcp.ip.{field} '{text}' is no IPv4 address", subject.mac)
+                })
+            };
+            text.map(read).transpose()
+        };
+        let missing = |field: &str| format!("Hardware '{name}', interface {}: dhcp.ip.{field} is missing", subject.mac);
+        let address = field("address", ip.and_then(|ip| ip.address.as_ref()))?.ok_or_else(|| missing("address"))?;
+        let netmask = field("netmask", ip.and_then(|ip| ip.netmask.as_ref()))?.ok_or_else(|| missing("netmask"))?;
+        let gateway = field("gateway", ip.and_then(|ip| ip.gateway.as_ref()))?;
+        if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
+            return Err(format!(
+                "Hardware '{name}', interface {}: dhcp.ip.address '{address}' is no host's",
+                subject.mac
+            ));
+        }
+        Ok(Self { address, netmask, gateway })
+    }
+
+    /// A relay that names the client's link wants an address of that link (RFC 3527): another one would be of no use there.
+    fn on_link_of(self, request: &Request, subject: &Subject<'_>) -> Result<Self, String> {
+        let Some(link) = request.of_relay(RELAY_LINK) else { return Ok(self) };
+        match Ipv4Net::with_netmask(self.address, self.netmask) {
+            Ok(net) if net.contains(&link) => Ok(self),
+            _ => Err(format!(
+                "Hardware '{}', interface {}: the relay asks for an address of the link of {link}, dhcp.ip.address is {}",
+                subject.hardware.metadata.name.as_deref().unwrap_or_default(),
+                subject.mac,
+                self.address
+            )),
+        }
+    }
+}

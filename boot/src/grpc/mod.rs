@@ -1,0 +1,163 @@
+//! Tinkerbell's agents, of both generations, on one port and under one name of a service.
+//!
+//! | file | what |
+//! |---|---|
+//! | `newer.rs` | `tink.proto`: an agent asks for its next action |
+//! | `older.rs` | `tink_older.proto`: a worker reads a whole Workflow |
+//! | `bytes.rs` | a codec that leaves a request as its bytes |
+//!
+//! `ReportActionStatus` is a call of both, with messages of their own: it is taken as bytes, which tell whose it is.
+//!
+//! A decision is written before it is answered, with the resourceVersion that it was made from; a conflict is read and decided
+//! again. So two replicas cannot serve two actions, and an answer never says what the API server does not have.
+
+mod bytes;
+mod newer;
+mod older;
+
+use crate::identity::Identity;
+use crate::world::World;
+use api::tinkerbell::Workflow;
+use api::tinkerbell::workflow::WorkflowStatus;
+use bytes::BytesCodec;
+use proto::tink::workflow_service_server::WorkflowServiceServer;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::body::Body;
+use tonic::codegen::{Service, StdError};
+use tonic::server::{Grpc, NamedService};
+use tonic::{Response, Status};
+use tonic_prost::ProstCodec;
+
+/// Decisions of one call that met another one's write.
+const CONFLICTS: usize = 8;
+
+type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+/// Both generations.
+#[derive(Clone)]
+pub struct Agents {
+    world: Arc<World>,
+    identity: Identity,
+    newer: WorkflowServiceServer<newer::Service>,
+}
+
+impl Agents {
+    pub fn new(world: Arc<World>, identity: Identity) -> Self {
+        let newer = newer::Service { world: world.clone(), identity: identity.clone() };
+        Self { world, identity, newer: WorkflowServiceServer::new(newer) }
+    }
+}
+
+impl NamedService for Agents {
+    const NAME: &'static str = "proto.WorkflowService";
+}
+
+impl<B> Service<http::Request<B>> for Agents
+where
+    B: tonic::codegen::Body + Send + 'static,
+    B::Error: Into<StdError> + Send + 'static,
+    B::Data: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Answer {
+        let (world, identity) = (self.world.clone(), self.identity.clone());
+        match request.uri().path() {
+            "/proto.WorkflowService/ReportActionStatus" => Box::pin(async move {
+                let report = tower::service_fn(move |request| reported(world.clone(), identity.clone(), request));
+                Ok(Grpc::new(BytesCodec).unary(report, request).await)
+            }),
+            "/proto.WorkflowService/GetWorkflowContexts" | "/proto.WorkflowService/GetWorkflowActions"
+                if !identity.is_open() =>
+            {
+                let refused: Result<http::Response<Body>, Infallible> = Ok(older_refused().into_http());
+                Box::pin(std::future::ready(refused))
+            }
+            "/proto.WorkflowService/GetWorkflowContexts" => Box::pin(async move {
+                let contexts = tower::service_fn(move |request| older::contexts(world.clone(), request));
+                Ok(Grpc::new(ProstCodec::default()).server_streaming(contexts, request).await)
+            }),
+            "/proto.WorkflowService/GetWorkflowActions" => Box::pin(async move {
+                let actions = tower::service_fn(move |request| older::actions(world.clone(), request));
+                Ok(Grpc::new(ProstCodec::default()).unary(actions, request).await)
+            }),
+            _ => Box::pin(self.newer.call(request)),
+        }
+    }
+}
+
+/// Both answers are empty messages.
+async fn reported(
+    world: Arc<World>,
+    identity: Identity,
+    request: tonic::Request<::bytes::Bytes>,
+) -> Result<Response<::bytes::Bytes>, Status> {
+    let bytes = request.into_inner();
+    match proto::tink::is_newer_report(&bytes) {
+        true => newer::reported(&world, &identity, &bytes).await?,
+        false if !identity.is_open() => return Err(older_refused()),
+        false => older::reported(&world, &bytes).await?,
+    }
+    Ok(Response::new(::bytes::Bytes::new()))
+}
+
+fn older_refused() -> Status {
+    Status::unauthenticated(
+        "workers of the older generation cannot say who they are: they are served with --agents=open alone",
+    )
+}
+
+/// Nothing of a Workflow is for an agent that is not known. (No answer that ends upstream's agent for good: the key may be another one.)
+fn not_known() -> Status {
+    Status::unauthenticated(
+        "this is not the agent that it says, or the token in worker_id has expired: restart the server, which fetches another one",
+    )
+}
+
+/// Writes what a report makes of a Workflow. One that changes nothing is acknowledged: three of the answers that would refuse it end
+/// upstream's agent for good, and an agent that is known never gets them.
+async fn write(
+    world: &World,
+    workflow_id: &str,
+    agent: &str,
+    decide: impl Fn(&Workflow) -> Option<WorkflowStatus>,
+) -> Result<(), Status> {
+    let name = workflow_id.strip_prefix(&format!("{}/", world.namespace)).unwrap_or_default();
+    for _ in 0..CONFLICTS {
+        let read = if name.is_empty() { None } else { world.read(name).await.map_err(|error| unavailable(&error))? };
+        let Some(workflow) = read.filter(|workflow| has(workflow, agent)) else {
+            return if knows(world, agent) { Ok(()) } else { Err(Status::not_found("this agent is not known")) };
+        };
+        let Some(status) = decide(&workflow) else { return Ok(()) };
+        let state = status.state.clone();
+        if world.write(&workflow, status).await.map_err(|error| unavailable(&error))? {
+            tracing::info!(agent, workflow = name, state, "reported");
+            return Ok(());
+        }
+    }
+    Err(Status::aborted("the Workflow is written by somebody else; report again"))
+}
+
+fn knows(world: &World, agent: &str) -> bool {
+    !agent.is_empty()
+        && (world.directory().borrow().by_agent(agent).next().is_some()
+            || world.workflows().iter().any(|workflow| has(workflow, agent)))
+}
+
+fn has(workflow: &Workflow, agent: &str) -> bool {
+    workflow.status.as_ref().is_some_and(|status| status.tasks.iter().any(|task| task.agent_id == agent))
+}
+
+fn unavailable(error: &dyn std::fmt::Display) -> Status {
+    tracing::warn!(%error, "an agent has to ask again");
+    Status::unavailable("the API server does not answer; ask again")
+}

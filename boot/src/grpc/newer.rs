@@ -1,0 +1,165 @@
+//! Agents of Tinkerbell's newer generation (`tink.proto`): which action next, and how it goes.
+
+use super::{CONFLICTS, not_known, unavailable, write};
+use crate::identity::Identity;
+use crate::world::World;
+use planner::workflow::{Answer, Report, Reported, Served, candidates, next, report};
+use prost::Message;
+use proto::tink::action_status_request::StateType;
+use proto::tink::workflow_service_server::WorkflowService;
+use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse, Namespaces};
+use runtime::clock;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// An agent waits a minute at least.
+const LONG_POLL: Duration = Duration::from_secs(50);
+
+const NO_ACTION: &str = "PRECONDITION_FAILURE_VIOLATION_NO_ACTION_AVAILABLE";
+
+#[derive(Clone)]
+pub struct Service {
+    pub world: Arc<World>,
+    pub identity: Identity,
+}
+
+#[tonic::async_trait]
+impl WorkflowService for Service {
+    async fn get_action(&self, request: Request<ActionRequest>) -> Result<Response<ActionResponse>, Status> {
+        let presented = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
+        let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
+        let agent = who(&self.world, &self.identity, &presented)?;
+        let mut changes = self.world.changes();
+        let end = tokio::time::Instant::now() + LONG_POLL;
+        loop {
+            changes.mark_unchanged();
+            if let Some(served) = self.next(&agent).await? {
+                tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
+                return Ok(Response::new(ActionResponse { agent_id: Some(presented), ..response(served) }));
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep_until(end) => return Err(no_action()),
+            }
+        }
+    }
+
+    /// Taken as bytes before it comes here; see [`super::reported`].
+    async fn report_action_status(
+        &self,
+        request: Request<ActionStatusRequest>,
+    ) -> Result<Response<ActionStatusResponse>, Status> {
+        report_of(&self.world, &self.identity, request.into_inner()).await?;
+        Ok(Response::new(ActionStatusResponse {}))
+    }
+}
+
+pub(super) async fn reported(world: &World, identity: &Identity, bytes: &[u8]) -> Result<(), Status> {
+    let request = ActionStatusRequest::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    report_of(world, identity, request).await
+}
+
+/// The agent's identifier, without the token.
+fn who(world: &World, identity: &Identity, presented: &str) -> Result<String, Status> {
+    let directory = world.directory().borrow().clone();
+    identity.who(&directory, presented, clock::now()).map(str::to_owned).ok_or_else(not_known)
+}
+
+async fn report_of(world: &World, identity: &Identity, mut request: ActionStatusRequest) -> Result<(), Status> {
+    let id = request.workflow_id().to_owned();
+    let agent = if request.agent_id().is_empty() { String::new() } else { who(world, identity, request.agent_id())? };
+    request.agent_id = Some(agent.clone());
+    let said = said(request);
+    write(world, &id, &agent, |workflow| report(workflow, said.as_ref()?, clock::now())).await
+}
+
+impl Service {
+    async fn next(&self, agent: &str) -> Result<Option<Served>, Status> {
+        let known = self.world.workflows();
+        let names: Vec<_> = candidates(agent, known.iter().map(AsRef::as_ref))
+            .iter()
+            .map(|workflow| workflow.metadata.name.clone().unwrap_or_default())
+            .collect();
+        for name in names {
+            for _ in 0..CONFLICTS {
+                let Some(workflow) = self.world.read(&name).await.map_err(|error| unavailable(&error))? else { break };
+                if !self.world.directory().borrow().may_run(agent, &workflow) {
+                    break;
+                }
+                let Some(answer) = next(agent, &workflow, clock::now()) else { break };
+                let (served, status) = match answer {
+                    Answer::Serve(mut served) => {
+                        let status = served.status.take();
+                        (Some(*served), status)
+                    }
+                    Answer::Fail(status) => (None, Some(*status)),
+                };
+                let written = match status {
+                    Some(status) => self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
+                    None => true,
+                };
+                match served {
+                    _ if !written => {}
+                    Some(served) => return Ok(Some(served)),
+                    None => {
+                        tracing::warn!(agent, workflow = name, "failed: the agent asked too often");
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What upstream's agent waits on quietly.
+fn no_action() -> Status {
+    let details = ErrorDetails::with_precondition_failure_violation(NO_ACTION, "", "no action is available");
+    Status::with_error_details(Code::FailedPrecondition, "no action is available", details)
+}
+
+fn response(served: Served) -> ActionResponse {
+    let namespaces =
+        served.namespaces.map(|namespaces| Namespaces { network: namespaces.network, pid: namespaces.pid });
+    ActionResponse {
+        workflow_id: Some(served.workflow_id),
+        task_id: Some(served.task_id),
+        agent_id: Some(served.agent_id),
+        action_id: Some(served.action_id),
+        name: Some(served.name),
+        image: Some(served.image),
+        timeout: Some(served.timeout),
+        command: served.command,
+        volumes: served.volumes,
+        environment: served.environment,
+        pid: Some(served.pid),
+        namespaces,
+    }
+}
+
+/// `None`: it says nothing that changes a Workflow.
+fn said(request: ActionStatusRequest) -> Option<Report> {
+    let state = match StateType::try_from(request.action_state?).ok()? {
+        StateType::Running => Reported::Running,
+        StateType::Success => Reported::Success,
+        StateType::Failed => Reported::Failed,
+        StateType::Timeout => Reported::Timeout,
+        StateType::Unspecified | StateType::Pending => return None,
+    };
+    // A time of Go's that was never set is the year 1.
+    let time = |time: Option<prost_types::Timestamp>| {
+        time.filter(|time| time.seconds > 0).and_then(|time| jiff::Timestamp::new(time.seconds, time.nanos).ok())
+    };
+    Some(Report {
+        agent_id: request.agent_id.unwrap_or_default(),
+        task_id: request.task_id.unwrap_or_default(),
+        action_id: request.action_id.unwrap_or_default(),
+        state,
+        start: time(request.execution_start),
+        stop: time(request.execution_stop),
+        duration: request.execution_duration.unwrap_or_default(),
+        message: request.message.and_then(|message| message.message).unwrap_or_default(),
+    })
+}

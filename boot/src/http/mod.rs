@@ -1,0 +1,158 @@
+//! HTTP: scripts, programs, kernels, ISO images. [`route`] says what a path is, by the verdict that stands behind every other route too; the
+//! rest writes it out. A path is taken as it is, but for the colons of its MAC address: no redirect, no decoding, no folder above.
+
+mod range;
+mod routes;
+
+pub use routes::{Reply, route};
+
+use crate::area::{self, Places};
+use crate::files::{Files, Program};
+use crate::script;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, Method, StatusCode};
+use planner::netboot::Directory;
+use range::{heads, part};
+use std::io::SeekFrom;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::sync::watch;
+
+/// Read at once of a file.
+const CHUNK: u64 = 256 << 10;
+
+pub struct Server {
+    pub directory: watch::Receiver<Arc<Directory>>,
+    pub script: script::Config,
+    pub files: Arc<Files>,
+    /// Whether servers that no Hardware names are booted.
+    pub strangers: bool,
+}
+
+pub async fn serve(listener: tokio::net::TcpListener, server: Server) -> std::io::Result<()> {
+    let app = axum::Router::new().fallback(handle).with_state(Arc::new(server));
+    axum::serve(listener, app).await
+}
+
+async fn handle(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let method = request.method().clone();
+    if method != Method::GET && method != Method::HEAD {
+        return answer(StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD".to_owned())], Body::empty());
+    }
+    let path = request.uri().path();
+    let directory = server.directory.borrow().clone();
+    let reply = route(&directory, &server, path);
+    let head = method == Method::HEAD;
+    tracing::debug!(path, "asked by HTTP");
+    match reply {
+        Reply::Text(text) => text_answer(StatusCode::OK, text, head),
+        Reply::Refused(status, why) => {
+            tracing::info!(path, why = why.trim_end(), "not served");
+            text_answer(status, why, head)
+        }
+        Reply::Program(program) => program_answer(&program, request.headers(), head),
+        Reply::File(path) => {
+            file_answer(&path, None, request.headers(), head).await.unwrap_or_else(|error| unread(&path, &error, head))
+        }
+        Reply::Image { path, arguments } => {
+            let filled = filled(&server, &path, &arguments).await;
+            let answered = match filled {
+                Ok(filled) => file_answer(&path, Some(filled), request.headers(), head).await,
+                Err(error) => Err(error),
+            };
+            answered.unwrap_or_else(|error| unread(&path, &error, head))
+        }
+    }
+}
+
+fn unread(path: &Path, error: &std::io::Error, head: bool) -> Response {
+    tracing::warn!(path = %path.display(), %error, "cannot be served");
+    text_answer(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read\n".to_owned(), head)
+}
+
+/// Where the arguments go in an image, and they.
+type Filled = (Places, Arc<[u8]>);
+
+async fn filled(server: &Arc<Server>, path: &Path, arguments: &str) -> std::io::Result<Filled> {
+    let (files, image) = (server.files.clone(), path.to_owned());
+    let places = tokio::task::spawn_blocking(move || files.places(&image)).await??;
+    if places.is_empty() {
+        return Err(std::io::Error::other("it has no place for kernel arguments"));
+    }
+    Ok((places, area::filling(arguments).map_err(std::io::Error::other)?))
+}
+
+fn answer(status: StatusCode, headers: impl IntoIterator<Item = (http::HeaderName, String)>, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    for (name, value) in headers {
+        // Ours are all visible ASCII.
+        if let Ok(value) = value.parse() {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+fn text_answer(status: StatusCode, text: String, head: bool) -> Response {
+    let headers = [(CONTENT_TYPE, "text/plain".to_owned()), (CONTENT_LENGTH, text.len().to_string())];
+    answer(status, headers, if head { Body::empty() } else { Body::from(text) })
+}
+
+fn program_answer(program: &Program, headers: &HeaderMap, head: bool) -> Response {
+    let length = program.length() as u64;
+    let etag = program.etag();
+    let (status, first, wanted, headers) = heads(part(headers, &etag, length), &etag, length);
+    if head {
+        return answer(status, headers, Body::empty());
+    }
+    let chunks = futures::stream::unfold((program.clone(), first, wanted), |(program, at, left)| async move {
+        let length = left.min(CHUNK);
+        let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let chunk = (left > 0).then(|| program.part(place(at), place(length)))?;
+        Some((Ok::<_, std::io::Error>(chunk), (program, at + length, left - length)))
+    });
+    answer(status, headers, Body::from_stream(chunks))
+}
+
+async fn file_answer(
+    path: &Path,
+    filled: Option<Filled>,
+    headers: &HeaderMap,
+    head: bool,
+) -> std::io::Result<Response> {
+    let mut file = tokio::fs::File::open(path).await?;
+    let meta = file.metadata().await?;
+    let changed = meta.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let own =
+        filled.as_ref().map(|(_, filling)| format!("-{}", crate::files::short_digest(filling))).unwrap_or_default();
+    let etag = format!("\"{:x}-{:x}{own}\"", meta.len(), changed.as_nanos());
+    let (status, first, wanted, headers) = heads(part(headers, &etag, meta.len()), &etag, meta.len());
+    if head || wanted == 0 {
+        return Ok(answer(status, headers, Body::empty()));
+    }
+    file.seek(SeekFrom::Start(first)).await?;
+    let chunks =
+        futures::stream::try_unfold((file, first, wanted, filled), |(mut file, at, left, filled)| async move {
+            if left == 0 {
+                return Ok::<_, std::io::Error>(None);
+            }
+            let mut chunk = Vec::new();
+            (&mut file).take(left.min(CHUNK)).read_to_end(&mut chunk).await?;
+            if chunk.is_empty() {
+                // The body ends early, and the client sees that by its length.
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some((places, filling)) = &filled {
+                area::fill(places, filling, at, &mut chunk);
+            }
+            let read = chunk.len() as u64;
+            Ok(Some((Bytes::from(chunk), (file, at + read, left - read, filled))))
+        });
+    Ok(answer(status, headers, Body::from_stream(chunks)))
+}

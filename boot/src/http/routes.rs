@@ -1,0 +1,108 @@
+//! What a path is. It is taken as it is, but for the colons of its MAC address: no redirect, no decoding, no folder above.
+
+use super::Server;
+use crate::files::{Program, mac_of_path};
+use crate::script;
+use http::StatusCode;
+use planner::netboot::{Directory, Verdict, verdict};
+use std::path::PathBuf;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    Text(String),
+    Program(Program),
+    File(PathBuf),
+    /// A file with a place for the kernel's arguments.
+    Image {
+        path: PathBuf,
+        arguments: String,
+    },
+    /// With what its reader is told.
+    Refused(StatusCode, String),
+}
+
+/// `/ipxe/script/<MAC>/auto.ipxe`, `/ipxe/binary/<MAC>/<program>`, `/osie/<MAC>/<file>`, `/iso/<MAC>/<file>.iso`, `/healthz`.
+pub fn route(directory: &Directory, server: &Server, path: &str) -> Reply {
+    let missing = |what: String| Reply::Refused(StatusCode::NOT_FOUND, what);
+    let parts: Vec<_> = path.trim_start_matches('/').split('/').filter(|part| !part.is_empty()).collect();
+    let (route, mac, name) = match parts.as_slice() {
+        ["healthz"] => return Reply::Text("ok\n".to_owned()),
+        ["ipxe", "script", mac, "auto.ipxe"] => ("script", *mac, "auto.ipxe"),
+        ["ipxe", "binary", mac, name] => ("binary", *mac, *name),
+        ["osie", mac, name] => ("osie", *mac, *name),
+        ["iso", mac, name] if name.ends_with(".iso") => ("iso", *mac, *name),
+        _ => return missing("no such path\n".to_owned()),
+    };
+    let mac = mac_of_path(mac);
+    let subject = match directory.by_mac_or_stranger(&mac, server.strangers) {
+        Ok(subject) => subject,
+        Err(why) => return missing(format!("{why}\n")),
+    };
+    match verdict(&subject) {
+        Verdict::Boot => {}
+        Verdict::LocalDisk(why) if route == "script" => return Reply::Text(script::local_disk(&why.to_string())),
+        Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => {
+            return missing(format!("{why}\n"));
+        }
+    }
+    let wrong = |why: String| Reply::Refused(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n"));
+    let file = || server.files.in_folder(name).ok_or_else(|| missing(format!("there is no file '{name}'\n")));
+    match route {
+        "script" => script::ipxe(&server.script, &subject).map_or_else(wrong, Reply::Text),
+        "binary" => match server.files.program(name, || script::of_image(&server.script, &subject)) {
+            Ok(program) => Reply::Program(program),
+            Err(why) => missing(format!("{why}\n")),
+        },
+        "iso" => match (file(), script::of_image(&server.script, &subject)) {
+            (Ok(path), Ok(arguments)) => Reply::Image { path, arguments },
+            (Err(reply), _) => reply,
+            (_, Err(why)) => wrong(why),
+        },
+        _ => file().map_or_else(|reply| reply, Reply::File),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Files;
+    use planner::netboot::Why;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use tokio::sync::watch;
+
+    fn server(strangers: bool) -> Server {
+        let script = script::Config {
+            address: Ipv4Addr::new(10, 88, 0, 1),
+            http_port: 7080,
+            grpc_port: 42113,
+            syslog: None,
+            kernel_arguments: Vec::new(),
+            identity: crate::identity::Identity::Open,
+        };
+        Server { directory: watch::channel(Arc::default()).1, script, files: Arc::new(Files::default()), strangers }
+    }
+
+    #[test]
+    fn strangers_have_scripts_where_that_is_asked_for() {
+        let path = "/ipxe/script/52-54-00-00-00-01/auto.ipxe";
+        let missing = Why::UnknownMac { mac: "52:54:00:00:00:01".to_owned() };
+        let refused = Reply::Refused(StatusCode::NOT_FOUND, format!("{missing}\n"));
+        assert_eq!(route(&Directory::default(), &server(false), path), refused);
+        let Reply::Text(script) = route(&Directory::default(), &server(true), path) else { panic!("no script") };
+        assert!(
+            script.contains(" worker_id=52:54:00:00:00:01 ") && script.contains(" ipam=52-54-00-00-00-01:::"),
+            "{script}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_is_survived(path in "(/(ipxe|osie|iso|script|binary|[ -~]{0,8})){0,5}") {
+            for strangers in [false, true] {
+                route(&Directory::default(), &server(strangers), &path);
+            }
+        }
+    }
+}

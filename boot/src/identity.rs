@@ -1,0 +1,185 @@
+//! Who an agent is.
+//!
+//! | mode | an agent is known by |
+//! |---|---|
+//! | `Bearer` | its identifier, a dot, and a token that was in the kernel arguments of its server: `AGENT.EXPIRY.TAG` |
+//! | `Open` | its identifier alone, as upstream |
+//!
+//! An agent sends its `worker_id` as it is, so `Bearer` asks nothing of unmodified agents. A token is for one agent of one Hardware (by its
+//! UID), while its server is claimed for the installation that was on record when the script was fetched, and for a day. It shows that
+//! somebody fetched the script of that server while the server was to boot; it may be used more than once.
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use jiff::{SignedDuration, Timestamp};
+use planner::install::Record;
+use planner::netboot::{Directory, Subject};
+use ring::hmac;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The longest that an agent is known by the arguments of one start.
+const VALID: SignedDuration = SignedDuration::from_hours(24);
+const SHORTEST_KEY: usize = 32;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    Bearer,
+    Open,
+}
+
+#[derive(Clone, Debug)]
+pub enum Identity {
+    Open,
+    Bearer(Arc<hmac::Key>),
+}
+
+impl Identity {
+    pub fn read(mode: Mode, key: Option<&Path>) -> Result<Self> {
+        match (mode, key) {
+            (Mode::Open, _) => Ok(Self::Open),
+            (Mode::Bearer, None) => bail!("--agents=bearer needs a key: write --token-key=FILE, or --agents=open"),
+            (Mode::Bearer, Some(path)) => {
+                let key = std::fs::read(path).with_context(|| format!("--token-key: read {}", path.display()))?;
+                Self::bearer(&key).with_context(|| format!("--token-key: {}", path.display()))
+            }
+        }
+    }
+
+    fn bearer(key: &[u8]) -> Result<Self> {
+        ensure!(key.len() >= SHORTEST_KEY, "the key has {} bytes: write {SHORTEST_KEY} at least", key.len());
+        Ok(Self::Bearer(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key))))
+    }
+
+    /// What the server of this Hardware has in its kernel arguments.
+    pub fn worker_id(&self, subject: &Subject<'_>, now: Timestamp) -> String {
+        let agent = subject.agent();
+        let Self::Bearer(key) = self else { return agent.to_owned() };
+        let expiry = now.saturating_add(VALID).map_or(i64::MAX, Timestamp::as_second);
+        let tag = hmac::sign(key, &signed(agent, subject.hardware, expiry));
+        let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{agent}.{expiry:x}.{tag}")
+    }
+
+    /// The agent's identifier; `None`: it is not the one that it says.
+    pub fn who<'a>(&self, directory: &Directory, presented: &'a str, now: Timestamp) -> Option<&'a str> {
+        let Self::Bearer(key) = self else { return Some(presented) };
+        let (rest, tag) = presented.rsplit_once('.')?;
+        let (agent, expiry) = rest.rsplit_once('.')?;
+        let (tag, expiry) = (bytes(tag)?, i64::from_str_radix(expiry, 16).ok()?);
+        let is_its = |hardware| hmac::verify(key, &signed(agent, hardware, expiry), &tag).is_ok();
+        (now.as_second() < expiry && directory.by_agent(agent).any(is_its)).then_some(agent)
+    }
+
+    /// Workers of the older generation do not say who they are when they read a Workflow.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+}
+
+/// Fields with their lengths: no two lists of fields are the same bytes.
+fn signed(agent: &str, hardware: &api::tinkerbell::Hardware, expiry: i64) -> Vec<u8> {
+    let meta = &hardware.metadata;
+    let installation =
+        Record::of(meta).map(|record| format!("{}/{}", record.number, record.workflow)).unwrap_or_default();
+    let uid = meta.uid.clone().unwrap_or_default();
+    let mut all = Vec::new();
+    for field in ["metalplane agent 1", agent, uid.as_str(), installation.as_str(), expiry.to_string().as_str()] {
+        all.extend(field.len().to_be_bytes());
+        all.extend(field.as_bytes());
+    }
+    all
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digits = hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| (0..32).filter_map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::tinkerbell::Hardware;
+    use serde_json::json;
+
+    const ONE: &str = "52:54:00:00:00:01";
+    const TWO: &str = "52:54:00:00:00:02";
+
+    fn hardware(name: &str, mac: &str) -> Hardware {
+        let object = json!({"metadata": {"name": name, "uid": name}, "spec": {"interfaces": [{"dhcp": {"mac": mac}}]}});
+        serde_json::from_value(object).expect("a Hardware")
+    }
+
+    fn directory(change: impl Fn(&mut Hardware)) -> Directory {
+        let mut one = hardware("one", ONE);
+        change(&mut one);
+        Directory::new(vec![Arc::new(one), Arc::new(hardware("two", TWO))])
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+    }
+
+    fn identity(byte: u8) -> Identity {
+        Identity::bearer(&[byte; 32]).expect("a key")
+    }
+
+    fn worker(identity: &Identity, directory: &Directory, mac: &str) -> String {
+        identity.worker_id(&directory.by_mac(mac).expect("one"), at(0))
+    }
+
+    #[test]
+    fn an_agent_is_known_by_its_own_token_alone() {
+        let (identity, directory) = (identity(1), directory(|_| {}));
+        let presented = worker(&identity, &directory, ONE);
+        assert!(presented.starts_with(ONE) && !presented.contains(' ') && presented.len() < 120, "{presented}");
+        assert_eq!(identity.who(&directory, &presented, at(1)), Some(ONE));
+        let (_, token) = presented.split_at(ONE.len());
+        let other = worker(&identity, &directory, TWO);
+        let others = &other[TWO.len()..];
+        let longer = presented.replacen('.', ".f", 1);
+        for guessed in [
+            ONE.to_owned(),
+            format!("{TWO}{token}"),
+            format!("{ONE}{others}"),
+            longer,
+            format!("{ONE}.."),
+            format!("{ONE}.ffffffff.{}", "0".repeat(64)),
+            presented[..presented.len() - 2].to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(identity.who(&directory, &guessed, at(1)), None, "{guessed}");
+        }
+        assert_eq!(self::identity(2).who(&directory, &presented, at(1)), None, "another key");
+        assert_eq!(identity.who(&directory, &presented, at(24 * 3600)), None, "a day later");
+        assert_eq!(Identity::Open.who(&directory, ONE, at(1)), Some(ONE));
+        assert_eq!(worker(&Identity::Open, &directory, ONE), ONE);
+    }
+
+    #[test]
+    fn a_token_is_of_one_hardware_and_of_one_installation() {
+        let identity = identity(1);
+        let record = |text: &'static str| {
+            directory(move |one| {
+                let annotations = [("metalplane.io/claimed-by", "m"), ("metalplane.io/install", text)];
+                one.metadata.annotations = Some(annotations.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+            })
+        };
+        let presented = worker(&identity, &record("1/Begun/w"), ONE);
+        let known = |directory: &Directory| identity.who(directory, &presented, at(1)).is_some();
+        assert!(known(&record("1/Begun/w")) && known(&record("1/Done/w")), "its last report may come late");
+        assert!(!known(&record("2/Begun/v")), "the next installation");
+        assert!(!known(&directory(|_| {})), "given back");
+        let presented = worker(&identity, &directory(|_| {}), ONE);
+        let anew = directory(|one| one.metadata.uid = Some("anew".to_owned()));
+        assert_eq!(identity.who(&anew, &presented, at(1)), None, "a Hardware made anew");
+    }
+
+    #[test]
+    fn a_key_is_wanted_and_long_enough() {
+        let said = |result: Result<Identity>| format!("{:#}", result.expect_err("refused"));
+        assert!(said(Identity::read(Mode::Bearer, None)).contains("--token-key=FILE"));
+        assert!(said(Identity::bearer(b"short")).contains("write 32 at least"));
+        assert!(Identity::read(Mode::Open, None).is_ok_and(|identity| identity.is_open()));
+    }
+}

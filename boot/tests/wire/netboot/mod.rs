@@ -1,0 +1,215 @@
+//! A whole server (QEMU, emulated) with an empty disk and one NIC, by every way in: its firmware asks the network first, boots what the boot
+//! service gives it, and gets its Workflow by gRPC. The Workflow writes an image to its disk and restarts it; then its firmware asks the
+//! network again, and the system on the disk comes up.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`server`] | the machine |
+//! | [`site`] | what it is installed from: images, programs, the Workflow |
+//!
+//! A way in that nothing else of these tests goes takes a minute: three of them run always, the others by the judge `pxe-boot`.
+
+mod server;
+mod site;
+
+use super::networks::{DHCRELAY, DNSMASQ};
+use super::site::{self as wire, ApiServer, Running, US};
+use super::{INVENTORY, MAC, RELAYED, prepare};
+use proto::tink::action_status_request::StateType;
+use proto::tink::workflow_service_client::WorkflowServiceClient;
+use proto::tink::{ActionRequest, ActionStatusRequest};
+use sandbox::preflight;
+use server::{Cable, Firmware, Server};
+use site::Folder;
+use std::path::Path;
+use std::time::Duration;
+use tonic::Code;
+
+/// It takes a minute; the limit is for a busy machine.
+const LIMIT: Duration = Duration::from_secs(400);
+const LONG: &str = "LONG_TESTS";
+
+/// One way in.
+struct Way {
+    firmware: Firmware,
+    cable: Cable,
+    /// Whether another DHCP server gives addresses.
+    beside_dnsmasq: bool,
+    /// Of the boot service, beside what every way has.
+    arguments: &'static [&'static str],
+    /// In the log of the boot service: what the firmware is given first.
+    first: &'static str,
+    /// Whether iPXE runs a script in between.
+    script: bool,
+    /// In that log, after the installation: why the server boots its disk.
+    then: &'static str,
+}
+
+const PXE: Way = Way {
+    firmware: Firmware::UefiPxe,
+    cable: Cable::Direct,
+    beside_dnsmasq: false,
+    arguments: &[],
+    first: "ipxe.efi",
+    script: true,
+    then: "netboot-not-allowed",
+};
+
+#[tokio::test]
+async fn a_server_installs_itself_from_the_network() {
+    Box::pin(install("netboot::a_server_installs_itself_from_the_network", &PXE)).await;
+}
+
+#[tokio::test]
+async fn by_uefi_http() {
+    let first = "http://10.88.0.1:7080/ipxe/binary/52:54:00:88:00:01/ipxe.efi";
+    Box::pin(install("netboot::by_uefi_http", &Way { firmware: Firmware::UefiHttp, first, ..PXE })).await;
+}
+
+#[tokio::test]
+async fn by_the_bios_rom_of_ipxe() {
+    let (firmware, first, then) = (Firmware::Bios, "/ipxe/script/", "/ipxe/script/");
+    Box::pin(install("netboot::by_the_bios_rom_of_ipxe", &Way { firmware, first, then, ..PXE })).await;
+}
+
+#[tokio::test]
+async fn by_a_unified_image_without_ipxe() {
+    let arguments = &["--architecture=7=installer.efi"];
+    long("netboot::by_a_unified_image_without_ipxe", &Way { arguments, first: "installer.efi", script: false, ..PXE })
+        .await;
+}
+
+#[tokio::test]
+async fn by_a_cd_over_http() {
+    let (firmware, first, then) = (Firmware::UefiCd, "/iso/", "boots from its own disk");
+    long("netboot::by_a_cd_over_http", &Way { firmware, first, script: false, then, ..PXE }).await;
+}
+
+#[tokio::test]
+async fn behind_a_relay() {
+    long("netboot::behind_a_relay", &Way { cable: Cable::Relayed, ..PXE }).await;
+}
+
+#[tokio::test]
+async fn by_a_proxy_beside_dnsmasq() {
+    let first = "proxy OFFER";
+    long(
+        "netboot::by_a_proxy_beside_dnsmasq",
+        &Way { beside_dnsmasq: true, arguments: &["--dhcp=Proxy"], first, ..PXE },
+    )
+    .await;
+}
+
+async fn long(test: &str, way: &Way) {
+    if std::env::var_os(LONG).is_none() {
+        return eprintln!("SKIP {test}: it takes a minute: `make judges JUDGE=pxe-boot` runs it ({LONG}=1)");
+    }
+    Box::pin(install(test, way)).await;
+}
+
+async fn install(test: &str, way: &Way) {
+    if wire::clients().is_none() {
+        let outcome = match site::parts(way).await {
+            Ok(folder) => wire::run_inside(test, &[(site::FOLDER, folder.path())]),
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = outcome {
+            eprintln!("SKIP {test}: {reason}");
+        }
+        return;
+    }
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let api = match ApiServer::start().await {
+        Ok(api) => api,
+        Err(reason) => {
+            eprintln!("SKIP {test}: {reason}");
+            return;
+        }
+    };
+    let folder = Folder::given();
+    prepare(&api).await;
+    let _neighbour = neighbour(way, &folder).await;
+    let mut arguments = folder.arguments();
+    arguments.extend(way.arguments.iter().map(|argument| (*argument).to_owned()));
+    let _boot = wire::boot(&api.kubeconfig, &arguments, &folder.log());
+    folder.serve_images();
+    let (hardware, mac) = match way.cable {
+        Cable::Direct => ("s1", MAC),
+        Cable::Relayed => ("s3", RELAYED),
+    };
+    let workflows = site::workflow(&api, &folder, hardware, mac).await;
+    guessed().await;
+    let _server = Server { firmware: way.firmware, cable: way.cable, mac }.start(&folder).await;
+    follow(way, &folder, &workflows).await;
+}
+
+/// A relay, or another DHCP server.
+async fn neighbour(way: &Way, folder: &Folder) -> Option<Running> {
+    let log = folder.file("neighbour.log");
+    let found = |found: anyhow::Result<_>| found.expect("it was found before");
+    match (way.cable, way.beside_dnsmasq) {
+        (Cable::Relayed, _) => Some(wire::relay(&found(preflight::unpacked(DHCRELAY.0, DHCRELAY.1).await), &log)),
+        (_, true) => Some(wire::dnsmasq(&found(preflight::unpacked(DNSMASQ.0, DNSMASQ.1).await), &log).await),
+        _ => None,
+    }
+}
+
+/// Who knows the server's MAC address alone gets nothing of its Workflow, and changes nothing.
+async fn guessed() {
+    let mut agent = WorkflowServiceClient::connect(format!("http://{US}:42113")).await.expect("connected");
+    for id in [MAC.to_owned(), format!("{MAC}.ffffffff.{}", "0".repeat(64))] {
+        let request = ActionRequest { agent_id: Some(id.clone()), agent_attributes: None };
+        let refused = agent.get_action(request).await.expect_err("nothing is served");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+        let report = ActionStatusRequest {
+            workflow_id: Some(format!("{INVENTORY}/install")),
+            agent_id: Some(id),
+            action_id: Some("a".to_owned()),
+            action_state: Some(StateType::Failed as i32),
+            ..ActionStatusRequest::default()
+        };
+        let refused = agent.report_action_status(report).await.expect_err("nothing is taken");
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    }
+}
+
+/// From power-on to the installed system's own word on its console.
+async fn follow(way: &Way, folder: &Folder, workflows: &kube::Api<api::tinkerbell::Workflow>) {
+    let began = tokio::time::Instant::now();
+    let (console, log) = (folder.file("console"), folder.log());
+    let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+    let script = (&console, "Metalplane installs this server", "iPXE runs the script");
+    let mut steps = vec![(&log, way.first, "firmware is given what it boots")];
+    // A BIOS without a screen shows nothing of its own on the serial port.
+    steps.extend((way.script && way.firmware != Firmware::Bios).then_some(script));
+    steps.extend([
+        (&console, "installer: ", "the installer runs"),
+        (&console, "MP-SYSTEM tiny", "the system on the disk comes up"),
+        (&console, "MP-BOOT s1", "it is up, and has the seed that the Workflow wrote"),
+    ]);
+    let mut told = 0;
+    while told < steps.len() {
+        let (file, text, what) = steps[told];
+        if read(file).contains(text) {
+            eprintln!("[{:5.1} s] {what}", began.elapsed().as_secs_f64());
+            told += 1;
+            continue;
+        }
+        let state = workflows.get("install").await.map(|workflow| workflow.status);
+        assert!(
+            began.elapsed() < LIMIT,
+            "not within {} s: {what}\n{state:?}\n{}\n{}",
+            LIMIT.as_secs(),
+            read(&log),
+            read(&console)
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let status = workflows.get("install").await.expect("read").status.expect("a status");
+    assert_eq!(status.state.as_deref(), Some("SUCCESS"), "{status:?}");
+    let again = read(&log);
+    let (_, after) = again.split_once("state=\"SUCCESS\"").expect("it was reported");
+    assert!(after.contains(way.then), "the firmware asked the network before the disk:\n{after}");
+    let console = read(&console);
+    assert!(console.contains("by the boot script") && !console.contains("MP-ERROR"), "{console}");
+}

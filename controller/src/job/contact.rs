@@ -1,0 +1,25 @@
+//! What a bmc.tinkerbell.org Machine says of its BMC.
+
+use crate::bmc::{Owner, Which};
+use crate::error::Error;
+use crate::{Controller, clock, objects};
+use api::tinkerbell::Machine;
+use planner::host::BmcNeed;
+use planner::job;
+use runtime::queue::{Key, Next};
+
+pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    let owner = Owner::Contact(key.clone());
+    let Some(machine) = c.hosts.machines().get(&key.0, &key.1) else {
+        c.hosts.needs(&owner, &[]);
+        return Ok(Next::Wait);
+    };
+    let which = Which::Machine(key.1.clone());
+    c.hosts.needs(&owner, &[(which.clone(), BmcNeed::Seldom)]);
+    if let Some(status) = job::contact(&machine, &c.hosts.seen(&which), clock::now()) {
+        let updated = Machine { status: Some(status), ..Machine::clone(&machine) };
+        let api = c.objects.namespaced::<Machine>(&key.0);
+        objects::change_status(&api, c.hosts.machines(), machine.as_ref(), &updated).await?;
+    }
+    Ok(Next::Wait)
+}

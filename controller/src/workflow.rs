@@ -1,0 +1,89 @@
+//! The controller's part in Workflows: their boot options, before the first action and after the last one
+//! ([`planner::workflow::prepare`]). All else of a Workflow's status is written by `boot`.
+
+use crate::error::{Error, call};
+use crate::work::Work;
+use crate::{Controller, clock, objects};
+use api::tinkerbell::{Hardware, Job, Workflow};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::dynamic::ApiResource;
+use planner::meta::{name, uid};
+use planner::workflow::{Prepare, job_name, prepare};
+use runtime::queue::{Key, Next};
+use serde_json::{Value, json};
+
+const ROUNDS: usize = 16;
+
+pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
+    for _ in 0..ROUNDS {
+        let Some(workflow) = c.world.workflows.get(&key.0, &key.1) else { return Ok(Next::Wait) };
+        let hardware = workflow.spec.hardware_ref.as_deref().and_then(|named| c.world.hardware.get(&key.0, named));
+        let found = job_name(&workflow).and_then(|job| c.world.jobs.get(&key.0, &job));
+        let preparation = prepare(&workflow, hardware.as_deref(), found.as_ref(), clock::now());
+        let mut quiet = true;
+        if let Some(status) = preparation.status {
+            let state = status.state.clone();
+            let updated = Workflow { status: Some(status), ..Workflow::clone(&workflow) };
+            let api = c.objects.namespaced(&key.0);
+            objects::change_status(&api, &c.world.workflows, workflow.as_ref(), &updated).await?;
+            tracing::info!(workflow = key.1, state, "boot options");
+            quiet = false;
+        }
+        if let Some(action) = &preparation.action {
+            act(c, key, hardware.as_deref(), action).await?;
+            quiet = false;
+        }
+        if quiet {
+            return Ok(Next::Wait);
+        }
+    }
+    c.world.look(Work::Workflow, key.clone());
+    Ok(Next::Wait)
+}
+
+async fn act(c: &Controller, key: &Key, hardware: Option<&Hardware>, action: &Prepare) -> Result<(), Error> {
+    let jobs = c.objects.namespaced::<Job>(&key.0);
+    match action {
+        Prepare::AllowNetboot(allowed) => match hardware {
+            Some(hardware) => allow_netboot(c, key, hardware, *allowed).await,
+            None => Ok(()),
+        },
+        Prepare::DeleteJob(target) => {
+            let there = c.world.jobs.get(&target.namespace, &target.name);
+            let Some(there) = there.filter(|there| uid(&there.metadata) == target.uid) else { return Ok(()) };
+            objects::delete(&jobs, &c.world.jobs, &there.metadata, false).await
+        }
+        Prepare::CreateJob(job) => {
+            let owner = |job: &Job| job.metadata.owner_references.iter().flatten().next().map(|o| o.uid.clone());
+            let ours = |there: &Job| owner(there) == owner(job);
+            objects::create(&jobs, &c.world.jobs, job.as_ref(), ours).await.map(drop)
+        }
+    }
+}
+
+/// A merge patch replaces a list. So the list is the one that the API server has, with fields that this version does not know, in the
+/// version of the Hardware that was planned on.
+async fn allow_netboot(c: &Controller, key: &Key, hardware: &Hardware, allowed: bool) -> Result<(), Error> {
+    let (named, seen) = (name(&hardware.metadata), &hardware.metadata.resource_version);
+    let kind = ApiResource::erase::<Hardware>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(c.objects.client.clone(), &key.0, &kind);
+    let there = call(&format!("get Hardware '{named}'"), api.get(named)).await?;
+    let what = format!("patch Hardware '{named}'");
+    if there.metadata.resource_version != *seen {
+        return Err(Error::Conflict { what, message: "it has changed since it was read".to_owned() });
+    }
+    let mut interfaces = there.data["spec"]["interfaces"].clone();
+    for interface in interfaces.as_array_mut().into_iter().flatten() {
+        interface["netboot"]["allowPXE"] = Value::Bool(allowed);
+    }
+    let change = json!({
+        "metadata": {"resourceVersion": seen, "uid": hardware.metadata.uid},
+        "spec": {"interfaces": interfaces},
+    });
+    let typed = c.objects.namespaced::<Hardware>(&key.0);
+    let patched = call(&what, typed.patch(named, &PatchParams::default(), &Patch::Merge(change))).await?;
+    c.world.hardware.put(patched);
+    tracing::info!(hardware = named, allowed, "allowPXE");
+    Ok(())
+}

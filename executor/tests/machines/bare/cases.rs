@@ -1,0 +1,159 @@
+//! Servers without a DPU, by example.
+
+use super::{TEXT, World, hardware, template};
+use api::conditions;
+use api::dpu::{DpuSpec, HardwareReference};
+use api::machine::{BootStrategy, MachineState, RunStrategy};
+use api::tinkerbell::Template;
+use api::{Dpu, labels};
+use planner::host::{BootOverride, BootSource, PowerState};
+use planner::machine::{Action, plan};
+use serde_json::json;
+
+/// The user's Template has this text; nothing: there is none.
+fn show(world: &mut World, text: Option<&str>) {
+    let own = (super::USER.to_owned(), "debian".to_owned());
+    let old: Option<Template> = world.templates.remove(&own);
+    if let Some(text) = text {
+        let made = template(text);
+        match old {
+            Some(old) => world.templates.insert(Template { metadata: old.metadata, ..made }),
+            None => drop(world.create(made).expect("there is none")),
+        }
+    }
+}
+
+fn is_claimed(world: &World) -> bool {
+    world.hardware["hw"].metadata.annotations.iter().flatten().any(|(key, _)| key == labels::CLAIMED_BY)
+}
+
+#[test]
+fn it_is_installed_and_runs_from_its_own_disk() {
+    let mut world = World::new();
+    world.until("it runs", World::is_running);
+    assert_eq!(world.installations(), 1);
+    assert!(!world.in_installer && world.next.is_none());
+    for (type_, reason) in [
+        (conditions::VOLUMES_READY, "NoneAsked"),
+        (conditions::INSTALLED, "Installed"),
+        (conditions::BOOT_CONFIGURED, "FallsThrough"),
+    ] {
+        assert_eq!(world.reason(type_), reason);
+    }
+    let status = world.machine().and_then(|m| m.status.clone()).expect("a status");
+    assert_eq!(status.boot_strategy, Some(BootStrategy::Workflow));
+    assert_eq!(status.install.map(|install| (install.number, install.phase)), Some((1, "Done".to_owned())));
+    // A guest that reboots is left alone, whatever the firmware tries first.
+    world.next = Some(BootOverride { source: BootSource::Pxe, mode: None });
+    world.boots();
+    assert!(!world.in_installer);
+    world.delete();
+    world.until("it is gone", |world| world.machine().is_none());
+    assert_eq!(world.power, PowerState::Off);
+    assert!(world.copies() == 0 && world.workflows.is_empty());
+    assert!(world.hardware["hw"].metadata.annotations.is_none());
+}
+
+#[test]
+fn nothing_is_installed_before_it_is_started_or_without_a_template_that_renders() {
+    let mut world = World::new();
+    world.change(|m| m.spec.run_strategy = RunStrategy::Halted);
+    world.until("it waits", |world| world.reason(conditions::INSTALLED) == "StartFirst");
+    assert!(world.workflows.is_empty() && world.copies() == 0);
+    world.change(|m| m.spec.run_strategy = RunStrategy::Always);
+    for (text, why) in [
+        (None, "TemplateMissing"),
+        (Some("{{.nothing}}".to_owned()), "TemplateNotRendered"),
+        (Some(TEXT.replace("{{.device_1}}", "52:54:00:00:00:02")), "TemplateNotRendered"),
+        (Some(TEXT.replace("actions/reboot", "actions/cexec")), "TemplateNotRendered"),
+    ] {
+        show(&mut world, text.as_deref());
+        world.until(why, |world| world.reason(conditions::INSTALLED) == why);
+        assert!(world.workflows.is_empty(), "{why}");
+        let status = world.machine().and_then(|m| m.status.clone()).expect("a status");
+        assert_eq!(status.state, Some(MachineState::Waiting), "{why}");
+    }
+    show(&mut world, Some(TEXT));
+    world.until("it runs", World::is_running);
+}
+
+#[test]
+fn what_failed_or_was_lost_is_not_repeated_but_by_a_request() {
+    let mut world = World::new();
+    world.agent_fails = true;
+    world.until("it failed", |world| world.reason(conditions::INSTALLED) == "InstallFailed");
+    for _ in 0..200 {
+        world.step();
+        world.round(usize::MAX);
+    }
+    assert!(world.power == PowerState::On && world.in_installer, "the host stays in the installer");
+    assert_eq!(world.installations(), 1);
+    world.agent_fails = false;
+    world.ask();
+    world.until("the second is begun", |world| world.in_installer && world.workflows.len() == 2);
+    world.workflows.clear();
+    world.until("it is lost", |world| world.reason(conditions::INSTALLED) == "InstallRecordLost");
+    world.ask();
+    world.until("it runs", World::is_running);
+    assert!(world.installations() <= 3);
+}
+
+#[test]
+fn what_becomes_of_its_hardware_or_workflow_installs_nothing_again() {
+    let mut world = World::new();
+    world.until("it runs", World::is_running);
+    world.hardware.clear();
+    world.until("it is missing", |world| world.reason(conditions::HARDWARE_CLAIMED) == "HardwareMissing");
+    world.create(hardware()).expect("there is none");
+    world.workflows.clear();
+    world.until("it runs again", World::is_running);
+    for _ in 0..50 {
+        world.step();
+        world.round(usize::MAX);
+    }
+    assert_eq!(world.installations(), 1);
+    world.ask();
+    world.until("it is installed once more", |world| world.installations() == 2 && world.is_running());
+}
+
+/// A server that is found off twice is powered on again; then somebody has to look.
+#[test]
+fn a_server_that_loses_its_power_is_started_again_a_few_times() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.until("it installs", |world| world.in_installer);
+        world.until("it is seen", |world| world.reason(conditions::POWERED_ON) == "Installing");
+        world.goes_off();
+    }
+    world.until("it failed", |world| world.reason(conditions::INSTALLED) == "InstallFailed");
+    assert_eq!((world.power, world.installations()), (PowerState::Off, 1));
+}
+
+#[test]
+fn auto_waits_for_a_dpu_in_whatever_state_and_never_installs_there() {
+    let mut world = World::new();
+    let spec = DpuSpec {
+        hardware_ref: Some(HardwareReference { name: "hw".into(), serial_number: None }),
+        ..DpuSpec::default()
+    };
+    world.create(Dpu::new("dpu", spec)).expect("a new name");
+    for (strategy, why) in [(BootStrategy::Auto, "NoFreeHardware"), (BootStrategy::Workflow, "NoHardwareFits")] {
+        world.change(|m| m.spec.boot.strategy = strategy);
+        world.until("it waits", |world| {
+            let reason = world.reason(conditions::HARDWARE_CLAIMED);
+            reason == why || reason == "NoHardwareFits"
+        });
+        assert!(!is_claimed(&world));
+    }
+    // A cache that does not know the Dpu yet.
+    let mut o = world.observe().expect("there");
+    o.dpus.clear();
+    let blind = plan(&o, world.now);
+    assert!(matches!(blind.actions.as_slice(), [Action::ClaimHardware { .. }]), "{:?}", blind.actions);
+    world.carry_out(&o, &blind, usize::MAX);
+    assert!(!is_claimed(&world));
+    // By name it is somebody's decision.
+    let named = json!({"name": "hw"});
+    world.change(|m| m.spec.hardware = serde_json::from_value(named).ok());
+    world.until("it runs", World::is_running);
+}

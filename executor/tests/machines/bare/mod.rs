@@ -1,0 +1,389 @@
+//! A machine on a server without a DPU: its BMC and firmware, and an agent that runs Workflows by the very functions that `boot` calls.
+
+mod cases;
+mod properties;
+
+use super::requests::{self, Outside};
+use super::{INVENTORY, USER};
+use api::conditions;
+use api::dpu::HardwarePolicySpec;
+use api::machine::MachineState;
+use api::tinkerbell::{Hardware, Template, Workflow};
+use api::{BareMetalMachine, Dpu, HardwarePolicy, labels};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use model::Objects;
+use planner::host::{BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
+use planner::install::{Phase, Record};
+use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, name, uid};
+use planner::machine::{Action, Disruptive, Plan, foreign_workflow, plan};
+use planner::netboot::{Directory, Verdict, verdict};
+use planner::seen::Seen;
+use planner::workflow::{Report, Reported, advance, candidates, report, serve, state};
+use serde_json::json;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+const MAC: &str = "52:54:00:00:00:01";
+
+const TEXT: &str = r#"
+version: "0.1"
+name: debian
+global_timeout: 600
+tasks:
+  - name: os
+    worker: "{{.device_1}}"
+    actions:
+      - {name: write, image: quay.io/actions/image2disk:v1, timeout: 60, environment: {IMG_URL: "{{.url}}"}}
+      - {name: restart, image: quay.io/actions/reboot, timeout: 60}
+"#;
+
+#[derive(Clone)]
+struct World {
+    now: Timestamp,
+    objects: Objects,
+    power: PowerState,
+    next: Option<BootOverride>,
+    accepted_at: Option<Timestamp>,
+    bmc_answers: bool,
+    /// What runs: the installer, or something on the disk.
+    in_installer: bool,
+    agent_fails: bool,
+    /// By the UID of the Workflow that wrote it.
+    writes: Vec<String>,
+    requests: usize,
+}
+
+impl Deref for World {
+    type Target = Objects;
+
+    fn deref(&self) -> &Objects {
+        &self.objects
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+}
+
+fn hardware() -> Hardware {
+    serde_json::from_value(json!({
+        "metadata": {"name": "hw", "namespace": INVENTORY},
+        "spec": {"bmcRef": {"kind": "Machine", "name": "bmc"}, "interfaces": [{"dhcp": {"mac": MAC, "uefi": true}}]},
+    }))
+    .expect("a Hardware")
+}
+
+fn machine() -> BareMetalMachine {
+    serde_json::from_value(json!({
+        "apiVersion": "metalplane.io/v1alpha1", "kind": "BareMetalMachine",
+        "metadata": {"name": "a", "namespace": USER},
+        "spec": {"boot": {"strategy": "Workflow", "workflow":
+            {"templateName": "debian", "parameters": {"url": "http://images/debian.img"}}}},
+    }))
+    .expect("a machine")
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            now: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1),
+            objects: Objects::default(),
+            power: PowerState::On,
+            next: None,
+            accepted_at: None,
+            bmc_answers: true,
+            in_installer: false,
+            agent_fails: false,
+            writes: Vec::new(),
+            requests: 0,
+        };
+        world.objects.create(machine()).expect("a new name");
+        world.objects.create(hardware()).expect("a new name");
+        world.objects.create(template(TEXT)).expect("a new name");
+        world
+    }
+
+    fn machine(&self) -> Option<&BareMetalMachine> {
+        self.machines.get("a")
+    }
+
+    /// As its user does it.
+    fn change(&mut self, change: impl FnOnce(&mut BareMetalMachine)) {
+        // One that is deleted is not changed.
+        let _ = self.objects.change((USER, "a"), &model::Rests::default(), |machine: &mut BareMetalMachine| {
+            change(machine);
+            machine.metadata.generation = machine.metadata.generation.map(|generation| generation + 1);
+        });
+    }
+
+    fn observe(&self) -> Option<Observed> {
+        let machine = self.machines.all().next()?.clone();
+        let own = uid(&machine.metadata).to_owned();
+        let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&own);
+        let mut o = Observed { machine, ..Observed::default() };
+        o.hardware = self.hardware.all().filter(held).cloned().collect();
+        if o.hardware.is_empty() {
+            o.hardware = self.hardware.all().cloned().collect();
+            let mut policy = HardwarePolicy::new("all", HardwarePolicySpec::default());
+            policy.metadata.namespace = Some(INVENTORY.into());
+            o.policies = vec![Arc::new(policy)];
+            let all: Vec<_> = self.workflows.all().cloned().collect();
+            o.busy.extend(foreign_workflow(&all).map(|workflow| ("hw".to_owned(), workflow)));
+        } else if self.bmc_answers {
+            let boot = BootConfiguration { next: self.next, order: vec!["Boot0001".into()], ..Default::default() };
+            let host = HostObserved { boot, ..HostObserved::with_power(self.power) };
+            let host = Seen::Fresh(host);
+            o.bmc = BmcSeen { host, read_at: Some(self.now), accepted_at: self.accepted_at, ..BmcSeen::default() };
+        }
+        let seen = |dpu: &Arc<Dpu>| DpuSeen { dpu: dpu.clone(), silent: true, ..DpuSeen::default() };
+        o.dpus = self.dpus.all().map(seen).collect();
+        o.template = self.objects.get::<Template>(USER, "debian").ok();
+        let ours = |labels: &Option<std::collections::BTreeMap<String, String>>| {
+            labels.as_ref().and_then(|all| all.get(labels::MACHINE_UID)) == Some(&own)
+        };
+        o.templates = self.templates.all().filter(|t| ours(&t.metadata.labels)).cloned().collect();
+        o.workflows = self.workflows.all().filter(|w| ours(&w.metadata.labels)).cloned().collect();
+        Some(o)
+    }
+
+    fn carry_out(&mut self, o: &Observed, plan: &Plan, requests: usize) {
+        let known = self.objects.clone();
+        requests::carry_out(self, known, o, plan, requests);
+    }
+
+    /// Templates that were copied for a Workflow.
+    fn copies(&self) -> usize {
+        self.templates.values().filter(|template| template.metadata.namespace.as_deref() == Some(INVENTORY)).count()
+    }
+
+    fn goes_off(&mut self) {
+        (self.power, self.in_installer) = (PowerState::Off, false);
+    }
+
+    fn directory(&self) -> Directory {
+        Directory::new(self.hardware.all().cloned().collect())
+    }
+
+    /// The firmware follows its override once; from the network it gets what the verdict allows, and else its own disk.
+    fn boots(&mut self) {
+        self.power = PowerState::On;
+        let network = self.next.take().is_some_and(|next| next.source == BootSource::Pxe);
+        let directory = self.directory();
+        let allowed = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
+        self.in_installer = network && allowed;
+    }
+
+    /// `boot` renders, and the agent does one thing. Time passes.
+    fn step(&mut self) {
+        self.now += SignedDuration::from_secs(7);
+        let all: Vec<Workflow> = self.workflows.values().cloned().collect();
+        for mut workflow in all {
+            let hardware = self.hardware.get(&workflow.spec.hardware_ref.clone().unwrap_or_default());
+            let copy = self.templates.get(name(&workflow.metadata));
+            if let Some(status) = advance(&workflow, copy, hardware, self.now).status {
+                workflow.status = Some(status);
+                self.workflows.insert(workflow);
+            }
+        }
+        if self.power == PowerState::On && self.in_installer {
+            self.agent();
+        }
+    }
+
+    fn agent(&mut self) {
+        let directory = self.directory();
+        let all: Vec<Workflow> = self.workflows.values().cloned().collect();
+        let candidate = candidates(MAC, &all).into_iter().find(|workflow| directory.may_run(MAC, workflow));
+        let Some(mut workflow) = candidate.cloned() else { return };
+        let Some(served) = serve(MAC, &workflow) else { return };
+        workflow.status = served.status.clone().or(workflow.status);
+        let running = workflow.status.as_ref().is_some_and(|status| {
+            status
+                .tasks
+                .iter()
+                .flat_map(|task| &task.actions)
+                .any(|action| action.id == served.action_id && action.state.as_deref() == Some(state::RUNNING))
+        });
+        let said = match running {
+            false => Reported::Running,
+            true if self.agent_fails => Reported::Failed,
+            true => Reported::Success,
+        };
+        if served.name == "write" {
+            self.check_write(&workflow);
+            self.writes.push(uid(&workflow.metadata).to_owned());
+        }
+        let report_of = Report {
+            agent_id: MAC.to_owned(),
+            task_id: served.task_id,
+            action_id: served.action_id,
+            state: said,
+            start: None,
+            stop: None,
+            duration: String::new(),
+            message: "disk full".to_owned(),
+        };
+        if let Some(status) = report(&workflow, &report_of, self.now) {
+            workflow.status = Some(status);
+        }
+        let restarts = served.name == "restart" && said == Reported::Success;
+        self.workflows.insert(workflow);
+        if restarts {
+            self.boots();
+        }
+    }
+
+    /// No disk is written without its beginning on record for this claim.
+    fn check_write(&self, workflow: &Workflow) {
+        let hardware = &self.hardware["hw"].metadata;
+        let record = Record::of(hardware).expect("a record");
+        assert_eq!((record.phase, record.workflow.as_str()), (Phase::Begun, uid(&workflow.metadata)));
+        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.machine().map(|machine| uid(&machine.metadata)));
+    }
+
+    fn installations(&self) -> usize {
+        let mut all = self.writes.clone();
+        all.sort();
+        all.dedup();
+        all.len()
+    }
+
+    fn round(&mut self, limit: usize) -> Option<Plan> {
+        let o = self.observe()?;
+        let plan = plan(&o, self.now);
+        check(self, &o, &plan);
+        self.carry_out(&o, &plan, limit);
+        Some(plan)
+    }
+
+    /// Until it is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&World) -> bool) {
+        for _ in 0..400 {
+            if is_so(self) {
+                return;
+            }
+            self.step();
+            for _ in 0..16 {
+                if self.round(usize::MAX).is_none_or(|plan| plan.is_empty()) {
+                    break;
+                }
+            }
+        }
+        panic!("{what}: {:?}", self.machine().and_then(|machine| machine.status.clone()));
+    }
+
+    fn reason(&self, type_: &str) -> String {
+        let status = self.machine().and_then(|machine| machine.status.as_ref());
+        let condition = status.and_then(|status| conditions::get(&status.conditions, type_));
+        condition.map(|condition| condition.reason.clone()).unwrap_or_default()
+    }
+
+    fn is_running(&self) -> bool {
+        let status = self.machine().and_then(|machine| machine.status.as_ref());
+        status.is_some_and(|s| {
+            s.state == Some(MachineState::Running) && conditions::is_true(&s.conditions, conditions::READY)
+        })
+    }
+
+    fn ask(&mut self) {
+        self.requests += 1;
+        let request = format!("request-{}", self.requests);
+        let key = labels::REINSTALL_REQUESTED_AT.to_owned();
+        self.change(|m| drop(m.metadata.annotations.get_or_insert_default().insert(key, request)));
+    }
+
+    fn delete(&mut self) {
+        let now = Time(self.now);
+        // It may be deleted already.
+        let _ = self.objects.delete::<BareMetalMachine>((USER, "a"), &model::Rests::default(), now, false);
+    }
+
+    /// Somebody takes what is on record off, as a restore of the Hardware does.
+    fn register_anew(&mut self) {
+        if self.hardware.remove("hw").is_some() {
+            self.objects.create(hardware()).expect("it was removed");
+        }
+    }
+}
+
+impl Outside for World {
+    fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+
+    fn now(&self) -> Time {
+        Time(self.now)
+    }
+
+    fn refuse(&mut self, attachment_uid: &str) {
+        panic!("{attachment_uid} is fenced: no server here has a disk of a cluster");
+    }
+
+    fn refuses(&self, _: &str) -> bool {
+        false
+    }
+
+    fn lives(&self, _: &str) -> bool {
+        false
+    }
+
+    fn disrupt(&mut self, _: &str, disruptive: &Disruptive) {
+        if !self.bmc_answers {
+            return;
+        }
+        match disruptive {
+            Disruptive::ConfigureBoot(BootChange::Next { source, mode }) => {
+                self.next = Some(BootOverride { source: *source, mode: Some(*mode) });
+            }
+            Disruptive::ConfigureBoot(BootChange::Restore { .. }) => self.next = None,
+            Disruptive::ConfigureBoot(change) => panic!("{change:?} was planned"),
+            Disruptive::Power(order) => {
+                self.accepted_at = Some(self.now);
+                match (order.action, self.power) {
+                    (PowerAction::On, PowerState::Off) | (PowerAction::WarmReset, PowerState::On) => self.boots(),
+                    (PowerAction::SoftOff | PowerAction::ForceOff, _) => self.goes_off(),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn template(text: &str) -> Template {
+    serde_json::from_value(json!({"metadata": {"name": "debian", "namespace": USER}, "spec": {"data": text}}))
+        .expect("a Template")
+}
+
+fn check(world: &World, o: &Observed, plan: &Plan) {
+    assert!(world.installations() <= 1 + world.requests, "{} installations", world.installations());
+    let hardware = o.hardware.iter().find(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(o.uid()));
+    let record = hardware.and_then(|hardware| Record::of(&hardware.metadata));
+    let done = record.as_ref().is_some_and(|record| record.phase == Phase::Done);
+    if conditions::is_true(&plan.status.conditions, conditions::POWERED_ON) {
+        assert!(done, "PoweredOn is true before Installed");
+    }
+    match &plan.disruptive {
+        Some(Disruptive::ConfigureBoot(BootChange::Next { .. })) => {
+            assert_eq!(world.power, PowerState::Off, "the override is set under a host that is on");
+            assert!(!done);
+        }
+        Some(Disruptive::Power(order)) if order.started_for.is_some() => {
+            assert_eq!(order.started_for, record.map(|record| record.workflow));
+            assert!(o.bmc.host.fresh().is_some_and(|host| host.boot.next.is_some()), "not read back");
+        }
+        _ => {}
+    }
+    for action in &plan.actions {
+        if matches!(action, Action::UnclaimHardware { .. }) && hardware.is_some_and(|h| is_recorded(h)) {
+            assert_eq!(world.power, PowerState::Off, "given back while its host is on");
+            assert!(o.workflows.is_empty() && o.templates.is_empty());
+        }
+    }
+}
+
+fn is_recorded(hardware: &Hardware) -> bool {
+    annotation(&hardware.metadata, labels::INSTALL).is_some()
+}

@@ -1,0 +1,107 @@
+//! What holds on a server without a DPU for every sequence of faults.
+
+use super::{World, requests};
+use api::labels;
+use api::machine::RunStrategy;
+use model::Objects;
+use planner::machine::{Observed, Plan};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Round,
+    /// After so many requests.
+    Crash(usize),
+    /// Carries out what was planned earlier: a leader that was deposed.
+    Late,
+    Step,
+    PowerLost,
+    BmcAway,
+    WorkflowDeleted,
+    StatusLost,
+    HardwareAnew,
+    AgentFails,
+    Halt,
+    Start,
+    Reinstall,
+    Delete,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        14 => Just(Event::Round),
+        4 => (0..6usize).prop_map(Event::Crash),
+        3 => Just(Event::Late),
+        14 => Just(Event::Step),
+        1 => Just(Event::PowerLost),
+        1 => Just(Event::BmcAway),
+        1 => Just(Event::WorkflowDeleted),
+        1 => Just(Event::StatusLost),
+        1 => Just(Event::HardwareAnew),
+        1 => Just(Event::AgentFails),
+        1 => Just(Event::Halt),
+        2 => Just(Event::Start),
+        1 => Just(Event::Reinstall),
+        1 => Just(Event::Delete),
+    ]
+}
+
+fn happens(world: &mut World, event: Event, late: &mut Option<(Objects, Observed, Plan)>) {
+    match event {
+        Event::Round => {
+            let (known, before) = (world.objects.clone(), world.observe());
+            let planned = world.round(usize::MAX);
+            *late = before.zip(planned).map(|(o, plan)| (known, o, plan)).or(late.take());
+        }
+        Event::Crash(limit) => drop(world.round(limit)),
+        Event::Late => {
+            if let Some((known, o, plan)) = late.take() {
+                requests::carry_out(world, known, &o, &plan, usize::MAX);
+            }
+        }
+        Event::Step => world.step(),
+        Event::PowerLost => world.goes_off(),
+        Event::BmcAway => world.bmc_answers = !world.bmc_answers,
+        Event::WorkflowDeleted => world.workflows.clear(),
+        Event::StatusLost => world.change(|m| {
+            // Conditions and rows are derived; what it keeps of an installation is the Hardware's to say.
+            if let Some(status) = &mut m.status {
+                (status.power, status.conditions) = (None, Vec::new());
+            }
+        }),
+        Event::HardwareAnew => world.register_anew(),
+        Event::AgentFails => world.agent_fails = !world.agent_fails,
+        Event::Halt => world.change(|m| m.spec.run_strategy = RunStrategy::Halted),
+        Event::Start => world.change(|m| m.spec.run_strategy = RunStrategy::Always),
+        Event::Reinstall => world.ask(),
+        Event::Delete => world.delete(),
+    }
+    assert!(world.installations() <= 1 + world.requests);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever happens, and in whatever order: nothing is installed that was not asked for, and a machine that is deleted gives
+    /// its server back, switched off.
+    #[test]
+    fn whatever_happens_nothing_is_installed_that_was_not_asked_for(
+        events in proptest::collection::vec(event(), 0..120)
+    ) {
+        let (mut world, mut late) = (World::new(), None);
+        for event in events {
+            happens(&mut world, event, &mut late);
+        }
+        (world.bmc_answers, world.agent_fails) = (true, false);
+        world.change(|m| m.spec.run_strategy = RunStrategy::Always);
+        if world.machine().is_some_and(|m| m.metadata.deletion_timestamp.is_none()) {
+            world.ask();
+            world.until("it runs", World::is_running);
+            world.delete();
+        }
+        world.until("it is gone", |world| world.machine().is_none());
+        prop_assert!(world.workflows.is_empty() && world.copies() == 0);
+        let free = world.hardware["hw"].metadata.annotations.as_ref().is_none_or(|all| !all.contains_key(labels::CLAIMED_BY));
+        prop_assert!(free);
+    }
+}

@@ -1,0 +1,100 @@
+//! What an action of Tinkerbell's asks of a BMC.
+
+use crate::host::{BootChange, BootConfiguration, BootMode, BootOverride, BootSource, HostObserved, PowerAction};
+use api::tinkerbell::action::{BmcAction, PowerAction as Asked};
+
+/// One request of the port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    Power(PowerAction),
+    Boot(BootChange),
+}
+
+impl Request {
+    /// Twice is as good as once.
+    pub fn may_be_repeated(&self) -> bool {
+        !matches!(self, Self::Power(PowerAction::WarmReset))
+    }
+}
+
+/// What an action wants to be so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wish {
+    On,
+    Off,
+    /// As the guest's operating system is asked.
+    SoftOff,
+    /// Off, then on: each is read.
+    Cycle,
+    Reset,
+    /// A reading, and nothing else.
+    Status,
+    Boot {
+        source: BootSource,
+        persistent: bool,
+        mode: Option<BootMode>,
+    },
+}
+
+/// `Err`: what is not served, and what to write.
+pub(super) fn wish(action: &BmcAction) -> Result<Wish, String> {
+    if let Some(power) = action.power_action {
+        return Ok(match power {
+            Asked::On => Wish::On,
+            Asked::Off => Wish::Off,
+            Asked::Soft => Wish::SoftOff,
+            Asked::Cycle => Wish::Cycle,
+            Asked::Reset => Wish::Reset,
+            Asked::Status => Wish::Status,
+        });
+    }
+    if let Some(once) = &action.one_time_boot_device_action {
+        let device =
+            once.device.first().ok_or("oneTimeBootDeviceAction.device is empty: write pxe, disk, cdrom or bios")?;
+        return boot("oneTimeBootDeviceAction.device", device, false, once.efi_boot);
+    }
+    if let Some(boot_device) = &action.boot_device {
+        let device = boot_device.device.as_deref().unwrap_or_default();
+        return boot("bootDevice.device", device, boot_device.persistent == Some(true), boot_device.efi_boot);
+    }
+    if action.virtual_media_action.is_some() {
+        return Err("virtualMediaAction is not served: the driver of this BMC has no virtual media. Next: insert the image by the \
+                    BMC's own page, and leave the action out"
+            .to_owned());
+    }
+    Err("the action is empty: write powerAction, bootDevice or oneTimeBootDeviceAction".to_owned())
+}
+
+fn boot(field: &str, device: &str, persistent: bool, efi: Option<bool>) -> Result<Wish, String> {
+    let source = match device {
+        "pxe" => BootSource::Pxe,
+        "disk" => BootSource::Hdd,
+        "cdrom" => BootSource::Cd,
+        "bios" => BootSource::Setup,
+        "safe" => {
+            return Err(format!("{field}: safe is no boot source of Redfish. Next: write pxe, disk, cdrom or bios"));
+        }
+        other => return Err(format!("{field}: '{other}' is no boot device. Next: write pxe, disk, cdrom or bios")),
+    };
+    let mode = efi.map(|efi| if efi { BootMode::Uefi } else { BootMode::Legacy });
+    Ok(Wish::Boot { source, persistent, mode })
+}
+
+/// Where no `efiBoot` is written the mode stays as the BMC shows it.
+pub(super) fn change(wish: &Wish, boot: &BootConfiguration) -> Option<BootChange> {
+    let Wish::Boot { source, persistent, mode } = wish else { return None };
+    let told = boot.next.or(boot.always).and_then(|overriding| overriding.mode);
+    let (source, mode) = (*source, mode.or(told).unwrap_or(BootMode::Uefi));
+    Some(if *persistent { BootChange::Always { source, mode } } else { BootChange::Next { source, mode } })
+}
+
+/// The BMC shows what was wished for.
+pub(super) fn shows(host: &HostObserved, change: &BootChange) -> bool {
+    let (overriding, source, mode) = match change {
+        BootChange::Next { source, mode } => (host.boot.next, *source, *mode),
+        BootChange::Always { source, mode } => (host.boot.always, *source, *mode),
+        BootChange::First { .. } | BootChange::Restore { .. } => return false,
+    };
+    let fits = |there: BootOverride| there.source == source && there.mode.is_none_or(|told| told == mode);
+    overriding.is_some_and(fits)
+}

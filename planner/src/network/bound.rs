@@ -1,0 +1,124 @@
+//! Whether the port of a VNic is in force for whoever holds the VNic (docs/design/network.md, 6).
+//!
+//! That a port works, with all its flows, is what the agent of its node says of the grant: it has seen OVN's word for the port, and a
+//! number (`nb_cfg`) after that. What is changed under the same grant later the agent cannot tell from what was there before: then it is a number
+//! that was asked for after the change, and that the chassis has reached ([`super::barrier`]). The status says that such a change is
+//! being made (`NotInForce`) before the first row is written, so that a controller which starts knows to ask.
+
+use super::barrier::{self, Known, Verdict};
+use crate::machine::observed::name;
+use crate::reason::{Reason, Waiting};
+use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED};
+use api::{NicAttachment, VNic};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is said before the agent has said that the port works; of what is said otherwise a number is missing, whatever it waits for.
+const NOT_HELD: &str = "NotHeld";
+const NOT_BOUND: &str = "NotBound";
+
+pub struct Observed<'a> {
+    pub vnic: &'a VNic,
+    /// Of the VNic.
+    pub attachments: &'a [Arc<NicAttachment>],
+    /// Where its rows let it be bound.
+    pub chassis: Option<&'a str>,
+    pub known: Known,
+    /// The north-bound database's own number.
+    pub number: u64,
+    /// The highest number of which each chassis has installed everything; else why that is not known.
+    pub installed: Result<&'a BTreeMap<String, Option<u64>>, String>,
+    /// Since the rows were committed.
+    pub elapsed: Duration,
+}
+
+/// What messages call its rows.
+pub fn what(vnic: &VNic) -> String {
+    format!("the port of VNic '{}'", name(&vnic.metadata))
+}
+
+/// Rows are changed under the present grant: the agent's word is older than they are.
+pub fn is_changing(vnic: &VNic) -> bool {
+    let said = vnic.status.as_ref().and_then(|status| conditions::get(&status.conditions, IN_FORCE));
+    let of_agent = |reason: &str| [NOT_HELD, NOT_BOUND].contains(&reason);
+    said.is_some_and(|said| said.status == "False" && !of_agent(&said.reason))
+}
+
+pub fn changing(vnic: &VNic) -> Reason {
+    Waiting::NotInForce { what: what(vnic) }.into()
+}
+
+/// Rows for the grant with this epoch were written before: to change them now is to change them under it.
+pub fn is_granted(vnic: &VNic, epoch: Option<u64>) -> bool {
+    let programmed = vnic.status.as_ref().and_then(|status| status.programmed.as_ref());
+    epoch.is_some() && programmed.is_some_and(|programmed| programmed.epoch == epoch)
+}
+
+/// That of its holder.
+pub fn held<'a>(vnic: &VNic, attachments: &'a [Arc<NicAttachment>]) -> Option<&'a NicAttachment> {
+    let holder = vnic.status.as_ref()?.holder.as_ref()?;
+    attachments.iter().find(|one| one.metadata.uid.as_ref() == Some(&holder.attachment_uid)).map(|one| &**one)
+}
+
+/// What is said of it, and whether a number has to be asked for or waited for.
+pub fn judge(o: &Observed<'_>) -> (Result<(), Reason>, Option<Verdict>) {
+    let (vnic, status) = (name(&o.vnic.metadata).to_owned(), o.vnic.status.clone().unwrap_or_default());
+    let Some(holder) = &status.holder else { return (Err(Waiting::NotHeld { vnic }.into()), None) };
+    let works = |attachment: &NicAttachment| {
+        let said = attachment.status.as_ref();
+        let epoch = said.and_then(|said| said.fence.as_ref()).map(|fence| fence.epoch);
+        epoch == Some(status.grant.epoch) && said.is_some_and(|said| conditions::is_true(&said.conditions, CONNECTED))
+    };
+    let is_new = o.known != Known::Nothing || is_changing(o.vnic);
+    if !held(o.vnic, o.attachments).is_some_and(works) {
+        if is_new {
+            return (Err(changing(o.vnic)), None);
+        }
+        let (dpu, attachment) =
+            (holder.dpu_name.clone(), format!("{} -n {}", holder.attachment_name, holder.attachment_namespace));
+        return (Err(Waiting::NotBound { vnic, dpu, attachment }.into()), None);
+    }
+    if !is_new {
+        return (Ok(()), None);
+    }
+    let concerned: BTreeSet<String> = o.chassis.map(str::to_owned).into_iter().collect();
+    let verdict = barrier::judge(&barrier::Observed {
+        what: &what(o.vnic),
+        generation: o.vnic.metadata.generation,
+        programmed: None,
+        conditions: &[],
+        known: o.known,
+        number: o.number,
+        concerned: &concerned,
+        installed: o.installed.clone(),
+        elapsed: o.elapsed,
+    });
+    let said = match &verdict {
+        Verdict::Ask(reason) | Verdict::Lags { reason, .. } => Err(reason.clone()),
+        Verdict::InForce { .. } => Ok(()),
+    };
+    (said, Some(verdict))
+}
+
+/// What the agent says of the guest that asks for its metadata, for whom the VNic is: nobody else can see the attachment.
+pub fn tell_metadata(said: &mut Vec<Condition>, vnic: &VNic, attachments: &[Arc<NicAttachment>], now: Timestamp) {
+    let told = held(vnic, attachments).and_then(|attachment| attachment.status.as_ref());
+    match told.and_then(|status| conditions::get(&status.conditions, METADATA_SERVED)) {
+        None => conditions::remove(said, METADATA_SERVED),
+        Some(told) => {
+            let generation = vnic.metadata.generation;
+            conditions::set(
+                said,
+                METADATA_SERVED,
+                ConditionStatus::False,
+                &told.reason,
+                &told.message,
+                generation,
+                now,
+            );
+        }
+    }
+}

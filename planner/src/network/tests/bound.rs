@@ -1,0 +1,132 @@
+//! When a VNic's port is said to be in force: what the agent's word is worth, and when a number is needed.
+
+use crate::network::barrier::{Known, Verdict};
+use crate::network::bound::{Observed, changing, is_changing, is_granted, judge, tell_metadata};
+use crate::network::ready;
+use crate::reason::{Reason, Waiting};
+use api::conditions::{self, CONNECTED, ConditionStatus, IN_FORCE, METADATA_SERVED};
+use api::{NicAttachment, VNic};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const NOW: jiff::Timestamp = jiff::Timestamp::UNIX_EPOCH;
+
+/// Held by the third grant, whose rows are written.
+fn vnic() -> VNic {
+    serde_json::from_value(json!({
+        "metadata": {"name": "eth0", "namespace": "team-a", "uid": "n", "generation": 2}, "spec": {"subnet": "blue"},
+        "status": {"grant": {"epoch": 3}, "programmed": {"epoch": 3},
+            "holder": {"attachmentNamespace": "metalplane-dpu-dpu-1", "attachmentName": "bm-01-eth0", "attachmentUID": "a",
+                "dpuName": "dpu-1", "dpuUID": "d"}},
+    }))
+    .expect("a VNic")
+}
+
+fn attachment(epoch: u64, connected: bool) -> NicAttachment {
+    let mut said = Vec::new();
+    conditions::set(&mut said, CONNECTED, connected.into(), "Because", "", Some(1), NOW);
+    serde_json::from_value(json!({
+        "metadata": {"name": "bm-01-eth0", "uid": "a"},
+        "spec": {"owner": {"kind": "BareMetalMachine", "name": "bm-01", "namespace": "team-a", "uid": "m"}, "dpuName": "dpu-1",
+            "interfaceName": "eth0", "vnicName": "eth0", "vnicUID": "n", "logicalPort": "mp-n", "macAddress": "02:00:00:00:00:07",
+            "functionKind": "HotplugPF", "mtu": 1442, "release": false},
+        "status": {"fence": {"bootID": "b", "identity": "i", "epoch": epoch}, "conditions": said},
+    }))
+    .expect("a NicAttachment")
+}
+
+fn said(
+    vnic: &VNic,
+    attachment: Option<NicAttachment>,
+    known: Known,
+    installed: u64,
+) -> (Option<&'static str>, Option<Verdict>) {
+    let (said, verdict) = judge_of(vnic, attachment, known, installed);
+    (said.err().map(|reason| reason.name()), verdict)
+}
+
+fn judge_of(
+    vnic: &VNic,
+    attachment: Option<NicAttachment>,
+    known: Known,
+    installed: u64,
+) -> (Result<(), Reason>, Option<Verdict>) {
+    let (attachments, chassis) =
+        (attachment.map(Arc::new), BTreeMap::from([("chassis-1".to_owned(), Some(installed))]));
+    judge(&Observed {
+        vnic,
+        attachments: &attachments.into_iter().collect::<Vec<_>>(),
+        chassis: Some("chassis-1"),
+        known,
+        number: 20,
+        installed: Ok(&chassis),
+        elapsed: Duration::ZERO,
+    })
+}
+
+#[test]
+fn the_agents_word_for_this_grant_is_enough() {
+    let there = |epoch, connected| said(&vnic(), Some(attachment(epoch, connected)), Known::Nothing, 0);
+    assert_eq!(there(3, true), (None, None));
+    for (epoch, connected) in [(3, false), (2, true)] {
+        assert_eq!(there(epoch, connected), (Some("NotBound"), None), "{epoch} {connected}");
+    }
+    assert_eq!(said(&vnic(), None, Known::Nothing, 0), (Some("NotBound"), None));
+    let mut free = vnic();
+    free.status.as_mut().expect("a status").holder = None;
+    assert_eq!(said(&free, Some(attachment(3, true)), Known::Nothing, 0), (Some("NotHeld"), None));
+}
+
+#[test]
+fn what_is_changed_under_a_grant_needs_a_number_of_its_own() {
+    let mut vnic = vnic();
+    assert!(is_granted(&vnic, Some(3)) && !is_granted(&vnic, Some(4)) && !is_granted(&vnic, None));
+    let works = || Some(attachment(3, true));
+    assert!(matches!(said(&vnic, works(), Known::Committed, 30), (Some("NotInForce"), Some(Verdict::Ask(_)))));
+    let lags = said(&vnic, works(), Known::Number(12), 11);
+    assert!(matches!(lags, (Some("NotInForce"), Some(Verdict::Lags { number: 12, .. }))), "{lags:?}");
+    let reached = said(&vnic, works(), Known::Number(12), 12);
+    assert!(matches!(reached, (None, Some(Verdict::InForce { number: 12, .. }))), "{reached:?}");
+
+    // A controller that starts in between knows by the status that a number is missing.
+    let told = ready::say(&[], IN_FORCE, Some(&changing(&vnic)), &vnic.metadata, NOW).expect("new");
+    vnic.status.as_mut().expect("a status").conditions = told;
+    assert!(is_changing(&vnic));
+    assert!(matches!(said(&vnic, works(), Known::Nothing, 30), (Some("NotInForce"), Some(Verdict::Ask(_)))));
+    assert_eq!(
+        said(&vnic, Some(attachment(3, false)), Known::Nothing, 30),
+        (Some("NotInForce"), None),
+        "it stays said"
+    );
+    let waiting: Reason = Waiting::SouthBoundUnreachable { message: String::new() }.into();
+    let told = ready::say(&[], IN_FORCE, Some(&waiting), &vnic.metadata, NOW).expect("new");
+    vnic.status.as_mut().expect("a status").conditions = told;
+    assert!(is_changing(&vnic), "whatever it waits for");
+    let mut free = vnic.clone();
+    free.status.as_mut().expect("a status").holder = None;
+    let (reason, _) = judge_of(&free, None, Known::Nothing, 30);
+    let told = ready::say(&[], IN_FORCE, reason.err().as_ref(), &free.metadata, NOW).expect("new");
+    free.status.as_mut().expect("a status").conditions = told;
+    assert!(!is_changing(&free), "the next grant is a new one");
+    let told = ready::say(&[], IN_FORCE, None, &vnic.metadata, NOW).expect("new");
+    vnic.status.as_mut().expect("a status").conditions = told;
+    assert!(!is_changing(&vnic));
+}
+
+#[test]
+fn whose_guest_is_not_answered_is_said_of_the_vnic() {
+    let (vnic, mut there) = (vnic(), attachment(3, true));
+    let mut conditions_of = Vec::new();
+    let mut tell = |there: &NicAttachment| {
+        tell_metadata(&mut conditions_of, &vnic, &[Arc::new(there.clone())], NOW);
+        conditions::get(&conditions_of, METADATA_SERVED).map(|said| (said.status.clone(), said.message.clone()))
+    };
+    assert_eq!(tell(&there), None);
+    let own = &mut there.status.as_mut().expect("a status").conditions;
+    conditions::set(own, METADATA_SERVED, ConditionStatus::False, "MetadataUnavailable", "no device", Some(1), NOW);
+    assert_eq!(tell(&there), Some(("False".to_owned(), "no device".to_owned())));
+    conditions::remove(&mut there.status.as_mut().expect("a status").conditions, METADATA_SERVED);
+    assert_eq!(tell(&there), None, "it goes with its cause");
+}

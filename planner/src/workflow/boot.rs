@@ -1,0 +1,300 @@
+//! A Workflow's boot options: `allowPXE` of its Hardware, and the Jobs that bring its server to boot the agent and, after the last
+//! action, put back what they changed. Names, order and conditions are upstream's.
+//!
+//! ```text
+//! PREPARING: claimed by a machine? -> allowPXE true -> Job netboot-W | iso-mount-W | customboot-preparing-W -> PENDING
+//! POST:                               allowPXE false -> Job iso-eject-W | customboot-post-W                 -> SUCCESS
+//! ```
+//!
+//! A Job that was there under the name is deleted before the Workflow's own is made. A Job that fails is the end: FAILED.
+
+use super::advance::set;
+use super::{data, render, state, state_of};
+use crate::install;
+use crate::job::{self, is};
+use crate::meta::{Target, annotation, name, target, uid};
+use api::labels;
+use api::tinkerbell::Hardware;
+use api::tinkerbell::action::{BmcAction, OneTimeBootDeviceAction, PowerAction, VirtualMediaAction};
+use api::tinkerbell::job::{Job, JobSpec, MachineReference};
+use api::tinkerbell::workflow::{BootMode, BootOptions, JobStatus, Workflow, WorkflowStatus};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Upstream's mark on the Jobs of a Workflow, label and annotation.
+const AUTO_CREATED: &str = "tink-controller-auto-created";
+const SETUP_FAILED: &str = "BootJobSetupFailed";
+const SETUP_COMPLETE: &str = "BootJobSetupComplete";
+const JOB_RUNNING: &str = "BootJobRunning";
+const JOB_FAILED: &str = "BootJobFailed";
+const JOB_COMPLETE: &str = "BootJobComplete";
+
+/// What becomes of a Workflow now: a status to be written first, then an action.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Preparation {
+    pub status: Option<WorkflowStatus>,
+    pub action: Option<Prepare>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prepare {
+    /// `allowPXE` of every interface, in the version of the Hardware that was seen.
+    AllowNetboot(bool),
+    DeleteJob(Target),
+    CreateJob(Box<Job>),
+}
+
+/// The boot options are at work: the controller's turn.
+pub fn is_prepared(workflow: &Workflow) -> bool {
+    let at_work = matches!(state_of(workflow), state::PREPARING | state::POST);
+    at_work && workflow.metadata.deletion_timestamp.is_none() && workflow.spec.disabled != Some(true)
+}
+
+/// The name of the Job that is at work now, if the boot options ask for one.
+pub fn job_name(workflow: &Workflow) -> Option<String> {
+    let options = workflow.spec.boot_options.as_ref()?;
+    let (preparing, post) = custom(options);
+    let word = match (state_of(workflow), options.boot_mode?) {
+        (state::PREPARING, BootMode::Netboot) => "netboot",
+        (state::PREPARING, BootMode::Isoboot | BootMode::Iso) => "iso-mount",
+        (state::PREPARING, BootMode::Customboot) if !preparing.is_empty() => "customboot-preparing",
+        (state::POST, BootMode::Isoboot | BootMode::Iso) => "iso-eject",
+        (state::POST, BootMode::Customboot) if !post.is_empty() => "customboot-post",
+        _ => return None,
+    };
+    Some(format!("{word}-{}", name(&workflow.metadata)))
+}
+
+/// What is asked of the BMC before the first action, and after the last one; with `bootMode: customboot`.
+fn custom(options: &BootOptions) -> (&[BmcAction], &[BmcAction]) {
+    let config = options.customboot_config.as_ref();
+    config.map(|config| (config.preparing_actions.as_slice(), config.post_actions.as_slice())).unwrap_or_default()
+}
+
+/// `hardware`: the one that the Workflow names. `found`: the Job with the name [`job_name`].
+pub fn prepare(
+    workflow: &Workflow,
+    hardware: Option<&Hardware>,
+    found: Option<&Arc<Job>>,
+    now: Timestamp,
+) -> Preparation {
+    if !is_prepared(workflow) {
+        return Preparation::default();
+    }
+    let before = workflow.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    let action = match next(workflow, hardware, found, &mut status, now) {
+        Ok(action) => action,
+        Err((type_, why)) => {
+            set(&mut status, type_, "True", "Error", &why, now);
+            status.state = Some(state::FAILED.to_owned());
+            None
+        }
+    };
+    Preparation { status: (status != before).then_some(status), action }
+}
+
+type Failed = (&'static str, String);
+
+fn next(
+    workflow: &Workflow,
+    hardware: Option<&Hardware>,
+    found: Option<&Arc<Job>>,
+    status: &mut WorkflowStatus,
+    now: Timestamp,
+) -> Result<Option<Prepare>, Failed> {
+    let called = name(&workflow.metadata);
+    let options = workflow.spec.boot_options.clone().unwrap_or_default();
+    let setup = |why: String| (SETUP_FAILED, format!("Workflow '{called}': {why}"));
+    let hardware = hardware.ok_or_else(|| {
+        let named = workflow.spec.hardware_ref.as_deref().unwrap_or_default();
+        setup(format!("spec.bootOptions needs a Hardware, and spec.hardwareRef '{named}' names none that exists"))
+    })?;
+    if install::strategy(&hardware.metadata).is_some() {
+        let by = annotation(&hardware.metadata, labels::CLAIMED_BY_NAME).unwrap_or_default();
+        let hardware = name(&hardware.metadata);
+        return Err(setup(format!(
+            "Hardware '{hardware}' is claimed by BareMetalMachine '{by}': no Workflow but that machine's own touches its server"
+        )));
+    }
+    if let Some(action) = toggle(&options, hardware, status, now) {
+        return Ok(Some(action));
+    }
+    let Some(job) = job_name(workflow) else {
+        done(workflow, status);
+        return Ok(None);
+    };
+    let wanted = wanted_job(workflow, hardware, &options, &job).map_err(setup)?;
+    follow(workflow, wanted, found, status, now)
+}
+
+fn done(workflow: &Workflow, status: &mut WorkflowStatus) {
+    let next = if state_of(workflow) == state::PREPARING { state::PENDING } else { state::SUCCESS };
+    status.state = Some(next.to_owned());
+}
+
+/// `allowPXE`, and that it was set.
+fn toggle(options: &BootOptions, hardware: &Hardware, status: &mut WorkflowStatus, now: Timestamp) -> Option<Prepare> {
+    if options.toggle_allow_netboot != Some(true) {
+        return None;
+    }
+    let allowed = status.state.as_deref() == Some(state::PREPARING);
+    let toggled = status.boot_options.get_or_insert_default().allow_netboot.get_or_insert_default();
+    let (field, type_) = match allowed {
+        true => (&mut toggled.toggled_true, "AllowNetbootTrue"),
+        false => (&mut toggled.toggled_false, "AllowNetbootFalse"),
+    };
+    if *field == Some(true) {
+        return None;
+    }
+    let is_so = |interface: &api::tinkerbell::hardware::Interface| {
+        interface.netboot.as_ref().and_then(|netboot| netboot.allow_pxe) == Some(allowed)
+    };
+    if !hardware.spec.interfaces.iter().all(is_so) {
+        return Some(Prepare::AllowNetboot(allowed));
+    }
+    *field = Some(true);
+    set(status, type_, "True", "Complete", &format!("set allowPXE to {allowed}"), now);
+    None
+}
+
+/// The Job from what was there under its name to its end.
+fn follow(
+    workflow: &Workflow,
+    wanted: Job,
+    found: Option<&Arc<Job>>,
+    status: &mut WorkflowStatus,
+    now: Timestamp,
+) -> Result<Option<Prepare>, Failed> {
+    let job = name(&wanted.metadata).to_owned();
+    let jobs = &mut status.boot_options.get_or_insert_default().jobs;
+    let record = jobs.entry(job.clone()).or_default();
+    if record.complete == Some(true) {
+        done(workflow, status);
+        return Ok(None);
+    }
+    if record.existing_job_deleted != Some(true) {
+        return Ok(match found {
+            Some(there) if there.metadata.deletion_timestamp.is_none() => {
+                Some(Prepare::DeleteJob(target(&there.metadata)))
+            }
+            // Its end is awaited.
+            Some(_) => None,
+            None => {
+                *record = JobStatus { existing_job_deleted: Some(true), ..JobStatus::default() };
+                None
+            }
+        });
+    }
+    let mut owners = found.iter().flat_map(|there| there.metadata.owner_references.iter().flatten());
+    let is_ours = owners.any(|owner| owner.uid == uid(&workflow.metadata));
+    let failed = |why: String| (JOB_FAILED, format!("Job '{job}': {why}"));
+    match (&record.uid, found) {
+        (None, None) => Ok(Some(Prepare::CreateJob(Box::new(wanted)))),
+        (None, Some(there)) if is_ours => {
+            record.uid = Some(uid(&there.metadata).to_owned());
+            set(status, SETUP_COMPLETE, "True", "Created", "job created", now);
+            Ok(None)
+        }
+        (None, Some(_)) => Err((SETUP_FAILED, format!("Job '{job}' is not this Workflow's"))),
+        (Some(known), Some(there)) if uid(&there.metadata) == known => {
+            let conditions = there.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            if is(conditions, job::FAILED) {
+                return Err(failed(job::message(conditions, job::FAILED).to_owned()));
+            }
+            if is(conditions, job::COMPLETED) {
+                record.complete = Some(true);
+                status.conditions.retain(|condition| condition.type_ != JOB_RUNNING);
+                set(status, JOB_COMPLETE, "True", "Complete", "job completed", now);
+                done(workflow, status);
+                return Ok(None);
+            }
+            if there.metadata.deletion_timestamp.is_some() {
+                return Err(failed("it was deleted while it ran".to_owned()));
+            }
+            let waits = job::message(conditions, job::RUNNING);
+            let message = if waits.is_empty() { "job running".to_owned() } else { format!("job running: {waits}") };
+            set(status, JOB_RUNNING, "True", "Running", &message, now);
+            Ok(None)
+        }
+        (Some(_), _) => Err(failed("it was deleted while it ran".to_owned())),
+    }
+}
+
+fn wanted_job(workflow: &Workflow, hardware: &Hardware, options: &BootOptions, called: &str) -> Result<Job, String> {
+    let bmc = hardware.spec.bmc_ref.as_ref().map(|reference| reference.name.clone());
+    let bmc = bmc.ok_or_else(|| format!("Hardware '{}' has no spec.bmcRef", name(&hardware.metadata)))?;
+    let namespace = workflow.metadata.namespace.clone().unwrap_or_default();
+    let mark = || Some(BTreeMap::from([(AUTO_CREATED.to_owned(), "true".to_owned())]));
+    let owner = OwnerReference {
+        api_version: "tinkerbell.org/v1alpha1".to_owned(),
+        kind: "Workflow".to_owned(),
+        name: name(&workflow.metadata).to_owned(),
+        uid: uid(&workflow.metadata).to_owned(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    };
+    Ok(Job {
+        metadata: ObjectMeta {
+            name: Some(called.to_owned()),
+            namespace: Some(namespace.clone()),
+            labels: mark(),
+            annotations: mark(),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: JobSpec {
+            machine_ref: MachineReference { name: bmc, namespace },
+            tasks: requests(workflow, hardware, options)?,
+        },
+        status: None,
+    })
+}
+
+fn requests(workflow: &Workflow, hardware: &Hardware, options: &BootOptions) -> Result<Vec<BmcAction>, String> {
+    let power = |action| BmcAction { power_action: Some(action), ..BmcAction::default() };
+    let uefi =
+        hardware.spec.interfaces.iter().flat_map(|interface| &interface.dhcp).any(|dhcp| dhcp.uefi == Some(true));
+    let once = |device: &str| BmcAction {
+        one_time_boot_device_action: Some(OneTimeBootDeviceAction {
+            device: vec![device.to_owned()],
+            efi_boot: uefi.then_some(true),
+        }),
+        ..BmcAction::default()
+    };
+    let medium = |url: Option<&str>| BmcAction {
+        virtual_media_action: Some(VirtualMediaAction { media_url: url.map(str::to_owned), kind: "CD".to_owned() }),
+        ..BmcAction::default()
+    };
+    let iso = || {
+        let url = options.iso_url.as_deref().filter(|url| !url.is_empty());
+        url.ok_or_else(|| "spec.bootOptions.isoURL is empty: write the URL of the image to boot".to_owned())
+    };
+    let before = state_of(workflow) == state::PREPARING;
+    let (preparing, post) = custom(options);
+    Ok(match options.boot_mode {
+        Some(BootMode::Netboot) => vec![power(PowerAction::Off), once("pxe"), power(PowerAction::On)],
+        Some(BootMode::Isoboot | BootMode::Iso) if before => {
+            let url = iso()?;
+            vec![power(PowerAction::Off), medium(None), medium(Some(url)), once("cdrom"), power(PowerAction::On)]
+        }
+        Some(BootMode::Isoboot | BootMode::Iso) => vec![medium(None)],
+        Some(BootMode::Customboot) => rendered(if before { preparing } else { post }, workflow, hardware)?,
+        None => Vec::new(),
+    })
+}
+
+/// The URL of a medium is a template, as upstream.
+fn rendered(actions: &[BmcAction], workflow: &Workflow, hardware: &Hardware) -> Result<Vec<BmcAction>, String> {
+    let data = data::of(workflow, Some(hardware));
+    let mut actions = actions.to_vec();
+    for url in
+        actions.iter_mut().flat_map(|action| &mut action.virtual_media_action).flat_map(|media| &mut media.media_url)
+    {
+        *url = render::text_of(url, &data)
+            .map_err(|error| format!("spec.bootOptions.custombootConfig: mediaURL: {error}"))?;
+    }
+    Ok(actions)
+}

@@ -1,0 +1,186 @@
+//! Boot options: which Jobs, in which order, and what becomes of the Workflow.
+
+use super::{AGENT, at, hardware, workflow};
+use crate::netboot::{Directory, Verdict, verdict};
+use crate::workflow::{Prepare, Report, Reported, advance, is_prepared, job_name, prepare, report, serve};
+use api::tinkerbell::{Hardware, Job, Template, Workflow};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const TEXT: &str = "{name: t, tasks: [{name: one, worker: '{{.device_1}}', actions: [{name: a, image: a}]}]}";
+
+struct World {
+    workflow: Workflow,
+    hardware: Hardware,
+    job: Option<Arc<Job>>,
+    /// Jobs that were made, and what was set.
+    story: Vec<String>,
+}
+
+impl World {
+    fn new(options: Value) -> Self {
+        let mut workflow = workflow("w");
+        workflow.spec.boot_options = serde_json::from_value(options).expect("options");
+        let mut hardware = hardware();
+        let reference = json!({"apiGroup": "bmc.tinkerbell.org", "kind": "Machine", "name": "bmc"});
+        hardware.spec.bmc_ref = serde_json::from_value(reference).expect("a reference");
+        let template: Template =
+            serde_json::from_value(json!({"metadata": {"name": "t"}, "spec": {"data": TEXT}})).expect("a Template");
+        workflow.status = advance(&workflow, Some(&template), Some(&hardware), at(0)).status;
+        Self { workflow, hardware, job: None, story: Vec::new() }
+    }
+
+    fn state(&self) -> &str {
+        self.workflow.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default()
+    }
+
+    /// Until nothing is to be done. A Job that is made has this condition at once; `None`: it runs.
+    fn settle(&mut self, ends: Option<&str>) {
+        for _ in 0..30 {
+            let found = self.job.clone().filter(|job| job.metadata.name == job_name(&self.workflow));
+            let preparation = prepare(&self.workflow, Some(&self.hardware), found.as_ref(), at(0));
+            let quiet = preparation.status.is_none() && preparation.action.is_none();
+            self.workflow.status = preparation.status.or(self.workflow.status.take());
+            match preparation.action {
+                Some(Prepare::AllowNetboot(allowed)) => {
+                    self.story.push(format!("allowPXE {allowed}"));
+                    let netboot = json!({"allowPXE": allowed});
+                    for interface in &mut self.hardware.spec.interfaces {
+                        interface.netboot = serde_json::from_value(netboot.clone()).expect("netboot");
+                    }
+                }
+                Some(Prepare::DeleteJob(target)) => {
+                    self.story.push(format!("delete {}", target.name));
+                    self.job = None;
+                }
+                Some(Prepare::CreateJob(mut job)) => {
+                    let tasks = serde_json::to_string(&job.spec.tasks).expect("json");
+                    self.story.push(format!("{} {tasks}", job.metadata.name.clone().unwrap_or_default()));
+                    job.metadata.uid = Some(format!("uid-{}", self.story.len()));
+                    let condition =
+                        |end| json!({"conditions": [{"type": end, "status": "True", "message": "the BMC is away"}]});
+                    job.status = ends.map(|end| serde_json::from_value(condition(end)).expect("a status"));
+                    self.job = Some(Arc::new(*job));
+                }
+                None => {}
+            }
+            if quiet {
+                return;
+            }
+        }
+        panic!("it does not converge: {:?}", self.workflow.status);
+    }
+
+    fn runs(&mut self) {
+        let served = serve(AGENT, &self.workflow).expect("served");
+        self.workflow.status = served.status;
+        let report_ = Report {
+            agent_id: AGENT.to_owned(),
+            task_id: String::new(),
+            action_id: served.action_id,
+            state: Reported::Success,
+            start: None,
+            stop: None,
+            duration: String::new(),
+            message: String::new(),
+        };
+        self.workflow.status = report(&self.workflow, &report_, at(1));
+    }
+
+    fn condition(&self, type_: &str) -> String {
+        let conditions = self.workflow.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().filter(|c| c.type_ == type_).filter_map(|c| c.message.clone()).collect()
+    }
+}
+
+#[test]
+fn netboot_with_its_toggle_goes_through_both_phases() {
+    let mut w = World::new(json!({"bootMode": "netboot", "toggleAllowNetboot": true}));
+    assert_eq!(w.state(), "PREPARING");
+    assert!(serve(AGENT, &w.workflow).is_none(), "no action before the boot options are done");
+    let other = json!({"metadata": {"name": "netboot-w", "namespace": "default", "uid": "other"}});
+    w.job = Some(Arc::new(serde_json::from_value(other).expect("a Job")));
+    w.settle(Some("Completed"));
+    let tasks = r#"[{"powerAction":"off"},{"oneTimeBootDeviceAction":{"device":["pxe"]}},{"powerAction":"on"}]"#;
+    assert_eq!(w.story, ["allowPXE true".to_owned(), "delete netboot-w".to_owned(), format!("netboot-w {tasks}")]);
+    let job = w.job.clone().expect("a Job");
+    let meta = &job.metadata;
+    assert_eq!(meta.labels, meta.annotations);
+    assert_eq!(
+        meta.labels.as_ref().and_then(|all| all.get("tink-controller-auto-created")).map(String::as_str),
+        Some("true")
+    );
+    assert_eq!(meta.owner_references.as_ref().map(|owners| owners[0].uid.as_str()), Some("w"));
+    assert_eq!(w.state(), "PENDING");
+    let status = w.workflow.status.clone().expect("a status");
+    let options = serde_json::to_value(status.boot_options).expect("json");
+    let jobs = json!({"netboot-w": {"uid": "uid-3", "complete": true, "existingJobDeleted": true}});
+    assert_eq!(options, json!({"allowNetboot": {"toggledTrue": true}, "jobs": jobs}));
+    for condition in ["AllowNetbootTrue", "BootJobSetupComplete", "BootJobComplete", "TemplateRenderedSuccess"] {
+        assert_ne!(w.condition(condition), "", "{condition}");
+    }
+    w.runs();
+    assert_eq!(w.state(), "POST");
+    assert!(is_prepared(&w.workflow));
+    let directory = Directory::new(vec![Arc::new(w.hardware.clone())]).with_workflows(&[Arc::new(w.workflow.clone())]);
+    let subject = directory.by_mac(AGENT).expect("one");
+    assert!(matches!(verdict(&subject), Verdict::LocalDisk(_)), "its last action may have restarted it");
+    w.settle(None);
+    assert_eq!(w.story.last().map(String::as_str), Some("allowPXE false"));
+    assert_eq!(w.state(), "SUCCESS");
+}
+
+#[test]
+fn each_mode_has_upstreams_jobs() {
+    let iso = json!({"bootMode": "isoboot", "isoURL": "http://x/a.iso"});
+    let mut w = World::new(iso);
+    w.hardware.spec.interfaces[0].dhcp.as_mut().expect("dhcp").uefi = Some(true);
+    w.settle(Some("Completed"));
+    w.runs();
+    w.settle(Some("Completed"));
+    let mount = r#"iso-mount-w [{"powerAction":"off"},{"virtualMediaAction":{"kind":"CD"}},{"virtualMediaAction":{"mediaURL":"http://x/a.iso","kind":"CD"}},{"oneTimeBootDeviceAction":{"device":["cdrom"],"efiBoot":true}},{"powerAction":"on"}]"#;
+    assert_eq!(w.story, [mount, r#"iso-eject-w [{"virtualMediaAction":{"kind":"CD"}}]"#]);
+    assert_eq!(w.state(), "SUCCESS");
+
+    let url = "http://x/{{ (index .Hardware.Interfaces 0).DHCP.MAC }}.iso";
+    let mut w = World::new(json!({"bootMode": "customboot", "custombootConfig": {
+        "preparingActions": [{"virtualMediaAction": {"mediaURL": url, "kind": "CD"}}],
+        "postActions": [{"powerAction": "off"}],
+    }}));
+    w.settle(Some("Completed"));
+    w.runs();
+    w.settle(Some("Completed"));
+    let medium = format!(
+        r#"customboot-preparing-w [{{"virtualMediaAction":{{"mediaURL":"http://x/{AGENT}.iso","kind":"CD"}}}}]"#
+    );
+    assert_eq!(w.story, [medium, r#"customboot-post-w [{"powerAction":"off"}]"#.to_owned()]);
+
+    let mut w = World::new(json!({"bootMode": "customboot"}));
+    w.settle(None);
+    assert_eq!((w.state(), w.story.len()), ("PENDING", 0));
+}
+
+#[test]
+fn what_cannot_be_done_is_failed_and_says_why() {
+    let fails = |mut w: World, ends: Option<&str>, type_: &str, why: &str| {
+        w.settle(ends);
+        assert_eq!(w.state(), "FAILED");
+        assert!(w.condition(type_).contains(why), "{:?}", w.workflow.status);
+    };
+    let netboot = || World::new(json!({"bootMode": "netboot"}));
+    fails(netboot(), Some("Failed"), "BootJobFailed", "the BMC is away");
+    fails(World::new(json!({"bootMode": "iso"})), None, "BootJobSetupFailed", "isoURL is empty");
+    let mut w = netboot();
+    w.hardware.spec.bmc_ref = None;
+    fails(w, None, "BootJobSetupFailed", "has no spec.bmcRef");
+    let mut w = netboot();
+    let claim = [("metalplane.io/claimed-by", "m"), ("metalplane.io/claimed-by-name", "team-a/bm-01")];
+    w.hardware.metadata.annotations = Some(claim.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    fails(w, None, "BootJobSetupFailed", "claimed by BareMetalMachine 'team-a/bm-01'");
+
+    let mut w = netboot();
+    w.settle(None);
+    assert_eq!((w.state(), w.condition("BootJobRunning").as_str()), ("PREPARING", "job running"));
+    w.job = None;
+    fails(w, None, "BootJobFailed", "deleted while it ran");
+}

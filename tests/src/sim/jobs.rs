@@ -1,0 +1,115 @@
+//! Tinkerbell's Jobs, and a Workflow that boots by one: on a server that no machine has, until one claims it.
+
+use super::Simulation;
+use super::bare::{self, HARDWARE, MAC, TEMPLATES, WORKFLOWS};
+use super::life::{MACHINES, condition, is_clean, machine, runs};
+use super::simulation::{INVENTORY, USER};
+use planner::host::{PowerAction, PowerState};
+use serde_json::{Value, json};
+
+pub const JOBS: &str = "bmc.tinkerbell.org/jobs";
+const TASKS: &str = "bmc.tinkerbell.org/tasks";
+const BMCS: &str = "bmc.tinkerbell.org/machines";
+const TEXT: &str = r#"
+name: look
+tasks:
+  - name: look
+    worker: "{{.device_1}}"
+    actions:
+      - {name: inspect, image: inspect, timeout: 300}
+      - {name: restart, image: reboot, timeout: 60}
+"#;
+
+pub fn job(name: &str, tasks: &Value) -> Value {
+    json!({"apiVersion": "bmc.tinkerbell.org/v1alpha1", "kind": "Job", "metadata": {"name": name},
+        "spec": {"machineRef": {"name": "server-1", "namespace": INVENTORY}, "tasks": tasks}})
+}
+
+fn says(object: &Value, type_: &str) -> bool {
+    condition(object, type_) == "True"
+}
+
+fn is_over(s: &Simulation, name: &str) -> bool {
+    let job = s.scene.server.get(JOBS, INVENTORY, name).unwrap_or_default();
+    says(&job, "Completed") || says(&job, "Failed")
+}
+
+fn resets(s: &Simulation) -> usize {
+    s.scene.hosts[0].actions().iter().filter(|action| **action == PowerAction::WarmReset).count()
+}
+
+fn wrong(s: &Simulation, what: &str) -> Result<(), String> {
+    Err(format!("{what}\n{}", s.story()))
+}
+
+pub async fn life(s: &Simulation) -> Result<(), String> {
+    let service = tokio::spawn(bare::boot(s.scene.clone()));
+    let lived = lives(s).await;
+    service.abort();
+    lived
+}
+
+async fn lives(s: &Simulation) -> Result<(), String> {
+    let power = |s: &Simulation| s.scene.server.get(BMCS, INVENTORY, "server-1").unwrap_or_default()["status"].clone();
+    s.until("its BMC is known to answer", |s| {
+        says(&json!({"status": power(s)}), "Contactable") && power(s)["powerState"] == "off"
+    })
+    .await?;
+    workflow(s).await?;
+    s.until("the Machine says that the host is on", |s| power(s)["powerState"] == "on").await?;
+
+    s.create(JOBS, INVENTORY, job("turn", &json!([{"powerAction": "cycle"}, {"powerAction": "reset"}])));
+    s.until("the Job has begun", |s| s.scene.server.get(TASKS, INVENTORY, "turn-task-0").is_some()).await?;
+    s.create(MACHINES, USER, machine("bm-01", 7));
+    s.until("the Job has ended", |s| is_over(s, "turn")).await?;
+    if resets(s) > 1 {
+        return wrong(s, "one reset was asked for");
+    }
+    s.until("the machine has the server", |s| runs(s, "bm-01")).await?;
+
+    s.create(JOBS, INVENTORY, job("late", &json!([{"powerAction": "off"}])));
+    s.until("the Job has ended", |s| is_over(s, "late")).await?;
+    let late = s.scene.server.get(JOBS, INVENTORY, "late").unwrap_or_default();
+    if !says(&late, "Failed") || !late["status"].to_string().contains("claimed by BareMetalMachine") {
+        return wrong(s, "a Job went on at a claimed server");
+    }
+    if s.scene.hosts[0].power() != PowerState::On {
+        return wrong(s, "a Job has switched a machine's server off");
+    }
+    s.delete(MACHINES, USER, "bm-01");
+    for name in ["turn", "late"] {
+        s.delete(JOBS, INVENTORY, name);
+    }
+    s.until("nothing is left", is_clean).await
+}
+
+/// A Workflow that brings its server to boot by a Job.
+async fn workflow(s: &Simulation) -> Result<(), String> {
+    s.change(HARDWARE, INVENTORY, "server-1", |server| {
+        server["spec"]["interfaces"] = json!([{"dhcp": {"mac": MAC, "uefi": true}, "netboot": {"allowPXE": false}}]);
+    });
+    let template = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template",
+        "metadata": {"name": "look"}, "spec": {"data": TEXT}});
+    s.create(TEMPLATES, INVENTORY, template);
+    let workflow = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Workflow", "metadata": {"name": "w"},
+        "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": MAC},
+            "bootOptions": {"bootMode": "netboot", "toggleAllowNetboot": true}}});
+    s.create(WORKFLOWS, INVENTORY, workflow);
+    let state =
+        |s: &Simulation| s.scene.server.get(WORKFLOWS, INVENTORY, "w").unwrap_or_default()["status"]["state"].clone();
+    s.until("the Workflow has ended", |s| state(s) == "SUCCESS" || state(s) == "FAILED").await?;
+    if state(s) != "SUCCESS" {
+        return wrong(s, "the Workflow has failed");
+    }
+    let server = s.scene.server.get(HARDWARE, INVENTORY, "server-1").unwrap_or_default();
+    if server["spec"]["interfaces"][0]["netboot"]["allowPXE"] != false {
+        return wrong(s, "allowPXE was not set back");
+    }
+    let starts = s.scene.hosts[0].actions().iter().filter(|action| **action == PowerAction::On).count();
+    if starts != 1 {
+        return wrong(s, "the host was started more than once");
+    }
+    // Its Job goes with it.
+    s.delete(WORKFLOWS, INVENTORY, "w");
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The chart's values for DPUs, rendered by helm as it is: what is accepted reaches the agent, whose own flags and wiring take it; what is not is
+//! refused by name.
+
+use clap::Parser;
+use dpu_agent::args::{Args, DisksBy, NicsBy};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/metalplane");
+
+struct Helm(PathBuf);
+
+impl Helm {
+    async fn find(test: &str) -> Option<Helm> {
+        match tests::site::tools("helm").await {
+            Ok(folder) => Some(Helm(folder.join("helm"))),
+            Err(error) => {
+                eprintln!("SKIP {test}: {error:#}");
+                None
+            }
+        }
+    }
+
+    fn render(&self, values: &[&str]) -> Output {
+        let mut command = Command::new(&self.0);
+        command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]);
+        command.args(["--show-only", "templates/agent.yaml"]);
+        command.args(values.iter().map(|value| format!("--set={value}")));
+        command.output().expect("helm runs")
+    }
+
+    /// The container of the agent, and its flags as the agent understands them.
+    fn agent(&self, values: &[&str]) -> (String, Args) {
+        let output = self.render(values);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{values:?}: {said}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let flags = text.lines().filter_map(|line| line.trim().strip_prefix("- --")).map(|flag| {
+            let flag = flag.replace("$(NODE_NAME)", "dpu-1").replace("$(NODE_ADDRESS)", "198.51.100.7");
+            format!("--{flag}")
+        });
+        let args = Args::try_parse_from(["dpu-agent".to_owned()].into_iter().chain(flags));
+        (text, args.unwrap_or_else(|error| panic!("{values:?}: {error}")))
+    }
+
+    fn refusal(&self, values: &[&str]) -> String {
+        let output = self.render(values);
+        assert!(!output.status.success(), "{values:?} is accepted");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn whatever_presents_disks_goes_with_whatever_presents_nics() {
+    let Some(helm) = Helm::find("whatever_presents_disks_goes_with_whatever_presents_nics").await else { return };
+    let disks = [("qemu", DisksBy::Qemu), ("spdk", DisksBy::Spdk), ("snap", DisksBy::Snap), ("none", DisksBy::None)];
+    let nics =
+        [("qemu", NicsBy::Qemu), ("static", NicsBy::Static), ("virtnet", NicsBy::Virtnet), ("none", NicsBy::None)];
+    for (disks_by, of_disks) in disks {
+        for (nics_by, of_nics) in nics {
+            let values = [format!("agent.disksBy={disks_by}"), format!("agent.nicsBy={nics_by}")];
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            if (disks_by, nics_by) == ("none", "none") {
+                let refusal = helm.refusal(&values);
+                assert!(refusal.contains("would present nothing"), "{refusal}");
+                continue;
+            }
+            let (text, args) = helm.agent(&values);
+            assert_eq!((args.disks_by, args.nics_by), (of_disks, of_nics));
+            if let Err(error) = dpu_agent::wire_up::ports(&args) {
+                panic!("{values:?}: {error:#}");
+            }
+            assert_eq!(text.contains("name: openvswitch"), nics_by != "none", "{values:?}");
+            assert_eq!(text.contains("SYS_CHROOT"), nics_by == "virtnet", "{values:?}");
+            assert_eq!(text.contains("name: spdk"), ["spdk", "snap"].contains(&disks_by), "{values:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_value_of_a_bluefield_reaches_the_agent() {
+    let Some(helm) = Helm::find("each_value_of_a_bluefield_reaches_the_agent").await else { return };
+    let (_, args) = helm.agent(&[
+        "agent.disksBy=snap",
+        "agent.nicsBy=virtnet",
+        "agent.spdkDirectory=/var/lib/nvidia/storage/snap/providers/nvidia",
+        "agent.spdkSocket=snap.sock",
+        "agent.switchPorts=15",
+        "agent.virtnet.program=/opt/virtnet",
+        "agent.virtnet.device=mlx5_bond_0",
+        "agent.virtnet.queues=8",
+        "agent.diskLimits.iops=2000",
+    ]);
+    let snap = "/var/lib/nvidia/storage/snap/providers/nvidia/snap.sock";
+    assert_eq!((args.spdk_socket, args.switch_ports), (PathBuf::from(snap), 15));
+    assert_eq!((args.virtnet, args.virtnet_root), (PathBuf::from("/opt/virtnet"), PathBuf::from("/host")));
+    assert_eq!((args.virtnet_device.as_str(), args.virtnet_queues, args.disk_iops), ("mlx5_bond_0", 8, 2000));
+    let (_, args) = helm.agent(&["agent.diskLimits.iops=3000"]);
+    assert_eq!((args.disks_by, args.disk_iops), (DisksBy::Qemu, 3000), "with every kind of disks");
+}
+
+#[tokio::test]
+async fn what_no_dpu_can_do_is_refused_by_name() {
+    let Some(helm) = Helm::find("what_no_dpu_can_do_is_refused_by_name").await else { return };
+    let cases = [
+        ("agent.disksBy=vhost", "agent.disksBy: vhost"),
+        ("agent.disksBy=nvme", "disksBy"),
+        ("agent.nicsBy=vhost", "nicsBy"),
+        ("agent.switchPorts=32", "switchPorts"),
+        ("agent.virtnet.device=eth0", "device"),
+        ("agent.virtnet.queue=4", "queue"),
+        ("agent.spdkSocket=a/b", "spdkSocket"),
+        ("agent.spdkVolumes={nvmeof}", "agent.spdkVolumes"),
+    ];
+    for (value, named) in cases {
+        let refusal = helm.refusal(&[value]);
+        assert!(refusal.contains(named), "{value}: {refusal}");
+    }
+    let schema = std::fs::read_to_string(format!("{CHART}/values.schema.json")).expect("the schema");
+    let schema: Value = serde_json::from_str(&schema).expect("JSON");
+    assert_eq!(schema["properties"]["agent"]["additionalProperties"], false);
+}

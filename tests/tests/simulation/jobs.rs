@@ -1,0 +1,20 @@
+//! Jobs: whatever goes wrong, each ends, none touches a machine's server, and a reset happens once.
+
+use super::every_of;
+use super::kinds::{Kind, reference_of};
+use tests::sim::faults::{Fault, Who};
+
+#[test]
+fn jobs_and_boot_options_without_faults() {
+    let (_, by_controller, _) = reference_of(Kind::Jobs);
+    assert!(*by_controller > 30, "{by_controller}");
+}
+
+#[test]
+fn everything_goes_wrong_with_jobs() {
+    for (fault, stride) in
+        [(Fault::Crash, 3), (Fault::CrashBefore, 5), (Fault::LoseAnswer, 4), (Fault::Refuse, 6), (Fault::Late, 7)]
+    {
+        every_of(Kind::Jobs, Who::Controller, fault, stride);
+    }
+}
