@@ -5,13 +5,15 @@
 //! [`crate::Session`]'s part.
 
 use crate::Error;
-use crate::address::{Address, Stream};
+use crate::address::{Address, Remotes, Stream};
+use crate::tls::TlsFiles;
+use crate::tls_error::explain;
 use crate::wire::{Message, Scanner};
 use serde_json::{Value as Json, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -60,15 +62,17 @@ pub struct Connection {
 impl Connection {
     /// Notifications have to be read promptly: they are kept in memory until they are.
     pub async fn open(
+        remotes: &Remotes,
         address: &Address,
         limits: Limits,
     ) -> Result<(Self, mpsc::UnboundedReceiver<Notification>), Error> {
-        let stream = address.connect(limits.connect).await?;
+        let stream = remotes.connect(address, limits.connect).await?;
         let (calls, called) = mpsc::unbounded_channel();
         let (notify, notifications) = mpsc::unbounded_channel();
         let ended = Arc::new(OnceLock::new());
         let task = Task {
             stream,
+            tls: remotes.tls_of(address).cloned(),
             called,
             notify,
             scanner: Scanner::default(),
@@ -137,6 +141,8 @@ fn refusal(error: &Json) -> String {
 
 struct Task {
     stream: Box<dyn Stream>,
+    /// What the stream was opened with.
+    tls: Option<TlsFiles>,
     called: mpsc::UnboundedReceiver<Call>,
     notify: mpsc::UnboundedSender<Notification>,
     scanner: Scanner,
@@ -156,9 +162,11 @@ impl Task {
         let _ = ended.set(cause);
     }
 
-    /// Every branch is cancel-safe: `read_buf` and `write_buf` do nothing unless they complete.
+    /// Every branch is cancel-safe: `read_buf` and `write_buf` do nothing unless they complete, and `flush` may be begun again.
     async fn exchange(&mut self, probe: Duration) -> String {
-        let mut probing = false;
+        let tls = self.tls.clone();
+        let lost = |error: &std::io::Error| tls.as_ref().map_or_else(|| error.to_string(), |tls| explain(error, tls));
+        let (mut probing, mut flushed) = (false, true);
         let mut silence_ends = Instant::now() + probe;
         let (mut reader, mut writer) = tokio::io::split(&mut self.stream);
         loop {
@@ -176,7 +184,7 @@ impl Task {
                     match read {
                         Ok(0) => return "closed by the server".to_owned(),
                         Ok(_) => {}
-                        Err(error) => return error.to_string(),
+                        Err(error) => return lost(&error),
                     }
                     probing = false;
                     silence_ends = Instant::now() + probe;
@@ -191,11 +199,10 @@ impl Task {
                         }
                     }
                 }
-                written = writer.write_buf(&mut self.unsent), if !self.unsent.is_empty() => {
-                    if let Err(error) = written {
-                        return error.to_string();
-                    }
-                }
+                pushed = push(&mut writer, &mut self.unsent), if !self.unsent.is_empty() || !flushed => match pushed {
+                    Ok(all) => flushed = all,
+                    Err(error) => return lost(&error),
+                },
                 () = tokio::time::sleep_until(silence_ends) => {
                     if probing {
                         return format!("nothing heard for {} ms", 2 * probe.as_millis());
@@ -208,6 +215,11 @@ impl Task {
             }
         }
     }
+}
+
+/// Sends on; whether all is sent. What TLS has taken it may not have sent: that is what `flush` is for.
+async fn push(writer: &mut (impl AsyncWrite + Unpin), unsent: &mut VecDeque<u8>) -> std::io::Result<bool> {
+    if unsent.is_empty() { writer.flush().await.map(|()| true) } else { writer.write_buf(unsent).await.map(|_| false) }
 }
 
 fn send(unsent: &mut VecDeque<u8>, message: &Message) {
