@@ -217,3 +217,19 @@ pub fn in_root(arguments: impl Iterator<Item = OsString>) -> Option<anyhow::Erro
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::own_switch;
+
+    #[test]
+    fn the_nodes_own_switch_is_one_and_near() {
+        for near in ["unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640"] {
+            own_switch(near).expect(near);
+        }
+        for far in ["ssl:192.0.2.1:6640", "unix:/a,unix:/b", "/run/openvswitch/db.sock"] {
+            let refusal = own_switch(far).expect_err(far).to_string();
+            assert!(refusal.contains("unix:<path>"), "{refusal}");
+        }
+    }
+}

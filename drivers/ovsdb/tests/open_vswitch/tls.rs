@@ -5,6 +5,7 @@ use crate::pki::{CLIENT, Kind, Pki, SERVER, Usage, options, replace};
 use ovsdb::switch::monitored;
 use ovsdb::{Link, Named, Remotes, Session, TlsFiles};
 use std::process::Command;
+use std::time::Duration;
 
 const LISTENS: &str = "127.0.0.1:6641";
 
@@ -28,7 +29,7 @@ async fn outcome(session: &Session) -> Result<(), String> {
 /// A server with a database of its own that listens at `LISTENS`, by `remote`.
 struct Server {
     _daemon: Daemon,
-    _lab: OpenVSwitchLab,
+    lab: OpenVSwitchLab,
 }
 
 impl Server {
@@ -39,7 +40,13 @@ impl Server {
         let arguments = [lab.own_files("ovsdb-server"), options(files), vec![remote, lab.path("conf.db")]].concat();
         let daemon = Daemon::start(lab.directory(), "ovsdb-server", &arguments);
         eventually("it listens", || std::net::TcpStream::connect(LISTENS).is_ok()).await;
-        Self { _daemon: daemon, _lab: lab }
+        Self { _daemon: daemon, lab }
+    }
+
+    /// Ends every connection, and stays.
+    fn cut(&self) {
+        let target = format!("--target={}", self.lab.path("ovsdb-server.unixctl"));
+        run("ovs-appctl", &[&target, "ovsdb-server/reconnect"]);
     }
 }
 
@@ -142,24 +149,33 @@ fn new_files_are_taken_by_the_next_connection() {
         run("ip", &["link", "set", "lo", "up"]);
         let (old, new) = (Pki::new("old"), Pki::new("new"));
         let (mounted, next) = (old.sign("mounted", CLIENT), new.sign("next", CLIENT));
-        let kept = old.sign("kept", CLIENT);
-        let first = Server::start("pssl", &old.sign("server", SERVER)).await;
-        let session = session(&format!("ssl:{LISTENS}"), &mounted);
-        assert_eq!(outcome(&session).await, Ok(()));
-        replace(&mounted, &next);
-        session.refresh().await.expect("a connection that is open stays");
-        drop(first);
-        let second = Server::start("pssl", &new.sign("server", SERVER)).await;
-        session.refresh().await.expect("by the new files, with the authority that signed the new server's");
+        let (kept, own) = (new.sign("kept", CLIENT), old.sign("server", SERVER));
+        let server = Server::start("pssl", &own).await;
+        let address = format!("ssl:{LISTENS}");
+        let client = session(&address, &mounted);
+        assert_eq!(outcome(&client).await, Ok(()));
+        for (files, by) in [(&mounted, &next), (&own, &new.sign("server", SERVER))] {
+            replace(files, by);
+        }
+        // The server takes its own when it next looks; a client with the old ones is refused from then on.
+        let before = old.sign("of-before", CLIENT);
+        let refused = async { while outcome(&session(&address, &before)).await.is_ok() {} };
+        tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the server has taken its new files");
+        client.refresh().await.expect("a connection that is open stays");
+        let mut changes = client.changes();
+        changes.mark_unchanged();
+        server.cut();
+        let lost = changes.wait_for(|view| matches!(view.link, Link::Lost(_)));
+        tokio::time::timeout(Duration::from_secs(60), lost).await.expect("in time").expect("the session is there");
+        client.refresh().await.expect("by the new files");
 
         std::fs::remove_file(&mounted.private_key).expect("removed");
-        drop(second);
-        let _third = Server::start("pssl", &old.sign("server", SERVER)).await;
-        let says = |part: &str| matches!(&session.view().link, Link::Lost(error) if error.to_string().contains(part));
+        server.cut();
+        let says = |part: &str| matches!(&client.view().link, Link::Lost(error) if error.to_string().contains(part));
         let missing = format!("cannot read {}", mounted.private_key.display());
         eventually("which file cannot be read", || says(&missing)).await;
         replace(&mounted, &kept);
-        eventually("the old ones again", || matches!(session.view().link, Link::Synced(_))).await;
+        eventually("whole again", || matches!(client.view().link, Link::Synced(_))).await;
     });
 }
 
