@@ -234,9 +234,9 @@ impl Keeper {
                 failures = 0;
                 said.clear();
             }
+            said.insert(turn % servers, error.to_string());
             turn += 1;
             failures += 1;
-            said.insert(turn % servers, error.to_string());
             let round = failures % servers == 0;
             let delay = match (round, was_lost) {
                 (true, _) => self.config.schedule.delay(failures / servers - 1),
