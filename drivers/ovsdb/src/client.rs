@@ -72,6 +72,7 @@ impl Connection {
         let ended = Arc::new(OnceLock::new());
         let task = Task {
             stream,
+            clear: matches!(address, Address::Tcp(_)),
             tls: remotes.tls_of(address).cloned(),
             called,
             notify,
@@ -141,6 +142,8 @@ fn refusal(error: &Json) -> String {
 
 struct Task {
     stream: Box<dyn Stream>,
+    /// It goes over a network without TLS.
+    clear: bool,
     /// What the stream was opened with.
     tls: Option<TlsFiles>,
     called: mpsc::UnboundedReceiver<Call>,
@@ -166,7 +169,8 @@ impl Task {
     async fn exchange(&mut self, probe: Duration) -> String {
         let tls = self.tls.clone();
         let lost = |error: &std::io::Error| tls.as_ref().map_or_else(|| error.to_string(), |tls| explain(error, tls));
-        let (mut probing, mut flushed) = (false, true);
+        let (mut probing, mut flushed, mut heard) = (false, true, false);
+        let clear = self.clear;
         let mut silence_ends = Instant::now() + probe;
         let (mut reader, mut writer) = tokio::io::split(&mut self.stream);
         loop {
@@ -182,8 +186,12 @@ impl Task {
                 },
                 read = reader.read_buf(self.scanner.buffer()) => {
                     match read {
+                        // What `ovsdb-server` does whose `pssl:` is asked so.
+                        Ok(0) if clear && !heard => {
+                            return "closed by the server without an answer; does it expect TLS there (ssl:)?".to_owned();
+                        }
                         Ok(0) => return "closed by the server".to_owned(),
-                        Ok(_) => {}
+                        Ok(_) => heard = true,
                         Err(error) => return lost(&error),
                     }
                     probing = false;

@@ -7,9 +7,6 @@ use serde_json::{Value as Json, json};
 /// A message longer than this is taken for garbage: the north-bound database of a large OVN is about 100 MB.
 const LONGEST_MESSAGE: usize = 512 << 20;
 
-/// The first byte of what a server says that expected TLS.
-const TLS_ALERT: u8 = 0x15;
-
 /// Room for at least as much at each read.
 const READ_SIZE: usize = 16 << 10;
 
@@ -106,8 +103,6 @@ impl Scanner {
                     }
                 }
                 _ if self.depth > 0 || byte.is_ascii_whitespace() => {}
-                // RFC 8446 section 5.1.
-                TLS_ALERT => return Err("it speaks TLS: write ssl: in place of tcp:".to_owned()),
                 _ => return Err(format!("byte 0x{byte:02x} between messages")),
             }
         }

@@ -133,8 +133,12 @@ fn what_the_server_or_the_files_lack_is_said() {
         ] {
             is_refused(what, &session(&format!("ssl:{LISTENS}"), files), parts).await;
         }
-        is_refused("tcp: to pssl:", &session(&format!("tcp:{LISTENS}"), &client), &["write ssl: in place of tcp:"])
-            .await;
+        is_refused(
+            "tcp: to pssl:",
+            &session(&format!("tcp:{LISTENS}"), &client),
+            &["does it expect TLS there (ssl:)?"],
+        )
+        .await;
         let unresolved = session("ssl:no-such-host.invalid:6641", &client);
         is_refused("no such host", &unresolved, &["ssl:no-such-host.invalid:6641"]).await;
         drop(running.take());
