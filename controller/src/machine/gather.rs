@@ -54,6 +54,7 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
         o.bmc = bmc(c, &o);
     }
     o.holder_image = c.holder_image.clone();
+    o.holder_pull_secrets = c.holder_pull_secrets.clone();
     (o.fences, o.fence_problems) = (c.fences.kinds(), c.fences.problems());
     for pod in world.holder_pods.by(&owner) {
         let event = pod_event(c, &pod, memo).await?;
@@ -361,7 +362,7 @@ fn image_seen(uid: Option<&str>, import: &ImageImport, status: Option<&MachineIm
         snapshot_namespace: status.and_then(|s| s.snapshot_namespace.clone()).unwrap_or_default(),
         size_bytes: status.and_then(|s| s.virtual_size.as_ref()).and_then(bytes).unwrap_or_default(),
         storage_class: status.and_then(|s| s.storage_class_name.clone()),
-        http: import.source.http.as_ref().map(|http| (http.url.clone(), http.checksum.clone())),
+        http: import.source.http.clone(),
         content: None,
     }
 }

@@ -44,7 +44,7 @@ impl Site {
         self.chart("metalplane-crds", &[]).await
     }
 
-    async fn snapshot_definitions(&self) -> Result<()> {
+    pub(super) async fn snapshot_definitions(&self) -> Result<()> {
         let given = self.sandbox.ready().programs.iter().map(|folder| folder.join("snapshot-crds"));
         let mut found = given.filter(|folder| folder.is_dir());
         let folder = match found.next() {

@@ -17,11 +17,14 @@ use crate::install::{self, Phase, Record};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::workflow::{self, state};
+use api::image::HttpSource;
 use api::machine::{BootWorkflow, InstallStatus};
 use api::tinkerbell::template::TemplateSpec;
 use api::tinkerbell::workflow::{Task, WorkflowSpec, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{labels, names};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -213,8 +216,11 @@ fn spec(o: &Observed, hardware: &Hardware, boot: &BootWorkflow, made: &str) -> W
     map.insert("machine_name".to_owned(), o.name().to_owned());
     let image = o.machine.spec.disks.first().and_then(|disk| disk.source.image.as_ref());
     let image = image.and_then(|image| o.images.get(&(image.kind, image.name.clone()))?.http.clone());
-    if let Some((url, checksum)) = image {
-        map.extend([("image_url".to_owned(), url), ("image_checksum".to_owned(), checksum)]);
+    if let Some(HttpSource { url, checksum, ca_bundle, format: _ }) = image {
+        // One line, whatever a template puts it into.
+        let authorities = STANDARD.encode(ca_bundle.unwrap_or_default());
+        let of_image = [("image_url", url), ("image_checksum", checksum), ("image_ca_bundle", authorities)];
+        map.extend(of_image.map(|(key, value)| (key.to_owned(), value)));
     }
     WorkflowSpec {
         template_ref: Some(made.to_owned()),

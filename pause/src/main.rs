@@ -1,4 +1,5 @@
-//! Process 1 of a pod: holds the pod's namespaces, ends when told to.
+//! A container that waits, and ends when told to: the only one of a holder pod, by which kubelet connects a volume on a DPU; and in the
+//! sandbox process 1 of each pod, which holds the pod's namespaces.
 
 use nix::sys::signal::{SigSet, Signal};
 
