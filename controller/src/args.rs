@@ -29,7 +29,12 @@ pub struct Args {
     pub holder_image: String,
     /// A Secret of type kubernetes.io/dockerconfigjson by which holder pods pull their image, in each namespace that has such pods. May be
     /// repeated.
-    #[arg(long = "holder-pull-secret", env = "METALPLANE_HOLDER_PULL_SECRETS", value_name = "SECRET", value_delimiter = ',')]
+    #[arg(
+        long = "holder-pull-secret",
+        env = "METALPLANE_HOLDER_PULL_SECRETS",
+        value_name = "SECRET",
+        value_delimiter = ','
+    )]
     pub holder_pull_secrets: Vec<String>,
     /// A pool of the file driver: its name and its folder. With it the controller can make the pool refuse a DPU whose agent is
     /// silent. May be repeated.

@@ -74,7 +74,8 @@ impl Redfish {
         }
         let Some(file) = &self.ca_file else { return Ok(Verify::System) };
         let refused = |why: String| {
-            let what = format!("the authorities of BMCs (--bmc-ca-file, bmc.caBundle of the chart): {}", file.display());
+            let what =
+                format!("the authorities of BMCs (--bmc-ca-file, bmc.caBundle of the chart): {}", file.display());
             PortError::new(ErrorClass::Invalid, format!("{what} {why}"))
         };
         let pem = std::fs::read(file).map_err(|error| refused(format!("cannot be read: {error}")))?;

@@ -235,9 +235,7 @@ fn http_client() -> Client<HttpConnector, Empty<Bytes>> {
     Client::builder(TokioExecutor::new()).build(connector())
 }
 
-fn https_client(
-    authorities: Option<&Bundle>,
-) -> Result<Client<HttpsConnector<HttpConnector>, Empty<Bytes>>, String> {
+fn https_client(authorities: Option<&Bundle>) -> Result<Client<HttpsConnector<HttpConnector>, Empty<Bytes>>, String> {
     let mut http = connector();
     http.enforce_http(false);
     let config = match authorities {
@@ -247,11 +245,7 @@ fn https_client(
             config.map_err(|error| format!("no certificates to trust: {error}"))?.with_no_client_auth()
         }
     };
-    let https = HttpsConnectorBuilder::new()
-        .with_tls_config(config)
-        .https_only()
-        .enable_http1()
-        .wrap_connector(http);
+    let https = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(http);
     Ok(Client::builder(TokioExecutor::new()).build(https))
 }
 

@@ -41,8 +41,8 @@ pub use sink::wipe;
 
 use std::io;
 use std::sync::atomic::AtomicU64;
-use trust::Bundle;
 use tokio::sync::{Notify, mpsc};
+use trust::Bundle;
 
 /// Chunks between the network and the disk. A chunk is what one read of the connection gave, at most some 16 KiB with
 /// TLS, so this stays below a megabyte.

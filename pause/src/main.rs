@@ -4,6 +4,10 @@
 use nix::sys::signal::{SigSet, Signal};
 
 fn main() {
+    if std::env::args().nth(1).is_some_and(|argument| argument == "--version") {
+        println!("pause {}", version::VERSION);
+        return;
+    }
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGTERM);
     ends.add(Signal::SIGINT);

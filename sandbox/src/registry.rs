@@ -70,7 +70,9 @@ impl Registry {
         let folder = hosts.join(self.address.to_string());
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let address = self.address;
-        let text = format!("server = \"https://{address}\"\n\n[host.\"https://{address}\"]\nca = \"{HOSTS}/{address}/ca.crt\"\n");
+        let text = format!(
+            "server = \"https://{address}\"\n\n[host.\"https://{address}\"]\nca = \"{HOSTS}/{address}/ca.crt\"\n"
+        );
         fs::write(folder.join("hosts.toml"), text)
             .and_then(|()| fs::copy(&self.ca_file, folder.join("ca.crt")))
             .with_context(|| format!("cannot write to {}", folder.display()))

@@ -144,7 +144,9 @@ async fn what_no_dpu_can_do_is_refused_by_name() {
 /// The pod templates of these objects, by the name of their workload.
 fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
     let named = objects.iter().filter(|object| object["spec"]["template"]["spec"]["containers"].is_array());
-    named.map(|object| (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]["template"]["spec"])).collect()
+    named
+        .map(|object| (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]["template"]["spec"]))
+        .collect()
 }
 
 fn images(pod: &Value) -> Vec<&str> {
@@ -155,7 +157,8 @@ fn images(pod: &Value) -> Vec<&str> {
 fn controller(objects: &[Value]) -> (controller::args::Args, Value) {
     let pods = pods(objects);
     let (_, pod) = pods.iter().find(|(name, _)| *name == "metalplane-controller").expect("the controller");
-    let flags = pod["containers"][0]["args"].as_array().expect("flags").iter().map(|flag| flag.as_str().expect("a flag"));
+    let flags =
+        pod["containers"][0]["args"].as_array().expect("flags").iter().map(|flag| flag.as_str().expect("a flag"));
     let args = controller::args::Args::try_parse_from(std::iter::once("controller").chain(flags));
     (args.unwrap_or_else(|error| panic!("{error}")), (*pod).clone())
 }
@@ -172,7 +175,12 @@ async fn every_image_comes_from_the_registry_that_is_named_and_every_pod_logs_in
         "images.pullSecrets={one,two}",
     ]);
     let (before, after) = (pods(&plain), pods(&moved));
-    assert_eq!(before.len(), 8, "workloads of the chart: {:?}", before.iter().map(|(name, _)| name).collect::<Vec<_>>());
+    assert_eq!(
+        before.len(),
+        8,
+        "workloads of the chart: {:?}",
+        before.iter().map(|(name, _)| name).collect::<Vec<_>>()
+    );
     for ((name, before), (_, after)) in before.iter().zip(&after) {
         assert!(before["imagePullSecrets"].is_null(), "{name}");
         assert_eq!(after["imagePullSecrets"], serde_json::json!([{"name": "one"}, {"name": "two"}]), "{name}");
@@ -186,7 +194,8 @@ async fn every_image_comes_from_the_registry_that_is_named_and_every_pod_logs_in
     assert_eq!(args.holder_image, "r.example:5000/metal/pause:0.1.0");
     let policies = moved.iter().map(Value::to_string).filter(|text| text.contains("metalplane-controller-pods"));
     assert!(policies.into_iter().any(|text| text.contains(&format!("image == '{}'", args.holder_image))));
-    for (value, named) in [("images.registry=https://r.example", "registry"), ("images.pullSecrets=one", "pullSecrets")] {
+    for (value, named) in [("images.registry=https://r.example", "registry"), ("images.pullSecrets=one", "pullSecrets")]
+    {
         assert!(helm.refusal(&[value]).contains(named), "{value}");
     }
 }

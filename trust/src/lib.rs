@@ -32,7 +32,9 @@ impl Bundle {
                     return Err("has a private key: write the certificates of authorities alone".to_owned());
                 }
                 (kind, _) => {
-                    return Err(format!("has a section of another kind ({kind:?}): write certificates alone, {EXAMPLE}"));
+                    return Err(format!(
+                        "has a section of another kind ({kind:?}): write certificates alone, {EXAMPLE}"
+                    ));
                 }
             }
         }
@@ -100,6 +102,12 @@ pub fn refusal(error: &(dyn Error + 'static)) -> Option<Refusal> {
     None
 }
 
+/// Of rustls' `DnsName("bmc.example")` or `IpAddress(10.0.0.1)` what is in it.
+fn plain(name: &str) -> String {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.map_or(name, |inner| inner.trim_matches('"')).to_owned()
+}
+
 impl Refusal {
     fn of(refused: &CertificateError) -> Self {
         match refused {
@@ -107,9 +115,10 @@ impl Refusal {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownAuthority,
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::NotValidYet,
-            CertificateError::NotValidForNameContext { expected, presented } => {
-                Self::WrongName { asked: expected.to_str().into_owned(), names: presented.clone() }
-            }
+            CertificateError::NotValidForNameContext { expected, presented } => Self::WrongName {
+                asked: expected.to_str().into_owned(),
+                names: presented.iter().map(|name| plain(name)).collect(),
+            },
             // rustls has no name of its own for it.
             CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
                 Self::AuthorityAsServer

@@ -72,7 +72,7 @@ impl Release {
         self.commit.ends_with(DIRTY)
     }
 
-    /// What a program says it is (`runtime::version`).
+    /// What a program says it is (`version::VERSION`).
     fn version(&self) -> String {
         format!("{VERSION}+{}", self.commit)
     }

@@ -159,9 +159,9 @@ mod tests {
         let secret = json!({"metadata": {"name": "bmc-1"}});
         let mut secret: Secret = serde_json::from_value(secret).expect("a Secret");
         let data = [("username", Some("admin")), ("password", Some("hunter2")), (CA, ca)];
-        let data = data.into_iter().filter_map(|(key, value)| {
-            Some((key.to_owned(), k8s_openapi::ByteString(value?.as_bytes().to_vec())))
-        });
+        let data = data
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), k8s_openapi::ByteString(value?.as_bytes().to_vec()))));
         secret.data = Some(data.collect());
         Login::of(&secret, insecure_tls).map_err(|problem| format!("{problem:?}"))
     }

@@ -345,7 +345,12 @@ async fn an_https_server_is_known_by_the_images_own_authorities() {
         (named(&["127.0.0.1"]), other.pem(), ErrorClass::Unreachable, "certificate to spec.source.http.caBundle"),
         (old, own.pem(), ErrorClass::Unreachable, "has expired: renew it"),
         (named(&["images.example"]), own.pem(), ErrorClass::Unreachable, "is for images.example, not for 127.0.0.1"),
-        (named(&["127.0.0.1"]), "none".to_owned(), ErrorClass::Invalid, "spec.source.http.caBundle of the image has no"),
+        (
+            named(&["127.0.0.1"]),
+            "none".to_owned(),
+            ErrorClass::Invalid,
+            "spec.source.http.caBundle of the image has no",
+        ),
     ];
     for (params, ca_bundle, class, said) in cases {
         let error = run(params, &ca_bundle).await.expect_err(said);

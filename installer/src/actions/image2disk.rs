@@ -26,12 +26,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use trust::Bundle;
+use version::VERSION;
 
-/// As `runtime::version`, which the installer is too small for.
-const VERSION: &str = match option_env!("METALPLANE_VERSION") {
-    Some(version) => version,
-    None => env!("CARGO_PKG_VERSION"),
-};
 /// The key.
 const CA_BUNDLE: &str = "CA_BUNDLE";
 /// Between two tries of a download.
@@ -228,5 +224,16 @@ mod tests {
         }
         fs::write(dev.join("vda2"), "").expect("written");
         assert_eq!(partitions(&class, &dev, "vda"), (vec!["vda2".to_owned()], vec!["vda1".to_owned()]));
+    }
+
+    #[test]
+    fn authorities_are_pem_or_one_line_of_it() {
+        let pem = rcgen::generate_simple_self_signed(["images".to_owned()]).expect("a certificate").cert.pem();
+        let encoded = STANDARD.encode(&pem);
+        assert_eq!(authorities(&pem).expect("PEM"), authorities(&format!("{encoded}\n")).expect("base64"));
+        for (text, said) in [("!", "neither PEM nor base64"), ("aGVsbG8=", "has no certificate")] {
+            let error = authorities(text).expect_err("refused");
+            assert!(error.starts_with(CA_BUNDLE) && error.contains(said), "{error}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! folder of the other.
 
 use super::{Bench, Judge, Verdict, Word, cases};
+use crate::programs::Release;
 use crate::release::{self, SUMS, VARIABLE};
 use crate::test;
 use anyhow::{Context, Result, ensure};
@@ -34,6 +35,10 @@ fn run(bench: &Bench) -> Result<Verdict> {
 /// The release of this checkout, where `make release` writes it: install.md pushes from there.
 fn installed(bench: &Bench) -> Result<Verdict> {
     let folder = release::run(bench.root, &release::Options::default())?;
+    let mut bmctl = Command::new(folder.join(release::BMCTL));
+    let said = bmctl.arg("--version").output().with_context(|| format!("start {bmctl:?}"))?;
+    let (said, commit) = (String::from_utf8_lossy(&said.stdout).into_owned(), Release::of(bench.root)?.commit);
+    ensure!(said.trim().ends_with(&format!("+{commit}")), "bmctl of the release says {said:?}, of commit {commit}");
     let variables = [(VARIABLE, folder.display().to_string())];
     let cases = test::some_of_binary_with(bench.root, ("tests", "end_to_end"), Some(FILTER), &variables)?;
     ensure!(!cases.is_empty(), "no end-to-end test has {FILTER} in its name");

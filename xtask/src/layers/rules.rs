@@ -27,7 +27,8 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("planner", &["api"]),
     folder("ports", &["planner"]),
     folder("proto", &[]),
-    folder("runtime", &[]),
+    folder("version", &[]),
+    folder("runtime", &["version"]),
     folder("executor", &["api", "planner", "ports", "runtime"]),
     folder("model", &["api", "executor", "planner", "ports", "runtime"]),
     folder("trust", &[]),
@@ -39,15 +40,18 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("spdk-target", &["drivers/spdk-sys"]),
     Folder {
         drivers_in_wire_up: true,
-        ..folder("controller", &["api", "executor", "planner", "ports", "proto", "runtime", "trust", "imaging", "drivers/*"])
+        ..folder(
+            "controller",
+            &["api", "executor", "planner", "ports", "proto", "runtime", "trust", "imaging", "drivers/*"],
+        )
     },
     shell("dpu-agent"),
     folder("apiserver", &["api", "planner", "proto", "runtime"]),
     folder("boot", &["planner", "proto", "runtime"]),
-    folder("installer", &["imaging", "trust", "proto", "drivers/linux-sys"]),
+    folder("installer", &["version", "imaging", "trust", "proto", "drivers/linux-sys"]),
     shell("csi"),
-    folder("cni", &["proto"]),
-    folder("pause", &[]),
+    folder("cni", &["version", "proto"]),
+    folder("pause", &["version"]),
     folder("bmctl", &["api", "planner", "proto", "runtime"]),
     Folder { never: &["controller", "dpu-agent", "apiserver"], ..folder("sandbox", &["*"]) },
     folder("tests", &["*"]),

@@ -36,11 +36,7 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     /// `host`: with its port. `given`: the file that a flag names.
-    pub(super) fn find(
-        host: &str,
-        given: Option<&Path>,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self> {
+    pub(super) fn find(host: &str, given: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         match (variable(USER), variable(PASSWORD)) {
             (Some(user), Some(password)) => {
                 return Ok(Self::Login { user, password, from: format!("{USER} and {PASSWORD}") });
@@ -70,15 +66,17 @@ impl Credentials {
     fn of_docker(host: &str, config: &Value, file: &str) -> Result<Self> {
         let Some(entry) = keys(host).into_iter().find_map(|key| config["auths"].get(key)) else {
             if config["credHelpers"].get(host).is_some() {
-                bail!("{file} leaves the password of {host} to a helper, which is not asked: set {USER} and {PASSWORD}");
+                bail!(
+                    "{file} leaves the password of {host} to a helper, which is not asked: set {USER} and {PASSWORD}"
+                );
             }
             return Ok(Self::Anonymous { looked: format!("{USER} is not set, and {file} has no auths.{host:?}") });
         };
         if let Some(auth) = entry["auth"].as_str().filter(|auth| !auth.is_empty()) {
             let login = STANDARD.decode(auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             let login = login.as_deref().and_then(|login| login.split_once(':'));
-            let (user, password) =
-                login.with_context(|| format!("{file}: the auth of {host} is no base64 of user:password: log in anew"))?;
+            let (user, password) = login
+                .with_context(|| format!("{file}: the auth of {host} is no base64 of user:password: log in anew"))?;
             return Ok(Self::Login { user: user.to_owned(), password: password.to_owned(), from: file.to_owned() });
         }
         match (entry["username"].as_str(), entry["password"].as_str()) {
@@ -92,7 +90,8 @@ impl Credentials {
 
 /// How docker names a host.
 fn keys(host: &str) -> Vec<String> {
-    let mut keys = vec![host.to_owned(), format!("https://{host}"), format!("https://{host}/v1/"), format!("https://{host}/v2/")];
+    let mut keys =
+        vec![host.to_owned(), format!("https://{host}"), format!("https://{host}/v1/"), format!("https://{host}/v2/")];
     if host == "docker.io" {
         keys.push("https://index.docker.io/v1/".to_owned());
     }
@@ -146,7 +145,9 @@ mod tests {
                 _ => None,
             })
         };
-        assert!(matches!(find(Some("ann"), Some("x")).expect("both"), Credentials::Login { user, .. } if user == "ann"));
+        assert!(
+            matches!(find(Some("ann"), Some("x")).expect("both"), Credentials::Login { user, .. } if user == "ann")
+        );
         assert!(matches!(find(None, None).expect("neither"), Credentials::Anonymous { .. }));
         for half in [find(Some("ann"), None), find(None, Some("x"))] {
             assert!(half.expect_err("half").to_string().contains("set both or neither"));

@@ -69,7 +69,9 @@ fn images(root: &Path, options: &Options) -> Result<PathBuf> {
     }
     let known = [root.join("dist").join(VERSION).join("images"), root.join("target/release-images")];
     let found = known.iter().find(|folder| folder.is_dir()).cloned();
-    found.context("there are no images: write them with `make release` or `make images`, or name their folder by --images")
+    found.context(
+        "there are no images: write them with `make release` or `make images`, or name their folder by --images",
+    )
 }
 
 async fn push(options: &Options, folder: &Path) -> Result<()> {
@@ -78,7 +80,11 @@ async fn push(options: &Options, folder: &Path) -> Result<()> {
     let mut tars: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     tars.retain(|path| path.extension().is_some_and(|ending| ending == "tar"));
     tars.sort();
-    ensure!(!tars.is_empty(), "{} has no image (*.tar): write them with `make release` or `make images`", folder.display());
+    ensure!(
+        !tars.is_empty(),
+        "{} has no image (*.tar): write them with `make release` or `make images`",
+        folder.display()
+    );
     for tar in &tars {
         let content = oci::read_content(tar)?;
         let reference = target.reference(&content.reference)?;
@@ -116,7 +122,10 @@ impl Target {
             ..ClientConfig::default()
         };
         if options.plain_http {
-            ensure!(options.ca_file.is_none(), "--plain-http and --ca-file: without TLS nothing is verified: leave one of them out");
+            ensure!(
+                options.ca_file.is_none(),
+                "--plain-http and --ca-file: without TLS nothing is verified: leave one of them out"
+            );
             config.protocol = ClientProtocol::HttpsExcept(vec![host.clone()]);
         }
         if let Some(file) = &options.ca_file {

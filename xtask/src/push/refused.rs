@@ -50,7 +50,9 @@ fn by_status(host: &str, credentials: &Credentials, code: u16, said: &str) -> St
 fn unauthorized(host: &str, credentials: &Credentials) -> String {
     match credentials {
         Credentials::Login { user, from, .. } => {
-            format!("{host} refuses user {user:?} with the password of {from}, or lets that user push nothing there: correct it")
+            format!(
+                "{host} refuses user {user:?} with the password of {from}, or lets that user push nothing there: correct it"
+            )
         }
         Credentials::Anonymous { looked } => {
             format!("{host} wants a login ({looked}): run `docker login {host}`, or set {USER} and {PASSWORD}")
@@ -69,7 +71,9 @@ fn transport(host: &str, error: &(dyn Error + 'static), is_timeout: bool) -> Str
     let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
     // rustls' words for an answer that is no TLS.
     if cause.contains("InvalidContentType") {
-        return format!("{host} speaks no TLS there ({cause}): is the port right? A registry without TLS needs --plain-http");
+        return format!(
+            "{host} speaks no TLS there ({cause}): is the port right? A registry without TLS needs --plain-http"
+        );
     }
     if is_timeout {
         return format!("{host} did not answer in time ({cause}): what was sent is kept, so push again");

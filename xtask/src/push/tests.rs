@@ -156,7 +156,8 @@ async fn a_server_without_tls_is_told_apart() {
     let folder = tempfile::tempdir().expect("a folder");
     let (program, tar) = (folder.path().join("program"), folder.path().join("one.tar"));
     fs::write(&program, "1").expect("written");
-    let description = Description { reference: "metalplane.io/one:1", entrypoint: &["/program"], ..Description::default() };
+    let description =
+        Description { reference: "metalplane.io/one:1", entrypoint: &["/program"], ..Description::default() };
     oci::write_image(&tar, description, &[(&program, "/program", 0o755)]).expect("an image");
     let (registry, images) = (address.to_string(), Some(folder.path().to_owned()));
     let options = Options { registry, images, ca_file: None, docker_config: None, plain_http: false };

@@ -16,8 +16,8 @@ use crate::reason::{Blocked, Reason, Waiting};
 use crate::writer::claim::{pod, pod_name};
 use api::{DiskAttachment, labels};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, LocalObjectReference, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
-    SeccompProfile, SecurityContext, Toleration, Volume, VolumeDevice,
+    Capabilities, Container, LocalObjectReference, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec,
+    ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeDevice,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
