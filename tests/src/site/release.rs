@@ -11,7 +11,6 @@ use sandbox::supervisor::process::ProcessSpec;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::process::Command;
 
 const PORT: u16 = 5000;
 /// Where the registry has the images.
