@@ -132,7 +132,9 @@ mod tests {
         assert_eq!(by_file.verify(&insecure), Ok(Verify::InsecureTls), "the file is for the others");
         assert_eq!(by_file.verify(&with_own), Ok(Verify::Authorities(own)));
         for content in [None, Some("no certificate")] {
-            content.map(|content| std::fs::write(&file, content).expect("written"));
+            if let Some(content) = content {
+                std::fs::write(&file, content).expect("written");
+            }
             let error = by_file.verify(&endpoint()).expect_err("nobody is trusted").message;
             assert!(error.contains("bmc.caBundle") && error.contains("ca.crt"), "{error}");
         }
