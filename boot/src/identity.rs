@@ -6,12 +6,13 @@
 //! | `Open` | its identifier alone, as upstream |
 //!
 //! An agent sends its `worker_id` as it is, so `Bearer` asks nothing of unmodified agents. A token is for one agent of one Hardware (by its
-//! UID), while its server is claimed for the installation that was on record when the script was fetched, and for a day. It shows that
-//! somebody fetched the script of that server while the server was to boot; it may be used more than once.
+//! UID), while its server is claimed for the installation (or erasing) that was on record when the script was fetched, and for a day (60
+//! hours). It shows that somebody fetched the script of that server while the server was to boot; it may be used more than once.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
+use planner::erase;
 use planner::install::Record;
 use planner::netboot::{Directory, Subject};
 use ring::hmac;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 /// The longest that an agent is known by the arguments of one start.
 const VALID: SignedDuration = SignedDuration::from_hours(24);
+/// The same while the disks of its server are erased: the largest take longer than a day.
+const VALID_FOR_ERASE: SignedDuration = SignedDuration::from_hours(60);
 const SHORTEST_KEY: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,7 +58,9 @@ impl Identity {
     pub fn worker_id(&self, subject: &Subject<'_>, now: Timestamp) -> String {
         let agent = subject.agent();
         let Self::Bearer(key) = self else { return agent.to_owned() };
-        let expiry = now.saturating_add(VALID).map_or(i64::MAX, Timestamp::as_second);
+        let erases = erase::is_recorded(&subject.hardware.metadata);
+        let valid = if erases { VALID_FOR_ERASE } else { VALID };
+        let expiry = now.saturating_add(valid).map_or(i64::MAX, Timestamp::as_second);
         let tag = hmac::sign(key, &signed(agent, subject.hardware, expiry));
         let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{agent}.{expiry:x}.{tag}")
@@ -80,8 +85,11 @@ impl Identity {
 /// Fields with their lengths: no two lists of fields are the same bytes.
 fn signed(agent: &str, hardware: &api::tinkerbell::Hardware, expiry: i64) -> Vec<u8> {
     let meta = &hardware.metadata;
-    let installation =
-        Record::of(meta).map(|record| format!("{}/{}", record.number, record.workflow)).unwrap_or_default();
+    let run = match erase::Record::of(meta) {
+        Some(record) => Some(format!("erase/{}/{}", record.number, record.workflow)),
+        None => Record::of(meta).map(|record| format!("{}/{}", record.number, record.workflow)),
+    };
+    let installation = run.unwrap_or_default();
     let uid = meta.uid.clone().unwrap_or_default();
     let mut all = Vec::new();
     for field in ["metalplane agent 1", agent, uid.as_str(), installation.as_str(), expiry.to_string().as_str()] {

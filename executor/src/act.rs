@@ -55,18 +55,23 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ClearPowerRequest => {
             patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
         }
-        Action::ClaimHardware { name, uid, resource_version, strategy } => {
+        Action::ClaimHardware { name, uid, resource_version, strategy, local_disks } => {
             if *strategy == BootStrategy::Workflow {
                 install::confirm_bare(c, machine, name).await?;
             }
-            hosts::claim(c, machine, name, uid, resource_version, *strategy).await
+            hosts::claim(c, machine, name, uid, resource_version, (*strategy, *local_disks)).await
         }
         Action::CreateTemplate(template) => install::create_template(c, template).await,
         Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
-        Action::RecordInstall { name, uid, resource_version, record, request } => {
+        Action::RecordInstall { name, uid, resource_version, record, request, disks_seen } => {
             let workflow = names::install(o.uid(), record.number);
             let seen = hosts::version(c, name, uid, resource_version);
-            install::record(c, &seen, &workflow, record, request.as_deref()).await
+            install::record(c, &seen, &workflow, record, (request.as_deref(), disks_seen.as_deref())).await
+        }
+        Action::RecordErase { name, uid, resource_version, record, report } => {
+            let workflow = names::erase(o.uid(), record.number);
+            let seen = hosts::version(c, name, uid, resource_version);
+            install::record_erase(c, &seen, &workflow, record, report.as_deref()).await
         }
         Action::DeleteTemplate { target } => install::delete_template(c, target).await,
         Action::DeleteWorkflow { target } => install::delete_workflow(c, target).await,
