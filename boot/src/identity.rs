@@ -178,6 +178,17 @@ mod tests {
         assert!(known(&record("1/Begun/w")) && known(&record("1/Done/w")), "its last report may come late");
         assert!(!known(&record("2/Begun/v")), "the next installation");
         assert!(!known(&directory(|_| {})), "given back");
+        let erases = |text: &'static str| {
+            directory(move |one| {
+                let annotations = [("metalplane.io/install", "1/Done/w"), ("metalplane.io/erase", text)];
+                one.metadata.annotations = Some(annotations.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+            })
+        };
+        assert!(!known(&erases("1/Begun/w")), "an installer of before has no part in the erasing");
+        let eraser = worker(&identity, &erases("1/Begun/e"), ONE);
+        let day = at(25 * 3600);
+        assert!(identity.who(&erases("1/Done/e"), &eraser, day).is_some(), "the largest disks take longer than a day");
+        assert!(identity.who(&erases("2/Begun/f"), &eraser, day).is_none(), "the next try");
         let presented = worker(&identity, &directory(|_| {}), ONE);
         let anew = directory(|one| one.metadata.uid = Some("anew".to_owned()));
         assert_eq!(identity.who(&anew, &presented, at(1)), None, "a Hardware made anew");

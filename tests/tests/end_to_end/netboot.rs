@@ -60,7 +60,7 @@ async fn after_the_workflow(site: &Site) -> Result<()> {
     let get = async |kind: &str, name: &str| {
         anyhow::Ok(site.get(&[kind, name, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default())
     };
-    let says = |object: &serde_json::Value, type_: &str| {
+    let says = |object: &Value, type_: &str| {
         object["status"]["conditions"]
             .as_array()
             .into_iter()

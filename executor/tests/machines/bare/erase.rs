@@ -4,7 +4,7 @@ use super::{World, hardware};
 use api::conditions;
 use api::dpu::LocalDisks;
 use api::labels;
-use api::machine::MachineState;
+use api::machine::{MachineState, RunStrategy};
 use planner::erase::{Phase, Record, Report};
 use planner::host::PowerState;
 use planner::machine::observed::annotation;
@@ -62,11 +62,12 @@ fn it_is_erased_then_free_and_the_report_stays() {
 fn what_was_not_begun_is_not_erased_and_keep_keeps() {
     let mut world = World::new();
     world.local_disks = LocalDisks::Erase;
-    world.until("it is claimed", |world| !is_free(world));
+    world.change(|machine| machine.spec.run_strategy = RunStrategy::Halted);
+    world.until("it is claimed", |world| world.reason(conditions::INSTALLED) == "StartFirst");
     assert_eq!(annotation(&world.hardware["hw"].metadata, labels::LOCAL_DISKS), Some("Erase"));
     world.delete();
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(is_free(&world) && world.dirty.is_empty());
+    assert!(is_free(&world) && world.hardware["hw"].metadata.annotations.is_none(), "nothing was erased");
     let mut world = World::new();
     world.until("it runs", World::is_running);
     world.delete();

@@ -161,7 +161,7 @@ pub(super) fn leftovers(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) ->
         }
     }
     if let Some(dpu) = granted_on(o).find(|dpu| !has_hardware(o, dpu)) {
-        draft.wake(now + GLANCE);
+        draft.wake(now + erase::GLANCE);
         return Some(Waiting::HostUnknown { dpu: dpu.to_owned() }.into());
     }
     if let Some(reason) = take_back(o, now, draft).or_else(|| install::remove(o, draft)) {
