@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 /// what is reported.
 pub async fn all(c: &impl Shell, o: &Observed, actions: &[Action]) -> Result<(), Error> {
     let mut first: Option<Error> = None;
-    let fresh = match actions.iter().any(needs_fresh_machine) {
+    // A machine that is gone asks for nothing: what is made for it erases the disks of its server.
+    let fresh = match !o.gone && actions.iter().any(needs_fresh_machine) {
         true => Some(fresh(c, &o.machine).await?),
         false => None,
     };

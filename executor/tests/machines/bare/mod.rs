@@ -327,7 +327,7 @@ impl World {
         let hardware = &self.hardware["hw"].metadata;
         let record = Record::of(hardware).expect("a record");
         assert_eq!((record.phase, record.workflow.as_str()), (Phase::Begun, uid(&workflow.metadata)));
-        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.machine().map(|machine| uid(&machine.metadata)));
+        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.owner.as_deref());
     }
 
     fn installations(&self) -> usize {
