@@ -72,11 +72,12 @@ const FORGET: &str =
 was restored. It stays until the BMC reports the host powered off. With this command the host loses it at once.";
 
 const ERASE: &str =
-    "A server whose policy says localDisks: Erase stays claimed until each of its disks is shown to be erased. What failed, or
-was not found, is not tried again by itself: put it right, then give this command.";
+    "A server whose policy says localDisks: Erase stays claimed until each of its disks is shown to be erased. What
+failed, or was not found, is not tried again by itself: put it right, then give this command.";
 
-const RELEASE: &str = "The server is free with whatever its disks hold, for the next machine to read. That stays on record at the Hardware
-until that machine claims it, and an Event tells of it.";
+const RELEASE: &str =
+    "The server is free with whatever its disks hold, for the next machine to read. That stays on record at
+the Hardware until that machine claims it, and an Event tells of it.";
 
 /// The command line, with everything in it called by `program`: `bmctl` or `kubectl bm`.
 pub fn command(program: &'static str) -> Command {

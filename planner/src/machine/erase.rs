@@ -67,7 +67,8 @@ pub(super) fn plan(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft
 /// By which policy; of a server without a DPU only once something was begun there.
 fn due(o: &Observed, hardware: &Hardware) -> Option<String> {
     let meta = &hardware.metadata;
-    if is_bare(hardware) && !installation::is_recorded(meta) && !was_installed(o) {
+    // Of a machine that is gone nobody knows more than the Hardware, which may have been registered anew.
+    if is_bare(hardware) && !installation::is_recorded(meta) && !was_installed(o) && !o.gone {
         return None;
     }
     let claimed = annotation(meta, labels::LOCAL_DISKS) == Some("Erase");

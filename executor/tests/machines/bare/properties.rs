@@ -114,7 +114,7 @@ proptest! {
             world.delete();
         }
         world.erase_again();
-        if world.machine().is_none() && !world.in_installer {
+        if world.machine().is_none() {
             // An administrator's: nobody is switched off for a machine that is not there.
             world.goes_off();
         }
