@@ -62,13 +62,33 @@ pub struct Args {
     /// The folder of Ceph's programs rbd, rados and ceph.
     #[arg(long, env = "METALPLANE_CEPH_PROGRAMS", value_name = "DIR")]
     pub ceph_programs: Option<PathBuf>,
-    /// OVN's north-bound database, in the notation of ovn-nbctl(8): tcp:ADDRESS:PORT or unix:/path. Left out: no NIC can be attached.
+    /// OVN's north-bound database, in the notation of ovn-nbctl(8): ssl:ADDRESS:PORT, tcp:ADDRESS:PORT or unix:/path; of a cluster all
+    /// servers, separated by commas: its leader is found. Left out: no NIC can be attached.
     #[arg(long, env = "METALPLANE_OVN_NB", value_name = "DATABASE")]
-    pub ovn_nb: Option<ovsdb::Address>,
+    pub ovn_nb: Option<ovsdb::Addresses>,
     /// OVN's south-bound database, in the same notation; it is only read. Left out: no Subnet or SecurityGroup is ever said to be in
     /// force.
     #[arg(long, env = "METALPLANE_OVN_SB", value_name = "DATABASE", requires = "ovn_nb")]
-    pub ovn_sb: Option<ovsdb::Address>,
+    pub ovn_sb: Option<ovsdb::Addresses>,
+    /// For ssl: the certificate that the controller shows to OVN's databases, as PEM. This and the two other files are read anew for
+    /// each connection.
+    #[arg(
+        long,
+        env = "METALPLANE_OVN_CERTIFICATE",
+        value_name = "FILE",
+        requires_all = ["ovn_nb", "ovn_private_key", "ovn_ca_cert"]
+    )]
+    pub ovn_certificate: Option<PathBuf>,
+    /// For ssl: the private key of that certificate, as PEM.
+    #[arg(long, env = "METALPLANE_OVN_PRIVATE_KEY", value_name = "FILE", requires = "ovn_certificate")]
+    pub ovn_private_key: Option<PathBuf>,
+    /// For ssl: the certificate of the authority that has signed those of OVN's databases, as PEM.
+    #[arg(long, env = "METALPLANE_OVN_CA_CERT", value_name = "FILE", requires = "ovn_certificate")]
+    pub ovn_ca_cert: Option<PathBuf>,
+    /// For ssl: the DNS name or address that the certificates of the databases have to have as subjectAltName; HOST: that of the
+    /// address that is connected to. Left out: any certificate of the authority will do, as with OVN's own clients.
+    #[arg(long, env = "METALPLANE_OVN_SERVER_NAME", value_name = "NAME", requires = "ovn_certificate")]
+    pub ovn_server_name: Option<ovsdb::Named>,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,

@@ -3,9 +3,13 @@
 use crate::args::Args;
 use crate::bmc::{BmcFactory, RedfishEndpoint};
 use crate::{Fences, OpenNorthBound, OpenSouthBound, Ovn};
+use anyhow::{Context, bail};
 use ceph::{CephFence, Cluster, Clusters};
 use file::FileFence;
-use ovsdb::{Address, OvnNorthBound, OvnSouthBound, Schedule, SessionConfig, chassis, client, north_bound};
+use ovsdb::{
+    Addresses, Named, OvnNorthBound, OvnSouthBound, Remotes, Schedule, SessionConfig, TlsFiles, chassis, client,
+    north_bound,
+};
 use ports::{Bmc, PortError, StorageFence};
 use redfish::{RedfishBmc, RedfishConfig, Secret, Verify};
 use spdk::fence::NvmeFence;
@@ -31,25 +35,47 @@ pub fn fences(args: &Args) -> Fences {
     Fences::new(all)
 }
 
-pub fn ovn(args: &Args) -> Option<Ovn> {
-    let config = |address: &Address, database: &str, monitored| SessionConfig {
-        address: address.clone(),
+/// How OVN's databases are reached.
+pub fn ovn(args: &Args) -> anyhow::Result<Option<Ovn>> {
+    let tls = match (&args.ovn_certificate, &args.ovn_private_key, &args.ovn_ca_cert) {
+        (Some(certificate), Some(private_key), Some(authority)) => Some(TlsFiles {
+            certificate: certificate.clone(),
+            private_key: private_key.clone(),
+            authority: authority.clone(),
+            named: args.ovn_server_name.clone().unwrap_or(Named::Anything),
+        }),
+        _ => None,
+    };
+    let mut databases = [&args.ovn_nb, &args.ovn_sb].into_iter().flatten();
+    if tls.is_some() && !databases.any(Addresses::need_tls) {
+        bail!(
+            "--ovn-certificate is for databases by ssl:, and neither --ovn-nb nor --ovn-sb is one: write ssl:ADDRESS:PORT"
+        );
+    }
+    let remotes = |flag: &str, addresses: &Addresses| {
+        let missing = || format!("{flag}: give --ovn-certificate, --ovn-private-key and --ovn-ca-cert");
+        Remotes::new(addresses.clone(), tls.clone()).with_context(missing)
+    };
+    let config = |remotes: &Remotes, database: &str, monitored| SessionConfig {
+        remotes: remotes.clone(),
         database: database.to_owned(),
         monitored,
         limits: client::Limits::default(),
         schedule: Schedule::default(),
     };
-    let address = args.ovn_nb.clone()?;
+    let Some(addresses) = &args.ovn_nb else { return Ok(None) };
+    let north = remotes("--ovn-nb", addresses)?;
     let north_bound: OpenNorthBound = Arc::new(move |site| {
-        let config = config(&address, north_bound::DATABASE, north_bound::monitored());
+        let config = config(&north, north_bound::DATABASE, north_bound::monitored());
         Arc::new(OvnNorthBound::new(config, site))
     });
-    let south_bound = args.ovn_sb.clone().map(|address| {
+    let south = args.ovn_sb.as_ref().map(|addresses| remotes("--ovn-sb", addresses)).transpose()?;
+    let south_bound = south.map(|south| {
         let open: OpenSouthBound =
-            Arc::new(move || Arc::new(OvnSouthBound::new(config(&address, chassis::DATABASE, chassis::monitored()))));
+            Arc::new(move || Arc::new(OvnSouthBound::new(config(&south, chassis::DATABASE, chassis::monitored()))));
         open
     });
-    Some(Ovn { north_bound, south_bound })
+    Ok(Some(Ovn { north_bound, south_bound }))
 }
 
 pub struct Redfish;

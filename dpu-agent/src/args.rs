@@ -177,7 +177,7 @@ pub struct Args {
     )]
     pub qemu_rbd_daemon: Option<PathBuf>,
 
-    /// Open vSwitch's database.
+    /// The database of this node's own Open vSwitch: unix:PATH or tcp:HOST:PORT.
     #[arg(long, env = "METALPLANE_OVSDB", value_name = "ADDRESS", default_value = "unix:/run/openvswitch/db.sock")]
     pub ovsdb: String,
 

@@ -10,7 +10,7 @@ use ceph::{Clusters, Direct, Noted};
 use file::FileConnector;
 use kubelet::KubeletConnector;
 use metadata::Taps;
-use ovsdb::{OpenVSwitch, Schedule, SessionConfig, client, switch};
+use ovsdb::{Addresses, OpenVSwitch, Remotes, Schedule, SessionConfig, client, switch};
 use pod_devices::Veth;
 use ports::nothing::Nothing;
 use ports::pod_devices::AsEmulation;
@@ -36,9 +36,8 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
         let (emulation, switch) = (emulation(args)?, Arc::new(Nothing { why: NO_NICS }));
         return Ok(Ports { emulation, connectors: connectors(args)?, switch, pods: None, metadata: None });
     }
-    let address = args.ovsdb.parse().with_context(|| format!("--ovsdb {}", args.ovsdb))?;
     let config = SessionConfig {
-        address,
+        remotes: own_switch(&args.ovsdb).with_context(|| format!("--ovsdb {}", args.ovsdb))?,
         database: switch::DATABASE.to_owned(),
         monitored: switch::monitored(),
         limits: client::Limits::default(),
@@ -52,6 +51,17 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
     }
     let (emulation, metadata) = (emulation(args)?, Arc::new(Taps::default()));
     Ok(Ports { emulation, connectors: connectors(args)?, switch, pods: None, metadata: Some(metadata) })
+}
+
+/// The node's own Open vSwitch is on the node: no TLS is between, and no cluster behind.
+fn own_switch(address: &str) -> anyhow::Result<Remotes> {
+    let address: Addresses = address.parse()?;
+    let local = !address.need_tls() && !address.to_string().contains(',');
+    anyhow::ensure!(
+        local,
+        "the database of this node's own Open vSwitch is one: write unix:<path> or tcp:<host>:<port>"
+    );
+    Ok(Remotes::new(address, None)?)
 }
 
 fn connectors(args: &Args) -> anyhow::Result<Vec<Arc<dyn VolumeConnector>>> {
@@ -206,4 +216,20 @@ pub fn in_root(arguments: impl Iterator<Item = OsString>) -> Option<anyhow::Erro
             Err(error) => anyhow::Error::new(error).context(what),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_switch;
+
+    #[test]
+    fn the_nodes_own_switch_is_one_and_near() {
+        for near in ["unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640"] {
+            own_switch(near).expect(near);
+        }
+        for far in ["ssl:192.0.2.1:6640", "unix:/a,unix:/b", "/run/openvswitch/db.sock"] {
+            let refusal = own_switch(far).expect_err(far).to_string();
+            assert!(refusal.contains("unix:<path>"), "{refusal}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The chart's values for DPUs, rendered by helm as it is: what is accepted reaches the agent, whose own flags and wiring take it; what is not is
-//! refused by name.
+//! The chart's values for DPUs and for OVN, rendered by helm as it is: what is accepted reaches the program, whose own flags and wiring take it;
+//! what is not is refused by name.
 
 use clap::Parser;
 use dpu_agent::args::{Args, DisksBy, NicsBy};
@@ -22,17 +22,17 @@ impl Helm {
         }
     }
 
-    fn render(&self, values: &[&str]) -> Output {
+    fn render(&self, template: &str, values: &[&str]) -> Output {
         let mut command = Command::new(&self.0);
         command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]);
-        command.args(["--show-only", "templates/agent.yaml"]);
+        command.args(["--show-only", &format!("templates/{template}.yaml")]);
         command.args(values.iter().map(|value| format!("--set={value}")));
         command.output().expect("helm runs")
     }
 
-    /// The container of the agent, and its flags as the agent understands them.
-    fn agent(&self, values: &[&str]) -> (String, Args) {
-        let output = self.render(values);
+    /// A program's objects, and its flags as it understands them.
+    fn program<A: Parser>(&self, template: &str, values: &[&str]) -> (String, A) {
+        let output = self.render(template, values);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{values:?}: {said}");
         let text = String::from_utf8(output.stdout).expect("text");
@@ -40,12 +40,16 @@ impl Helm {
             let flag = flag.replace("$(NODE_NAME)", "dpu-1").replace("$(NODE_ADDRESS)", "198.51.100.7");
             format!("--{flag}")
         });
-        let args = Args::try_parse_from(["dpu-agent".to_owned()].into_iter().chain(flags));
+        let args = A::try_parse_from([template.to_owned()].into_iter().chain(flags));
         (text, args.unwrap_or_else(|error| panic!("{values:?}: {error}")))
     }
 
-    fn refusal(&self, values: &[&str]) -> String {
-        let output = self.render(values);
+    fn agent(&self, values: &[&str]) -> (String, Args) {
+        self.program("agent", values)
+    }
+
+    fn refusal(&self, template: &str, values: &[&str]) -> String {
+        let output = self.render(template, values);
         assert!(!output.status.success(), "{values:?} is accepted");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -62,7 +66,7 @@ async fn whatever_presents_disks_goes_with_whatever_presents_nics() {
             let values = [format!("agent.disksBy={disks_by}"), format!("agent.nicsBy={nics_by}")];
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             if (disks_by, nics_by) == ("none", "none") {
-                let refusal = helm.refusal(&values);
+                let refusal = helm.refusal("agent", &values);
                 assert!(refusal.contains("would present nothing"), "{refusal}");
                 continue;
             }
@@ -114,10 +118,64 @@ async fn what_no_dpu_can_do_is_refused_by_name() {
         ("agent.spdkVolumes={nvmeof}", "agent.spdkVolumes"),
     ];
     for (value, named) in cases {
-        let refusal = helm.refusal(&[value]);
+        let refusal = helm.refusal("agent", &[value]);
         assert!(refusal.contains(named), "{value}: {refusal}");
     }
     let schema = std::fs::read_to_string(format!("{CHART}/values.schema.json")).expect("the schema");
     let schema: Value = serde_json::from_str(&schema).expect("JSON");
     assert_eq!(schema["properties"]["agent"]["additionalProperties"], false);
+}
+
+const THREE: &str = "ovn.northBound=ssl:192.0.2.1:6641\\,ssl:[2001:db8::2]:6641\\,ssl:ovn-nb.example:6641";
+
+#[tokio::test]
+async fn the_way_to_ovn_reaches_the_controller() {
+    let Some(helm) = Helm::find("the_way_to_ovn_reaches_the_controller").await else { return };
+    let controller = |values: &[&str]| {
+        let (text, args) = helm.program::<controller::args::Args>("controller", values);
+        // A runtime is there: what is opened connects in the background.
+        let ovn = controller::wire_up::ovn(&args).unwrap_or_else(|error| panic!("{values:?}: {error:#}"));
+        (text, args, ovn)
+    };
+    let (text, args, ovn) = controller(&[]);
+    assert!(args.ovn_nb.is_none() && ovn.is_none() && !text.contains("name: ovn") && !text.contains("fsGroup"));
+    let (_, args, ovn) = controller(&["ovn.northBound=tcp:192.0.2.1:6641"]);
+    assert!(args.ovn_certificate.is_none() && ovn.is_some_and(|ovn| ovn.south_bound.is_none()));
+
+    let tls = [THREE, "ovn.southBound=ssl:192.0.2.1:6643", "ovn.tls.secretName=ovn-client"];
+    let (text, args, ovn) = controller(&tls);
+    assert!(ovn.is_some_and(|ovn| ovn.south_bound.is_some()));
+    let addresses = "ssl:192.0.2.1:6641,ssl:[2001:db8::2]:6641,ssl:ovn-nb.example:6641";
+    assert_eq!(args.ovn_nb.map(|addresses| addresses.to_string()).as_deref(), Some(addresses));
+    let files = [args.ovn_certificate, args.ovn_private_key, args.ovn_ca_cert];
+    let mounted = ["tls.crt", "tls.key", "ca.crt"].map(|key| Some(PathBuf::from(format!("/etc/metalplane/ovn/{key}"))));
+    assert_eq!((files, args.ovn_server_name), (mounted, None));
+    for part in ["secretName: ovn-client", "mountPath: /etc/metalplane/ovn", "fsGroup: 65532"] {
+        assert!(text.contains(part), "{part}");
+    }
+    let keys = "ovn.tls.keys.certificate=cert,ovn.tls.keys.privateKey=key,ovn.tls.keys.authority=cacert";
+    let (text, args, _) = controller(&[&tls[..], &["ovn.tls.serverName=HOST", keys, "filePool.fence=true"]].concat());
+    assert_eq!(args.ovn_server_name, Some(ovsdb::Named::Host));
+    assert_eq!(args.ovn_private_key, Some(PathBuf::from("/etc/metalplane/ovn/key")));
+    assert!(!text.contains("fsGroup") && text.contains("name: pool"), "root reads it without a group");
+}
+
+#[tokio::test]
+async fn what_is_no_way_to_ovn_is_refused_by_name() {
+    let Some(helm) = Helm::find("what_is_no_way_to_ovn_is_refused_by_name").await else { return };
+    let cases: [(&[&str], &str); 9] = [
+        (&[THREE], "ovn.tls.secretName"),
+        (&["ovn.northBound=tcp:192.0.2.1:6641", "ovn.tls.secretName=a"], "ovn.tls.secretName"),
+        (&["ovn.northBound=tcp:192.0.2.1:6641", "ovn.tls.serverName=a"], "ovn.tls.serverName"),
+        (&["ovn.southBound=tcp:192.0.2.1:6642"], "ovn.southBound"),
+        (&["ovn.northBound=ssl:192.0.2.1"], "northBound"),
+        (&["ovn.northBound=ssl:2001:db8::2:6641"], "northBound"),
+        (&["ovn.northBound=pssl:192.0.2.1:6641"], "northBound"),
+        (&["ovn.northBound=ssl:192.0.2.1:6641\\,"], "northBound"),
+        (&["ovn.tls.secret=a"], "secret"),
+    ];
+    for (values, named) in cases {
+        let refusal = helm.refusal("controller", values);
+        assert!(refusal.contains(named), "{values:?}: {refusal}");
+    }
 }

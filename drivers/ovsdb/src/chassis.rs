@@ -22,9 +22,10 @@ pub struct OvnSouthBound {
 }
 
 impl OvnSouthBound {
-    /// Connects in the background; needs a Tokio runtime.
+    /// Of a cluster the leader is asked, as of the north-bound database: another server may be behind. Connects in the background;
+    /// needs a Tokio runtime.
     pub fn new(config: SessionConfig) -> Self {
-        Self { session: Session::start(config) }
+        Self { session: Session::start_with_leader(config, None) }
     }
 }
 

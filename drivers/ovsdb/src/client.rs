@@ -5,13 +5,15 @@
 //! [`crate::Session`]'s part.
 
 use crate::Error;
-use crate::address::{Address, Stream};
+use crate::address::{Address, Remotes, Stream};
+use crate::tls::TlsFiles;
+use crate::tls_error::explain;
 use crate::wire::{Message, Scanner};
 use serde_json::{Value as Json, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -60,15 +62,18 @@ pub struct Connection {
 impl Connection {
     /// Notifications have to be read promptly: they are kept in memory until they are.
     pub async fn open(
+        remotes: &Remotes,
         address: &Address,
         limits: Limits,
     ) -> Result<(Self, mpsc::UnboundedReceiver<Notification>), Error> {
-        let stream = address.connect(limits.connect).await?;
+        let stream = remotes.connect(address, limits.connect).await?;
         let (calls, called) = mpsc::unbounded_channel();
         let (notify, notifications) = mpsc::unbounded_channel();
         let ended = Arc::new(OnceLock::new());
         let task = Task {
             stream,
+            clear: matches!(address, Address::Tcp(_)),
+            tls: remotes.tls_of(address).cloned(),
             called,
             notify,
             scanner: Scanner::default(),
@@ -137,6 +142,10 @@ fn refusal(error: &Json) -> String {
 
 struct Task {
     stream: Box<dyn Stream>,
+    /// It goes over a network without TLS.
+    clear: bool,
+    /// What the stream was opened with.
+    tls: Option<TlsFiles>,
     called: mpsc::UnboundedReceiver<Call>,
     notify: mpsc::UnboundedSender<Notification>,
     scanner: Scanner,
@@ -156,9 +165,12 @@ impl Task {
         let _ = ended.set(cause);
     }
 
-    /// Every branch is cancel-safe: `read_buf` and `write_buf` do nothing unless they complete.
+    /// Every branch is cancel-safe: `read_buf` and `write_buf` do nothing unless they complete, and `flush` may be begun again.
     async fn exchange(&mut self, probe: Duration) -> String {
-        let mut probing = false;
+        let tls = self.tls.clone();
+        let lost = |error: &std::io::Error| tls.as_ref().map_or_else(|| error.to_string(), |tls| explain(error, tls));
+        let (mut probing, mut flushed, mut heard) = (false, true, false);
+        let clear = self.clear;
         let mut silence_ends = Instant::now() + probe;
         let (mut reader, mut writer) = tokio::io::split(&mut self.stream);
         loop {
@@ -174,9 +186,13 @@ impl Task {
                 },
                 read = reader.read_buf(self.scanner.buffer()) => {
                     match read {
+                        // What `ovsdb-server` does whose `pssl:` is asked so.
+                        Ok(0) if clear && !heard => {
+                            return "closed by the server without an answer; does it expect TLS there (ssl:)?".to_owned();
+                        }
                         Ok(0) => return "closed by the server".to_owned(),
-                        Ok(_) => {}
-                        Err(error) => return error.to_string(),
+                        Ok(_) => heard = true,
+                        Err(error) => return lost(&error),
                     }
                     probing = false;
                     silence_ends = Instant::now() + probe;
@@ -191,11 +207,10 @@ impl Task {
                         }
                     }
                 }
-                written = writer.write_buf(&mut self.unsent), if !self.unsent.is_empty() => {
-                    if let Err(error) = written {
-                        return error.to_string();
-                    }
-                }
+                pushed = push(&mut writer, &mut self.unsent), if !self.unsent.is_empty() || !flushed => match pushed {
+                    Ok(all) => flushed = all,
+                    Err(error) => return lost(&error),
+                },
                 () = tokio::time::sleep_until(silence_ends) => {
                     if probing {
                         return format!("nothing heard for {} ms", 2 * probe.as_millis());
@@ -208,6 +223,11 @@ impl Task {
             }
         }
     }
+}
+
+/// Sends on; whether all is sent. What TLS has taken it may not have sent: that is what `flush` is for.
+async fn push(writer: &mut (impl AsyncWrite + Unpin), unsent: &mut VecDeque<u8>) -> std::io::Result<bool> {
+    if unsent.is_empty() { writer.flush().await.map(|()| true) } else { writer.write_buf(unsent).await.map(|_| false) }
 }
 
 fn send(unsent: &mut VecDeque<u8>, message: &Message) {

@@ -6,8 +6,12 @@ use std::time::Duration;
 /// Cloneable, because one lost connection fails every call that waits on it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("`{0}` is no OVSDB address: write unix:<path> or tcp:<host>:<port>")]
+    #[error(
+        "`{0}` is no OVSDB address: write unix:<path>, tcp:<host>:<port> or ssl:<host>:<port>, several with commas between"
+    )]
     Address(String),
+    #[error("`{0}` needs a certificate, its private key and the authority's certificate")]
+    NoTlsFiles(String),
     #[error("cannot connect to the OVSDB server {address}: {cause}")]
     Connect { address: String, cause: String },
     #[error("the connection to the OVSDB server {address} ended: {cause}")]
@@ -23,6 +27,9 @@ pub enum Error {
     /// It answers, but not as the leader of its cluster, or behind what was seen before.
     #[error("the OVSDB server {address} will not do: {cause}")]
     Unfit { address: String, cause: String },
+    /// Of several servers, each with its reason.
+    #[error("none of the database's servers will do: {0}")]
+    NoneWillDo(String),
     #[error("the OVSDB server {address} sent what makes no sense: {cause}")]
     Protocol { address: String, cause: String },
 }
@@ -30,10 +37,12 @@ pub enum Error {
 impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Address(_) | Self::Protocol { .. } => ErrorClass::Invalid,
-            Self::Connect { .. } | Self::Closed { .. } | Self::Timeout { .. } | Self::Unfit { .. } => {
-                ErrorClass::Unreachable
-            }
+            Self::Address(_) | Self::NoTlsFiles(_) | Self::Protocol { .. } => ErrorClass::Invalid,
+            Self::Connect { .. }
+            | Self::Closed { .. }
+            | Self::Timeout { .. }
+            | Self::Unfit { .. }
+            | Self::NoneWillDo(_) => ErrorClass::Unreachable,
             Self::Refused { error, .. } if error.contains("unknown database") => ErrorClass::NotFound,
             Self::Refused { .. } => ErrorClass::Invalid,
             Self::Operation { error, .. } => match error.as_str() {

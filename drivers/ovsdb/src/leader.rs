@@ -1,7 +1,7 @@
 //! Whether a server may be believed and written to: what it says of itself in its database `_Server` (ovsdb-server(5)).
 //!
-//! A member of a RAFT cluster that has lost the others, or follows, may be behind; and a cluster that was restored from a
-//! backup is. A server alone is its own leader and has no log index.
+//! A member of a RAFT cluster that has lost the others, or follows, may be behind. A server alone is its own leader and has no log
+//! index. A cluster that was made anew, from a backup for example, is another cluster, whose log begins anew.
 
 use serde_json::{Value as Json, json};
 
@@ -10,14 +10,15 @@ const MONITOR: &str = "metalplane-server";
 
 #[derive(Debug, Default)]
 pub(crate) struct Leader {
-    /// The highest index that any server has told: what was seen is never taken back.
+    /// The cluster, and the highest index that any of its servers has told: what was seen is never taken back.
+    cluster: Option<String>,
     seen: i64,
 }
 
 impl Leader {
     /// Of the method `monitor`.
     pub(crate) fn params() -> Json {
-        let columns = ["name", "model", "connected", "leader", "index"];
+        let columns = ["name", "model", "connected", "leader", "index", "cid"];
         json!([DATABASE, MONITOR, {"Database": {"columns": columns}}])
     }
 
@@ -42,6 +43,11 @@ impl Leader {
             return Err(format!("it follows another server's {database}: only the leader of the cluster is asked"));
         }
         if let Some(index) = row.get("index").and_then(Json::as_i64) {
+            let cluster = row.get("cid").filter(|cid| cid.get(0).and_then(Json::as_str) == Some("uuid"));
+            let cluster = cluster.map(Json::to_string);
+            if cluster != self.cluster {
+                (self.cluster, self.seen) = (cluster, 0);
+            }
             if index < self.seen {
                 return Err(format!("its {database} is at index {index}, behind {} that was seen before", self.seen));
             }
@@ -80,5 +86,8 @@ mod tests {
         assert_eq!(judge.judge(&server(true, true, json!(8)), "db", false), Ok(()));
         let error = judge.judge(&server(true, true, json!(7)), "db", true).expect_err("restored");
         assert!(error.contains('7') && error.contains('8'), "{error}");
+        let mut anew = server(true, true, json!(2));
+        anew["Database"]["u2"]["new"]["cid"] = json!(["uuid", "3e6f0ac6-7d8b-4d4e-8d5b-0b1ad6e8e5a1"]);
+        assert_eq!(judge.judge(&anew, "db", true), Ok(()), "another cluster");
     }
 }

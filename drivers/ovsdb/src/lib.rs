@@ -3,7 +3,7 @@
 //!
 //! | layer | file | knows |
 //! |---|---|---|
-//! | stream | `address.rs`, `wire.rs` | how to connect; where a JSON message ends |
+//! | stream | `address.rs`, `tls.rs`, `tls_error.rs`, `wire.rs` | how to connect; whom to believe; where a JSON message ends |
 //! | connection | `client.rs` | request ids, time limits, echo both ways |
 //! | language | `value.rs`, `schema.rs`, `transact.rs`, `monitor.rs` | RFC 7047 sections 3.2, 5.1, 5.2 and 4.1.5 |
 //! | copy | `cache.rs`, `index.rs`, `feed.rs`, `session.rs`, `leader.rs` | merging updates, and whom they are about; reconnecting and resuming; which server will do |
@@ -36,14 +36,17 @@ pub mod schema;
 pub mod session;
 mod sighting;
 pub mod switch;
+pub mod tls;
+mod tls_error;
 pub mod transact;
 pub mod value;
 pub mod wire;
 
-pub use address::Address;
+pub use address::{Address, Addresses, Remotes};
 pub use chassis::OvnSouthBound;
 pub use error::Error;
 pub use north_bound::OvnNorthBound;
 pub use session::{Link, Schedule, Session, SessionConfig};
 pub use switch::OpenVSwitch;
+pub use tls::{Named, TlsFiles};
 pub use transact::Transaction;

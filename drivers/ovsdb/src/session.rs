@@ -4,9 +4,13 @@
 //! A lost connection keeps the cache readable ([`View::cache`] with [`View::link`] telling that it is old), and with
 //! `monitor_cond_since` the next connection fetches only what was missed. A transaction that was under way when the
 //! connection was lost is not sent again: it may have taken effect, so the caller gets `Unreachable` and looks first.
+//!
+//! Several servers are taken in turn: after one that is lost, or will not do, the next one at once, and after a whole round a pause.
+//! One that is frozen is left when nothing was heard for two probe intervals ([`Limits`]), or none of what it was asked while
+//! connecting was answered in time. What is said of the link is said of a whole round.
 
 use crate::Error;
-use crate::address::Address;
+use crate::address::{Address, Remotes};
 use crate::cache::Cache;
 use crate::client::{Connection, Limits, Notification};
 use crate::feed::Feed;
@@ -23,7 +27,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// How long to wait before each attempt to reconnect: the last entry holds for all further ones.
+/// How long to wait before each round of attempts to reconnect: the last entry holds for all further ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule(Vec<Duration>);
 
@@ -45,7 +49,7 @@ impl Default for Schedule {
 
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
-    pub address: Address,
+    pub remotes: Remotes,
     pub database: String,
     /// Tables to keep a copy of, with the columns wanted (empty: all). What the server's schema lacks is left out.
     pub monitored: BTreeMap<String, Vec<String>>,
@@ -97,9 +101,10 @@ impl Session {
         Self::keep(config, Cache::default(), None)
     }
 
-    /// The same with an index of the copy, and with the leader of the database's cluster only: another server counts as lost.
-    pub fn start_with_leader(config: SessionConfig, indexed: Indexed) -> Self {
-        Self::keep(config, Cache::indexed(indexed), Some(Leader::default()))
+    /// The same with the leader of the database's cluster only: another server counts as lost. An index of the copy is kept if
+    /// one is wanted.
+    pub fn start_with_leader(config: SessionConfig, indexed: Option<Indexed>) -> Self {
+        Self::keep(config, indexed.map(Cache::indexed).unwrap_or_default(), Some(Leader::default()))
     }
 
     fn keep(config: SessionConfig, cache: Cache, leader: Option<Leader>) -> Self {
@@ -112,8 +117,9 @@ impl Session {
             merged: 0,
         });
         let feed = Arc::<Feed>::default();
-        let (database, address, limit) = (config.database.clone(), config.address.to_string(), config.limits.call);
-        let keeper = Keeper { config, publish, feed: Arc::clone(&feed), leader, last: None };
+        let (database, address, limit) = (config.database.clone(), config.remotes.to_string(), config.limits.call);
+        let at = config.remotes.turn(0).clone();
+        let keeper = Keeper { config, at, publish, feed: Arc::clone(&feed), leader, last: None };
         Self { view, feed, task: tokio::spawn(keeper.run()), database, address, limit }
     }
 
@@ -198,6 +204,8 @@ impl Session {
 /// The task behind a session.
 struct Keeper {
     config: SessionConfig,
+    /// Whose turn it is.
+    at: Address,
     publish: watch::Sender<View>,
     feed: Arc<Feed>,
     /// Present if no other server will do.
@@ -214,33 +222,54 @@ struct Established {
 
 impl Keeper {
     async fn run(mut self) {
-        let mut attempt = 0;
+        let servers = self.config.remotes.count();
+        let (mut turn, mut failures, mut said) = (0, 0, BTreeMap::new());
         loop {
-            let error = match self.establish().await {
-                Ok(established) => {
-                    attempt = 0;
-                    self.follow(established).await
-                }
-                Err(error) => error,
+            self.at = self.config.remotes.turn(turn).clone();
+            let (error, was_lost) = match self.establish().await {
+                Ok(established) => (self.follow(established).await, true),
+                Err(error) => (error, false),
             };
-            let delay = self.config.schedule.delay(attempt);
-            attempt += 1;
+            if was_lost {
+                failures = 0;
+                said.clear();
+            }
+            said.insert(turn % servers, error.to_string());
+            turn += 1;
+            failures += 1;
+            let round = failures % servers == 0;
+            let delay = match (round, was_lost) {
+                (true, _) => self.config.schedule.delay(failures / servers - 1),
+                // It may be lost again and again.
+                (false, true) => self.config.schedule.delay(0),
+                (false, false) => Duration::ZERO,
+            };
             tracing::info!(%error, delay_ms = delay.as_millis(), "OVSDB: will reconnect");
-            self.publish.send_modify(|view| {
-                view.connection = None;
-                view.link = Link::Lost(error);
-            });
-            self.feed.tell(BTreeSet::new());
+            if round && servers > 1 {
+                let causes: Vec<&str> = said.values().map(String::as_str).collect();
+                self.publish_loss(Error::NoneWillDo(causes.join("; ")));
+            } else if round || was_lost {
+                self.publish_loss(error);
+            }
             tokio::time::sleep(delay).await;
         }
     }
 
+    fn publish_loss(&self, error: Error) {
+        self.publish.send_modify(|view| {
+            view.connection = None;
+            view.link = Link::Lost(error);
+        });
+        self.feed.tell(BTreeSet::new());
+    }
+
     fn protocol(&self, cause: String) -> Error {
-        Error::Protocol { address: self.config.address.to_string(), cause }
+        Error::Protocol { address: self.at.to_string(), cause }
     }
 
     async fn establish(&mut self) -> Result<Established, Error> {
-        let (connection, notifications) = Connection::open(&self.config.address, self.config.limits).await?;
+        let remotes = &self.config.remotes;
+        let (connection, notifications) = Connection::open(remotes, &self.at, self.config.limits).await?;
         if self.leader.is_some() {
             let server = connection.call(Dialect::Plain.method(), Leader::params()).await?;
             self.judge(&server, true)?;
@@ -274,23 +303,26 @@ impl Keeper {
     /// What the server says of itself.
     fn judge(&mut self, server: &Json, first: bool) -> Result<(), Error> {
         let judged = self.leader.as_mut().map_or(Ok(()), |leader| leader.judge(server, &self.config.database, first));
-        judged.map_err(|cause| Error::Unfit { address: self.config.address.to_string(), cause })
+        judged.map_err(|cause| Error::Unfit { address: self.at.to_string(), cause })
     }
 
     /// Returns when the connection has ended, with the reason.
     async fn follow(&mut self, established: Established) -> Error {
         let Established { connection, mut notifications, monitored } = established;
         while let Some(notification) = notifications.recv().await {
-            let update = if let Some(server) = Leader::updates(&notification.params) {
-                self.judge(server, false).map(|()| Update::default())
-            } else {
-                monitor::notification(&notification.method, &notification.params)
-                    .map(Option::unwrap_or_default)
-                    .map_err(|cause| {
-                        self.last = None;
-                        self.protocol(cause)
-                    })
-            };
+            if let Some(server) = Leader::updates(&notification.params) {
+                if let Err(error) = self.judge(server, false) {
+                    return error;
+                }
+                // Nothing of the database has changed.
+                self.publish.send_modify(|view| view.merged += 1);
+                continue;
+            }
+            let update = monitor::notification(&notification.method, &notification.params);
+            let update = update.map(Option::unwrap_or_default).map_err(|cause| {
+                self.last = None;
+                self.protocol(cause)
+            });
             let update = match update {
                 Ok(update) => update,
                 Err(error) => return error,

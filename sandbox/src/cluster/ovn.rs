@@ -1,11 +1,13 @@
 //! OVN: both databases and northd in the control plane's network, and a controller on every node.
 //!
 //! ```text
-//!  cp:     Metalplane's controller ──> NB :6641 ── ovn-northd ── SB :6642
-//!  node-N: ovn-controller ──> SB, and its own Open vSwitch: br-int is a chassis, Geneve from br-phy to every other one
+//!  cp:     Metalplane's controller ──> NB :6641 ── ovn-northd ── SB :6642, and :6643, which only tells
+//!  node-N: ovn-controller ──> SB :6642, and its own Open vSwitch: br-int is a chassis, Geneve from br-phy to every other one
 //! ```
 //!
-//! A chassis is called as its node is. Without a logical port nothing passes `br-int`. Connections are plain TCP.
+//! A chassis is called as its node is. Without a logical port nothing passes `br-int`. Connections are by TLS, both ends with
+//! certificates of one authority; northd and OVN's commands in `cp` use the databases' unix sockets. SB holds a chassis to its own
+//! rows, by the name in its certificate (the role `ovn-controller`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +15,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tokio::process::Command;
 
-use crate::cluster::{Site, openvswitch};
+use crate::cluster::{Site, openvswitch, pki};
 use crate::layout::{API_ADDRESS, CONTROL_PLANE, Layout, NodeId};
 use crate::outside;
 use crate::supervisor::process::ProcessSpec;
@@ -26,6 +28,8 @@ pub const NORTH_BOUND: Database = Database {
     name: "nb",
     schema: "ovn/ovn-nb.ovsschema",
     port: 6641,
+    readers_port: 6641,
+    roles: None,
     variable: "OVN_NB_DB",
 };
 /// What northd makes of it for the chassis, and what they report.
@@ -34,6 +38,8 @@ pub const SOUTH_BOUND: Database = Database {
     name: "sb",
     schema: "ovn/ovn-sb.ovsschema",
     port: 6642,
+    readers_port: 6643,
+    roles: Some("OVN_Southbound,SB_Global"),
     variable: "OVN_SB_DB",
 };
 
@@ -44,14 +50,34 @@ pub struct Database {
     name: &'static str,
     schema: &'static str,
     port: u16,
+    /// For Metalplane's controller.
+    readers_port: u16,
+    /// The database and the table whose column `connections` says who may do what.
+    roles: Option<&'static str>,
     /// Where OVN's commands look for its address.
     variable: &'static str,
 }
 
 impl Database {
-    /// Its address in the control plane's network and on every node.
-    pub fn remote(&self) -> String {
-        format!("tcp:{API_ADDRESS}:{}", self.port)
+    /// Its address for chassis, on every node.
+    fn remote(&self) -> String {
+        format!("ssl:{API_ADDRESS}:{}", self.port)
+    }
+
+    /// Its address for Metalplane's controller.
+    pub fn readers_remote(&self) -> String {
+        format!("ssl:{API_ADDRESS}:{}", self.readers_port)
+    }
+
+    /// Chassis by one connection, which holds each to its own rows; readers by another.
+    async fn give_roles(&self, site: &Site) -> Result<()> {
+        let socket = self.socket(&site.layout);
+        let there = || async { socket.exists() };
+        site.table.until(self.process, "its socket is there", there).await?;
+        let [chassis, readers] = [self.port, self.readers_port].map(|port| format!("pssl:{port}:{API_ADDRESS}"));
+        let set = ["set-connection", "role=ovn-controller", &chassis, "read-only", "role=", &readers];
+        let init = ["--timeout=10", "init", "--"];
+        command(site, "ovn-sbctl", init.into_iter().chain(set)).await
     }
 
     /// Its unix socket, which no namespace hides.
@@ -66,16 +92,38 @@ impl Database {
     async fn start(&self, site: &Site) -> Result<()> {
         let file = site.layout.ovn().join(format!("{}.db", self.name));
         openvswitch::create_database(site, &file, self.schema).await?;
-        let args = [
+        let pki = |name: &str| site.layout.pki().join(name).display().to_string();
+        let mut args = vec![
             file.display().to_string(),
             format!("--remote=punix:{}", self.socket(&site.layout).display()),
-            format!("--remote=ptcp:{}:{API_ADDRESS}", self.port),
+            format!("--private-key={}", pki(&format!("{}.key", pki::OVN_SERVER))),
+            format!("--certificate={}", pki(&format!("{}.crt", pki::OVN_SERVER))),
+            format!("--ca-cert={}", pki(&format!("{}.crt", pki::OVN_AUTHORITY))),
         ];
+        args.push(match self.roles {
+            // What a connection may do stands in the database.
+            Some(table) => format!("--remote=db:{table},connections"),
+            None => format!("--remote=pssl:{}:{API_ADDRESS}", self.port),
+        });
         site.table.start(central_process(site, self.process, "ovsdb-server", &args))?;
+        if self.roles.is_some() {
+            self.give_roles(site).await?;
+        }
         let address = (API_ADDRESS, self.port).into();
         let listens = || async { site.dialer.connect(address).await.is_ok() };
         site.table.until(self.process, "it listens", listens).await
     }
+}
+
+/// Runs one of OVN's commands on the databases.
+async fn command<A: AsRef<std::ffi::OsStr>>(
+    site: &Site,
+    program: &str,
+    args: impl IntoIterator<Item = A>,
+) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(args).envs(site.programs.environment()).envs(environment(&site.layout));
+    outside::finish(command, None).await.map(drop)
 }
 
 /// What OVN's commands need to find the databases, from wherever they are run.
@@ -92,12 +140,7 @@ pub async fn start_central(site: &Site) -> Result<()> {
         format!("--ovnsb-db={}", SOUTH_BOUND.local_remote(&site.layout)),
     ];
     site.table.start(central_process(site, NORTHD, "ovn-northd", &databases))?;
-    let translates = || async {
-        let mut sync = Command::new("ovn-nbctl");
-        sync.args(["--timeout=10", "--wait=sb", "sync"]);
-        sync.envs(site.programs.environment()).envs(environment(&site.layout));
-        outside::finish(sync, None).await.is_ok()
-    };
+    let translates = || async { command(site, "ovn-nbctl", ["--timeout=10", "--wait=sb", "sync"]).await.is_ok() };
     site.table.until(NORTHD, "SB follows NB", translates).await?;
     site.progress.step("OVN: SB follows NB");
     Ok(())
@@ -105,7 +148,11 @@ pub async fn start_central(site: &Site) -> Result<()> {
 
 /// Makes a node whose Open vSwitch runs a chassis.
 pub async fn start_chassis(site: &Site, node: &NodeId) -> Result<()> {
-    let mut set = vec!["set".to_owned(), "Open_vSwitch".into(), ".".into()];
+    let pki = |name: String| site.layout.pki().join(name).display().to_string();
+    let own = pki::chassis(node);
+    let mut set = vec!["set-ssl".to_owned(), pki(format!("{own}.key")), pki(format!("{own}.crt"))];
+    set.extend([pki(format!("{}.crt", pki::OVN_AUTHORITY)), "--".into()]);
+    set.extend(["set", "Open_vSwitch", "."].map(str::to_owned));
     for (key, value) in [
         ("ovn-remote", SOUTH_BOUND.remote()),
         ("ovn-encap-type", "geneve".into()),

@@ -1,4 +1,4 @@
-//! Keys, certificates and kubeconfigs of the cluster.
+//! Keys, certificates and kubeconfigs of the cluster, and of OVN.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,6 +16,13 @@ use crate::layout::{API_ADDRESS, API_PORT, API_SERVICE_ADDRESS, Layout, NodeId};
 /// Name that the API server's proxy shows to aggregated API servers.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
+/// The authority of OVN's certificates.
+pub const OVN_AUTHORITY: &str = "ovn-ca";
+/// Of OVN's databases.
+pub const OVN_SERVER: &str = "ovn-central";
+/// Of Metalplane's controller towards OVN.
+pub const OVN_CLIENT: &str = "ovn-metalplane-controller";
+
 /// A certificate authority whose files are `<name>.crt` and `<name>.key`.
 struct Authority {
     certificate: String,
@@ -29,6 +36,7 @@ pub fn write(layout: &Layout, nodes: &[NodeId], relay_port: u16) -> Result<()> {
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
     let cluster = Authority::create(&dir, "ca")?;
     let front_proxy = Authority::create(&dir, "front-proxy-ca")?;
+    write_ovn(&dir, nodes)?;
 
     let addresses: Vec<String> = [API_ADDRESS, API_SERVICE_ADDRESS, Ipv4Addr::LOCALHOST]
         .iter()
@@ -57,6 +65,23 @@ pub fn write(layout: &Layout, nodes: &[NodeId], relay_port: u16) -> Result<()> {
         cluster.sign(&dir, &format!("{}-kubelet", node.name), &user, None, Some(names))?;
     }
     Ok(())
+}
+
+/// A server's certificate for both databases, a client's for the controller and for each chassis. OVN lets a chassis write what is
+/// its own: by the common name, which has to be its system-id (ovn-sb(5), RBAC).
+fn write_ovn(dir: &Path, nodes: &[NodeId]) -> Result<()> {
+    let authority = Authority::create(dir, OVN_AUTHORITY)?;
+    authority.sign(dir, OVN_SERVER, "ovn-central", None, Some(vec![API_ADDRESS.to_string()]))?;
+    authority.sign(dir, OVN_CLIENT, "metalplane-controller", None, None)?;
+    for node in nodes {
+        authority.sign(dir, &chassis(node), &node.name, None, None)?;
+    }
+    Ok(())
+}
+
+/// The files of a node's chassis, without the ending.
+pub fn chassis(node: &NodeId) -> String {
+    format!("ovn-{}", node.name)
 }
 
 pub fn kubelet_kubeconfig(layout: &Layout, node: &NodeId) -> PathBuf {

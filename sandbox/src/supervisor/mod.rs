@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::args;
 use crate::cluster::cgroup::Cgroups;
-use crate::cluster::{Progress, Site, control_plane, leftover, ovn, pool, servers};
+use crate::cluster::{Progress, Site, control_plane, leftover, ovn, pki, pool, servers};
 use crate::layout::{Layout, bmc_address};
 use crate::preflight;
 use crate::programs::Programs;
@@ -46,12 +46,16 @@ pub struct Ready {
     pub servers: Vec<ReadyServer>,
 }
 
-/// OVN's databases, as its own commands are told of them. In `cp` these commands find both without being told.
+/// OVN's databases, as Metalplane's controller is told of them, and its certificate for them. In `cp` OVN's own commands find both
+/// without being told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadyOvn {
     pub north_bound: String,
     pub south_bound: String,
+    pub certificate: PathBuf,
+    pub private_key: PathBuf,
+    pub ca_cert: PathBuf,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -214,7 +218,13 @@ fn ready(site: &Site) -> Result<Ready> {
         admin_kubeconfig: site.layout.admin_kubeconfig(),
         control_socket: site.layout.control_socket(),
         pool: site.layout.pool(),
-        ovn: ReadyOvn { north_bound: ovn::NORTH_BOUND.remote(), south_bound: ovn::SOUTH_BOUND.remote() },
+        ovn: ReadyOvn {
+            north_bound: ovn::NORTH_BOUND.readers_remote(),
+            south_bound: ovn::SOUTH_BOUND.readers_remote(),
+            certificate: site.layout.pki().join(format!("{}.crt", pki::OVN_CLIENT)),
+            private_key: site.layout.pki().join(format!("{}.key", pki::OVN_CLIENT)),
+            ca_cert: site.layout.pki().join(format!("{}.crt", pki::OVN_AUTHORITY)),
+        },
         programs: vec![site.programs.kubernetes.clone(), site.programs.containerd.clone()],
         nodes: site.nodes.iter().map(node).collect(),
         servers: site.servers.iter().map(server).collect::<Result<_>>()?,

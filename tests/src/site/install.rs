@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::process::Command;
 
+/// With the controller's certificate for OVN.
+const OVN_SECRET: &str = "metalplane-ovn";
+
 /// The workspace's folder: charts and scripts are taken from the checkout that this was built from.
 pub(super) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -27,6 +30,7 @@ impl Site {
         images::load(&self.sandbox, say).await?;
         say("installing the snapshot API and Metalplane's charts with helm");
         self.definitions().await?;
+        self.ovn_secret().await?;
         let mut values = images::values();
         let boot = self.boot_values().await?;
         values.extend(self.values().into_iter().chain(boot).map(|value| format!("--set={value}")));
@@ -42,6 +46,15 @@ impl Site {
     pub(super) async fn definitions(&self) -> Result<()> {
         self.snapshot_definitions().await?;
         self.chart("metalplane-crds", &[]).await
+    }
+
+    /// The controller's certificate for OVN, as cert-manager would leave it.
+    async fn ovn_secret(&self) -> Result<()> {
+        let ovn = &self.sandbox.ready().ovn;
+        let files = [("tls.crt", &ovn.certificate), ("tls.key", &ovn.private_key), ("ca.crt", &ovn.ca_cert)];
+        let files = files.map(|(key, file)| format!("--from-file={key}={}", file.display()));
+        let create = ["create", "secret", "generic", OVN_SECRET, "-n", SYSTEM_NAMESPACE, "--type=kubernetes.io/tls"];
+        self.kubectl(&[&create[..], &files.each_ref().map(String::as_str)].concat()).await.map(drop)
     }
 
     async fn snapshot_definitions(&self) -> Result<()> {
@@ -103,6 +116,8 @@ impl Site {
             format!("inventory.namespace={INVENTORY_NAMESPACE}"),
             format!("ovn.northBound={}", self.sandbox.ready().ovn.north_bound),
             format!("ovn.southBound={}", self.sandbox.ready().ovn.south_bound),
+            format!("ovn.tls.secretName={OVN_SECRET}"),
+            "ovn.tls.serverName=HOST".to_owned(),
             format!("cni.enabled={pods}"),
             "cni.chain=true".to_owned(),
             format!("cni.binDirectory={CNI}/bin"),

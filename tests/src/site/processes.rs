@@ -13,14 +13,19 @@ const TARGET_SOCKET: &str = "/run/metalplane/spdk.sock";
 impl Site {
     pub(super) async fn start_processes(&self) -> Result<()> {
         let controller = self.identity("metalplane-controller", None).await?;
+        let ovn = &self.sandbox.ready().ovn;
         let argv = vec![
             program("controller")?.display().to_string(),
             format!("--kubeconfig={}", controller.display()),
             format!("--namespace={SYSTEM_NAMESPACE}"),
             format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
             format!("--holder-image={}", sandbox::cluster::images::PAUSE),
-            format!("--ovn-nb={}", self.sandbox.ready().ovn.north_bound),
-            format!("--ovn-sb={}", self.sandbox.ready().ovn.south_bound),
+            format!("--ovn-nb={}", ovn.north_bound),
+            format!("--ovn-sb={}", ovn.south_bound),
+            format!("--ovn-certificate={}", ovn.certificate.display()),
+            format!("--ovn-private-key={}", ovn.private_key.display()),
+            format!("--ovn-ca-cert={}", ovn.ca_cert.display()),
+            "--ovn-server-name=HOST".to_owned(),
         ];
         let process = ProcessSpec::new("control-plane/controller", argv).enter("cp");
         let process = self.ceph.iter().try_fold(process, |process, ceph| ceph.programs(process))?;

@@ -4,8 +4,6 @@
 //! |---|---|
 //! | `found.rs` | rows of the copy, as `planner::network::rows` has them |
 //! | `write.rs` | a change as one transaction: its guards, then what it does |
-//!
-//! One remote, by `unix:` or `tcp:`: [`SessionConfig::address`] is where several, and `ssl:`, would begin.
 
 mod found;
 mod write;
@@ -72,7 +70,7 @@ impl OvnNorthBound {
     /// `site`: the value of `metalplane-site` in our rows. Connects in the background; needs a Tokio runtime.
     pub fn new(config: SessionConfig, site: &str) -> Self {
         Self {
-            session: Session::start_with_leader(config, indexed(site)),
+            session: Session::start_with_leader(config, Some(indexed(site))),
             site: site.to_owned(),
             token: Mutex::default(),
             told: Mutex::default(),

@@ -3,11 +3,12 @@
 //! The namespace belongs to the test's thread and to the processes that the thread starts: nothing has a name that could
 //! clash, and all is gone when the test ends, however it ends.
 
+use crate::pki::{CLIENT, Pki, SERVER, options};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ovsdb::client::Limits;
-use ovsdb::{Address, Schedule, SessionConfig};
+use ovsdb::{Remotes, Schedule, SessionConfig, TlsFiles};
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
@@ -107,6 +108,10 @@ impl Daemon {
         Self { child, log }
     }
 
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("our own child runs");
+    }
+
     fn stop(&mut self) {
         // An error means that it has ended already.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGKILL);
@@ -128,6 +133,8 @@ impl Drop for Daemon {
 
 pub struct OpenVSwitchLab {
     directory: TempDir,
+    /// Where it listens by TLS too: the server's files and a client's.
+    tls: Option<(TlsFiles, TlsFiles, Pki)>,
     // Dropped in this order: the switch before its database.
     vswitchd: Option<Daemon>,
     server: Option<Daemon>,
@@ -142,7 +149,7 @@ impl OpenVSwitchLab {
     pub async fn database_of(schema: &Path) -> Self {
         // Not below a long TMPDIR: the path of a Unix socket has at most 107 bytes.
         let directory = tempfile::Builder::new().prefix("ovs").tempdir_in("/var/tmp").expect("a directory");
-        let mut lab = Self { directory, vswitchd: None, server: None };
+        let mut lab = Self { directory, tls: None, vswitchd: None, server: None };
         run("ovsdb-tool", &["create", &lab.path("conf.db"), &schema.to_string_lossy()]);
         lab.start_server().await;
         lab
@@ -155,6 +162,15 @@ impl OpenVSwitchLab {
         let lab = Self::database_of(&schema).await;
         lab.tool(&format!("ovn-{short}ctl"), &["init"]);
         lab
+    }
+
+    /// The same, reached by TLS alone from then on.
+    pub async fn listen_by_tls(&mut self) {
+        run("ip", &["link", "set", "lo", "up"]);
+        let pki = Pki::new("ovn");
+        self.tls = Some((pki.sign("server", SERVER), pki.sign("client", CLIENT), pki));
+        self.stop_server();
+        self.start_server().await;
     }
 
     /// With a bridge `br-int`.
@@ -187,6 +203,9 @@ impl OpenVSwitchLab {
     pub async fn start_server(&mut self) {
         let mut arguments = self.own_files("ovsdb-server");
         arguments.extend([format!("--remote=punix:{}", self.path("db.sock")), self.path("conf.db")]);
+        if let Some((server, _, _)) = &self.tls {
+            arguments.extend([options(server), vec!["--remote=pssl:6641:127.0.0.1".to_owned()]].concat());
+        }
         let mut server = Daemon::start(self.directory.path(), "ovsdb-server", &arguments);
         let socket = self.path("db.sock");
         eventually("ovsdb-server listens", || {
@@ -213,14 +232,19 @@ impl OpenVSwitchLab {
     }
 
     pub fn config(&self, monitored: BTreeMap<String, Vec<String>>) -> SessionConfig {
-        config(&format!("unix:{}", self.path("db.sock")), monitored)
+        let mut config = config(&format!("unix:{}", self.path("db.sock")), monitored);
+        if let Some((_, client, _)) = &self.tls {
+            let address = "ssl:127.0.0.1:6641".parse().expect("an address");
+            config.remotes = Remotes::new(address, Some(client.clone())).expect("with files");
+        }
+        config
     }
 }
 
 pub fn config(address: &str, monitored: BTreeMap<String, Vec<String>>) -> SessionConfig {
     let second = Duration::from_secs(1);
     SessionConfig {
-        address: address.parse::<Address>().expect("an address"),
+        remotes: Remotes::new(address.parse().expect("addresses"), None).expect("no TLS"),
         database: ovsdb::switch::DATABASE.to_owned(),
         monitored,
         limits: Limits { connect: second, call: 10 * second, probe: 5 * second },

@@ -82,8 +82,9 @@ fn the_north_bound_database_keeps_the_ports_promises() {
         return;
     }
     in_namespace(name, || async {
-        let lab = OpenVSwitchLab::ovn(DATABASE).await;
+        let mut lab = OpenVSwitchLab::ovn(DATABASE).await;
         lab.tool("ovn-nbctl", &["ls-add", "of-somebody-else"]);
+        lab.listen_by_tls().await;
         let bench = Real(Mutex::new(lab));
         suite(&bench).await;
         let left = bench.nbctl(&["show"]).await;
