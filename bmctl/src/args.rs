@@ -63,7 +63,7 @@ pub enum Command {
     /// Plug a disk in
     #[command(name = "adddisk")]
     AddDisk(AddDisk),
-    /// Unplug a disk; its claim is kept
+    /// Hot-unplug a disk; the disk's PersistentVolumeClaim is kept
     #[command(name = "removedisk", alias = "deldisk")]
     RemoveDisk(RemoveDisk),
     /// Plug a network interface in
@@ -154,13 +154,13 @@ pub enum Output {
 /// What every verb that changes something has.
 #[derive(Args, Debug, Clone)]
 pub struct Change {
-    /// Wait until it is done; says on standard error what is awaited and what can be done about it
+    /// Wait until the change is done; bmctl prints on standard error what the machine waits for, and the next command
     #[arg(long)]
     pub wait: bool,
     /// How long to wait, for example 90s, 5m or 1h
     #[arg(long, default_value = "10m", value_parser = duration, requires = "wait")]
     pub timeout: Duration,
-    /// Let the server check the change, without making it
+    /// Let the API server check the change, without making the change
     #[arg(long)]
     pub dry_run: bool,
     /// Print the machine as it now is (before the controller has acted), or its name
@@ -226,13 +226,13 @@ pub struct AddInterface {
     /// The machine
     #[arg(add = machines())]
     pub machine: String,
-    /// The interface's name; a VNic of this name that exists is taken, unless --subnet is given
+    /// The interface's name; an existing VNic of this name is used, unless --subnet is given
     pub name: String,
     /// The Subnet in which a VNic is made
     #[arg(long, conflicts_with = "vnic",
         add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Subnets, current)))]
     pub subnet: Option<String>,
-    /// An unused address of that Subnet; may be repeated [default: one is chosen]
+    /// An unused address of that Subnet; may be repeated [default: the controller chooses an address]
     #[arg(long, requires = "subnet")]
     pub address: Vec<String>,
     /// A VNic that exists
@@ -282,7 +282,7 @@ pub enum DpuCommand {
         /// Do not ask back
         #[arg(long)]
         yes: bool,
-        /// Let the server check the change, without making it
+        /// Let the API server check the change, without making the change
         #[arg(long)]
         dry_run: bool,
     },
@@ -297,7 +297,7 @@ pub enum DpuCommand {
         /// Do not ask back
         #[arg(long)]
         yes: bool,
-        /// Let the server check the change, without making it
+        /// Let the API server check the change, without making the change
         #[arg(long)]
         dry_run: bool,
     },

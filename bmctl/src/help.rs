@@ -53,17 +53,18 @@ const EXAMPLES: &[(&[&str], &str)] = &[
 ];
 
 const WAITING: &str =
-    "With --wait: a reason that somebody has to act on (Blocked) or that is tried again (Failed) does not end
-the waiting, for it may pass; it is printed with the next command, as often as it changes. Exit code 124: timed out.";
+    "With --wait: bmctl waits on at a reason on which somebody has to act (Blocked) or at which the controller tries again
+(Failed), for such a reason may pass; bmctl prints each new reason with the next command. Exit code 124: timed out.";
 
 const CONFIRM: &str =
-    "An agent that is silent may still write: its volumes move to another DPU only on proof that it is down. This is
-your word for it, good for the boot that the DPU last reported; it counts together with the taint on its node.
-If the DPU still runs, two writers destroy the volumes.";
+    "A DPU whose agent is unresponsive may still write: the DPU's volumes move to another DPU only on proof that the DPU is
+down. This command is your word for that, good for the boot that the DPU last reported; your word counts together with
+the taint on the DPU's node. If the DPU still runs, two writers destroy the volumes.";
 
 const FORGET: &str =
     "An orphan is a disk or NIC that the host was shown and that no attachment explains any more, for instance after etcd
-was restored. It stays until the BMC reports the host powered off. With this command the host loses it at once.";
+was restored. The agent keeps an orphan until the BMC reports the host powered off. With this command the host loses
+the orphan at once.";
 
 /// The command line, with everything in it called by `program`: `bmctl` or `kubectl bm`.
 pub fn command(program: &'static str) -> Command {

@@ -243,17 +243,8 @@ async fn confirm_unused(c: &Controller, dpu_name: &str) -> Result<(), Error> {
 }
 
 async fn finalizer(c: &Controller, dpu: &Dpu, present: bool) -> Result<(), Error> {
-    let meta = &dpu.metadata;
-    let finalizers = objects::finalizers(meta, labels::FINALIZER_IN_USE, present);
-    let ended = !present && finalizers.is_empty();
-    let change = json!({"metadata": {"finalizers": finalizers}});
-    let (api, uid) = (c.objects.cluster::<Dpu>(), meta.uid.as_deref().unwrap_or_default());
-    match objects::patch(&api, &c.world.dpus, name(meta), uid, meta.resource_version.as_deref(), change).await {
-        Ok(_) if ended => c.world.dpus.forget(meta),
-        Err(Error::NotFound { .. }) if !present => c.world.dpus.forget(meta),
-        result => drop(result?),
-    }
-    Ok(())
+    let api = c.objects.cluster::<Dpu>();
+    objects::finalize(&api, &c.world.dpus, &dpu.metadata, labels::FINALIZER_IN_USE, present).await
 }
 
 /// Listens for silence. Before an agent is called silent its Lease is read from quorum: our own watch may be behind, and

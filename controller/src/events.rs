@@ -4,6 +4,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
+use planner::reason::Reason;
 use tokio::sync::mpsc;
 
 /// The API server refuses longer notes (1 KiB) and reasons (128 bytes): kube's recorder does not cut them.
@@ -40,6 +41,11 @@ impl Events {
     /// Somebody may have to do something.
     pub fn warn<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
         self.send(object, EventType::Warning, reason, note);
+    }
+
+    /// Why the object is not as it was asked to be: the reason of its condition, and what `bmctl explain` says.
+    pub fn warn_why<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &Reason) {
+        self.warn(object, reason.name(), &reason.told());
     }
 
     fn send<K: Resource<DynamicType = ()>>(&self, object: &K, type_: EventType, reason: &str, note: &str) {

@@ -19,7 +19,6 @@ use kube::api::ListParams;
 use planner::image::{Action, Observed, Plan};
 use planner::machine::observed::{SnapshotSeen, name, uid};
 use runtime::queue::{Key, Next};
-use serde_json::json;
 
 const ROUNDS: usize = 16;
 
@@ -177,24 +176,13 @@ async fn delete_snapshots(c: &Controller, o: &Observed) -> Result<(), Error> {
 }
 
 async fn finalizer(c: &Controller, o: &Observed, present: bool) -> Result<(), Error> {
-    let finalizers = objects::finalizers(&o.meta, labels::FINALIZER_IMAGE, present);
-    let ended = !present && finalizers.is_empty();
-    let change = json!({"metadata": {"finalizers": finalizers}});
-    let (name, own, version) = (name(&o.meta), uid(&o.meta), o.meta.resource_version.as_deref());
+    let (world, finalizer) = (&c.world, labels::FINALIZER_IMAGE);
     if o.kind == "ClusterMachineImage" {
         let api = c.objects.cluster::<ClusterMachineImage>();
-        objects::patch(&api, &c.world.cluster_images, name, own, version, change).await?;
-        if ended {
-            c.world.cluster_images.forget(&o.meta);
-        }
-    } else {
-        let api = c.objects.namespaced::<MachineImage>(o.meta.namespace.as_deref().unwrap_or_default());
-        objects::patch(&api, &c.world.images, name, own, version, change).await?;
-        if ended {
-            c.world.images.forget(&o.meta);
-        }
+        return objects::finalize(&api, &world.cluster_images, &o.meta, finalizer, present).await;
     }
-    Ok(())
+    let api = c.objects.namespaced::<MachineImage>(o.meta.namespace.as_deref().unwrap_or_default());
+    objects::finalize(&api, &world.images, &o.meta, finalizer, present).await
 }
 
 /// True: something new was written.

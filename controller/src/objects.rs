@@ -21,8 +21,6 @@ use planner::machine::Action;
 use serde_json::Value;
 use std::sync::Arc;
 
-pub use executor::writes::finalizers;
-
 #[derive(Clone)]
 pub struct Objects {
     pub client: Client,
@@ -155,6 +153,17 @@ where
 {
     let api = objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
     writes::keep(&Of { api: &api, cache: Some(cache) }, meta, present).await
+}
+
+/// The same of any finalizer.
+pub async fn finalize<K: Object>(
+    api: &Api<K>,
+    cache: &Cache<K>,
+    meta: &ObjectMeta,
+    finalizer: &str,
+    present: bool,
+) -> Result<(), Error> {
+    writes::finalize(&Of { api, cache: Some(cache) }, meta, finalizer, present).await
 }
 
 /// A kind that sequences of the executor touch: where it is reached, and where what is known of it stands.

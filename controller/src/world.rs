@@ -3,7 +3,7 @@
 
 use crate::cache::{Cache, Object, key};
 use crate::index::IndexKey;
-use crate::kinds::NetworkedPod;
+use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::liveness::Liveness;
 use crate::network::Pools;
 use crate::objects::Objects;
@@ -118,6 +118,7 @@ watched! {
     migrations: MachineMigration,
     holder_pods: Pod,
     pods: NetworkedPod,
+    definitions: NetworkAttachmentDefinition,
 }
 
 impl World {

@@ -1,6 +1,6 @@
 //! Carries a plan's actions out: one `match`.
 
-use crate::{Error, Shell, Verbs, forget, get, known, put, writes};
+use crate::{Error, Shell, Verbs, get, known, put, writes};
 use crate::{claims, disks, fences, holder_pods, hosts, install, nics};
 use api::machine::BootStrategy;
 use api::{BareMetalMachine, MachineMigration, labels, names};
@@ -38,8 +38,12 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
     let machine = o.machine.as_ref();
     let own = || disks::own_labels(machine);
     match action {
-        Action::AddMachineFinalizer => finalizer(c, machine, true).await,
-        Action::RemoveMachineFinalizer => finalizer(c, machine, false).await,
+        Action::AddMachineFinalizer => {
+            writes::finalize::<BareMetalMachine>(c, &machine.metadata, labels::FINALIZER_MACHINE, true).await
+        }
+        Action::RemoveMachineFinalizer => {
+            writes::finalize::<BareMetalMachine>(c, &machine.metadata, labels::FINALIZER_MACHINE, false).await
+        }
         Action::ClearLock => patch(c, machine, json!({"metadata": {"annotations": {labels::OPERATION: null}}})).await,
         Action::CreateMigration(migration) => {
             let ours = |there: &MachineMigration| there.spec == migration.spec;
@@ -164,21 +168,6 @@ fn asked(c: &impl Shell, o: &Observed, fresh: Option<&BareMetalMachine>, action:
         put(c, fresh.clone());
         Error::NotConfirmed { what: format!("get BareMetalMachine '{}'", o.name()), message }
     })
-}
-
-async fn finalizer(c: &impl Shell, machine: &BareMetalMachine, present: bool) -> Result<(), Error> {
-    let finalizers = writes::finalizers(&machine.metadata, labels::FINALIZER_MACHINE, present);
-    match patch(c, machine, json!({"metadata": {"finalizers": finalizers}})).await {
-        Err(Error::NotFound { .. }) if !present => {
-            forget::<BareMetalMachine>(c, &machine.metadata);
-            Ok(())
-        }
-        Ok(()) if !present && finalizers.is_empty() => {
-            forget::<BareMetalMachine>(c, &machine.metadata);
-            Ok(())
-        }
-        result => result,
-    }
 }
 
 async fn patch(c: &impl Verbs<BareMetalMachine>, machine: &BareMetalMachine, change: Value) -> Result<(), Error> {

@@ -120,7 +120,17 @@ pub fn finalizers(meta: &ObjectMeta, finalizer: &str, present: bool) -> Vec<Stri
 
 /// Puts the finalizer of what is in use on the object that was seen, or takes it off.
 pub async fn keep<K: Object>(c: &impl Verbs<K>, meta: &ObjectMeta, present: bool) -> Result<(), Error> {
-    let change = json!({"metadata": {"finalizers": finalizers(meta, labels::FINALIZER_IN_USE, present)}});
+    finalize(c, meta, labels::FINALIZER_IN_USE, present).await
+}
+
+/// Puts this finalizer on the object that was seen, or takes it off.
+pub async fn finalize<K: Object>(
+    c: &impl Verbs<K>,
+    meta: &ObjectMeta,
+    finalizer: &str,
+    present: bool,
+) -> Result<(), Error> {
+    let change = json!({"metadata": {"finalizers": finalizers(meta, finalizer, present)}});
     match patch(c, meta, change).await {
         Ok(patched) => {
             let meta = patched.meta();

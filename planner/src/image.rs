@@ -13,6 +13,7 @@ pub use crate::late::SelectNode;
 pub use draft::Plan;
 pub use give_back::leftovers;
 
+use crate::about::About;
 use crate::dpu::not_ready;
 use crate::meta::{Target, has_finalizer, in_use_by, label, name, target, uid};
 use crate::observed::{Bound, ClaimSeen, DpuSeen, OrphanOn, SnapshotSeen};
@@ -159,7 +160,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         (true, true) => Err(delete(o, now, &mut draft)),
         (false, false) => {
             draft.act(Action::AddFinalizer);
-            Err(Some(Waiting::Creating { what: "the image's finalizer".to_owned() }.into()))
+            Err(Some(Waiting::Creating { what: About::ImageFinalizer }.into()))
         }
         (false, true) => bring(o, now, &mut draft).map_err(Some),
     };
@@ -186,7 +187,7 @@ fn bring(o: &Observed, now: Timestamp, draft: &mut Draft) -> Result<(), Reason> 
     }
     let claim_name = crate::machine::observed::name(&claim.claim.metadata).to_owned();
     draft.act(Action::CreateSnapshot { name: name.clone(), claim: claim_name });
-    Err(Waiting::Creating { what: format!("VolumeSnapshot '{name}'") }.into())
+    Err(Waiting::Creating { what: About::VolumeSnapshot(name.to_owned()) }.into())
 }
 
 fn bound_claim<'a>(o: &'a Observed, now: Timestamp, draft: &mut Draft) -> Result<&'a ClaimSeen, Reason> {
@@ -196,7 +197,7 @@ fn bound_claim<'a>(o: &'a Observed, now: Timestamp, draft: &mut Draft) -> Result
             return Err(Blocked::ClaimMissing { claim: wanted }.into());
         }
         draft.act(Action::CreateClaim(Box::new(new_claim(o, &wanted))));
-        return Err(Waiting::Creating { what: format!("PersistentVolumeClaim '{wanted}'") }.into());
+        return Err(Waiting::Creating { what: About::Claim(wanted.to_owned()) }.into());
     };
     let spec = seen.claim.spec.as_ref();
     if o.is_import() && label(&seen.claim.metadata, labels::IMAGE_UID) != Some(uid(&o.meta)) {
@@ -250,7 +251,7 @@ fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, draft: &mut Draft) ->
         // Recorded in status before the attachment goes: the next round would not know otherwise.
         return match recorded {
             true => give_back(o, now, draft).map_or(Ok(()), Err),
-            false => Err(Waiting::Creating { what: "the record of the verified image".to_owned() }.into()),
+            false => Err(Waiting::Creating { what: About::ImageRecord }.into()),
         };
     }
     let Some(attachment) = o.attachments.first() else {
@@ -270,7 +271,7 @@ fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, draft: &mut Draft) ->
         return Err(blocked.unwrap_or_else(|| grant(o, claim, attachment, now, draft)));
     }
     let status = attachment.status.as_ref();
-    let what = "the import".to_owned();
+    let what = About::Import;
     let message = status.and_then(|status| {
         let bad = status.conditions.iter().find(|c| c.status != "True" && !c.message.is_empty())?;
         Some(format!("{}: {}", bad.reason, bad.message))
@@ -290,11 +291,11 @@ fn filled(o: &Observed, claim: &ClaimSeen, now: Timestamp, draft: &mut Draft) ->
 fn attach(o: &Observed, claim: &ClaimSeen, draft: &mut Draft) -> Reason {
     let claim_name = name(&claim.claim.metadata).to_owned();
     let Some(volume) = &claim.volume else {
-        return Waiting::Creating { what: format!("the volume of '{claim_name}'") }.into();
+        return Waiting::Creating { what: About::VolumeOfClaim(claim_name) }.into();
     };
     if !in_use_by(&claim.claim.metadata, uid(&o.meta)) {
         draft.act(Action::ProtectClaim(target(&claim.claim.metadata)));
-        return Waiting::Creating { what: format!("the protection of claim '{claim_name}'") }.into();
+        return Waiting::Creating { what: About::ClaimProtection(claim_name) }.into();
     }
     let Some((dpu, namespace)) = importer(o, claim, &volume.driver) else {
         return no_importer(o, claim, &volume.driver);
@@ -337,7 +338,7 @@ fn attach(o: &Observed, claim: &ClaimSeen, draft: &mut Draft) -> Reason {
     attachment.metadata.labels = Some(o.own_labels());
     attachment.metadata.finalizers = Some(vec![labels::FINALIZER_EXPOSED.to_owned()]);
     draft.act(Action::CreateAttachment(Box::new(attachment)));
-    Waiting::Creating { what: "the attachment for the import".to_owned() }.into()
+    Waiting::Creating { what: About::ImportAttachment }.into()
 }
 
 /// *OrphanIsNotGranted* and the way to a grant, as for a disk.
@@ -366,7 +367,7 @@ fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let own_snapshot = o.snapshot.is_some() && o.import.source.snapshot.is_none();
     if own_snapshot || o.imported_elsewhere {
         draft.act(Action::DeleteSnapshots);
-        return Some(Waiting::Deleting { what: "the VolumeSnapshots of the image".to_owned() }.into());
+        return Some(Waiting::Deleting { what: About::VolumeSnapshotsOfImage }.into());
     }
     if o.is_import()
         && let Some(claim) = &o.claim
@@ -374,7 +375,7 @@ fn delete(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
         && claim.claim.metadata.deletion_timestamp.is_none()
     {
         draft.act(Action::DeleteClaim(target(&claim.claim.metadata)));
-        return Some(Waiting::Deleting { what: "the volume of the image".to_owned() }.into());
+        return Some(Waiting::Deleting { what: About::VolumeOfImage }.into());
     }
     draft.act(Action::RemoveFinalizer);
     None

@@ -3,6 +3,7 @@
 //! No async, no I/O, no clock, no randomness: the shells (controller, agent) gather what is observed, call a function
 //! of this crate, act on the plan with one `match` and write status. See `docs/design/architecture.md`, rules 1 to 6.
 
+pub mod about;
 pub mod admission;
 pub mod agent;
 pub mod boot_option;

@@ -3,6 +3,7 @@
 //! A variant's name is the reason of a condition, the label of a metric and what `bmctl explain` looks up; its message is
 //! for people and names the object; its next step, where a person can do something, is a command.
 
+use crate::about::About;
 use serde::Serialize;
 use std::fmt;
 
@@ -48,14 +49,14 @@ reasons! {
         NetbootAwaited { hardware: String } "host '{hardware}' was powered on to boot from the network: waiting for its agent to ask for the first action", next "kubectl logs -n metalplane-system statefulset/metalplane-boot";
         Installing { workflow: String, action: String, at: usize, of: usize } "Workflow '{workflow}' runs action '{action}' ({at} of {of})", next "kubectl get workflow {workflow} -n INVENTORY -o yaml";
         NoFreeHardware { summary: String } "no Hardware is free: {summary}", next "kubectl get hardware -A";
-        HardwareHasOrphans { hardware: String, dpu: String, count: usize } "the host of Hardware '{hardware}' has {count} disks and NICs that no attachment explains (Dpu '{dpu}'): they are kept until the BMC reports the host powered off", next "kubectl describe dpu {dpu}; power the host off, or: bmctl dpu forget {dpu} UID";
+        HardwareHasOrphans { hardware: String, dpu: String, count: usize } "the host of Hardware '{hardware}' has {count} disks and NICs that no attachment explains: the agent of Dpu '{dpu}' keeps those disks and NICs until the BMC reports the host powered off", next "kubectl describe dpu {dpu}; power the host off, or: bmctl dpu forget {dpu} UID";
         VolumeShownElsewhere { claim: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has the volume of claim '{claim}' by an attachment that no longer exists ({uid}): the claim is granted once the agent of Dpu '{dpu}' has detached that disk", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
         VNicShownElsewhere { vnic: String, dpu: String, uid: String } "the host of Dpu '{dpu}' has VNic '{vnic}' by an attachment that no longer exists ({uid}): the VNic is granted once the agent of Dpu '{dpu}' has detached that NIC", next "power that host off, or: bmctl dpu forget {dpu} {uid}";
         ExposuresUnknown { dpu: String } "the API server is back in an earlier state, and what the host of Dpu '{dpu}' has been shown since is not known: the controller grants nothing on any DPU before the agent of Dpu '{dpu}' has reported, or Dpu '{dpu}' is known to be powered off", next "kubectl describe dpu {dpu}: condition ExposuresKnown says what to do";
         DpuNotHeard { dpu: String } "the controller has become the leader and has not heard the agent of Dpu '{dpu}' since: the controller grants nothing before that agent has renewed its Lease, or has not for 5 s";
         HardwareBeingDeleted { hardware: String } "Hardware '{hardware}' is being deleted";
         DpuNotReady { dpu: String, message: String } "Dpu '{dpu}' is not ready: {message}", next "kubectl describe dpu {dpu}";
-        DpuNotVerified { dpu: String, message: String } "it is not yet known whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";
+        DpuNotVerified { dpu: String, message: String } "the controller does not know yet whether Dpu '{dpu}' sits in the server that its spec.hardwareRef names: {message}", next "kubectl describe dpu {dpu}";
         DpuSilent { dpu: String } "the agent of Dpu '{dpu}' does not renew its Lease", next "look at the pod of metalplane-dpu-agent on node {dpu}; if the DPU is dead: bmctl dpu get, then bmctl dpu confirm-down UID";
         DpuNotOff { dpu: String, bmc: String, message: String } "the agent of Dpu '{dpu}' does not renew its Lease, and BMC '{bmc}' does not report Dpu '{dpu}' powered off: {message}", next "if the DPU is dead, power the DPU off by BMC '{bmc}'; or: bmctl dpu get, then bmctl dpu confirm-down UID";
         DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host: waiting for the agent of Dpu '{dpu}'";
@@ -84,22 +85,23 @@ reasons! {
         NatGatewayInUse { gateway: String, by: String } "NatGateway '{gateway}' is being deleted, and {by} is reached by NatGateway '{gateway}': waiting for the deletion of {by}", next "kubectl get floatingips";
         SecurityGroupNotReady { group: String, message: String } "SecurityGroup '{group}' is not ready: {message}", next "kubectl describe sg {group}";
         SecurityGroupInUse { group: String, by: String } "SecurityGroup '{group}' is being deleted, and {by} is in it: waiting until {by} names another group, or is deleted", next "kubectl get vnic";
-        NorthBoundUnreachable { message: String } "OVN's north-bound database cannot be written: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-nb";
-        SouthBoundUnreachable { message: String } "whether the chassis have installed it is not known: OVN's south-bound database cannot be read: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-sb";
+        NorthBoundUnreachable { message: String } "the controller cannot write OVN's north-bound database: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-nb";
+        SouthBoundUnreachable { message: String } "the controller cannot read OVN's south-bound database, so whether the chassis have installed the rows is not known: {message}", next "look whether its ovsdb-server runs at the address of the controller's --ovn-sb";
         NotInForce { what: String } "the chassis are installing {what}: older rules may still be in force";
-        ChassisUnresponsive { reached: usize, all: usize, chassis: String } "{reached} of {all} chassis; chassis {chassis} unresponsive: older rules may still be in force there", next "look whether ovn-controller runs on those nodes, and reaches the south-bound database; if it is all of them, whether ovn-northd runs";
+        ChassisUnresponsive { reached: usize, all: usize, chassis: String } "{reached} of {all} chassis; chassis {chassis} unresponsive: older rules may still be in force there", next "look whether ovn-controller runs on those nodes, and reaches the south-bound database; if all chassis are unresponsive, whether ovn-northd runs";
         NotHeld { vnic: String } "no machine and no pod has VNic '{vnic}'";
         NotBound { vnic: String, dpu: String, attachment: String } "the agent of Dpu '{dpu}' has not said that the port of VNic '{vnic}' works (NicAttachment {attachment})", next "kubectl describe nicattachment {attachment}";
         ChassisUnknown { dpu: String } "the agent of Dpu '{dpu}' has not reported the name of its chassis", next "on node {dpu}: ovs-vsctl get Open_vSwitch . external_ids:system-id";
         HolderPodStarting { pod: String, node: String, message: String } "holder pod '{pod}' does not run on node '{node}' yet: {message}", next "kubectl describe pod {pod}";
-        Creating { what: String } "the controller is creating {what}";
-        Releasing { what: String } "the controller is releasing {what}";
-        Deleting { what: String } "waiting for the deletion of {what}";
+        Creating { what: About } "the controller is creating {what}";
+        Granting { what: About, message: String } "the controller is granting {what}{message}";
+        Releasing { what: About } "the controller is releasing {what}";
+        Deleting { what: About } "waiting for the deletion of {what}";
         HolderPodTerminating { pod: String } "waiting for pod '{pod}' to terminate", next "kubectl describe pod {pod}";
-        Attaching { what: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is attaching {what}{message}";
+        Attaching { what: About, dpu: String, message: String } "the agent of Dpu '{dpu}' is attaching {what}{message}";
         Limiting { disk: String, limits: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is setting the I/O limits {limits} of disk '{disk}'{message}", next "kubectl describe dpu {dpu}";
         ModifyingVolume { claim: String, class: String, message: String } "the volume of claim '{claim}' does not have VolumeAttributesClass '{class}' yet{message}", next "kubectl describe pvc {claim}";
-        Detaching { what: String, dpu: String } "the agent of Dpu '{dpu}' is detaching {what}";
+        Detaching { what: About, dpu: String } "the agent of Dpu '{dpu}' is detaching {what}";
         Fencing { disk: String, dpu: String, message: String } "the agent of Dpu '{dpu}' is unresponsive: the controller tells the storage of disk '{disk}' to refuse Dpu '{dpu}'{message}", next "kubectl describe dpu {dpu}";
         HostStillOn { hardware: String } "host '{hardware}' was powered on when the machine claimed Hardware '{hardware}': the controller powers host '{hardware}' off before a disk is attached to that host";
         HostLeftOn { hardware: String } "the BMC does not report host '{hardware}' powered off, and the machine on host '{hardware}' was deleted without releasing its disks and NICs", next "power host '{hardware}' off";
@@ -108,7 +110,7 @@ reasons! {
         BmcReading { hardware: String } "the controller is reading the BMC of '{hardware}'";
         AttachmentsFirst { } "the controller powers the host on once every disk and interface is attached";
         BootOrderSetting { hardware: String } "the controller is setting the boot order of '{hardware}'";
-        BootOrderRefused { hardware: String, message: String } "the BMC of '{hardware}' does not take a boot order now, as many do not while their host is in POST: {message}", next "wait; if it lasts longer than a start of the server, look at the job queue and the event log of that BMC";
+        BootOrderRefused { hardware: String, message: String } "the BMC of '{hardware}' refuses a boot order now, as many BMCs do while their host is in POST: {message}", next "wait; if the BMC refuses for longer than a start of the server takes, look at the job queue and the event log of that BMC";
         PoweringOn { hardware: String } "the controller has sent power-on to the BMC of '{hardware}'";
         Resetting { hardware: String } "the controller has sent a warm reset to the BMC of '{hardware}'";
         GuestPoweredOff { attempt: u32, seconds: i64 } "the guest powered the host off; the controller sends power-on number {attempt} in {seconds} s", next "bmctl stop, if it shall stay off";
@@ -143,14 +145,14 @@ reasons! {
         ImageMissing { image: String } "there is no {image}", next "kubectl get mi,cmi";
         SnapshotMissing { snapshot: String } "there is no VolumeSnapshot '{snapshot}' in this namespace", next "kubectl get volumesnapshots";
         ClaimMissing { claim: String } "there is no PersistentVolumeClaim '{claim}' in this namespace", next "kubectl get pvc";
-        ClaimNotOurs { claim: String } "PersistentVolumeClaim '{claim}' exists but was not made for this machine", next "use it with source.persistentVolumeClaim, or delete it: kubectl delete pvc {claim}";
+        ClaimNotOurs { claim: String } "PersistentVolumeClaim '{claim}' exists but was not made for this machine", next "name PersistentVolumeClaim '{claim}' in source.persistentVolumeClaim, or: kubectl delete pvc {claim}";
         ClaimDeletedInUse { claim: String, disk: String, volume: String } "PersistentVolumeClaim '{claim}' of disk '{disk}' was deleted while the machine uses it: unless PersistentVolume '{volume}' has persistentVolumeReclaimPolicy Retain, the data of the disk will be destroyed when the disk is taken out of spec.disks or the machine is deleted", next "to keep the data: kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'";
         ClaimNotBlock { claim: String } "PersistentVolumeClaim '{claim}' must have volumeMode: Block", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim has volumeMode: Block";
         ClaimLost { claim: String } "PersistentVolumeClaim '{claim}' has lost its PersistentVolume", next "kubectl describe pvc {claim}";
         VolumeNotCsi { claim: String } "the volume of PersistentVolumeClaim '{claim}' is not a CSI volume", next "kubectl edit bmm NAME, take the disk out, and add a disk with another name whose claim is of a CSI driver's StorageClass: kubectl get storageclass";
         VolumeTooSmall { disk: String, asked: String, needed: String } "disk '{disk}': size {asked} is below the {needed} of its source", next "kubectl edit bmm NAME, and write size: {needed} or more at disk '{disk}'";
         NoConnector { claim: String, driver: String, dpu: String } "Dpu '{dpu}' cannot connect volumes of CSI driver '{driver}' (PersistentVolumeClaim '{claim}')", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
-        UnknownVolumeAttribute { claim: String, driver: String, dpu: String, message: String } "the agent of Dpu '{dpu}' cannot connect the volume of PersistentVolumeClaim '{claim}' (CSI driver '{driver}'): {message}; and Dpu '{dpu}' has no kubelet that could", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
+        UnknownVolumeAttribute { claim: String, driver: String, dpu: String, message: String } "the agent of Dpu '{dpu}' cannot connect the volume of PersistentVolumeClaim '{claim}' (CSI driver '{driver}'): {message}; and Dpu '{dpu}' has no kubelet that could connect the volume", next "kubectl get dpu {dpu} -o jsonpath='{{.status.connectors}}'";
         HolderPodLost { pod: String, disk: String } "holder pod '{pod}' of disk '{disk}' no longer exists, and kubelet has disconnected the volume: disk '{disk}' is attached again once the host is powered off", next "bmctl stop NAME && bmctl start NAME";
         SubnetMissing { subnet: String } "there is no Subnet '{subnet}' in this namespace", next "kubectl get subnets";
         SubnetBeingDeleted { subnet: String } "Subnet '{subnet}' is being deleted: no VNic gets an address of Subnet '{subnet}' any more", next "kubectl describe subnet {subnet}; name another Subnet: kubectl get subnets";
@@ -162,7 +164,7 @@ reasons! {
         NoAgentForPods { node: String } "Node '{node}' has no agent that gives NICs to pods", next "kubectl get dpu {node}; set cni.enabled in the chart's values, and let the DaemonSet metalplane-node-agent run on node {node}";
         NetworkDefinitionMissing { namespace: String, name: String } "there is no NetworkAttachmentDefinition '{namespace}/{name}'", next "kubectl get network-attachment-definitions -n {namespace}";
         SecurityGroupMissing { group: String } "there is no SecurityGroup '{group}' in this namespace", next "kubectl get sg";
-        GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name one of Vpc '{vpc}'";
+        GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name a SecurityGroup of Vpc '{vpc}'";
         TooManyFlows { group: String, flows: u64, limit: u64 } "the rules of SecurityGroup '{group}' would be {flows} flows for each member on its chassis, more than {limit}: the earlier rules stay in force", next "kubectl edit sg {group}: fewer peers and ports per rule, or one cidr in place of many peers";
         AddressOutsideSubnet { address: String, subnet: String, cidr: String } "address {address} is not in {cidr} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with an address of {cidr}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with an address of {cidr}";
         AddressReserved { address: String, subnet: String, what: String } "address {address} is the {what} of Subnet '{subnet}'", next "kubectl delete this VNic, and create it with another address than {address}; of a machine's interface: kubectl edit bmm, take the interface out, and add it again with another address";
@@ -175,23 +177,23 @@ reasons! {
         RouteInSubnet { destination: String, vpc: String, subnet: String } "the route to {destination} is inside Subnet '{subnet}' of Vpc '{vpc}', whose VNics are reached directly: the router does not have this route", next "kubectl edit vpc {vpc}, and take the route out of spec.routes";
         MacTaken { mac: String, subnet: String, vnic: String } "MAC address {mac} in Subnet '{subnet}' belongs to VNic '{vnic}'", next "kubectl delete vnic {vnic} (or the machine that uses VNic '{vnic}'), or create this VNic with another macAddress than {mac}";
         ProviderNetworkMissing { network: String } "there is no ProviderNetwork '{network}'", next "kubectl get providernetworks";
-        ProviderNetworkBeingDeleted { network: String } "ProviderNetwork '{network}' is being deleted: nobody gets an address of ProviderNetwork '{network}' any more", next "name another one: kubectl get providernetworks";
+        ProviderNetworkBeingDeleted { network: String } "ProviderNetwork '{network}' is being deleted: no NatGateway or FloatingIP gets an address of ProviderNetwork '{network}' any more", next "name another ProviderNetwork: kubectl get providernetworks";
         ProviderNotAllowed { network: String, namespace: String } "namespace '{namespace}' does not have the labels that spec.allowedNamespaces of ProviderNetwork '{network}' asks for", next "ask an administrator: kubectl get pn {network} -o yaml, and kubectl label namespace {namespace}";
-        ProviderNetworkFull { network: String, family: String } "ProviderNetwork '{network}' has no free {family} address", next "kubectl get natgateways,floatingips -A, and delete one that is not needed; or add a range to spec.addresses: kubectl edit pn {network}";
-        ExternalAddressTaken { address: String, network: String, by: String } "address {address} of ProviderNetwork '{network}' belongs to {by}", next "kubectl get natgateways,floatingips -A, and create this one with another address than {address}";
-        ExternalAddressOutside { address: String, network: String } "address {address} is not among spec.addresses of ProviderNetwork '{network}'", next "kubectl get pn {network} -o yaml, and create this one with an address of spec.addresses";
-        NoGatewayNode { network: String, nodes: String } "no chassis of OVN is known on a gateway node of ProviderNetwork '{network}' ({nodes}): no agent there has told one", next "kubectl get dpus; or name other nodes in spec.gatewayNodes: kubectl edit pn {network}";
-        VpcHasNatGateway { vpc: String, gateway: String } "Vpc '{vpc}' has NatGateway '{gateway}' already, which is older", next "kubectl delete ngw {gateway}, or delete this one";
+        ProviderNetworkFull { network: String, family: String } "ProviderNetwork '{network}' has no free {family} address", next "kubectl get natgateways,floatingips -A, and delete an object that is not needed; or add a range to spec.addresses: kubectl edit pn {network}";
+        ExternalAddressTaken { address: String, network: String, by: String } "address {address} of ProviderNetwork '{network}' belongs to {by}", next "kubectl get natgateways,floatingips -A, and create this object with another address than {address}";
+        ExternalAddressOutside { address: String, network: String } "address {address} is not among spec.addresses of ProviderNetwork '{network}'", next "kubectl get pn {network} -o yaml, and create this object with an address of spec.addresses";
+        NoGatewayNode { network: String, nodes: String } "no chassis of OVN is known on a gateway node of ProviderNetwork '{network}' ({nodes}): no agent on those nodes has reported a chassis", next "kubectl get dpus; or name other nodes in spec.gatewayNodes: kubectl edit pn {network}";
+        VpcHasNatGateway { vpc: String, gateway: String } "Vpc '{vpc}' has NatGateway '{gateway}' already, which is older", next "kubectl delete ngw {gateway}, or delete this NatGateway";
         NatGatewayMissing { vpc: String, network: String } "Vpc '{vpc}' has no NatGateway to ProviderNetwork '{network}'", next "kubectl get natgateways, and create one of Vpc '{vpc}'";
         AddressFamilyMissing { vnic: String, address: String } "VNic '{vnic}' has no address of the family of {address}", next "kubectl get vnic {vnic} -o yaml, and create a FloatingIP with an address of the other family than {address}";
         VNicMissing { vnic: String } "there is no VNic '{vnic}' in this namespace", next "kubectl get vnic";
-        VNicOfNode { vnic: String, node: String } "VNic '{vnic}' is of node '{node}' (spec.nodeName), and is not used elsewhere", next "kubectl get vnic: name one without nodeName";
-        VNicNotOurs { vnic: String } "VNic '{vnic}' exists but was not made for this machine", next "use it with interfaces[].vnic, or delete it: kubectl delete vnic {vnic}";
+        VNicOfNode { vnic: String, node: String } "VNic '{vnic}' is of node '{node}' (spec.nodeName): no machine, and no pod of another node, may use VNic '{vnic}'", next "kubectl get vnic: name a VNic without nodeName";
+        VNicNotOurs { vnic: String } "VNic '{vnic}' exists but was not made for this machine", next "name VNic '{vnic}' in interfaces[].vnic, or: kubectl delete vnic {vnic}";
         SecretMissing { secret: String, key: String } "Secret '{secret}' with key '{key}' is not in this namespace", next "kubectl get secret {secret}";
         BmcMissing { hardware: String, message: String } "the BMC of '{hardware}' cannot be used: {message}", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl describe machines.bmc.tinkerbell.org -A";
         BmcProtocolUnsupported { hardware: String, machine: String, protocol: String } "the BMC of '{hardware}' cannot be used: bmc.tinkerbell.org Machine '{machine}' asks for {protocol}, which is not supported yet", next "if that BMC speaks Redfish: kubectl edit machines.bmc.tinkerbell.org {machine} -n INVENTORY, and write spec.connection.providerOptions.preferredOrder: [gofish]";
         BmcUnauthorized { hardware: String, message: String } "the BMC of '{hardware}' refused the login: {message}; the controller reads a changed Secret at once", next "kubectl get hardware -A --field-selector metadata.name={hardware} -o jsonpath='{{.items[*].spec.bmcRef}}', then kubectl edit the Secret that this Machine's spec.connection.authSecretRef names";
-        BootOptionNotListed { hardware: String, dpu: String, disk: String, options: String } "no boot option of '{hardware}' is the boot disk of Dpu '{dpu}' ({disk}), as far as can be told; a firmware lists a disk once it has seen the disk in a POST. The BMC shows: {options}", next "start the server once into its firmware setup while the disk is presented; if the disk is in the list: kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=REFERENCE";
+        BootOptionNotListed { hardware: String, dpu: String, disk: String, options: String } "the controller finds no boot option of '{hardware}' that is the boot disk of Dpu '{dpu}' ({disk}); a firmware lists a disk once the firmware has seen the disk in a POST. The BMC shows: {options}", next "start the server once into its firmware setup while the disk is presented; if the disk is in the list: kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=REFERENCE";
         BootOptionAmbiguous { hardware: String, dpu: String, rule: &'static str, options: String } "several boot options of '{hardware}' are the boot disk of Dpu '{dpu}' by {rule}: {options}", next "kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=REFERENCE";
         BootOptionUnknown { hardware: String, named: String, options: String } "the annotation metalplane.io/boot-option of '{hardware}' names '{named}', and not exactly one boot option has that reference or name. The BMC shows: {options}", next "kubectl annotate hardware {hardware} -n INVENTORY --overwrite metalplane.io/boot-option=REFERENCE";
         BootOrderUnsupported { hardware: String, lacks: String } "the BMC of '{hardware}' has no {lacks}: the host cannot be told to boot from its DPU", next "update the firmware of that BMC, or choose another spec.hardware; if the server has no other disk than its DPU's, and its BMC takes a continuous boot source override: kubectl annotate hardware {hardware} -n INVENTORY metalplane.io/boot-option=Hdd";
@@ -202,7 +204,7 @@ reasons! {
         LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' has no I/O limits, although its VolumeAttributesClass asks for {limits}: Dpu '{dpu}' does not support them: {message}", next "kubectl edit bmm NAME, and write another volumeAttributesClassName at disk '{disk}'";
         ResizeNeedsPowerCycle { disk: String } "the host sees the new size of disk '{disk}' after its next power cycle", next "bmctl stop NAME && bmctl start NAME";
         MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
-        SeveralDisksRun { machine: String, disks: String } "BareMetalMachine '{machine}' runs with several disks ({disks}), and their storage cannot take snapshots of all of them at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
+        SeveralDisksRun { machine: String, disks: String } "BareMetalMachine '{machine}' runs with several disks ({disks}), and their storage cannot take snapshots of all these disks at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
         HardwarePinned { machine: String, hardware: String } "BareMetalMachine '{machine}' is bound to Hardware '{hardware}' by its spec.hardware.name: a MachineMigration has to name its target", next "bmctl migrate {machine} --to HARDWARE";
         NotPlaced { machine: String } "BareMetalMachine '{machine}' has no Hardware to leave", next "bmctl explain {machine}";
         MachineRuns { machine: String } "BareMetalMachine '{machine}' is not stopped", next "bmctl stop {machine}";
@@ -237,7 +239,7 @@ reasons! {
         SnapshotFailed { snapshot: String, message: String } "VolumeSnapshot '{snapshot}' failed: {message}", next "kubectl describe volumesnapshot {snapshot}";
         MachineDeleted { machine: String } "BareMetalMachine '{machine}' was deleted meanwhile", next "kubectl get machinesnapshots,machinerestores,machinemigrations, and delete the one of '{machine}'";
         NotTakenInTime { seconds: i64, message: String } "not every VolumeSnapshot was taken within {seconds} s: {message}", next "kubectl get machinesnapshots, delete this one, then bmctl snapshot create MACHINE";
-        AttachFailed { what: String, dpu: String, message: String } "the agent of Dpu '{dpu}' cannot attach {what}: {message}", next "kubectl describe dpu {dpu}";
+        AttachFailed { what: About, dpu: String, message: String } "the agent of Dpu '{dpu}' cannot attach {what}: {message}", next "kubectl describe dpu {dpu}";
     }
 }
 

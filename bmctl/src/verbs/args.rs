@@ -14,7 +14,7 @@ pub enum VerbCommand {
     Snapshot(SnapshotCommand),
     /// Put the disks of a stopped machine back to a snapshot
     Restore(Restore),
-    /// Make another machine from the disks of one
+    /// Create a machine from the disks of another machine
     Clone(CloneMachine),
     /// Move a machine to another server: stop, take its disks and NICs there, start
     Migrate(Migrate),
@@ -37,13 +37,13 @@ pub enum SnapshotCommand {
 /// What every verb that makes an operation has.
 #[derive(Args, Debug, Clone)]
 pub struct Making {
-    /// Wait until it is done; says on standard error what is awaited and what can be done about it
+    /// Wait until the change is done; bmctl prints on standard error what the machine waits for, and the next command
     #[arg(long)]
     pub wait: bool,
     /// How long to wait, for example 90s, 5m or 1h
     #[arg(long, default_value = "10m", value_parser = duration, requires = "wait")]
     pub timeout: Duration,
-    /// Let the server check it, without making it
+    /// Let the API server check the object, without creating the object
     #[arg(long)]
     pub dry_run: bool,
     /// Print the object as it now is (before the controller has acted), or its name
@@ -58,7 +58,7 @@ pub struct CreateSnapshot {
     pub machine: String,
     /// The snapshot's name [default: the machine's with date and time]
     pub name: Option<String>,
-    /// Let each disk be cut by itself: for a machine that runs with several disks
+    /// Take the snapshot of each disk by itself: for a machine that runs with several disks
     #[arg(long)]
     pub per_disk: bool,
     /// Keep the VolumeSnapshots when the snapshot is deleted
@@ -89,7 +89,7 @@ pub struct DeleteSnapshots {
     /// Snapshots by name
     #[arg(required = true, add = snapshots())]
     pub names: Vec<String>,
-    /// Let the server check it, without deleting anything
+    /// Let the API server check the request, without deleting anything
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -113,10 +113,10 @@ pub struct CloneMachine {
     pub source: String,
     /// The new machine's name
     pub name: String,
-    /// From this snapshot [default: one is taken now, and named after the new machine]
+    /// From this snapshot [default: bmctl takes a snapshot now, named after the new machine]
     #[arg(long, add = snapshots())]
     pub snapshot: Option<String>,
-    /// For example eth0=10.20.0.8: an unused address of that interface; may be repeated [default: one is chosen]
+    /// For example eth0=10.20.0.8: an unused address of that interface; may be repeated [default: the controller chooses an address]
     #[arg(long, value_name = "INTERFACE=ADDRESS", value_parser = pair)]
     pub address: Vec<(String, String)>,
     /// Another VNic for an interface that has one of its own, for example eth1=nic7; may be repeated
@@ -159,7 +159,7 @@ pub struct MigrateCancel {
     /// The machine
     #[arg(add = machines())]
     pub machine: String,
-    /// Let the server check it, without deleting anything
+    /// Let the API server check the request, without deleting anything
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -2,6 +2,7 @@
 //! objects that name what has changed, and no others.
 
 mod attachments;
+mod definitions;
 mod images;
 mod inventory;
 mod machine;
@@ -12,6 +13,7 @@ mod pods;
 mod storage;
 mod tinkerbell;
 
+pub use definitions::NetworkAttachmentDefinition;
 pub use pods::NetworkedPod;
 
 use crate::index::IndexKey;

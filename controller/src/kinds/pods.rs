@@ -1,6 +1,6 @@
 //! Pods that ask for NICs. No other pod is watched for that.
 
-use super::own_uid;
+use super::{NetworkAttachmentDefinition, namespace_of, own_uid};
 use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::Objects;
@@ -55,8 +55,8 @@ impl Kind for NetworkedPod {
         (Api::all(objects.client.clone()), watcher::Config::default().labels(labels::NETWORKS))
     }
 
-    /// By its UID, its node, and the Subnets and VNics that it names. What NetworkAttachmentDefinitions name is not here: such a pod
-    /// looks again by itself while it waits.
+    /// By its UID, its node, and the Subnets, VNics and NetworkAttachmentDefinitions that it names. What these name in turn is theirs
+    /// ([`World::pods_that_name`]).
     fn index(&self) -> Vec<IndexKey> {
         let (namespace, _) = key(self.meta());
         let mut all: Vec<IndexKey> = own_uid(self.meta()).into_iter().collect();
@@ -66,6 +66,10 @@ impl Kind for NetworkedPod {
             Some(vnic) => IndexKey::names::<VNic>(&namespace, vnic),
             None => IndexKey::names::<Subnet>(&namespace, &request.subnet),
         }));
+        let definitions = pods::selections(self.meta()).unwrap_or_default();
+        let named =
+            |(namespace, name): &(String, String)| IndexKey::names::<NetworkAttachmentDefinition>(namespace, name);
+        all.extend(definitions.iter().map(named));
         all.dedup();
         all
     }
@@ -81,10 +85,16 @@ impl World {
         self.look(Work::Pod, (String::new(), uid.to_owned()));
     }
 
-    /// Those that name this object.
+    /// Those that name this object, or a NetworkAttachmentDefinition that does.
     pub(super) fn pods_that_name<K: Resource<DynamicType = ()>>(&self, namespace: &str, name: &str) {
         let named = IndexKey::names::<K>(namespace, name);
         self.pods.by(&named).iter().for_each(|pod| pod.wake(self));
+        for definition in self.definitions.by(&IndexKey::names::<K>("", name)) {
+            let (of, definition) = key(&definition.metadata);
+            let mut pods = self.pods.by(&IndexKey::names::<NetworkAttachmentDefinition>(&of, &definition));
+            pods.retain(|pod| namespace_of(pod.meta()) == namespace);
+            pods.iter().for_each(|pod| pod.wake(self));
+        }
     }
 
     /// What pods, ended ones too, have on this node.

@@ -63,7 +63,11 @@ pub(super) async fn power(
         Ok(()) => {
             tracing::info!(hardware, action = name, "power");
             c.metrics.power(name);
-            c.events.tell(machine.as_ref(), "PowerCycled", &format!("sent {name} to '{hardware}'"));
+            c.events.tell(
+                machine.as_ref(),
+                "PowerCycled",
+                &format!("the controller has sent {name} to the BMC of '{hardware}'"),
+            );
             Ok(())
         }
         Err(Error::Bmc(error)) if error.class == ErrorClass::Unreachable => {

@@ -279,14 +279,16 @@ impl Status {
             json!(self.programmed.as_ref().map(|said| json!({"generation": said.generation, "nbCfg": said.nb_cfg})));
         let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
         objects::patch_status(&api, cache, meta, change).await?;
+        // It passes by itself within a moment, each time.
+        let passing = Waiting::NotInForce { what: String::new() }.name();
         let new = |type_| {
             let reason = |said| conditions::get(said, type_).filter(|said| said.status == "False");
             let was = reason(before).map(|was| &was.reason);
-            reason(&self.said).filter(|now| Some(&now.reason) != was && now.reason != "NotInForce")
+            reason(&self.said).filter(|now| Some(&now.reason) != was && now.reason != passing)
         };
         // What keeps it from being ready keeps it from being in force, and is told once.
         if let Some(said) = new(READY).or_else(|| new(IN_FORCE)) {
-            c.events.warn(object, "Waiting", &format!("{}: {}", said.reason, said.message));
+            c.events.warn(object, &said.reason, &said.message);
         }
         Ok(())
     }

@@ -114,7 +114,7 @@ where
         let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
         objects::patch_status(&api, cache, meta, json!({"conditions": conditions})).await?;
         if let Some(reason) = &reason {
-            c.events.warn(object, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+            c.events.warn_why(object, reason);
         }
     }
     written.map(|()| Next::Wait)

@@ -3,6 +3,7 @@
 use crate::Controller;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
+use crate::kinds::NetworkAttachmentDefinition;
 use crate::machine::gather as machine;
 use crate::objects;
 use crate::work::Work;
@@ -10,8 +11,6 @@ use api::attachment::NicConsumer;
 use api::{NicAttachment, VNic, labels};
 use executor::nics;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use planner::machine::observed::{DpuSeen, label, name, uid};
 use planner::network::admission;
 use planner::network::pods::{self, Action, Observed, Plan};
@@ -24,8 +23,6 @@ use std::time::Duration;
 const ROUNDS: usize = 16;
 /// How often a pod is looked at that is not watched any more, for it has lost its label, and that has NICs.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often one is looked at that waits for what a NetworkAttachmentDefinition names: those are not watched.
-const LOOK_AT_DEFINITIONS: Duration = Duration::from_secs(1);
 
 /// `key`: no namespace, and the UID of a pod.
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
@@ -34,11 +31,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         let plan = pods::plan(&o);
         if plan.actions.is_empty() {
             tell(c, &key.1, &o, &plan);
-            return Ok(match (&plan.reason, is_watched || o.pod.is_none()) {
-                (Some(_), true) if !o.definitions.is_empty() => Next::After(LOOK_AT_DEFINITIONS),
-                (_, true) => Next::Wait,
-                (_, false) => Next::After(LOOK),
-            });
+            return Ok(if is_watched || o.pod.is_none() { Next::Wait } else { Next::After(LOOK) });
         }
         for action in &plan.actions {
             let done = act(c, &key.1, action).await;
@@ -46,7 +39,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
             if let (Err(error @ Error::Refused { .. }), Some(pod)) = (&done, &o.pod)
                 && c.told_pods.is_news(&key.1, Some(&error.to_string()))
             {
-                c.events.warn(pod.as_ref(), "Waiting", &error.to_string());
+                c.events.warn(pod.as_ref(), "Refused", &error.to_string());
             }
             done?;
         }
@@ -100,21 +93,12 @@ async fn definitions(c: &Controller, pod: &Pod) -> Result<pods::Definitions, Err
     let mut all = pods::Definitions::new();
     for (namespace, definition) in pods::selections(&pod.metadata).unwrap_or_default() {
         let what = format!("get NetworkAttachmentDefinition '{namespace}/{definition}'");
-        let client = c.objects.client.clone();
-        let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &definition_resource());
+        let api = c.objects.namespaced::<NetworkAttachmentDefinition>(&namespace);
         let there = found(call(&what, api.get(&definition)).await)?;
-        let config = there.map(|object| object.data["spec"]["config"].as_str().unwrap_or_default().to_owned());
+        let config = there.map(|definition| definition.config().to_owned());
         all.insert((namespace, definition), config);
     }
     Ok(all)
-}
-
-/// The Network Plumbing Working Group's kind, whose definition Multus brings.
-fn definition_resource() -> ApiResource {
-    let mut resource =
-        ApiResource::from_gvk(&GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition"));
-    "network-attachment-definitions".clone_into(&mut resource.plural);
-    resource
 }
 
 /// From quorum: the pod for which something is there.
@@ -171,16 +155,16 @@ fn tell(c: &Controller, pod_uid: &str, o: &Observed, plan: &Plan) {
     let granted = |attachment: &&Arc<NicAttachment>| attachment.spec.grant.is_some();
     let note = match &plan.reason {
         _ if o.pod.is_none() => None,
-        Some(reason) => Some(format!("{}: {}", reason.name(), reason.told())),
+        Some(reason) => Some(reason.told()),
         None => {
             let nics: Vec<String> = o.attachments.iter().filter(granted).map(|a| granted_nic(a)).collect();
             (!nics.is_empty()).then(|| nics.join("; "))
         }
     };
     let is_news = c.told_pods.is_news(pod_uid, note.as_ref());
-    match (is_news, &o.pod, note) {
-        (true, Some(pod), Some(note)) if plan.reason.is_some() => c.events.warn(pod.as_ref(), "Waiting", &note),
-        (true, Some(pod), Some(note)) => c.events.tell(pod.as_ref(), "NicGranted", &note),
+    match (&o.pod, note, &plan.reason) {
+        (Some(pod), Some(_), Some(reason)) if is_news => c.events.warn_why(pod.as_ref(), reason),
+        (Some(pod), Some(note), None) if is_news => c.events.tell(pod.as_ref(), "NicGranted", &note),
         _ => {}
     }
 }

@@ -221,7 +221,7 @@ async fn say(c: &Controller, vnic: &Arc<VNic>, written: Option<Written>, reason:
         c.world.look_at_each(Work::VNic, &c.world.vnics, &about(&subnet_of(vnic), address));
     }
     if let Some(reason) = reason.filter(|_| is_new) {
-        c.events.warn(vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        c.events.warn_why(vnic.as_ref(), &reason);
     }
     Ok(())
 }

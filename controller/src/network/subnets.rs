@@ -13,6 +13,7 @@ use api::conditions::{self, READY};
 use api::network::DEFAULT;
 use api::{AddressHold, Subnet, VNic, Vpc, labels};
 use kube::api::ListParams;
+use planner::about::About;
 use planner::machine::observed::{has_finalizer, name, uid};
 use planner::network::subnets::{self, Observed};
 use planner::network::{admission, desired, ready};
@@ -81,7 +82,7 @@ async fn vpc(c: &Controller, key: &Key, subnet: &Subnet) -> Result<Result<Arc<Vp
             return Ok(Err(Blocked::VpcMissing { vpc: vpc_name }.into()));
         }
         vpcs::create_default(c, &key.0).await?;
-        return Ok(Err(Waiting::Creating { what: format!("Vpc '{vpc_name}'") }.into()));
+        return Ok(Err(Waiting::Creating { what: About::Vpc(vpc_name.to_owned()) }.into()));
     };
     match admission::admit(&vpc, subnet) {
         Err(reason) => return Ok(Err(reason)),
@@ -117,7 +118,7 @@ async fn release(c: &Controller, key: &Key, subnet: Arc<Subnet>) -> Result<(), E
     let (Some(conditions), Some(reason)) = (plan.conditions, plan.reason) else { return Ok(()) };
     let api = c.objects.namespaced::<Subnet>(&key.0);
     objects::patch_status(&api, &world.subnets, &subnet.metadata, json!({"conditions": conditions})).await?;
-    c.events.warn(subnet.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+    c.events.warn_why(subnet.as_ref(), &reason);
     Ok(())
 }
 

@@ -238,7 +238,7 @@ async fn write(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
     });
     objects::patch_status(&api, &c.world.vnics, meta, said).await?;
     if let Some(reason) = &plan.reason {
-        c.events.warn(o.vnic.as_ref(), "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        c.events.warn_why(o.vnic.as_ref(), reason);
     }
     Ok(())
 }

@@ -112,19 +112,8 @@ async fn act<K: Operation>(c: &Controller, key: &Key, action: &Action) -> Result
 }
 
 async fn finalizer<K: Operation>(c: &Controller, meta: &ObjectMeta, present: bool) -> Result<(), Error> {
-    let finalizers = objects::finalizers(meta, labels::FINALIZER_OPERATION, present);
-    let ended = !present && finalizers.is_empty();
-    let change = json!({"metadata": {"finalizers": finalizers}});
     let api = c.objects.namespaced::<K>(meta.namespace.as_deref().unwrap_or_default());
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
-    let cache = K::cache(&c.world);
-    match objects::patch(&api, cache, name, uid, meta.resource_version.as_deref(), change).await {
-        Err(Error::NotFound { .. }) if !present => cache.forget(meta),
-        Err(error) => return Err(error),
-        Ok(_) if ended => cache.forget(meta),
-        Ok(_) => {}
-    }
-    Ok(())
+    objects::finalize(&api, K::cache(&c.world), meta, labels::FINALIZER_OPERATION, present).await
 }
 
 /// A write to the machine in the very version that was planned on.

@@ -60,7 +60,7 @@ fn an_order_that_waits_for_a_post_is_enough() {
         host.boot.pending = Some(vec![SLOT.to_owned(), "Boot0003".to_owned()]);
     });
     assert_eq!(change(&plan(&o, now)), None);
-    assert!(told(&plan(&o, now)).starts_with("First"), "{}", told(&plan(&o, now)));
+    assert!(told(&plan(&o, now)).starts_with("BootOrderSet"), "{}", told(&plan(&o, now)));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_path_is_learnt_where_the_disk_was_proven_and_forgotten_with_its_firmware() 
         host.firmware_version = Some("1.8.2".to_owned());
     });
     annotated(&mut o, labels::BOOT_PATH, &learnt);
-    assert!(told(&plan(&o, now)).starts_with("First"), "{}", told(&plan(&o, now)));
+    assert!(told(&plan(&o, now)).starts_with("BootOrderSet"), "{}", told(&plan(&o, now)));
     let (mut o, now) = seen(|host| {
         unnamed(host);
         host.firmware_version = Some("1.9.0".to_owned());

@@ -32,7 +32,7 @@ fn a_machine_without_a_server_says_what_is_in_the_way() {
     let none = plan(&o, world.now);
     assert!(none.is_empty());
     assert_eq!(reason(&none, conditions::READY), "False NoHardwareFits");
-    assert_eq!(none.tell.iter().map(|told| told.name()).collect::<Vec<_>>(), ["Waiting"]);
+    assert_eq!(none.tell.iter().map(|told| told.name()).collect::<Vec<_>>(), ["NoHardwareFits"]);
     for name in ["hw-1", "hw-2"] {
         let hardware = world.hardware.get_mut(name).expect("racked");
         hardware.metadata.annotations = Some([(labels::CLAIMED_BY.to_owned(), "another".to_owned())].into());

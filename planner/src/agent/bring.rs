@@ -45,7 +45,7 @@ fn connect(observed: &Observed, id: &ExposureId, volume: &Volume) -> Option<Stag
         return Some(Stage::Stuck(Stuck::blocked(Blocked::NoConnector, message)));
     };
     if connections.fresh().is_none() {
-        let message = format!("the connector for {} cannot be read now", volume.connector());
+        let message = format!("the agent cannot read connector {} now", volume.connector());
         return Some(Stage::Stuck(Stuck::waiting(Waiting::ConnectorUnknown, message)));
     }
     match observed.connection(volume.connector(), id) {

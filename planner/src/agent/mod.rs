@@ -132,7 +132,10 @@ fn decide(observed: &Observed, attachment: &Attachment) -> Stage {
     if attachment.dpu_name != observed.dpu_name {
         return Stage::Stuck(Stuck::blocked(
             Blocked::OtherDpu,
-            format!("spec.dpuName is {}, this is {}: nothing is done", attachment.dpu_name, observed.dpu_name),
+            format!(
+                "spec.dpuName is '{}', and this agent is that of Dpu '{}': the agent does nothing",
+                attachment.dpu_name, observed.dpu_name
+            ),
         ));
     }
     if attachment.deleting {
@@ -152,7 +155,7 @@ fn decide(observed: &Observed, attachment: &Attachment) -> Stage {
         return Stage::Stuck(Stuck::blocked(Blocked::ReleasedBefore, message));
     }
     let Some(id) = attachment.id() else {
-        return Stage::Stuck(Stuck::waiting(Waiting::NotGranted, "the controller has not granted it"));
+        return Stage::Stuck(Stuck::waiting(Waiting::NotGranted, "the controller has not granted the attachment"));
     };
     if let Some(stuck) = bring::other_epoch(observed, &id) {
         return Stage::Stuck(stuck);

@@ -79,7 +79,7 @@ fn is_up(exposure: &Exposure) -> bool {
 }
 
 pub(super) fn switch_unknown() -> Stage {
-    Stage::Stuck(Stuck::waiting(Waiting::SwitchUnknown, "the switch's ports cannot be read now"))
+    Stage::Stuck(Stuck::waiting(Waiting::SwitchUnknown, "the agent cannot read the ports of Open vSwitch now"))
 }
 
 /// How long the port may still take; zero: longer than OVN should need.

@@ -6,17 +6,20 @@ use crate::exposure::Presence;
 pub(super) fn presence(presence: Presence) -> Option<Stuck> {
     match presence {
         Presence::Present => None,
-        Presence::Appearing => Some(Stuck::waiting(Waiting::HostConnecting, "the host does not see it yet")),
-        Presence::Leaving => {
-            Some(Stuck::waiting(Waiting::HostLettingGo, "it was asked to leave and comes back when the host let go"))
+        Presence::Appearing => {
+            Some(Stuck::waiting(Waiting::HostConnecting, "the host has not enumerated the function yet"))
         }
+        Presence::Leaving => Some(Stuck::waiting(
+            Waiting::HostLettingGo,
+            "the function is being hot-unplugged, and is presented again once the host has released the function",
+        )),
         Presence::Stranded => {
-            let message = "what presents it was restarted under the host, which has it back after a power cycle";
+            let message = "the program that presents the disk was restarted while the host ran: the host sees the disk again after a power cycle";
             Some(Stuck::blocked(Blocked::HostPowerCycleNeeded, message.to_owned()))
         }
     }
 }
 
 pub(super) fn emulation_unknown() -> Stage {
-    Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"))
+    Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "the agent cannot read now which functions the host has"))
 }

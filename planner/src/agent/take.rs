@@ -5,7 +5,10 @@ use super::{Attachment, Kind, Observed, Stage, Step, Stuck, Waiting, nic};
 pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
     let uid = &attachment.key.uid;
     if !observed.exposures.tells(attachment.key.kind.into()) {
-        return Stage::Stuck(Stuck::waiting(Waiting::EmulationUnknown, "what the host sees cannot be read now"));
+        return Stage::Stuck(Stuck::waiting(
+            Waiting::EmulationUnknown,
+            "the agent cannot read now which functions the host has",
+        ));
     }
     // Before anything is taken away: should the object be gone before its end, this is no orphan.
     if let Some(id) = observed.to_note(uid) {
@@ -18,7 +21,7 @@ pub(super) fn take(observed: &Observed, attachment: &Attachment) -> Stage {
         return Stage::Act(Step::Hide { id: shown.id.clone(), kind: shown.kind });
     }
     if observed.exposures_of(uid).next().is_some() {
-        return Stage::Stuck(Stuck::waiting(Waiting::HostLettingGo, "the host has not let go of it yet"));
+        return Stage::Stuck(Stuck::waiting(Waiting::HostLettingGo, "the host has not released the function yet"));
     }
     if observed.imports.contains_key(uid) {
         let id = attachment.id().or_else(|| observed.record.get(uid).map(|e| e.id.clone()));
@@ -53,6 +56,6 @@ fn disconnect(observed: &Observed, attachment: &Attachment) -> Option<Stage> {
         return Some(Stage::Act(Step::Disconnect { id: connection.id.clone(), driver: driver.to_owned() }));
     }
     let unread = observed.connections.iter().find(|(driver, seen)| relevant(driver) && seen.fresh().is_none())?;
-    let message = format!("the connector for {} cannot be read now", unread.0);
+    let message = format!("the agent cannot read connector {} now", unread.0);
     Some(Stage::Stuck(Stuck::waiting(Waiting::ConnectorUnknown, message)))
 }

@@ -38,6 +38,7 @@ pub use release::migrate::is_over as maintenance_is_over;
 pub use situation::{action_name, state_name};
 pub use volumes::{bound as bound_claim, snapshot_claim};
 
+use crate::about::About;
 use crate::meta::{has_finalizer, name};
 use crate::own_bmc;
 use crate::reason::{Reason, Waiting};
@@ -68,8 +69,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         migrate::migrate(o, &mut draft);
     } else {
         draft.act(Action::AddMachineFinalizer);
-        let what = "the machine's finalizer".to_owned();
-        draft.set(Step::HardwareClaimed, Outcome::Not(Waiting::Creating { what }.into()));
+        draft.set(Step::HardwareClaimed, Outcome::Not(Waiting::Creating { what: About::MachineFinalizer }.into()));
     }
     if !o.orphans.is_empty() {
         // Nobody tells a machine what becomes of another DPU's.
@@ -160,14 +160,14 @@ fn bring_host(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Dra
                 volumes.push(reason.clone());
                 // A disk that the host already has does not leave it because its claim is in a strange state.
                 let there = disks::current(o, &disk.name).filter(|a| a.spec.grant.is_some());
-                let exposed = there.map(|a| not_exposed(host, &disk.name, Seen::disk(a)));
+                let exposed = there.map(|a| not_exposed(host, About::Disk(disk.name.clone()), Seen::disk(a)));
                 match exposed {
                     Some(other) => {
                         disks.extend(other.clone());
                         other
                     }
                     None => {
-                        disks.push(Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) }.into());
+                        disks.push(Waiting::Creating { what: About::VolumeOfDisk(disk.name.clone()) }.into());
                         Some(reason)
                     }
                 }

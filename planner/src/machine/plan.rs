@@ -139,28 +139,31 @@ impl Told {
             Self::Reachable { .. } => "Reachable",
             Self::GuestPoweredOff { .. } => "GuestPoweredOff",
             Self::Migrating { .. } => "Migrating",
-            Self::Waiting { .. } => "Waiting",
-            Self::Failed { .. } => "Failed",
+            Self::Waiting { reason, .. } | Self::Failed { reason, .. } => reason,
         }
     }
 
     pub fn message(&self) -> String {
         match self {
-            Self::HardwareClaimed { hardware } => format!("claimed Hardware '{hardware}'"),
+            Self::HardwareClaimed { hardware } => {
+                format!("the controller has claimed Hardware '{hardware}' for the machine")
+            }
             Self::Installed { hardware, workflow } => {
                 format!("Workflow '{workflow}' has installed the machine on Hardware '{hardware}'")
             }
-            Self::VolumeCloned { disk, claim } => format!("disk '{disk}': claim '{claim}' is bound"),
-            Self::DiskAttached { disk, dpu } => format!("disk '{disk}' is presented by Dpu '{dpu}'"),
-            Self::NicAttached { interface, dpu } => format!("interface '{interface}' is presented by Dpu '{dpu}'"),
-            Self::Reachable { interface, address } => format!("the guest answers on '{interface}' as {address}"),
+            Self::VolumeCloned { disk, claim } => format!("PersistentVolumeClaim '{claim}' of disk '{disk}' is bound"),
+            Self::DiskAttached { disk, dpu } => format!("Dpu '{dpu}' presents disk '{disk}' to the host"),
+            Self::NicAttached { interface, dpu } => format!("Dpu '{dpu}' presents interface '{interface}' to the host"),
+            Self::Reachable { interface, address } => {
+                format!("the guest answers on interface '{interface}' as {address}")
+            }
             Self::GuestPoweredOff { message } => message.clone(),
             Self::Migrating { hardware, migration } => {
                 format!(
                     "the DPU of Hardware '{hardware}' is in maintenance: MachineMigration '{migration}' moves the machine"
                 )
             }
-            Self::Waiting { reason, message } | Self::Failed { reason, message } => format!("{reason}: {message}"),
+            Self::Waiting { message, .. } | Self::Failed { message, .. } => message.clone(),
         }
     }
 }

@@ -16,10 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is said before the agent has said that the port works; of what is said otherwise a number is missing, whatever it waits for.
-const NOT_HELD: &str = "NotHeld";
-const NOT_BOUND: &str = "NotBound";
-
 pub struct Observed<'a> {
     pub vnic: &'a VNic,
     /// Of the VNic.
@@ -40,11 +36,16 @@ pub fn what(vnic: &VNic) -> String {
     format!("the port of VNic '{}'", name(&vnic.metadata))
 }
 
-/// Rows are changed under the present grant: the agent's word is older than they are.
+/// Rows are changed under the present grant: the agent's word is older than they are. Only these two are said before the agent has said
+/// that the port works; whatever else is said waits for a number.
 pub fn is_changing(vnic: &VNic) -> bool {
     let said = vnic.status.as_ref().and_then(|status| conditions::get(&status.conditions, IN_FORCE));
-    let of_agent = |reason: &str| [NOT_HELD, NOT_BOUND].contains(&reason);
-    said.is_some_and(|said| said.status == "False" && !of_agent(&said.reason))
+    let none = String::new;
+    let of_agent = [
+        Waiting::NotHeld { vnic: none() }.name(),
+        Waiting::NotBound { vnic: none(), dpu: none(), attachment: none() }.name(),
+    ];
+    said.is_some_and(|said| said.status == "False" && !of_agent.contains(&said.reason.as_str()))
 }
 
 pub fn changing(vnic: &VNic) -> Reason {

@@ -6,6 +6,7 @@
 //! then on it is a machine on the target as any other. Where it is, is derived from what it holds, after any crash.
 
 use super::operation::{Action, HardwareVersion, MachineVersion, Plan, Progress, Subject, Verb};
+use crate::about::About;
 use crate::machine::{self, claim};
 use crate::meta::{name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -89,7 +90,9 @@ fn work(
                 // The mark goes with the end; until then the machine says that it migrates.
                 Progress::Done => {
                     actions.push(Action::KeepTarget { name: target });
-                    Progress::Running(Waiting::Releasing { what: "the lock on the machine".to_owned() }.into())
+                    Progress::Running(
+                        Waiting::Releasing { what: About::MachineLock(o.object.spec.machine_name.clone()) }.into(),
+                    )
                 }
                 progress => progress,
             }
@@ -184,8 +187,7 @@ fn begin(
     // Before the claim: the machine's own plan acts on it at once.
     status.started_at = Some(MicroTime(now));
     actions.push(Action::ClaimTarget { machine: MachineVersion::of(there), hardware: HardwareVersion::of(target) });
-    let what = format!("the claim on Hardware '{}'", name(&target.metadata));
-    Progress::Pending(Waiting::Creating { what }.into())
+    Progress::Pending(Waiting::Creating { what: About::HardwareClaim(name(&target.metadata).to_owned()) }.into())
 }
 
 /// The machine can be taken off its server: not while nobody may touch it, nor from a DPU that does not answer and might
@@ -217,12 +219,15 @@ fn undo(o: &Observed, phase: OperationPhase, actions: &mut Vec<Action>) -> Optio
     let current = claim::current(seen).map(|hardware| name(&hardware.metadata).to_owned())?;
     if current == target_name {
         actions.push(Action::KeepTarget { name: target_name });
-        return Some(Waiting::Releasing { what: "the lock on the machine".to_owned() }.into());
+        return Some(Waiting::Releasing { what: About::MachineLock(o.object.spec.machine_name.clone()) }.into());
     }
     let any = !seen.disk_attachments.is_empty() || !seen.nic_attachments.is_empty();
     if any && !is_released(seen) {
-        actions.push(Action::GiveTargetBack { name: target_name, machine_uid: uid(&seen.machine.metadata).to_owned() });
-        return Some(Waiting::Releasing { what: "the target Hardware".to_owned() }.into());
+        actions.push(Action::GiveTargetBack {
+            name: target_name.clone(),
+            machine_uid: uid(&seen.machine.metadata).to_owned(),
+        });
+        return Some(Waiting::Releasing { what: About::HardwareClaim(target_name) }.into());
     }
     Some(Waiting::TooLateToCancel { from: current, to: target_name }.into())
 }

@@ -5,6 +5,7 @@
 //! by compare-and-swap too, before it is sent. So a lock that is taken of a machine that is off finds no power-on under
 //! way, and from then on none is planned ([`forbids_start`]).
 
+use crate::about::About;
 use crate::meta::{Target, annotation, has_finalizer, name, uid};
 use crate::reason::{Failed, Reason, Waiting};
 use api::conditions::{self, ConditionStatus};
@@ -241,7 +242,7 @@ impl<'a> Subject<'a> {
             }
             None => {
                 actions.push(Action::Lock(MachineVersion::of(machine)));
-                Err(Waiting::Creating { what: format!("the lock of machine '{}'", name(&machine.metadata)) }.into())
+                Err(Waiting::Creating { what: About::MachineLock(name(&machine.metadata).to_owned()) }.into())
             }
         }
     }
@@ -290,7 +291,7 @@ impl<'a> Subject<'a> {
                 return Progress::Same;
             }
             actions.push(Action::AddFinalizer);
-            return Progress::Pending(Waiting::Creating { what: "the operation's finalizer".to_owned() }.into());
+            return Progress::Pending(Waiting::Creating { what: About::OperationFinalizer }.into());
         }
         if self.meta.deletion_timestamp.is_some() {
             let left = undo(actions);

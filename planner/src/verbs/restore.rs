@@ -6,6 +6,7 @@
 
 use super::operation::{Action, MachineVersion, Plan, Progress, Subject, Verb, is_off};
 use super::snapshot::VolumeSnapshotSeen;
+use crate::about::About;
 use crate::machine::{bound_claim, claim_name, is_users_own, snapshot_claim};
 use crate::meta::{annotation, in_use_by, label, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -97,7 +98,7 @@ fn begin(
     status.machine_uid = Some(uid(&machine.metadata).to_owned());
     status.started_at = Some(MicroTime(now));
     (status.disks, status.left_out) = (disks, left_out);
-    Progress::Running(Waiting::Creating { what: "the list of disks".to_owned() }.into())
+    Progress::Running(Waiting::Creating { what: About::DiskList }.into())
 }
 
 /// What can be put back, and the disks that only one side has.
@@ -193,9 +194,7 @@ fn exchange(
     }
     let claims = recorded.disks.iter().map(|disk| (disk.name.clone(), disk.claim_name.clone())).collect();
     actions.push(Action::SwitchClaims { machine: MachineVersion::of(machine), claims });
-    Progress::Running(
-        Waiting::Creating { what: "the annotations that name the restored PersistentVolumeClaims".to_owned() }.into(),
-    )
+    Progress::Running(Waiting::Creating { what: About::RestoredClaims }.into())
 }
 
 /// `None`: it is bound.
@@ -212,7 +211,7 @@ fn new_claim(
         let own = (labels::OPERATION_UID.to_owned(), uid(&o.object.metadata).to_owned());
         claim.metadata.labels.get_or_insert_default().extend([own]);
         actions.push(Action::CreateClaim(Box::new(claim)));
-        return Some(Waiting::Creating { what: format!("PersistentVolumeClaim '{}'", disk.claim_name) }.into());
+        return Some(Waiting::Creating { what: About::Claim(disk.claim_name.clone()) }.into());
     };
     if label(&claim.metadata, labels::OPERATION_UID) != Some(uid(&o.object.metadata)) {
         return Some(Blocked::ClaimNotOurs { claim: disk.claim_name.clone() }.into());
@@ -237,8 +236,8 @@ fn let_go(o: &Observed, status: &MachineRestoreStatus, actions: &mut Vec<Action>
             && meta.deletion_timestamp.is_none()
         {
             actions.push(Action::DeleteClaim(target(meta)));
-            let what = format!("the deletion of PersistentVolumeClaim '{}'", disk.previous_claim_name);
-            left.get_or_insert(Waiting::Creating { what }.into());
+            let what = About::Claim(disk.previous_claim_name.clone());
+            left.get_or_insert(Waiting::Deleting { what }.into());
         }
     }
     left
@@ -258,8 +257,8 @@ fn discard(o: &Observed, status: &MachineRestoreStatus, actions: &mut Vec<Action
         let ours = label(meta, labels::OPERATION_UID) == Some(uid(&o.object.metadata));
         if ours && meta.deletion_timestamp.is_none() {
             actions.push(Action::DeleteClaim(target(meta)));
-            let what = format!("the deletion of PersistentVolumeClaim '{}'", disk.claim_name);
-            left.get_or_insert(Waiting::Creating { what }.into());
+            let what = About::Claim(disk.claim_name.clone());
+            left.get_or_insert(Waiting::Deleting { what }.into());
         }
     }
     left

@@ -4,6 +4,7 @@
 //! cut, not until all are ready: a back end may upload them for hours.
 
 use super::operation::{Action, NewSnapshot, Plan, Progress, Subject, Verb, is_off};
+use crate::about::About;
 use crate::machine::{bound_claim, claim_name};
 use crate::meta::{Target, name, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -110,7 +111,7 @@ fn begin(
     status.machine_uid = Some(uid(&machine.metadata).to_owned());
     status.started_at = Some(MicroTime(now));
     status.disks = disks;
-    Progress::Running(Waiting::Creating { what: "the list of disks".to_owned() }.into())
+    Progress::Running(Waiting::Creating { what: About::DiskList }.into())
 }
 
 /// All that the machine can write to. What it only reads is not its own.
@@ -118,7 +119,7 @@ fn disks(o: &Observed, machine: &BareMetalMachine) -> Result<Vec<SnapshotDisk>, 
     let mut all = Vec::new();
     for disk in machine.spec.disks.iter().filter(|disk| !disk.read_only) {
         let claim_name = claim_name(machine, disk);
-        let missing = || Waiting::Creating { what: format!("the volume of disk '{}'", disk.name) };
+        let missing = || Waiting::Creating { what: About::VolumeOfDisk(disk.name.clone()) };
         let claim = o.claims.get(&claim_name).ok_or_else(missing)?;
         bound_claim(claim, None)?;
         let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage").cloned());
@@ -166,7 +167,7 @@ fn take(
         let message = waiting.map(|reason| reason.message()).unwrap_or_default();
         return Progress::Failed(Failed::NotTakenInTime { seconds, message }.into());
     }
-    Progress::Running(waiting.unwrap_or_else(|| Waiting::Creating { what: "the snapshots".to_owned() }.into()))
+    Progress::Running(waiting.unwrap_or_else(|| Waiting::Creating { what: About::VolumeSnapshots }.into()))
 }
 
 /// `None`: this disk's VolumeSnapshot can be restored.
@@ -189,7 +190,7 @@ fn one(
             class: o.object.spec.volume_snapshot_class_name.clone(),
             labels: subject.labels(&o.object.spec.machine_name),
         }));
-        return Some(Waiting::Creating { what: format!("VolumeSnapshot '{snapshot}'") }.into());
+        return Some(Waiting::Creating { what: About::VolumeSnapshot(snapshot.clone()) }.into());
     };
     if !seen.ours {
         return Some(Blocked::SnapshotNotOurs { snapshot }.into());
@@ -210,8 +211,7 @@ fn undo(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
     }
     let left: Vec<&VolumeSnapshotSeen> = o.snapshots.values().filter(|seen| seen.ours && !seen.deleting).collect();
     actions.extend(left.iter().map(|seen| Action::DeleteSnapshot(seen.target.clone())));
-    (!left.is_empty())
-        .then(|| Waiting::Deleting { what: "the VolumeSnapshots of the MachineSnapshot".to_owned() }.into())
+    (!left.is_empty()).then(|| Waiting::Deleting { what: About::VolumeSnapshots }.into())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::claim::{is_pod, keep, pod_is_made, pod_of_hold, volume_attachment};
 use super::down::is_lifted;
 use super::hold::{Standing, holder, standing};
 use super::{Action, Observed, Sink, TakeHold};
+use crate::about::About;
 use crate::meta::{annotation, name, uid};
 use crate::observed::{Bound, DpuSeen};
 use crate::orphan;
@@ -76,7 +77,7 @@ fn take(
         epoch: last + 1,
         fences: hold.map(|hold| live_fences(o, &hold.spec.fences)).unwrap_or_default(),
     }));
-    Err(Waiting::Creating { what: format!("the hold on the volume of '{claim}'") }.into())
+    Err(Waiting::Creating { what: About::VolumeHold(claim.to_owned()) }.into())
 }
 
 /// *FenceIsLifted*: once its DPU reports another boot, or, alive, that it presents nothing at all. The newest are kept.

@@ -2,6 +2,7 @@
 //! made after the hold is taken and before the grant, and is gone before the hold is emptied.
 
 use super::{Action, CreateVolumeAttachment, Observed, Owner, Sink};
+use crate::about::About;
 use crate::meta::{name, uid};
 use crate::observed::{Bound, DpuSeen, HolderPodSeen};
 use crate::reason::{Reason, Waiting};
@@ -29,7 +30,7 @@ pub(crate) fn keep(
         node: dpu.name().to_owned(),
         persistent_volume_name: bound.volume.name.clone(),
     }));
-    Some(Waiting::Creating { what: format!("the VolumeAttachment of '{}'", bound.claim_name()) }.into())
+    Some(Waiting::Creating { what: About::VolumeAttachment(bound.claim_name().to_owned()) }.into())
 }
 
 /// A volume that is only read has one for each reader.

@@ -2,6 +2,7 @@
 //! that is known.
 
 use super::Sink;
+use crate::about::About;
 use crate::host::BmcNeed;
 use crate::observed::DpuSeen;
 use crate::own_bmc;
@@ -103,7 +104,7 @@ impl Site<'_> {
             return None;
         }
         self.watch(dpu.name(), sink);
-        let what = format!("the hold of attachment '{}'", holder.attachment_name);
+        let what = About::HoldOf(holder.attachment_name.clone());
         let detaching = || Waiting::Detaching { what, dpu: dpu.name().to_owned() }.into();
         Some(self.unresponsive(dpu.name()).unwrap_or_else(detaching))
     }

@@ -21,6 +21,7 @@ pub use plan::{Action, CreateVolumeAttachment, FenceOrder, FreeVolume, TakeHold,
 pub(crate) use release::release;
 pub(crate) use sweep::sweep;
 
+use crate::about::About;
 use crate::host::BmcNeed;
 use crate::meta::{label, uid};
 use crate::observed::{ClaimSeen, HolderPodSeen, OrphanOn};
@@ -61,11 +62,11 @@ impl<'a> Owner<'a> {
         label(meta, key) == Some(self.uid())
     }
 
-    /// What an attachment is for, in the words of people.
-    fn what(self, attachment: &DiskAttachment) -> String {
+    /// What an attachment is for.
+    fn what(self, attachment: &DiskAttachment) -> About {
         match self {
-            Self::Machine(_) => format!("disk '{}'", attachment.spec.disk_name),
-            Self::Image(_) => "the import".to_owned(),
+            Self::Machine(_) => About::Disk(attachment.spec.disk_name.clone()),
+            Self::Image(_) => About::Import,
         }
     }
 }
@@ -99,8 +100,8 @@ impl Observed<'_> {
 
     /// What a grant that is being written waits for.
     pub fn granting(&self, attachment: &DiskAttachment) -> Reason {
-        let problem = self.problem(attachment, "its storage does not let it in yet");
-        Waiting::Creating { what: format!("the grant of {}{problem}", self.owner.what(attachment)) }.into()
+        let message = self.problem(attachment, "the storage does not let the DPU in yet");
+        Waiting::Granting { what: self.owner.what(attachment), message }.into()
     }
 
     /// Why the storage could not be told of an attachment, behind what is waited for.

@@ -147,3 +147,29 @@ pub async fn registered_anew(s: &mut Simulation) -> Result<(), String> {
         false => Err(format!("a running host lost {running:?}; it has {:?}\n{}", shown(&host), s.story())),
     }
 }
+
+/// The kubeconfig of an agent is exchanged for that of another cluster, in which its Dpu is registered and approved, and nothing is
+/// attached. Nobody there gets the server. With its own kubeconfig back, the agent goes on as if nothing had been.
+pub async fn in_another_cluster(s: &mut Simulation) -> Result<(), String> {
+    let host = s.scene.hosts[0].clone();
+    s.create(MACHINES, USER, life::machine("bm-01", 7));
+    s.until("the machine runs", |s| runs(s, "bm-01")).await?;
+    let running = shown(&host);
+    s.stop_agent(&host);
+    let mut other = s.beside();
+    other.start_agent(&host);
+    other.until("the agent reports what the host has", |o| reported(o, &host).len() == running.len()).await?;
+    other.create(MACHINES, USER, life::machine("bm-09", 7));
+    tokio::time::sleep(LONG).await;
+    let claimed = other.machine("bm-09").is_some_and(|machine| machine["status"]["hardwareName"].is_string());
+    other.stop_agent(&host);
+    drop(other);
+    s.start_agent(&host);
+    s.until("the agent has its attachments again", |s| reported(s, &host).is_empty() && runs(s, "bm-01")).await?;
+    match shown(&host) == running && !claimed {
+        true => Ok(()),
+        false => {
+            Err(format!("claimed: {claimed}; the host had {running:?}, and has {:?}\n{}", shown(&host), s.story()))
+        }
+    }
+}

@@ -63,6 +63,24 @@ impl Scene {
         })
     }
 
+    /// Another cluster, in which the same servers are registered. Its network is another one, too.
+    pub fn beside(&self) -> Arc<Self> {
+        Arc::new(Self {
+            server: Server::new(),
+            faults: Faults::new(Plan::None, self.random.clone()),
+            cuts: self.hosts.iter().map(|host| (host.dpu_name.clone(), Signal::new(false))).collect(),
+            hosts: self.hosts.clone(),
+            driver: Driver::default(),
+            random: self.random.clone(),
+            manners: [Who::Controller, Who::Agent].map(|who| (who, Arc::default())).into(),
+            storage: self.storage.clone(),
+            north_bound: MemoryNorthBound::default(),
+            volumes: self.volumes.clone(),
+            violations: Mutex::default(),
+            refused_nodes: Mutex::default(),
+        })
+    }
+
     /// The file with a volume's blocks: handles are the same in every run, folders are not.
     pub fn blocks(&self, handle: &Path) -> PathBuf {
         self.volumes.join(handle.file_name().unwrap_or_default())

@@ -27,7 +27,8 @@ pub struct Simulation {
     controllers: Vec<Lives>,
     /// By the name of the DPU.
     agents: BTreeMap<String, Lives>,
-    _dir: tempfile::TempDir,
+    /// Of the cluster that was there first.
+    _dir: Option<tempfile::TempDir>,
 }
 
 impl Drop for Simulation {
@@ -58,7 +59,7 @@ impl Simulation {
             tasks: Vec::new(),
             controllers: Vec::new(),
             agents: BTreeMap::new(),
-            _dir: dir,
+            _dir: Some(dir),
         };
         simulation.furnish();
         simulation.tasks.push(tokio::spawn(storage::run(scene.clone())));
@@ -68,6 +69,20 @@ impl Simulation {
             simulation.start_agent(&host);
         }
         simulation
+    }
+
+    /// Another cluster with the same servers, a controller of its own, and no agent. It ends before this one.
+    pub fn beside(&self) -> Self {
+        let mut other = Self {
+            scene: self.scene.beside(),
+            tasks: Vec::new(),
+            controllers: Vec::new(),
+            agents: BTreeMap::new(),
+            _dir: None,
+        };
+        other.furnish();
+        other.start_controller("controller-1", SYSTEM);
+        other
     }
 
     fn furnish(&self) {

@@ -437,6 +437,12 @@ fn a_dpu_is_registered_anew_under_a_running_host() {
 }
 
 #[test]
+fn an_agent_is_pointed_at_another_cluster_under_a_running_host() {
+    simulate(async { orphans::in_another_cluster(&mut Simulation::start(1, seed(), Plan::None)).await })
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
 fn a_disk_comes_back_by_the_name_of_one_that_is_going() {
     simulate(async { upkeep::same_name_again(&Simulation::start(1, seed(), Plan::None)).await })
         .unwrap_or_else(|e| panic!("{e}"));

@@ -70,7 +70,7 @@ async fn say(
     let said = json!({"chassis": now.chassis, "used": now.used, "conditions": now.conditions});
     objects::patch_status(&c.objects.cluster(), &c.world.provider_networks, meta, said).await?;
     if let Some(reason) = reason.filter(|_| is_new) {
-        c.events.warn(network, "Waiting", &format!("{}: {}", reason.name(), reason.told()));
+        c.events.warn_why(network, reason);
     }
     Ok(())
 }
@@ -113,20 +113,7 @@ async fn user(c: &Controller, network: &ProviderNetwork) -> Result<Option<String
     Ok(held.map(|hold| format!("AddressHold '{}'", name(&hold.metadata))))
 }
 
-/// Puts its finalizer on, or takes it off.
 async fn keep(c: &Controller, meta: &ObjectMeta, present: bool) -> Result<(), Error> {
-    let change = json!({"metadata": {"finalizers": objects::finalizers(meta, labels::FINALIZER_IN_USE, present)}});
-    let (api, version) = (c.objects.cluster::<ProviderNetwork>(), meta.resource_version.as_deref());
-    match objects::patch(&api, &c.world.provider_networks, name(meta), uid(meta), version, change).await {
-        Ok(patched) if !present && patched.metadata.finalizers.iter().flatten().count() == 0 => {
-            // The last finalizer has ended it.
-            c.world.provider_networks.forget(meta);
-            Ok(())
-        }
-        Err(Error::NotFound { .. }) if !present => {
-            c.world.provider_networks.forget(meta);
-            Ok(())
-        }
-        patched => patched.map(drop),
-    }
+    let api = c.objects.cluster::<ProviderNetwork>();
+    objects::finalize(&api, &c.world.provider_networks, meta, labels::FINALIZER_IN_USE, present).await
 }

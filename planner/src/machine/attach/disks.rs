@@ -3,6 +3,7 @@
 use super::holder_pod;
 use super::made::{disk_attachment, owner};
 use super::seen::{Seen, detaching, not_exposed, phase};
+use crate::about::About;
 use crate::connector;
 use crate::machine::draft::Draft;
 use crate::machine::named::claim_name;
@@ -40,14 +41,14 @@ pub(in crate::machine) fn plan(
     draft: &mut Draft,
 ) -> Option<Reason> {
     if let Some(old) = leaving(o, &disk.name) {
-        return Some(detaching(&format!("disk '{}'", disk.name), &old.spec.dpu_name));
+        return Some(detaching(About::Disk(disk.name.clone()), &old.spec.dpu_name));
     }
     let Some(attachment) = current(o, &disk.name) else {
         return Some(create(o, w, host, disk, bound, draft));
     };
     if attachment.spec.volume.as_ref().is_some_and(|volume| volume.claim.uid != uid(&bound.claim.claim.metadata)) {
         // Another claim is behind the disk by now.
-        return Some(detaching(&format!("disk '{}'", disk.name), &attachment.spec.dpu_name));
+        return Some(detaching(About::Disk(disk.name.clone()), &attachment.spec.dpu_name));
     }
     if attachment.spec.grant.is_some() {
         if let Some(reason) = holder_pod::lost(o, host, attachment, draft) {
@@ -60,7 +61,7 @@ pub(in crate::machine) fn plan(
         growth::plan(disk, attachment, bound, draft);
         limits::plan(disk, attachment, bound, draft);
         stranded(o, disk, attachment, draft);
-        return not_exposed(host, &format!("disk '{}'", disk.name), Seen::disk(attachment));
+        return not_exposed(host, About::Disk(disk.name.clone()), Seen::disk(attachment));
     }
     if let Some(reason) = grant_blocked_by {
         return Some(reason.clone());
@@ -102,7 +103,7 @@ fn create(
     }
     if !in_use_by(&bound.claim.claim.metadata, o.uid()) {
         draft.act(Action::ProtectClaim { target: bound.target() });
-        return Waiting::Creating { what: format!("the protection of claim '{claim}'") }.into();
+        return Waiting::Creating { what: About::ClaimProtection(claim.to_owned()) }.into();
     }
     let connector = match connector::choose(&claim, bound.volume, host.dpu) {
         Ok(connector) => connector,
@@ -139,7 +140,7 @@ fn create(
         release: false,
     };
     draft.act(Action::CreateDiskAttachment(Box::new(disk_attachment(o, host.namespace, &disk.name, spec))));
-    Waiting::Creating { what: format!("the attachment of disk '{}'", disk.name) }.into()
+    Waiting::Creating { what: About::DiskAttachment(disk.name.clone()) }.into()
 }
 
 /// The host lost the disk. It is told, and never power-cycled unasked.

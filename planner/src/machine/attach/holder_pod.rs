@@ -5,6 +5,7 @@
 //! the disk, from a running host. A grant names one pod by its UID; a pod that is lost is not replaced under a running host.
 
 use super::seen::detaching;
+use crate::about::About;
 use crate::machine::draft::Draft;
 use crate::machine::named::own_labels;
 use crate::machine::observed::Observed;
@@ -38,7 +39,7 @@ pub(in crate::machine) fn running(
     let Some(pod) = pod(&o.holder_pods, attachment) else {
         let made = manifest(o, host, attachment, bound, &name);
         draft.act(Action::CreateHolderPod(Box::new(made)));
-        return Err(Waiting::Creating { what: format!("holder pod '{name}'") }.into());
+        return Err(Waiting::Creating { what: About::HolderPod(name.to_owned()) }.into());
     };
     if pod.ended && !pod.deleting {
         // Refused by its node, or ended before it was of any use: another one is made.
@@ -68,8 +69,8 @@ pub(in crate::machine) fn lost(
     let not_started = host.shares_power() && host.boot_id().is_some_and(|boot| started_boot_id != Some(boot));
     if not_started || o.is_off() {
         draft.act(Action::ReleaseDisk { target: target(&attachment.metadata) });
-        let what = format!("disk '{}'", attachment.spec.disk_name);
-        return Some(detaching(&what, &attachment.spec.dpu_name));
+        let what = About::Disk(attachment.spec.disk_name.clone());
+        return Some(detaching(what, &attachment.spec.dpu_name));
     }
     let pod = pod_name(attachment);
     Some(Blocked::HolderPodLost { pod, disk: attachment.spec.disk_name.clone() }.into())

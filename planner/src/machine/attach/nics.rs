@@ -3,6 +3,7 @@
 use super::made::{own_attachment, owner};
 use super::seed;
 use super::seen::{Seen, assigned, detaching, not_exposed, phase};
+use crate::about::About;
 use crate::machine::draft::Draft;
 use crate::machine::named::{is_by_disk, own_labels, vnic_name};
 use crate::machine::observed::Observed;
@@ -42,7 +43,7 @@ pub(in crate::machine) fn plan(
     draft: &mut Draft,
 ) -> Option<Reason> {
     if let Some(old) = leaving(o, &interface.name) {
-        return Some(detaching(&format!("interface '{}'", interface.name), &old.spec.dpu_name));
+        return Some(detaching(About::Interface(interface.name.clone()), &old.spec.dpu_name));
     }
     let vnic = match vnic(o, interface, draft) {
         Ok(vnic) => vnic,
@@ -68,7 +69,7 @@ pub(in crate::machine) fn plan(
         }
         return Some(grant(o, host, interface, vnic, attachment, draft));
     }
-    not_exposed(host, &format!("interface '{}'", interface.name), Seen::nic(attachment))
+    not_exposed(host, About::Interface(interface.name.clone()), Seen::nic(attachment))
 }
 
 fn vnic<'a>(o: &'a Observed, interface: &Interface, draft: &mut Draft) -> Result<&'a VNic, Reason> {
@@ -113,7 +114,7 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
     vnic.metadata.namespace = Some(o.namespace().to_owned());
     vnic.metadata.labels = Some(own_labels(&o.machine));
     draft.act(Action::CreateVNic(Box::new(vnic)));
-    Waiting::Creating { what: format!("VNic '{vnic_name}'") }.into()
+    Waiting::Creating { what: About::VNic(vnic_name.to_owned()) }.into()
 }
 
 fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draft: &mut Draft) -> Reason {
@@ -124,7 +125,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     };
     if !in_use_by(&vnic.metadata, o.uid()) {
         draft.act(Action::ProtectVNic { target: target(&vnic.metadata), interface: interface.name.clone() });
-        return Waiting::Creating { what: format!("the protection of VNic '{vnic_name}'") }.into();
+        return Waiting::Creating { what: About::VNicProtection(vnic_name) }.into();
     }
     let subnet = o.subnets.get(&vnic.spec.subnet);
     let spec = NicAttachmentSpec {
@@ -150,7 +151,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     let mut attachment = NicAttachment::new(&names::attachment(o.uid(), o.name(), &interface.name), spec);
     own_attachment(o, host.namespace, &mut attachment.metadata);
     draft.act(Action::CreateNicAttachment(Box::new(attachment)));
-    Waiting::Creating { what: format!("the attachment of interface '{}'", interface.name) }.into()
+    Waiting::Creating { what: About::NicAttachment(interface.name.clone()) }.into()
 }
 
 fn grant(
@@ -175,14 +176,14 @@ fn grant(
                 },
             };
             draft.act(Action::GrantNic { target: target(&attachment.metadata), epoch, metadata });
-            Waiting::Creating { what: format!("the grant of interface '{}'", interface.name) }.into()
+            Waiting::Granting { what: About::Interface(interface.name.clone()), message: String::new() }.into()
         }
         Standing::Others { by } => Waiting::VNicHeld { vnic: vnic_name(), by }.into(),
         Standing::Empty { .. } => {
             let holder = holder(host.dpu, &attachment.metadata);
             let mac_address = attachment.spec.mac_address.clone();
             draft.act(Action::TakeVNic { target: target(&vnic.metadata), holder, mac_address });
-            Waiting::Creating { what: format!("the hold on VNic '{}'", vnic_name()) }.into()
+            Waiting::Creating { what: About::VNicHold(vnic_name()) }.into()
         }
     }
 }
@@ -220,7 +221,7 @@ pub(in crate::machine) fn detach(
             return reason;
         }
     }
-    detaching(&format!("interface '{}'", attachment.spec.interface_name), dpu)
+    detaching(About::Interface(attachment.spec.interface_name.clone()), dpu)
 }
 
 /// Gives back every VNic that no attachment needs any more.

@@ -5,6 +5,7 @@ use super::disks::{current, leaving};
 use super::made::{disk_attachment, owner};
 use super::orphans;
 use super::seen::{Seen, assigned, detaching, not_exposed};
+use crate::about::About;
 use crate::machine::draft::Draft;
 use crate::machine::named::{SEED_DISK, is_by_disk, vnic_name};
 use crate::machine::observed::Observed;
@@ -34,14 +35,14 @@ pub(in crate::machine) fn plan(
         return None;
     }
     if let Some(old) = leaving(o, SEED_DISK) {
-        return Some(detaching("the cloud-init disk", &old.spec.dpu_name));
+        return Some(detaching(About::SeedDisk, &old.spec.dpu_name));
     }
     let Some(attachment) = current(o, SEED_DISK) else {
         draft.act(Action::CreateDiskAttachment(Box::new(disk_attachment(o, host.namespace, SEED_DISK, spec(o, host)))));
-        return Some(Waiting::Creating { what: "the attachment of the cloud-init disk".to_owned() }.into());
+        return Some(Waiting::Creating { what: About::SeedAttachment }.into());
     };
     if attachment.spec.grant.is_some() {
-        return not_exposed(host, "the cloud-init disk", Seen::disk(attachment));
+        return not_exposed(host, About::SeedDisk, Seen::disk(attachment));
     }
     if let Some(reason) = grant_blocked_by {
         return Some(reason.clone());
@@ -54,7 +55,7 @@ pub(in crate::machine) fn plan(
             let secret_name = attachment.spec.seed_secret_name.clone().unwrap_or_default();
             let seed = Some(Seed { secret_name, data });
             draft.act(Action::GrantDisk { target: target(&attachment.metadata), epoch: 1, seed, holder_pod_uid: None });
-            Some(Waiting::Creating { what: "the cloud-init disk".to_owned() }.into())
+            Some(Waiting::Granting { what: About::SeedDisk, message: String::new() }.into())
         }
         Err(reason) => Some(reason),
     }
@@ -124,7 +125,7 @@ fn network_config(o: &Observed) -> Result<String, Reason> {
     }
     for interface in &o.machine.spec.interfaces {
         let vnic_name = vnic_name(&o.machine, interface);
-        let waiting = || Waiting::Creating { what: format!("VNic '{vnic_name}'") };
+        let waiting = || Waiting::Creating { what: About::VNic(vnic_name.clone()) };
         let vnic = o.vnics.get(&vnic_name).ok_or_else(waiting)?;
         let subnet_name = &vnic.spec.subnet;
         let missing = || Blocked::SubnetMissing { subnet: subnet_name.clone() };

@@ -1,5 +1,6 @@
 //! What is seen of an attachment, a disk's or a NIC's.
 
+use crate::about::About;
 use crate::machine::situation::Host;
 use crate::meta::name;
 use crate::network::addresses;
@@ -48,8 +49,8 @@ impl<'a> Seen<'a> {
 }
 
 /// Why the host cannot see it on this boot of the DPU; `None`: it can.
-pub(in crate::machine) fn not_exposed(host: Host<'_>, what: &str, seen: Seen<'_>) -> Option<Reason> {
-    let (what, dpu) = (what.to_owned(), host.dpu.name().to_owned());
+pub(in crate::machine) fn not_exposed(host: Host<'_>, what: About, seen: Seen<'_>) -> Option<Reason> {
+    let dpu = host.dpu.name().to_owned();
     let Some(boot_id) = host.boot_id() else {
         return Some(match host.shares_power() {
             true => Waiting::DpuStarting { dpu }.into(),
@@ -78,8 +79,8 @@ pub(in crate::machine) fn phase(attachment: Option<(&ObjectMeta, bool)>, reason:
     }
 }
 
-pub(in crate::machine) fn detaching(what: &str, dpu: &str) -> Reason {
-    Waiting::Detaching { what: what.to_owned(), dpu: dpu.to_owned() }.into()
+pub(in crate::machine) fn detaching(what: About, dpu: &str) -> Reason {
+    Waiting::Detaching { what, dpu: dpu.to_owned() }.into()
 }
 
 /// The addresses that are assigned to the VNic, or why none are: its condition says it, and nobody judges it a second time.

@@ -14,6 +14,7 @@ use super::named::{claim_name, is_by_disk};
 use super::observed::{DpuSeen, Observed};
 use super::plan::Action;
 use super::situation::{Situation, dpu_of, granted_on, held, in_use, was_installed};
+use crate::about::About;
 use crate::dpu::not_ready;
 use crate::meta::{annotation, label, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -142,7 +143,7 @@ fn take(hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reaso
         resource_version: hardware.metadata.resource_version.clone().unwrap_or_default(),
         strategy,
     });
-    Waiting::Creating { what: format!("the claim on Hardware '{name}'") }.into()
+    Waiting::Creating { what: About::HardwareClaim(name.to_owned()) }.into()
 }
 
 fn is_free(hardware: &Hardware) -> Result<(), Reason> {

@@ -13,6 +13,7 @@ use super::named::own_labels;
 use super::observed::Observed;
 use super::plan::Action;
 use super::situation::{Situation, Want};
+use crate::about::About;
 use crate::install::{self, Phase, Record};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -61,7 +62,7 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
                 Some(Ok(())) => {
                     let number = record.number;
                     draft.act(write(hardware, Record { phase: Phase::Done, ..record }, None));
-                    Stage::Not(creating(&format!("the record of installation {number}")))
+                    Stage::Not(creating(About::InstallRecord(number)))
                 }
                 Some(Err(_)) if asked => next(record.number, draft),
                 Some(Err(reason)) => Stage::Not(reason),
@@ -76,7 +77,7 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
                 let record =
                     Record { number: before.number, phase: Phase::Done, workflow: before.workflow_uid.clone() };
                 draft.act(write(hardware, record, before.request.as_deref()));
-                Stage::Not(creating(&format!("the record of installation {}", before.number)))
+                Stage::Not(creating(About::InstallRecord(before.number)))
             }
             Some(before) => Stage::Not(lost(before.number, "its record on the Hardware no longer exists")),
             None if o.want == Want::On => next(0, draft),
@@ -100,8 +101,12 @@ fn lost(number: u32, what: &str) -> Reason {
     Blocked::InstallRecordLost { number, what: what.to_owned() }.into()
 }
 
-fn creating(what: &str) -> Reason {
-    Waiting::Creating { what: what.to_owned() }.into()
+fn creating(what: About) -> Reason {
+    Waiting::Creating { what }.into()
+}
+
+fn deleting(what: About) -> Reason {
+    Waiting::Deleting { what }.into()
 }
 
 /// `None`: it may still run. `Err`: it ended without having installed anything, or can never begin.
@@ -161,7 +166,7 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
     let Some(copy) = copy.filter(|copy| copy.metadata.deletion_timestamp.is_none()) else {
         let spec = TemplateSpec { data: Some(text) };
         draft.act(Action::CreateTemplate(Box::new(Template { metadata: meta, spec, status: None })));
-        return creating(&format!("the copy '{made}' of Template '{}'", boot.template_name));
+        return creating(About::Template(made.clone()));
     };
     // Prepared from another text, or for another server; nothing of it has begun.
     let old_copy = copy.spec.data.as_deref() != Some(&text);
@@ -170,15 +175,15 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
         if old_copy {
             draft.act(Action::DeleteTemplate { target: target(&copy.metadata) });
         }
-        return creating(&format!("Workflow '{made}'"));
+        return creating(About::Workflow(made.clone()));
     }
     let Some(there) = there.filter(|there| there.metadata.deletion_timestamp.is_none()) else {
         draft.act(Action::CreateWorkflow(Box::new(run)));
-        return creating(&format!("Workflow '{made}'"));
+        return creating(About::Workflow(made.clone()));
     };
     let record = Record { number, phase: Phase::Begun, workflow: uid(&there.metadata).to_owned() };
     draft.act(write(hardware, record, annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT)));
-    creating(&format!("the record of installation {number}"))
+    creating(About::InstallRecord(number))
 }
 
 fn has_run(workflow: &Workflow) -> bool {
@@ -271,18 +276,18 @@ pub(super) fn status(o: &Situation<'_>, before: Option<&InstallStatus>) -> Optio
 
 /// The machine goes: so do its Workflows and the copies that they ran; `None`: they are gone.
 pub(super) fn remove(o: &Observed, draft: &mut Draft) -> Option<Reason> {
-    let workflows = o.workflows.iter().map(|w| (&w.metadata, "Workflow"));
-    let templates = o.templates.iter().map(|t| (&t.metadata, "Template"));
     let mut pending = None;
-    for (meta, kind) in workflows.chain(templates) {
+    for Workflow { metadata: meta, .. } in o.workflows.iter().map(|workflow| &**workflow) {
         if meta.deletion_timestamp.is_none() {
-            let target = target(meta);
-            draft.act(match kind {
-                "Workflow" => Action::DeleteWorkflow { target },
-                _ => Action::DeleteTemplate { target },
-            });
+            draft.act(Action::DeleteWorkflow { target: target(meta) });
         }
-        pending.get_or_insert_with(|| creating(&format!("the deletion of {kind} '{}'", name(meta))));
+        pending.get_or_insert_with(|| deleting(About::Workflow(name(meta).to_owned())));
+    }
+    for Template { metadata: meta, .. } in o.templates.iter().map(|template| &**template) {
+        if meta.deletion_timestamp.is_none() {
+            draft.act(Action::DeleteTemplate { target: target(meta) });
+        }
+        pending.get_or_insert_with(|| deleting(About::Template(name(meta).to_owned())));
     }
     pending
 }

@@ -10,6 +10,7 @@ use super::observed::Observed;
 use super::plan::Action;
 use super::situation::{Situation, granted_on, held, is_bare, is_granted};
 use super::{boot, claim, install, power};
+use crate::about::About;
 use crate::install::is_recorded;
 use crate::meta::{has_finalizer, in_use_by, label, name, target};
 use crate::reason::{Blocked, Reason, Waiting};
@@ -215,7 +216,7 @@ fn claims(o: &Observed, draft: &mut Draft) -> Option<Reason> {
             && !in_use_by(meta, o.uid());
         if ours && meta.deletion_timestamp.is_none() {
             draft.act(Action::DeleteClaim { target: target(meta) });
-            let what = format!("PersistentVolumeClaim '{}'", name(meta));
+            let what = About::Claim(name(meta).to_owned());
             pending.get_or_insert(Waiting::Deleting { what }.into());
         }
     }

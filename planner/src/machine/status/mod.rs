@@ -222,17 +222,17 @@ fn done_word(o: &Situation<'_>, draft: &Draft, step: Step) -> &'static str {
         Step::Installed => "Installed",
         Step::HardwareClaimed => "Claimed",
         Step::VolumesReady => "Bound",
-        Step::DisksAttached | Step::NicsAttached => "Presented",
-        Step::BootConfigured => "First",
-        Step::PoweredOn => "On",
-        Step::GuestReachable => "Answered",
+        Step::DisksAttached | Step::NicsAttached => "Exposed",
+        Step::BootConfigured => "BootOrderSet",
+        Step::PoweredOn => "HostPoweredOn",
+        Step::GuestReachable => "GuestAnswered",
     }
 }
 
 fn words<'a>(machine: &str, outcome: &'a Outcome, done: &'a str) -> (ConditionStatus, &'a str, String) {
     match outcome {
         Outcome::Done => (ConditionStatus::True, done, String::new()),
-        Outcome::Off => (ConditionStatus::False, "Off", "the host is off, as asked".to_owned()),
+        Outcome::Off => (ConditionStatus::False, "HostPoweredOff", "the host is powered off, as asked".to_owned()),
         Outcome::Not(reason) => (ConditionStatus::False, reason.name(), reason.told_of(machine)),
         Outcome::Unseen(reason) => (ConditionStatus::Unknown, reason.name(), reason.told_of(machine)),
         Outcome::Later => (ConditionStatus::Unknown, "EarlierStepFirst", "an earlier step comes first".to_owned()),

@@ -8,6 +8,7 @@ use super::named::{claim_name, import_name, is_users_own, own_labels, restored};
 use super::observed::{ImageSeen, Observed};
 use super::plan::{Action, ImportSnapshot};
 use super::situation::Host;
+use crate::about::About;
 use crate::late;
 use crate::meta::{in_use_by, label, name, target};
 use crate::observed::Bound;
@@ -55,7 +56,7 @@ pub(super) fn plan<'a>(o: &'a Observed, disk: &Disk, draft: &mut Draft) -> Resul
     if seen.not_csi {
         return Err(Blocked::VolumeNotCsi { claim: claim_name }.into());
     }
-    let volume = seen.volume.as_ref().ok_or(Waiting::Creating { what: format!("the volume of '{claim_name}'") })?;
+    let volume = seen.volume.as_ref().ok_or(Waiting::Creating { what: About::VolumeOfClaim(claim_name.to_owned()) })?;
     if !users_own {
         grow(disk, claim, draft);
         limits::choose(disk, claim, draft);
@@ -163,7 +164,7 @@ fn create(o: &Observed, disk: &Disk, claim_name: &str, draft: &mut Draft) -> Rea
     let mut made = claim(&o.machine, claim_name, size, class, source.snapshot);
     made.spec.get_or_insert_default().volume_attributes_class_name = disk.volume_attributes_class_name.clone();
     draft.act(Action::CreateClaim(Box::new(made)));
-    Waiting::Creating { what: format!("PersistentVolumeClaim '{claim_name}'") }.into()
+    Waiting::Creating { what: About::Claim(claim_name.to_owned()) }.into()
 }
 
 fn claim(
@@ -257,5 +258,5 @@ fn imported(o: &Observed, reference: &ImageReference, image: &ImageSeen, draft: 
         content,
         image_uid: image.uid.clone(),
     }));
-    Err(Waiting::Creating { what: format!("VolumeSnapshot '{name}'") }.into())
+    Err(Waiting::Creating { what: About::VolumeSnapshot(name.to_owned()) }.into())
 }

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use multus::{Definitions, Selection, selections};
+pub use multus::{Definitions, Named, Selection, named_by, selections};
 pub use release::{is_pods_mark, marked_pod};
 pub use request::{Request, requests};
 

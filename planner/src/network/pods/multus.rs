@@ -114,6 +114,18 @@ pub(super) fn requests(pod: &ObjectMeta, definitions: &Definitions) -> Result<Ve
     Ok(all)
 }
 
+/// What the configuration of a definition names in the namespace of the pod.
+pub enum Named {
+    VNic(String),
+    Subnet(String),
+}
+
+/// `None`: it is not of our type, or cannot be read.
+pub fn named_by(config: &str) -> Option<Named> {
+    let own = ours(config).ok()??;
+    Some(own.vnic.map_or(Named::Subnet(own.subnet), Named::VNic))
+}
+
 /// Of a list the plugin of our type, where there is one.
 fn ours(text: &str) -> Result<Option<Configuration>, serde_json::Error> {
     // Multus takes a definition without a configuration from a file of the node: that one is not ours.

@@ -1,23 +1,18 @@
 //! Everything that a plan for one machine rests on: from the caches, and by a read where a cache would be too much.
 
+mod images;
+
 use crate::Controller;
 use crate::bmc::Which;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::kinds::is_machine;
-use crate::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::{clock, holder_pods, volumes, went_back};
-use api::conditions::{self, is_true};
-use api::image::{ImageImport, MachineImageStatus};
-use api::machine::ImageKind;
-use api::quantity::bytes;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, labels};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::api::ListParams;
-use planner::machine::observed::{
-    BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, ContentSeen, DpuSeen, ImageSeen, Observed, SnapshotSeen, name,
-};
+use planner::machine::observed::{BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, DpuSeen, Observed, name};
 use planner::machine::{claim_name, foreign_workflow, vnic_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,7 +61,7 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     let workflow = o.machine.spec.boot.workflow.as_ref();
     o.template = workflow.and_then(|workflow| world.templates.get(&namespace, &workflow.template_name));
     (o.templates, o.workflows) = (world.templates.by(&owner), world.workflows.by(&owner));
-    images(c, &namespace, &mut o).await?;
+    images::gather(c, &namespace, &mut o).await?;
     cloud_init(c, &namespace, &mut o).await?;
     o.migrations = world.migrations.by(&IndexKey::names::<BareMetalMachine>(&namespace, o.name()));
     o.lock_is_void = crate::verbs::lock_is_void(c, &o.machine).await?;
@@ -310,86 +305,6 @@ async fn last_event(c: &Controller, namespace: &str, uid: &str, memo: &mut Memo)
     let message = events.pop().and_then(|event| event.message);
     memo.events.insert(uid.to_owned(), message.clone());
     Ok(message)
-}
-
-async fn images(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(), Error> {
-    let machine = o.machine.clone();
-    for disk in &machine.spec.disks {
-        if o.claims.contains_key(&claim_name(&machine, disk)) {
-            continue;
-        }
-        if let Some(snapshot) = &disk.source.snapshot {
-            snapshot_seen(c, namespace, &snapshot.name, o);
-        }
-        let Some(reference) = &disk.source.image else { continue };
-        let image = match reference.kind {
-            ImageKind::MachineImage => {
-                let image = c.world.images.get(namespace, &reference.name);
-                image.map(|image| image_seen(image.metadata.uid.as_deref(), &image.spec.import, image.status.as_ref()))
-            }
-            ImageKind::ClusterMachineImage => {
-                let image = c.world.cluster_images.get("", &reference.name);
-                let seen = image
-                    .map(|image| image_seen(image.metadata.uid.as_deref(), &image.spec.import, image.status.as_ref()));
-                match seen {
-                    Some(mut image) => {
-                        let import = planner::machine::import_name(&reference.name, &image.uid);
-                        snapshot_seen(c, namespace, &import, o);
-                        if image.ready && !o.snapshots.contains_key(&import) {
-                            image.content = content(c, &image).await?;
-                        }
-                        Some(image)
-                    }
-                    None => None,
-                }
-            }
-        };
-        if let Some(image) = image {
-            o.images.insert((reference.kind, reference.name.clone()), image);
-        }
-    }
-    Ok(())
-}
-
-fn image_seen(uid: Option<&str>, import: &ImageImport, status: Option<&MachineImageStatus>) -> ImageSeen {
-    let ready = status.and_then(|status| conditions::get(&status.conditions, conditions::READY));
-    ImageSeen {
-        uid: uid.unwrap_or_default().to_owned(),
-        ready: status.is_some_and(|status| is_true(&status.conditions, conditions::READY)),
-        why: ready.map_or("the controller has not looked at the image yet".to_owned(), |c| c.reason.clone()),
-        snapshot_name: status.and_then(|s| s.snapshot_name.clone()).unwrap_or_default(),
-        snapshot_namespace: status.and_then(|s| s.snapshot_namespace.clone()).unwrap_or_default(),
-        size_bytes: status.and_then(|s| s.virtual_size.as_ref()).and_then(bytes).unwrap_or_default(),
-        storage_class: status.and_then(|s| s.storage_class_name.clone()),
-        http: import.source.http.as_ref().map(|http| (http.url.clone(), http.checksum.clone())),
-        content: None,
-    }
-}
-
-fn snapshot_seen(c: &Controller, namespace: &str, snapshot_name: &str, o: &mut Observed) {
-    let Some(snapshot) = c.world.snapshots.get(namespace, snapshot_name) else { return };
-    let status = snapshot.status.as_ref();
-    let seen = SnapshotSeen {
-        ready: status.and_then(|status| status.ready_to_use).unwrap_or_default(),
-        restore_size_bytes: status.and_then(|status| status.restore_size.as_ref()).and_then(bytes),
-        error: status.and_then(|status| status.error.as_ref()?.message.clone()),
-    };
-    o.snapshots.insert(snapshot_name.to_owned(), seen);
-}
-
-/// The content of a cluster image's snapshot.
-async fn content(c: &Controller, image: &ImageSeen) -> Result<Option<ContentSeen>, Error> {
-    let what = format!("get VolumeSnapshot '{}'", image.snapshot_name);
-    let api = c.objects.namespaced::<VolumeSnapshot>(&image.snapshot_namespace);
-    let snapshot = found(call(&what, api.get(&image.snapshot_name)).await)?;
-    let bound = snapshot.and_then(|s| s.status).and_then(|status| status.bound_volume_snapshot_content_name);
-    let Some(bound) = bound else { return Ok(None) };
-    let what = format!("get VolumeSnapshotContent '{bound}'");
-    let content = found(call(&what, c.objects.cluster::<VolumeSnapshotContent>().get(&bound)).await)?;
-    Ok(content.and_then(|content| {
-        let handle = content.status.and_then(|status| status.snapshot_handle)?;
-        Some(ContentSeen { driver: content.spec.driver, handle, class: content.spec.volume_snapshot_class_name })
-    }))
 }
 
 async fn cloud_init(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(), Error> {
