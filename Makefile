@@ -1,6 +1,6 @@
 # Everything is done by cargo; this file is the list of what there is to do. `make help` prints it.
 .DEFAULT_GOAL := help
-.PHONY: help test demo demo-clean images release judges bench
+.PHONY: help test demo demo-clean images release push judges bench
 
 # An unset KEEP deletes the machine at the end of the demo.
 KEEP ?=
@@ -8,6 +8,7 @@ JUDGE ?=
 FIGURE ?=
 AGENTS ?= daemonset
 RELEASE ?=
+REGISTRY ?=
 PART ?=
 
 help: ## Print this list
@@ -35,6 +36,11 @@ release: ## Write all that an installation needs to dist/VERSION: images, charts
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
 	@$(BUILD) && $(XTASK) release
+
+push: ## Push the images of the release to a registry (REGISTRY=host:port/path), with the password of docker login
+	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
+	@test -n '$(REGISTRY)' || { echo 'make: say where to: make push REGISTRY=registry.example:5000/metalplane' >&2; exit 1; }
+	@$(BUILD) && $(XTASK) push '$(REGISTRY)'
 
 judges: ## Run every third-party judge (JUDGE=name: one of them)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)

@@ -160,6 +160,9 @@ pub struct ImportSource {
     pub url: String,
     /// sha256:<hex> of what the URL answers.
     pub checksum: String,
+    /// Certificates in PEM of the authorities that vouch for the server of an https URL, instead of the public ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_bundle: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]

@@ -111,11 +111,15 @@ pub struct ImageSource {
     pub upload: Option<Blank>,
 }
 
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.format == 'Raw'").message("http.format: Qcow2 is not served yet: convert the image (qemu-img convert -O raw) and write Raw")
+    validation = Rule::new("self.format == 'Raw'").message("http.format: Qcow2 is not served yet: convert the image (qemu-img convert -O raw) and write Raw"),
+    validation = Rule::new("!has(self.caBundle) || self.url.startsWith('https://')")
+        .message("http.caBundle: a server is verified by https alone: write an https URL, or leave caBundle out"),
+    validation = Rule::new("!has(self.caBundle) || self.caBundle.contains('-----BEGIN CERTIFICATE-----') && !self.caBundle.contains('PRIVATE KEY')")
+        .message("http.caBundle: write the certificates of authorities in PEM, from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----, and no private key")
 )]
 pub struct HttpSource {
     /// http:// or https://, readable from the DPUs.
@@ -124,6 +128,11 @@ pub struct HttpSource {
     /// sha256:<64 hexadecimal digits> of what the URL answers.
     #[schemars(length(max = 71), regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
     pub checksum: String,
+    /// Certificates in PEM of the authorities that vouch for the server of an https URL, where no public authority does: they take the
+    /// place of those. Redirects are verified by the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub ca_bundle: Option<String>,
     /// Raw. Qcow2 is not served yet and refused.
     #[serde(default)]
     pub format: ImageFormat,

@@ -185,15 +185,15 @@ pub enum BootStrategy {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("!has(self.parameters) || !self.parameters.exists(k, k in ['device_1', 'machine_name', 'image_url', 'image_checksum', 'hardware', 'Hardware', 'references'])")
-        .message("boot.workflow.parameters: device_1, machine_name, image_url, image_checksum, hardware, Hardware and references are set by Metalplane: write another name")
+    validation = Rule::new("!has(self.parameters) || !self.parameters.exists(k, k in ['device_1', 'machine_name', 'image_url', 'image_checksum', 'image_ca_bundle', 'hardware', 'Hardware', 'references'])")
+        .message("boot.workflow.parameters: device_1, machine_name, image_url, image_checksum, image_ca_bundle, hardware, Hardware and references are set by Metalplane: write another name")
 )]
 pub struct BootWorkflow {
     /// The tinkerbell.org Template in this namespace. Its last action must restart the server: reboot or kexec.
     #[schemars(length(min = 1, max = 253))]
     pub template_name: String,
     /// What the template's placeholders become, by name. Beside them a template reads device_1 (the server's agent), machine_name
-    /// and, of an Auto machine, image_url and image_checksum.
+    /// and, of an Auto machine, image_url, image_checksum and image_ca_bundle (PEM in base64; empty: the public authorities).
     #[serde(default)]
     #[schemars(schema_with = "parameters")]
     pub parameters: BTreeMap<String, String>,

@@ -6,6 +6,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == ["--version"] {
+        println!("metalplane {}", version::VERSION);
+        return ExitCode::SUCCESS;
+    }
     if let Some(install) = Install::of(&arguments) {
         return match install.and_then(|install| install.run()) {
             Ok(()) => ExitCode::SUCCESS,

@@ -27,6 +27,15 @@ pub struct Args {
     /// The image of holder pods, by which kubelet connects volumes on DPUs: anything that waits, such as pause.
     #[arg(long, env = "METALPLANE_HOLDER_IMAGE", default_value = "registry.k8s.io/pause:3.10.1")]
     pub holder_image: String,
+    /// A Secret of type kubernetes.io/dockerconfigjson by which holder pods pull their image, in each namespace that has such pods. May be
+    /// repeated.
+    #[arg(
+        long = "holder-pull-secret",
+        env = "METALPLANE_HOLDER_PULL_SECRETS",
+        value_name = "SECRET",
+        value_delimiter = ','
+    )]
+    pub holder_pull_secrets: Vec<String>,
     /// A pool of the file driver: its name and its folder. With it the controller can make the pool refuse a DPU whose agent is
     /// silent. May be repeated.
     #[arg(
@@ -95,6 +104,10 @@ pub struct Args {
     /// How many BMCs are talked to at the same time.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
     pub bmc_concurrency: u16,
+    /// The authorities that vouch for the BMCs' certificates, in PEM, instead of the public ones. A BMC's own Secret may name others
+    /// (`ca.crt`). Read whenever a session is opened.
+    #[arg(long, env = "METALPLANE_BMC_CA_FILE", value_name = "FILE")]
+    pub bmc_ca_file: Option<PathBuf>,
     /// What is logged, as for `RUST_LOG`.
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log: String,

@@ -27,6 +27,7 @@ pub struct Controller {
     pub namespace: String,
     pub inventory: String,
     pub holder_image: String,
+    pub holder_pull_secrets: Vec<String>,
     pub fences: Fences,
     pub network: Logical,
 }

@@ -36,6 +36,7 @@ pub struct Settings {
     /// Differs between any two processes, restarts included.
     pub nonce: u64,
     pub holder_image: String,
+    pub holder_pull_secrets: Vec<String>,
     pub concurrency: usize,
     pub bmc_concurrency: usize,
     /// None: not served.
@@ -50,6 +51,7 @@ impl From<&Args> for Settings {
             identity: args.identity.clone(),
             nonce: nonce(),
             holder_image: args.holder_image.clone(),
+            holder_pull_secrets: args.holder_pull_secrets.clone(),
             concurrency: usize::from(args.concurrency),
             bmc_concurrency: usize::from(args.bmc_concurrency),
             http: Some(args.http),
@@ -92,6 +94,7 @@ pub async fn run(
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),
+        holder_pull_secrets: settings.holder_pull_secrets.clone(),
         fences,
         network: Logical::new(ovn),
         objects: objects.clone(),

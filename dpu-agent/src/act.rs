@@ -236,6 +236,7 @@ impl Actor {
             Job {
                 url: import.url.clone(),
                 sha256: import.sha256.clone(),
+                ca_bundle: import.ca_bundle.clone(),
                 volume: import.volume.handle.clone(),
                 place,
                 size_bytes: connection.size_bytes,

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
+use trust::Bundle;
 use url::Url;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -107,7 +108,7 @@ impl<'a> Parts<'a> {
 
     pub(crate) async fn read(&self, first: u64, length: usize) -> Result<Vec<u8>, Error> {
         let name = self.source.url.as_str();
-        let response = get(&self.url, self.source.user_agent, Some((first, length as u64))).await?;
+        let response = get(&self.url, self.source, Some((first, length as u64))).await?;
         if !response.status().is_success() {
             return Err(answered(&self.url, response.status()));
         }
@@ -129,7 +130,7 @@ impl<'a> Parts<'a> {
 
     /// All of it in order, to the same end as [`fetch`].
     pub(crate) async fn whole(&self, chunks: &mpsc::Sender<Chunk>, progress: &Progress<'_>) -> Result<(), Error> {
-        let response = get(&self.url, self.source.user_agent, None).await?;
+        let response = get(&self.url, self.source, None).await?;
         match response.status() {
             StatusCode::OK if Version::of(&response) == self.version => {
                 send(&self.source.url, response, chunks, progress).await
@@ -168,7 +169,7 @@ async fn follow(source: &Source, part: Option<Part>) -> Result<(Response<Incomin
     let invalid = |cause: String| Error::new(Kind::Invalid, format!("{}: {cause}", plain(&source.url)));
     let mut url = Url::parse(&source.url).map_err(|error| invalid(error.to_string()))?;
     for _ in 0..=REDIRECTS {
-        let response = get(&url, source.user_agent, part).await?;
+        let response = get(&url, source, part).await?;
         let status = response.status();
         if status.is_redirection() {
             let target = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
@@ -198,10 +199,10 @@ fn answered(url: &Url, status: StatusCode) -> Error {
     Error::new(class, format!("{}: the server answered {status}", without_secrets(url)))
 }
 
-async fn get(url: &Url, user_agent: &str, part: Option<Part>) -> Result<Response<Incoming>, Error> {
+async fn get(url: &Url, source: &Source, part: Option<Part>) -> Result<Response<Incoming>, Error> {
     let invalid = |cause: String| Error::new(Kind::Invalid, format!("{}: {cause}", without_secrets(url)));
     let uri: Uri = url.as_str().parse().map_err(|error| invalid(format!("{error}")))?;
-    let mut request = Request::get(uri).header(header::USER_AGENT, user_agent);
+    let mut request = Request::get(uri).header(header::USER_AGENT, &source.user_agent);
     if let Some((first, length)) = part {
         request = request.header(header::RANGE, format!("bytes={first}-{}", first + length.max(1) - 1));
     }
@@ -209,13 +210,16 @@ async fn get(url: &Url, user_agent: &str, part: Option<Part>) -> Result<Response
     let answered = match url.scheme() {
         "http" => timeout(STALL, http_client().request(request)).await,
         "https" => {
-            let client = https_client().map_err(|error| invalid(format!("no certificates to trust: {error}")))?;
+            let client = https_client(source.authorities.as_ref()).map_err(invalid)?;
             timeout(STALL, client.request(request)).await
         }
         other => return Err(invalid(format!("{other} is not served: use http or https"))),
     };
     let answered = answered.map_err(|_| unreachable(url.as_str(), "no answer"))?;
     answered.map_err(|error| {
+        if let Some(refusal) = trust::refusal(&error) {
+            return unreachable(url.as_str(), &refusal.advice(source.authorities_field));
+        }
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         unreachable(url.as_str(), &format!("{error}{cause}"))
     })
@@ -231,15 +235,17 @@ fn http_client() -> Client<HttpConnector, Empty<Bytes>> {
     Client::builder(TokioExecutor::new()).build(connector())
 }
 
-fn https_client() -> std::io::Result<Client<HttpsConnector<HttpConnector>, Empty<Bytes>>> {
+fn https_client(authorities: Option<&Bundle>) -> Result<Client<HttpsConnector<HttpConnector>, Empty<Bytes>>, String> {
     let mut http = connector();
     http.enforce_http(false);
-    let config = ClientConfig::builder().with_native_roots()?;
-    let https = HttpsConnectorBuilder::new()
-        .with_tls_config(config.with_no_client_auth())
-        .https_only()
-        .enable_http1()
-        .wrap_connector(http);
+    let config = match authorities {
+        Some(bundle) => bundle.client()?,
+        None => {
+            let config = ClientConfig::builder().with_native_roots();
+            config.map_err(|error| format!("no certificates to trust: {error}"))?.with_no_client_auth()
+        }
+    };
+    let https = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(http);
     Ok(Client::builder(TokioExecutor::new()).build(https))
 }
 

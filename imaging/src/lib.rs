@@ -42,6 +42,7 @@ pub use sink::wipe;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, mpsc};
+use trust::Bundle;
 
 /// Chunks between the network and the disk. A chunk is what one read of the connection gave, at most some 16 KiB with
 /// TLS, so this stays below a megabyte.
@@ -150,7 +151,11 @@ pub struct Source {
     pub checksum_field: &'static str,
     pub packing: Packing,
     /// Who asks: the HTTP header `User-Agent`.
-    pub user_agent: &'static str,
+    pub user_agent: String,
+    /// The authorities that vouch for an https server; `None`: those of this system.
+    pub authorities: Option<Bundle>,
+    /// Where they are written, for the message of a server that they do not vouch for.
+    pub authorities_field: &'static str,
 }
 
 /// What of the target is kept behind the image's end.

@@ -60,7 +60,9 @@ impl Case {
             checksum: None,
             checksum_field: "CHECKSUM",
             packing: Packing::ByMagic,
-            user_agent: "test",
+            user_agent: "test".to_owned(),
+            authorities: None,
+            authorities_field: "CA_BUNDLE",
         };
         let target = Target {
             name: "disk /dev/test".to_owned(),

@@ -70,7 +70,9 @@ async fn copy(url: String, checksum: Option<&str>, disk: &Path, size: usize) -> 
         checksum: checksum.map(|text| text.parse().expect("a checksum")),
         checksum_field: "CHECKSUM",
         packing: Packing::ByMagic,
-        user_agent: "test",
+        user_agent: "test".to_owned(),
+        authorities: None,
+        authorities_field: "CA_BUNDLE",
     };
     let target = Target {
         name: "disk /dev/test".to_owned(),

@@ -9,6 +9,10 @@ use std::time::Duration;
 const READ: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|argument| argument == "--version") {
+        println!("installer {}", version::VERSION);
+        return ExitCode::SUCCESS;
+    }
     if std::process::id() != 1 {
         eprintln!(
             "installer: this is process 1 of an image that a server boots from the network; it does nothing elsewhere"
@@ -35,7 +39,7 @@ fn run() -> Result<()> {
     let line = system::kernel_arguments()?;
     let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
     // Not who it is: that may hold a token.
-    println!("installer: asks {}", arguments.server);
+    println!("installer: {}, asks {}", version::VERSION, arguments.server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
         network::up(arguments.mac, arguments.lease).await.context("the network")?;

@@ -1,12 +1,12 @@
 //! The API server: where it is, and how a client talks to it.
 
-use crate::version::VERSION;
 use anyhow::{Context, Result};
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::path::Path;
+use version::VERSION;
 
 /// By this kubeconfig, or as the pod's own account. `flag`: what a person writes to give a kubeconfig.
 ///

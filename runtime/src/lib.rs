@@ -10,7 +10,7 @@
 //! | `leader.rs` | one process acts at a time |
 //! | `queue.rs` | which objects are to be looked at, each once at a time |
 //! | `http.rs` | /healthz, /readyz, /metrics |
-//! | `version.rs` | what a program says it is |
+//! | [`version`] | what a program says it is: a crate of its own, for programs that are too small for this one |
 
 pub mod change;
 pub mod clock;
@@ -20,4 +20,5 @@ pub mod leader;
 pub mod patience;
 pub mod process;
 pub mod queue;
-pub mod version;
+
+pub use version;

@@ -28,6 +28,7 @@ pub mod oci;
 pub mod outside;
 pub mod preflight;
 pub mod programs;
+pub mod registry;
 pub mod relay;
 pub mod server;
 pub mod spdk;

@@ -62,6 +62,49 @@ pub fn read_name(tar: &Path) -> Result<ImageName> {
     }
 }
 
+/// Part of an image file, where it is in there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// `sha256:…`
+    pub digest: String,
+    /// Of its first byte in the file.
+    pub offset: u64,
+    pub size: u64,
+}
+
+/// What of an image file goes to a registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    pub reference: String,
+    pub digest: String,
+    pub media_type: String,
+    pub manifest: Vec<u8>,
+    /// Those that the manifest names: configuration and layers.
+    pub blobs: Vec<Blob>,
+}
+
+/// Reads what an image file holds, but for the bytes of its blobs.
+pub fn read_content(tar: &Path) -> Result<Content> {
+    let ImageName { reference, digest } = read_name(tar)?;
+    let context = || format!("cannot read the image {}", tar.display());
+    let manifest = read_entry(tar, &blob_path(&digest)).with_context(context)?;
+    let value: Value = serde_json::from_slice(&manifest).with_context(context)?;
+    let layers = value["layers"].as_array().into_iter().flatten();
+    let mut blobs = Vec::new();
+    for named in std::iter::once(&value["config"]).chain(layers) {
+        let digest = named["digest"].as_str().context("a blob without a digest").with_context(context)?;
+        let (offset, size) = find_entry(&mut open(tar)?, &blob_path(digest)).with_context(context)?;
+        blobs.push(Blob { digest: digest.to_owned(), offset, size });
+    }
+    let media_type = value["mediaType"].as_str().context("a manifest without a mediaType").with_context(context)?;
+    Ok(Content { reference, digest, media_type: media_type.to_owned(), manifest, blobs })
+}
+
+/// By the OCI image layout.
+fn blob_path(digest: &str) -> String {
+    format!("blobs/{}", digest.replacen(':', "/", 1))
+}
+
 /// Both in hex.
 struct Digests {
     /// Of the archive: the layer's diff ID.
@@ -192,8 +235,20 @@ fn padding(size: u64) -> Vec<u8> {
     vec![0; (size.next_multiple_of(BLOCK) - size) as usize]
 }
 
+fn open(tar: &Path) -> Result<BufReader<File>> {
+    Ok(BufReader::new(File::open(tar).with_context(|| format!("cannot open {}", tar.display()))?))
+}
+
 fn read_entry(tar: &Path, wanted: &str) -> Result<Vec<u8>> {
-    let mut input = BufReader::new(File::open(tar)?);
+    let mut input = open(tar)?;
+    let (_, size) = find_entry(&mut input, wanted)?;
+    let mut bytes = vec![0; usize::try_from(size)?];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where a file of the archive begins, and its size; the reader is there.
+fn find_entry(input: &mut BufReader<File>, wanted: &str) -> Result<(u64, u64)> {
     loop {
         let mut block = [0_u8; BLOCK as usize];
         input.read_exact(&mut block).context("the archive ends early")?;
@@ -206,9 +261,7 @@ fn read_entry(tar: &Path, wanted: &str) -> Result<Vec<u8>> {
         }
         let size = u64::from_str_radix(text(124..136).trim(), 8).context("not a tar archive")?;
         if name.trim_start_matches("./") == wanted {
-            let mut bytes = vec![0; usize::try_from(size)?];
-            input.read_exact(&mut bytes)?;
-            return Ok(bytes);
+            return Ok((input.stream_position()?, size));
         }
         input.seek(SeekFrom::Current(i64::try_from(size.next_multiple_of(BLOCK))?))?;
     }

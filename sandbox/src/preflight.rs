@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 use crate::{args, guest, outside, server};
 
@@ -273,6 +274,9 @@ async fn install_packages(packages: &[&str]) -> Result<()> {
 
 /// Downloads packages with what they depend on and lacks here, and unpacks all into one folder of the cache.
 async fn unpack_packages(packages: &[&str]) -> Result<PathBuf> {
+    // Two tests of one process want the same: they would unpack into one folder.
+    static ONE: Mutex<()> = Mutex::const_new(());
+    let _one_at_a_time = ONE.lock().await;
     let planned = plan(packages).await?;
     let key: String = Sha256::digest(planned.join(" ")).iter().take(8).map(|b| format!("{b:02x}")).collect();
     let cache = args::cache_folder();

@@ -31,7 +31,7 @@ const BUILD_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/build.
 pub struct Programs {
     pub kubernetes: PathBuf,
     pub containerd: PathBuf,
-    /// Process 1 of pods; built with this program.
+    /// Process 1 of pods; a package of the workspace.
     pub pause: PathBuf,
     preflight: Preflight,
 }
@@ -40,7 +40,7 @@ impl Programs {
     pub async fn find(given: Option<&Path>, preflight: Preflight) -> Result<Self> {
         let pause = std::env::current_exe()?.with_file_name("pause");
         if !pause.exists() {
-            bail!("{} is missing: build all of the sandbox with `cargo build -p sandbox`", pause.display());
+            bail!("{} is missing: build it with `cargo build --workspace`", pause.display());
         }
         let kubernetes = match given_kubernetes(given, &preflight).await {
             Some(folder) => folder,

@@ -22,10 +22,20 @@ impl Helm {
         }
     }
 
+<<<<<<< HEAD
     fn render(&self, template: &str, values: &[&str]) -> Output {
         let mut command = Command::new(&self.0);
         command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]);
         command.args(["--show-only", &format!("templates/{template}.yaml")]);
+=======
+    fn render(&self, values: &[&str]) -> Output {
+        self.rendered(&["--show-only", "templates/agent.yaml"], values)
+    }
+
+    fn rendered(&self, flags: &[&str], values: &[&str]) -> Output {
+        let mut command = Command::new(&self.0);
+        command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]).args(flags);
+>>>>>>> a21c4f4
         command.args(values.iter().map(|value| format!("--set={value}")));
         command.output().expect("helm runs")
     }
@@ -44,12 +54,33 @@ impl Helm {
         (text, args.unwrap_or_else(|error| panic!("{values:?}: {error}")))
     }
 
+<<<<<<< HEAD
     fn agent(&self, values: &[&str]) -> (String, Args) {
         self.program("agent", values)
     }
 
     fn refusal(&self, template: &str, values: &[&str]) -> String {
         let output = self.render(template, values);
+=======
+    /// Every object of the chart with all of its parts.
+    fn whole(&self, values: &[&str]) -> Vec<Value> {
+        let parts = [
+            "boot.enabled=true",
+            "boot.address=192.0.2.1",
+            "cni.enabled=true",
+            "csi.proxy.enabled=true",
+            "csi.proxy.machineNamespace=workers",
+        ];
+        let output = self.rendered(&[], &[&parts, values].concat());
+        assert!(output.status.success(), "{values:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("text");
+        let objects = text.split("\n---\n").map(|one| serde_saphyr::from_str(one).expect("YAML"));
+        objects.filter(|object: &Value| object.is_object()).collect()
+    }
+
+    fn refusal(&self, values: &[&str]) -> String {
+        let output = self.render(values);
+>>>>>>> a21c4f4
         assert!(!output.status.success(), "{values:?} is accepted");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -126,6 +157,7 @@ async fn what_no_dpu_can_do_is_refused_by_name() {
     assert_eq!(schema["properties"]["agent"]["additionalProperties"], false);
 }
 
+<<<<<<< HEAD
 const THREE: &str = "ovn.northBound=ssl:192.0.2.1:6641\\,ssl:[2001:db8::2]:6641\\,ssl:ovn-nb.example:6641";
 
 #[tokio::test]
@@ -178,4 +210,78 @@ async fn what_is_no_way_to_ovn_is_refused_by_name() {
         let refusal = helm.refusal("controller", values);
         assert!(refusal.contains(named), "{values:?}: {refusal}");
     }
+=======
+/// The pod templates of these objects, by the name of their workload.
+fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
+    let named = objects.iter().filter(|object| object["spec"]["template"]["spec"]["containers"].is_array());
+    named
+        .map(|object| (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]["template"]["spec"]))
+        .collect()
+}
+
+fn images(pod: &Value) -> Vec<&str> {
+    let containers = ["containers", "initContainers"].into_iter().filter_map(|kind| pod[kind].as_array()).flatten();
+    containers.map(|container| container["image"].as_str().expect("an image")).collect()
+}
+
+fn controller(objects: &[Value]) -> (controller::args::Args, Value) {
+    let pods = pods(objects);
+    let (_, pod) = pods.iter().find(|(name, _)| *name == "metalplane-controller").expect("the controller");
+    let flags =
+        pod["containers"][0]["args"].as_array().expect("flags").iter().map(|flag| flag.as_str().expect("a flag"));
+    let args = controller::args::Args::try_parse_from(std::iter::once("controller").chain(flags));
+    (args.unwrap_or_else(|error| panic!("{error}")), (*pod).clone())
+}
+
+#[tokio::test]
+async fn every_image_comes_from_the_registry_that_is_named_and_every_pod_logs_in_to_it() {
+    let test = "every_image_comes_from_the_registry_that_is_named_and_every_pod_logs_in_to_it";
+    let Some(helm) = Helm::find(test).await else { return };
+    let plain = helm.whole(&["images.boot=docker.io/library/x:1", "images.attacher=plain:2"]);
+    let moved = helm.whole(&[
+        "images.boot=docker.io/library/x:1",
+        "images.attacher=plain:2",
+        "images.registry=r.example:5000/metal/",
+        "images.pullSecrets={one,two}",
+    ]);
+    let (before, after) = (pods(&plain), pods(&moved));
+    assert_eq!(
+        before.len(),
+        8,
+        "workloads of the chart: {:?}",
+        before.iter().map(|(name, _)| name).collect::<Vec<_>>()
+    );
+    for ((name, before), (_, after)) in before.iter().zip(&after) {
+        assert!(before["imagePullSecrets"].is_null(), "{name}");
+        assert_eq!(after["imagePullSecrets"], serde_json::json!([{"name": "one"}, {"name": "two"}]), "{name}");
+        for (from, to) in images(before).into_iter().zip(images(after)) {
+            let path = from.trim_start_matches("metalplane.io/").trim_start_matches("docker.io/");
+            assert_eq!(to, format!("r.example:5000/metal/{path}"), "{name}");
+        }
+    }
+    let (args, _) = controller(&moved);
+    assert_eq!(args.holder_pull_secrets, ["one", "two"]);
+    assert_eq!(args.holder_image, "r.example:5000/metal/pause:0.1.0");
+    let policies = moved.iter().map(Value::to_string).filter(|text| text.contains("metalplane-controller-pods"));
+    assert!(policies.into_iter().any(|text| text.contains(&format!("image == '{}'", args.holder_image))));
+    for (value, named) in [("images.registry=https://r.example", "registry"), ("images.pullSecrets=one", "pullSecrets")]
+    {
+        assert!(helm.refusal(&[value]).contains(named), "{value}");
+    }
+}
+
+#[tokio::test]
+async fn the_bmcs_authorities_reach_the_controller_as_a_folder_that_is_renewed() {
+    let test = "the_bmcs_authorities_reach_the_controller_as_a_folder_that_is_renewed";
+    let Some(helm) = Helm::find(test).await else { return };
+    assert_eq!(controller(&helm.whole(&[])).0.bmc_ca_file, None);
+    let (args, pod) = controller(&helm.whole(&["bmc.caBundle.configMap=trusted", "bmc.caBundle.key=bmcs.pem"]));
+    let file = args.bmc_ca_file.expect("a file");
+    let mount = &pod["containers"][0]["volumeMounts"][0];
+    assert_eq!(file.parent(), mount["mountPath"].as_str().map(std::path::Path::new));
+    assert!(mount["subPath"].is_null(), "kubelet renews no file that is mounted alone");
+    let map = serde_json::json!({"name": "trusted", "items": [{"key": "bmcs.pem", "path": "ca.crt"}]});
+    assert_eq!(pod["volumes"][0]["configMap"], map);
+    assert!(helm.refusal(&["bmc.caBundel=x"]).contains("caBundel"));
+>>>>>>> a21c4f4
 }

@@ -166,7 +166,7 @@ impl Import<'_> {
     fn start(&self, imports: &Imports, connector: &Arc<dyn VolumeConnector>, url: &str, sha256: &str) {
         let place = Place::Connected(connector.clone(), self.id.clone());
         let (url, sha256, volume) = (url.to_owned(), sha256.to_owned(), self.volume.clone());
-        imports.start(&self.id.uid, Job { url, sha256, volume, place, size_bytes: SIZE });
+        imports.start(&self.id.uid, Job { url, sha256, ca_bundle: None, volume, place, size_bytes: SIZE });
     }
 
     async fn controllers(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::{bench, image, release, test};
+use crate::{bench, image, push, release, test};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -35,6 +35,8 @@ pub(crate) enum Task {
     InstallerImage(image::InstallerOptions),
     /// Write everything that an installation needs (images, charts, bmctl, checksums, instructions) to dist/VERSION
     Release(release::Options),
+    /// Push the images of a release to a registry; what is there already is not sent again
+    Push(push::Options),
     /// Measure figures; they are kept in benches/history and told in docs/benchmarks.md
     Bench(bench::Options),
     /// Run the third-party judges; reports are left in target/judges

@@ -11,6 +11,7 @@
 //! | [`image`] | container images of our programs and the sidecars |
 //! | [`native`] | `spdk-target`, built with SPDK |
 //! | [`release`] | everything that an installation needs, in one folder |
+//! | [`push`] | the images of a release into a registry |
 //! | [`programs`] | programs of the workspace, built |
 //! | [`test`] | the whole test run and its report |
 //!
@@ -26,6 +27,7 @@ mod judges;
 mod layers;
 mod native;
 mod programs;
+mod push;
 mod release;
 mod test;
 
@@ -53,6 +55,7 @@ fn run() -> Result<ExitCode> {
         Task::Image(options) => image::run(&root, &options),
         Task::InstallerImage(options) => image::installer(&root, &options),
         Task::Release(options) => release::run(&root, &options).map(|folder| println!("{}", folder.display())),
+        Task::Push(options) => push::run(&root, &options),
         Task::Bench(options) => bench::run(&root, &options),
         Task::Judges { name } => return judges::run(&root, name.as_deref()),
         Task::SpdkTarget => native::run(&root),

@@ -23,7 +23,7 @@ pub(crate) fn build(root: &Path, names: &[&'static str]) -> Result<BTreeMap<&'st
 
 /// The packages of what ships, always all of them: which features a library is built with, and so the bytes of a program, must not
 /// hang on what else was asked for.
-const RELEASED: [&str; 7] = ["boot", "bmctl", "cni", "controller", "csi", "dpu-agent", "installer"];
+const RELEASED: [&str; 8] = ["boot", "bmctl", "cni", "controller", "csi", "dpu-agent", "installer", "pause"];
 
 /// The same of what ships: of these packages alone, so that nothing that only a test asks of a library is in it, with the commit in
 /// each program, and with no path of the machine that builds it.
@@ -72,7 +72,7 @@ impl Release {
         self.commit.ends_with(DIRTY)
     }
 
-    /// What a program says it is (`runtime::version`).
+    /// What a program says it is (`version::VERSION`).
     fn version(&self) -> String {
         format!("{VERSION}+{}", self.commit)
     }

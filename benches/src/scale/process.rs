@@ -114,6 +114,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
         identity: "bench".to_owned(),
         nonce: std::process::id().into(),
         holder_image: "pause".to_owned(),
+        holder_pull_secrets: Vec::new(),
         concurrency: 64,
         bmc_concurrency: 128,
         http: Some(args.http),

@@ -21,3 +21,25 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+{{- /* (list $ "controller"): an image by its key. With images.registry from there, whatever host and port its reference has. */}}
+{{- define "metalplane.image" -}}
+{{- $images := (index . 0).Values.images }}
+{{- $reference := index $images (index . 1) }}
+{{- if $images.registry }}
+{{- $parts := splitList "/" $reference }}
+{{- if and (gt (len $parts) 1) (regexMatch "[.:]|^localhost$" (first $parts)) }}
+{{- $parts = rest $parts }}
+{{- end }}
+{{- $reference = printf "%s/%s" (trimSuffix "/" $images.registry) (join "/" $parts) }}
+{{- end }}
+{{- $reference }}
+{{- end }}
+{{- /* In the spec of each pod. */}}
+{{- define "metalplane.pullSecrets" }}
+{{- with .Values.images.pullSecrets }}
+      imagePullSecrets:
+      {{- range . }}
+      - name: {{ . }}
+      {{- end }}
+{{- end }}
+{{- end }}

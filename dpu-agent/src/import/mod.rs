@@ -14,14 +14,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use trust::Bundle;
 
-const USER_AGENT: &str = concat!("metalplane-dpu-agent/", env!("CARGO_PKG_VERSION"));
+/// Of an image, for users; what the attachment has is a copy of it.
+const CA_BUNDLE: &str = "spec.source.http.caBundle of the image";
 
 #[derive(Clone)]
 pub struct Job {
     pub url: String,
     /// Lower-case hex.
     pub sha256: String,
+    /// Authorities, in PEM.
+    pub ca_bundle: Option<String>,
     /// What the volume is called, for messages.
     pub volume: String,
     pub place: Place,
@@ -152,6 +156,9 @@ async fn run(
     wake: &Notify,
     stopped: oneshot::Receiver<()>,
 ) -> Result<ImportDone, PortError> {
+    let authorities = job.ca_bundle.as_ref().map(|pem| Bundle::parse(pem.as_bytes())).transpose();
+    let authorities =
+        authorities.map_err(|error| PortError::new(ErrorClass::Invalid, format!("{CA_BUNDLE} {error}")))?;
     let disk = job.place.open(&job).await?;
     let url = imaging::fetch::plain(&job.url);
     let source = Source {
@@ -159,7 +166,9 @@ async fn run(
         checksum: Some(Checksum { algorithm: Algorithm::Sha256, hex: job.sha256.clone() }),
         checksum_field: "spec.import.checksum",
         packing: Packing::AsIs,
-        user_agent: USER_AGENT,
+        user_agent: format!("metalplane-dpu-agent/{}", runtime::version::VERSION),
+        authorities,
+        authorities_field: CA_BUNDLE,
     };
     let target = Target {
         name: format!("volume {}", job.volume),

@@ -77,6 +77,7 @@ impl Volume {
         Job {
             url: url.to_owned(),
             sha256: sha256.to_owned(),
+            ca_bundle: None,
             volume: "vol-1".to_owned(),
             place: Place::Path(self.path()),
             size_bytes: self.size_bytes as u64,
@@ -264,6 +265,7 @@ async fn a_volume_behind_a_connector_is_written_in_blocks_and_closed() {
         let job = Job {
             url: format!("{server}/image"),
             sha256: sha256.to_owned(),
+            ca_bundle: None,
             volume: "vol-1".to_owned(),
             place: Place::Connected(Arc::new(far), id),
             size_bytes: size_bytes as u64,
@@ -286,4 +288,73 @@ async fn a_volume_behind_a_connector_is_written_in_blocks_and_closed() {
     let (result, _, calls) = ending(&sha256(&image), MIB).await;
     result.expect_err("it is too large");
     assert_eq!(calls, ["open", "drop", "close"], "it is not kept open");
+}
+
+/// Serves `image` by https with the certificate that `params` describe, signed by `issuer`.
+async fn tls_server(image: Vec<u8>, params: rcgen::CertificateParams, issuer: &Authority) -> String {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, issuer).expect("signed").der().clone();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+    let config = rustls::ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(vec![certificate], key).expect("a server");
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+    let address = listener.local_addr().expect("an address");
+    let image = Bytes::from(image);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // A client that does not trust us goes away.
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            let image = image.clone();
+            let answer = service_fn(move |_: Request<Incoming>| {
+                let response = Response::new(Full::new(image.clone()));
+                async move { Ok::<_, Infallible>(response) }
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    format!("https://{address}/image")
+}
+
+type Authority = rcgen::CertifiedIssuer<'static, rcgen::KeyPair>;
+
+fn authority(name: &str) -> Authority {
+    let mut params = named(&[]);
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().expect("a key")).expect("an authority")
+}
+
+fn named(names: &[&str]) -> rcgen::CertificateParams {
+    rcgen::CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).expect("parameters")
+}
+
+#[tokio::test]
+async fn an_https_server_is_known_by_the_images_own_authorities() {
+    let (image, own, other) = (image(), authority("own"), authority("other"));
+    let run = async |params: rcgen::CertificateParams, ca_bundle: &str| {
+        let volume = Volume::new(8 * MIB);
+        let url = tls_server(image.clone(), params, &own).await;
+        import(Job { ca_bundle: Some(ca_bundle.to_owned()), ..volume.job(&url, &sha256(&image)) }).await
+    };
+    run(named(&["127.0.0.1"]), &own.pem()).await.expect("imported");
+
+    let mut old = named(&["127.0.0.1"]);
+    old.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    let cases = [
+        (named(&["127.0.0.1"]), other.pem(), ErrorClass::Unreachable, "certificate to spec.source.http.caBundle"),
+        (old, own.pem(), ErrorClass::Unreachable, "has expired: renew it"),
+        (named(&["images.example"]), own.pem(), ErrorClass::Unreachable, "is for images.example, not for 127.0.0.1"),
+        (
+            named(&["127.0.0.1"]),
+            "none".to_owned(),
+            ErrorClass::Invalid,
+            "spec.source.http.caBundle of the image has no",
+        ),
+    ];
+    for (params, ca_bundle, class, said) in cases {
+        let error = run(params, &ca_bundle).await.expect_err(said);
+        assert_eq!(error.class, class, "{error}");
+        assert!(error.message.contains(said), "{error}");
+    }
 }

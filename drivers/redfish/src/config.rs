@@ -1,6 +1,7 @@
 //! How to reach one BMC.
 
 use std::{fmt, time::Duration};
+use trust::Bundle;
 
 /// A password. Neither `Debug` nor `Display` shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,12 +46,14 @@ impl Scheme {
 }
 
 /// What the BMC's certificate is checked against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verify {
     /// Nothing: BMCs come with self-signed certificates.
     InsecureTls,
     /// The public certificate authorities.
     System,
+    /// These, and no other.
+    Authorities(Bundle),
 }
 
 #[derive(Debug, Clone)]

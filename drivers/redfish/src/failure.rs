@@ -11,6 +11,9 @@ use reqwest::StatusCode;
 use serde_json::Value;
 use std::error::Error;
 
+/// Where an administrator writes whom to trust.
+const AUTHORITIES: &str = "ca.crt in the Secret of this BMC, or to the bundle of all BMCs (bmc.caBundle of the chart)";
+
 /// A BMC's own words can be long; conditions and events should not be.
 const LONGEST: usize = 400;
 
@@ -50,6 +53,9 @@ fn from_transport(config: &RedfishConfig, step: &str, failed: &reqwest::Error) -
         return error(config, step, ErrorClass::Unreachable, &cause);
     }
     let class = if failed.is_builder() || failed.is_redirect() { ErrorClass::Invalid } else { ErrorClass::Unreachable };
+    if let Some(refusal) = trust::refusal(failed) {
+        return error(config, step, ErrorClass::Unreachable, &refusal.advice(AUTHORITIES));
+    }
     // The outer errors say "error sending request"; the innermost says why.
     let mut cause: &dyn Error = failed;
     while let Some(inner) = cause.source() {

@@ -50,7 +50,11 @@ pub(crate) fn transport(config: &RedfishConfig) -> Result<HttpBmc<Client>, PortE
     }
     // What is left out: retries, because a reset that was sent twice is two resets; proxies, because the environment of
     // the controller must not decide who sees a BMC's password.
-    let client = reqwest::Client::builder()
+    let mut client = reqwest::Client::builder();
+    if let Verify::Authorities(bundle) = &config.verify {
+        client = client.use_preconfigured_tls(bundle.client().map_err(|e| invalid(&e))?);
+    }
+    let client = client
         .no_proxy()
         .timeout(config.timeout)
         .connect_timeout(config.timeout.min(CONNECT_LIMIT))

@@ -21,6 +21,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     process::{Child, Command},
 };
+use trust::Bundle;
 
 const USER: &str = "admin";
 const PASSWORD: &str = "correct-horse";
@@ -29,7 +30,7 @@ struct Emulator {
     port: u16,
     scheme: Scheme,
     _process: Child,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// The folder of the programs; `None`, with the reason on stderr, where they cannot be had.
@@ -64,9 +65,12 @@ async fn start(test: &str, scheme: Scheme) -> Option<Emulator> {
     let mut config = format!("SUSHY_EMULATOR_AUTH_FILE = {:?}\n", file("users"));
     config += &format!("SUSHY_EMULATOR_STATE_DIR = {:?}\n", folder.path().display().to_string());
     if scheme == Scheme::Https {
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
-        write("cert.pem", made.cert.pem());
-        write("key.pem", made.signing_key.serialize_pem());
+        let (issuer, key) = (authority(), rcgen::KeyPair::generate().expect("a key"));
+        let made = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).expect("parameters");
+        let made = made.signed_by(&key, &issuer).expect("signed");
+        write("cert.pem", made.pem());
+        write("key.pem", key.serialize_pem());
+        write("ca.pem", issuer.pem());
         config += &format!("SUSHY_EMULATOR_SSL_CERT = {:?}\n", file("cert.pem"));
         config += &format!("SUSHY_EMULATOR_SSL_KEY = {:?}\n", file("key.pem"));
     }
@@ -85,7 +89,13 @@ async fn start(test: &str, scheme: Scheme) -> Option<Emulator> {
         assert!(started.elapsed() < Duration::from_secs(180), "sushy-emulator does not listen: {e}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Some(Emulator { port, scheme, _process: process, _folder: folder })
+    Some(Emulator { port, scheme, _process: process, folder })
+}
+
+fn authority() -> rcgen::CertifiedIssuer<'static, rcgen::KeyPair> {
+    let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().expect("a key")).expect("an authority")
 }
 
 async fn free_port() -> u16 {
@@ -142,14 +152,22 @@ async fn sushy_tools_conforms() {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_is_taken_only_without_verification() {
-    let test = "a_self_signed_certificate_is_taken_only_without_verification";
+async fn a_private_authority_is_trusted_when_it_is_named() {
+    let test = "a_private_authority_is_trusted_when_it_is_named";
     let Some(emulator) = start(test, Scheme::Https).await else { return };
-    let host = emulator.connect().await.observe().await.expect("observe over HTTPS");
-    assert_eq!(host.manufacturer.as_deref(), Some("Sushy Emulator"));
-
-    let verified = RedfishConfig { verify: Verify::System, ..emulator.config() };
-    let e = RedfishBmc::new(verified).expect("a client").observe().await.expect_err("nobody vouches for it");
-    assert_eq!(e.class, ErrorClass::Unreachable, "{e}");
-    assert!(e.message.contains("certificate"), "{e}");
+    let own = std::fs::read_to_string(emulator.folder.path().join("ca.pem")).expect("the authority");
+    let observe = async |verify: Verify| {
+        let config = RedfishConfig { verify, ..emulator.config() };
+        RedfishBmc::new(config).expect("a client").observe().await
+    };
+    let bundle = |pem: &str| Verify::Authorities(Bundle::parse(pem.as_bytes()).expect("a bundle"));
+    for verify in [bundle(&own), Verify::InsecureTls] {
+        let host = observe(verify).await.expect("observe over HTTPS");
+        assert_eq!(host.manufacturer.as_deref(), Some("Sushy Emulator"));
+    }
+    for verify in [bundle(&authority().pem()), Verify::System] {
+        let e = observe(verify).await.expect_err("nobody vouches for it");
+        assert_eq!(e.class, ErrorClass::Unreachable, "{e}");
+        assert!(e.message.contains("write its authority's certificate to ca.crt in the Secret"), "{e}");
+    }
 }

@@ -96,6 +96,8 @@ fn a_holder_pod_ends_although_its_node_goes_down_after_the_agent_let_go() {
         .map(|disk| (name(&disk.metadata).to_owned(), uid(&disk.metadata).to_owned()))
         .expect("the disk is attached");
     assert!(world.disks[&key].spec.holder_pod_uid.is_some(), "kubelet connects it");
+    let secrets = world.pods.values().flat_map(|pod| pod.spec.as_ref()?.image_pull_secrets.as_ref()).flatten();
+    assert_eq!(secrets.map(|secret| secret.name.as_str()).collect::<Vec<_>>(), ["registry"]);
     world.machines.get_mut("a").expect("there").spec.disks.retain(|disk| disk.name != "data");
     rounds(&mut world, "a");
     // The agent lets go, and says so; then the host goes off.

@@ -361,6 +361,7 @@ impl World {
         }
         let image = ImageSeen { ready: true, size_bytes: 1 << 30, snapshot_name: "s".into(), ..ImageSeen::default() };
         o.images.insert((ImageKind::MachineImage, "image".into()), image);
+        o.holder_pull_secrets = vec!["registry".to_owned()];
         o.volume_attachments = self.volume_attachments.all().cloned().collect();
         o.holds = self.holds.all().map(|hold| (name(&hold.metadata).to_owned(), hold.clone())).collect();
         o.disk_attachments = self.disks.all().filter(|a| a.spec.owner.uid == own).cloned().collect();

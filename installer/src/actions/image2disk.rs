@@ -1,6 +1,7 @@
 //! `image2disk`: an image from an URL onto a disk. Upstream's `IMG_URL`, `DEST_DISK`, `COMPRESSED`, `RETRY_ENABLED`,
 //! `RETRY_DURATION_MINUTES` and `PROGRESS_INTERVAL_SECONDS`, and `CHECKSUM` (`sha256:…` or `sha512:…`, of the bytes as the server
-//! sends them). What an image is packed with, and whether it is qcow2, is told by its first bytes, not by its name. `TEXT_LOGGING` chooses between two
+//! sends them), and `CA_BUNDLE` (the authorities that vouch for an https server, in PEM or in base64 of that, which is one line; empty: the
+//! public ones). What an image is packed with, and whether it is qcow2, is told by its first bytes, not by its name. `TEXT_LOGGING` chooses between two
 //! forms of upstream's log; the lines here have one.
 //!
 //! `qemuimg2disk` is the same for raw and qcow2 images: upstream's `IMG_URL` and `DEST_DISK`, and `FORMAT` where it is what upstream has
@@ -13,6 +14,8 @@ use super::{number, optional, required, truth};
 use crate::agent::Action;
 use crate::disks::{Disk, Disks};
 use crate::lines::Lines;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use imaging::gpt::Backup;
 use imaging::{Checksum, Error, FileDisk, Kind, Packing, Progress, Rest, Source, Target};
 use std::fs::{self, File};
@@ -22,8 +25,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
+use trust::Bundle;
+use version::VERSION;
 
-const USER_AGENT: &str = concat!("metalplane-installer/", env!("CARGO_PKG_VERSION"));
+/// The key.
+const CA_BUNDLE: &str = "CA_BUNDLE";
 /// Between two tries of a download.
 const AGAIN: Duration = Duration::from_secs(5);
 /// For the kernel to let go of old partitions, and for the nodes of new ones.
@@ -50,9 +56,29 @@ impl Job {
         let minutes = number(action, "RETRY_DURATION_MINUTES", 10)?;
         let retry = truth(action, "RETRY_ENABLED")?.unwrap_or(false).then(|| Duration::from_secs(minutes * 60));
         let tell_every = Duration::from_secs(number(action, "PROGRESS_INTERVAL_SECONDS", 3)?.max(1));
-        let source = Source { url, checksum, checksum_field: "CHECKSUM", packing, user_agent: USER_AGENT };
+        let authorities = optional(action, CA_BUNDLE).map(authorities).transpose()?;
+        let source = Source {
+            url,
+            checksum,
+            checksum_field: "CHECKSUM",
+            packing,
+            user_agent: format!("metalplane-installer/{VERSION}"),
+            authorities,
+            authorities_field: CA_BUNDLE,
+        };
         Ok(Self { source, retry, tell_every })
     }
+}
+
+/// PEM or its base64.
+fn authorities(text: &str) -> Result<Bundle, String> {
+    let pem = match text.contains("-----BEGIN") {
+        true => text.as_bytes().to_vec(),
+        false => STANDARD.decode(text.trim()).map_err(|error| {
+            format!("{CA_BUNDLE} is neither PEM nor base64 ({error}): write the certificates of authorities, or their file in base64")
+        })?,
+    };
+    Bundle::parse(&pem).map_err(|error| format!("{CA_BUNDLE} {error}"))
 }
 
 /// `qemuimg2disk` as `image2disk`.
@@ -198,5 +224,16 @@ mod tests {
         }
         fs::write(dev.join("vda2"), "").expect("written");
         assert_eq!(partitions(&class, &dev, "vda"), (vec!["vda2".to_owned()], vec!["vda1".to_owned()]));
+    }
+
+    #[test]
+    fn authorities_are_pem_or_one_line_of_it() {
+        let pem = rcgen::generate_simple_self_signed(["images".to_owned()]).expect("a certificate").cert.pem();
+        let encoded = STANDARD.encode(&pem);
+        assert_eq!(authorities(&pem).expect("PEM"), authorities(&format!("{encoded}\n")).expect("base64"));
+        for (text, said) in [("!", "neither PEM nor base64"), ("aGVsbG8=", "has no certificate")] {
+            let error = authorities(text).expect_err("refused");
+            assert!(error.starts_with(CA_BUNDLE) && error.contains(said), "{error}");
+        }
     }
 }

@@ -112,6 +112,9 @@ pub struct Import {
     pub url: String,
     /// Lower-case hex of the SHA-256 of what the URL answers.
     pub sha256: String,
+    /// Authorities, in PEM; `None`: the public ones. A record of an earlier release has none.
+    #[serde(default)]
+    pub ca_bundle: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -241,7 +244,8 @@ fn disk_function(spec: &DiskAttachmentSpec) -> Result<Function, String> {
             if volume.read_only {
                 return Err("spec.readOnly: an import writes the volume".to_owned());
             }
-            Ok(Function::Import(Import { volume, url: source.url.clone(), sha256 }))
+            let (url, ca_bundle) = (source.url.clone(), source.ca_bundle.clone());
+            Ok(Function::Import(Import { volume, url, sha256, ca_bundle }))
         }
         _ => {
             Err("exactly one of spec.volume and spec.seedSecretName must be given; an import needs a volume".to_owned())

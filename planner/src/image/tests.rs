@@ -40,7 +40,12 @@ fn dpu(name: &str) -> DpuSeen {
 
 /// An image with a bound claim in use by it, and two DPUs that could import.
 fn observed() -> Observed {
-    let http = HttpSource { url: "http://x/disk".into(), checksum: "sha256:0".into(), format: ImageFormat::Raw };
+    let http = HttpSource {
+        url: "http://x/disk".into(),
+        checksum: "sha256:0".into(),
+        ca_bundle: None,
+        format: ImageFormat::Raw,
+    };
     let import = ImageImport {
         source: ImageSource { http: Some(http), ..ImageSource::default() },
         size: Some(quantity(1 << 20)),

@@ -6,6 +6,7 @@ pub use crate::observed::{
 };
 
 use crate::reason::Reason;
+use api::image::HttpSource;
 use api::machine::{ImageKind, RunStrategy};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{
@@ -61,6 +62,8 @@ pub struct Observed {
     pub fence_problems: BTreeMap<String, String>,
     /// The image of a holder pod's only container.
     pub holder_image: String,
+    /// By which it is pulled: Secrets of the pod's namespace.
+    pub holder_pull_secrets: Vec<String>,
     pub subnets: BTreeMap<String, Arc<Subnet>>,
     /// All of the machine's namespace.
     pub vnics: BTreeMap<String, Arc<VNic>>,
@@ -81,8 +84,8 @@ pub struct ImageSeen {
     pub snapshot_namespace: String,
     pub size_bytes: u64,
     pub storage_class: Option<String>,
-    /// URL and checksum of an image that is fetched by HTTP.
-    pub http: Option<(String, String)>,
+    /// Of an image that is fetched by HTTP.
+    pub http: Option<HttpSource>,
     /// Of a cluster image: the snapshot's content, from which a snapshot in another namespace is made.
     pub content: Option<ContentSeen>,
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Site, images, pki};
 use crate::layout::{NodeId, POD_CIDR};
+use crate::registry::HOSTS;
 use crate::supervisor::process::ProcessSpec;
 
 /// The node's own folder for plugins beside those that every node has, and for the pod network's configuration, which a plugin may
@@ -27,6 +28,9 @@ state = "/run/containerd"
 
 [grpc]
 address = "/run/containerd/containerd.sock"
+
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = "{HOSTS}"
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "{pause}"

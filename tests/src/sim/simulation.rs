@@ -186,6 +186,7 @@ impl Simulation {
             identity: name.to_owned(),
             nonce: 0,
             holder_image: "pause".to_owned(),
+            holder_pull_secrets: Vec::new(),
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,

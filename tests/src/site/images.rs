@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// A folder that `cargo xtask release` wrote: images, charts and bmctl are that release's, and nothing of them the checkout's.
 const RELEASE: &str = "METALPLANE_RELEASE";
 
-pub(super) fn release() -> Option<PathBuf> {
+pub fn release() -> Option<PathBuf> {
     std::env::var_os(RELEASE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 

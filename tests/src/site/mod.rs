@@ -12,6 +12,7 @@ mod ping;
 mod pod;
 mod probe;
 mod processes;
+mod release;
 mod server;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,6 +28,7 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 pub use ceph::Ceph;
+pub use images::release;
 pub use install::tools;
 pub use life::{Frozen, OUT_OF_SERVICE};
 pub use netboot::bare;

@@ -16,6 +16,7 @@ mod netboot;
 mod ovn;
 mod pods;
 mod refusals;
+mod registry;
 mod shared_power;
 mod turns;
 mod verbs;

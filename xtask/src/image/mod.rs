@@ -71,11 +71,12 @@ struct Image {
 const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
-const IMAGES: [Image; 9] = [
+const IMAGES: [Image; 10] = [
     Image { roots: true, ..ours("controller", "controller") },
     Image { roots: true, beside: &["metalplane"], ..ours("dpu-agent", "agent") },
     ours("boot", "boot"),
     Image { system: NODE_PROGRAMS, ..ours("csi", "csi") },
+    ours("pause", "holder"),
     theirs("csi-provisioner", "provisioner", "provisioner"),
     theirs("csi-attacher", "kubernetes", "attacher"),
     theirs("csi-resizer", "kubernetes", "resizer"),

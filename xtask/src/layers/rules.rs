@@ -18,7 +18,7 @@ const fn folder(name: &'static str, may: &'static [&'static str]) -> Folder {
 const fn shell(name: &'static str) -> Folder {
     Folder {
         drivers_in_wire_up: true,
-        ..folder(name, &["api", "planner", "ports", "proto", "runtime", "imaging", "drivers/*"])
+        ..folder(name, &["api", "planner", "ports", "proto", "runtime", "trust", "imaging", "drivers/*"])
     }
 }
 
@@ -27,25 +27,31 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("planner", &["api"]),
     folder("ports", &["planner"]),
     folder("proto", &[]),
-    folder("runtime", &[]),
+    folder("version", &[]),
+    folder("runtime", &["version"]),
     folder("executor", &["api", "planner", "ports", "runtime"]),
     folder("model", &["api", "executor", "planner", "ports", "runtime"]),
-    folder("imaging", &[]),
+    folder("trust", &[]),
+    folder("imaging", &["trust"]),
     folder("drivers/spdk-sys", &[]),
     folder("drivers/linux-sys", &[]),
-    folder("drivers/*", &["ports", "planner"]),
+    folder("drivers/*", &["ports", "planner", "trust"]),
     folder("drivers/metadata", &["ports", "planner", "drivers/linux-sys"]),
     folder("spdk-target", &["drivers/spdk-sys"]),
     Folder {
         drivers_in_wire_up: true,
-        ..folder("controller", &["api", "executor", "planner", "ports", "proto", "runtime", "imaging", "drivers/*"])
+        ..folder(
+            "controller",
+            &["api", "executor", "planner", "ports", "proto", "runtime", "trust", "imaging", "drivers/*"],
+        )
     },
     shell("dpu-agent"),
     folder("apiserver", &["api", "planner", "proto", "runtime"]),
     folder("boot", &["planner", "proto", "runtime"]),
-    folder("installer", &["imaging", "proto", "drivers/linux-sys"]),
+    folder("installer", &["version", "imaging", "trust", "proto", "drivers/linux-sys"]),
     shell("csi"),
-    folder("cni", &["proto"]),
+    folder("cni", &["version", "proto"]),
+    folder("pause", &["version"]),
     folder("bmctl", &["api", "planner", "proto", "runtime"]),
     Folder { never: &["controller", "dpu-agent", "apiserver"], ..folder("sandbox", &["*"]) },
     folder("tests", &["*"]),

@@ -22,6 +22,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 const INSTALL: &str = include_str!("install.md");
+/// In the folder.
+pub(crate) const BMCTL: &str = if cfg!(target_arch = "aarch64") { "bmctl-linux-arm64" } else { "bmctl-linux-amd64" };
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
@@ -53,7 +55,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<PathBuf> {
     }
     image::installer_of_release(root, &release, &out.join("installer"))?;
     let bmctl = &programs::release(root, &["bmctl"], &release)?["bmctl"];
-    let copy = out.join(format!("bmctl-linux-{ARCHITECTURE}"));
+    let copy = out.join(BMCTL);
     fs::copy(bmctl, &copy).with_context(|| format!("copy {} to {}", bmctl.display(), copy.display()))?;
     let text = INSTALL.replace("{version}", VERSION).replace("{commit}", &release.commit);
     fs::write(out.join("install.md"), text.replace("{architecture}", ARCHITECTURE)).context("write install.md")?;
@@ -114,7 +116,9 @@ mod tests {
 
     #[test]
     fn every_file_that_the_instructions_name_is_one_of_the_release() {
-        for named in ["SHA256SUMS", "images/*.tar", "charts/metalplane-{version}.tgz", "bmctl-linux-{architecture}"] {
+        for named in
+            ["SHA256SUMS", "images/controller.tar", "charts/metalplane-{version}.tgz", "bmctl-linux-{architecture}"]
+        {
             assert!(INSTALL.contains(named), "{named}");
         }
     }

@@ -17,8 +17,8 @@ use crate::reason::{Blocked, Reason, Waiting};
 use crate::writer::claim::{pod, pod_name};
 use api::{DiskAttachment, labels};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements,
-    SeccompProfile, SecurityContext, Toleration, Volume, VolumeDevice,
+    Capabilities, Container, LocalObjectReference, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec,
+    ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeDevice,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -105,6 +105,7 @@ fn manifest(o: &Observed, host: Host<'_>, attachment: &DiskAttachment, bound: Bo
                 seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
                 ..PodSecurityContext::default()
             }),
+            image_pull_secrets: (!o.holder_pull_secrets.is_empty()).then(|| pull_secrets(&o.holder_pull_secrets)),
             containers: vec![container(o)],
             volumes: Some(vec![Volume {
                 name: DISK.to_owned(),
@@ -115,6 +116,10 @@ fn manifest(o: &Observed, host: Host<'_>, attachment: &DiskAttachment, bound: Bo
         }),
         status: None,
     }
+}
+
+fn pull_secrets(names: &[String]) -> Vec<LocalObjectReference> {
+    names.iter().map(|name| LocalObjectReference { name: name.clone() }).collect()
 }
 
 fn container(o: &Observed) -> Container {

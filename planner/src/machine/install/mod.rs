@@ -18,11 +18,14 @@ use crate::install::{self, Phase, Record};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::workflow::{self, state};
+use api::image::HttpSource;
 use api::machine::{BootWorkflow, InstallStatus};
 use api::tinkerbell::template::TemplateSpec;
 use api::tinkerbell::workflow::{Task, WorkflowSpec, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{labels, names};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -212,15 +215,22 @@ fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
     }
 }
 
+/// What a template reads of an image.
+fn words_of_image(image: HttpSource) -> [(String, String); 3] {
+    let HttpSource { url, checksum, ca_bundle, format: _ } = image;
+    // One line, whatever a template puts it into.
+    let authorities = STANDARD.encode(ca_bundle.unwrap_or_default());
+    [("image_url", url), ("image_checksum", checksum), ("image_ca_bundle", authorities)]
+        .map(|(key, value)| (key.to_owned(), value))
+}
+
 fn spec(o: &Observed, hardware: &Hardware, boot: &BootWorkflow, made: &str) -> WorkflowSpec {
     let mut map: BTreeMap<String, String> = boot.parameters.clone();
     map.extend(strategy::agent(hardware).map(|agent| ("device_1".to_owned(), agent)));
     map.insert("machine_name".to_owned(), o.name().to_owned());
     let image = o.machine.spec.disks.first().and_then(|disk| disk.source.image.as_ref());
     let image = image.and_then(|image| o.images.get(&(image.kind, image.name.clone()))?.http.clone());
-    if let Some((url, checksum)) = image {
-        map.extend([("image_url".to_owned(), url), ("image_checksum".to_owned(), checksum)]);
-    }
+    map.extend(image.map(words_of_image).into_iter().flatten());
     WorkflowSpec {
         template_ref: Some(made.to_owned()),
         hardware_ref: Some(name(&hardware.metadata).to_owned()),
@@ -322,4 +332,27 @@ pub fn foreign<'a>(workflows: impl IntoIterator<Item = &'a Arc<Workflow>>) -> Op
         !of_machine && runs && workflow.metadata.deletion_timestamp.is_none()
     };
     workflows.into_iter().filter(runs).map(|workflow| name(&workflow.metadata).to_owned()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::image::ImageFormat;
+
+    #[test]
+    fn a_template_reads_the_authorities_in_one_line_or_nothing() {
+        let words = |ca_bundle: Option<&str>| {
+            let (url, checksum) = ("https://images/a".to_owned(), "sha256:0".to_owned());
+            words_of_image(HttpSource {
+                url,
+                checksum,
+                ca_bundle: ca_bundle.map(str::to_owned),
+                format: ImageFormat::Raw,
+            })
+        };
+        assert_eq!(words(None)[2], ("image_ca_bundle".to_owned(), String::new()));
+        let [url, _, (_, encoded)] = words(Some("-----BEGIN CERTIFICATE-----\nAA\n"));
+        assert_eq!(url.1, "https://images/a");
+        assert_eq!(STANDARD.decode(encoded).expect("base64"), b"-----BEGIN CERTIFICATE-----\nAA\n");
+    }
 }

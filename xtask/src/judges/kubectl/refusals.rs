@@ -198,6 +198,21 @@ const CASES: &[Case] = &[
     (IMAGE, "https://", "ftp://", "spec.source.http.url", "should match"),
     (IMAGE, "sha256:SUM", "md5:abc", "spec.source.http.checksum", "should match"),
     (IMAGE, "checksum:", "format: Qcow2, checksum:", "spec.source.http", "write Raw"),
+    (IMAGE, "checksum:", "caBundle: none, checksum:", "spec.source.http", "in PEM"),
+    (
+        IMAGE,
+        "checksum:",
+        "caBundle: '-----BEGIN CERTIFICATE----- PRIVATE KEY', checksum:",
+        "spec.source.http",
+        "no private key",
+    ),
+    (
+        IMAGE,
+        "https://images.example.com/a.raw,",
+        "http://x/a.raw, caBundle: '-----BEGIN CERTIFICATE-----',",
+        "spec.source.http",
+        "by https alone",
+    ),
     (
         IMAGE,
         "{http: {url: https://images.example.com/a.raw, checksum: sha256:SUM}}",

@@ -83,7 +83,12 @@ pub fn function(number: u8) -> Function {
             addresses: Vec::new(),
         }),
         2 => Function::Seed(Seed { secret: "seed".into(), presentation: presentation() }),
-        _ => Function::Import(Import { volume: volume(), url: "http://images/a".into(), sha256: "00".repeat(32) }),
+        _ => Function::Import(Import {
+            volume: volume(),
+            url: "http://images/a".into(),
+            sha256: "00".repeat(32),
+            ca_bundle: None,
+        }),
     }
 }
 
