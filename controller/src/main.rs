@@ -15,10 +15,6 @@ async fn main() -> Result<()> {
     process::provide_tls();
     let config = cluster::config(args.kubeconfig.as_deref(), "--kubeconfig").await?;
     let client = Client::try_from(config).context("make a client for the API server")?;
-<<<<<<< HEAD
-    let (bmcs, fences, ovn) = (Arc::new(wire_up::Redfish), wire_up::fences(&args), wire_up::ovn(&args)?);
-=======
-    let (bmcs, fences, ovn) = (Arc::new(wire_up::redfish(&args)), wire_up::fences(&args), wire_up::ovn(&args));
->>>>>>> a21c4f4
+    let (bmcs, fences, ovn) = (Arc::new(wire_up::redfish(&args)), wire_up::fences(&args), wire_up::ovn(&args)?);
     run(client, bmcs, fences, ovn, Settings::from(&args), process::stopped()?).await
 }

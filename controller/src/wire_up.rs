@@ -6,16 +6,11 @@ use crate::{Fences, OpenNorthBound, OpenSouthBound, Ovn};
 use anyhow::{Context, bail};
 use ceph::{CephFence, Cluster, Clusters};
 use file::FileFence;
-<<<<<<< HEAD
 use ovsdb::{
     Addresses, Named, OvnNorthBound, OvnSouthBound, Remotes, Schedule, SessionConfig, TlsFiles, chassis, client,
     north_bound,
 };
-use ports::{Bmc, PortError, StorageFence};
-=======
-use ovsdb::{Address, OvnNorthBound, OvnSouthBound, Schedule, SessionConfig, chassis, client, north_bound};
 use ports::{Bmc, ErrorClass, PortError, StorageFence};
->>>>>>> a21c4f4
 use redfish::{RedfishBmc, RedfishConfig, Secret, Verify};
 use spdk::fence::NvmeFence;
 use std::path::PathBuf;

@@ -22,20 +22,13 @@ impl Helm {
         }
     }
 
-<<<<<<< HEAD
     fn render(&self, template: &str, values: &[&str]) -> Output {
-        let mut command = Command::new(&self.0);
-        command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]);
-        command.args(["--show-only", &format!("templates/{template}.yaml")]);
-=======
-    fn render(&self, values: &[&str]) -> Output {
-        self.rendered(&["--show-only", "templates/agent.yaml"], values)
+        self.rendered(&["--show-only", &format!("templates/{template}.yaml")], values)
     }
 
     fn rendered(&self, flags: &[&str], values: &[&str]) -> Output {
         let mut command = Command::new(&self.0);
         command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]).args(flags);
->>>>>>> a21c4f4
         command.args(values.iter().map(|value| format!("--set={value}")));
         command.output().expect("helm runs")
     }
@@ -54,14 +47,10 @@ impl Helm {
         (text, args.unwrap_or_else(|error| panic!("{values:?}: {error}")))
     }
 
-<<<<<<< HEAD
     fn agent(&self, values: &[&str]) -> (String, Args) {
         self.program("agent", values)
     }
 
-    fn refusal(&self, template: &str, values: &[&str]) -> String {
-        let output = self.render(template, values);
-=======
     /// Every object of the chart with all of its parts.
     fn whole(&self, values: &[&str]) -> Vec<Value> {
         let parts = [
@@ -78,9 +67,8 @@ impl Helm {
         objects.filter(|object: &Value| object.is_object()).collect()
     }
 
-    fn refusal(&self, values: &[&str]) -> String {
-        let output = self.render(values);
->>>>>>> a21c4f4
+    fn refusal(&self, template: &str, values: &[&str]) -> String {
+        let output = self.render(template, values);
         assert!(!output.status.success(), "{values:?} is accepted");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -157,7 +145,6 @@ async fn what_no_dpu_can_do_is_refused_by_name() {
     assert_eq!(schema["properties"]["agent"]["additionalProperties"], false);
 }
 
-<<<<<<< HEAD
 const THREE: &str = "ovn.northBound=ssl:192.0.2.1:6641\\,ssl:[2001:db8::2]:6641\\,ssl:ovn-nb.example:6641";
 
 #[tokio::test]
@@ -210,7 +197,8 @@ async fn what_is_no_way_to_ovn_is_refused_by_name() {
         let refusal = helm.refusal("controller", values);
         assert!(refusal.contains(named), "{values:?}: {refusal}");
     }
-=======
+}
+
 /// The pod templates of these objects, by the name of their workload.
 fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
     let named = objects.iter().filter(|object| object["spec"]["template"]["spec"]["containers"].is_array());
@@ -266,7 +254,7 @@ async fn every_image_comes_from_the_registry_that_is_named_and_every_pod_logs_in
     assert!(policies.into_iter().any(|text| text.contains(&format!("image == '{}'", args.holder_image))));
     for (value, named) in [("images.registry=https://r.example", "registry"), ("images.pullSecrets=one", "pullSecrets")]
     {
-        assert!(helm.refusal(&[value]).contains(named), "{value}");
+        assert!(helm.refusal("controller", &[value]).contains(named), "{value}");
     }
 }
 
@@ -282,6 +270,5 @@ async fn the_bmcs_authorities_reach_the_controller_as_a_folder_that_is_renewed()
     assert!(mount["subPath"].is_null(), "kubelet renews no file that is mounted alone");
     let map = serde_json::json!({"name": "trusted", "items": [{"key": "bmcs.pem", "path": "ca.crt"}]});
     assert_eq!(pod["volumes"][0]["configMap"], map);
-    assert!(helm.refusal(&["bmc.caBundel=x"]).contains("caBundel"));
->>>>>>> a21c4f4
+    assert!(helm.refusal("controller", &["bmc.caBundel=x"]).contains("caBundel"));
 }

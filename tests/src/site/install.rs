@@ -48,7 +48,6 @@ impl Site {
         self.chart("metalplane-crds", &[]).await
     }
 
-<<<<<<< HEAD
     /// The controller's certificate for OVN, as cert-manager would leave it.
     async fn ovn_secret(&self) -> Result<()> {
         let ovn = &self.sandbox.ready().ovn;
@@ -58,10 +57,7 @@ impl Site {
         self.kubectl(&[&create[..], &files.each_ref().map(String::as_str)].concat()).await.map(drop)
     }
 
-    async fn snapshot_definitions(&self) -> Result<()> {
-=======
     pub(super) async fn snapshot_definitions(&self) -> Result<()> {
->>>>>>> a21c4f4
         let given = self.sandbox.ready().programs.iter().map(|folder| folder.join("snapshot-crds"));
         let mut found = given.filter(|folder| folder.is_dir());
         let folder = match found.next() {

@@ -59,7 +59,7 @@ fn image_seen(uid: Option<&str>, import: &ImageImport, status: Option<&MachineIm
         snapshot_namespace: status.and_then(|s| s.snapshot_namespace.clone()).unwrap_or_default(),
         size_bytes: status.and_then(|s| s.virtual_size.as_ref()).and_then(bytes).unwrap_or_default(),
         storage_class: status.and_then(|s| s.storage_class_name.clone()),
-        http: import.source.http.as_ref().map(|http| (http.url.clone(), http.checksum.clone())),
+        http: import.source.http.clone(),
         content: None,
     }
 }
