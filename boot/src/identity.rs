@@ -6,7 +6,8 @@
 //! | `Open` | its identifier alone, as upstream |
 //!
 //! An agent sends its `worker_id` as it is, so `Bearer` asks nothing of unmodified agents. A token is for one agent of one Hardware (by its
-//! UID), while its server is claimed for the installation that was on record when the script was fetched, and for a day. It shows that
+//! UID), while its server is claimed for the installation that was on record when the script was fetched, and for a day, counted from the
+//! last full hour, so that a script or an image that is read in parts is one. It shows that
 //! somebody fetched the script of that server while the server was to boot; it may be used more than once.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 /// The longest that an agent is known by the arguments of one start.
 const VALID: SignedDuration = SignedDuration::from_hours(24);
+/// An image that is read by ranges is rendered for each of them, and holds the token.
+const HOUR: i64 = 3600;
 const SHORTEST_KEY: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,7 +58,8 @@ impl Identity {
     pub fn worker_id(&self, subject: &Subject<'_>, now: Timestamp) -> String {
         let agent = subject.agent();
         let Self::Bearer(key) = self else { return agent.to_owned() };
-        let expiry = now.saturating_add(VALID).map_or(i64::MAX, Timestamp::as_second);
+        let hour = now.as_second().div_euclid(HOUR) * HOUR;
+        let expiry = hour.saturating_add(VALID.as_secs());
         let tag = hmac::sign(key, &signed(agent, subject.hardware, expiry));
         let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{agent}.{expiry:x}.{tag}")
@@ -154,6 +158,17 @@ mod tests {
         assert_eq!(identity.who(&directory, &presented, at(24 * 3600)), None, "a day later");
         assert_eq!(Identity::Open.who(&directory, ONE, at(1)), Some(ONE));
         assert_eq!(worker(&Identity::Open, &directory, ONE), ONE);
+    }
+
+    #[test]
+    fn what_is_read_in_parts_within_an_hour_has_one_token() {
+        let (identity, directory) = (identity(1), directory(|_| {}));
+        let subject = directory.by_mac(ONE).expect("one");
+        let token = |second| identity.worker_id(&subject, at(second));
+        assert_eq!(token(7200), token(10_799));
+        assert_ne!(token(10_799), token(10_800));
+        assert_eq!(identity.who(&directory, &token(10_799), at(7200 + 24 * 3600 - 1)), Some(ONE));
+        assert_eq!(identity.who(&directory, &token(10_799), at(7200 + 24 * 3600)), None);
     }
 
     #[test]

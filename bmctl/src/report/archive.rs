@@ -3,7 +3,7 @@
 use super::scrub;
 use serde_json::Value;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 #[derive(Debug)]
@@ -35,16 +35,15 @@ impl Part {
 /// Readable by its owner alone: whoever sends it has looked at it.
 pub(super) fn write(file: &Path, parts: &[Part]) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    let mut out = File::options().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    let mut out = tar::Builder::new(file);
     entry(&mut out, "index.txt", &index(parts))?;
     for part in parts {
         if let Ok(content) = &part.content {
             entry(&mut out, &part.name, content)?;
         }
     }
-    // Two blocks of zeroes end it.
-    out.write_all(&[0; 1024])?;
-    out.sync_all()
+    out.into_inner()?.sync_all()
 }
 
 fn index(parts: &[Part]) -> String {
@@ -55,27 +54,9 @@ fn index(parts: &[Part]) -> String {
     parts.iter().map(line).collect()
 }
 
-const BLOCK: usize = 512;
-
-fn entry(out: &mut impl Write, name: &str, content: &str) -> io::Result<()> {
-    let mut header = [0_u8; BLOCK];
-    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-    if name.len() > 100 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name} is longer than 100 bytes")));
-    }
-    put(0, name.as_bytes());
-    put(100, b"0000600\0");
-    put(108, b"0000000\0");
-    put(116, b"0000000\0");
-    put(124, format!("{:011o}\0", content.len()).as_bytes());
-    put(136, b"00000000000\0");
-    put(148, b"        ");
-    put(156, b"0");
-    put(257, b"ustar\x0000");
-    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    out.write_all(&header)?;
-    out.write_all(content.as_bytes())?;
-    let rest = content.len().next_multiple_of(BLOCK) - content.len();
-    out.write_all(&vec![0; rest])
+fn entry(out: &mut tar::Builder<File>, name: &str, content: &str) -> io::Result<()> {
+    let mut header = tar::Header::new_ustar();
+    header.set_mode(0o600);
+    header.set_size(content.len() as u64);
+    out.append_data(&mut header, name, content.as_bytes())
 }

@@ -30,7 +30,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         let tell = Some((RUNNING, format!("{} requests to BMC '{}'", job.spec.tasks.len(), job.spec.machine_ref.name)));
         return Plan { status: Some(status), tell, ..Plan::default() };
     };
-    match next(o, began, now) {
+    match next(o, last_end(o).map_or(began, |end| end.max(began)), now) {
         Ok(plan) => plan,
         Err(Stop::Failed(why)) => ended(o, FAILED, Some(why), now),
         Err(Stop::Waits(why, since)) if now >= since + LIMIT => {
@@ -50,6 +50,12 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     }
 }
 
+/// When the Task before ended: what a Job waits for is waited for from then on, however long its Tasks took.
+fn last_end(o: &Observed) -> Option<Timestamp> {
+    let ends = o.tasks.iter().filter_map(|task| task.status.as_ref()?.completion_time.as_ref());
+    ends.map(|time| time.0).max()
+}
+
 /// Why a Job does not go on.
 enum Stop {
     Failed(String),
@@ -67,7 +73,7 @@ fn ended(o: &Observed, type_: &'static str, message: Option<String>, now: Timest
     Plan { status: Some(status), tell: Some((type_, note)), ..Plan::default() }
 }
 
-fn next(o: &Observed, began: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
+fn next(o: &Observed, since: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
     let (job, reference) = (&o.job, &o.job.spec.machine_ref);
     if reference.namespace != o.inventory || job.metadata.namespace.as_deref() != Some(&o.inventory) {
         return Err(Stop::Failed(format!(
@@ -80,7 +86,7 @@ fn next(o: &Observed, began: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
     }
     let machine = o.machine.as_deref().ok_or_else(|| {
         let why = format!("there is no bmc.tinkerbell.org Machine '{}' in '{}'", reference.name, o.inventory);
-        Stop::Waits(why, began)
+        Stop::Waits(why, since)
     })?;
     if let Some(dpu) = o.dpus.first() {
         return Err(Stop::Failed(format!(
@@ -88,7 +94,7 @@ fn next(o: &Observed, began: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
             reference.name
         )));
     }
-    if let Some(plan) = hold(o, began)? {
+    if let Some(plan) = hold(o, since)? {
         return Ok(plan);
     }
     for at in 0..job.spec.tasks.len() {
@@ -97,7 +103,7 @@ fn next(o: &Observed, began: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
             let action = Some(Action::CreateTask(Box::new(new_task(job, at, machine))));
             return Ok(Plan { action, ..Plan::default() });
         };
-        if let Some(plan) = foreign(job, task, began)? {
+        if let Some(plan) = foreign(job, task, since)? {
             return Ok(plan);
         }
         let conditions = task.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -113,7 +119,7 @@ fn next(o: &Observed, began: Timestamp, now: Timestamp) -> Result<Plan, Stop> {
 }
 
 /// No server of this BMC is a machine's, or another Job's; and this Job is on record at each.
-fn hold(o: &Observed, began: Timestamp) -> Result<Option<Plan>, Stop> {
+fn hold(o: &Observed, since: Timestamp) -> Result<Option<Plan>, Stop> {
     for server in &o.servers {
         let hardware = &server.hardware;
         if let Some(machine) = &server.claimed_by {
@@ -126,7 +132,7 @@ fn hold(o: &Observed, began: Timestamp) -> Result<Option<Plan>, Stop> {
             continue;
         }
         if let Some(other) = &server.other {
-            return Err(Stop::Waits(format!("Job '{other}' has the server of Hardware '{hardware}'"), began));
+            return Err(Stop::Waits(format!("Job '{other}' has the server of Hardware '{hardware}'"), since));
         }
         let action = Some(Action::Hold { hardware: hardware.clone() });
         return Ok(Some(Plan { action, bmc: BmcNeed::Slow, ..Plan::default() }));
@@ -135,7 +141,7 @@ fn hold(o: &Observed, began: Timestamp) -> Result<Option<Plan>, Stop> {
 }
 
 /// The name of a Task may be taken: by one of an earlier Job of this name, which is deleted; or by somebody's own.
-fn foreign(job: &Job, task: &Task, began: Timestamp) -> Result<Option<Plan>, Stop> {
+fn foreign(job: &Job, task: &Task, since: Timestamp) -> Result<Option<Plan>, Stop> {
     let mut owners = task.metadata.owner_references.iter().flatten();
     let of_a_job = |owner: &&OwnerReference| owner.kind == "Job" && owner.name == name(&job.metadata);
     let owner = owners.find(of_a_job).map(|owner| owner.uid.as_str());
@@ -144,7 +150,7 @@ fn foreign(job: &Job, task: &Task, began: Timestamp) -> Result<Option<Plan>, Sto
     }
     let called = name(&task.metadata);
     if owner.is_none() || task.metadata.deletion_timestamp.is_some() {
-        return Err(Stop::Waits(format!("Task '{called}' is not this Job's, or is being deleted"), began));
+        return Err(Stop::Waits(format!("Task '{called}' is not this Job's, or is being deleted"), since));
     }
     let target = Target {
         namespace: task.metadata.namespace.clone().unwrap_or_default(),

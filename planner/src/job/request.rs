@@ -10,13 +10,6 @@ pub enum Request {
     Boot(BootChange),
 }
 
-impl Request {
-    /// Twice is as good as once.
-    pub fn may_be_repeated(&self) -> bool {
-        !matches!(self, Self::Power(PowerAction::WarmReset))
-    }
-}
-
 /// What an action wants to be so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {

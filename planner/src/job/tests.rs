@@ -278,6 +278,28 @@ fn every_wait_ends_and_says_why() {
 }
 
 #[test]
+fn a_wait_begins_where_the_task_before_ended() {
+    let mut w = World::new(json!([{"powerAction": "off"}, {"powerAction": "on"}]), PowerState::On);
+    while w.o.tasks.iter().all(|task| task.status.as_ref().is_none_or(|status| status.completion_time.is_none())) {
+        w.round(Fate::Done);
+    }
+    // The first Task took nearly as long as it may.
+    let mut late = World::new(json!([]), PowerState::Off);
+    late.o = w.o.clone();
+    late.now = w.now + 540_000;
+    let first = Arc::make_mut(&mut late.o.tasks[0]);
+    first.status.as_mut().expect("a status").completion_time = Some(Time(at(late.now)));
+    let machine = late.o.machine.take();
+    for _ in 0..120 {
+        late.round(Fate::Done);
+        late.now += 1000;
+    }
+    assert!(!is_over(&late.o.job), "eleven minutes after its start: {:?}", late.o.job.status);
+    late.o.machine = machine;
+    late.completes();
+}
+
+#[test]
 fn a_task_of_an_earlier_job_of_the_name_is_replaced_and_somebody_elses_is_not() {
     let mut earlier = World::new(power("status"), PowerState::Off);
     Arc::make_mut(&mut earlier.o.job).metadata.uid = Some("earlier".to_owned());

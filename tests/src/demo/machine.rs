@@ -1,6 +1,7 @@
 //! A Debian from a cloud disk: from `kubectl apply` to its answer, then everything that can be done to it while it runs.
 
-use super::{BOOT_LIMIT, NAMESPACE, Story, hot_plug, report, rules, watch, way_out};
+use super::watch::{self, Until};
+use super::{BOOT_LIMIT, NAMESPACE, Story, hot_plug, report, rules, way_out};
 use crate::guest::Guest;
 use crate::site::{GuestKind, Place, Site};
 use anyhow::{Context, Result};
@@ -19,7 +20,7 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     story.say("kubectl apply -f examples/bm-01.yaml");
     let applied = Timestamp::now();
     site.apply(include_str!("../../../examples/bm-01.yaml")).await?;
-    watch::until_running(story, site, MACHINE, BOOT_LIMIT).await?;
+    watch::machine(story, site, MACHINE, Until::Answers).await?;
     let answered = ping_from_the_other_dpu(story, site).await?;
     let machine = site.get(&["bmm", MACHINE]).await?.context("the machine is gone")?;
     report::write(story, &machine, applied, answered)?;

@@ -1,9 +1,10 @@
 //! Two Vpcs with the same addresses. In blue a machine that has no cloud-init disk and a pod reach each other; a pod in red, which has
 //! the address of the one in blue, hears nothing.
 
-use super::{BOOT_LIMIT, NAMESPACE, Story, watch};
+use super::watch::{self, Until};
+use super::{NAMESPACE, Story};
 use crate::site::{Agents, GuestKind, Site, until};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::time::Duration;
 
 const NETWORKS: &str = include_str!("../../../examples/vpc.yaml");
@@ -26,7 +27,7 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
         true => apply_pods(story, site).await?,
         false => story.say("    no pods: with AGENTS=process the ordinary node has no agent"),
     }
-    watch::until_running(story, site, MACHINE, BOOT_LIMIT).await?;
+    watch::machine(story, site, MACHINE, Until::Answers).await?;
     let address = site.kubectl(&["get", "vnic", "bm-02-eth0", "-o", "jsonpath={.status.addresses[0]}"]).await?;
     story.say(&format!(
         "{MACHINE} took its name and {address} from DHCP and 169.254.169.254; it has no cloud-init disk"
@@ -76,9 +77,7 @@ async fn ping(site: &Site, pod: &str, address: &str) -> Result<Result<()>> {
 }
 
 async fn vnic_of(site: &Site, pod: &str) -> Result<String> {
-    let pod = site.get(&["pod", pod, "-n", NAMESPACE]).await?.context("the pod is gone")?;
-    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-    let named = format!("metalplane.io/pod={uid}");
+    let named = format!("metalplane.io/pod={pod}");
     let name = "jsonpath={.items[0].metadata.name}";
     site.kubectl(&["get", "vnic", "-n", NAMESPACE, "-l", &named, "-o", name]).await
 }

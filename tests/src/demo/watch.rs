@@ -1,18 +1,28 @@
-//! Shows a machine's conditions as they change, until it runs and its guest has answered.
+//! Shows a machine's conditions as they change, until it runs.
 
-use super::Story;
+use super::{BOOT_LIMIT, Story};
 use crate::site::{Site, until};
 use anyhow::Result;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-pub(super) async fn until_running(story: &Story, site: &Site, name: &str, limit: Duration) -> Result<()> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    Runs,
+    /// And its DPU has seen its guest answer.
+    Answers,
+}
+
+pub(super) async fn machine(story: &Story, site: &Site, name: &str, wanted: Until) -> Result<()> {
     let mut shown: BTreeMap<String, String> = BTreeMap::new();
-    until(&format!("{name} runs and its guest answers"), limit, async || {
+    let what = match wanted {
+        Until::Runs => format!("{name} runs"),
+        Until::Answers => format!("{name} runs and its guest answers"),
+    };
+    until(&what, BOOT_LIMIT, async || {
         let machine = site.get(&["bmm", name]).await?.unwrap_or_default();
         let status = &machine["status"];
         let mut waiting = "not seen by the controller yet".to_owned();
-        let (mut running, mut reachable) = (status["state"] == "Running", false);
+        let (mut running, mut reachable) = (status["state"] == "Running", wanted == Until::Runs);
         for condition in status["conditions"].as_array().into_iter().flatten() {
             let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
             let line = format!("{:16} {:8} {}", text("type"), text("status"), text("reason"));
@@ -20,7 +30,7 @@ pub(super) async fn until_running(story: &Story, site: &Site, name: &str, limit:
                 story.say(&format!("    {line}"));
             }
             match text("type").as_str() {
-                "GuestReachable" => reachable = text("status") == "True",
+                "GuestReachable" => reachable |= text("status") == "True",
                 "Ready" => {
                     running &= text("status") == "True";
                     waiting = format!("{}: {}", text("reason"), text("message"));

@@ -1,6 +1,7 @@
 //! A server without a DPU: a Tinkerbell workflow installs it on its own disk, over the network; then it runs like any other machine.
 
-use super::{BOOT_LIMIT, Story, watch};
+use super::Story;
+use super::watch::{self, Until};
 use crate::site::{GuestKind, Site, until};
 use anyhow::{Result, ensure};
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
@@ -19,7 +20,7 @@ pub(super) async fn rack(story: &Story, site: &Site) -> Result<()> {
 pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     story.say("kubectl apply -f examples/bm-03-workflow.yaml (with the tiny image)");
     site.apply(&manifest(site).await?).await?;
-    watch::until_running(story, site, MACHINE, BOOT_LIMIT).await?;
+    watch::machine(story, site, MACHINE, Until::Runs).await?;
     let address = Provisioned::of(SERVER)?.address.to_string();
     until(&format!("{address} answers"), LIMIT, async || {
         let asked = site.enter(CONTROL_PLANE, &["ping", "-c", "1", "-W", "1", &address]).await;

@@ -86,8 +86,7 @@ impl Site {
         let programs = self.programs();
         std::fs::create_dir_all(&programs).with_context(|| format!("make {}", programs.display()))?;
         let ready = self.sandbox.ready();
-        let ovn =
-            format!("ovn: {{northBound: \"{}\", southBound: \"{}\"}}", ready.ovn.north_bound, ready.ovn.south_bound);
+        let (ovn, show) = (&ready.ovn, |file: &Path| file.display().to_string());
         // What a sandbox is, and a site is not.
         let sandbox = format!(
             "agent: {{bootIdFile: /run/metalplane/boot-id}}\ninventory: {{namespace: {INVENTORY_NAMESPACE}}}\n\
@@ -101,10 +100,12 @@ impl Site {
             ("/etc/ssl/registry-ca.crt", registry.ca_file.display().to_string()),
             ("/usr/local/bin", programs.display().to_string()),
             ("filePool: {directory: /srv/metalplane}", pool),
-            (
-                "ovn: {northBound: \"tcp:192.0.2.1:6641\", southBound: \"tcp:192.0.2.1:6642\"}",
-                format!("{ovn}\n{sandbox}"),
-            ),
+            ("/etc/ovn/metalplane.crt", show(&ovn.certificate)),
+            ("/etc/ovn/metalplane.key", show(&ovn.private_key)),
+            ("/etc/ovn/ca.crt", show(&ovn.ca_cert)),
+            ("ssl:192.0.2.1:6641", ovn.north_bound.clone()),
+            ("ssl:192.0.2.1:6642", ovn.south_bound.clone()),
+            ("tls: {secretName: metalplane-ovn}}", format!("tls: {{secretName: metalplane-ovn}}}}\n{sandbox}")),
         ])
     }
 

@@ -198,8 +198,9 @@ async fn follow(way: &Way, folder: &Folder, workflows: &kube::Api<api::tinkerbel
         let state = workflows.get("install").await.map(|workflow| workflow.status);
         assert!(
             began.elapsed() < LIMIT,
-            "not within {} s: {what}\n{state:?}\n{}\n{}",
+            "not within {} s: {what}\n{state:?}\n{}\n{}\n{}",
             LIMIT.as_secs(),
+            read(&folder.file("qemu.log")),
             read(&log),
             read(&console)
         );

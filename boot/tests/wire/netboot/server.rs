@@ -53,6 +53,11 @@ impl Server {
             let done = client(&words.split(' ').collect::<Vec<_>>()).await;
             assert!(done.status.success(), "{words}: {done:?}");
         }
+        if self.firmware == Firmware::UefiCd {
+            // The BMC's, whose virtual CD is read over HTTP.
+            let done = client(&["ip", "addr", "add", "10.88.0.250/24", "dev", "br0"]).await;
+            assert!(done.status.success(), "the BMC's address: {done:?}");
+        }
         let namespace = site::clients().expect("inside");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace, "qemu-system-x86_64"]).args(self.arguments(folder));
