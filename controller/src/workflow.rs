@@ -35,7 +35,7 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
             quiet = false;
         }
         if quiet {
-            return Ok(Next::Wait);
+            return Ok(Next::at(preparation.wake_at));
         }
     }
     c.world.look(Work::Workflow, key.clone());

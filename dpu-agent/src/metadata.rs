@@ -188,7 +188,10 @@ fn instances<'a>(nics: &'a [Told], secrets: &Secrets) -> BTreeMap<&'a str, Arc<I
         let data = own.iter().rev().find_map(|nic| secrets.get(&nic.uid))?.clone();
         let hostname = own.first()?.machine.clone();
         let interfaces = own.iter().map(|nic| nic.nic.clone()).collect();
-        Some((machine, Arc::new(Instance { id: machine.to_owned(), hostname, interfaces, data })))
+        Some((
+            machine,
+            Arc::new(Instance { id: machine.to_owned(), hostname, interfaces, data, further: BTreeMap::new() }),
+        ))
     };
     machines.into_iter().filter_map(instance).collect()
 }

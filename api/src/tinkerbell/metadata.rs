@@ -1,5 +1,5 @@
 //! `Hardware.spec.metadata`: what Tinkerbell's metadata service tells a server about itself. Kept whole for Tinkerbell;
-//! Metalplane reads none of it.
+//! `boot` tells the server parts of it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

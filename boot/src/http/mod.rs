@@ -1,6 +1,7 @@
-//! HTTP: scripts, programs, kernels, ISO images. [`route`] says what a path is, by the verdict that stands behind every other route too; the
+//! HTTP: scripts, programs, kernels, ISO images; and what a server is told about itself (`metadata.rs`). [`route`] says what a path is, by the verdict that stands behind every other route too; the
 //! rest writes it out. A path is taken as it is, but for the colons of its MAC address: no redirect, no decoding, no folder above.
 
+mod metadata;
 mod range;
 mod routes;
 
@@ -10,14 +11,15 @@ use crate::area::{self, Places};
 use crate::files::{Files, Program};
 use crate::script;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
 use planner::netboot::Directory;
 use range::{heads, part};
 use std::io::SeekFrom;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -36,21 +38,31 @@ pub struct Server {
 
 pub async fn serve(listener: tokio::net::TcpListener, server: Server) -> std::io::Result<()> {
     let app = axum::Router::new().fallback(handle).with_state(Arc::new(server));
-    axum::serve(listener, app).await
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
-async fn handle(State(server): State<Arc<Server>>, request: Request) -> Response {
+async fn handle(
+    State(server): State<Arc<Server>>,
+    ConnectInfo(from): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
     let method = request.method().clone();
     if method != Method::GET && method != Method::HEAD {
         return answer(StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD".to_owned())], Body::empty());
     }
     let path = request.uri().path();
     let directory = server.directory.borrow().clone();
-    let reply = route(&directory, &server, path);
+    let told = metadata::reply(&directory, path, request.headers(), from.ip());
+    let reply = told.unwrap_or_else(|| route(&directory, &server, path));
     let head = method == Method::HEAD;
     tracing::debug!(path, "asked by HTTP");
     match reply {
         Reply::Text(text) => text_answer(StatusCode::OK, text, head),
+        Reply::Told(content) => {
+            let kept = (CACHE_CONTROL, "no-store".to_owned());
+            let headers = [(CONTENT_TYPE, "text/plain".to_owned()), (CONTENT_LENGTH, content.len().to_string()), kept];
+            answer(StatusCode::OK, headers, if head { Body::empty() } else { Body::from(content) })
+        }
         Reply::Refused(status, why) => {
             tracing::info!(path, why = why.trim_end(), "not served");
             text_answer(status, why, head)

@@ -7,9 +7,11 @@ use http::StatusCode;
 use planner::netboot::{Directory, Verdict, verdict};
 use std::path::PathBuf;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Reply {
     Text(String),
+    /// Of a server, to it; it may hold credentials.
+    Told(Vec<u8>),
     Program(Program),
     File(PathBuf),
     /// A file with a place for the kernel's arguments.
@@ -89,7 +91,7 @@ mod tests {
         let path = "/ipxe/script/52-54-00-00-00-01/auto.ipxe";
         let missing = Why::UnknownMac { mac: "52:54:00:00:00:01".to_owned() };
         let refused = Reply::Refused(StatusCode::NOT_FOUND, format!("{missing}\n"));
-        assert_eq!(route(&Directory::default(), &server(false), path), refused);
+        assert!(route(&Directory::default(), &server(false), path) == refused);
         let Reply::Text(script) = route(&Directory::default(), &server(true), path) else { panic!("no script") };
         assert!(
             script.contains(" worker_id=52:54:00:00:00:01 ") && script.contains(" ipam=52-54-00-00-00-01:::"),

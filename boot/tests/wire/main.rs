@@ -118,6 +118,7 @@ async fn prepare(site: &ApiServer) {
             "metadata": {"name": name},
             "spec": {
                 "disks": [{"device": "/dev/nvme0n1"}],
+                "userData": format!("#cloud-config of {name}\n"),
                 "interfaces": [{
                     "dhcp": {"mac": mac, "hostname": name,
                         "ip": {"address": address, "netmask": "255.255.255.0", "gateway": gateway}},
@@ -200,6 +201,7 @@ async fn files(dir: &tempfile::TempDir) {
         "{head}"
     );
     image(&curl).await;
+    metadata(&curl).await;
     for bad in [
         format!("/iso/{CLAIMED}/installer.iso"),
         format!("/iso/{MAC}/vmlinuz-x86_64"),
@@ -236,6 +238,36 @@ async fn image(curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
     assert_eq!(code, "206");
     let (code, body) = curl(&["-r", "0-9", "-H", "If-Range: \"another\""], &iso).await;
     assert_eq!((code.as_str(), body.len()), ("200", 7024));
+}
+
+/// Each server is told about itself, by the address that it asks from.
+async fn metadata(curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
+    let user_data = "/2009-04-04/user-data";
+    for (path, wanted) in [
+        ("/2009-04-04/meta-data/hostname", "s1"),
+        ("/2009-04-04/meta-data/local-ipv4/", "10.88.0.50"),
+        ("/latest/meta-data/mac", MAC),
+        (user_data, "#cloud-config of s1\n"),
+        ("/nocloud/user-data", "#cloud-config of s1\n"),
+        ("/metadata", r#"{"metadata":{"instance":{"storage":{}}}}"#),
+    ] {
+        assert_eq!(curl(&[], path).await, ("200".to_owned(), wanted.to_owned()), "{path}");
+    }
+    let (code, heads) = curl(&["-I"], user_data).await;
+    assert!(code == "200" && heads.contains("cache-control: no-store"), "{heads}");
+    assert_eq!(curl(&[], "/latest/meta-data/iqn").await.0, "404");
+    assert_eq!(curl(&["-H", "X-Forwarded-For: 10.88.0.50"], user_data).await.0, "403");
+    // Of a server whose disks are its DPU's, and of one that no Hardware names.
+    for (address, why) in [("10.88.0.51", "is claimed by"), ("10.88.0.77", "has the address 10.88.0.77")] {
+        let set = client(&["ip", "addr", "add", &format!("{address}/24"), "dev", "eth0"]).await;
+        assert!(set.status.success(), "{set:?}");
+        for path in [user_data, "/nocloud/meta-data", "/metadata"] {
+            let (code, told) = curl(&["--interface", address], path).await;
+            assert!(code == "404" && told.contains(why) && !told.contains("cloud-config"), "{told}");
+        }
+        let set = client(&["ip", "addr", "del", &format!("{address}/24"), "dev", "eth0"]).await;
+        assert!(set.status.success(), "{set:?}");
+    }
 }
 
 /// An agent that sends what upstream's does.

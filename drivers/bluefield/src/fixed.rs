@@ -13,10 +13,11 @@ use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits, Presence};
 use ports::emulation::{DiskFunction, EmulationCapabilities, NicFunction};
 use ports::{Emulation, ErrorClass, PortError};
 use rtnetlink::Handle;
+use std::sync::Arc;
 use tokio::sync::Mutex;
 
 pub struct FixedNics {
-    devlink: Devlink,
+    devlink: Arc<Devlink>,
     /// Holding it is what makes verbs exclusive.
     turn: Mutex<()>,
 }
@@ -26,13 +27,23 @@ const NONE: &str = "devlink tells of no function of the host (flavour pcipf, ext
 
 impl FixedNics {
     pub fn new(wire: impl Wire + 'static) -> Self {
-        Self { devlink: Devlink::new(wire), turn: Mutex::default() }
+        Self { devlink: Arc::new(Devlink::new(wire)), turn: Mutex::default() }
+    }
+
+    /// On a thread of its own: a driver that asks its firmware takes seconds.
+    async fn devlink<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Devlink) -> Result<T, PortError> + Send + 'static,
+    ) -> Result<T, PortError> {
+        let devlink = self.devlink.clone();
+        let asked = tokio::task::spawn_blocking(move || ask(&devlink)).await;
+        asked.unwrap_or_else(|error| Err(PortError::new(ErrorClass::Unreachable, format!("ask devlink: {error}"))))
     }
 
     /// The host's functions with their representors, in the order of controller and number. One without a network device, as while the
     /// switch's driver starts, is left out.
     async fn see(&self, handle: &Handle) -> Result<Vec<(HostFunction, Representor)>, PortError> {
-        let functions = self.devlink.host_functions()?;
+        let functions = self.devlink(Devlink::host_functions).await?;
         if functions.is_empty() {
             return Err(PortError::new(ErrorClass::Unsupported, NONE));
         }
@@ -52,7 +63,8 @@ fn refuse<T>(class: ErrorClass, id: &ExposureId, what: &str) -> Result<T, PortEr
 #[async_trait]
 impl Emulation for FixedNics {
     async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
-        let with_device = self.devlink.host_functions()?.into_iter().filter(|function| function.device.is_some());
+        let with_device =
+            self.devlink(Devlink::host_functions).await?.into_iter().filter(|function| function.device.is_some());
         let count = u32::try_from(with_device.count()).unwrap_or(u32::MAX);
         let (buses, online_resize) = (Vec::new(), Vec::new());
         Ok(EmulationCapabilities {
@@ -119,7 +131,8 @@ impl Emulation for FixedNics {
         };
         device.set_link(&handle, false).await?;
         if function.mac.as_deref() != Some(nic.mac.as_str()) {
-            self.devlink.set_mac(function, &nic.mac)?;
+            let (function, mac) = (function.clone(), nic.mac.clone());
+            self.devlink(move |devlink| devlink.set_mac(&function, &mac)).await?;
         }
         device.take(&handle, &nic.id, nic.mtu).await
     }

@@ -6,10 +6,10 @@ mod recorded;
 use async_trait::async_trait;
 use bluefield::devlink::{Devlink, Kernel};
 use bluefield::fixed::FixedNics;
-use dpu::{host_sees_link, ip, on_a_dpu};
-use planner::exposure::{ExposureId, FunctionKind};
+use dpu::{has_device, host_sees_link, ip, nic, on_a_dpu};
+use planner::exposure::FunctionKind;
 use ports::conformance::{Sleep, emulation};
-use ports::emulation::{Backend, NicFunction};
+use ports::emulation::Backend;
 use ports::{Emulation, ErrorClass};
 use recorded::{Recorded, port};
 use std::time::Duration;
@@ -42,13 +42,8 @@ impl emulation::Bench for Bench {
     }
 
     async fn has_device(&self, name: &str) -> Option<bool> {
-        Some(ip(&["-o", "link", "show"]).contains(&format!(" {name}@")))
+        Some(has_device(name))
     }
-}
-
-fn nic(number: u32) -> NicFunction {
-    let id = ExposureId { uid: format!("nic-{number}"), epoch: 1 };
-    NicFunction { id, mac: format!("02:00:00:00:00:0{number}"), mtu: 8942, device: format!("mp{number}") }
 }
 
 /// As the kernel's documentation has it, and as other vendors and newer udev rules name it.

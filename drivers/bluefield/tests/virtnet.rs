@@ -4,10 +4,10 @@ mod dpu;
 
 use async_trait::async_trait;
 use bluefield::virtnet::{Config, Program, Queues, VirtnetNics};
-use dpu::{host_sees_link, ip, on_a_dpu};
-use planner::exposure::{ExposureId, FunctionKind, Presence};
+use dpu::{has_device, host_sees_link, ip, nic, on_a_dpu};
+use planner::exposure::{FunctionKind, Presence};
 use ports::conformance::{Sleep, emulation};
-use ports::emulation::{Backend, NicFunction};
+use ports::emulation::Backend;
 use ports::{Emulation, ErrorClass};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -96,13 +96,8 @@ impl emulation::Bench for Bench {
     }
 
     async fn has_device(&self, name: &str) -> Option<bool> {
-        Some(ip(&["-o", "link", "show"]).contains(&format!(" {name}@")))
+        Some(has_device(name))
     }
-}
-
-fn nic(number: u32) -> NicFunction {
-    let id = ExposureId { uid: format!("nic-{number}"), epoch: 1 };
-    NicFunction { id, mac: format!("02:00:00:00:00:0{number}"), mtu: 8942, device: format!("mp{number}") }
 }
 
 /// On a DPU whose `virtnet` is so, if the program is there.

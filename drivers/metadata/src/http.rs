@@ -93,8 +93,13 @@ mod tests {
     fn guest(number: u8) -> MetadataGuest {
         let nic = Interface { mac: format!("02:00:00:00:00:{number:02x}"), addresses: vec![] };
         let data = [("user-data".to_owned(), b"#!/bin/sh\n".to_vec())].into();
-        let instance =
-            Instance { id: format!("uid-{number}"), hostname: "a".into(), interfaces: vec![nic.clone()], data };
+        let instance = Instance {
+            id: format!("uid-{number}"),
+            hostname: "a".into(),
+            interfaces: vec![nic.clone()],
+            data,
+            further: [].into(),
+        };
         MetadataGuest { nic, instance: Arc::new(instance) }
     }
 

@@ -79,7 +79,13 @@ impl Guest {
     fn told(&self, hostname: &str, user_data: Vec<u8>) -> MetadataGuest {
         let data = [("user-data".to_owned(), user_data), ("meta-data".to_owned(), b"instance-id: i\n".to_vec())].into();
         let interfaces = vec![self.nic.clone()];
-        let instance = Instance { id: format!("uid-{hostname}"), hostname: hostname.to_owned(), interfaces, data };
+        let instance = Instance {
+            id: format!("uid-{hostname}"),
+            hostname: hostname.to_owned(),
+            interfaces,
+            data,
+            further: [].into(),
+        };
         MetadataGuest { nic: self.nic.clone(), instance: Arc::new(instance) }
     }
 }

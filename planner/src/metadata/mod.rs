@@ -5,7 +5,10 @@
 //! |---|---|
 //! | `/latest/…`, `/2021-03-23/…` and other versions | EC2's instance metadata (`tree.rs`) |
 //! | `/nocloud/…` | cloud-init's NoCloud, for `seedfrom` |
+//!
+//! `hardware.rs` says what a server without a DPU is told.
 
+pub mod hardware;
 mod tree;
 
 use std::borrow::Cow;
@@ -45,6 +48,8 @@ pub struct Instance {
     pub interfaces: Vec<Interface>,
     /// By [`META_DATA`] and the other keys.
     pub data: BTreeMap<String, Vec<u8>>,
+    /// Further leaves of EC2's tree, by their path below `meta-data`; before those of this table.
+    pub further: BTreeMap<String, String>,
 }
 
 /// User data may hold credentials: nothing of it is ever printed.
@@ -61,7 +66,7 @@ pub fn answer<'a>(instance: &'a Instance, mac: &str, path: &str) -> Option<Cow<'
     match words.as_slice() {
         [] => Some(VERSIONS.join("\n").into_bytes().into()),
         // Optional for cloud-init, which asks for it all the same.
-        ["nocloud", VENDOR_DATA] => Some(Cow::Borrowed(b"")),
+        ["nocloud", VENDOR_DATA] => Some(file(VENDOR_DATA).unwrap_or(Cow::Borrowed(b""))),
         ["nocloud", name @ (META_DATA | USER_DATA | NETWORK_CONFIG)] => file(name),
         [version, rest @ ..] if VERSIONS.contains(version) => match rest {
             [] => Some(format!("{META_DATA}\n{USER_DATA}").into_bytes().into()),
@@ -71,6 +76,12 @@ pub fn answer<'a>(instance: &'a Instance, mac: &str, path: &str) -> Option<Cow<'
         },
         _ => None,
     }
+}
+
+/// Whether a path is one of this table's, whoever asks.
+pub fn is_path(path: &str) -> bool {
+    let first = path.split('/').find(|word| !word.is_empty());
+    first.is_some_and(|word| word == "nocloud" || VERSIONS.contains(&word))
 }
 
 /// Whether EC2's rules are about this path: a token that is sent has to be one of ours, and none is sent by a proxy.
@@ -111,6 +122,7 @@ mod tests {
                 nic("02:00:00:00:00:08", &["10.30.0.7"]),
             ],
             data: files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect(),
+            further: BTreeMap::new(),
         }
     }
 

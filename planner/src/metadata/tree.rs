@@ -69,5 +69,6 @@ fn leaves(instance: &Instance, mac: &str) -> BTreeMap<String, String> {
     for (number, key) in keys(instance).into_iter().enumerate() {
         add(format!("{PUBLIC_KEYS}/{number}/openssh-key"), key);
     }
+    leaves.extend(instance.further.clone());
     leaves
 }

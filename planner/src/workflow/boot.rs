@@ -36,6 +36,8 @@ const JOB_COMPLETE: &str = "BootJobComplete";
 pub struct Preparation {
     pub status: Option<WorkflowStatus>,
     pub action: Option<Prepare>,
+    /// When what is awaited has been awaited for long enough.
+    pub wake_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -93,7 +95,13 @@ pub fn prepare(
             None
         }
     };
-    Preparation { status: (status != before).then_some(status), action }
+    let wake_at = found.and_then(|job| gone_by(job)).filter(|_| status.state == before.state);
+    Preparation { status: (status != before).then_some(status), action, wake_at }
+}
+
+/// By when a Job that is being deleted has to be gone.
+fn gone_by(job: &Job) -> Option<Timestamp> {
+    job.metadata.deletion_timestamp.as_ref().map(|time| time.0 + job::LIMIT)
 }
 
 type Failed = (&'static str, String);
@@ -176,17 +184,21 @@ fn follow(
         return Ok(None);
     }
     if record.existing_job_deleted != Some(true) {
-        return Ok(match found {
-            Some(there) if there.metadata.deletion_timestamp.is_none() => {
-                Some(Prepare::DeleteJob(target(&there.metadata)))
-            }
-            // Its end is awaited.
-            Some(_) => None,
-            None => {
-                *record = JobStatus { existing_job_deleted: Some(true), ..JobStatus::default() };
-                None
-            }
-        });
+        let Some(there) = found else {
+            *record = JobStatus { existing_job_deleted: Some(true), ..JobStatus::default() };
+            return Ok(None);
+        };
+        let Some(limit) = gone_by(there) else { return Ok(Some(Prepare::DeleteJob(target(&there.metadata)))) };
+        let keepers = there.metadata.finalizers.as_deref().unwrap_or_default().join(", ");
+        let waits = format!("an earlier Job '{job}' is being deleted; its finalizers: {keepers}");
+        if now >= limit {
+            let next = format!(
+                "Next: kubectl delete of what they stand for, then a Workflow anew: Job '{job}' has to be gone"
+            );
+            return Err((SETUP_FAILED, format!("{waits}: {} minutes have passed. {next}", job::LIMIT.as_mins())));
+        }
+        set(status, JOB_RUNNING, "False", "Waiting", &waits, now);
+        return Ok(None);
     }
     let mut owners = found.iter().flat_map(|there| there.metadata.owner_references.iter().flatten());
     let is_ours = owners.any(|owner| owner.uid == uid(&workflow.metadata));

@@ -46,7 +46,7 @@ pub fn nic(number: u8) -> Interface {
 fn guest(number: u8) -> MetadataGuest {
     let data = [(USER_DATA.to_owned(), format!("#!/bin/sh\n# {number}\n").into_bytes())].into();
     let (id, hostname) = (format!("uid-{number}"), format!("guest-{number}"));
-    let instance = Instance { id, hostname, interfaces: vec![nic(number)], data };
+    let instance = Instance { id, hostname, interfaces: vec![nic(number)], data, further: [].into() };
     MetadataGuest { nic: nic(number), instance: Arc::new(instance) }
 }
 

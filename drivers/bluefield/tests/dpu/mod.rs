@@ -2,6 +2,8 @@
 //! the host's function: its carrier is what a host sees as its link.
 
 use nix::sched::{CloneFlags, unshare};
+use planner::exposure::ExposureId;
+use ports::emulation::NicFunction;
 use std::process::Command;
 
 pub fn ip(args: &[&str]) -> String {
@@ -9,6 +11,16 @@ pub fn ip(args: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "ip {}: {said}", args.join(" "));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A representor's or the host's.
+pub fn has_device(name: &str) -> bool {
+    ip(&["-o", "link", "show"]).contains(&format!(" {name}@"))
+}
+
+pub fn nic(number: u32) -> NicFunction {
+    let id = ExposureId { uid: format!("nic-{number}"), epoch: 1 };
+    NicFunction { id, mac: format!("02:00:00:00:00:0{number}"), mtu: 8942, device: format!("mp{number}") }
 }
 
 /// The host's function has a link.

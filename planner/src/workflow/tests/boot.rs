@@ -184,3 +184,27 @@ fn what_cannot_be_done_is_failed_and_says_why() {
     w.job = None;
     fails(w, None, "BootJobFailed", "deleted while it ran");
 }
+
+#[test]
+fn an_earlier_job_that_does_not_go_is_said_and_ends_the_workflow() {
+    let mut w = World::new(json!({"bootMode": "netboot"}));
+    let earlier = json!({"metadata": {
+        "name": "netboot-w", "uid": "earlier", "finalizers": ["example.com/a"], "deletionTimestamp": at(0).to_string(),
+    }});
+    w.job = Some(Arc::new(serde_json::from_value(earlier).expect("a Job")));
+    w.settle(None);
+    assert_eq!((w.state(), w.story.len()), ("PREPARING", 0));
+    assert!(w.condition("BootJobRunning").contains("its finalizers: example.com/a"), "{:?}", w.workflow.status);
+    let awaited = prepare(&w.workflow, Some(&w.hardware), w.job.as_ref(), at(599));
+    assert_eq!((awaited.status, awaited.action, awaited.wake_at), (None, None, Some(at(600))));
+
+    let over = prepare(&w.workflow, Some(&w.hardware), w.job.as_ref(), at(600));
+    assert_eq!(over.wake_at, None);
+    w.workflow.status = over.status;
+    assert_eq!(w.state(), "FAILED");
+    assert!(w.condition("BootJobSetupFailed").contains("10 minutes"), "{:?}", w.workflow.status);
+
+    let mut w = World::new(json!({"bootMode": "netboot"}));
+    w.settle(Some("Completed"));
+    assert_eq!(w.state(), "PENDING", "nothing is in the way");
+}

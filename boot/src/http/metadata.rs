@@ -1,0 +1,33 @@
+//! What a server is told about itself, known by the address that it asks from: as weak as upstream's, and told to the provisioning network
+//! alone. `/2009-04-04/…` and `/latest/…` as EC2, `/nocloud/…` for `seedfrom`, `/metadata` for the action `rootio`.
+
+use super::Reply;
+use http::{HeaderMap, StatusCode};
+use planner::metadata::{self, hardware};
+use planner::netboot::Directory;
+use std::net::IpAddr;
+
+/// `None`: the path is another service's.
+pub(super) fn reply(directory: &Directory, path: &str, headers: &HeaderMap, from: IpAddr) -> Option<Reply> {
+    let is_layout = path.trim_end_matches('/') == "/metadata";
+    if !is_layout && !metadata::is_path(path) {
+        return None;
+    }
+    if headers.contains_key("x-forwarded-for") {
+        let why = "a request that a proxy has passed on is not answered\n";
+        return Some(Reply::Refused(StatusCode::FORBIDDEN, why.to_owned()));
+    }
+    let missing = |why: String| Reply::Refused(StatusCode::NOT_FOUND, format!("{why}\n"));
+    let told = directory.by_address(from).and_then(|subject| {
+        if is_layout {
+            return hardware::layout(&subject).map(|text| Some(text.into_bytes()));
+        }
+        let instance = hardware::instance(&subject)?;
+        Ok(metadata::answer(&instance, subject.mac, path).map(|content| content.into_owned()))
+    });
+    Some(match told {
+        Ok(Some(content)) => Reply::Told(content),
+        Ok(None) => missing("nothing is known of that".to_owned()),
+        Err(why) => missing(why.to_string()),
+    })
+}
