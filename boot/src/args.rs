@@ -95,7 +95,8 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_USER_CLASS", value_name = "TEXT")]
     pub user_class: Option<String>,
 
-    /// Told to servers as their log server, and to the kernel.
+    /// Told to servers as their log server, and to the kernel. The address of --address: what servers of the inventory send there (UDP
+    /// 514) is in this program's log, with the name of the Hardware.
     #[arg(long, env = "METALPLANE_BOOT_SYSLOG", value_name = "ADDRESS")]
     pub syslog: Option<Ipv4Addr>,
 

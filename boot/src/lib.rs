@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `dhcp/` | engine: a packet in, a packet out |
 //! | `tftp.rs` | engine: a packet in, packets out |
-//! | `sockets.rs` | the sockets of both |
+//! | `syslog.rs` | engine: a datagram in, a line out |
+//! | `sockets.rs` | the sockets of these three |
 //! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
 //! | `identity.rs` | who an agent is |
 //! | `grpc/` | Tinkerbell's agents |
@@ -24,6 +25,7 @@ mod http;
 mod identity;
 mod script;
 mod sockets;
+mod syslog;
 mod tftp;
 mod workflows;
 mod world;
@@ -103,9 +105,16 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
             None => std::future::pending().await,
         }
     };
+    let log = async {
+        match args.syslog == Some(args.address) {
+            true => sockets::syslog(args.address, world.directory()).await,
+            false => std::future::pending().await,
+        }
+    };
     tokio::select! {
         result = dhcp => result.context("DHCP ended"),
         result = sockets::tftp(tftp, world.directory()) => result.context("TFTP ended"),
+        result = log => result.context("syslog ended"),
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
         () = workflows::run(world.clone()) => Ok(()),

@@ -1,8 +1,9 @@
-//! The sockets of DHCP and TFTP: the only place of this crate that sends or receives a datagram.
+//! The sockets of DHCP, TFTP and syslog: the only place of this crate that sends or receives a datagram.
 
 use crate::dhcp::{self, Arrival, PROXY_PORT, SERVER_PORT, Seen};
 use crate::files::{Files, Program, mac_of_path};
 use crate::script;
+use crate::syslog::{self, Budgets, Line};
 use crate::tftp::{self, Out};
 use anyhow::{Context, Result};
 use planner::netboot::{Directory, Verdict, verdict};
@@ -14,6 +15,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
 const TFTP_PORT: u16 = 69;
+const SYSLOG_PORT: u16 = 514;
 /// How often TFTP's clock is looked at.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -192,5 +194,35 @@ pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> R
                 tracing::debug!(%error, %to, "sending TFTP");
             }
         }
+    }
+}
+
+/// What the inventory's servers say, each line with the Hardware's name. Nobody else is heard.
+pub async fn syslog(address: Ipv4Addr, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
+    let socket = bound(SocketAddrV4::new(address, SYSLOG_PORT), None)?;
+    let mut budgets = Budgets::default();
+    // What a receiver should be able to take (RFC 5426, 3.2).
+    let mut buffer = [0; 2048];
+    loop {
+        let (length, from) = match socket.recv_from(&mut buffer).await {
+            Ok(got) => got,
+            Err(error) => {
+                tracing::warn!(%error, "receiving syslog");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let known = directory.borrow().clone();
+        let hardware = match known.by_address(from.ip()) {
+            Ok(subject) => subject.hardware.metadata.name.clone().unwrap_or_default(),
+            Err(why) => {
+                tracing::debug!(%why, "syslog: not heard");
+                continue;
+            }
+        };
+        let Some(dropped) = budgets.take(from.ip(), Instant::now()) else { continue };
+        let Line { severity, text } = syslog::line(&buffer[..length]);
+        let dropped = (dropped > 0).then_some(dropped);
+        tracing::info!(target: "syslog", hardware, severity, dropped, "{text}");
     }
 }

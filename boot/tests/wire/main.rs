@@ -91,6 +91,7 @@ fn arguments(dir: &tempfile::TempDir) -> Vec<String> {
         format!("--address={US}"),
         "--interface=br-prov".to_owned(),
         "--agents=open".to_owned(),
+        format!("--syslog={US}"),
         format!("--inventory-namespace={INVENTORY}"),
         format!("--files={}", path(dir, "files").display()),
         format!("--program=ipxe.efi={digest}@{}", path(dir, "ipxe.efi").display()),
@@ -202,6 +203,7 @@ async fn files(dir: &tempfile::TempDir) {
     );
     image(&curl).await;
     metadata(&curl).await;
+    syslog(&path(dir, "boot.log")).await;
     for bad in [
         format!("/iso/{CLAIMED}/installer.iso"),
         format!("/iso/{MAC}/vmlinuz-x86_64"),
@@ -268,6 +270,20 @@ async fn metadata(curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
         let set = client(&["ip", "addr", "del", &format!("{address}/24"), "dev", "eth0"]).await;
         assert!(set.status.success(), "{set:?}");
     }
+}
+
+/// busybox's `logger` writes to a socket of this machine alone; bash sends a datagram.
+async fn syslog(log: &Path) {
+    let send = format!("printf '<4>%s' 'kernel: worker_id={MAC}.1a2b.{} said' > /dev/udp/{US}/514", "0f".repeat(32));
+    let sent = client(&["bash", "-c", &send]).await;
+    assert!(sent.status.success(), "{sent:?}");
+    let said = until("the server's line is in the log", async || {
+        let text = std::fs::read_to_string(log).map_err(|error| error.to_string())?;
+        let line = text.lines().find(|line| line.contains("(token) said")).map(str::to_owned);
+        line.ok_or(text)
+    })
+    .await;
+    assert!(said.contains("s1") && said.contains("warning"), "{said}");
 }
 
 /// An agent that sends what upstream's does.
