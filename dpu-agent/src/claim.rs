@@ -4,9 +4,10 @@
 //! changed since the reading; only then the record, and only with that anything is connected.
 
 use crate::act::{Actor, Server, file_error};
+use crate::attachments::{self, Applied};
 use crate::cluster::{apply_status, bounded};
-use api::attachment::FenceIdentity;
-use api::machine::AttachPhase;
+use crate::status::note;
+use api::attachment::{DiskAttachment, FenceIdentity, NicAttachment};
 use kube::ResourceExt;
 use planner::agent::{Attachment, Entry, Function, Import, Key, Kind};
 use planner::exposure::{ExposureId, Limits};
@@ -21,8 +22,8 @@ pub(crate) async fn claim(
 ) -> Result<(), PortError> {
     let what = format!("claiming {}/{} epoch {}", key.namespace, key.name, id.epoch);
     let Granted { function, limits } = match key.kind {
-        Kind::Disk => claim_disk(actor, server, key, id, &what).await?,
-        Kind::Nic => claim_nic(actor, server, key, id, &what).await?,
+        Kind::Disk => written::<DiskAttachment>(actor, server, (key, &actor.written.disks), id, &what).await?,
+        Kind::Nic => written::<NicAttachment>(actor, server, (key, &actor.written.nics), id, &what).await?,
     };
     let identity = identity(actor, id, &function)?;
     tracing::info!(attachment = key.name, uid = id.uid, epoch = id.epoch, identity, "claimed");
@@ -32,41 +33,22 @@ pub(crate) async fn claim(
     actor.record.insert(entry).map_err(|error| file_error("recording the claim of", &key.name, &error))
 }
 
-async fn claim_disk(
+async fn written<K: attachments::Kind>(
     actor: &Actor,
     server: Server<'_>,
-    key: &Key,
+    (key, applied): (&Key, &Applied<K>),
     id: &ExposureId,
     what: &str,
 ) -> Result<Granted, PortError> {
-    let disks = server.cluster.disks();
-    let object = bounded(what, disks.get(&key.name)).await?;
-    let granted = granted(actor, &Attachment::from_disk(&object), id, what)?;
-    let mut status = object.status.clone().unwrap_or_default();
-    status.fence = Some(fence(actor, id, &granted.function)?);
-    (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
+    let api = K::api(server.cluster);
+    let object = bounded(what, api.get(&key.name)).await?;
+    let granted = granted(actor, &object.read(), id, what)?;
+    let mut status = object.status().cloned().unwrap_or_default();
+    K::claimed(&mut status, fence(actor, id, &granted.function)?);
     let version = object.resource_version();
-    server.desired.disks.wrote(apply_status(&disks, what, (&key.name, &key.uid), version.as_deref(), &status).await?);
-    actor.written.disk(&key.uid, status);
-    Ok(granted)
-}
-
-async fn claim_nic(
-    actor: &Actor,
-    server: Server<'_>,
-    key: &Key,
-    id: &ExposureId,
-    what: &str,
-) -> Result<Granted, PortError> {
-    let nics = server.cluster.nics();
-    let object = bounded(what, nics.get(&key.name)).await?;
-    let granted = granted(actor, &Attachment::from_nic(&object), id, what)?;
-    let mut status = object.status.clone().unwrap_or_default();
-    status.fence = Some(fence(actor, id, &granted.function)?);
-    (status.phase, status.exposed_boot_id) = (AttachPhase::Attaching, None);
-    let version = object.resource_version();
-    server.desired.nics.wrote(apply_status(&nics, what, (&key.name, &key.uid), version.as_deref(), &status).await?);
-    actor.written.nic(&key.uid, status);
+    let told = apply_status(&api, what, (&key.name, &key.uid), version.as_deref(), &status).await?;
+    K::seen(server.desired).wrote(told);
+    note(applied, &key.uid, status);
     Ok(granted)
 }
 

@@ -12,6 +12,7 @@
 //! | `import/` | filling a volume from an URL: a task that is started and then observed |
 //! | `guest.rs` | a task that looks whether the guests behind our NICs answer |
 //! | `placement.rs` | what it is told of the server around it |
+//! | `attachments.rs` | what both kinds of attachments have in common |
 //! | `status.rs`, `dpu_status.rs` | what the user is told |
 //! | `serve.rs` | the same, to programs on this DPU |
 //! | `interfaces.rs` | the NICs of an ordinary node's pods, to the CNI plugin |
@@ -25,6 +26,7 @@
 
 pub mod act;
 pub mod args;
+mod attachments;
 mod beats;
 mod claim;
 pub mod cluster;

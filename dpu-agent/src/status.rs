@@ -1,10 +1,11 @@
 //! Telling the user: applies an attachment's status when it differs from what was applied last.
 
 use crate::act::{Actor, Server};
+use crate::attachments::{self, Applied};
 use crate::cluster::apply_status;
-use api::attachment::{DiskAttachmentStatus, NicAttachmentStatus};
+use api::attachment::{DiskAttachment, NicAttachment};
 use jiff::Timestamp;
-use planner::agent::{Attachment, Item, Kind, Report, disk_status, nic_status};
+use planner::agent::{Attachment, Item, Kind, Report};
 use ports::{ErrorClass, PortError};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,23 +15,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// more: a request of this agent's life before may arrive late, and what it says has to be put right.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    disks: Mutex<BTreeMap<String, DiskAttachmentStatus>>,
-    nics: Mutex<BTreeMap<String, NicAttachmentStatus>>,
+    pub disks: Applied<DiskAttachment>,
+    pub nics: Applied<NicAttachment>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+pub(crate) fn note<T>(applied: &Mutex<BTreeMap<String, T>>, uid: &str, status: T) {
+    lock(applied).insert(uid.to_owned(), status);
+}
+
 impl Written {
-    pub(crate) fn disk(&self, uid: &str, status: DiskAttachmentStatus) {
-        lock(&self.disks).insert(uid.to_owned(), status);
-    }
-
-    pub(crate) fn nic(&self, uid: &str, status: NicAttachmentStatus) {
-        lock(&self.nics).insert(uid.to_owned(), status);
-    }
-
     pub(crate) fn forget(&self, uid: &str) {
         lock(&self.disks).remove(uid);
         lock(&self.nics).remove(uid);
@@ -53,8 +50,8 @@ pub(crate) async fn tell(
     now: Timestamp,
 ) -> bool {
     let told = match attachment.key.kind {
-        Kind::Disk => tell_disk(actor, server, attachment, report, now).await,
-        Kind::Nic => tell_nic(actor, server, attachment, report, now).await,
+        Kind::Disk => tell_one::<DiskAttachment>(&actor.written.disks, server, attachment, report, now).await,
+        Kind::Nic => tell_one::<NicAttachment>(&actor.written.nics, server, attachment, report, now).await,
     };
     match told {
         Ok(()) => true,
@@ -72,42 +69,22 @@ fn is_same<T: Serialize>(before: Option<&T>, now: &T) -> bool {
     before.is_some_and(|before| serde_json::to_value(before).ok() == serde_json::to_value(now).ok())
 }
 
-async fn tell_disk(
-    actor: &Actor,
+async fn tell_one<K: attachments::Kind>(
+    applied: &Applied<K>,
     server: Server<'_>,
     attachment: &Attachment,
     report: &Report,
     now: Timestamp,
 ) -> Result<(), PortError> {
     let key = &attachment.key;
-    let before = server.desired.disks.get(&key.uid).and_then(|object| object.status);
-    let before = before.or_else(|| lock(&actor.written.disks).get(&key.uid).cloned());
-    let status = disk_status(before.as_ref().unwrap_or(&DiskAttachmentStatus::default()), attachment, report, now);
+    let before = K::seen(server.desired).get(&key.uid).and_then(|object| object.status().cloned());
+    let before = before.or_else(|| lock(applied).get(&key.uid).cloned());
+    let status = K::report(before.as_ref().unwrap_or(&K::Status::default()), attachment, report, now);
     if !is_same(before.as_ref(), &status) {
-        let what = format!("status of DiskAttachment {}/{}", key.namespace, key.name);
-        let object = apply_status(&server.cluster.disks(), &what, (&key.name, &key.uid), None, &status).await?;
-        server.desired.disks.wrote(object);
+        let what = format!("status of {} {}/{}", K::kind(&()), key.namespace, key.name);
+        let told = apply_status(&K::api(server.cluster), &what, (&key.name, &key.uid), None, &status).await?;
+        K::seen(server.desired).wrote(told);
     }
-    actor.written.disk(&key.uid, status);
-    Ok(())
-}
-
-async fn tell_nic(
-    actor: &Actor,
-    server: Server<'_>,
-    attachment: &Attachment,
-    report: &Report,
-    now: Timestamp,
-) -> Result<(), PortError> {
-    let key = &attachment.key;
-    let before = server.desired.nics.get(&key.uid).and_then(|object| object.status);
-    let before = before.or_else(|| lock(&actor.written.nics).get(&key.uid).cloned());
-    let status = nic_status(before.as_ref().unwrap_or(&NicAttachmentStatus::default()), attachment, report, now);
-    if !is_same(before.as_ref(), &status) {
-        let what = format!("status of NicAttachment {}/{}", key.namespace, key.name);
-        let object = apply_status(&server.cluster.nics(), &what, (&key.name, &key.uid), None, &status).await?;
-        server.desired.nics.wrote(object);
-    }
-    actor.written.nic(&key.uid, status);
+    note(applied, &key.uid, status);
     Ok(())
 }
