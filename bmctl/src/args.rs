@@ -154,7 +154,7 @@ pub enum Output {
 /// What every verb that changes something has.
 #[derive(Args, Debug, Clone)]
 pub struct Change {
-    /// Wait until the change is done; bmctl prints on standard error what the machine waits for, and the next command
+    /// Wait until the change is done; what the machine waits for, and the next command, are printed on standard error
     #[arg(long)]
     pub wait: bool,
     /// How long to wait, for example 90s, 5m or 1h

@@ -165,10 +165,11 @@ mod tests {
         let (identity, directory) = (identity(1), directory(|_| {}));
         let subject = directory.by_mac(ONE).expect("one");
         let token = |second| identity.worker_id(&subject, at(second));
-        assert_eq!(token(7200), token(10_799));
-        assert_ne!(token(10_799), token(10_800));
-        assert_eq!(identity.who(&directory, &token(10_799), at(7200 + 24 * 3600 - 1)), Some(ONE));
-        assert_eq!(identity.who(&directory, &token(10_799), at(7200 + 24 * 3600)), None);
+        let full = 3600 - at(0).as_second().rem_euclid(3600);
+        assert_eq!(token(full), token(full + 3599));
+        assert_ne!(token(full), token(full + 3600));
+        assert_eq!(identity.who(&directory, &token(full + 3599), at(full + 24 * 3600 - 1)), Some(ONE));
+        assert_eq!(identity.who(&directory, &token(full + 3599), at(full + 24 * 3600)), None);
     }
 
     #[test]

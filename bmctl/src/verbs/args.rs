@@ -37,7 +37,7 @@ pub enum SnapshotCommand {
 /// What every verb that makes an operation has.
 #[derive(Args, Debug, Clone)]
 pub struct Making {
-    /// Wait until the change is done; bmctl prints on standard error what the machine waits for, and the next command
+    /// Wait until the change is done; what the machine waits for, and the next command, are printed on standard error
     #[arg(long)]
     pub wait: bool,
     /// How long to wait, for example 90s, 5m or 1h
