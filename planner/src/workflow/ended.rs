@@ -58,11 +58,15 @@ fn told(status: &WorkflowStatus, place: Option<(usize, usize)>, why: &Why) -> St
         (None, message) => message.to_owned(),
     };
     let failed = place.map(|(task, _)| status.tasks[task].name.as_str());
-    let cut = |task: &Task| has_begun(task) && !is_whole(task) && Some(task.name.as_str()) != failed;
+    // In a sequence the current state alone says that an action was served, until its agent says that it runs.
+    let is_last =
+        |task: &Task| status.current_state.as_ref().is_some_and(|last| last.task_id.as_ref() == Some(&task.id));
+    let began = |task: &Task| has_begun(task) || is_last(task);
+    let cut = |task: &Task| began(task) && !is_whole(task) && Some(task.name.as_str()) != failed;
     let lists = [
         ("done", names(&is_whole)),
         ("begun, and not followed any further", names(&cut)),
-        ("never began", names(&|task| !has_begun(task))),
+        ("never began", names(&|task| !began(task))),
     ];
     let lists =
         lists.into_iter().filter(|(_, names)| !names.is_empty()).map(|(what, names)| format!("{what}: {names}"));

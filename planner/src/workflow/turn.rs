@@ -32,7 +32,7 @@ pub(super) fn has_begun(task: &Task) -> bool {
     !task.actions.iter().all(is_fresh)
 }
 
-/// The place of the action that this agent names: one of a task that is open, and that it was served.
+/// The place of the action that this agent names, if its task is open.
 pub(super) fn place_of(
     status: &WorkflowStatus,
     extras: &Extras,

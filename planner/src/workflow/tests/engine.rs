@@ -178,8 +178,19 @@ fn a_run_ends_when_its_time_is_over() {
     tell(&mut w, AGENT, "a", Reported::Running, 0);
     tell(&mut w, AGENT, "a", Reported::Success, 1);
     assert_eq!(advance(&w, None, None, at(2)).wake_at, Some(at(6000)));
-    w.status = advance(&w, None, None, at(6000)).status;
-    assert_eq!(state(&w), "TIMEOUT");
+    let why = |w: &Workflow| {
+        let status = advance(w, None, None, at(6000)).status.expect("its time is over");
+        assert_eq!(status.state.as_deref(), Some("TIMEOUT"));
+        let failed = status.conditions.into_iter().find(|condition| condition.type_ == "WorkflowFailed").expect("why");
+        assert_eq!(failed.reason.as_deref(), Some("GlobalTimeout"));
+        failed.message.expect("why").replace("the global_timeout of the template has passed; ", "")
+    };
+    assert_eq!(why(&w), "begun, and not followed any further: 'first'; never began: 'second'");
+    get(&mut w, AGENT);
+    tell(&mut w, AGENT, "b", Reported::Success, 3);
+    assert_eq!(why(&w), "done: 'first'; never began: 'second'");
+    get(&mut w, SECOND);
+    assert_eq!(why(&w), "done: 'first'; begun, and not followed any further: 'second'");
 }
 
 #[test]

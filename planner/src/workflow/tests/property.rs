@@ -148,16 +148,23 @@ enum Net {
     AnswerIsLost,
 }
 
-fn event() -> impl Strategy<Value = Event> {
-    let ended = prop_oneof![6 => Just(Reported::Success), 2 => Just(Reported::Failed), 1 => Just(Reported::Timeout)];
+fn event((success, restart): (u32, u32)) -> impl Strategy<Value = Event> {
+    let ended =
+        prop_oneof![success => Just(Reported::Success), 3 => Just(Reported::Failed), 1 => Just(Reported::Timeout)];
     let net = prop_oneof![6 => Just(Net::Comes), 1 => Just(Net::IsLost), 1 => Just(Net::AnswerIsLost)];
     prop_oneof![
         8 => (0..AGENTS, proptest::bool::weighted(0.1)).prop_map(|(agent, lost)| Event::Ask(agent, lost)),
         16 => (0..AGENTS, ended, net).prop_map(|(agent, ended, net)| Event::Step(agent, ended, net)),
-        1 => (0..AGENTS).prop_map(Event::Restart),
+        restart => (0..AGENTS).prop_map(Event::Restart),
         3 => any::<usize>().prop_map(Event::Again),
         3 => (1i64..300).prop_map(Event::Time),
     ]
+}
+
+/// More failures and restarts in some runs, so that budgets are used up, and fewer in others, which come to their end.
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let weights = prop_oneof![Just((2, 1)), Just((8, 4)), Just((30, 1))];
+    weights.prop_flat_map(|weights| proptest::collection::vec(event(weights), 1..200))
 }
 
 #[derive(Debug, Default, Clone)]
@@ -176,6 +183,8 @@ struct Run {
     made: Vec<(Report, usize)>,
     /// By name of action: the identifiers that it was served by, and the boot that it was served to last.
     servings: BTreeMap<String, (Vec<String>, usize)>,
+    /// By name of action: how often it was given up, by a restart or a failure.
+    given_up: BTreeMap<String, usize>,
     /// By name of action: when it failed last and is to be served again, and how often it failed.
     failures: BTreeMap<String, (i64, usize)>,
     /// Names of actions that an agent began.
@@ -195,8 +204,8 @@ impl Run {
     fn new(spec: Spec) -> Self {
         let w = begun_with(&spec.text());
         let agents = vec![Agent::default(); AGENTS];
-        let (made, servings, failures, began) = Default::default();
-        Self { spec, w, now: 0, agents, made, servings, failures, began }
+        let (made, servings, given_up, failures, began) = Default::default();
+        Self { spec, w, now: 0, agents, made, servings, given_up, failures, began }
     }
 
     fn status(&self) -> &WorkflowStatus {
@@ -243,12 +252,15 @@ impl Run {
         self.is_ready((task, action))?;
         prop_assert_eq!(self.spec.tasks[task].agent, agent);
         prop_assert!(self.spec.is_graph() || open == Some((task, action)), "upstream's order");
+        *self.given_up.entry(served.name.clone()).or_default() +=
+            usize::from(self.status_of(&served.name) == "RUNNING");
         let (ids, boot) = self.servings.entry(served.name.clone()).or_default();
         if !ids.contains(&served.action_id) {
             ids.push(served.action_id.clone());
         }
         *boot = self.agents[agent].boot;
         prop_assert_eq!(ids.last(), Some(&served.action_id), "an identifier of before");
+        prop_assert_eq!(ids.len(), 1 + self.given_up[&served.name], "each serving has its own");
         prop_assert!(ids.len() <= 5, "{:?}", ids);
         prop_assert!(ids.len() == 1 || self.spec.tasks[task].actions[action].1 != Some(false), "not idempotent");
         if let Some((failed, _)) = self.failures.get(&served.name).filter(|_| self.status_of(&served.name) == "PENDING")
@@ -324,6 +336,7 @@ impl Run {
         prop_assert_eq!(*last, boot, "an earlier boot's");
         if matches!(said.state, Reported::Failed | Reported::Timeout) {
             let (task, action) = place(&name);
+            *self.given_up.entry(name.clone()).or_default() += 1;
             let (failed, number) = self.failures.entry(name).or_default();
             (*failed, *number) = (self.now, *number + 1);
             let retries = self.spec.retries(task, action);
@@ -415,7 +428,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn all_or_nothing_in_order_within_its_budgets(spec in spec(), events in proptest::collection::vec(event(), 1..120)) {
+    fn all_or_nothing_in_order_within_its_budgets(spec in spec(), events in events()) {
         let mut run = Run::new(spec);
         for event in events {
             let before = run.w.clone();
