@@ -11,6 +11,7 @@ use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStat
 use runtime::clock;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -32,16 +33,24 @@ impl WorkflowService for Service {
         let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
         let agent = who(&self.world, &self.identity, &presented)?;
         let mut changes = self.world.changes();
-        let end = tokio::time::Instant::now() + LONG_POLL;
+        let (asked, end) = (clock::now(), Instant::now() + LONG_POLL);
         loop {
             changes.mark_unchanged();
-            if let Some(served) = self.next(&agent).await? {
-                tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
-                return Ok(Response::new(ActionResponse { agent_id: Some(presented), ..response(served) }));
-            }
+            let again = match self.next(&agent, asked).await? {
+                Found::Action(served) => {
+                    tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
+                    return Ok(Response::new(ActionResponse { agent_id: Some(presented), ..response(*served) }));
+                }
+                Found::Nothing { until } => until.map(|at| at.duration_since(clock::now())),
+            };
+            let again = again.map(|wait| Instant::now() + Duration::try_from(wait).unwrap_or_default());
             tokio::select! {
                 _ = changes.changed() => {}
-                () = tokio::time::sleep_until(end) => return Err(no_action()),
+                () = tokio::time::sleep_until(again.map_or(end, |again| again.min(end))) => {
+                    if Instant::now() >= end {
+                        return Err(no_action());
+                    }
+                }
             }
         }
     }
@@ -75,8 +84,17 @@ async fn report_of(world: &World, identity: &Identity, mut request: ActionStatus
     write(world, &id, &agent, |workflow| report(workflow, said.as_ref()?, clock::now())).await
 }
 
+enum Found {
+    Action(Box<Served>),
+    /// Until then, if nothing changes.
+    Nothing {
+        until: Option<jiff::Timestamp>,
+    },
+}
+
 impl Service {
-    async fn next(&self, agent: &str) -> Result<Option<Served>, Status> {
+    /// `asked`: when the call came.
+    async fn next(&self, agent: &str, asked: jiff::Timestamp) -> Result<Found, Status> {
         let known = self.world.workflows();
         let names: Vec<_> = candidates(agent, known.iter().map(AsRef::as_ref))
             .iter()
@@ -88,13 +106,14 @@ impl Service {
                 if !self.world.directory().borrow().may_run(agent, &workflow) {
                     break;
                 }
-                let Some(answer) = next(agent, &workflow, clock::now()) else { break };
+                let Some(answer) = next(agent, &workflow, asked, clock::now()) else { break };
                 let (served, status) = match answer {
                     Answer::Serve(mut served) => {
                         let status = served.status.take();
-                        (Some(*served), status)
+                        (Some(served), status)
                     }
                     Answer::Fail(status) => (None, Some(*status)),
+                    Answer::Wait(until) => return Ok(Found::Nothing { until }),
                 };
                 let written = match status {
                     Some(status) => self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
@@ -102,15 +121,19 @@ impl Service {
                 };
                 match served {
                     _ if !written => {}
-                    Some(served) => return Ok(Some(served)),
+                    Some(served) => return Ok(Found::Action(served)),
                     None => {
-                        tracing::warn!(agent, workflow = name, "failed: the agent asked too often");
+                        tracing::warn!(
+                            agent,
+                            workflow = name,
+                            "failed: the agent asked while its action ran, and the action is not served again"
+                        );
                         break;
                     }
                 }
             }
         }
-        Ok(None)
+        Ok(Found::Nothing { until: None })
     }
 }
 

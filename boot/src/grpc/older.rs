@@ -35,7 +35,7 @@ pub(super) async fn contexts(
         if !world.directory().borrow().may_run(&worker, &workflow) {
             continue;
         }
-        told = older::context(&worker, &workflow).map(context);
+        told = older::context(&worker, &workflow, clock::now()).map(context);
         if told.is_some() {
             break;
         }

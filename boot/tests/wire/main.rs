@@ -1,6 +1,7 @@
 //! The boot service with a real API server, under the rights that the chart gives, and clients that others wrote: busybox's udhcpc
 //! and tftp, curl; in [`networks`] relays and other DHCP servers; and in [`netboot`] whole servers.
 
+mod graph;
 mod netboot;
 mod networks;
 mod older;
@@ -62,6 +63,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     files(&dir).await;
     networks::behind_a_relay(test, &dir, &log).await;
     Box::pin(workflow(&site)).await;
+    Box::pin(graph::workflow(&site)).await;
     Box::pin(older::workflow(test, &site)).await;
     drop(service);
     networks::beside_another_server(test, &site, &dir, arguments).await;
@@ -291,7 +293,11 @@ struct Agent(WorkflowServiceClient<tonic::transport::Channel>);
 
 impl Agent {
     async fn next(&mut self) -> Result<ActionResponse, tonic::Status> {
-        let request = ActionRequest { agent_id: Some(MAC.to_owned()), agent_attributes: None };
+        self.next_of(MAC).await
+    }
+
+    async fn next_of(&mut self, agent: &str) -> Result<ActionResponse, tonic::Status> {
+        let request = ActionRequest { agent_id: Some(agent.to_owned()), agent_attributes: None };
         self.0.get_action(request).await.map(tonic::Response::into_inner)
     }
 

@@ -1,15 +1,21 @@
 //! What time and other objects change of a Workflow, whatever its agent does.
 
-use super::{boots_are_asked, is_terminal, render, state, state_of, timeout_of};
-use api::tinkerbell::workflow::{Workflow, WorkflowCondition, WorkflowStatus};
+use super::ended::{self, Why};
+use super::extras::{EXTRAS, Extras};
+use super::status::set;
+use super::turn::{first_agent, open};
+use super::{boots_are_asked, is_terminal, later, render, state, state_of, timeout_of};
+use api::tinkerbell::workflow::{Workflow, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// An agent that reports in time may be heard of so much later.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 const RENDERED: &str = "TemplateRenderedSuccess";
+
+/// A run of a template with keys of ours waits no longer for agents that never ask, if the template sets no `global_timeout`.
+const LONGEST_RUN: i64 = 24 * 3600;
 
 /// What becomes of a Workflow now.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -64,64 +70,50 @@ fn begin(
                 let first = if boots_are_asked(workflow) { state::PREPARING } else { state::PENDING };
                 status.state = Some(first.to_owned());
                 status.template_rendering = Some("successful".to_owned());
-                status.agent_id = rendered.tasks.first().map(|task| task.agent_id.clone());
-                status.global_timeout = (rendered.global_timeout > 0).then_some(rendered.global_timeout);
+                let text = rendered.extras.text();
+                status.global_timeout = Some(rendered.global_timeout)
+                    .filter(|seconds| *seconds > 0)
+                    .or_else(|| text.is_some().then_some(LONGEST_RUN));
                 status.tasks = rendered.tasks;
+                status.agent_id = first_agent(&status, &rendered.extras);
                 set(&mut status, RENDERED, "True", "Complete", "template rendered successfully", now);
+                if let Some(text) = text {
+                    set(&mut status, EXTRAS, "True", "Rendered", &text, now);
+                }
             }
         },
     }
     Advance { status: (status != before).then_some(status), wake_at: None }
 }
 
-/// The time of the action that runs, or of the whole Workflow, is over.
+/// The time of an action that runs, or of the whole Workflow, is over.
 fn end(mut status: WorkflowStatus, now: Timestamp) -> Advance {
-    let running = super::current(&status).map(|(task, action)| (task, action, &status.tasks[task].actions[action]));
-    let running = running.filter(|(_, _, action)| action.state.as_deref() == Some(state::RUNNING));
-    let action_ends = running.and_then(|(_, _, action)| {
+    let Some(extras) = Extras::of(&status) else {
+        let message =
+            format!("the condition {EXTRAS} is not as it was written: which task waits for which is not known");
+        ended::end(&mut status, &[], &Why { state: state::FAILED, reason: "ExtrasUnreadable", message }, now);
+        return Advance { status: Some(status), wake_at: None };
+    };
+    let running: Vec<_> = open(&status, &extras)
+        .into_iter()
+        .filter(|(task, action)| status.tasks[*task].actions[*action].state.as_deref() == Some(state::RUNNING))
+        .collect();
+    let ends = |(task, action): &(usize, usize)| {
+        let action = &status.tasks[*task].actions[*action];
         let began = action.execution_start.as_ref()?.0;
         later(began, timeout_of(action)).and_then(|end| end.checked_add(GRACE).ok())
-    });
-    let all_ends = status.global_execution_stop.as_ref().map(|time| time.0);
-    let place = running.map(|(task, action, _)| (task, action));
+    };
     let over = |end: Option<Timestamp>| end.is_some_and(|end| end <= now);
-    if !over(action_ends) && !over(all_ends) {
-        return Advance { status: None, wake_at: action_ends.into_iter().chain(all_ends).min() };
-    }
-    let why = if over(all_ends) {
-        "the global_timeout of the template has passed"
-    } else {
-        "the agent has not reported by the end of the action's timeout"
+    let all_ends = status.global_execution_stop.as_ref().map(|time| time.0);
+    let late: Vec<_> = running.iter().copied().filter(|place| over(ends(place))).collect();
+    let (places, reason, message) = match (over(all_ends), late.is_empty()) {
+        (true, _) => (running, "GlobalTimeout", "the global_timeout of the template has passed"),
+        (false, false) => (late, "NoReport", "the agent has not reported by the end of the action's timeout"),
+        (false, true) => {
+            let wake_at = running.iter().filter_map(ends).chain(all_ends).min();
+            return Advance { status: None, wake_at };
+        }
     };
-    if let Some((task, action)) = place {
-        let action = &mut status.tasks[task].actions[action];
-        action.state = Some(state::TIMEOUT.to_owned());
-        action.execution_stop = Some(Time(now));
-        action.message = Some(why.to_owned());
-    }
-    status.state = Some(state::TIMEOUT.to_owned());
-    if let Some(current) = &mut status.current_state {
-        current.state = Some(state::TIMEOUT.to_owned());
-    }
+    ended::end(&mut status, &places, &Why { state: state::TIMEOUT, reason, message: message.to_owned() }, now);
     Advance { status: Some(status), wake_at: None }
-}
-
-pub(super) fn later(from: Timestamp, seconds: i64) -> Option<Timestamp> {
-    from.checked_add(SignedDuration::from_secs(seconds)).ok()
-}
-
-/// The time of a condition that says the same as before stays.
-pub(super) fn set(status: &mut WorkflowStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
-    let new = WorkflowCondition {
-        type_: type_.to_owned(),
-        status: value.to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        time: Some(Time(now)),
-    };
-    match status.conditions.iter_mut().find(|condition| condition.type_ == type_) {
-        Some(old) if old.status == new.status && old.reason == new.reason && old.message == new.message => {}
-        Some(old) => *old = new,
-        None => status.conditions.push(new),
-    }
 }

@@ -8,7 +8,7 @@
 //!
 //! A Job that was there under the name is deleted before the Workflow's own is made. A Job that fails is the end: FAILED.
 
-use super::advance::set;
+use super::status::set;
 use super::{data, render, state, state_of};
 use crate::install;
 use crate::job::{self, is};

@@ -1,6 +1,9 @@
 //! The YAML that a Template renders to. Go reads a scalar into a string as it was written: `0600` stays `0600`, `true`
-//! stays `true`, and a null is empty. Unknown keys are ignored, as upstream ignores them.
+//! stays `true`, and a null is empty. Unknown keys are ignored, as upstream ignores them; those of ours are read in `extras.rs`.
 
+use super::extras::{self, Extras};
+use super::order::one_by_one;
+use super::yaml;
 use api::tinkerbell::workflow::{Action, ActionNamespaces, Task};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -11,6 +14,18 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Rendered {
     pub global_timeout: i64,
     pub tasks: Vec<Task>,
+    pub extras: Extras,
+}
+
+impl Rendered {
+    /// What runs last, if one agent runs all of it.
+    pub fn last_action(&self) -> Option<&Action> {
+        let last = match self.extras.graph(&self.tasks) {
+            Some(graph) => one_by_one(&graph).last().map(|at| &self.tasks[*at]),
+            None => self.tasks.last(),
+        };
+        last?.actions.last()
+    }
 }
 
 /// A scalar as it was written.
@@ -70,11 +85,8 @@ struct NamespacesText {
 }
 
 /// `uid`: the Workflow's; identifiers follow from it, so that a text that is rendered twice has the same ones.
-pub(super) fn read(yaml: &str, uid: &str) -> Result<Rendered, String> {
-    let document: Document = serde_saphyr::from_str(yaml).map_err(|error| {
-        // Further lines show the text, which may hold what only the agent is to read.
-        format!("the rendered text is no template: {}", error.to_string().lines().next().unwrap_or_default())
-    })?;
+pub(super) fn read(text: &str, uid: &str) -> Result<Rendered, String> {
+    let document: Document = yaml::parse(text)?;
     let name = document.name.unwrap_or_default();
     if name.is_empty() || name.len() > 199 {
         return Err("name: write a name of 1 to 199 characters".to_owned());
@@ -95,8 +107,9 @@ pub(super) fn read(yaml: &str, uid: &str) -> Result<Rendered, String> {
                 Err(format!("tasks[{at}].name: '{}' is used twice", task.name))
             }
         })
-        .collect::<Result<_, String>>()?;
-    Ok(Rendered { global_timeout: document.global_timeout.unwrap_or_default(), tasks })
+        .collect::<Result<Vec<_>, String>>()?;
+    let extras = extras::read(text, &tasks)?;
+    Ok(Rendered { global_timeout: document.global_timeout.unwrap_or_default(), tasks, extras })
 }
 
 fn task(text: TaskText, at: usize, uid: &str) -> Result<Task, String> {

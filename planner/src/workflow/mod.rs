@@ -3,11 +3,16 @@
 //! | file | what |
 //! |---|---|
 //! | `render.rs`, `functions.rs`, `data.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
-//! | `document.rs` | the YAML that the text renders to: tasks and actions, scalars as they were written |
+//! | `yaml.rs`, `document.rs` | the YAML that the text renders to: tasks and actions, scalars as they were written |
+//! | `extras.rs` | the keys of that YAML that are ours |
+//! | `order.rs`, `turn.rs` | orders of tasks; whose turn it is |
 //! | `advance.rs` | what time and other objects change: a Workflow is rendered, and ends when its time is over |
 //! | `boot.rs` | what the boot options ask for, before the first action and after the last one |
 //! | `serve.rs` | which action an agent gets |
 //! | `report.rs` | what an agent's report changes |
+//! | `again.rs` | what is served again, and how often |
+//! | `ended.rs` | the end of a run that did not succeed |
+//! | `status.rs` | what a status tells beside its tasks |
 //! | `older.rs` | the same for workers of the older generation, by names |
 //!
 //! ```text
@@ -23,16 +28,23 @@
 //! states are upstream's. The clock is the server's: an agent's times are kept for people.
 
 mod advance;
+mod again;
 mod boot;
 mod data;
 mod document;
+mod ended;
+mod extras;
 mod functions;
 pub mod older;
+mod order;
 mod render;
 mod report;
 mod serve;
+mod status;
 #[cfg(test)]
 mod tests;
+mod turn;
+mod yaml;
 
 pub use advance::{Advance, advance};
 pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
@@ -40,13 +52,17 @@ pub use render::render;
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};
 
-use api::tinkerbell::workflow::{Action, Task, Workflow, WorkflowStatus};
+use api::tinkerbell::workflow::{Action, Task, Workflow};
+use jiff::{SignedDuration, Timestamp};
 
 /// A longer text is refused, as upstream refuses it.
 pub const MAX_RENDERED: usize = 256 << 10;
 
 /// An agent takes 0 for a time that has passed; upstream's older one took it for an hour.
 pub const DEFAULT_TIMEOUT: i64 = 3600;
+
+/// An action is served so often in all.
+const MOST_SERVED: usize = 5;
 
 /// States of Workflows and of actions.
 pub mod state {
@@ -73,19 +89,16 @@ fn state_of(workflow: &Workflow) -> &str {
     workflow.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default()
 }
 
-/// The agent that is asked now.
-pub fn agent_of(workflow: &Workflow) -> Option<&str> {
-    workflow.status.as_ref()?.agent_id.as_deref()
-}
-
 fn is_done(action: &Action) -> bool {
     action.state.as_deref() == Some(state::SUCCESS)
 }
 
-/// The first action that has not succeeded, with its task: their places.
-fn current(status: &WorkflowStatus) -> Option<(usize, usize)> {
-    let task = status.tasks.iter().position(|task| !task.actions.iter().all(is_done))?;
-    Some((task, status.tasks[task].actions.iter().position(|action| !is_done(action))?))
+fn is_whole(task: &Task) -> bool {
+    task.actions.iter().all(is_done)
+}
+
+fn later(from: Timestamp, seconds: i64) -> Option<Timestamp> {
+    from.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
 fn timeout_of(action: &Action) -> i64 {

@@ -1,10 +1,13 @@
 //! Which action an agent gets.
 
-use super::advance::set;
-use super::{agent_of, current, environment, state, state_of, timeout_of};
-use api::tinkerbell::workflow::{ActionNamespaces, CurrentState, Workflow, WorkflowStatus};
+use super::again;
+use super::ended::{self, Why};
+use super::extras::Extras;
+use super::status::current;
+use super::turn::{has_begun, turn};
+use super::{environment, is_whole, state, state_of, timeout_of};
+use api::tinkerbell::workflow::{ActionNamespaces, Task, Workflow, WorkflowStatus};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// What an agent is answered, once `status` is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,28 +29,58 @@ pub struct Served {
     pub status: Option<WorkflowStatus>,
 }
 
-/// The Workflows that this agent may be served from, the one that counts first: one that runs, else the oldest. One that has
-/// ended hides none.
-pub fn candidates<'a>(agent: &str, workflows: impl IntoIterator<Item = &'a Workflow>) -> Vec<&'a Workflow> {
-    let mut found: Vec<_> = workflows.into_iter().filter(|workflow| is_for(agent, workflow)).collect();
-    let order = |workflow: &&Workflow| {
-        let meta = &workflow.metadata;
-        (
-            state_of(workflow) != state::RUNNING,
-            meta.creation_timestamp.as_ref().map(|time| time.0),
-            meta.namespace.clone(),
-            meta.name.clone(),
-        )
-    };
-    found.sort_by_key(order);
-    found
+/// What a Workflow is for an agent; what comes first is served first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// The agent has begun a task of it: it gets nothing of another one.
+    Begun,
+    Runs,
+    Waits,
 }
 
-pub(super) fn is_for(agent: &str, workflow: &Workflow) -> bool {
-    agent_of(workflow) == Some(agent)
-        && matches!(state_of(workflow), state::PENDING | state::RUNNING)
+/// The Workflows that this agent may be served from, the one that counts first: one that runs, else the oldest. One that has
+/// ended hides none. Nothing new begins for an agent that a graph under way has yet to come to.
+pub fn candidates<'a>(agent: &str, workflows: impl IntoIterator<Item = &'a Workflow>) -> Vec<&'a Workflow> {
+    let mut found = Vec::new();
+    let mut is_bound = false;
+    for workflow in workflows.into_iter().filter(|workflow| is_served(workflow)) {
+        let Some((status, extras)) = read(workflow) else { continue };
+        let runs = state_of(workflow) == state::RUNNING;
+        let has_open = |task: &Task| task.agent_id == agent && !is_whole(task);
+        is_bound |= runs && extras.graph(&status.tasks).is_some() && status.tasks.iter().any(has_open);
+        let Some((task, _)) = turn(status, &extras, agent) else { continue };
+        let standing = match runs {
+            true if has_begun(&status.tasks[task]) => Standing::Begun,
+            true => Standing::Runs,
+            false => Standing::Waits,
+        };
+        let meta = &workflow.metadata;
+        let age = meta.creation_timestamp.as_ref().map(|time| time.0);
+        found.push(((standing, age, meta.namespace.clone(), meta.name.clone()), workflow));
+    }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    if found.first().is_some_and(|((standing, ..), _)| *standing == Standing::Begun) {
+        found.truncate(1);
+    }
+    found.retain(|((standing, ..), _)| !is_bound || *standing != Standing::Waits);
+    found.into_iter().map(|(_, workflow)| workflow).collect()
+}
+
+/// Actions of it are served at all.
+fn is_served(workflow: &Workflow) -> bool {
+    matches!(state_of(workflow), state::PENDING | state::RUNNING)
         && workflow.spec.disabled != Some(true)
         && workflow.metadata.deletion_timestamp.is_none()
+}
+
+fn read(workflow: &Workflow) -> Option<(&WorkflowStatus, Extras)> {
+    let status = workflow.status.as_ref()?;
+    Some((status, Extras::of(status)?))
+}
+
+/// Its status and keys, if its actions are served.
+pub(super) fn served_now(workflow: &Workflow) -> Option<(&WorkflowStatus, Extras)> {
+    read(workflow).filter(|_| is_served(workflow))
 }
 
 /// What an agent that asks makes of a Workflow.
@@ -56,65 +89,59 @@ pub enum Answer {
     Serve(Box<Served>),
     /// It has asked too often: the status is to be written, and there is nothing to serve.
     Fail(Box<WorkflowStatus>),
+    /// There is nothing to serve now, and nothing of another Workflow is to be served instead: the agent's action here waits until
+    /// then, or is under way.
+    Wait(Option<Timestamp>),
 }
 
-/// An agent that asks again while its action runs was restarted, and gets the action again, five times in all. The reason of the
-/// condition counts, for the action that runs.
-const RETRIED: &str = "ActionRetried";
-const SERVED: [&str; 4] = ["ServedTwice", "ServedThreeTimes", "ServedFourTimes", "ServedFiveTimes"];
-
-/// What this agent is answered from this Workflow, and how often one action may be served.
-pub fn next(agent: &str, workflow: &Workflow, now: Timestamp) -> Option<Answer> {
-    let mut served = serve(agent, workflow)?;
-    let before = workflow.status.as_ref()?;
-    let place = current(before)?;
+/// What this agent is answered from this Workflow, and how often one action may be served. `asked`: when its call came.
+pub fn next(agent: &str, workflow: &Workflow, asked: Timestamp, now: Timestamp) -> Option<Answer> {
+    let (before, extras) = served_now(workflow)?;
+    let place = turn(before, &extras, agent)?;
     let action = &before.tasks[place.0].actions[place.1];
-    let mut status = served.status.take().unwrap_or_else(|| before.clone());
+    let mut status = before.clone();
     if action.state.as_deref() == Some(state::RUNNING) {
-        let Some(word) = served_again(before) else { return Some(fail(status, place, agent, now)) };
-        let message = format!(
-            "agent '{agent}' asked again while action '{}' ran: its server was restarted, or an answer was lost; the action is \
-             served again",
-            action.name.as_deref().unwrap_or_default()
-        );
-        set(&mut status, RETRIED, "True", word, &message, now);
+        // A call that came before the action ran is one that its agent has given up: it asks no more while it runs one.
+        if action.execution_start.as_ref().is_some_and(|start| asked < start.0) {
+            return Some(Answer::Wait(None));
+        }
+        if let Err((reason, message)) = again::after_restart(&mut status, &extras, place, now) {
+            ended::end(&mut status, &[place], &Why { state: state::FAILED, reason, message }, now);
+            return Some(Answer::Fail(Box::new(status)));
+        }
     } else {
-        status.conditions.retain(|condition| condition.type_ != RETRIED);
+        let wait = again::not_before(before, &extras, place).filter(|at| *at > now);
+        if wait.is_some() {
+            return Some(Answer::Wait(wait));
+        }
+        again::tell_served(&mut status, place, now);
     }
-    served.status = (status != *before).then_some(status);
-    Some(Answer::Serve(Box::new(served)))
+    hand_out(workflow, &extras, status, place).map(|served| Answer::Serve(Box::new(served)))
 }
 
 /// The action that this agent gets from this Workflow. One that it was served before, and has not ended, it gets again: it may
 /// have been restarted.
 pub fn serve(agent: &str, workflow: &Workflow) -> Option<Served> {
-    if !is_for(agent, workflow) {
+    let (status, extras) = served_now(workflow)?;
+    hand_out(workflow, &extras, status.clone(), turn(status, &extras, agent)?)
+}
+
+/// `status`: what becomes of the Workflow's, but for that this action is served.
+pub(super) fn hand_out(
+    workflow: &Workflow,
+    extras: &Extras,
+    mut status: WorkflowStatus,
+    (task_at, action_at): (usize, usize),
+) -> Option<Served> {
+    let task = &status.tasks[task_at];
+    let action = &task.actions[action_at];
+    if !matches!(action.state.as_deref(), None | Some("" | state::PENDING | state::RUNNING)) {
         return None;
     }
-    let before = workflow.status.as_ref()?;
-    let (task, action) = current(before)?;
-    let task = &before.tasks[task];
-    let action = &task.actions[action];
-    if task.agent_id != agent || !matches!(action.state.as_deref(), None | Some("" | state::PENDING | state::RUNNING)) {
-        return None;
-    }
-    let mut status = before.clone();
-    status.current_state = Some(CurrentState {
-        agent_id: Some(agent.to_owned()),
-        task_id: Some(task.id.clone()),
-        action_id: Some(action.id.clone()),
-        state: Some(
-            action.state.clone().filter(|state| !state.is_empty()).unwrap_or_else(|| state::PENDING.to_owned()),
-        ),
-        action_name: action.name.clone(),
-        task_name: Some(task.name.clone()),
-    });
-    let meta = &workflow.metadata;
-    let namespaces = action.namespaces.clone();
-    Some(Served {
+    let served = Served {
         workflow_id: id(workflow),
         task_id: task.id.clone(),
-        agent_id: agent.to_owned(),
+        agent_id: task.agent_id.clone(),
         action_id: action.id.clone(),
         name: action.name.clone().unwrap_or_default(),
         image: action.image.clone().unwrap_or_default(),
@@ -123,32 +150,17 @@ pub fn serve(agent: &str, workflow: &Workflow) -> Option<Served> {
         volumes: task.volumes.iter().chain(&action.volumes).cloned().collect(),
         environment: environment(task, action),
         pid: action.pid.clone().unwrap_or_default(),
-        namespaces,
-        status: (status != *before && meta.name.is_some()).then_some(status),
-    })
-}
-
-/// The word for one more time; `None`: it was the last.
-fn served_again(status: &WorkflowStatus) -> Option<&'static str> {
-    let retried = status.conditions.iter().find(|condition| condition.type_ == RETRIED);
-    let reason = retried.and_then(|condition| condition.reason.as_deref());
-    let served = SERVED.iter().position(|word| Some(*word) == reason);
-    SERVED.get(served.map_or(0, |at| at + 1)).copied()
-}
-
-fn fail(mut status: WorkflowStatus, (task, action): (usize, usize), agent: &str, now: Timestamp) -> Answer {
-    let action = &mut status.tasks[task].actions[action];
-    action.state = Some(state::FAILED.to_owned());
-    action.execution_stop = Some(Time(now));
-    action.message = Some(format!(
-        "agent '{agent}' was served this action five times and asked again without a result: the server restarts while the \
-         action runs"
-    ));
-    status.state = Some(state::FAILED.to_owned());
-    if let Some(current) = &mut status.current_state {
-        current.state = Some(state::FAILED.to_owned());
+        namespaces: action.namespaces.clone(),
+        status: None,
+    };
+    status.current_state = Some(current(task, action_at));
+    // The current state is one, and several agents may have been served: each action says so itself.
+    if extras.graph(&status.tasks).is_some() && again::is_fresh(&status.tasks[task_at].actions[action_at]) {
+        let message = format!("served to agent '{}', which has not said yet that it runs", served.agent_id);
+        status.tasks[task_at].actions[action_at].message = Some(message);
     }
-    Answer::Fail(Box::new(status))
+    let is_new = workflow.status.as_ref() != Some(&status) && workflow.metadata.name.is_some();
+    Some(Served { status: is_new.then_some(status), ..served })
 }
 
 pub(super) fn id(workflow: &Workflow) -> String {

@@ -252,8 +252,7 @@ fn check(text: &str, run: &Workflow, hardware: &Hardware) -> Result<(), String> 
             task.name, task.agent_id
         ));
     }
-    let last = rendered.tasks.last().and_then(|task| task.actions.last());
-    let image = last.and_then(|action| action.image.as_deref()).unwrap_or_default();
+    let image = rendered.last_action().and_then(|action| action.image.as_deref()).unwrap_or_default();
     match RESTARTS.contains(&word(image)) {
         true => Ok(()),
         false => Err(format!(

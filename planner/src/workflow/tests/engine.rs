@@ -23,8 +23,12 @@ fn template(text: &str) -> Template {
 }
 
 pub(super) fn begun() -> Workflow {
+    begun_with(TASKS)
+}
+
+pub(super) fn begun_with(text: &str) -> Workflow {
     let mut workflow = workflow("w");
-    workflow.status = advance(&workflow, Some(&template(TASKS)), Some(&hardware()), at(0)).status;
+    workflow.status = advance(&workflow, Some(&template(text)), Some(&hardware()), at(0)).status;
     assert_eq!(state(&workflow), "PENDING");
     workflow
 }
@@ -35,12 +39,17 @@ pub(super) fn state(workflow: &Workflow) -> &str {
 
 /// The action that the agent gets, once its status is written.
 fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
-    let served = match next(agent, workflow, at(0))? {
+    ask(workflow, agent, 100)
+}
+
+pub(super) fn ask(workflow: &mut Workflow, agent: &str, now: i64) -> Option<String> {
+    let served = match next(agent, workflow, at(now), at(now))? {
         Answer::Serve(served) => *served,
         Answer::Fail(status) => {
             workflow.status = Some(*status);
             return None;
         }
+        Answer::Wait(_) => return None,
     };
     assert_ne!(served.timeout, 0);
     if served.status.is_some() {
@@ -49,7 +58,7 @@ fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
     Some(served.name)
 }
 
-fn said(workflow: &Workflow, agent: &str, name: &str, state: Reported) -> Report {
+pub(super) fn said(workflow: &Workflow, agent: &str, name: &str, state: Reported) -> Report {
     let status = workflow.status.as_ref().expect("a status");
     let of =
         |task: &api::tinkerbell::workflow::Task| task.actions.iter().find(|a| a.name.as_deref() == Some(name)).cloned();
@@ -62,11 +71,11 @@ fn said(workflow: &Workflow, agent: &str, name: &str, state: Reported) -> Report
         start: None,
         stop: None,
         duration: String::new(),
-        message: String::new(),
+        message: "said".to_owned(),
     }
 }
 
-fn tell(workflow: &mut Workflow, agent: &str, name: &str, state: Reported, now: i64) -> bool {
+pub(super) fn tell(workflow: &mut Workflow, agent: &str, name: &str, state: Reported, now: i64) -> bool {
     let status = report(workflow, &said(workflow, agent, name, state), at(now));
     let changed = status.is_some();
     workflow.status = status.or(workflow.status.take());
@@ -127,6 +136,30 @@ fn an_agent_that_restarts_is_served_five_times() {
     assert_eq!(state(&w), "FAILED");
     let action = w.status.as_ref().expect("a status").tasks[0].actions[0].clone();
     assert!(action.message.expect("why").contains("five times"));
+    let failed = w.status.as_ref().expect("a status").conditions.iter().find(|c| c.type_ == "WorkflowFailed").cloned();
+    let failed = failed.expect("why");
+    assert_eq!(failed.reason.as_deref(), Some("ServedTooOften"));
+    assert!(failed.message.expect("why").ends_with("; never began: 'second'"));
+}
+
+#[test]
+fn a_call_that_came_before_the_action_ran_is_no_restart() {
+    let mut w = begun();
+    get(&mut w, AGENT);
+    tell(&mut w, AGENT, "a", Reported::Running, 5);
+    assert_eq!(next(AGENT, &w, at(4), at(6)), Some(Answer::Wait(None)));
+    assert!(matches!(next(AGENT, &w, at(5), at(6)), Some(Answer::Serve(_))));
+}
+
+#[test]
+fn what_an_earlier_boot_says_counts_for_nothing() {
+    let mut w = begun();
+    get(&mut w, AGENT);
+    let earlier = said(&w, AGENT, "a", Reported::Success);
+    tell(&mut w, AGENT, "a", Reported::Running, 0);
+    get(&mut w, AGENT);
+    assert_eq!(report(&w, &earlier, at(1)), None);
+    assert!(tell(&mut w, AGENT, "a", Reported::Success, 1));
 }
 
 #[test]
@@ -145,8 +178,19 @@ fn a_run_ends_when_its_time_is_over() {
     tell(&mut w, AGENT, "a", Reported::Running, 0);
     tell(&mut w, AGENT, "a", Reported::Success, 1);
     assert_eq!(advance(&w, None, None, at(2)).wake_at, Some(at(6000)));
-    w.status = advance(&w, None, None, at(6000)).status;
-    assert_eq!(state(&w), "TIMEOUT");
+    let why = |w: &Workflow| {
+        let status = advance(w, None, None, at(6000)).status.expect("its time is over");
+        assert_eq!(status.state.as_deref(), Some("TIMEOUT"));
+        let failed = status.conditions.into_iter().find(|condition| condition.type_ == "WorkflowFailed").expect("why");
+        assert_eq!(failed.reason.as_deref(), Some("GlobalTimeout"));
+        failed.message.expect("why").replace("the global_timeout of the template has passed; ", "")
+    };
+    assert_eq!(why(&w), "begun, and not followed any further: 'first'; never began: 'second'");
+    get(&mut w, AGENT);
+    tell(&mut w, AGENT, "b", Reported::Success, 3);
+    assert_eq!(why(&w), "done: 'first'; never began: 'second'");
+    get(&mut w, SECOND);
+    assert_eq!(why(&w), "done: 'first'; begun, and not followed any further: 'second'");
 }
 
 #[test]
@@ -216,7 +260,7 @@ proptest! {
             let agent = |first: bool| if first { AGENT } else { SECOND };
             match event {
                 Event::Ask(first) => {
-                    get(&mut w, agent(first));
+                    ask(&mut w, agent(first), now);
                 }
                 Event::Report(first, action, state) => {
                     use Reported::{Failed, Running, Success, Timeout};

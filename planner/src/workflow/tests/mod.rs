@@ -1,6 +1,9 @@
 mod boot;
 mod engine;
+mod extras;
+mod graph;
 mod older;
+mod property;
 mod rendering;
 
 use api::tinkerbell::{Hardware, Workflow};

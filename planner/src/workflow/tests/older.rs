@@ -24,7 +24,7 @@ fn tell(w: &mut Workflow, agent: &str, (task, action): (&str, &str), state: Repo
 
 /// Action, index, whether it runs.
 fn told(w: &Workflow, agent: &str) -> Option<(String, usize, bool)> {
-    older::context(agent, w).map(|context| (context.action, context.index, context.runs))
+    older::context(agent, w, at(1)).map(|context| (context.action, context.index, context.runs))
 }
 
 #[test]

@@ -1,0 +1,36 @@
+//! What a Workflow's status tells beside its tasks: conditions, and the action that was served last.
+
+use super::state;
+use api::tinkerbell::workflow::{CurrentState, Task, WorkflowCondition, WorkflowStatus};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// The time of a condition that says the same as before stays.
+pub(super) fn set(status: &mut WorkflowStatus, type_: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
+    let new = WorkflowCondition {
+        type_: type_.to_owned(),
+        status: value.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        time: Some(Time(now)),
+    };
+    match status.conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(old) if old.status == new.status && old.reason == new.reason && old.message == new.message => {}
+        Some(old) => *old = new,
+        None => status.conditions.push(new),
+    }
+}
+
+/// How the current state tells of an action.
+pub(super) fn current(task: &Task, action: usize) -> CurrentState {
+    let action = &task.actions[action];
+    let state = action.state.clone().filter(|state| !state.is_empty()).unwrap_or_else(|| state::PENDING.to_owned());
+    CurrentState {
+        agent_id: Some(task.agent_id.clone()),
+        task_id: Some(task.id.clone()),
+        action_id: Some(action.id.clone()),
+        state: Some(state),
+        action_name: action.name.clone(),
+        task_name: Some(task.name.clone()),
+    }
+}
