@@ -16,7 +16,9 @@ use std::sync::Mutex;
 /// The statuses that were applied last, by UID.
 pub(crate) type Applied<K> = Mutex<BTreeMap<String, <K as Kind>::Status>>;
 
-pub(crate) trait Kind: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+pub(crate) trait Kind:
+    kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
     type Status: Clone + Default + Serialize;
 
     fn api(cluster: &Cluster) -> Api<Self>;
