@@ -154,7 +154,7 @@ pub enum Output {
 /// What every verb that changes something has.
 #[derive(Args, Debug, Clone)]
 pub struct Change {
-    /// Wait until the change is done; what the machine waits for, and the next command, are printed on standard error
+    /// Wait until the change is done; what the machine waits for and the next command go to standard error
     #[arg(long)]
     pub wait: bool,
     /// How long to wait, for example 90s, 5m or 1h
@@ -232,7 +232,7 @@ pub struct AddInterface {
     #[arg(long, conflicts_with = "vnic",
         add = ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Subnets, current)))]
     pub subnet: Option<String>,
-    /// An unused address of that Subnet; may be repeated [default: the controller chooses an address]
+    /// An unused address of that Subnet; may be repeated [default: the controller chooses]
     #[arg(long, requires = "subnet")]
     pub address: Vec<String>,
     /// A VNic that exists

@@ -53,7 +53,7 @@ const EXAMPLES: &[(&[&str], &str)] = &[
 ];
 
 const WAITING: &str =
-    "With --wait: bmctl waits on at a reason on which somebody has to act (Blocked) or at which the controller tries again
+    "With --wait: wait on at a reason on which somebody has to act (Blocked), or at which the controller tries again
 (Failed), for such a reason may pass; bmctl prints each new reason with the next command. Exit code 124: timed out.";
 
 const CONFIRM: &str =

@@ -37,7 +37,7 @@ pub enum SnapshotCommand {
 /// What every verb that makes an operation has.
 #[derive(Args, Debug, Clone)]
 pub struct Making {
-    /// Wait until the change is done; what the machine waits for, and the next command, are printed on standard error
+    /// Wait until the change is done; what the machine waits for and the next command go to standard error
     #[arg(long)]
     pub wait: bool,
     /// How long to wait, for example 90s, 5m or 1h
@@ -113,10 +113,10 @@ pub struct CloneMachine {
     pub source: String,
     /// The new machine's name
     pub name: String,
-    /// From this snapshot [default: bmctl takes a snapshot now, named after the new machine]
+    /// From this snapshot [default: one that is taken now, named after the new machine]
     #[arg(long, add = snapshots())]
     pub snapshot: Option<String>,
-    /// For example eth0=10.20.0.8: an unused address of that interface; may be repeated [default: the controller chooses an address]
+    /// For example eth0=10.20.0.8: an unused address; may be repeated [default: the controller chooses]
     #[arg(long, value_name = "INTERFACE=ADDRESS", value_parser = pair)]
     pub address: Vec<(String, String)>,
     /// Another VNic for an interface that has one of its own, for example eth1=nic7; may be repeated
