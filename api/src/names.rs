@@ -62,9 +62,17 @@ pub fn address_hold(subnet_uid: &str, address: &str) -> String {
     format!("ah-{}", short(&format!("{subnet_uid}\n{}", crate::network::canonical(address)), 32))
 }
 
+/// The Workflow by which a machine's server is erased, and its Template.
+pub fn erase(machine_uid: &str, number: u32) -> String {
+    format!("erase-{}-{number}", short(machine_uid, 12))
+}
+
+/// Prefix of [`install`].
+pub const INSTALL: &str = "install-";
+
 /// The Workflow of a machine's installation, and the copy of the Template that it runs.
 pub fn install(machine_uid: &str, number: u32) -> String {
-    format!("install-{}-{number}", short(machine_uid, 12))
+    format!("{INSTALL}{}-{number}", short(machine_uid, 12))
 }
 
 /// A DPU's own namespace. Shortened with a hash where the plain name is no DNS label (RFC 1123, 63 bytes).

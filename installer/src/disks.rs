@@ -29,17 +29,23 @@ pub struct Disk {
     pub is_whole: bool,
 }
 
-struct Known {
-    name: String,
-    size_bytes: u64,
-    serial: String,
+/// A whole disk, as the kernel tells of it.
+pub struct Known {
+    pub name: String,
+    pub size_bytes: u64,
+    pub serial: String,
     model: String,
-    wwn: String,
-    transport: &'static str,
+    pub wwn: String,
+    pub transport: &'static str,
     rotational: bool,
+    /// It speaks ATA, by an adapter of its own or by one for SCSI.
+    pub is_ata: bool,
     /// Why it is never written.
-    refused: Option<&'static str>,
+    pub refused: Option<&'static str>,
 }
+
+/// Of [`Known::refused`]: it is a disk of the server all the same.
+pub const READ_ONLY: &str = "is read-only";
 
 const SELECT: &str = "select:";
 
@@ -85,7 +91,17 @@ impl Disks {
         })
     }
 
-    fn all(&self) -> Vec<Known> {
+    /// The node of a whole disk.
+    pub fn node(&self, disk: &Known) -> PathBuf {
+        self.dev.join(&disk.name)
+    }
+
+    /// Bytes of a logical sector.
+    pub fn sector(&self, disk: &Known) -> u64 {
+        number(&self.sys.join("class/block").join(&disk.name).join("queue/logical_block_size")).unwrap_or(512)
+    }
+
+    pub fn all(&self) -> Vec<Known> {
         let entries = fs::read_dir(self.sys.join("block")).into_iter().flatten().flatten();
         let folders = entries.filter_map(|entry| fs::canonicalize(entry.path()).ok());
         let mut all: Vec<Known> = folders.filter_map(|folder| known(&folder)).collect();
@@ -97,7 +113,7 @@ impl Disks {
         let mut text = String::new();
         for disk in self.all() {
             let separator = if text.is_empty() { "" } else { "; " };
-            let Known { name, size_bytes, serial, model, wwn, transport, rotational, refused } = disk;
+            let Known { name, size_bytes, serial, model, wwn, transport, rotational, refused, .. } = disk;
             let _ = write!(
                 text,
                 "{separator}{name}: {size_bytes} bytes, transport={transport}, rotational={rotational}, model={model:?}, \
@@ -172,7 +188,7 @@ fn known(folder: &Path) -> Option<Known> {
     } else if transport == "usb" {
         Some("is a USB disk")
     } else if is("ro") {
-        Some("is read-only")
+        Some(READ_ONLY)
     } else {
         None
     };
@@ -184,6 +200,7 @@ fn known(folder: &Path) -> Option<Known> {
         wwn: either("wwid", "device/wwid"),
         transport,
         rotational: is("queue/rotational"),
+        is_ata: transport == "sata" || text("device/vendor").as_deref() == Some("ATA"),
         refused,
     })
 }

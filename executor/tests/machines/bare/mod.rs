@@ -1,26 +1,31 @@
 //! A machine on a server without a DPU: its BMC and firmware, and an agent that runs Workflows by the very functions that `boot` calls.
 
 mod cases;
+mod erase;
 mod properties;
 
 use super::requests::{self, Outside};
 use super::{INVENTORY, USER};
 use api::conditions;
-use api::dpu::HardwarePolicySpec;
+use api::dpu::{HardwarePolicySpec, LocalDisks, ReleasePolicy};
 use api::machine::MachineState;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::Objects;
+use planner::erase::{Disk, Outcome};
 use planner::host::{BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
 use planner::install::{Phase, Record};
-use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, name, uid};
-use planner::machine::{Action, Disruptive, Plan, foreign_workflow, plan};
+use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, label, name, uid};
+use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
 use planner::netboot::{Directory, Verdict, verdict};
 use planner::seen::Seen;
 use planner::workflow::{Report, Reported, advance, candidates, report, serve, state};
 use serde_json::json;
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -49,6 +54,16 @@ struct World {
     /// What runs: the installer, or something on the disk.
     in_installer: bool,
     agent_fails: bool,
+    /// What the policy says of the disks at release.
+    local_disks: LocalDisks,
+    /// The UID of the machine that had the server last.
+    owner: Option<String>,
+    /// Serial numbers: of all disks, of those that the installer does not find, and of those that have a machine's data.
+    disks: Vec<&'static str>,
+    hidden: BTreeSet<&'static str>,
+    dirty: BTreeSet<&'static str>,
+    /// The Hardware is a new object, which nothing was given back of.
+    anew: Cell<bool>,
     /// By the UID of the Workflow that wrote it.
     writes: Vec<String>,
     requests: usize,
@@ -97,6 +112,12 @@ impl World {
             bmc_answers: true,
             in_installer: false,
             agent_fails: false,
+            local_disks: LocalDisks::Keep,
+            owner: None,
+            disks: vec!["DISK-1", "DISK-2"],
+            hidden: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            anew: Cell::new(false),
             writes: Vec::new(),
             requests: 0,
         };
@@ -119,17 +140,39 @@ impl World {
         });
     }
 
+    /// The machine, or, of one whose finalizer was taken away by force, what is left of it.
+    fn subject(&self) -> Option<(Arc<BareMetalMachine>, bool)> {
+        if let Some(machine) = self.machines.all().next() {
+            return Some((machine.clone(), false));
+        }
+        let owner = self.owner.clone()?;
+        let holds = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&owner);
+        let hardware = self.hardware.all().find(holds);
+        let ours = |meta: &ObjectMeta| label(meta, labels::MACHINE_UID) == Some(&owner);
+        let left =
+            self.workflows.values().any(|w| ours(&w.metadata)) || self.templates.values().any(|t| ours(&t.metadata));
+        if hardware.is_none() && !left {
+            return None;
+        }
+        let mut machine = BareMetalMachine::new("", Default::default());
+        (machine.metadata.uid, machine.metadata.namespace) = (Some(owner), Some(USER.to_owned()));
+        machine.metadata.deletion_timestamp = Some(Time(self.now));
+        machine.status = hardware.and_then(|hardware| planner::erase::power_status(hardware));
+        Some((Arc::new(machine), true))
+    }
+
     fn observe(&self) -> Option<Observed> {
-        let machine = self.machines.all().next()?.clone();
+        let (machine, gone) = self.subject()?;
         let own = uid(&machine.metadata).to_owned();
         let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&own);
-        let mut o = Observed { machine, ..Observed::default() };
+        let mut o = Observed { machine, gone, ..Observed::default() };
         o.hardware = self.hardware.all().filter(held).cloned().collect();
+        let release_policy = ReleasePolicy { local_disks: self.local_disks };
+        let mut policy = HardwarePolicy::new("all", HardwarePolicySpec { release_policy, ..Default::default() });
+        policy.metadata.namespace = Some(INVENTORY.into());
+        o.policies = vec![Arc::new(policy)];
         if o.hardware.is_empty() {
             o.hardware = self.hardware.all().cloned().collect();
-            let mut policy = HardwarePolicy::new("all", HardwarePolicySpec::default());
-            policy.metadata.namespace = Some(INVENTORY.into());
-            o.policies = vec![Arc::new(policy)];
             let all: Vec<_> = self.workflows.all().cloned().collect();
             o.busy.extend(foreign_workflow(&all).map(|workflow| ("hw".to_owned(), workflow)));
         } else if self.bmc_answers {
@@ -212,10 +255,22 @@ impl World {
             true if self.agent_fails => Reported::Failed,
             true => Reported::Success,
         };
-        if served.name == "write" {
-            self.check_write(&workflow);
-            self.writes.push(uid(&workflow.metadata).to_owned());
-        }
+        let message = match served.name.as_str() {
+            "write" => {
+                self.check_write(&workflow);
+                self.writes.push(uid(&workflow.metadata).to_owned());
+                self.dirty.extend(&self.disks);
+                self.told(Outcome::Seen)
+            }
+            "erase" => {
+                self.check_erase(&workflow);
+                if said == Reported::Success {
+                    self.dirty.retain(|disk| self.hidden.contains(disk));
+                }
+                self.told(if said == Reported::Failed { Outcome::Failed } else { Outcome::Erased })
+            }
+            _ => "disk full".to_owned(),
+        };
         let report_of = Report {
             agent_id: MAC.to_owned(),
             task_id: served.task_id,
@@ -224,7 +279,7 @@ impl World {
             start: None,
             stop: None,
             duration: String::new(),
-            message: "disk full".to_owned(),
+            message,
         };
         if let Some(status) = report(&workflow, &report_of, self.now) {
             workflow.status = Some(status);
@@ -236,12 +291,43 @@ impl World {
         }
     }
 
+    /// As the installer reports each disk that it finds.
+    fn told(&self, result: Outcome) -> String {
+        let erased = result == Outcome::Erased;
+        let line = |serial: &&str| {
+            let disk = Disk {
+                name: serial.to_lowercase(),
+                serial: (*serial).to_owned(),
+                wwid: String::new(),
+                bytes: 1 << 30,
+                result,
+                method: erased.then(|| "Overwrite".to_owned()),
+                read: erased.then(|| "all of it is zero".to_owned()),
+                seconds: None,
+                why: (result == Outcome::Failed).then(|| "medium error".to_owned()),
+            };
+            format!("disk {}", serde_json::to_string(&disk).expect("JSON"))
+        };
+        let there = self.disks.iter().filter(|disk| !self.hidden.contains(*disk));
+        there.map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Nor is one erased.
+    fn check_erase(&self, workflow: &Workflow) {
+        let hardware = &self.hardware["hw"].metadata;
+        let record = planner::erase::Record::of(hardware).expect("a record");
+        assert!(!record.is_over() && record.workflow == uid(&workflow.metadata), "{record}");
+        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.owner.as_deref());
+        let machine = self.machine();
+        assert!(machine.is_none_or(|machine| machine.metadata.deletion_timestamp.is_some()), "it is not being deleted");
+    }
+
     /// No disk is written without its beginning on record for this claim.
     fn check_write(&self, workflow: &Workflow) {
         let hardware = &self.hardware["hw"].metadata;
         let record = Record::of(hardware).expect("a record");
         assert_eq!((record.phase, record.workflow.as_str()), (Phase::Begun, uid(&workflow.metadata)));
-        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.machine().map(|machine| uid(&machine.metadata)));
+        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.owner.as_deref());
     }
 
     fn installations(&self) -> usize {
@@ -252,8 +338,11 @@ impl World {
     }
 
     fn round(&mut self, limit: usize) -> Option<Plan> {
+        if let Some(machine) = self.machine() {
+            self.owner = machine.metadata.uid.clone();
+        }
         let o = self.observe()?;
-        let plan = plan(&o, self.now);
+        let plan = if o.gone { leftovers(&o, self.now) } else { plan(&o, self.now) };
         check(self, &o, &plan);
         self.carry_out(&o, &plan, limit);
         Some(plan)
@@ -301,9 +390,31 @@ impl World {
         let _ = self.objects.delete::<BareMetalMachine>((USER, "a"), &model::Rests::default(), now, false);
     }
 
+    /// Its finalizer is taken away by force: the object is gone, whatever runs.
+    fn forced(&mut self) {
+        self.objects.machines.remove("a");
+    }
+
+    /// On its Hardware, as an administrator does it.
+    fn annotate(&mut self, key: &str, value: String) {
+        let _ = self.objects.change((INVENTORY, "hw"), &model::Rests::default(), |hardware: &mut Hardware| {
+            hardware.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value);
+        });
+    }
+
+    fn erase_again(&mut self) {
+        self.annotate(labels::ERASE_REQUESTED_AT, "now".to_owned());
+    }
+
+    fn with_data(&mut self) {
+        let owner = self.owner.clone().unwrap_or_default();
+        self.annotate(labels::RELEASE_WITH_DATA, owner);
+    }
+
     /// Somebody takes what is on record off, as a restore of the Hardware does.
     fn register_anew(&mut self) {
         if self.hardware.remove("hw").is_some() {
+            self.anew.set(true);
             self.objects.create(hardware()).expect("it was removed");
         }
     }
@@ -316,6 +427,18 @@ impl Outside for World {
 
     fn now(&self) -> Time {
         Time(self.now)
+    }
+
+    /// A server whose policy says Erase is never given back unerased, unless an administrator said so of this machine.
+    fn check(&self, _: Option<&PersistentVolumeClaim>) {
+        let Some(hardware) = self.hardware.get("hw").map(|hardware| &hardware.metadata) else { return };
+        if annotation(hardware, labels::CLAIMED_BY).is_some() {
+            self.anew.set(false);
+        } else if !self.anew.get() && self.local_disks == LocalDisks::Erase && !self.dirty.is_empty() {
+            let report = planner::erase::Report::of(hardware);
+            let with_data = report.is_some_and(|report| report.result == "WithData");
+            assert!(with_data, "given back with data: {:?}", self.dirty);
+        }
     }
 
     fn refuse(&mut self, attachment_uid: &str) {
@@ -368,11 +491,16 @@ fn check(world: &World, o: &Observed, plan: &Plan) {
     match &plan.disruptive {
         Some(Disruptive::ConfigureBoot(BootChange::Next { .. })) => {
             assert_eq!(world.power, PowerState::Off, "the override is set under a host that is on");
-            assert!(!done);
+            assert!(!done || o.deleting());
         }
         Some(Disruptive::Power(order)) if order.started_for.is_some() => {
-            assert_eq!(order.started_for, record.map(|record| record.workflow));
             assert!(o.bmc.host.fresh().is_some_and(|host| host.boot.next.is_some()), "not read back");
+            let erases = hardware.and_then(|hardware| planner::erase::Record::of(&hardware.metadata));
+            let on_record = match o.deleting() {
+                true => erases.map(|record| record.workflow),
+                false => record.map(|record| record.workflow),
+            };
+            assert_eq!(order.started_for, on_record);
         }
         _ => {}
     }

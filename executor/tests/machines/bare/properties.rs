@@ -1,6 +1,7 @@
 //! What holds on a server without a DPU for every sequence of faults.
 
 use super::{World, requests};
+use api::dpu::LocalDisks;
 use api::labels;
 use api::machine::RunStrategy;
 use model::Objects;
@@ -25,6 +26,10 @@ enum Event {
     Start,
     Reinstall,
     Delete,
+    /// Its finalizer is taken away by force.
+    Forced,
+    EraseAgain,
+    DiskHidden,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -42,7 +47,10 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Halt),
         2 => Just(Event::Start),
         1 => Just(Event::Reinstall),
-        1 => Just(Event::Delete),
+        2 => Just(Event::Delete),
+        1 => Just(Event::Forced),
+        1 => Just(Event::EraseAgain),
+        1 => Just(Event::DiskHidden),
     ]
 }
 
@@ -75,6 +83,9 @@ fn happens(world: &mut World, event: Event, late: &mut Option<(Objects, Observed
         Event::Start => world.change(|m| m.spec.run_strategy = RunStrategy::Always),
         Event::Reinstall => world.ask(),
         Event::Delete => world.delete(),
+        Event::Forced => world.forced(),
+        Event::EraseAgain => world.erase_again(),
+        Event::DiskHidden => drop(world.hidden.insert("DISK-2")),
     }
     assert!(world.installations() <= 1 + world.requests);
 }
@@ -83,23 +94,32 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     /// Whatever happens, and in whatever order: nothing is installed that was not asked for, and a machine that is deleted gives
-    /// its server back, switched off.
+    /// its server back, switched off; erased, if the policy says so.
     #[test]
     fn whatever_happens_nothing_is_installed_that_was_not_asked_for(
-        events in proptest::collection::vec(event(), 0..120)
+        events in proptest::collection::vec(event(), 0..120),
+        erases in any::<bool>(),
     ) {
         let (mut world, mut late) = (World::new(), None);
+        world.local_disks = if erases { LocalDisks::Erase } else { LocalDisks::Keep };
         for event in events {
             happens(&mut world, event, &mut late);
         }
         (world.bmc_answers, world.agent_fails) = (true, false);
+        world.hidden.clear();
         world.change(|m| m.spec.run_strategy = RunStrategy::Always);
         if world.machine().is_some_and(|m| m.metadata.deletion_timestamp.is_none()) {
             world.ask();
             world.until("it runs", World::is_running);
             world.delete();
         }
-        world.until("it is gone", |world| world.machine().is_none());
+        world.erase_again();
+        if world.machine().is_none() {
+            // An administrator's: nobody is switched off for a machine that is not there.
+            world.goes_off();
+        }
+        world.until("it is gone", |world| world.subject().is_none());
+        prop_assert!(!erases || world.dirty.is_empty() || world.anew.get());
         prop_assert!(world.workflows.is_empty() && world.copies() == 0);
         let free = world.hardware["hw"].metadata.annotations.as_ref().is_none_or(|all| !all.contains_key(labels::CLAIMED_BY));
         prop_assert!(free);

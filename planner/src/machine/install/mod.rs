@@ -14,6 +14,7 @@ use super::observed::Observed;
 use super::plan::Action;
 use super::situation::{Situation, Want};
 use crate::about::About;
+use crate::erase::{self, Disk};
 use crate::install::{self, Phase, Record};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -64,7 +65,11 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
             match ended(run) {
                 Some(Ok(())) => {
                     let number = record.number;
-                    draft.act(write(hardware, Record { phase: Phase::Done, ..record }, None));
+                    let mut done = write(hardware, Record { phase: Phase::Done, ..record }, None);
+                    if let Action::RecordInstall { disks_seen, .. } = &mut done {
+                        *disks_seen = remembered(meta, run);
+                    }
+                    draft.act(done);
                     Stage::Not(creating(About::InstallRecord(number)))
                 }
                 Some(Err(_)) if asked => next(record.number, draft),
@@ -89,6 +94,20 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
     }
 }
 
+/// The disks that the installer has told of, this time and before; `None`: nothing new.
+fn remembered(hardware: &ObjectMeta, run: &Workflow) -> Option<String> {
+    let before = annotation(hardware, labels::DISKS_SEEN);
+    let known = before.and_then(|known| serde_json::from_str(known).ok()).unwrap_or_default();
+    let all = serde_json::to_string(&erase::union(known, seen(run))).ok()?;
+    (before.unwrap_or("[]") != all).then_some(all)
+}
+
+/// The disks that the installer told of in its reports.
+pub(super) fn seen(run: &Workflow) -> Vec<Disk> {
+    let messages = run.status.iter().flat_map(actions).filter_map(|action| action.message.as_deref());
+    messages.flat_map(erase::disks).collect()
+}
+
 /// A request that no installation has carried out.
 fn is_asked(o: &Situation<'_>, hardware: &ObjectMeta) -> bool {
     let request = annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT);
@@ -104,7 +123,7 @@ fn lost(number: u32, what: &str) -> Reason {
     Blocked::InstallRecordLost { number, what: what.to_owned() }.into()
 }
 
-fn creating(what: About) -> Reason {
+pub(super) fn creating(what: About) -> Reason {
     Waiting::Creating { what }.into()
 }
 
@@ -113,7 +132,7 @@ fn deleting(what: About) -> Reason {
 }
 
 /// `None`: it may still run. `Err`: it ended without having installed anything, or can never begin.
-fn ended(workflow: &Workflow) -> Option<Result<(), Reason>> {
+pub(super) fn ended(workflow: &Workflow) -> Option<Result<(), Reason>> {
     let workflow_name = || name(&workflow.metadata).to_owned();
     let status = workflow.status.as_ref()?;
     match status.state.as_deref().unwrap_or_default() {
@@ -141,7 +160,7 @@ fn failure(status: &WorkflowStatus) -> String {
     }
 }
 
-fn actions(status: &WorkflowStatus) -> impl Iterator<Item = &api::tinkerbell::workflow::Action> {
+pub(super) fn actions(status: &WorkflowStatus) -> impl Iterator<Item = &api::tinkerbell::workflow::Action> {
     status.tasks.iter().flat_map(|task: &Task| &task.actions)
 }
 
@@ -189,7 +208,7 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
     creating(About::InstallRecord(number))
 }
 
-fn has_run(workflow: &Workflow) -> bool {
+pub(super) fn has_run(workflow: &Workflow) -> bool {
     let status = workflow.status.as_ref();
     status.is_some_and(|status| status.current_state.is_some() || status.global_execution_stop.is_some())
         || workflow::is_terminal(workflow)
@@ -203,10 +222,11 @@ fn write(hardware: &Hardware, record: Record, request: Option<&str>) -> Action {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         record,
         request: request.map(str::to_owned),
+        disks_seen: None,
     }
 }
 
-fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
+pub(super) fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(made.to_owned()),
         namespace: hardware.metadata.namespace.clone(),

@@ -1,0 +1,105 @@
+//! `erase`: all disks of the server, at the same time, but for those of one NVMe controller, which erases all of its namespaces at once. It is
+//! a success when each of them is shown to be erased; its report has a line for each, whatever became of it. `inspect` tells of the disks alone.
+//!
+//! Removable and USB disks, what a BMC shows as a medium among them, are skipped, and told of. A read-only disk is a failure: something was
+//! on it before it was that.
+
+use crate::agent::Action;
+use crate::disks::{Disks, Known, READ_ONLY};
+use crate::erase::{BlockDevice, Outcome, Report, Speaks, erase};
+use crate::lines::Lines;
+use futures::future::join_all;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// One line for each disk that there is.
+pub(super) fn tell_all(disks: &Disks, lines: &Lines) {
+    for disk in disks.all() {
+        lines.report(before(&disk).unwrap_or_else(|| Report::of(&disk, Outcome::Seen)).line());
+    }
+}
+
+/// Of a disk that is not erased, whatever it is asked.
+fn before(disk: &Known) -> Option<Report> {
+    let why = disk.refused?;
+    let outcome = if why == READ_ONLY { Outcome::Failed } else { Outcome::Skipped };
+    Some(Report { why: Some(why.to_owned()), ..Report::of(disk, outcome) })
+}
+
+pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
+    let mut reports = Vec::new();
+    let mut groups: BTreeMap<String, Vec<(Arc<Known>, PathBuf)>> = BTreeMap::new();
+    for disk in disks.all() {
+        if let Some(report) = before(&disk) {
+            reports.push(report);
+            continue;
+        }
+        let of_nvme = disk.transport == "nvme" && !disk.serial.is_empty();
+        let group = if of_nvme { format!("nvme {}", disk.serial) } else { disk.name.clone() };
+        let node = disks.node(&disk);
+        groups.entry(group).or_default().push((Arc::new(disk), node));
+    }
+    if groups.is_empty() && reports.iter().all(|report| report.result == Outcome::Skipped) {
+        return Err(
+            "there is no disk to erase: the kernel of this installer has no driver for it, or it is gone".to_owned()
+        );
+    }
+    let (say, mut said) = mpsc::unbounded_channel::<String>();
+    let deadline = action.deadline;
+    let erased = groups.into_values().map(|group| {
+        let say = say.clone();
+        tokio::task::spawn_blocking(move || {
+            group.iter().map(|(disk, node)| one(disk, node, deadline, &say)).collect::<Vec<_>>()
+        })
+    });
+    let erased = join_all(erased.collect::<Vec<_>>());
+    tokio::pin!(erased);
+    let all = loop {
+        tokio::select! {
+            biased;
+            Some(line) = said.recv() => lines.say(&line),
+            all = &mut erased => break all,
+        }
+    };
+    for group in all {
+        reports.extend(group.map_err(|panic| format!("erasing a disk: {panic}"))?);
+    }
+    reports.sort_by(|a, b| a.name.cmp(&b.name));
+    reports.iter().for_each(|report| lines.report(report.line()));
+    let failed: Vec<&str> =
+        reports.iter().filter(|report| report.result == Outcome::Failed).map(|report| report.name.as_str()).collect();
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("not erased: {}", failed.join(", "))),
+    }
+}
+
+fn one(disk: &Known, node: &std::path::Path, deadline: Instant, say: &mpsc::UnboundedSender<String>) -> Report {
+    let since = Instant::now();
+    let speaks = match disk.transport {
+        "nvme" => Speaks::Nvme,
+        _ if disk.is_ata => Speaks::Ata,
+        _ => Speaks::Blocks,
+    };
+    let opened =
+        BlockDevice::open(node, disk.size_bytes).map_err(|error| format!("opening {}: {error}", node.display()));
+    let tell = |line: &str| {
+        // Nobody listens any more: the action is over.
+        let _ = say.send(format!("disk {}: {line}", node.display()));
+    };
+    let done = opened.and_then(|mut device| erase(&mut device, speaks, deadline, &tell));
+    let seconds = Some(since.elapsed().as_secs());
+    match done {
+        Ok(erased) => Report {
+            method: Some(erased.method),
+            read: Some(erased.read),
+            why: Some(erased.notes.join("; ")).filter(|notes| !notes.is_empty()),
+            seconds,
+            ..Report::of(disk, Outcome::Erased)
+        },
+        Err(why) => Report { why: Some(why), seconds, ..Report::of(disk, Outcome::Failed) },
+    }
+}
