@@ -67,12 +67,9 @@ pub fn erase(machine_uid: &str, number: u32) -> String {
     format!("erase-{}-{number}", short(machine_uid, 12))
 }
 
-/// Prefix of [`install`].
-pub const INSTALL: &str = "install-";
-
 /// The Workflow of a machine's installation, and the copy of the Template that it runs.
 pub fn install(machine_uid: &str, number: u32) -> String {
-    format!("{INSTALL}{}-{number}", short(machine_uid, 12))
+    format!("install-{}-{number}", short(machine_uid, 12))
 }
 
 /// A DPU's own namespace. Shortened with a hash where the plain name is no DNS label (RFC 1123, 63 bytes).

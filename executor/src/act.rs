@@ -68,10 +68,13 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
         }
         Action::CreateTemplate(template) => install::create_template(c, template).await,
         Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
-        Action::RecordInstall { name, uid, resource_version, record, request, disks_seen } => {
+        Action::RecordInstall { name, uid, resource_version, record, request } => {
             let workflow = names::install(o.uid(), record.number);
             let seen = hosts::version(c, name, uid, resource_version);
-            install::record(c, &seen, &workflow, record, (request.as_deref(), disks_seen.as_deref())).await
+            install::record(c, &seen, &workflow, record, request.as_deref()).await
+        }
+        Action::RecordDisks { name, uid, resource_version, disks } => {
+            install::record_disks(c, &hosts::version(c, name, uid, resource_version), disks).await
         }
         Action::RecordErase { name, uid, resource_version, record, report } => {
             let workflow = names::erase(o.uid(), record.number);

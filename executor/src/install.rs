@@ -46,12 +46,9 @@ pub async fn record(
     hardware: &ObjectMeta,
     workflow: &str,
     record: &Record,
-    (request, disks_seen): (Option<&str>, Option<&str>),
+    request: Option<&str>,
 ) -> Result<(), Error> {
     let mut annotations = json!({labels::INSTALL: record.to_string()});
-    if let Some(disks_seen) = disks_seen {
-        annotations[labels::DISKS_SEEN] = json!(disks_seen);
-    }
     if record.phase == Phase::Begun {
         confirm_workflow(c, workflow, &record.workflow).await?;
         annotations[labels::INSTALL_REQUEST] = json!(request);
@@ -68,6 +65,14 @@ pub async fn confirm_bare(c: &impl Shell, machine: &BareMetalMachine, hardware: 
         dpus.into_iter().for_each(|dpu| put(c, dpu));
         Error::NotConfirmed { what: "list Dpus".to_owned(), message }
     })
+}
+
+/// Beside the claim: the disks that installers have told of.
+pub async fn record_disks(c: &impl Shell, hardware: &ObjectMeta, disks: &[erase::Disk]) -> Result<(), Error> {
+    let disks = json!(disks).to_string();
+    writes::patch::<Hardware>(c, hardware, json!({"metadata": {"annotations": {labels::DISKS_SEEN: disks}}}))
+        .await
+        .map(drop)
 }
 
 /// The same of the erasing at release. What asked for one more try goes with its beginning.

@@ -105,8 +105,11 @@ pub enum Outcome {
     Seen,
     Erased,
     Failed,
-    /// A removable or USB disk, what a BMC shows as a medium among them: it is neither installed on nor erased.
+    /// A USB disk or a removable medium, what a BMC shows as one among them: it is neither installed on nor erased.
     Skipped,
+    /// What this installer does not erase, and no disk of this server that has to come back: one behind a network, or a controller without
+    /// a driver, whatever is behind it.
+    Unserved,
 }
 
 /// One disk, as the installer tells of it.
@@ -176,17 +179,27 @@ pub fn disks(message: &str) -> Vec<Disk> {
     lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Of two lists of disks: all of the first, and of the second what is not among them.
-pub fn union(mut all: Vec<Disk>, more: Vec<Disk>) -> Vec<Disk> {
-    for disk in more {
-        if !all.iter().any(|known| known.is(&disk)) {
-            all.push(disk);
+/// The disks that installers have told of, as they are on record at a Hardware. An error says that nobody can tell.
+pub fn seen(hardware: &ObjectMeta) -> Result<Vec<Disk>, String> {
+    let Some(recorded) = annotation(hardware, labels::DISKS_SEEN) else { return Ok(Vec::new()) };
+    serde_json::from_str(recorded).map_err(|error| {
+        format!("the Hardware's annotation {} cannot be read ({error}): remove it", labels::DISKS_SEEN)
+    })
+}
+
+/// What is on record, and of what is told now each disk that is not among it.
+pub fn seen_with(recorded: &[Disk], told: impl IntoIterator<Item = Disk>) -> Vec<Disk> {
+    let mut all = recorded.to_vec();
+    for disk in told {
+        let is_one = !matches!(disk.result, Outcome::Skipped | Outcome::Unserved);
+        if is_one && !all.iter().any(|known| known.is(&disk)) {
+            all.push(Disk { result: Outcome::Seen, method: None, read: None, seconds: None, why: None, ..disk });
         }
     }
     all
 }
 
-/// What the eraser reported, against what was there before: the inventory's devices, and the disks that the installer saw. An error
+/// What the eraser reported, against what was there before: the inventory's devices, and the disks that installers saw. An error
 /// names the disks that are not erased.
 pub fn judge(report: &[Disk], devices: &[&str], seen: &[Disk]) -> Result<(), String> {
     let mut why = Vec::new();
@@ -198,20 +211,14 @@ pub fn judge(report: &[Disk], devices: &[&str], seen: &[Disk]) -> Result<(), Str
             }
             Outcome::Erased => {}
             Outcome::Skipped if !named => {}
-            Outcome::Seen | Outcome::Failed | Outcome::Skipped => {
+            Outcome::Seen | Outcome::Failed | Outcome::Skipped | Outcome::Unserved => {
                 let cause = disk.why.as_deref().unwrap_or("it was not erased");
                 why.push(format!("{}: {cause}", disk.words()));
             }
         }
     }
-    let wanted = |disk: &&Disk| disk.result != Outcome::Skipped;
-    let mut left: Vec<&Disk> = report.iter().collect();
-    for before in seen.iter().filter(wanted) {
-        match left.iter().position(|disk| disk.is(before)) {
-            // Two that look the same are two.
-            Some(at) => drop(left.swap_remove(at)),
-            None => why.push(format!("{}: the installation saw it, and the eraser did not", before.words())),
-        }
+    for before in seen.iter().filter(|before| !report.iter().any(|disk| disk.is(before))) {
+        why.push(format!("{}: an installer saw it before, and the eraser did not", before.words()));
     }
     for device in devices.iter().filter(|device| !report.iter().any(|disk| disk.is_device(device))) {
         why.push(format!("{device}: the Hardware names it in spec.disks, and the eraser did not see it"));

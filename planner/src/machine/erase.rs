@@ -7,18 +7,18 @@
 
 use crate::about::About;
 use crate::erase::{self, Disk, NO_WORKFLOW, Phase, Record, Report};
-use crate::install as installation;
 use crate::machine::claim;
 use crate::machine::claim::strategy;
 use crate::machine::draft::Draft;
 use crate::machine::install::bare::{self, Run};
-use crate::machine::install::{actions, creating, ended, has_run, own_meta, seen};
+use crate::machine::install::{actions, creating, ended, failure, own_meta, remember, was_begun};
 use crate::machine::observed::Observed;
 use crate::machine::plan::Action;
 use crate::machine::power;
-use crate::machine::situation::{Situation, is_bare, was_installed};
+use crate::machine::situation::{Situation, dpu_of, is_bare};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
+use crate::workflow::has_run;
 use crate::writer::down;
 use api::tinkerbell::template::TemplateSpec;
 use api::tinkerbell::workflow::WorkflowSpec;
@@ -43,8 +43,12 @@ pub(super) fn plan(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft
         draft.act(with_data(o, hardware, record, now));
         return Some(creating(About::ReleaseRecord));
     }
-    if !is_bare(hardware) {
+    // What a DPU presents to the host is no disk of the server, and the eraser could not tell.
+    if !is_bare(hardware) || dpu_of(&o.dpus, name(meta)).is_some() {
         return Some(Blocked::EraseNotServed { hardware: name(meta).to_owned(), policy }.into());
+    }
+    if remember(o, hardware, draft) {
+        return Some(creating(About::DisksRecord));
     }
     let number = record.as_ref().map_or(0, |record| record.number);
     let run = record.as_ref().and_then(|record| o.workflows.iter().find(|run| uid(&run.metadata) == record.workflow));
@@ -67,12 +71,11 @@ pub(super) fn plan(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft
 
 /// By which policy; of a server without a DPU only once something was begun there.
 fn due(o: &Observed, hardware: &Hardware) -> Option<String> {
-    let meta = &hardware.metadata;
     // Of a machine that is gone nobody knows more than the Hardware, which may have been registered anew.
-    if is_bare(hardware) && !installation::is_recorded(meta) && !was_installed(o) && !o.gone {
+    if is_bare(hardware) && !was_begun(o, hardware) && !o.gone {
         return None;
     }
-    let claimed = annotation(meta, labels::LOCAL_DISKS) == Some("Erase");
+    let claimed = annotation(&hardware.metadata, labels::LOCAL_DISKS) == Some("Erase");
     claim::erased_by(o, hardware).or_else(|| claimed.then(|| "of the time of the claim".to_owned()))
 }
 
@@ -86,14 +89,15 @@ enum End {
 fn follow(o: &Situation<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp, draft: &mut Draft) -> End {
     let disks = reported(run);
     match ended(run) {
-        Some(Ok(())) => match judge(o, hardware, &disks) {
+        Some(Ok(())) => match judge(hardware, &disks) {
             Ok(()) => return End::Erased(disks),
             Err(why) => return End::Not(why),
         },
         Some(Err(reason)) => {
             // The disks, by their serial numbers, say more than the Workflow.
-            let why = judge(o, hardware, &disks).err().filter(|_| !disks.is_empty());
-            return End::Not(why.unwrap_or_else(|| reason.message()));
+            let why = judge(hardware, &disks).err().filter(|_| !disks.is_empty());
+            let failed = run.status.as_ref().map(failure).filter(|failed| !failed.is_empty());
+            return End::Not(why.or(failed).unwrap_or_else(|| reason.message()));
         }
         None => {}
     }
@@ -120,20 +124,17 @@ fn reported(run: &Workflow) -> Vec<Disk> {
     report.and_then(|action| action.message.as_deref()).map(erase::disks).unwrap_or_default()
 }
 
-fn judge(o: &Observed, hardware: &Hardware, report: &[Disk]) -> Result<(), String> {
+fn judge(hardware: &Hardware, report: &[Disk]) -> Result<(), String> {
     let devices: Vec<&str> = hardware.spec.disks.iter().filter_map(|disk| disk.device.as_deref()).collect();
-    let recorded = annotation(&hardware.metadata, labels::DISKS_SEEN);
-    let recorded = recorded.and_then(|seen| serde_json::from_str(seen).ok()).unwrap_or_default();
-    let installs = |run: &&Workflow| name(&run.metadata).starts_with(names::INSTALL);
-    let installed = o.workflows.iter().map(AsRef::as_ref).filter(installs).flat_map(seen);
-    erase::judge(report, &devices, &erase::union(recorded, installed.collect()))
+    erase::judge(report, &devices, &erase::seen(&hardware.metadata)?)
 }
 
 /// `None`: the host of a server that is given back is off. Nobody is switched off for a machine that is not there, but for what the
-/// erasing itself has started.
+/// erasing itself has started: once that is done there is nothing else on it.
 pub(super) fn off(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let is_erased = Record::of(&hardware.metadata).is_some_and(|record| record.phase == Phase::Done);
     let hardware = name(&hardware.metadata);
-    if o.gone && !o.is_off() && !o.is_in_installer() {
+    if o.gone && !o.is_off() && !o.is_in_installer() && !is_erased {
         down::read_host(o.bmc.read_at, GLANCE, now, draft);
         return Some(Waiting::HostLeftOn { hardware: hardware.to_owned() }.into());
     }
@@ -194,7 +195,7 @@ fn with_data(o: &Observed, hardware: &Hardware, record: Option<Record>, now: Tim
     let disks = run.map(|run| reported(run)).unwrap_or_default();
     let why = match run {
         None => Some("nothing was erased".to_owned()),
-        Some(_) => judge(o, hardware, &disks).err(),
+        Some(_) => judge(hardware, &disks).err(),
     };
     let record =
         record.unwrap_or_else(|| Record { number: 0, phase: Phase::WithData, workflow: NO_WORKFLOW.to_owned() });

@@ -212,8 +212,13 @@ pub enum Action {
         record: Record,
         /// The request that a beginning carries out.
         request: Option<String>,
-        /// The disks that the installer saw (JSON), if that is new.
-        disks_seen: Option<String>,
+    },
+    /// The disks that installers have told of, beside the claim.
+    RecordDisks {
+        name: String,
+        uid: String,
+        resource_version: String,
+        disks: Vec<erase::Disk>,
     },
     /// The same of the erasing at release; with what became of the disks where it is over.
     RecordErase {

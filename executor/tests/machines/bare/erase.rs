@@ -14,7 +14,7 @@ fn deleted() -> World {
     let mut world = World::new();
     world.local_disks = LocalDisks::Erase;
     world.until("it runs", World::is_running);
-    assert_eq!(world.dirty.len(), 2);
+    assert_eq!(world.disks.dirty.len(), 2);
     world.delete();
     world
 }
@@ -46,7 +46,7 @@ fn it_is_erased_then_free_and_the_report_stays() {
     assert_eq!(state(&world), Some(MachineState::Releasing));
     assert!(world.in_installer && !is_free(&world));
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(is_free(&world) && world.dirty.is_empty() && world.power == PowerState::Off);
+    assert!(is_free(&world) && world.disks.dirty.is_empty() && world.power == PowerState::Off);
     assert!(world.copies() == 0 && world.workflows.is_empty());
     let report = report(&world);
     let disks: Vec<_> = report.disks.iter().map(|disk| (disk.serial.as_str(), disk.method.as_deref())).collect();
@@ -72,7 +72,7 @@ fn what_was_not_begun_is_not_erased_and_keep_keeps() {
     world.until("it runs", World::is_running);
     world.delete();
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(is_free(&world) && world.dirty.len() == 2);
+    assert!(is_free(&world) && world.disks.dirty.len() == 2);
 }
 
 /// It counts what was said when the server was claimed, and what is said when it is given back.
@@ -81,13 +81,13 @@ fn a_policy_that_says_erase_counts_whenever_it_said_so() {
     let mut world = deleted();
     world.local_disks = LocalDisks::Keep;
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(world.dirty.is_empty());
+    assert!(world.disks.dirty.is_empty());
     let mut world = World::new();
     world.until("it runs", World::is_running);
     world.local_disks = LocalDisks::Erase;
     world.delete();
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(world.dirty.is_empty());
+    assert!(world.disks.dirty.is_empty());
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_interrupted_one_is_none_and_is_done_again() {
     let first = record(&world).expect("a record");
     world.workflows.clear();
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(world.dirty.is_empty() && report(&world).result == "Erased");
+    assert!(world.disks.dirty.is_empty() && report(&world).result == "Erased");
     assert_eq!(first.number, 1);
 }
 
@@ -116,13 +116,13 @@ fn a_server_that_loses_its_power_again_and_again_waits_for_somebody() {
     assert!(!is_free(&world) && world.power == PowerState::Off);
     world.erase_again();
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(world.dirty.is_empty());
+    assert!(world.disks.dirty.is_empty());
 }
 
 #[test]
 fn a_disk_that_the_installation_saw_has_to_be_seen_by_the_eraser() {
     let mut world = deleted();
-    world.hidden.insert("DISK-2");
+    world.disks.hidden.insert("DISK-2");
     world.until("it is incomplete", is_incomplete);
     let machine = world.machine().and_then(|machine| machine.status.clone()).expect("a status");
     let ready = conditions::get(&machine.conditions, conditions::READY).expect("Ready");
@@ -134,10 +134,10 @@ fn a_disk_that_the_installation_saw_has_to_be_seen_by_the_eraser() {
     }
     assert!(!is_free(&world), "it waits for ever");
     // It is back in its slot.
-    world.hidden.clear();
+    world.disks.hidden.clear();
     world.erase_again();
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(world.dirty.is_empty());
+    assert!(world.disks.dirty.is_empty());
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_disk_that_the_inventory_names_has_to_be_seen_by_the_eraser() {
     world.until("it runs", World::is_running);
     world.delete();
     world.until("it is incomplete", is_incomplete);
-    world.disks.push("DISK-3");
+    world.disks.all.push("DISK-3");
     world.erase_again();
     world.until("it is gone", |world| world.machine().is_none());
 }
@@ -171,7 +171,7 @@ fn an_administrator_takes_it_as_it_is_and_that_stays_on_record() {
     assert!(!is_free(&world), "said of another claim");
     world.with_data();
     world.until("it is gone", |world| world.machine().is_none());
-    assert!(is_free(&world) && world.dirty.len() == 2 && world.power == PowerState::Off);
+    assert!(is_free(&world) && world.disks.dirty.len() == 2 && world.power == PowerState::Off);
     let report = report(&world);
     assert_eq!((report.result.as_str(), report.machine.as_str()), ("WithData", "team/a"));
     assert!(report.why.is_some_and(|why| why.contains("medium error")));
@@ -191,6 +191,6 @@ fn a_machine_that_is_gone_is_erased_as_well() {
     assert!(world.power == PowerState::On && !is_free(&world) && record(&world).is_none());
     world.goes_off();
     world.until("it is free", is_free);
-    assert!(world.dirty.is_empty() && world.power == PowerState::Off && world.workflows.is_empty());
+    assert!(world.disks.dirty.is_empty() && world.power == PowerState::Off && world.workflows.is_empty());
     assert_eq!(report(&world).result, "Erased");
 }

@@ -1,6 +1,7 @@
 //! A machine on a server without a DPU: its BMC and firmware, and an agent that runs Workflows by the very functions that `boot` calls.
 
 mod cases;
+mod disks;
 mod erase;
 mod properties;
 
@@ -11,20 +12,20 @@ use api::dpu::{HardwarePolicySpec, LocalDisks, ReleasePolicy};
 use api::machine::MachineState;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels};
+use disks::Disks;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::Objects;
-use planner::erase::{Disk, Outcome};
+use planner::erase::{self as erasing, Outcome};
 use planner::host::{BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
 use planner::install::{Phase, Record};
 use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, label, name, uid};
 use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
 use planner::netboot::{Directory, Verdict, verdict};
 use planner::seen::Seen;
-use planner::workflow::{Report, Reported, advance, candidates, report, serve, state};
+use planner::workflow::{Report, Reported, advance, candidates, has_run, report, serve, state};
 use serde_json::json;
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -56,14 +57,9 @@ struct World {
     agent_fails: bool,
     /// What the policy says of the disks at release.
     local_disks: LocalDisks,
-    /// The UID of the machine that had the server last.
-    owner: Option<String>,
-    /// Serial numbers: of all disks, of those that the installer does not find, and of those that have a machine's data.
-    disks: Vec<&'static str>,
-    hidden: BTreeSet<&'static str>,
-    dirty: BTreeSet<&'static str>,
-    /// The Hardware is a new object, which nothing was given back of.
-    anew: Cell<bool>,
+    disks: Disks,
+    /// The UIDs of all machines that there were.
+    machines_ever: BTreeSet<String>,
     /// By the UID of the Workflow that wrote it.
     writes: Vec<String>,
     requests: usize,
@@ -113,15 +109,12 @@ impl World {
             in_installer: false,
             agent_fails: false,
             local_disks: LocalDisks::Keep,
-            owner: None,
-            disks: vec!["DISK-1", "DISK-2"],
-            hidden: BTreeSet::new(),
-            dirty: BTreeSet::new(),
-            anew: Cell::new(false),
+            disks: Disks::new(),
+            machines_ever: BTreeSet::new(),
             writes: Vec::new(),
             requests: 0,
         };
-        world.objects.create(machine()).expect("a new name");
+        world.create_machine();
         world.objects.create(hardware()).expect("a new name");
         world.objects.create(template(TEXT)).expect("a new name");
         world
@@ -129,6 +122,12 @@ impl World {
 
     fn machine(&self) -> Option<&BareMetalMachine> {
         self.machines.get("a")
+    }
+
+    /// A machine of that name is made anew: another one.
+    fn create_machine(&mut self) {
+        let made = self.objects.create(machine()).expect("there is none");
+        self.machines_ever.extend(made.metadata.uid.clone());
     }
 
     /// As its user does it.
@@ -140,29 +139,34 @@ impl World {
         });
     }
 
-    /// The machine, or, of one whose finalizer was taken away by force, what is left of it.
-    fn subject(&self) -> Option<(Arc<BareMetalMachine>, bool)> {
-        if let Some(machine) = self.machines.all().next() {
-            return Some((machine.clone(), false));
-        }
-        let owner = self.owner.clone()?;
-        let holds = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&owner);
-        let hardware = self.hardware.all().find(holds);
-        let ours = |meta: &ObjectMeta| label(meta, labels::MACHINE_UID) == Some(&owner);
-        let left =
+    /// The machine, and what is left of those that are no more.
+    fn subjects(&self) -> Vec<(Arc<BareMetalMachine>, bool)> {
+        let there = self.machines.all().next().map(|machine| (machine.clone(), false));
+        let gone = self.machines_ever.iter().filter(|own| there.as_ref().is_none_or(|(m, _)| uid(&m.metadata) != *own));
+        let gone: Vec<_> = gone.filter_map(|own| self.left_of(own).map(|left| (Arc::new(left), true))).collect();
+        there.into_iter().chain(gone).collect()
+    }
+
+    fn left_of(&self, own: &str) -> Option<BareMetalMachine> {
+        let hardware = self.hardware.all().find(|hw| annotation(&hw.metadata, labels::CLAIMED_BY) == Some(own));
+        let ours = |meta: &ObjectMeta| label(meta, labels::MACHINE_UID) == Some(own);
+        let made =
             self.workflows.values().any(|w| ours(&w.metadata)) || self.templates.values().any(|t| ours(&t.metadata));
-        if hardware.is_none() && !left {
+        if hardware.is_none() && !made {
             return None;
         }
         let mut machine = BareMetalMachine::new("", Default::default());
-        (machine.metadata.uid, machine.metadata.namespace) = (Some(owner), Some(USER.to_owned()));
+        (machine.metadata.uid, machine.metadata.namespace) = (Some(own.to_owned()), Some(USER.to_owned()));
         machine.metadata.deletion_timestamp = Some(Time(self.now));
-        machine.status = hardware.and_then(|hardware| planner::erase::power_status(hardware));
-        Some((Arc::new(machine), true))
+        machine.status = hardware.and_then(|hardware| erasing::power_status(hardware));
+        Some(machine)
     }
 
     fn observe(&self) -> Option<Observed> {
-        let (machine, gone) = self.subject()?;
+        self.subjects().into_iter().next().map(|subject| self.observed(subject))
+    }
+
+    fn observed(&self, (machine, gone): (Arc<BareMetalMachine>, bool)) -> Observed {
         let own = uid(&machine.metadata).to_owned();
         let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&own);
         let mut o = Observed { machine, gone, ..Observed::default() };
@@ -189,7 +193,7 @@ impl World {
         };
         o.templates = self.templates.all().filter(|t| ours(&t.metadata.labels)).cloned().collect();
         o.workflows = self.workflows.all().filter(|w| ours(&w.metadata.labels)).cloned().collect();
-        Some(o)
+        o
     }
 
     fn carry_out(&mut self, o: &Observed, plan: &Plan, requests: usize) {
@@ -259,15 +263,19 @@ impl World {
             "write" => {
                 self.check_write(&workflow);
                 self.writes.push(uid(&workflow.metadata).to_owned());
-                self.dirty.extend(&self.disks);
-                self.told(Outcome::Seen)
+                self.disks.written_by(label(&workflow.metadata, labels::MACHINE_UID).expect("a machine's"));
+                self.disks.told(Outcome::Seen)
             }
             "erase" => {
                 self.check_erase(&workflow);
-                if said == Reported::Success {
-                    self.dirty.retain(|disk| self.hidden.contains(disk));
+                match said {
+                    Reported::Running => self.disks.told(Outcome::Seen),
+                    Reported::Success => {
+                        self.disks.erased();
+                        self.disks.told(Outcome::Erased)
+                    }
+                    Reported::Failed | Reported::Timeout => self.disks.told(Outcome::Failed),
                 }
-                self.told(if said == Reported::Failed { Outcome::Failed } else { Outcome::Erased })
             }
             _ => "disk full".to_owned(),
         };
@@ -291,35 +299,16 @@ impl World {
         }
     }
 
-    /// As the installer reports each disk that it finds.
-    fn told(&self, result: Outcome) -> String {
-        let erased = result == Outcome::Erased;
-        let line = |serial: &&str| {
-            let disk = Disk {
-                name: serial.to_lowercase(),
-                serial: (*serial).to_owned(),
-                wwid: String::new(),
-                bytes: 1 << 30,
-                result,
-                method: erased.then(|| "Overwrite".to_owned()),
-                read: erased.then(|| "all of it is zero".to_owned()),
-                seconds: None,
-                why: (result == Outcome::Failed).then(|| "medium error".to_owned()),
-            };
-            format!("disk {}", serde_json::to_string(&disk).expect("JSON"))
-        };
-        let there = self.disks.iter().filter(|disk| !self.hidden.contains(*disk));
-        there.map(line).collect::<Vec<_>>().join("\n")
-    }
-
     /// Nor is one erased.
     fn check_erase(&self, workflow: &Workflow) {
         let hardware = &self.hardware["hw"].metadata;
-        let record = planner::erase::Record::of(hardware).expect("a record");
+        let record = erasing::Record::of(hardware).expect("a record");
         assert!(!record.is_over() && record.workflow == uid(&workflow.metadata), "{record}");
-        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.owner.as_deref());
-        let machine = self.machine();
-        assert!(machine.is_none_or(|machine| machine.metadata.deletion_timestamp.is_some()), "it is not being deleted");
+        let by = annotation(hardware, labels::CLAIMED_BY).expect("a claim");
+        assert_eq!(label(&workflow.metadata, labels::MACHINE_UID), Some(by));
+        let stays =
+            |machine: &BareMetalMachine| uid(&machine.metadata) == by && machine.metadata.deletion_timestamp.is_none();
+        assert!(!self.machine().is_some_and(stays), "the disks of a machine that is not being deleted");
     }
 
     /// No disk is written without its beginning on record for this claim.
@@ -327,7 +316,7 @@ impl World {
         let hardware = &self.hardware["hw"].metadata;
         let record = Record::of(hardware).expect("a record");
         assert_eq!((record.phase, record.workflow.as_str()), (Phase::Begun, uid(&workflow.metadata)));
-        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.owner.as_deref());
+        assert_eq!(annotation(hardware, labels::CLAIMED_BY), label(&workflow.metadata, labels::MACHINE_UID));
     }
 
     fn installations(&self) -> usize {
@@ -337,15 +326,17 @@ impl World {
         all.len()
     }
 
-    fn round(&mut self, limit: usize) -> Option<Plan> {
-        if let Some(machine) = self.machine() {
-            self.owner = machine.metadata.uid.clone();
-        }
-        let o = self.observe()?;
-        let plan = if o.gone { leftovers(&o, self.now) } else { plan(&o, self.now) };
-        check(self, &o, &plan);
-        self.carry_out(&o, &plan, limit);
-        Some(plan)
+    /// One of the controller for each that there is; what each was planned with, and its plan.
+    fn round(&mut self, limit: usize) -> Vec<(Objects, Observed, Plan)> {
+        let subjects = self.subjects().into_iter();
+        let rounds = subjects.map(|subject| {
+            let (known, o) = (self.objects.clone(), self.observed(subject));
+            let plan = if o.gone { leftovers(&o, self.now) } else { plan(&o, self.now) };
+            check(self, &o, &plan);
+            self.carry_out(&o, &plan, limit);
+            (known, o, plan)
+        });
+        rounds.collect()
     }
 
     /// Until it is so.
@@ -356,7 +347,7 @@ impl World {
             }
             self.step();
             for _ in 0..16 {
-                if self.round(usize::MAX).is_none_or(|plan| plan.is_empty()) {
+                if self.round(usize::MAX).iter().all(|(.., plan)| plan.is_empty()) {
                     break;
                 }
             }
@@ -407,16 +398,38 @@ impl World {
     }
 
     fn with_data(&mut self) {
-        let owner = self.owner.clone().unwrap_or_default();
-        self.annotate(labels::RELEASE_WITH_DATA, owner);
+        let by = self.hardware.get("hw").and_then(|hw| annotation(&hw.metadata, labels::CLAIMED_BY));
+        self.annotate(labels::RELEASE_WITH_DATA, by.unwrap_or_default().to_owned());
     }
 
     /// Somebody takes what is on record off, as a restore of the Hardware does.
     fn register_anew(&mut self) {
         if self.hardware.remove("hw").is_some() {
-            self.anew.set(true);
+            self.disks.registered_anew();
             self.objects.create(hardware()).expect("it was removed");
         }
+    }
+
+    /// After something was taken away by hand: data that nobody can know of any more are nobody's fault.
+    fn forgets(&mut self) {
+        let mut dirty = std::mem::take(&mut self.disks.dirty);
+        dirty.retain(|disk, by| {
+            let claimed = self.hardware.get("hw").map(|hardware| &hardware.metadata);
+            let claimed = claimed.filter(|hardware| annotation(hardware, labels::CLAIMED_BY) == Some(by));
+            let machine = self.machine().filter(|machine| uid(&machine.metadata) == by);
+            let runs = || self.workflows.values().filter(|run| label(&run.metadata, labels::MACHINE_UID) == Some(by));
+            let installed = machine.and_then(|m| m.status.as_ref()).is_some_and(|status| status.install.is_some());
+            let on_record = claimed.is_some_and(|hardware| {
+                machine.is_none() || Record::of(hardware).is_some() || erasing::is_recorded(hardware)
+            });
+            let messages = runs().filter_map(|run| run.status.as_ref()).flat_map(|status| &status.tasks);
+            let messages = messages.flat_map(|task| &task.actions).filter_map(|action| action.message.as_deref());
+            let recorded = claimed.map(erasing::seen).transpose().expect("readable").unwrap_or_default();
+            let seen = erasing::seen_with(&recorded, messages.flat_map(erasing::disks));
+            (installed || on_record || runs().any(has_run))
+                && (*disk == disks::FIRST || seen.iter().any(|seen| seen.serial == **disk))
+        });
+        self.disks.dirty = dirty;
     }
 }
 
@@ -429,15 +442,10 @@ impl Outside for World {
         Time(self.now)
     }
 
-    /// A server whose policy says Erase is never given back unerased, unless an administrator said so of this machine.
+    /// A server whose policy says Erase is never given back unerased.
     fn check(&self, _: Option<&PersistentVolumeClaim>) {
-        let Some(hardware) = self.hardware.get("hw").map(|hardware| &hardware.metadata) else { return };
-        if annotation(hardware, labels::CLAIMED_BY).is_some() {
-            self.anew.set(false);
-        } else if !self.anew.get() && self.local_disks == LocalDisks::Erase && !self.dirty.is_empty() {
-            let report = planner::erase::Report::of(hardware);
-            let with_data = report.is_some_and(|report| report.result == "WithData");
-            assert!(with_data, "given back with data: {:?}", self.dirty);
+        if let Some(hardware) = self.hardware.get("hw").filter(|_| self.local_disks == LocalDisks::Erase) {
+            self.disks.check(&hardware.metadata);
         }
     }
 
@@ -495,7 +503,7 @@ fn check(world: &World, o: &Observed, plan: &Plan) {
         }
         Some(Disruptive::Power(order)) if order.started_for.is_some() => {
             assert!(o.bmc.host.fresh().is_some_and(|host| host.boot.next.is_some()), "not read back");
-            let erases = hardware.and_then(|hardware| planner::erase::Record::of(&hardware.metadata));
+            let erases = hardware.and_then(|hardware| erasing::Record::of(&hardware.metadata));
             let on_record = match o.deleting() {
                 true => erases.map(|record| record.workflow),
                 false => record.map(|record| record.workflow),

@@ -55,7 +55,8 @@ pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
 fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware, Reason> {
     let of_it = o.dpus.iter().find(|seen| Some(seen.name()) == dpu).and_then(DpuSeen::hardware_name);
     let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
-    let wanted = of_it.or(recorded).unwrap_or_default();
+    let of_run = || o.workflows.iter().find_map(|run| run.spec.hardware_ref.as_deref());
+    let wanted = of_it.or(recorded).or_else(of_run).unwrap_or_default();
     let missing = || Blocked::HardwareMissing { hardware: wanted.to_owned() };
     let hardware = o.hardware.iter().find(|h| name(&h.metadata) == wanted).ok_or_else(missing)?;
     // The machine is on it: no policy, and nothing that its DPU lacks now, makes that otherwise.
@@ -193,11 +194,13 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
         }
         without_orphans(dpu, &hardware_name)?;
     }
+    if (dpu.is_some() || strategy != BootStrategy::Workflow)
+        && let Some(policy) = erased_by(o, hardware)
+    {
+        return Err(Blocked::EraseNotServed { hardware: hardware_name, policy }.into());
+    }
     if strategy == BootStrategy::Workflow {
         return Ok(strategy);
-    }
-    if let Some(policy) = erased_by(o, hardware) {
-        return Err(Blocked::EraseNotServed { hardware: hardware_name, policy }.into());
     }
     let dpu = dpu.ok_or(Blocked::HardwareHasNoDpu { hardware: hardware_name })?;
     verify::claimable(dpu)?;

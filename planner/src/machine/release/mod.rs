@@ -11,13 +11,13 @@ use super::plan::Action;
 use super::situation::{Situation, granted_on, held, is_bare, is_granted};
 use super::{boot, claim, erase, install, power};
 use crate::about::About;
-use crate::install::is_recorded;
 use crate::meta::{has_finalizer, in_use_by, label, name, target};
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::writer::{self, down};
 use api::labels;
 use api::machine::DeletionPolicy;
 use api::tinkerbell::Hardware;
+use install::was_begun;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
         return Some(reason);
     }
     let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
-    if (attached || hardware.is_some_and(is_begun))
+    if (attached || hardware.is_some_and(|hardware| was_begun(o, hardware)))
         && let Some(reason) = host_off(o, hardware, now, draft)
     {
         return Some(reason);
@@ -154,7 +154,7 @@ pub(super) fn leftovers(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) ->
         {
             return Some(reason);
         }
-        if (is_granted(o) || is_begun(hardware))
+        if (is_granted(o) || was_begun(o, hardware))
             && !o.is_off()
             && let Some(reason) = erase::off(o, hardware, now, draft)
         {
@@ -184,14 +184,10 @@ fn has_hardware(o: &Observed, dpu: &str) -> bool {
     of_it.is_some_and(|of_it| o.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
 }
 
-/// A workflow has installed something there, or was about to: its host is to be off before anybody else has it.
-fn is_begun(hardware: &Hardware) -> bool {
-    is_bare(hardware) && is_recorded(&hardware.metadata)
-}
-
 /// *HostIsOffFirst*: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
 fn host_off(o: &Situation<'_>, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    if hardware.is_some_and(is_begun) {
+    // A workflow has installed something there, or was about to.
+    if hardware.is_some_and(|hardware| was_begun(o, hardware)) {
         return power::off(o, hardware.map(|h| name(&h.metadata)).unwrap_or_default(), now, draft);
     }
     if !is_granted(o) {
