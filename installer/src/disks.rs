@@ -40,12 +40,15 @@ pub struct Known {
     rotational: bool,
     /// It speaks ATA, by an adapter of its own or by one for SCSI.
     pub is_ata: bool,
-    /// Why it is never written.
+    /// It is reached by a network, and may be another server's as well.
+    pub is_remote: bool,
+    /// Why it is never installed on.
     pub refused: Option<&'static str>,
 }
 
-/// Of [`Known::refused`]: it is a disk of the server all the same.
+/// Of [`Known::refused`].
 pub const READ_ONLY: &str = "is read-only";
+pub const USB: &str = "is a USB disk";
 
 const SELECT: &str = "select:";
 
@@ -96,16 +99,26 @@ impl Disks {
         self.dev.join(&disk.name)
     }
 
-    /// Bytes of a logical sector.
-    pub fn sector(&self, disk: &Known) -> u64 {
-        number(&self.sys.join("class/block").join(&disk.name).join("queue/logical_block_size")).unwrap_or(512)
-    }
-
     pub fn all(&self) -> Vec<Known> {
         let entries = fs::read_dir(self.sys.join("block")).into_iter().flatten().flatten();
         let folders = entries.filter_map(|entry| fs::canonicalize(entry.path()).ok());
         let mut all: Vec<Known> = folders.filter_map(|folder| known(&folder)).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Controllers of disks that no driver has taken, by their PCI addresses: whatever is behind them is not seen. SATA's are not among
+    /// them, for servers have them with nothing behind.
+    pub fn without_driver(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.sys.join("bus/pci/devices")).into_iter().flatten().flatten();
+        let devices = entries.filter(|entry| {
+            let class = fs::read_to_string(entry.path().join("class")).unwrap_or_default();
+            // Mass storage: SCSI, RAID, SAS, NVMe.
+            let is_one = ["0x0100", "0x0104", "0x0107", "0x0108"].iter().any(|of_disks| class.starts_with(of_disks));
+            is_one && !entry.path().join("driver").exists()
+        });
+        let mut all: Vec<String> = devices.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        all.sort();
         all
     }
 
@@ -177,16 +190,15 @@ fn known(folder: &Path) -> Option<Known> {
         return None;
     }
     let text = |file: &str| fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
-    let either = |a, b| text(a).or_else(|| text(b)).unwrap_or_default();
     let place = folder.to_string_lossy();
     let transports = [("/usb", "usb"), ("/nvme", "nvme"), ("/virtio", "virtio"), ("/ata", "sata")];
     let transport =
         transports.iter().find(|(part, _)| place.contains(part)).map_or("scsi", |(_, transport)| *transport);
     let is = |file| text(file).as_deref() == Some("1");
-    let refused = if is("removable") {
+    let refused = if transport == "usb" {
+        Some(USB)
+    } else if is("removable") {
         Some("is removable")
-    } else if transport == "usb" {
-        Some("is a USB disk")
     } else if is("ro") {
         Some(READ_ONLY)
     } else {
@@ -195,14 +207,24 @@ fn known(folder: &Path) -> Option<Known> {
     Some(Known {
         name: folder.file_name()?.to_string_lossy().into_owned(),
         size_bytes: number(&folder.join("size"))? * 512,
-        serial: either("serial", "device/serial"),
+        serial: text("serial").or_else(|| text("device/serial")).or_else(|| unit_serial(folder)).unwrap_or_default(),
         model: text("device/model").unwrap_or_default(),
-        wwn: either("wwid", "device/wwid"),
+        wwn: text("wwid").or_else(|| text("device/wwid")).unwrap_or_default(),
         transport,
         rotational: is("queue/rotational"),
+        // Fibre Channel, iSCSI, NVMe over fabrics.
+        is_remote: ["/rport-", "/session", "/nvme-fabrics/"].iter().any(|part| place.contains(part)),
         is_ata: transport == "sata" || text("device/vendor").as_deref() == Some("ATA"),
         refused,
     })
+}
+
+/// Of a SCSI or ATA disk: the page of its vital product data that has the serial number (SPC-4, 7.8.15).
+fn unit_serial(folder: &Path) -> Option<String> {
+    let page = fs::read(folder.join("device/vpd_pg80")).ok()?;
+    let length = usize::from(u16::from_be_bytes([*page.get(2)?, *page.get(3)?]));
+    let text = String::from_utf8_lossy(page.get(4..4 + length)?).trim().to_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 fn number(file: &Path) -> Option<u64> {

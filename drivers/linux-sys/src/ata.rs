@@ -42,7 +42,7 @@ const SANITIZE: u8 = 0xb4;
 impl Answer {
     /// The disk did what it was told.
     pub fn is_success(&self) -> bool {
-        self.status & ERROR == 0
+        self.status & FAILED == 0
     }
 }
 
@@ -162,14 +162,15 @@ pub fn submit(device: &File, command: &Command) -> io::Result<Answer> {
     Ok(answer)
 }
 
-const ERROR: u8 = 1;
+/// Of the status: an error, or a fault of the device (ACS-3, 6.2).
+const FAILED: u8 = 0x01 | 0x20;
 
 /// Of the descriptor ATA Status Return (SAT-3, 12.2.2.6) in sense data in descriptor format. In fixed format (12.2.2.7), which the kernel
 /// has for failed commands, half of the registers is missing: what matters of these is that they failed.
 fn registers(sense: &[u8]) -> Option<Answer> {
     if let Some([error, status]) = sense.get(3..5).filter(|_| sense[0] & 0x7f == 0x70) {
         let failed = Answer { status: *status, error: *error, ..Answer::default() };
-        return Some(failed).filter(|failed| failed.status & ERROR != 0);
+        return Some(failed).filter(|failed| !failed.is_success());
     }
     let mut rest = sense.get(8..).filter(|_| sense[0] & 0x7f == 0x72)?;
     loop {

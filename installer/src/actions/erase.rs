@@ -1,11 +1,13 @@
 //! `erase`: all disks of the server, at the same time, but for those of one NVMe controller, which erases all of its namespaces at once. It is
 //! a success when each of them is shown to be erased; its report has a line for each, whatever became of it. `inspect` tells of the disks alone.
 //!
-//! Removable and USB disks, what a BMC shows as a medium among them, are skipped, and told of. A read-only disk is a failure: something was
-//! on it before it was that.
+//! USB disks and removable media, what a BMC shows as a medium among them, are skipped, and told of. A bay for hot-swapping makes its disk
+//! removable, too: such a disk is erased. A read-only disk is a failure, for something was on it before it was that, and so is one without a
+//! size. What is reached by a network is not touched, for it may be another server's; it is told of, as a controller without a driver is, and
+//! neither lets the server go.
 
 use crate::agent::Action;
-use crate::disks::{Disks, Known, READ_ONLY};
+use crate::disks::{Disks, Known, READ_ONLY, USB};
 use crate::erase::{BlockDevice, Outcome, Report, Speaks, erase};
 use crate::lines::Lines;
 use futures::future::join_all;
@@ -24,13 +26,22 @@ pub(super) fn tell_all(disks: &Disks, lines: &Lines) {
 
 /// Of a disk that is not erased, whatever it is asked.
 fn before(disk: &Known) -> Option<Report> {
-    let why = disk.refused?;
-    let outcome = if why == READ_ONLY { Outcome::Failed } else { Outcome::Skipped };
+    let is_medium = ["sr", "fd"].iter().any(|kind| disk.name.starts_with(kind));
+    let (outcome, why) = match disk.refused {
+        _ if disk.is_remote => (Outcome::Unserved, "is reached by a network: take it from this server"),
+        Some(USB) => (Outcome::Skipped, USB),
+        Some(READ_ONLY) => (Outcome::Failed, READ_ONLY),
+        Some(why) if is_medium || disk.size_bytes == 0 => (Outcome::Skipped, why),
+        _ if disk.size_bytes == 0 => (Outcome::Failed, "has no size: it does not work, or it is locked"),
+        _ => return None,
+    };
     Some(Report { why: Some(why.to_owned()), ..Report::of(disk, outcome) })
 }
 
 pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result<(), String> {
-    let mut reports = Vec::new();
+    let driverless = "is a controller of disks without a driver in this installer: what is behind it is not seen";
+    let mut reports: Vec<Report> =
+        disks.without_driver().into_iter().map(|address| Report::unserved(address, driverless)).collect();
     let mut groups: BTreeMap<String, Vec<(Arc<Known>, PathBuf)>> = BTreeMap::new();
     for disk in disks.all() {
         if let Some(report) = before(&disk) {
@@ -69,8 +80,8 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
     }
     reports.sort_by(|a, b| a.name.cmp(&b.name));
     reports.iter().for_each(|report| lines.report(report.line()));
-    let failed: Vec<&str> =
-        reports.iter().filter(|report| report.result == Outcome::Failed).map(|report| report.name.as_str()).collect();
+    let failed = reports.iter().filter(|report| matches!(report.result, Outcome::Failed | Outcome::Unserved));
+    let failed: Vec<&str> = failed.map(|report| report.name.as_str()).collect();
     match failed.is_empty() {
         true => Ok(()),
         false => Err(format!("not erased: {}", failed.join(", "))),

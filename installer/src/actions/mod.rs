@@ -20,6 +20,17 @@ impl BuiltIn {
 }
 
 impl Actions for BuiltIn {
+    /// What writes to a disk tells first which there are: an erasing has to find each of them.
+    fn tell(&self, action: &Action, lines: &Lines) {
+        let image = match basename(&action.image) {
+            "waitdaemon" => action.environment.get("IMAGE").map(String::as_str).unwrap_or_default(),
+            _ => action.image.as_str(),
+        };
+        if matches!(basename(image), "image2disk" | "qemuimg2disk" | "writefile" | "inspect") {
+            erase::tell_all(&self.disks, lines);
+        }
+    }
+
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let action = &waited_for(action, lines)?;
         let name = basename(&action.image);
@@ -30,10 +41,6 @@ impl Actions for BuiltIn {
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
             ));
-        }
-        match name {
-            "image2disk" | "qemuimg2disk" | "inspect" => erase::tell_all(&self.disks, lines),
-            _ => {}
         }
         match name {
             "inspect" => Ok(Then::Next),

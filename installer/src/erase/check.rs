@@ -9,34 +9,47 @@ const PLACES: u64 = 1000;
 /// A multiple of every sector's size.
 const LENGTH: usize = 4096;
 
-/// What was read at each place.
+/// What is at each place.
 pub(super) struct Before(Vec<(u64, Vec<u8>)>);
 
 impl Before {
+    /// Where nothing is a mark is written, or the place would show nothing: most of a large disk is blank.
     pub fn read(device: &mut dyn Device) -> Result<Self, Stop> {
-        let read = places(device.size_bytes()).into_iter().map(|(at, length)| Ok((at, place(device, at, length)?)));
-        let all: io::Result<Vec<_>> = read.collect();
-        all.map(Self).map_err(|error| Stop::Next(format!("reading what is there before: {error}")))
+        let mut all = Vec::new();
+        for (at, length) in places(device.size_bytes()) {
+            let mut held = place(device, at, length)
+                .map_err(|error| Stop::Next(format!("reading what is there before: {error}")))?;
+            if is_blank(&held) {
+                held = mark(at, length);
+                device.write(at, &held).map_err(|error| Stop::Next(format!("writing a mark at byte {at}: {error}")))?;
+            }
+            all.push((at, held));
+        }
+        device.flush().map_err(|error| Stop::Next(format!("flushing the marks: {error}")))?;
+        for (at, held) in &all {
+            if place(device, *at, held.len())? != *held {
+                return Err(Stop::Next(format!("the disk does not hold the mark that was written at byte {at}")));
+            }
+        }
+        Ok(Self(all))
     }
 
-    /// What was there is not there any more; what was blank may be.
     pub fn is_gone(&self, device: &mut dyn Device) -> Result<String, Stop> {
-        let mut had_data = 0;
         for (at, before) in &self.0 {
             let after = place(device, *at, before.len())
                 .map_err(|error| Stop::Next(format!("reading back at byte {at}: {error}")))?;
-            if is_blank(before) {
-                continue;
-            }
-            had_data += 1;
             if after == *before {
                 return Err(Stop::Next(format!(
                     "the disk says that it is done, and at byte {at} is what was there before"
                 )));
             }
         }
-        Ok(format!("{} places, {had_data} of which had data before", self.0.len()))
+        Ok(format!("{} places, none of which holds what it held", self.0.len()))
     }
+}
+
+fn mark(at: u64, length: usize) -> Vec<u8> {
+    format!("to be erased at {at}; ").into_bytes().into_iter().cycle().take(length).collect()
 }
 
 fn is_blank(place: &[u8]) -> bool {
@@ -49,20 +62,19 @@ fn place(device: &mut dyn Device, at: u64, length: usize) -> io::Result<Vec<u8>>
     Ok(read)
 }
 
-/// Both ends, and places between at the same distance.
+/// Both ends, and places between at the same distance. No two overlap: a mark would be written over another.
 fn places(size: u64) -> Vec<(u64, usize)> {
     let length = LENGTH as u64;
-    if size < length {
+    if size < 2 * length {
         return vec![(0, usize::try_from(size).unwrap_or(0))];
     }
     let last = size - length;
     let between = (1..=PLACES).map(|at| (u128::from(last) * u128::from(at) / u128::from(PLACES + 1)) as u64);
     let mut all: Vec<u64> = std::iter::once(0).chain(between.map(|at| at / length * length)).collect();
     all.dedup();
+    all.retain(|at| at + length <= last);
     // The end may lie between two multiples, at a sector of 512 bytes.
-    if all.last() != Some(&last) {
-        all.push(last);
-    }
+    all.push(last);
     all.into_iter().map(|at| (at, LENGTH)).collect()
 }
 
@@ -76,7 +88,10 @@ mod tests {
             let all = places(size);
             assert_eq!(all[0].0, 0);
             assert_eq!(all.last().map(|(at, length)| at + *length as u64), Some(size), "{size}");
-            assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0) && all.len() <= 1002, "{size}");
+            assert!(
+                all.windows(2).all(|pair| pair[0].0 + pair[0].1 as u64 <= pair[1].0) && all.len() <= 1002,
+                "{size}"
+            );
             assert!(all.iter().all(|(at, _)| at % 512 == 0));
         }
         assert_eq!(places(10_000_831_348_736).len(), 1002);

@@ -8,7 +8,7 @@
 //!
 //! What the disk does not say that it can is not tried, and neither is what erases nothing: Format NVM with setting 0, a discard alone. **A
 //! method has worked when it was read back**: overwriting, all of it as zeros; any other, at 1,000 places and both ends, none of
-//! which may hold what it held before, unless that was blank. So nothing is believed that a disk says of itself.
+//! which may hold what it held before. A place that was blank gets a mark first. So nothing is believed that a disk says of itself.
 //!
 //! An ATA disk whose sanitize commands the firmware has frozen has failed, and so has one that ends none of its own: the reason has to be
 //! looked at, and an overwriting would not reach all that a sanitize does.
@@ -52,6 +52,7 @@ pub enum Outcome {
     Erased,
     Failed,
     Skipped,
+    Unserved,
 }
 
 /// One line of an action's report, which the controller reads (`proto/golden/disks.txt`).
@@ -88,6 +89,13 @@ impl Report {
             seconds: None,
             why: None,
         }
+    }
+
+    /// Of what is no disk that is seen.
+    pub fn unserved(name: String, why: &str) -> Self {
+        let (result, why) = (Outcome::Unserved, Some(why.to_owned()));
+        let (serial, wwid) = (String::new(), String::new());
+        Self { name, serial, wwid, bytes: 0, result, method: None, read: None, seconds: None, why }
     }
 
     pub fn line(&self) -> String {

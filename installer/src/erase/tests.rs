@@ -186,7 +186,7 @@ fn an_nvme_disk_is_told_the_best_that_it_says_it_has() {
         let mut disk = Memory { sanicap, formats, formats_crypto: crypto, ..Memory::new() };
         let done = erased(&mut disk, Speaks::Nvme).expect("erased");
         assert_eq!((done.method, disk.told.as_slice()), (method, &[told.to_owned()][..]));
-        assert!(disk.is_zero() && disk.written == 0 && done.read.contains("had data before"), "{done:?}");
+        assert!(disk.is_zero() && disk.written == 0 && done.read.contains("none of which"), "{done:?}");
         assert_eq!(disk.waits, if sanicap & 3 == 0 { 0 } else { 2 }, "it is waited for to its end");
     }
     let mut disk = Memory::new();
@@ -227,10 +227,16 @@ fn a_disk_is_believed_nothing() {
             assert!(disk.is_zero() && done.notes.len() >= 3, "{done:?}");
         }
     }
-    // What was blank before proves nothing, and is no failure.
-    let mut blank = Memory { data: vec![0xff; SIZE], sanicap: 1, lies: true, ..Memory::new() };
-    let done = erased(&mut blank, Speaks::Nvme).expect("erased");
-    assert!(done.read.contains(" 0 of which had data"), "{done:?}");
+    // A disk that looks blank has data between the places, perhaps: it is not believed either.
+    let blank = || Memory { data: vec![0xff; SIZE], sanicap: 1, ..Memory::new() };
+    let done = erased(&mut Memory { lies: true, ..blank() }, Speaks::Nvme).expect("erased");
+    assert!(done.method == Method::Overwrite && done.notes[1].contains("what was there before"), "{done:?}");
+    let done = erased(&mut blank(), Speaks::Nvme).expect("erased");
+    assert_eq!(done.method, Method::NvmeSanitizeCrypto);
+    // One that takes no mark shows nothing.
+    let mut disk = Memory { forgets: Some(0), ..blank() };
+    let why = erased(&mut disk, Speaks::Nvme).expect_err("refused");
+    assert!(why.contains("does not hold the mark") && disk.told.is_empty(), "{why}");
 }
 
 #[test]
@@ -289,7 +295,7 @@ fn the_report_is_as_the_controller_reads_it() {
     };
     let erased = Report {
         method: Some(Method::NvmeSanitizeCrypto),
-        read: Some("1002 places, 977 of which had data before".to_owned()),
+        read: Some("1002 places, none of which holds what it held".to_owned()),
         seconds: Some(12),
         ..disk("nvme0n1", "S3X \"1\"", "eui.0025385b01234567", 1_920_383_410_176, Outcome::Erased)
     };

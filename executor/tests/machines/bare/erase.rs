@@ -2,9 +2,9 @@
 
 use super::{World, hardware};
 use api::conditions;
-use api::dpu::LocalDisks;
-use api::labels;
-use api::machine::{MachineState, RunStrategy};
+use api::dpu::{DpuSpec, HardwareReference, LocalDisks};
+use api::machine::{HardwareChoice, MachineState, RunStrategy};
+use api::{Dpu, labels};
 use planner::erase::{Phase, Record, Report};
 use planner::host::PowerState;
 use planner::machine::observed::annotation;
@@ -33,6 +33,12 @@ fn report(world: &World) -> Report {
 
 fn state(world: &World) -> Option<MachineState> {
     world.machine().and_then(|machine| machine.status.as_ref()).and_then(|status| status.state)
+}
+
+/// By the last reading of its BMC.
+fn reads_on(world: &World) -> bool {
+    let status = world.machine().and_then(|machine| machine.status.as_ref());
+    status.and_then(|status| status.power.as_ref()).is_some_and(|power| power.state == "On")
 }
 
 fn is_incomplete(world: &World) -> bool {
@@ -109,7 +115,7 @@ fn an_interrupted_one_is_none_and_is_done_again() {
 fn a_server_that_loses_its_power_again_and_again_waits_for_somebody() {
     let mut world = deleted();
     for _ in 0..3 {
-        world.until("it is started", |world| world.in_installer);
+        world.until("it is seen to run", |world| world.in_installer && reads_on(world));
         world.goes_off();
     }
     world.until("it says so", is_incomplete);
@@ -138,6 +144,68 @@ fn a_disk_that_the_installation_saw_has_to_be_seen_by_the_eraser() {
     world.erase_again();
     world.until("it is gone", |world| world.machine().is_none());
     assert!(world.disks.dirty.is_empty());
+}
+
+/// What was told in a report outlives the Workflow that has it, and a try that failed is a report as well.
+#[test]
+fn a_disk_that_was_told_of_once_has_to_be_seen_whatever_became_of_the_report() {
+    let mut world = World::new();
+    world.local_disks = LocalDisks::Erase;
+    world.until("it writes", |world| !world.disks.dirty.is_empty());
+    world.round(usize::MAX);
+    world.workflows.clear();
+    world.disks.hidden.insert("DISK-2");
+    world.delete();
+    world.until("it is incomplete", is_incomplete);
+    let mut world = deleted();
+    world.disks.all.push("DISK-3");
+    world.agent_fails = true;
+    world.until("it failed", is_incomplete);
+    (world.agent_fails, world.disks.hidden) = (false, ["DISK-3"].into());
+    let failed = record(&world);
+    world.erase_again();
+    world.until("it is tried once more", |world| record(world) != failed && is_incomplete(world));
+    assert!(!is_free(&world));
+    world.disks.hidden.clear();
+    world.erase_again();
+    world.until("it is gone", |world| world.machine().is_none());
+}
+
+/// What is on record at the Hardware is lost with it: its machine knows, or a Workflow that has run.
+#[test]
+fn a_hardware_that_is_registered_anew_has_its_disks_erased_and_its_host_off() {
+    let mut world = deleted();
+    world.until("it erases", |world| world.reason(conditions::READY) == "Erasing");
+    world.register_anew();
+    world.until("it is gone", |world| world.machine().is_none());
+    assert!(world.disks.dirty.is_empty() && world.power == PowerState::Off && is_free(&world));
+    let mut world = World::new();
+    world.local_disks = LocalDisks::Erase;
+    world.until("it writes", |world| !world.disks.dirty.is_empty());
+    // The record was written, and the controller died before it had written the status.
+    world.change(|machine| machine.status = None);
+    world.register_anew();
+    world.delete();
+    world.until("it is gone", |world| world.machine().is_none());
+    assert!(world.disks.dirty.is_empty() && world.power == PowerState::Off && is_free(&world));
+}
+
+/// The eraser could not tell what a DPU presents from a disk of the server.
+#[test]
+fn a_server_that_a_dpu_is_in_is_not_erased() {
+    let dpu = || {
+        let reference = HardwareReference { name: "hw".into(), serial_number: None };
+        Dpu::new("dpu", DpuSpec { hardware_ref: Some(reference), ..DpuSpec::default() })
+    };
+    let mut world = World::new();
+    world.local_disks = LocalDisks::Erase;
+    world.change(|machine| machine.spec.hardware = Some(HardwareChoice { name: Some("hw".into()), selector: None }));
+    world.create(dpu()).expect("a new name");
+    world.until("it is refused", |world| world.reason(conditions::HARDWARE_CLAIMED) == "EraseNotServed");
+    let mut world = deleted();
+    world.create(dpu()).expect("a new name");
+    world.until("it waits", |world| world.reason(conditions::READY) == "EraseNotServed");
+    assert!(record(&world).is_none() && !is_free(&world) && world.disks.dirty.len() == 2);
 }
 
 #[test]

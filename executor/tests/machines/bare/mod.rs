@@ -24,7 +24,7 @@ use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, label, 
 use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
 use planner::netboot::{Directory, Verdict, verdict};
 use planner::seen::Seen;
-use planner::workflow::{Report, Reported, advance, candidates, has_run, report, serve, state};
+use planner::workflow::{Report, Reported, advance, candidates, has_run, report, serve};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
@@ -54,6 +54,8 @@ struct World {
     bmc_answers: bool,
     /// What runs: the installer, or something on the disk.
     in_installer: bool,
+    /// The action that the agent has begun in this boot.
+    begun: Option<String>,
     agent_fails: bool,
     /// What the policy says of the disks at release.
     local_disks: LocalDisks,
@@ -107,6 +109,7 @@ impl World {
             accepted_at: None,
             bmc_answers: true,
             in_installer: false,
+            begun: None,
             agent_fails: false,
             local_disks: LocalDisks::Keep,
             disks: Disks::new(),
@@ -207,7 +210,7 @@ impl World {
     }
 
     fn goes_off(&mut self) {
-        (self.power, self.in_installer) = (PowerState::Off, false);
+        (self.power, self.in_installer, self.begun) = (PowerState::Off, false, None);
     }
 
     fn directory(&self) -> Directory {
@@ -216,7 +219,7 @@ impl World {
 
     /// The firmware follows its override once; from the network it gets what the verdict allows, and else its own disk.
     fn boots(&mut self) {
-        self.power = PowerState::On;
+        (self.power, self.begun) = (PowerState::On, None);
         let network = self.next.take().is_some_and(|next| next.source == BootSource::Pxe);
         let directory = self.directory();
         let allowed = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
@@ -247,13 +250,8 @@ impl World {
         let Some(mut workflow) = candidate.cloned() else { return };
         let Some(served) = serve(MAC, &workflow) else { return };
         workflow.status = served.status.clone().or(workflow.status);
-        let running = workflow.status.as_ref().is_some_and(|status| {
-            status
-                .tasks
-                .iter()
-                .flat_map(|task| &task.actions)
-                .any(|action| action.id == served.action_id && action.state.as_deref() == Some(state::RUNNING))
-        });
+        // What an earlier boot has begun is begun once more.
+        let running = self.begun.replace(served.action_id.clone()).as_ref() == Some(&served.action_id);
         let said = match running {
             false => Reported::Running,
             true if self.agent_fails => Reported::Failed,
@@ -269,7 +267,7 @@ impl World {
             "erase" => {
                 self.check_erase(&workflow);
                 match said {
-                    Reported::Running => self.disks.told(Outcome::Seen),
+                    Reported::Running => "running action".to_owned(),
                     Reported::Success => {
                         self.disks.erased();
                         self.disks.told(Outcome::Erased)
@@ -521,5 +519,5 @@ fn check(world: &World, o: &Observed, plan: &Plan) {
 }
 
 fn is_recorded(hardware: &Hardware) -> bool {
-    annotation(&hardware.metadata, labels::INSTALL).is_some()
+    [labels::INSTALL, labels::ERASE].iter().any(|key| annotation(&hardware.metadata, key).is_some())
 }
