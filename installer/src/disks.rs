@@ -249,16 +249,21 @@ fn size(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const GI: u64 = 1 << 30;
 
-    struct Machine(tempfile::TempDir);
+    /// What a kernel tells of one, in a folder.
+    pub(crate) struct Machine(tempfile::TempDir);
 
     impl Machine {
+        pub(crate) fn empty() -> Self {
+            Self(tempfile::tempdir().expect("a folder"))
+        }
+
         fn new() -> Self {
-            let machine = Self(tempfile::tempdir().expect("a folder"));
+            let machine = Self::empty();
             machine.disk("pci0/nvme/nvme0/nvme0n1", 100 * GI, &[("device/serial", "N1"), ("device/model", "Fast")]);
             machine.disk(
                 "pci0/ata1/sda",
@@ -276,7 +281,20 @@ mod tests {
             machine
         }
 
-        fn disk(&self, place: &str, bytes: u64, files: &[(&str, &str)]) {
+        pub(crate) fn disks(&self) -> Disks {
+            Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev") }
+        }
+
+        pub(crate) fn controller(&self, address: &str, class: &str, has_driver: bool) {
+            let folder = self.0.path().join("bus/pci/devices").join(address);
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join("class"), format!("{class}\n")).expect("written");
+            if has_driver {
+                fs::create_dir(folder.join("driver")).expect("made");
+            }
+        }
+
+        pub(crate) fn disk(&self, place: &str, bytes: u64, files: &[(&str, &str)]) {
             let folder = self.0.path().join("devices").join(place);
             for sub in ["device", "queue"] {
                 fs::create_dir_all(folder.join(sub)).expect("made");
@@ -300,8 +318,7 @@ mod tests {
         }
 
         fn find(&self, wanted: &str) -> Result<Disk, String> {
-            let disks = Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev") };
-            disks.find(&wanted.replace("/dev", &self.0.path().join("dev").to_string_lossy()))
+            self.disks().find(&wanted.replace("/dev", &self.0.path().join("dev").to_string_lossy()))
         }
     }
 
@@ -327,6 +344,17 @@ mod tests {
         let partition = machine.find("/dev/vda1").expect("found");
         assert!(partition.discards && !partition.is_whole);
         assert_eq!(partition.size_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn a_scsi_disk_has_its_serial_number_in_a_page() {
+        let machine = Machine::empty();
+        machine.disk("pci0/host0/sda", GI, &[]);
+        machine.disk("pci0/host0/sdb", GI, &[("device/vpd_pg80", "short")]);
+        let page = machine.0.path().join("devices/pci0/host0/sda/device/vpd_pg80");
+        fs::write(page, [&[0, 0x80, 0, 6][..], b" WD-1 trailing"].concat()).expect("written");
+        let serials: Vec<_> = machine.disks().all().into_iter().map(|disk| disk.serial).collect();
+        assert_eq!(serials, ["WD-1", ""]);
     }
 
     #[test]

@@ -349,6 +349,23 @@ mod tests {
             let is_known = device != "/dev/disk/by-id/nvme-Fast_N1";
             assert_eq!(judged(&both, &[device], &[]).is_ok(), is_known, "{device}: two letters name no disk");
         }
+        // What nobody has to find again is not on record, and what is on record once stays as it was.
+        let told = [
+            disk("sda", "S1", "", Outcome::Failed),
+            disk("sdb", "U1", "", Outcome::Skipped),
+            disk("0000:01:00.0", "", "", Outcome::Unserved),
+            disk("sdz", "S1", "", Outcome::Erased),
+        ];
+        let recorded = seen_with(&[], told.clone());
+        assert_eq!(recorded, [disk("sda", "S1", "", Outcome::Seen)]);
+        assert_eq!(seen_with(&recorded, told), recorded);
+        let annotated = |text: &str| ObjectMeta {
+            annotations: Some([(labels::DISKS_SEEN.to_owned(), text.to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let text = serde_json::to_string(&recorded).expect("JSON");
+        assert_eq!(seen(&annotated(&text)), Ok(recorded));
+        assert!(seen(&annotated("rubbish")).is_err_and(|why| why.contains("remove it")), "nobody can tell");
         // Another name in this boot, or another serial number as it is written.
         let renamed = disk("nvme7n1", "other", "eui.0025385b01234567", Outcome::Seen);
         assert_eq!(judged(&both, &[], &[renamed]), Ok(()));
@@ -364,6 +381,7 @@ mod tests {
             (&[disk("sda", "S1", "", Outcome::Failed)], &[], &[], "serial number S1"),
             (&[disk("sda", "S1", "", Outcome::Seen)], &[], &[], "serial number S1"),
             (&[disk("sdb", "", "", Outcome::Skipped)], &[], &[], "no disk"),
+            (&[erased.clone(), disk("0000:01:00.0", "", "", Outcome::Unserved)], &[], &[], "0000:01:00.0"),
             (&[erased.clone(), disk("sdb", "U1", "", Outcome::Skipped)], &["/dev/sdb"], &[], "serial number U1"),
             (&without(|disk| disk.read = None), &[], &[], "read back"),
             (&without(|disk| disk.method = None), &[], &[], "read back"),

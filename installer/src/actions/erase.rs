@@ -114,3 +114,70 @@ fn one(disk: &Known, node: &std::path::Path, deadline: Instant, say: &mpsc::Unbo
         Err(why) => Report { why: Some(why), seconds, ..Report::of(disk, Outcome::Failed) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disks::tests::Machine;
+
+    #[test]
+    fn what_is_not_erased_lets_the_server_go_only_where_it_is_a_medium() {
+        let machine = Machine::empty();
+        for (place, bytes, files) in [
+            ("pci0/ata1/sda", 1 << 30, &[][..]),
+            ("pci0/ata2/sdb", 1 << 30, &[("removable", "1")]),
+            ("pci0/ata3/sdc", 1 << 30, &[("ro", "1")]),
+            ("pci0/ata4/sdd", 0, &[]),
+            ("pci0/usb1/sde", 1 << 30, &[("removable", "1")]),
+            ("pci0/ata5/sr0", 1 << 30, &[("removable", "1"), ("ro", "1")]),
+            ("pci0/host6/rport-6:0-0/target6:0:0/sdf", 1 << 30, &[]),
+            ("platform/host7/session1/target7:0:0/sdg", 1 << 30, &[]),
+            ("virtual/nvme-fabrics/ctl/nvme1/nvme1n1", 1 << 30, &[]),
+        ] {
+            machine.disk(place, bytes, files);
+        }
+        let found: Vec<_> = machine.disks().all().iter().map(|disk| (disk.name.clone(), before(disk))).collect();
+        let outcomes: Vec<_> =
+            found.iter().map(|(name, report)| (name.as_str(), report.as_ref().map(|report| report.result))).collect();
+        use Outcome::{Failed, Skipped, Unserved};
+        assert_eq!(
+            outcomes,
+            [
+                ("nvme1n1", Some(Unserved)),
+                ("sda", None),
+                ("sdb", None),
+                ("sdc", Some(Failed)),
+                ("sdd", Some(Failed)),
+                ("sde", Some(Skipped)),
+                ("sdf", Some(Unserved)),
+                ("sdg", Some(Unserved)),
+                ("sr0", Some(Skipped)),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_controller_without_a_driver_is_a_failure_that_names_it() {
+        let machine = Machine::empty();
+        machine.controller("0000:01:00.0", "0x010700", false);
+        machine.controller("0000:02:00.0", "0x010802", true);
+        machine.controller("0000:03:00.0", "0x010601", false);
+        machine.controller("0000:04:00.0", "0x020000", false);
+        let action = Action {
+            name: "erase".to_owned(),
+            image: "erase".to_owned(),
+            command: Vec::new(),
+            environment: BTreeMap::new(),
+            deadline: Instant::now() + std::time::Duration::from_secs(60),
+        };
+        let lines = Lines::default();
+        let why = run(&machine.disks(), &action, &lines).await.expect_err("refused");
+        assert_eq!(why, "not erased: 0000:01:00.0");
+        let told = lines.last();
+        assert!(told.starts_with(r#"disk {"name":"0000:01:00.0","bytes":0,"result":"Unserved""#), "{told}");
+        let machine = Machine::empty();
+        machine.disk("pci0/usb1/sda", 1 << 30, &[]);
+        let why = run(&machine.disks(), &action, &lines).await.expect_err("refused");
+        assert!(why.contains("no disk to erase"), "{why}");
+    }
+}
