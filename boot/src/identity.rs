@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+        Timestamp::from_second(1_699_999_200 + seconds).expect("a time")
     }
 
     fn identity(byte: u8) -> Identity {

@@ -129,7 +129,7 @@ proptest! {
     #[test]
     fn whatever_happens_nothing_is_installed_that_was_not_asked_for(
         events in proptest::collection::vec(event(), 0..120),
-        erases in any::<bool>(),
+        (erases, hides) in any::<(bool, bool)>(),
     ) {
         let (mut world, mut late) = (World::new(), None);
         world.local_disks = if erases { LocalDisks::Erase } else { LocalDisks::Keep };
@@ -145,6 +145,14 @@ proptest! {
             world.until("it runs", World::is_running);
             world.delete();
         }
+        ends(&mut world);
+        // A disk that is not there keeps it, until it is back.
+        world.disks.hidden.extend(hides.then_some("DISK-2"));
+        for _ in 0..60 {
+            world.step();
+            world.round(usize::MAX);
+        }
+        world.disks.hidden.clear();
         ends(&mut world);
         world.until("it is gone", |world| world.subjects().is_empty());
         prop_assert!(world.workflows.is_empty() && world.copies() == 0);
