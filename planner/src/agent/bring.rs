@@ -34,7 +34,10 @@ pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, a
 /// One epoch of a UID at a time; the other leaves as a stray.
 pub(super) fn other_epoch(observed: &Observed, id: &ExposureId) -> Option<Stuck> {
     let other = observed.other_epoch(id)?;
-    let message = format!("epoch {other} of it is still there; epoch {} comes when that is gone", id.epoch);
+    let message = format!(
+        "epoch {other} of the attachment is still connected or exposed; epoch {} follows once epoch {other} is gone",
+        id.epoch
+    );
     Some(Stuck::waiting(Waiting::OtherEpochPresent, message))
 }
 

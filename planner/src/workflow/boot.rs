@@ -189,12 +189,13 @@ fn follow(
             return Ok(None);
         };
         let Some(limit) = gone_by(there) else { return Ok(Some(Prepare::DeleteJob(target(&there.metadata)))) };
-        let keepers = there.metadata.finalizers.as_deref().unwrap_or_default().join(", ");
-        let waits = format!("an earlier Job '{job}' is being deleted; its finalizers: {keepers}");
+        let keepers = match there.metadata.finalizers.as_deref().unwrap_or_default() {
+            [] => String::new(),
+            keepers => format!("; its finalizers: {}", keepers.join(", ")),
+        };
+        let waits = format!("an earlier Job '{job}' is being deleted{keepers}");
         if now >= limit {
-            let next = format!(
-                "Next: kubectl delete of what they stand for, then a Workflow anew: Job '{job}' has to be gone"
-            );
+            let next = "Next: remove what keeps that Job, then create the Workflow again";
             return Err((SETUP_FAILED, format!("{waits}: {} minutes have passed. {next}", job::LIMIT.as_mins())));
         }
         set(status, JOB_RUNNING, "False", "Waiting", &waits, now);
