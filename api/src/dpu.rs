@@ -375,14 +375,12 @@ pub struct HardwarePolicySpec {
     pub release_policy: ReleasePolicy,
 }
 
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.localDisks == 'Keep'").message("releasePolicy.localDisks: Erase is not served yet: write Keep")
-)]
 pub struct ReleasePolicy {
-    /// Keep: local disks are left as they are. Erase is not served yet and refused.
+    /// Keep: local disks are left as they are. Erase: a server that a workflow installed is booted from the network once more, and is free
+    /// when its disks are shown to be erased. No machine is placed on a server with a DPU for whose namespace a policy says Erase: those are
+    /// not erased yet. Of several policies that allow a claim, one that says Erase counts.
     #[serde(default)]
     pub local_disks: LocalDisks,
 }

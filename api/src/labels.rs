@@ -38,6 +38,21 @@ pub const INSTALL: &str = "metalplane.io/install";
 pub const INSTALL_REQUEST: &str = "metalplane.io/install-request";
 /// On a BareMetalMachine that a workflow installs: a time; another one than that of the last installation asks for one more.
 pub const REINSTALL_REQUESTED_AT: &str = "metalplane.io/reinstall-requested-at";
+/// On a Hardware that is claimed as Workflow, beside the claim and in the same write: Erase, if the disks are erased before the server is free.
+pub const LOCAL_DISKS: &str = "metalplane.io/local-disks";
+/// On the same Hardware: the disks that the installer saw (JSON).
+pub const DISKS_SEEN: &str = "metalplane.io/disks-seen";
+/// On the same Hardware: `NUMBER/Begun/UID`, `NUMBER/Done/UID` or `NUMBER/WithData/UID`: how far the erasing of its disks is, and its
+/// Workflow. Once it is there no installation runs any more.
+pub const ERASE: &str = "metalplane.io/erase";
+/// On a Hardware: what became of its disks when it was last given back (JSON). It stays until the next claim.
+pub const ERASE_REPORT: &str = "metalplane.io/erase-report";
+/// On a Hardware, by an administrator: an erasing that failed is tried once more. It goes when that one begins.
+pub const ERASE_REQUESTED_AT: &str = "metalplane.io/erase-requested-at";
+/// On a Hardware whose machine no longer exists: the power actions that erasing took (JSON), as a machine's status has them.
+pub const ERASE_POWER: &str = "metalplane.io/erase-power";
+/// On a Hardware, by an administrator: the UID of the machine that has it, which gives it back with what is on its disks.
+pub const RELEASE_WITH_DATA: &str = "metalplane.io/release-with-data";
 /// On a Hardware: the UID of the Job (bmc.tinkerbell.org) that commands its BMC. Set and removed by compare-and-swap; while that Job
 /// has not ended no machine claims the server.
 pub const JOB: &str = "metalplane.io/job";

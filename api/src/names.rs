@@ -62,6 +62,11 @@ pub fn address_hold(subnet_uid: &str, address: &str) -> String {
     format!("ah-{}", short(&format!("{subnet_uid}\n{}", crate::network::canonical(address)), 32))
 }
 
+/// The Workflow by which a machine's server is erased, and its Template.
+pub fn erase(machine_uid: &str, number: u32) -> String {
+    format!("erase-{}-{number}", short(machine_uid, 12))
+}
+
 /// The Workflow of a machine's installation, and the copy of the Template that it runs.
 pub fn install(machine_uid: &str, number: u32) -> String {
     format!("install-{}-{number}", short(machine_uid, 12))

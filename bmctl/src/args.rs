@@ -77,6 +77,9 @@ pub enum Command {
     /// Act on DPUs
     #[command(subcommand)]
     Dpu(DpuCommand),
+    /// Act on servers, when a machine gives them back
+    #[command(subcommand)]
+    Hardware(HardwareCommand),
     /// Look into the network
     #[command(subcommand)]
     Net(NetCommand),
@@ -303,6 +306,47 @@ pub enum DpuCommand {
     },
     /// Gather what a DPU, its server and BMC tell into one archive, without secrets; nothing is changed
     Report(crate::report::Report),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum HardwareCommand {
+    /// List servers, who has them, and what became of their disks
+    Get {
+        /// Hardware by name, with all that is known of the disks [default: all]
+        #[arg(add = hardware())]
+        hardware: Vec<String>,
+        /// Another form than the table
+        #[arg(short, long, value_enum)]
+        output: Option<Output>,
+    },
+    /// Try once more to erase the disks of a server that is given back
+    Erase {
+        /// The Hardware
+        #[arg(add = hardware())]
+        hardware: String,
+        /// Let the server check the change, without making it
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Give a server back although its disks are not erased
+    Release {
+        /// The Hardware
+        #[arg(add = hardware())]
+        hardware: String,
+        /// The next machine can read what is on its disks
+        #[arg(long, required = true)]
+        with_data: bool,
+        /// Do not ask for the Hardware's name
+        #[arg(short, long)]
+        yes: bool,
+        /// Let the server check the change, without making it
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+fn hardware() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Hardware, current))
 }
 
 #[derive(Subcommand, Debug)]

@@ -7,6 +7,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::help;
 use anyhow::Context;
+use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, MachineSnapshot, Subnet, VNic};
 use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{CompleteEnv, Shells};
@@ -32,6 +33,7 @@ pub enum Names {
     Subnets,
     VNics,
     Dpus,
+    Hardware,
     DpuUids,
     Snapshots,
     /// VNics, and interfaces of machines.
@@ -109,6 +111,10 @@ async fn ask(of: Names, words: &[String]) -> Result<Vec<String>, Failure> {
         Names::Disks => Ok(machine().await?.spec.disks.into_iter().map(|disk| disk.name).collect()),
         Names::Interfaces => Ok(machine().await?.spec.interfaces.into_iter().map(|nic| nic.name).collect()),
         Names::Dpus => Ok(dpus(&cluster).await?.iter().map(ResourceExt::name_any).collect()),
+        Names::Hardware => {
+            let all = Api::<Hardware>::all(cluster.client.clone()).list_metadata(&ListParams::default()).await;
+            Ok(all.map_err(|error| cluster.failure(error, ""))?.into_iter().map(|one| one.name_any()).collect())
+        }
         Names::DpuUids => Ok(dpus(&cluster).await?.iter().filter_map(ResourceExt::uid).collect()),
     }
 }

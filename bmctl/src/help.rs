@@ -42,6 +42,12 @@ const EXAMPLES: &[(&[&str], &str)] = &[
         "  bmctl dpu report dpu-1 --bmc https://192.0.2.7 --bmc-user reader --bmc-password-file pw --phase before\n  bmctl dpu report            on the DPU itself",
     ),
     (
+        &["hardware", "get"],
+        "  bmctl hardware get\n  bmctl hardware get rack1-u03        what was erased, by which method, and how it was checked",
+    ),
+    (&["hardware", "erase"], "  bmctl hardware erase rack1-u03"),
+    (&["hardware", "release"], "  bmctl hardware release rack1-u03 --with-data"),
+    (
         &["net", "trace"],
         "  bmctl net trace bm-01 bm-02 --tcp 443\n  bmctl net trace bm-01/eth0 10.20.0.9 --icmp\n  bmctl net trace 10.20.0.9 my-vnic --udp 53 -o json",
     ),
@@ -66,6 +72,14 @@ const FORGET: &str =
 was restored. The agent keeps an orphan until the BMC reports the host powered off. With this command the host loses
 the orphan at once.";
 
+const ERASE: &str =
+    "A server whose policy says localDisks: Erase stays claimed until each of its disks is shown to be erased. What
+failed, or was not found, is not tried again by itself: put it right, then give this command.";
+
+const RELEASE: &str =
+    "The server is free with whatever its disks hold, for the next machine to read. That stays on record at
+the Hardware until that machine claims it, and an Event tells of it.";
+
 /// The command line, with everything in it called by `program`: `bmctl` or `kubectl bm`.
 pub fn command(program: &'static str) -> Command {
     let mut command = Cli::command().bin_name(program).after_help(named(TOP, program));
@@ -75,6 +89,8 @@ pub fn command(program: &'static str) -> Command {
             let more = match *words {
                 ["dpu", "confirm-down"] => format!("\n\n{CONFIRM}"),
                 ["dpu", "forget"] => format!("\n\n{FORGET}"),
+                ["hardware", "erase"] => format!("\n\n{ERASE}"),
+                ["hardware", "release"] => format!("\n\n{RELEASE}"),
                 _ if waits => format!("\n\n{WAITING}"),
                 _ => String::new(),
             };

@@ -11,6 +11,7 @@ mod explain;
 mod failure;
 mod forget;
 mod get;
+mod hardware;
 mod help;
 mod interfaces;
 mod net;
@@ -27,7 +28,7 @@ mod wait;
 mod watch;
 
 use anyhow::Context;
-use args::{Cli, Command, DpuCommand, NetCommand};
+use args::{Cli, Command, DpuCommand, HardwareCommand, NetCommand};
 use clap::FromArgMatches;
 use cluster::Cluster;
 use failure::Failure;
@@ -98,6 +99,15 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         }
         Command::Dpu(DpuCommand::Forget { dpu, orphans, yes, dry_run }) => {
             forget::run(cluster, &dpu, &orphans, yes, dry_run).await
+        }
+        Command::Hardware(HardwareCommand::Get { hardware: names, output }) => {
+            hardware::get(cluster, &names, output).await
+        }
+        Command::Hardware(HardwareCommand::Erase { hardware: name, dry_run }) => {
+            hardware::erase(cluster, &name, dry_run).await
+        }
+        Command::Hardware(HardwareCommand::Release { hardware: name, yes, dry_run, with_data: _ }) => {
+            hardware::release(cluster, &name, yes, dry_run).await
         }
         Command::Net(NetCommand::Trace(args)) => net::trace(cluster, &args).await,
         Command::Version { .. }

@@ -6,13 +6,14 @@
 //! | `Open` | its identifier alone, as upstream |
 //!
 //! An agent sends its `worker_id` as it is, so `Bearer` asks nothing of unmodified agents. A token is for one agent of one Hardware (by its
-//! UID), while its server is claimed for the installation that was on record when the script was fetched, and for a day, counted from the
-//! last full hour, so that a script or an image that is read in parts is one. It shows that
+//! UID), while its server is claimed for the installation (or erasing) that was on record when the script was fetched, and for a day (60
+//! hours), counted from the last full hour, so that a script or an image that is read in parts is one. It shows that
 //! somebody fetched the script of that server while the server was to boot; it may be used more than once.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
+use planner::erase;
 use planner::install::Record;
 use planner::netboot::{Directory, Subject};
 use ring::hmac;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 
 /// The longest that an agent is known by the arguments of one start.
 const VALID: SignedDuration = SignedDuration::from_hours(24);
+/// The same while the disks of its server are erased: the largest take longer than a day.
+const VALID_FOR_ERASE: SignedDuration = SignedDuration::from_hours(60);
 /// An image that is read by ranges is rendered for each of them, and holds the token.
 const HOUR: i64 = 3600;
 const SHORTEST_KEY: usize = 32;
@@ -58,8 +61,9 @@ impl Identity {
     pub fn worker_id(&self, subject: &Subject<'_>, now: Timestamp) -> String {
         let agent = subject.agent();
         let Self::Bearer(key) = self else { return agent.to_owned() };
+        let valid = if erase::is_recorded(&subject.hardware.metadata) { VALID_FOR_ERASE } else { VALID };
         let hour = now.as_second().div_euclid(HOUR) * HOUR;
-        let expiry = hour.saturating_add(VALID.as_secs());
+        let expiry = hour.saturating_add(valid.as_secs());
         let tag = hmac::sign(key, &signed(agent, subject.hardware, expiry));
         let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{agent}.{expiry:x}.{tag}")
@@ -84,8 +88,11 @@ impl Identity {
 /// Fields with their lengths: no two lists of fields are the same bytes.
 fn signed(agent: &str, hardware: &api::tinkerbell::Hardware, expiry: i64) -> Vec<u8> {
     let meta = &hardware.metadata;
-    let installation =
-        Record::of(meta).map(|record| format!("{}/{}", record.number, record.workflow)).unwrap_or_default();
+    let run = match erase::Record::of(meta) {
+        Some(record) => Some(format!("erase/{}/{}", record.number, record.workflow)),
+        None => Record::of(meta).map(|record| format!("{}/{}", record.number, record.workflow)),
+    };
+    let installation = run.unwrap_or_default();
     let uid = meta.uid.clone().unwrap_or_default();
     let mut all = Vec::new();
     for field in ["metalplane agent 1", agent, uid.as_str(), installation.as_str(), expiry.to_string().as_str()] {
@@ -121,7 +128,7 @@ mod tests {
     }
 
     fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
+        Timestamp::from_second(1_699_999_200 + seconds).expect("a time")
     }
 
     fn identity(byte: u8) -> Identity {
@@ -186,6 +193,17 @@ mod tests {
         assert!(known(&record("1/Begun/w")) && known(&record("1/Done/w")), "its last report may come late");
         assert!(!known(&record("2/Begun/v")), "the next installation");
         assert!(!known(&directory(|_| {})), "given back");
+        let erases = |text: &'static str| {
+            directory(move |one| {
+                let annotations = [("metalplane.io/install", "1/Done/w"), ("metalplane.io/erase", text)];
+                one.metadata.annotations = Some(annotations.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+            })
+        };
+        assert!(!known(&erases("1/Begun/w")), "an installer of before has no part in the erasing");
+        let eraser = worker(&identity, &erases("1/Begun/e"), ONE);
+        let day = at(25 * 3600);
+        assert!(identity.who(&erases("1/Done/e"), &eraser, day).is_some(), "the largest disks take longer than a day");
+        assert!(identity.who(&erases("2/Begun/f"), &eraser, day).is_none(), "the next try");
         let presented = worker(&identity, &directory(|_| {}), ONE);
         let anew = directory(|one| one.metadata.uid = Some("anew".to_owned()));
         assert_eq!(identity.who(&anew, &presented, at(1)), None, "a Hardware made anew");

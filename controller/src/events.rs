@@ -4,6 +4,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
+use planner::machine::plan::Told;
 use planner::reason::Reason;
 use tokio::sync::mpsc;
 
@@ -36,6 +37,11 @@ impl Events {
     /// Something became so that was asked for.
     pub fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
         self.send(object, EventType::Normal, reason, note);
+    }
+
+    pub fn told<K: Resource<DynamicType = ()>>(&self, object: &K, told: &Told) {
+        let type_ = if told.is_warning() { EventType::Warning } else { EventType::Normal };
+        self.send(object, type_, told.name(), &told.message());
     }
 
     /// Somebody may have to do something.

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 /// what is reported.
 pub async fn all(c: &impl Shell, o: &Observed, actions: &[Action]) -> Result<(), Error> {
     let mut first: Option<Error> = None;
-    let fresh = match actions.iter().any(needs_fresh_machine) {
+    // A machine that is gone asks for nothing: what is made for it erases the disks of its server.
+    let fresh = match !o.gone && actions.iter().any(needs_fresh_machine) {
         true => Some(fresh(c, &o.machine).await?),
         false => None,
     };
@@ -59,11 +60,11 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
         Action::ClearPowerRequest => {
             patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
         }
-        Action::ClaimHardware { name, uid, resource_version, strategy } => {
+        Action::ClaimHardware { name, uid, resource_version, strategy, local_disks } => {
             if *strategy == BootStrategy::Workflow {
                 install::confirm_bare(c, machine, name).await?;
             }
-            hosts::claim(c, machine, name, uid, resource_version, *strategy).await
+            hosts::claim(c, machine, name, uid, resource_version, (*strategy, *local_disks)).await
         }
         Action::CreateTemplate(template) => install::create_template(c, template).await,
         Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
@@ -71,6 +72,14 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
             let workflow = names::install(o.uid(), record.number);
             let seen = hosts::version(c, name, uid, resource_version);
             install::record(c, &seen, &workflow, record, request.as_deref()).await
+        }
+        Action::RecordDisks { name, uid, resource_version, disks } => {
+            install::record_disks(c, &hosts::version(c, name, uid, resource_version), disks).await
+        }
+        Action::RecordErase { name, uid, resource_version, record, report } => {
+            let workflow = names::erase(o.uid(), record.number);
+            let seen = hosts::version(c, name, uid, resource_version);
+            install::record_erase(c, &seen, &workflow, record, report.as_deref()).await
         }
         Action::DeleteTemplate { target } => install::delete_template(c, target).await,
         Action::DeleteWorkflow { target } => install::delete_workflow(c, target).await,

@@ -3,6 +3,7 @@
 use crate::verbs::what;
 use crate::writes;
 use crate::{Error, Shell, get, known, put};
+use api::dpu::LocalDisks;
 use api::machine::BootStrategy;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, labels};
@@ -31,14 +32,22 @@ pub async fn claim(
     name: &str,
     uid: &str,
     resource_version: &str,
-    strategy: BootStrategy,
+    (strategy, local_disks): (BootStrategy, LocalDisks),
 ) -> Result<(), Error> {
+    let local_disks = (local_disks == LocalDisks::Erase).then_some("Erase");
     let change = json!({"metadata": {"annotations": {
         labels::CLAIMED_BY: machine.metadata.uid,
         labels::CLAIMED_BY_NAME: full_name(machine),
         labels::BOOT_STRATEGY: planner::install::word(strategy),
+        labels::LOCAL_DISKS: local_disks,
         labels::INSTALL: null,
         labels::INSTALL_REQUEST: null,
+        labels::DISKS_SEEN: null,
+        labels::ERASE: null,
+        labels::ERASE_REPORT: null,
+        labels::ERASE_REQUESTED_AT: null,
+        labels::ERASE_POWER: null,
+        labels::RELEASE_WITH_DATA: null,
     }}});
     annotate(c, &version(c, name, uid, resource_version), change).await
 }
@@ -74,6 +83,7 @@ pub async fn claim_target(
         labels::CLAIMED_BY_NAME: full_name(machine),
         labels::CLAIMED_FOR: migration,
         labels::BOOT_STRATEGY: planner::install::word(BootStrategy::CloudDisk),
+        labels::ERASE_REPORT: null,
     }}});
     annotate(c, &version(c, &hardware.name, &hardware.uid, &hardware.resource_version), change).await
 }
@@ -94,10 +104,19 @@ pub async fn move_on(c: &impl Shell, machine: &BareMetalMachine, from: &str, to:
     unclaim(c, machine, from).await
 }
 
+/// Of a machine that no longer exists: the record of a power action, before that is sent. A machine that exists has it in its status.
+pub async fn record_power(c: &impl Shell, hardware: &Hardware, power: &str) -> Result<(), Error> {
+    annotate(c, &hardware.metadata, json!({"metadata": {"annotations": {labels::ERASE_POWER: power}}})).await
+}
+
 pub async fn unclaim(c: &impl Shell, machine: &BareMetalMachine, name: &str) -> Result<(), Error> {
     let there = seen(c, name)?;
     if annotation(&there.metadata, labels::CLAIMED_BY) != machine.metadata.uid.as_deref() {
         return Ok(());
+    }
+    if planner::erase::is_owed(&there.metadata) {
+        let message = "its disks are not erased".to_owned();
+        return Err(Error::NotConfirmed { what: what::<Hardware>("release", name), message });
     }
     let change = json!({"metadata": {"annotations": {
         labels::CLAIMED_BY: null,
@@ -106,6 +125,12 @@ pub async fn unclaim(c: &impl Shell, machine: &BareMetalMachine, name: &str) -> 
         labels::BOOT_STRATEGY: null,
         labels::INSTALL: null,
         labels::INSTALL_REQUEST: null,
+        labels::LOCAL_DISKS: null,
+        labels::DISKS_SEEN: null,
+        labels::ERASE: null,
+        labels::ERASE_REQUESTED_AT: null,
+        labels::ERASE_POWER: null,
+        labels::RELEASE_WITH_DATA: null,
         labels::BOOT_ORDER_BEFORE: null,
     }}});
     annotate(c, &there.metadata, change).await

@@ -5,6 +5,7 @@ use crate::{Error, Shell, get, list, put, seen, writes};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, Dpu, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::erase;
 use planner::install::{Phase, Record};
 use planner::meta::{Target, label};
 use serde_json::json;
@@ -49,11 +50,7 @@ pub async fn record(
 ) -> Result<(), Error> {
     let mut annotations = json!({labels::INSTALL: record.to_string()});
     if record.phase == Phase::Begun {
-        let there = get::<Workflow>(c, c.inventory(), workflow).await?;
-        if there.metadata.uid.as_deref() != Some(&record.workflow) {
-            let message = "it was deleted, and created again".to_owned();
-            return Err(Error::NotConfirmed { what: what::<Workflow>("get", workflow), message });
-        }
+        confirm_workflow(c, workflow, &record.workflow).await?;
         annotations[labels::INSTALL_REQUEST] = json!(request);
     } else if let Some(request) = request {
         annotations[labels::INSTALL_REQUEST] = json!(request);
@@ -68,4 +65,41 @@ pub async fn confirm_bare(c: &impl Shell, machine: &BareMetalMachine, hardware: 
         dpus.into_iter().for_each(|dpu| put(c, dpu));
         Error::NotConfirmed { what: "list Dpus".to_owned(), message }
     })
+}
+
+/// Beside the claim: the disks that installers have told of.
+pub async fn record_disks(c: &impl Shell, hardware: &ObjectMeta, disks: &[erase::Disk]) -> Result<(), Error> {
+    let disks = json!(disks).to_string();
+    writes::patch::<Hardware>(c, hardware, json!({"metadata": {"annotations": {labels::DISKS_SEEN: disks}}}))
+        .await
+        .map(drop)
+}
+
+/// The same of the erasing at release. What asked for one more try goes with its beginning.
+pub async fn record_erase(
+    c: &impl Shell,
+    hardware: &ObjectMeta,
+    workflow: &str,
+    record: &erase::Record,
+    report: Option<&erase::Report>,
+) -> Result<(), Error> {
+    let mut annotations = json!({labels::ERASE: record.to_string()});
+    if record.phase == erase::Phase::Begun {
+        confirm_workflow(c, workflow, &record.workflow).await?;
+        annotations[labels::ERASE_REQUESTED_AT] = json!(null);
+    }
+    if let Some(report) = report.and_then(|report| serde_json::to_string(report).ok()) {
+        annotations[labels::ERASE_REPORT] = json!(report);
+    }
+    writes::patch::<Hardware>(c, hardware, json!({"metadata": {"annotations": annotations}})).await.map(drop)
+}
+
+/// From quorum: the Workflow with this UID has this name.
+async fn confirm_workflow(c: &impl Shell, workflow: &str, uid: &str) -> Result<(), Error> {
+    let there = get::<Workflow>(c, c.inventory(), workflow).await?;
+    if there.metadata.uid.as_deref() == Some(uid) {
+        return Ok(());
+    }
+    let message = "it was deleted, and created again".to_owned();
+    Err(Error::NotConfirmed { what: what::<Workflow>("get", workflow), message })
 }

@@ -47,6 +47,9 @@ pub enum Then {
 
 /// What can be done here.
 pub trait Actions {
+    /// Before anything is done: the server has what is said here on record then, whatever becomes of the action.
+    fn tell(&self, _: &Action, _: &Lines) {}
+
     /// The error is the cause, without what was said on the way.
     fn run(&self, action: &Action, lines: &Lines) -> impl Future<Output = Result<Then, String>>;
 }
@@ -110,6 +113,9 @@ impl Agent {
     /// None: the server does not want to hear of this action; it is asked what there is instead.
     async fn one(&mut self, actions: &impl Actions, response: &ActionResponse) -> Option<Then> {
         let action = action(response);
+        let lines = Lines::default();
+        actions.tell(&action, &lines);
+        let told = Some(lines.last()).filter(|told| !told.is_empty()).unwrap_or_else(|| "running action".to_owned());
         let (started, since) = (SystemTime::now(), Instant::now());
         let mut report = ActionStatusRequest {
             workflow_id: response.workflow_id.clone(),
@@ -121,13 +127,12 @@ impl Agent {
             execution_start: Some(started.into()),
             execution_stop: None,
             execution_duration: Some(String::new()),
-            message: Some(ActionMessage { message: Some("running action".to_owned()) }),
+            message: Some(ActionMessage { message: Some(told) }),
         };
         if let Err(status) = self.report(&report).await {
             println!("installer: reporting that {} runs: {:?}: {}", action.name, status.code(), status.message());
             return None;
         }
-        let lines = Lines::default();
         lines.say(&format!("{}: {}", action.name, action.image));
         let done = actions.run(&action, &lines).await;
         let state = match &done {

@@ -29,17 +29,26 @@ pub struct Disk {
     pub is_whole: bool,
 }
 
-struct Known {
-    name: String,
-    size_bytes: u64,
-    serial: String,
+/// A whole disk, as the kernel tells of it.
+pub struct Known {
+    pub name: String,
+    pub size_bytes: u64,
+    pub serial: String,
     model: String,
-    wwn: String,
-    transport: &'static str,
+    pub wwn: String,
+    pub transport: &'static str,
     rotational: bool,
-    /// Why it is never written.
-    refused: Option<&'static str>,
+    /// It speaks ATA, by an adapter of its own or by one for SCSI.
+    pub is_ata: bool,
+    /// It is reached by a network, and may be another server's as well.
+    pub is_remote: bool,
+    /// Why it is never installed on.
+    pub refused: Option<&'static str>,
 }
+
+/// Of [`Known::refused`].
+pub const READ_ONLY: &str = "is read-only";
+pub const USB: &str = "is a USB disk";
 
 const SELECT: &str = "select:";
 
@@ -85,7 +94,12 @@ impl Disks {
         })
     }
 
-    fn all(&self) -> Vec<Known> {
+    /// The node of a whole disk.
+    pub fn node(&self, disk: &Known) -> PathBuf {
+        self.dev.join(&disk.name)
+    }
+
+    pub fn all(&self) -> Vec<Known> {
         let entries = fs::read_dir(self.sys.join("block")).into_iter().flatten().flatten();
         let folders = entries.filter_map(|entry| fs::canonicalize(entry.path()).ok());
         let mut all: Vec<Known> = folders.filter_map(|folder| known(&folder)).collect();
@@ -93,11 +107,26 @@ impl Disks {
         all
     }
 
+    /// Controllers of disks that no driver has taken, by their PCI addresses: whatever is behind them is not seen. SATA's are not among
+    /// them, for servers have them with nothing behind.
+    pub fn without_driver(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.sys.join("bus/pci/devices")).into_iter().flatten().flatten();
+        let devices = entries.filter(|entry| {
+            let class = fs::read_to_string(entry.path().join("class")).unwrap_or_default();
+            // Mass storage: SCSI, RAID, SAS, NVMe.
+            let is_one = ["0x0100", "0x0104", "0x0107", "0x0108"].iter().any(|of_disks| class.starts_with(of_disks));
+            is_one && !entry.path().join("driver").exists()
+        });
+        let mut all: Vec<String> = devices.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        all.sort();
+        all
+    }
+
     fn list(&self) -> String {
         let mut text = String::new();
         for disk in self.all() {
             let separator = if text.is_empty() { "" } else { "; " };
-            let Known { name, size_bytes, serial, model, wwn, transport, rotational, refused } = disk;
+            let Known { name, size_bytes, serial, model, wwn, transport, rotational, refused, .. } = disk;
             let _ = write!(
                 text,
                 "{separator}{name}: {size_bytes} bytes, transport={transport}, rotational={rotational}, model={model:?}, \
@@ -161,31 +190,41 @@ fn known(folder: &Path) -> Option<Known> {
         return None;
     }
     let text = |file: &str| fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
-    let either = |a, b| text(a).or_else(|| text(b)).unwrap_or_default();
     let place = folder.to_string_lossy();
     let transports = [("/usb", "usb"), ("/nvme", "nvme"), ("/virtio", "virtio"), ("/ata", "sata")];
     let transport =
         transports.iter().find(|(part, _)| place.contains(part)).map_or("scsi", |(_, transport)| *transport);
     let is = |file| text(file).as_deref() == Some("1");
-    let refused = if is("removable") {
+    let refused = if transport == "usb" {
+        Some(USB)
+    } else if is("removable") {
         Some("is removable")
-    } else if transport == "usb" {
-        Some("is a USB disk")
     } else if is("ro") {
-        Some("is read-only")
+        Some(READ_ONLY)
     } else {
         None
     };
     Some(Known {
         name: folder.file_name()?.to_string_lossy().into_owned(),
         size_bytes: number(&folder.join("size"))? * 512,
-        serial: either("serial", "device/serial"),
+        serial: text("serial").or_else(|| text("device/serial")).or_else(|| unit_serial(folder)).unwrap_or_default(),
         model: text("device/model").unwrap_or_default(),
-        wwn: either("wwid", "device/wwid"),
+        wwn: text("wwid").or_else(|| text("device/wwid")).unwrap_or_default(),
         transport,
         rotational: is("queue/rotational"),
+        // Fibre Channel, iSCSI, NVMe over fabrics.
+        is_remote: ["/rport-", "/session", "/nvme-fabrics/"].iter().any(|part| place.contains(part)),
+        is_ata: transport == "sata" || text("device/vendor").as_deref() == Some("ATA"),
         refused,
     })
+}
+
+/// Of a SCSI or ATA disk: the page of its vital product data that has the serial number (SPC-4, 7.8.15).
+fn unit_serial(folder: &Path) -> Option<String> {
+    let page = fs::read(folder.join("device/vpd_pg80")).ok()?;
+    let length = usize::from(u16::from_be_bytes([*page.get(2)?, *page.get(3)?]));
+    let text = String::from_utf8_lossy(page.get(4..4 + length)?).trim().to_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 fn number(file: &Path) -> Option<u64> {
@@ -210,16 +249,21 @@ fn size(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const GI: u64 = 1 << 30;
 
-    struct Machine(tempfile::TempDir);
+    /// What a kernel tells of one, in a folder.
+    pub(crate) struct Machine(tempfile::TempDir);
 
     impl Machine {
+        pub(crate) fn empty() -> Self {
+            Self(tempfile::tempdir().expect("a folder"))
+        }
+
         fn new() -> Self {
-            let machine = Self(tempfile::tempdir().expect("a folder"));
+            let machine = Self::empty();
             machine.disk("pci0/nvme/nvme0/nvme0n1", 100 * GI, &[("device/serial", "N1"), ("device/model", "Fast")]);
             machine.disk(
                 "pci0/ata1/sda",
@@ -237,7 +281,20 @@ mod tests {
             machine
         }
 
-        fn disk(&self, place: &str, bytes: u64, files: &[(&str, &str)]) {
+        pub(crate) fn disks(&self) -> Disks {
+            Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev") }
+        }
+
+        pub(crate) fn controller(&self, address: &str, class: &str, has_driver: bool) {
+            let folder = self.0.path().join("bus/pci/devices").join(address);
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join("class"), format!("{class}\n")).expect("written");
+            if has_driver {
+                fs::create_dir(folder.join("driver")).expect("made");
+            }
+        }
+
+        pub(crate) fn disk(&self, place: &str, bytes: u64, files: &[(&str, &str)]) {
             let folder = self.0.path().join("devices").join(place);
             for sub in ["device", "queue"] {
                 fs::create_dir_all(folder.join(sub)).expect("made");
@@ -261,8 +318,7 @@ mod tests {
         }
 
         fn find(&self, wanted: &str) -> Result<Disk, String> {
-            let disks = Disks { sys: self.0.path().to_owned(), dev: self.0.path().join("dev") };
-            disks.find(&wanted.replace("/dev", &self.0.path().join("dev").to_string_lossy()))
+            self.disks().find(&wanted.replace("/dev", &self.0.path().join("dev").to_string_lossy()))
         }
     }
 
@@ -288,6 +344,17 @@ mod tests {
         let partition = machine.find("/dev/vda1").expect("found");
         assert!(partition.discards && !partition.is_whole);
         assert_eq!(partition.size_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn a_scsi_disk_has_its_serial_number_in_a_page() {
+        let machine = Machine::empty();
+        machine.disk("pci0/host0/sda", GI, &[]);
+        machine.disk("pci0/host0/sdb", GI, &[("device/vpd_pg80", "short")]);
+        let page = machine.0.path().join("devices/pci0/host0/sda/device/vpd_pg80");
+        fs::write(page, [&[0, 0x80, 0, 6][..], b" WD-1 trailing"].concat()).expect("written");
+        let serials: Vec<_> = machine.disks().all().into_iter().map(|disk| disk.serial).collect();
+        assert_eq!(serials, ["WD-1", ""]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`attributes`] | what the server's hardware is, for the first question |
 //! | [`agent`] | asks for actions, reports them: Tinkerbell's protocol, the newer generation |
 //! | [`actions`] | the actions that are built in, by the last word of their image's name |
+//! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
 //! | [`lines`] | what is said: on the console, and the last of it in an action's report |
 //!
@@ -27,6 +28,7 @@ pub mod agent;
 pub mod arguments;
 pub mod attributes;
 pub mod disks;
+pub mod erase;
 pub mod lines;
 pub mod network;
 pub mod system;

@@ -10,22 +10,32 @@ const LENGTH: usize = 300;
 
 /// Of one action.
 #[derive(Default)]
-pub struct Lines(Mutex<VecDeque<String>>);
+pub struct Lines {
+    said: Mutex<VecDeque<String>>,
+    reported: Mutex<Vec<String>>,
+}
 
 impl Lines {
     /// Nobody may say what is secret: an URL only as `imaging::fetch::plain` gives it.
     pub fn say(&self, line: &str) {
         println!("installer: {line}");
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == KEPT {
             lines.pop_front();
         }
         lines.push_back(line.chars().take(LENGTH).collect());
     }
 
+    /// A line that the server reads: whole, and before all others.
+    pub fn report(&self, line: String) {
+        println!("installer: {line}");
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
     pub fn last(&self) -> String {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+        let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.iter().chain(said.iter()).map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -42,5 +52,7 @@ mod tests {
         let last = lines.last();
         assert_eq!(last.lines().count(), KEPT);
         assert!(last.starts_with("6 x") && last.lines().all(|line| line.len() == LENGTH));
+        lines.report("y".repeat(1000));
+        assert!(lines.last().starts_with(&"y".repeat(1000)), "what is reported is whole, and comes first");
     }
 }

@@ -52,6 +52,9 @@ subjects! {
         DiskList "the list of disks";
         RestoredClaims "the annotations that name the restored PersistentVolumeClaims";
         InstallRecord(number: u32) "the record of installation {number}";
+        DisksRecord "the record of the disks that the installer saw";
+        EraseRecord(number: u32) "the record of erasing {number}";
+        ReleaseRecord "the record of a release with data";
         Template(template: String) "Template '{template}'";
         Workflow(workflow: String) "Workflow '{workflow}'";
     }

@@ -5,11 +5,14 @@ use crate::clock;
 use crate::error::Error;
 use crate::index::IndexKey;
 use crate::machine::gather::{self, Memo};
-use api::BareMetalMachine;
+use crate::machine::hosts::disrupt_for_gone;
 use api::conditions;
+use api::{BareMetalMachine, labels};
 use executor::act;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use planner::machine::{Observed, Plan};
+use planner::machine::claim::current;
+use planner::machine::observed::annotation;
+use planner::machine::{Action, Observed, Plan};
 use runtime::queue::Next;
 use std::sync::Arc;
 
@@ -26,7 +29,15 @@ impl Left {
     }
 
     pub async fn act(&self, c: &Controller) -> Result<(), Error> {
-        act::all(c, &self.o, &self.plan.actions).await
+        act::all(c, &self.o, &self.plan.actions).await?;
+        let hardware = current(&self.o);
+        for (told, hardware) in self.plan.actions.iter().filter_map(Action::told).zip(hardware) {
+            c.events.told(hardware, &told);
+        }
+        match self.plan.actions.is_empty() {
+            true => disrupt_for_gone(c, &self.o, &self.plan).await,
+            false => Ok(()),
+        }
     }
 
     pub fn wait(&self, c: &Controller) -> Next {
@@ -40,6 +51,8 @@ async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Observed
     machine.metadata.uid = Some(uid.to_owned());
     machine.metadata.namespace = namespace(c, uid);
     machine.metadata.deletion_timestamp = Some(Time(clock::now()));
+    let held = c.world.hardware.by(&IndexKey::owner(uid));
+    machine.status = held.first().and_then(|hardware| planner::erase::power_status(hardware));
     let o = gather::gather(c, Arc::new(machine), memo).await?;
     let mut o = Observed { gone: true, hardware: c.world.hardware.all(), ..o };
     o.bmc = gather::bmc(c, &o);
@@ -65,5 +78,10 @@ fn namespace(c: &Controller, uid: &str) -> Option<String> {
     let pods = || world.holder_pods.by(uid).into_iter().find_map(|pod| pod.metadata.namespace.clone());
     let vnics = || world.vnics.by(uid).into_iter().find_map(|vnic| vnic.metadata.namespace.clone());
     let claims = || world.claims.by(uid).into_iter().find_map(|claim| claim.metadata.namespace.clone());
-    disks.or_else(nics).or_else(pods).or_else(vnics).or_else(claims)
+    let of_claim = || {
+        let hardware = world.hardware.by(uid).into_iter().next()?;
+        let name = annotation(&hardware.metadata, labels::CLAIMED_BY_NAME)?;
+        name.split_once('/').map(|(namespace, _)| namespace.to_owned())
+    };
+    disks.or_else(of_claim).or_else(nics).or_else(pods).or_else(vnics).or_else(claims)
 }

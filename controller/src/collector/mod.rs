@@ -36,7 +36,7 @@ impl Left {
 
     fn actions(&self) -> usize {
         match self {
-            Self::Machine(left) => left.plan.actions.len(),
+            Self::Machine(left) => left.plan.actions.len() + usize::from(left.plan.disruptive.is_some()),
             Self::Image(left) => left.plan.actions.len(),
         }
     }

@@ -6,17 +6,17 @@ use crate::error::Error;
 use crate::objects;
 use crate::{Controller, bmc};
 use api::BareMetalMachine;
-use executor::hosts::confirm_claim;
+use executor::hosts::{confirm_claim, record_power};
 use jiff::Timestamp;
 use planner::host::BootChange;
 use planner::machine::action_name;
 use planner::machine::observed::{Observed, name};
-use planner::machine::plan::PowerOrder;
+use planner::machine::plan::{Disruptive, Plan, PowerOrder};
 use ports::{ErrorClass, PortError};
 use std::sync::Arc;
 
 /// The server that a plan commands, and the reading that the plan rests on.
-pub(super) struct Commanded {
+pub(crate) struct Commanded {
     hardware: String,
     /// The bmc.tinkerbell.org Machine that was read.
     bmc: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct Commanded {
 }
 
 impl Commanded {
-    pub(super) fn of(o: &Observed) -> Option<Self> {
+    pub(crate) fn of(o: &Observed) -> Option<Self> {
         let hardware = planner::machine::claim::current(o)?;
         Some(Self {
             hardware: name(&hardware.metadata).to_owned(),
@@ -34,7 +34,7 @@ impl Commanded {
     }
 
     /// From quorum: this machine has that server, and its BMC is the one that was read.
-    async fn confirm(&self, c: &Controller, machine: &BareMetalMachine) -> Result<Arc<bmc::Host>, Error> {
+    pub(crate) async fn confirm(&self, c: &Controller, machine: &BareMetalMachine) -> Result<Arc<bmc::Host>, Error> {
         let there = confirm_claim(c, machine, &self.hardware).await?;
         if bmc::of_server(&there) != self.bmc.as_deref() {
             let what = format!("get Hardware '{}'", self.hardware);
@@ -45,6 +45,28 @@ impl Commanded {
         let host = self.bmc.as_deref().and_then(|bmc| c.hosts.named(bmc));
         host.ok_or_else(|| PortError::new(ErrorClass::Busy, message()).into())
     }
+}
+
+/// The same for a machine that no longer exists: the record of a power action is on its Hardware.
+pub(crate) async fn disrupt_for_gone(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
+    let Some((disruptive, commanded)) = plan.disruptive.as_ref().zip(Commanded::of(o)) else { return Ok(()) };
+    let (host, hardware) = (commanded.confirm(c, &o.machine).await?, &commanded.hardware);
+    match disruptive {
+        Disruptive::Power(order) => {
+            let Some(there) = planner::machine::claim::current(o) else { return Ok(()) };
+            record_power(c, there, &planner::erase::power_record(&plan.status)).await?;
+            host.power(order.action, commanded.read_at).await?;
+            let name = action_name(order.action);
+            tracing::info!(hardware, action = name, "power, of a machine that was deleted");
+            c.metrics.power(name);
+            c.events.tell(there, "PowerCycled", &format!("sent {name} to '{hardware}', of a machine that was deleted"));
+        }
+        Disruptive::ConfigureBoot(change) => {
+            tracing::info!(hardware, ?change, "boot order, of a machine that was deleted");
+            host.configure_boot(change, commanded.read_at).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Sends a power action whose record has been written. What the BMC refused for certain is taken out of the record.

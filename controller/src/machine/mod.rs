@@ -5,7 +5,7 @@
 //! is sent: with the record of that action, by compare-and-swap on the machine.
 
 pub(crate) mod gather;
-mod hosts;
+pub(crate) mod hosts;
 
 use crate::Controller;
 use crate::bmc::{Owner, Which};
@@ -17,7 +17,7 @@ use crate::work::Work;
 use api::BareMetalMachine;
 use executor::act;
 use gather::Memo;
-use planner::machine::{BmcNeed, Disruptive, Observed, Plan};
+use planner::machine::{Action, BmcNeed, Disruptive, Observed, Plan};
 use runtime::queue::{Key, Next};
 use std::sync::Arc;
 
@@ -45,6 +45,9 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
                 tracing::debug!(machine = %key.1, "{second}");
             }
             return Err(error);
+        }
+        for told in plan.actions.iter().filter_map(Action::told) {
+            c.events.told(machine.as_ref(), &told);
         }
         if plan.actions.is_empty()
             && let Some(disruptive) = &plan.disruptive
@@ -81,10 +84,7 @@ async fn write(c: &Controller, machine: &Arc<BareMetalMachine>, plan: &Plan) -> 
         Err(error) => return Err(error),
     }
     for told in &plan.tell {
-        match told.is_warning() {
-            true => c.events.warn(machine.as_ref(), told.name(), &told.message()),
-            false => c.events.tell(machine.as_ref(), told.name(), &told.message()),
-        }
+        c.events.told(machine.as_ref(), told);
     }
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! System calls that no kept crate wraps, each as a safe function. What `rustix` or `nix` have (sizes, mounts, modules,
 //! a restart) is called there.
 
+pub mod ata;
+pub mod nvme;
+
 use nix::libc;
 use std::fs::File;
 use std::io;

@@ -56,6 +56,9 @@ pub fn carry_out<W: Outside>(world: &mut W, known: Objects, o: &Observed, plan: 
 impl<W: Outside> Requests<'_, W> {
     async fn round(&self, o: &Observed, plan: &Plan) -> Result<(), Error> {
         act::all(self, o, &plan.actions).await?;
+        if o.gone {
+            return self.disrupt_for_gone(o, plan).await;
+        }
         let before = executor::known::<api::BareMetalMachine>(self, o.namespace(), o.name());
         let Some(before) = before.filter(|before| before.metadata.uid == o.machine.metadata.uid) else { return Ok(()) };
         if before.status.as_ref() != Some(&plan.status) {
@@ -67,6 +70,18 @@ impl<W: Outside> Requests<'_, W> {
         let hardware = plan.status.hardware_name.clone().unwrap_or_default();
         hosts::confirm_claim(self, &o.machine, &hardware).await?;
         self.world.borrow_mut().disrupt(&hardware, disruptive);
+        Ok(())
+    }
+
+    /// As the controller does where there is no status to write.
+    async fn disrupt_for_gone(&self, o: &Observed, plan: &Plan) -> Result<(), Error> {
+        let Some(disruptive) = plan.disruptive.as_ref().filter(|_| plan.actions.is_empty()) else { return Ok(()) };
+        let Some(hardware) = planner::machine::claim::current(o) else { return Ok(()) };
+        hosts::confirm_claim(self, &o.machine, name(&hardware.metadata)).await?;
+        if matches!(disruptive, Disruptive::Power(_)) {
+            hosts::record_power(self, hardware, &planner::erase::power_record(&plan.status)).await?;
+        }
+        self.world.borrow_mut().disrupt(name(&hardware.metadata), disruptive);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The actions that are built in. Each is named by the last word of its image, without registry and tag, and takes the
 //! environment that upstream's image of that name takes.
 
+mod erase;
 mod image2disk;
 mod writefile;
 
@@ -19,16 +20,31 @@ impl BuiltIn {
 }
 
 impl Actions for BuiltIn {
+    /// What writes to a disk tells first which there are: an erasing has to find each of them.
+    fn tell(&self, action: &Action, lines: &Lines) {
+        let image = match basename(&action.image) {
+            "waitdaemon" => action.environment.get("IMAGE").map(String::as_str).unwrap_or_default(),
+            _ => action.image.as_str(),
+        };
+        if matches!(basename(image), "image2disk" | "qemuimg2disk" | "writefile" | "inspect") {
+            erase::tell_all(&self.disks, lines);
+        }
+    }
+
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let action = &waited_for(action, lines)?;
         let name = basename(&action.image);
-        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "reboot") && !action.command.is_empty() {
+        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "reboot" | "erase" | "inspect")
+            && !action.command.is_empty()
+        {
             return Err(format!(
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
             ));
         }
         match name {
+            "inspect" => Ok(Then::Next),
+            "erase" => erase::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "image2disk" => Box::pin(image2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "qemuimg2disk" => {
                 let action = image2disk::of_qemu(action)?;
@@ -37,7 +53,7 @@ impl Actions for BuiltIn {
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
-                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile, reboot and waitdaemon, and runs no containers: for other \
+                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile, erase, inspect, reboot and waitdaemon, and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
                 action.image
             )),

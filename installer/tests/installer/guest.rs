@@ -1,10 +1,12 @@
 //! The installer as process 1 of a virtual server (QEMU, emulated): it starts from its own kernel and initramfs, gets its
-//! address from QEMU's DHCP server, and does six actions on three disks. QEMU ends when the guest restarts.
+//! address from QEMU's DHCP server, and does six actions on three disks. QEMU ends when the guest restarts. Then it starts once more, and
+//! erases all of them.
 
 use crate::server::{Server, action};
 use proto::tink::action_status_request::StateType;
 use sha2::{Digest, Sha256};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -123,6 +125,34 @@ async fn run(folder: &Path, arguments: &str, server: &Server) -> String {
     said()
 }
 
+fn arguments(server: SocketAddr) -> String {
+    format!(
+        "console=ttyS0 loglevel=4 panic=1 edd=off grpc_authority={HOST}:{} tinkerbell_tls=false \
+         worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01",
+        server.port()
+    )
+}
+
+/// By what each kind of disk has: QEMU's NVMe has Format NVM, and no sanitize.
+async fn erases(folder: &Path) {
+    let (server, address) =
+        Server::start(vec![action("erase", "metalplane.io/erase", &[]), action("restart", "reboot", &[])]).await;
+    run(folder, &arguments(address), &server).await;
+    server.done(Duration::from_secs(1)).await;
+    let told = message(&server, "erase");
+    assert_eq!(server.result("erase").map(|report| report.action_state()), Some(StateType::Success), "{told}");
+    let disks: Vec<serde_json::Value> =
+        told.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("disk ")?).ok()).collect();
+    let of = |key: &str| disks.iter().map(|disk| disk[key].as_str().unwrap_or_default()).collect::<Vec<_>>();
+    assert_eq!(of("serial"), ["disk-2", "disk-1", "disk-3"], "{told}");
+    assert_eq!(of("method"), ["NvmeFormatUserData", "Overwrite", "Overwrite"], "{told}");
+    assert_eq!(of("result"), ["Erased"; 3], "{told}");
+    for name in ["disk-1", "disk-2", "disk-3"] {
+        let left = std::fs::read(folder.join(name)).expect("read").iter().filter(|byte| **byte != 0).count();
+        assert_eq!(left, 0, "{name}: {told}");
+    }
+}
+
 fn message(server: &Server, name: &str) -> String {
     server.result(name).and_then(|report| report.message).and_then(|message| message.message).unwrap_or_default()
 }
@@ -179,12 +209,7 @@ async fn a_server_is_installed_from_the_network_and_restarts() {
         action("restart", "reboot", &[]),
     ])
     .await;
-    let arguments = format!(
-        "console=ttyS0 loglevel=4 panic=1 edd=off grpc_authority={HOST}:{} tinkerbell_tls=false \
-         worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01",
-        address.port()
-    );
-    let console = run(folder.path(), &arguments, &server).await;
+    let console = run(folder.path(), &arguments(address), &server).await;
     server.done(Duration::from_secs(1)).await;
 
     let state = |name| server.result(name).map(|report| report.action_state());
@@ -223,4 +248,6 @@ async fn a_server_is_installed_from_the_network_and_restarts() {
     assert!(written[..MIB].iter().chain(&written[15 * MIB..]).all(|byte| *byte == 0), "half an image cannot boot");
     let asked = server.lock().asked[0].agent_attributes.clone().expect("attributes");
     assert_eq!(asked.block.len(), 3, "{:?}", asked.block);
+    assert_eq!(message(&server, "raw").matches("\"result\":\"Seen\"").count(), 3, "an installation tells of all disks");
+    erases(folder.path()).await;
 }

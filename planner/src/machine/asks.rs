@@ -38,8 +38,11 @@ pub fn asks_for(planned: &BareMetalMachine, fresh: &BareMetalMachine, action: &A
     if fresh.metadata.uid != planned.metadata.uid {
         return Err(of("was deleted, and created again under the same name"));
     }
-    // One that is being deleted claims its server again, if the Hardware was deleted and is there again, to give back what it has.
-    let again = planned.metadata.deletion_timestamp.is_some() && matches!(action, Action::ClaimHardware { .. });
+    // One that is being deleted claims its server again, if the Hardware was deleted and is there again, to give back what it has; and has
+    // the disks of its server erased.
+    let of_release =
+        matches!(action, Action::ClaimHardware { .. } | Action::CreateTemplate(_) | Action::CreateWorkflow(_));
+    let again = planned.metadata.deletion_timestamp.is_some() && of_release;
     if fresh.metadata.deletion_timestamp.is_some() && !again {
         return Err(of("is being deleted"));
     }

@@ -26,6 +26,8 @@ pub(super) struct Draft {
     pub falls_through: bool,
     /// One for each disk whose claim's class bounds it; why it is not so.
     pub limited: Vec<Option<Reason>>,
+    /// The server is on the way through the erasing of its disks.
+    pub erases: bool,
     /// What the release of the machine waits for.
     pub releasing: Option<Reason>,
 }

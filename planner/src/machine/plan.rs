@@ -7,9 +7,11 @@ pub use crate::writer::{CreateVolumeAttachment, FenceOrder, TakeHold, rests_on_s
 
 use super::observed::ContentSeen;
 use super::steps::Steps;
+use crate::erase::{self, Report};
 use crate::host::{BootChange, PowerAction};
 use crate::install::Record;
 use crate::writer;
+use api::dpu::LocalDisks;
 use api::hold::{FenceRecord, Holder};
 use api::machine::{BareMetalMachineStatus, BootStrategy};
 use api::tinkerbell::{Template, Workflow};
@@ -103,6 +105,11 @@ pub enum Told {
         hardware: String,
         migration: String,
     },
+    /// What became of the disks of a server at its release.
+    Released {
+        report: Box<Report>,
+        hardware: String,
+    },
     Waiting {
         reason: &'static str,
         message: String,
@@ -118,6 +125,7 @@ impl Told {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::GuestPoweredOff { .. } | Self::Waiting { .. } | Self::Failed { .. } => true,
+            Self::Released { report, .. } => report.result != "Erased",
             Self::HardwareClaimed { .. }
             | Self::Installed { .. }
             | Self::VolumeCloned { .. }
@@ -139,6 +147,8 @@ impl Told {
             Self::Reachable { .. } => "Reachable",
             Self::GuestPoweredOff { .. } => "GuestPoweredOff",
             Self::Migrating { .. } => "Migrating",
+            Self::Released { report, .. } if report.result == "Erased" => "DisksErased",
+            Self::Released { .. } => "ReleasedWithData",
             Self::Waiting { reason, .. } | Self::Failed { reason, .. } => reason,
         }
     }
@@ -163,6 +173,7 @@ impl Told {
                     "the DPU of Hardware '{hardware}' is in maintenance: MachineMigration '{migration}' moves the machine"
                 )
             }
+            Self::Released { report, hardware } => report.told(hardware),
             Self::Waiting { message, .. } | Self::Failed { message, .. } => message.clone(),
         }
     }
@@ -188,6 +199,7 @@ pub enum Action {
         uid: String,
         resource_version: String,
         strategy: BootStrategy,
+        local_disks: LocalDisks,
     },
     /// The copy of the machine's Template that an installation runs.
     CreateTemplate(Box<Template>),
@@ -200,6 +212,21 @@ pub enum Action {
         record: Record,
         /// The request that a beginning carries out.
         request: Option<String>,
+    },
+    /// The disks that installers have told of, beside the claim.
+    RecordDisks {
+        name: String,
+        uid: String,
+        resource_version: String,
+        disks: Vec<erase::Disk>,
+    },
+    /// The same of the erasing at release; with what became of the disks where it is over.
+    RecordErase {
+        name: String,
+        uid: String,
+        resource_version: String,
+        record: erase::Record,
+        report: Option<Box<Report>>,
     },
     DeleteTemplate {
         target: Target,
@@ -356,6 +383,18 @@ pub enum Action {
     DeleteVNic {
         target: Target,
     },
+}
+
+impl Action {
+    /// What is told once it is done, of actions after which no status of the machine need be written.
+    pub fn told(&self) -> Option<Told> {
+        match self {
+            Self::RecordErase { name, report: Some(report), .. } => {
+                Some(Told::Released { report: report.clone(), hardware: name.clone() })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl From<writer::Action> for Action {

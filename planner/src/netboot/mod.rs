@@ -14,6 +14,7 @@ mod tests;
 pub use directory::{Directory, Subject};
 pub use firmware::{Asked, BootFile, Client, Programs, boot_file};
 
+use crate::erase;
 use crate::install::{self, Phase, Record};
 use api::labels::{self, MACHINE_UID};
 use api::machine::BootStrategy;
@@ -106,7 +107,7 @@ impl fmt::Display for Why {
 /// | the Hardware | verdict |
 /// |---|---|
 /// | is being deleted, or claimed as CloudDisk | nothing: its disks are its DPU's, and no other system may start on it |
-/// | is claimed as Workflow, and an installation is on record as begun | it boots, whatever its `allowPXE` says |
+/// | is claimed as Workflow, and an installation, or the erasing of its disks, is on record as begun | it boots, whatever its `allowPXE` says |
 /// | is claimed as Workflow otherwise | its address; it boots from its own disk |
 /// | is not claimed, and its last Workflow was a success | its address; it boots from its own disk: its firmware may ask the network first |
 /// | is not claimed otherwise | it boots where its `allowPXE` is true |
@@ -122,9 +123,9 @@ pub fn verdict(subject: &Subject<'_>) -> Verdict {
         }
         _ if meta.deletion_timestamp.is_some() => return Verdict::Nothing(Why::BeingDeleted { hardware }),
         Some(BootStrategy::Workflow) => {
-            return match Record::of(meta).is_some_and(|record| record.phase == Phase::Begun) {
-                true => Verdict::Boot,
-                false => Verdict::LocalDisk(Why::BootsLocally { hardware, by: by() }),
+            return match under_way(subject.hardware) {
+                Some(_) => Verdict::Boot,
+                None => Verdict::LocalDisk(Why::BootsLocally { hardware, by: by() }),
             };
         }
         None => {}
@@ -146,10 +147,20 @@ fn may_run(hardware: &Hardware, workflow: &Workflow) -> bool {
     match install::strategy(meta) {
         _ if meta.deletion_timestamp.is_some() => false,
         Some(BootStrategy::CloudDisk | BootStrategy::Auto) => false,
-        Some(BootStrategy::Workflow) => Record::of(meta).is_some_and(|record| {
-            record.phase == Phase::Begun && Some(&record.workflow) == workflow.metadata.uid.as_ref()
-        }),
+        Some(BootStrategy::Workflow) => {
+            let run = under_way(hardware);
+            run.is_some() && run == workflow.metadata.uid
+        }
         None => !is_of_machine(workflow),
+    }
+}
+
+/// The UID of the Workflow that is on record as begun. Once the disks are to be erased no installation counts any more.
+fn under_way(hardware: &Hardware) -> Option<String> {
+    let meta = &hardware.metadata;
+    match erase::is_recorded(meta) {
+        true => erase::Record::of(meta).filter(|record| !record.is_over()).map(|record| record.workflow),
+        false => Record::of(meta).filter(|record| record.phase == Phase::Begun).map(|record| record.workflow),
     }
 }
 

@@ -100,6 +100,28 @@ fn a_claimed_server_runs_the_workflow_on_record_and_no_other() {
     assert!(!Directory::new(both).may_run(MAC, &workflow("w", true)));
 }
 
+/// Over everything that may stand on a Hardware: once its disks are to be erased no installation runs, and it boots while that is begun.
+#[test]
+fn a_server_that_is_erased_boots_for_that_and_runs_that_alone() {
+    let workflow = |uid: &str| -> Workflow {
+        let labels = json!({"metalplane.io/machine-uid": "uid"});
+        serde_json::from_value(json!({"metadata": {"name": "w", "uid": uid, "labels": labels}})).expect("a Workflow")
+    };
+    for strategy in ["CloudDisk", "Workflow"] {
+        for install in [None, Some("1/Begun/w"), Some("1/Done/w")] {
+            for erase in ["1/Begun/e", "1/Done/e", "1/WithData/e", "0/WithData/none", "rubbish"] {
+                let mut change = claimed(strategy, install);
+                change["metadata"]["annotations"]["metalplane.io/erase"] = json!(erase);
+                let directory = Directory::new(vec![hardware("a", change)]);
+                let boots = verdict(&directory.by_mac(MAC).expect("one")) == Verdict::Boot;
+                let begun = strategy == "Workflow" && erase == "1/Begun/e";
+                let runs = ["e", "w"].map(|uid| directory.may_run(MAC, &workflow(uid)));
+                assert_eq!((boots, runs), (begun, [begun, false]), "{strategy} {install:?} {erase}");
+            }
+        }
+    }
+}
+
 fn workflow(name: &str, hour: u8, state: Option<&str>) -> Arc<Workflow> {
     let object = json!({
         "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-11-24T{hour:02}:00:00Z")},

@@ -80,6 +80,13 @@ pub fn is_terminal(workflow: &Workflow) -> bool {
     matches!(state_of(workflow), state::SUCCESS | state::FAILED | state::TIMEOUT)
 }
 
+/// An agent has asked for it, or it has ended.
+pub fn has_run(workflow: &Workflow) -> bool {
+    let status = workflow.status.as_ref();
+    status.is_some_and(|status| status.current_state.is_some() || status.global_execution_stop.is_some())
+        || is_terminal(workflow)
+}
+
 /// Every action of it has succeeded, whatever its boot options still ask of the BMC.
 pub fn has_succeeded(workflow: &Workflow) -> bool {
     matches!(state_of(workflow), state::POST | state::SUCCESS)

@@ -10,8 +10,8 @@ use api::tinkerbell::workflow::{Action, Workflow, WorkflowStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// The longest message that is kept of an agent.
-const LONGEST: usize = 4096;
+/// The longest message that is kept of an agent: what it tells of 80 disks, and its last lines.
+const LONGEST: usize = 16384;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reported {

@@ -1,4 +1,5 @@
-//! A server without a DPU: `boot` and the agent in its installer, which follow what is on record, and a machine's life there.
+//! A server without a DPU: `boot` and the agent in its installer, which follow what is on record, and a machine's life there. Its policy
+//! says Erase.
 
 use super::Simulation;
 use super::api::path::Id;
@@ -9,6 +10,7 @@ use super::scene::Scene;
 use super::simulation::{INVENTORY, USER};
 use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
+use planner::erase;
 use planner::host::PowerState;
 use planner::install::{Phase, Record};
 use planner::netboot::{Directory, Verdict, verdict};
@@ -16,9 +18,11 @@ use planner::workflow::{Report, Reported, advance, candidates, report, serve, st
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub const HARDWARE: &str = "tinkerbell.org/hardware";
+const POLICIES: &str = "metalplane.io/hardwarepolicies";
 pub const TEMPLATES: &str = "tinkerbell.org/templates";
 pub const WORKFLOWS: &str = "tinkerbell.org/workflows";
 pub const MAC: &str = "52:54:00:00:00:01";
@@ -40,11 +44,16 @@ struct Agent {
     start: Option<(u64, bool)>,
     /// UIDs of the Workflows whose image was written.
     written: BTreeSet<String>,
+    /// The disk has what was written.
+    dirty: Arc<AtomicBool>,
 }
 
+/// As the installer reports its only disk.
+const ERASED: &str = r#"disk {"name":"vda","serial":"V1","bytes":1073741824,"result":"Erased","method":"Overwrite","read":"all of it is zero"}"#;
+
 /// Renders Workflows and runs them on the first host, for as long as it is polled.
-pub async fn boot(scene: Arc<Scene>) {
-    let mut agent = Agent::default();
+pub async fn boot(scene: Arc<Scene>, dirty: Arc<AtomicBool>) {
+    let mut agent = Agent { dirty, ..Agent::default() };
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let workflows: Vec<Workflow> = all(&scene, WORKFLOWS);
@@ -107,6 +116,7 @@ impl Agent {
         if served.name == "write" {
             self.writes(scene, workflow);
         }
+        let erased = served.name == "erase" && self.erases(scene, workflow, runs);
         let said = Report {
             agent_id: MAC.to_owned(),
             task_id: served.task_id,
@@ -115,7 +125,7 @@ impl Agent {
             start: None,
             stop: None,
             duration: String::new(),
-            message: String::new(),
+            message: if erased { ERASED.to_owned() } else { String::new() },
         };
         let reported = report(workflow, &said, runtime::clock::now()).is_some_and(|new| write(scene, workflow, &new));
         if reported && runs && served.name == "restart" {
@@ -131,6 +141,7 @@ impl Agent {
         if !record.is_some_and(|record| record.phase == Phase::Begun && record.workflow == uid) {
             scene.violated(format!("Workflow {uid} writes a disk without being on record: {}", server["metadata"]));
         }
+        self.dirty.store(true, Ordering::Relaxed);
         self.written.insert(uid);
         if self.written.len() > 1 {
             scene.violated(format!("installed by {:?}", self.written));
@@ -138,12 +149,31 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// A disk is erased only while that is on record, for the claim that stands; `runs`: to its end.
+    fn erases(&mut self, scene: &Scene, workflow: &Workflow, runs: bool) -> bool {
+        let uid = workflow.metadata.uid.clone().unwrap_or_default();
+        let server = scene.server.get(HARDWARE, INVENTORY, &scene.hosts[0].name).unwrap_or_default();
+        let record = server["metadata"]["annotations"]["metalplane.io/erase"].as_str().and_then(erase::Record::parse);
+        if !record.is_some_and(|record| !record.is_over() && record.workflow == uid) {
+            scene.violated(format!("Workflow {uid} erases a disk without being on record: {}", server["metadata"]));
+        }
+        self.dirty.store(!runs && self.dirty.load(Ordering::Relaxed), Ordering::Relaxed);
+        runs
+    }
+}
+
 /// A machine is installed, stopped, started and deleted; `deleted`: it is deleted as soon as that is so, at the latest when it runs.
 pub async fn life(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {
-    let service = tokio::spawn(boot(s.scene.clone()));
+    let dirty = Arc::new(AtomicBool::new(false));
+    let service = tokio::spawn(boot(s.scene.clone(), dirty.clone()));
+    s.change(POLICIES, INVENTORY, "default", |policy| policy["spec"]["releasePolicy"]["localDisks"] = json!("Erase"));
     let lived = lives(s, deleted).await;
     service.abort();
-    lived
+    match dirty.load(Ordering::Relaxed) {
+        true => lived.and(Err(format!("the server was given back with its data\n{}", s.story()))),
+        false => lived,
+    }
 }
 
 async fn lives(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(), String> {

@@ -43,7 +43,7 @@ fn wrong(s: &Simulation, what: &str) -> Result<(), String> {
 }
 
 pub async fn life(s: &Simulation) -> Result<(), String> {
-    let service = tokio::spawn(bare::boot(s.scene.clone()));
+    let service = tokio::spawn(bare::boot(s.scene.clone(), Default::default()));
     let lived = lives(s).await;
     service.abort();
     lived

@@ -135,7 +135,9 @@ pub async fn start(s: &Simulation, name: &str) -> Result<(), String> {
 
 /// Nothing of a machine is left at the server. Where its firmware finds the DPU's disk is the server's, whoever has it next.
 pub fn is_unclaimed(hardware: &Value) -> bool {
-    hardware["metadata"]["annotations"].as_object().is_none_or(|all| all.keys().all(|key| key == labels::BOOT_PATH))
+    hardware["metadata"]["annotations"]
+        .as_object()
+        .is_none_or(|all| all.keys().all(|key| key == labels::BOOT_PATH || key == labels::ERASE_REPORT))
 }
 
 /// Nothing of any machine is left, but what users made.

@@ -3,10 +3,12 @@
 use super::inventory::{bmc_objects, hardware_name};
 use super::{INVENTORY_NAMESPACE, Site, program, run};
 use anyhow::{Context, Result};
+use sandbox::cluster::servers::LOCAL_DISK;
 use sandbox::layout::{BARE, PROVISIONING_GATEWAY, PROVISIONING_LEG, Provisioned};
 use sandbox::{guest, preflight};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 /// The node that the boot service runs on: one with a leg in the provisioning network.
 const NODE: &str = "node-1";
@@ -83,6 +85,11 @@ spec:
         ))
         .await
         .map(drop)
+    }
+
+    /// The disk of a server without a DPU, as its virtual server has it.
+    pub fn local_disk(&self, server: &str) -> PathBuf {
+        self.sandbox.layout().server_dir(server).join(LOCAL_DISK)
     }
 
     /// Takes it out of the inventory, switched off.

@@ -1,9 +1,14 @@
 //! A server without a DPU is installed over the network: by a Template and a Workflow as Tinkerbell has them, whose boot options bring
-//! the server to boot by a Job, then by a BareMetalMachine, which takes the server as it is: switched on.
+//! the server to boot by a Job, then by a BareMetalMachine, which takes the server as it is: switched on. When that one is deleted, its
+//! disk is erased.
 
 use super::machine::{self, BOOT, SOON};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use tests::site::{GuestKind, INVENTORY_NAMESPACE, Site, until};
 
 const SERVER: &str = "server-3";
@@ -19,7 +24,10 @@ fn a_workflow_installs_a_server_without_a_dpu() {
 async fn installed(site: &Site, namespace: &str) -> Result<()> {
     site.rack_bare(SERVER).await?;
     by_workflow(site).await?;
+    site.apply(&policy()).await?;
     by_machine(site, namespace).await?;
+    erased(site, namespace).await?;
+    site.kubectl(&["delete", "hardwarepolicy/erases", "-n", INVENTORY_NAMESPACE]).await?;
     site.unrack_bare(SERVER).await
 }
 
@@ -52,7 +60,7 @@ async fn after_the_workflow(site: &Site) -> Result<()> {
     let get = async |kind: &str, name: &str| {
         anyhow::Ok(site.get(&[kind, name, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default())
     };
-    let says = |object: &serde_json::Value, type_: &str| {
+    let says = |object: &Value, type_: &str| {
         object["status"]["conditions"]
             .as_array()
             .into_iter()
@@ -86,11 +94,42 @@ async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
     answers(site).await?;
     let status = machine::status(site, namespace, "bm-03").await?;
     ensure!(status["bootStrategy"] == "Workflow" && status["install"]["phase"] == "Done", "{status}");
-    site.kubectl(&["delete", "bmm/bm-03", "-n", namespace]).await?;
+    Ok(())
+}
+
+/// The server starts from the network once more, and is free when its disk is shown to be erased; the report stays with it.
+async fn erased(site: &Site, namespace: &str) -> Result<()> {
+    let console = site.server(SERVER).guest();
+    let (from, disk) = (console.printed().len(), site.local_disk(SERVER));
+    ensure!(!is_zero(&disk)?, "a system is on the disk");
+    site.kubectl(&["delete", "bmm/bm-03", "-n", namespace, "--wait=false"]).await?;
+    until("the machine says what its release waits for", BOOT, async || {
+        let machine = site.get(&["bmm", "bm-03", "-n", namespace]).await?.unwrap_or_default();
+        let ready =
+            conditions(&machine).find(|c| c["type"] == "Ready").map(|c| c["reason"].clone()).unwrap_or_default();
+        let is_told = machine["status"]["state"] == "Releasing" && (ready == "NetbootAwaited" || ready == "Erasing");
+        Ok(if is_told { Ok(()) } else { Err(machine["status"].to_string()) })
+    })
+    .await?;
+    until("the machine is gone", BOOT, async || {
+        let machine = site.get(&["bmm", "bm-03", "-n", namespace]).await?;
+        Ok(machine.map_or(Ok(()), |machine| Err(machine["status"].to_string())))
+    })
+    .await?;
+    let overwritten =
+        console.line("the eraser ran", from, SOON, |line| line.contains("erase: metalplane.io/erase")).await;
+    overwritten.context("the machine is gone")?;
+    ensure!(is_zero(&disk)?, "something is left on {}", disk.display());
     let hardware = site.get(&["hardware", HARDWARE, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
     let ours = hardware["metadata"]["annotations"].as_object().into_iter().flatten();
     let left: Vec<_> = ours.filter(|(key, _)| key.starts_with("metalplane.io/")).collect();
-    ensure!(left.is_empty(), "the Hardware is free: {left:?}");
+    let [(key, report)] = left.as_slice() else { bail!("the Hardware is free: {left:?}") };
+    let report: Value = serde_json::from_str(report.as_str().unwrap_or_default())?;
+    let erased = &report["disks"][0];
+    let is_shown = erased["result"] == "Erased" && erased["method"] != Value::Null && erased["read"] != Value::Null;
+    ensure!(*key == "metalplane.io/erase-report" && report["result"] == "Erased" && is_shown, "{report}");
+    ensure!(erased["serial"].as_str().is_some_and(|serial| serial.starts_with("local-")), "{report}");
+    eprintln!("erased: {report}");
     ensure!(site.server(SERVER).host()?.is_none(), "the server is off");
     for kind in ["workflows", "templates"] {
         let there = site.get(&[kind, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
@@ -98,6 +137,36 @@ async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
         ensure!(items == 0, "{kind} are left: {there}");
     }
     Ok(())
+}
+
+fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
+    object["status"]["conditions"].as_array().into_iter().flatten()
+}
+
+/// Whether all of a disk is zero, as the virtual server's file has it.
+fn is_zero(disk: &Path) -> Result<bool> {
+    let (mut file, mut part) = (File::open(disk)?, vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(true),
+            length if part[..length].iter().any(|byte| *byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// Beside the chart's, which says Keep.
+fn policy() -> String {
+    format!(
+        "
+apiVersion: metalplane.io/v1alpha1
+kind: HardwarePolicy
+metadata: {{name: erases, namespace: {INVENTORY_NAMESPACE}}}
+spec:
+  selector: {{matchLabels: {{metalplane.io/class: bare}}}}
+  releasePolicy: {{localDisks: Erase}}
+"
+    )
 }
 
 async fn answers(site: &Site) -> Result<()> {

@@ -39,9 +39,9 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
         ..Observed::default()
     };
     o.hardware = world.hardware.by(&owner);
+    o.policies = world.policies.all();
     if o.hardware.is_empty() {
         o.hardware = world.hardware.all();
-        o.policies = world.policies.all();
         o.busy = busy(c, &o.hardware);
         o.dpus = dpus(c, world.dpus.all()).await?;
     } else {

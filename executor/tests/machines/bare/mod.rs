@@ -1,26 +1,32 @@
 //! A machine on a server without a DPU: its BMC and firmware, and an agent that runs Workflows by the very functions that `boot` calls.
 
 mod cases;
+mod disks;
+mod erase;
 mod properties;
 
 use super::requests::{self, Outside};
 use super::{INVENTORY, USER};
 use api::conditions;
-use api::dpu::HardwarePolicySpec;
+use api::dpu::{HardwarePolicySpec, LocalDisks, ReleasePolicy};
 use api::machine::MachineState;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels};
+use disks::Disks;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use model::Objects;
+use planner::erase::{self as erasing, Outcome};
 use planner::host::{BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
 use planner::install::{Phase, Record};
-use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, name, uid};
-use planner::machine::{Action, Disruptive, Plan, foreign_workflow, plan};
+use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, label, name, uid};
+use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
 use planner::netboot::{Directory, Verdict, verdict};
 use planner::seen::Seen;
-use planner::workflow::{Report, Reported, advance, candidates, report, serve, state};
+use planner::workflow::{Report, Reported, advance, candidates, has_run, report, serve};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -48,7 +54,14 @@ struct World {
     bmc_answers: bool,
     /// What runs: the installer, or something on the disk.
     in_installer: bool,
+    /// The action that the agent has begun in this boot.
+    begun: Option<String>,
     agent_fails: bool,
+    /// What the policy says of the disks at release.
+    local_disks: LocalDisks,
+    disks: Disks,
+    /// The UIDs of all machines that there were.
+    machines_ever: BTreeSet<String>,
     /// By the UID of the Workflow that wrote it.
     writes: Vec<String>,
     requests: usize,
@@ -96,11 +109,15 @@ impl World {
             accepted_at: None,
             bmc_answers: true,
             in_installer: false,
+            begun: None,
             agent_fails: false,
+            local_disks: LocalDisks::Keep,
+            disks: Disks::new(),
+            machines_ever: BTreeSet::new(),
             writes: Vec::new(),
             requests: 0,
         };
-        world.objects.create(machine()).expect("a new name");
+        world.create_machine();
         world.objects.create(hardware()).expect("a new name");
         world.objects.create(template(TEXT)).expect("a new name");
         world
@@ -108,6 +125,12 @@ impl World {
 
     fn machine(&self) -> Option<&BareMetalMachine> {
         self.machines.get("a")
+    }
+
+    /// A machine of that name is made anew: another one.
+    fn create_machine(&mut self) {
+        let made = self.objects.create(machine()).expect("there is none");
+        self.machines_ever.extend(made.metadata.uid.clone());
     }
 
     /// As its user does it.
@@ -119,17 +142,44 @@ impl World {
         });
     }
 
+    /// The machine, and what is left of those that are no more.
+    fn subjects(&self) -> Vec<(Arc<BareMetalMachine>, bool)> {
+        let there = self.machines.all().next().map(|machine| (machine.clone(), false));
+        let gone = self.machines_ever.iter().filter(|own| there.as_ref().is_none_or(|(m, _)| uid(&m.metadata) != *own));
+        let gone: Vec<_> = gone.filter_map(|own| self.left_of(own).map(|left| (Arc::new(left), true))).collect();
+        there.into_iter().chain(gone).collect()
+    }
+
+    fn left_of(&self, own: &str) -> Option<BareMetalMachine> {
+        let hardware = self.hardware.all().find(|hw| annotation(&hw.metadata, labels::CLAIMED_BY) == Some(own));
+        let ours = |meta: &ObjectMeta| label(meta, labels::MACHINE_UID) == Some(own);
+        let made =
+            self.workflows.values().any(|w| ours(&w.metadata)) || self.templates.values().any(|t| ours(&t.metadata));
+        if hardware.is_none() && !made {
+            return None;
+        }
+        let mut machine = BareMetalMachine::new("", Default::default());
+        (machine.metadata.uid, machine.metadata.namespace) = (Some(own.to_owned()), Some(USER.to_owned()));
+        machine.metadata.deletion_timestamp = Some(Time(self.now));
+        machine.status = hardware.and_then(|hardware| erasing::power_status(hardware));
+        Some(machine)
+    }
+
     fn observe(&self) -> Option<Observed> {
-        let machine = self.machines.all().next()?.clone();
+        self.subjects().into_iter().next().map(|subject| self.observed(subject))
+    }
+
+    fn observed(&self, (machine, gone): (Arc<BareMetalMachine>, bool)) -> Observed {
         let own = uid(&machine.metadata).to_owned();
         let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&own);
-        let mut o = Observed { machine, ..Observed::default() };
+        let mut o = Observed { machine, gone, ..Observed::default() };
         o.hardware = self.hardware.all().filter(held).cloned().collect();
+        let release_policy = ReleasePolicy { local_disks: self.local_disks };
+        let mut policy = HardwarePolicy::new("all", HardwarePolicySpec { release_policy, ..Default::default() });
+        policy.metadata.namespace = Some(INVENTORY.into());
+        o.policies = vec![Arc::new(policy)];
         if o.hardware.is_empty() {
             o.hardware = self.hardware.all().cloned().collect();
-            let mut policy = HardwarePolicy::new("all", HardwarePolicySpec::default());
-            policy.metadata.namespace = Some(INVENTORY.into());
-            o.policies = vec![Arc::new(policy)];
             let all: Vec<_> = self.workflows.all().cloned().collect();
             o.busy.extend(foreign_workflow(&all).map(|workflow| ("hw".to_owned(), workflow)));
         } else if self.bmc_answers {
@@ -146,7 +196,7 @@ impl World {
         };
         o.templates = self.templates.all().filter(|t| ours(&t.metadata.labels)).cloned().collect();
         o.workflows = self.workflows.all().filter(|w| ours(&w.metadata.labels)).cloned().collect();
-        Some(o)
+        o
     }
 
     fn carry_out(&mut self, o: &Observed, plan: &Plan, requests: usize) {
@@ -160,7 +210,7 @@ impl World {
     }
 
     fn goes_off(&mut self) {
-        (self.power, self.in_installer) = (PowerState::Off, false);
+        (self.power, self.in_installer, self.begun) = (PowerState::Off, false, None);
     }
 
     fn directory(&self) -> Directory {
@@ -169,7 +219,7 @@ impl World {
 
     /// The firmware follows its override once; from the network it gets what the verdict allows, and else its own disk.
     fn boots(&mut self) {
-        self.power = PowerState::On;
+        (self.power, self.begun) = (PowerState::On, None);
         let network = self.next.take().is_some_and(|next| next.source == BootSource::Pxe);
         let directory = self.directory();
         let allowed = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
@@ -200,22 +250,33 @@ impl World {
         let Some(mut workflow) = candidate.cloned() else { return };
         let Some(served) = serve(MAC, &workflow) else { return };
         workflow.status = served.status.clone().or(workflow.status);
-        let running = workflow.status.as_ref().is_some_and(|status| {
-            status
-                .tasks
-                .iter()
-                .flat_map(|task| &task.actions)
-                .any(|action| action.id == served.action_id && action.state.as_deref() == Some(state::RUNNING))
-        });
+        // What an earlier boot has begun is begun once more.
+        let running = self.begun.replace(served.action_id.clone()).as_ref() == Some(&served.action_id);
         let said = match running {
             false => Reported::Running,
             true if self.agent_fails => Reported::Failed,
             true => Reported::Success,
         };
-        if served.name == "write" {
-            self.check_write(&workflow);
-            self.writes.push(uid(&workflow.metadata).to_owned());
-        }
+        let message = match served.name.as_str() {
+            "write" => {
+                self.check_write(&workflow);
+                self.writes.push(uid(&workflow.metadata).to_owned());
+                self.disks.written_by(label(&workflow.metadata, labels::MACHINE_UID).expect("a machine's"));
+                self.disks.told(Outcome::Seen)
+            }
+            "erase" => {
+                self.check_erase(&workflow);
+                match said {
+                    Reported::Running => "running action".to_owned(),
+                    Reported::Success => {
+                        self.disks.erased();
+                        self.disks.told(Outcome::Erased)
+                    }
+                    Reported::Failed | Reported::Timeout => self.disks.told(Outcome::Failed),
+                }
+            }
+            _ => "disk full".to_owned(),
+        };
         let report_of = Report {
             agent_id: MAC.to_owned(),
             task_id: served.task_id,
@@ -224,7 +285,7 @@ impl World {
             start: None,
             stop: None,
             duration: String::new(),
-            message: "disk full".to_owned(),
+            message,
         };
         if let Some(status) = report(&workflow, &report_of, self.now) {
             workflow.status = Some(status);
@@ -236,12 +297,24 @@ impl World {
         }
     }
 
+    /// Nor is one erased.
+    fn check_erase(&self, workflow: &Workflow) {
+        let hardware = &self.hardware["hw"].metadata;
+        let record = erasing::Record::of(hardware).expect("a record");
+        assert!(!record.is_over() && record.workflow == uid(&workflow.metadata), "{record}");
+        let by = annotation(hardware, labels::CLAIMED_BY).expect("a claim");
+        assert_eq!(label(&workflow.metadata, labels::MACHINE_UID), Some(by));
+        let stays =
+            |machine: &BareMetalMachine| uid(&machine.metadata) == by && machine.metadata.deletion_timestamp.is_none();
+        assert!(!self.machine().is_some_and(stays), "the disks of a machine that is not being deleted");
+    }
+
     /// No disk is written without its beginning on record for this claim.
     fn check_write(&self, workflow: &Workflow) {
         let hardware = &self.hardware["hw"].metadata;
         let record = Record::of(hardware).expect("a record");
         assert_eq!((record.phase, record.workflow.as_str()), (Phase::Begun, uid(&workflow.metadata)));
-        assert_eq!(annotation(hardware, labels::CLAIMED_BY), self.machine().map(|machine| uid(&machine.metadata)));
+        assert_eq!(annotation(hardware, labels::CLAIMED_BY), label(&workflow.metadata, labels::MACHINE_UID));
     }
 
     fn installations(&self) -> usize {
@@ -251,12 +324,17 @@ impl World {
         all.len()
     }
 
-    fn round(&mut self, limit: usize) -> Option<Plan> {
-        let o = self.observe()?;
-        let plan = plan(&o, self.now);
-        check(self, &o, &plan);
-        self.carry_out(&o, &plan, limit);
-        Some(plan)
+    /// One of the controller for each that there is; what each was planned with, and its plan.
+    fn round(&mut self, limit: usize) -> Vec<(Objects, Observed, Plan)> {
+        let subjects = self.subjects().into_iter();
+        let rounds = subjects.map(|subject| {
+            let (known, o) = (self.objects.clone(), self.observed(subject));
+            let plan = if o.gone { leftovers(&o, self.now) } else { plan(&o, self.now) };
+            check(self, &o, &plan);
+            self.carry_out(&o, &plan, limit);
+            (known, o, plan)
+        });
+        rounds.collect()
     }
 
     /// Until it is so.
@@ -267,7 +345,7 @@ impl World {
             }
             self.step();
             for _ in 0..16 {
-                if self.round(usize::MAX).is_none_or(|plan| plan.is_empty()) {
+                if self.round(usize::MAX).iter().all(|(.., plan)| plan.is_empty()) {
                     break;
                 }
             }
@@ -301,11 +379,55 @@ impl World {
         let _ = self.objects.delete::<BareMetalMachine>((USER, "a"), &model::Rests::default(), now, false);
     }
 
+    /// Its finalizer is taken away by force: the object is gone, whatever runs.
+    fn forced(&mut self) {
+        self.objects.machines.remove("a");
+    }
+
+    /// On its Hardware, as an administrator does it.
+    fn annotate(&mut self, key: &str, value: String) {
+        let _ = self.objects.change((INVENTORY, "hw"), &model::Rests::default(), |hardware: &mut Hardware| {
+            hardware.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value);
+        });
+    }
+
+    fn erase_again(&mut self) {
+        self.annotate(labels::ERASE_REQUESTED_AT, "now".to_owned());
+    }
+
+    fn with_data(&mut self) {
+        let by = self.hardware.get("hw").and_then(|hw| annotation(&hw.metadata, labels::CLAIMED_BY));
+        self.annotate(labels::RELEASE_WITH_DATA, by.unwrap_or_default().to_owned());
+    }
+
     /// Somebody takes what is on record off, as a restore of the Hardware does.
     fn register_anew(&mut self) {
         if self.hardware.remove("hw").is_some() {
+            self.disks.registered_anew();
             self.objects.create(hardware()).expect("it was removed");
         }
+    }
+
+    /// After something was taken away by hand: data that nobody can know of any more are nobody's fault.
+    fn forgets(&mut self) {
+        let mut dirty = std::mem::take(&mut self.disks.dirty);
+        dirty.retain(|disk, by| {
+            let claimed = self.hardware.get("hw").map(|hardware| &hardware.metadata);
+            let claimed = claimed.filter(|hardware| annotation(hardware, labels::CLAIMED_BY) == Some(by));
+            let machine = self.machine().filter(|machine| uid(&machine.metadata) == by);
+            let runs = || self.workflows.values().filter(|run| label(&run.metadata, labels::MACHINE_UID) == Some(by));
+            let installed = machine.and_then(|m| m.status.as_ref()).is_some_and(|status| status.install.is_some());
+            let on_record = claimed.is_some_and(|hardware| {
+                machine.is_none() || Record::of(hardware).is_some() || erasing::is_recorded(hardware)
+            });
+            let messages = runs().filter_map(|run| run.status.as_ref()).flat_map(|status| &status.tasks);
+            let messages = messages.flat_map(|task| &task.actions).filter_map(|action| action.message.as_deref());
+            let recorded = claimed.map(erasing::seen).transpose().expect("readable").unwrap_or_default();
+            let seen = erasing::seen_with(&recorded, messages.flat_map(erasing::disks));
+            (installed || on_record || runs().any(has_run))
+                && (*disk == disks::FIRST || seen.iter().any(|seen| seen.serial == **disk))
+        });
+        self.disks.dirty = dirty;
     }
 }
 
@@ -316,6 +438,13 @@ impl Outside for World {
 
     fn now(&self) -> Time {
         Time(self.now)
+    }
+
+    /// A server whose policy says Erase is never given back unerased.
+    fn check(&self, _: Option<&PersistentVolumeClaim>) {
+        if let Some(hardware) = self.hardware.get("hw").filter(|_| self.local_disks == LocalDisks::Erase) {
+            self.disks.check(&hardware.metadata);
+        }
     }
 
     fn refuse(&mut self, attachment_uid: &str) {
@@ -368,11 +497,16 @@ fn check(world: &World, o: &Observed, plan: &Plan) {
     match &plan.disruptive {
         Some(Disruptive::ConfigureBoot(BootChange::Next { .. })) => {
             assert_eq!(world.power, PowerState::Off, "the override is set under a host that is on");
-            assert!(!done);
+            assert!(!done || o.deleting());
         }
         Some(Disruptive::Power(order)) if order.started_for.is_some() => {
-            assert_eq!(order.started_for, record.map(|record| record.workflow));
             assert!(o.bmc.host.fresh().is_some_and(|host| host.boot.next.is_some()), "not read back");
+            let erases = hardware.and_then(|hardware| erasing::Record::of(&hardware.metadata));
+            let on_record = match o.deleting() {
+                true => erases.map(|record| record.workflow),
+                false => record.map(|record| record.workflow),
+            };
+            assert_eq!(order.started_for, on_record);
         }
         _ => {}
     }
@@ -385,5 +519,5 @@ fn check(world: &World, o: &Observed, plan: &Plan) {
 }
 
 fn is_recorded(hardware: &Hardware) -> bool {
-    annotation(&hardware.metadata, labels::INSTALL).is_some()
+    [labels::INSTALL, labels::ERASE].iter().any(|key| annotation(&hardware.metadata, key).is_some())
 }

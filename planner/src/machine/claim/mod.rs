@@ -19,8 +19,9 @@ use crate::dpu::not_ready;
 use crate::meta::{annotation, label, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::{connector, selector};
+use api::HardwarePolicy;
 use api::conditions::{self, is_true};
-use api::dpu::Maintenance;
+use api::dpu::{LocalDisks, Maintenance};
 use api::labels;
 use api::machine::{BootStrategy, Disk, HardwareChoice};
 use api::tinkerbell::Hardware;
@@ -46,7 +47,7 @@ pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
         None => pick(o, o.machine.spec.hardware.iter().collect()),
     };
     match chosen {
-        Ok((hardware, strategy)) => take(hardware, strategy, draft),
+        Ok((hardware, strategy)) => take(o, hardware, strategy, draft),
         Err(reason) => reason,
     }
 }
@@ -54,7 +55,8 @@ pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
 fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware, Reason> {
     let of_it = o.dpus.iter().find(|seen| Some(seen.name()) == dpu).and_then(DpuSeen::hardware_name);
     let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
-    let wanted = of_it.or(recorded).unwrap_or_default();
+    let of_run = || o.workflows.iter().find_map(|run| run.spec.hardware_ref.as_deref());
+    let wanted = of_it.or(recorded).or_else(of_run).unwrap_or_default();
     let missing = || Blocked::HardwareMissing { hardware: wanted.to_owned() };
     let hardware = o.hardware.iter().find(|h| name(&h.metadata) == wanted).ok_or_else(missing)?;
     // The machine is on it: no policy, and nothing that its DPU lacks now, makes that otherwise.
@@ -68,10 +70,10 @@ pub(super) fn again(o: &Observed, draft: &mut Draft) -> Option<Reason> {
         // the two has taken the claim. Where its Hardware does not come back there is nothing left to give back.
         let left = was_installed(o) && !(o.workflows.is_empty() && o.templates.is_empty());
         let hardware = left.then(|| deleted_under(o, None).ok()).flatten()?;
-        return Some(take(hardware, BootStrategy::Workflow, draft));
+        return Some(take(o, hardware, BootStrategy::Workflow, draft));
     };
     Some(match deleted_under(o, Some(dpu)) {
-        Ok(hardware) => take(hardware, BootStrategy::CloudDisk, draft),
+        Ok(hardware) => take(o, hardware, BootStrategy::CloudDisk, draft),
         Err(reason) => reason,
     })
 }
@@ -135,13 +137,18 @@ fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<(&'a Hardw
     })
 }
 
-fn take(hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reason {
+fn take(o: &Observed, hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reason {
+    let local_disks = match erased_by(o, hardware) {
+        Some(_) => LocalDisks::Erase,
+        None => LocalDisks::Keep,
+    };
     let name = name(&hardware.metadata).to_owned();
     draft.act(Action::ClaimHardware {
         name: name.clone(),
         uid: uid(&hardware.metadata).to_owned(),
         resource_version: hardware.metadata.resource_version.clone().unwrap_or_default(),
         strategy,
+        local_disks,
     });
     Waiting::Creating { what: About::HardwareClaim(name.to_owned()) }.into()
 }
@@ -166,13 +173,7 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
     is_free(hardware)?;
     let meta = &hardware.metadata;
     let hardware_name = name(meta).to_owned();
-    let own_labels = meta.labels.clone().unwrap_or_default();
-    let allowed = o.policies.iter().any(|policy| {
-        policy.metadata.namespace == meta.namespace
-            && selector::matches(&policy.spec.selector, &own_labels)
-            && selector::matches(&policy.spec.claim_namespaces, &o.namespace_labels)
-    });
-    if !allowed {
+    if policies(o, hardware).next().is_none() {
         return Err(Blocked::NoPolicy { hardware: hardware_name, namespace: o.namespace().to_owned() }.into());
     }
     if hardware.spec.bmc_ref.is_none() {
@@ -193,6 +194,11 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
         }
         without_orphans(dpu, &hardware_name)?;
     }
+    if (dpu.is_some() || strategy != BootStrategy::Workflow)
+        && let Some(policy) = erased_by(o, hardware)
+    {
+        return Err(Blocked::EraseNotServed { hardware: hardware_name, policy }.into());
+    }
     if strategy == BootStrategy::Workflow {
         return Ok(strategy);
     }
@@ -201,6 +207,23 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
     room(o, dpu)?;
     o.machine.spec.disks.iter().try_for_each(|disk| presents(dpu, disk))?;
     connects(o, dpu).map(|()| strategy)
+}
+
+/// Those by which this machine may claim that server.
+fn policies<'a>(o: &'a Observed, hardware: &'a Hardware) -> impl Iterator<Item = &'a HardwarePolicy> {
+    let own_labels = hardware.metadata.labels.clone().unwrap_or_default();
+    let applies = move |policy: &&HardwarePolicy| {
+        policy.metadata.namespace == hardware.metadata.namespace
+            && selector::matches(&policy.spec.selector, &own_labels)
+            && selector::matches(&policy.spec.claim_namespaces, &o.namespace_labels)
+    };
+    o.policies.iter().map(AsRef::as_ref).filter(applies)
+}
+
+/// The policy by which the disks of this server are erased before it is free. One that says so counts, whatever others say.
+pub(super) fn erased_by(o: &Observed, hardware: &Hardware) -> Option<String> {
+    let erases = |policy: &&HardwarePolicy| policy.spec.release_policy.local_disks == LocalDisks::Erase;
+    policies(o, hardware).find(erases).map(|policy| name(&policy.metadata).to_owned())
 }
 
 /// The DPU has the bus on which a disk is asked for.

@@ -29,7 +29,7 @@ pub(in crate::machine) fn bring(o: &Situation<'_>, hardware: &Hardware, now: Tim
         Stage::Installed => installed(o, hardware, now, draft),
         Stage::Not(reason) => not_installed(o, hardware, reason, now, draft),
         Stage::Runs(workflow) => {
-            let reason = run(o, hardware, workflow, now, draft);
+            let reason = told(run(o, hardware, workflow, now, draft), hardware, workflow);
             draft.set(Step::Installed, Outcome::Not(reason.clone()));
             draft.set(Step::PoweredOn, Outcome::Not(reason));
         }
@@ -62,8 +62,48 @@ fn not_installed(o: &Situation<'_>, hardware: &Hardware, reason: Reason, now: Ti
     draft.set(Step::PoweredOn, if keeps_off { Outcome::Off } else { Outcome::Not(reason) });
 }
 
+/// How far a server is on the way through its Workflow.
+pub(in crate::machine) enum Run {
+    /// To its start.
+    Comes(Reason),
+    NetbootAwaited,
+    At {
+        action: String,
+        at: usize,
+        of: usize,
+    },
+    /// The limits, after which nothing goes on by itself.
+    NetbootNotTaken,
+    InstallerLost {
+        action: String,
+    },
+    PowerLost,
+}
+
+fn told(run: Run, hardware: &Hardware, workflow: &Workflow) -> Reason {
+    let (hardware, workflow) = (name(&hardware.metadata).to_owned(), name(&workflow.metadata).to_owned());
+    match run {
+        Run::Comes(reason) => reason,
+        Run::NetbootAwaited => Waiting::NetbootAwaited { hardware }.into(),
+        Run::At { action, at, of } => Waiting::Installing { workflow, action, at, of }.into(),
+        Run::NetbootNotTaken => Failed::NetbootNotTaken { hardware }.into(),
+        Run::InstallerLost { action } => Failed::InstallerLost { workflow, action }.into(),
+        Run::PowerLost => Failed::InstallFailed { workflow, message: power_lost() }.into(),
+    }
+}
+
+pub(in crate::machine) fn power_lost() -> String {
+    format!("the server was found powered off {POWER_ONS} times")
+}
+
 /// Brings the server to its Workflow: off by a fresh reading, the next boot from the network, on.
-fn run(o: &Situation<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Reason {
+pub(in crate::machine) fn run(
+    o: &Situation<'_>,
+    hardware: &Hardware,
+    workflow: &Workflow,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Run {
     let server = Power::bare(hardware);
     let record = &o.record;
     let run = uid(&workflow.metadata);
@@ -72,36 +112,27 @@ fn run(o: &Situation<'_>, hardware: &Hardware, workflow: &Workflow, now: Timesta
     let runs = started || super::is_running(workflow);
     match o.reading {
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) | Reading::Old(PowerState::On) if runs => {
-            follow(server.name, workflow, record.at, now, draft)
+            follow(workflow, record.at, now, draft)
         }
         Reading::Fresh(PowerState::Off) if started && record.attempts + 1 >= POWER_ONS && record.went_off() => {
-            let message = format!("the server was found powered off {POWER_ONS} times");
-            let workflow = name(&workflow.metadata).to_owned();
-            Failed::InstallFailed { workflow, message }.into()
+            Run::PowerLost
         }
         Reading::Fresh(PowerState::Off) => {
             let next = boot::from_network(o, hardware, now, draft);
-            power::start_for(o, server, next, run, now, draft)
+            Run::Comes(power::start_for(o, server, next, run, now, draft))
         }
         // Whatever runs there was not started for this.
-        _ => match power::off(o, server.name, now, draft) {
+        _ => Run::Comes(match power::off(o, server.name, now, draft) {
             Some(reason) => reason,
             None => {
                 draft.need_bmc(BmcNeed::Now);
                 unread(o, server.name.to_owned())
             }
-        },
+        }),
     }
 }
 
-fn follow(
-    hardware: &str,
-    workflow: &Workflow,
-    powered_on: Option<Timestamp>,
-    now: Timestamp,
-    draft: &mut Draft,
-) -> Reason {
-    let workflow_name = name(&workflow.metadata).to_owned();
+fn follow(workflow: &Workflow, powered_on: Option<Timestamp>, now: Timestamp, draft: &mut Draft) -> Run {
     let at = super::at(workflow);
     let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let since = powered_on.max(made).max(super::last_report(workflow));
@@ -109,14 +140,14 @@ fn follow(
     if let Some(over) = over {
         if over <= now {
             return match at {
-                Some((action, ..)) => Failed::InstallerLost { workflow: workflow_name, action }.into(),
-                None => Failed::NetbootNotTaken { hardware: hardware.to_owned() }.into(),
+                Some((action, ..)) => Run::InstallerLost { action },
+                None => Run::NetbootNotTaken,
             };
         }
         draft.wake(over);
     }
     match at {
-        Some((action, at, of)) => Waiting::Installing { workflow: workflow_name, action, at, of }.into(),
-        None => Waiting::NetbootAwaited { hardware: hardware.to_owned() }.into(),
+        Some((action, at, of)) => Run::At { action, at, of },
+        None => Run::NetbootAwaited,
     }
 }

@@ -12,8 +12,9 @@ use super::draft::Draft;
 use super::named::own_labels;
 use super::observed::Observed;
 use super::plan::Action;
-use super::situation::{Situation, Want};
+use super::situation::{Situation, Want, is_bare, was_installed};
 use crate::about::About;
+use crate::erase;
 use crate::install::{self, Phase, Record};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
@@ -52,7 +53,10 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
     let asked = is_asked(o, meta) && o.want == Want::On;
     match record {
         Some(record) if record.phase == Phase::Done && asked => next(record.number, draft),
-        Some(record) if record.phase == Phase::Done => Stage::Installed,
+        Some(record) if record.phase == Phase::Done => {
+            remember(o, hardware, draft);
+            Stage::Installed
+        }
         Some(record) => {
             let run = o.workflows.iter().find(|workflow| uid(&workflow.metadata) == record.workflow);
             let Some(run) = run else {
@@ -61,7 +65,10 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
                     false => Stage::Not(lost(record.number, "its Workflow no longer exists")),
                 };
             };
+            let remembers = remember(o, hardware, draft);
             match ended(run) {
+                // Both are written on what the Hardware is now.
+                Some(Ok(())) if remembers => Stage::Not(creating(About::DisksRecord)),
                 Some(Ok(())) => {
                     let number = record.number;
                     draft.act(write(hardware, Record { phase: Phase::Done, ..record }, None));
@@ -89,6 +96,33 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
     }
 }
 
+/// Disks that this machine's Workflows have told of go on record as soon as they do: what was seen once has to be erased, and a Workflow
+/// may be deleted by anybody. Whether there are any that are not on record yet.
+pub(super) fn remember(o: &Observed, hardware: &Hardware, draft: &mut Draft) -> bool {
+    let meta = &hardware.metadata;
+    let Ok(recorded) = erase::seen(meta) else { return false };
+    let messages = o.workflows.iter().flat_map(|run| run.status.iter().flat_map(actions));
+    let told = messages.filter_map(|action| action.message.as_deref()).flat_map(erase::disks);
+    let disks = erase::seen_with(&recorded, told);
+    let is_new = disks.len() > recorded.len();
+    if is_new {
+        draft.act(Action::RecordDisks {
+            name: name(meta).to_owned(),
+            uid: uid(meta).to_owned(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            disks,
+        });
+    }
+    is_new
+}
+
+/// Something was begun there for this machine: by what is on record, by its status, or by a Workflow of it that has run.
+pub(super) fn was_begun(o: &Observed, hardware: &Hardware) -> bool {
+    let meta = &hardware.metadata;
+    let on_record = install::is_recorded(meta) || erase::is_recorded(meta);
+    is_bare(hardware) && (on_record || was_installed(o))
+}
+
 /// A request that no installation has carried out.
 fn is_asked(o: &Situation<'_>, hardware: &ObjectMeta) -> bool {
     let request = annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT);
@@ -104,7 +138,7 @@ fn lost(number: u32, what: &str) -> Reason {
     Blocked::InstallRecordLost { number, what: what.to_owned() }.into()
 }
 
-fn creating(what: About) -> Reason {
+pub(super) fn creating(what: About) -> Reason {
     Waiting::Creating { what }.into()
 }
 
@@ -113,7 +147,7 @@ fn deleting(what: About) -> Reason {
 }
 
 /// `None`: it may still run. `Err`: it ended without having installed anything, or can never begin.
-fn ended(workflow: &Workflow) -> Option<Result<(), Reason>> {
+pub(super) fn ended(workflow: &Workflow) -> Option<Result<(), Reason>> {
     let workflow_name = || name(&workflow.metadata).to_owned();
     let status = workflow.status.as_ref()?;
     match status.state.as_deref().unwrap_or_default() {
@@ -130,7 +164,7 @@ fn ended(workflow: &Workflow) -> Option<Result<(), Reason>> {
     }
 }
 
-fn failure(status: &WorkflowStatus) -> String {
+pub(super) fn failure(status: &WorkflowStatus) -> String {
     let failed = |state: &Option<String>| matches!(state.as_deref(), Some(state::FAILED | state::TIMEOUT));
     let action = actions(status).find(|action| failed(&action.state));
     let Some(action) = action else { return status.state.clone().unwrap_or_default() };
@@ -141,7 +175,7 @@ fn failure(status: &WorkflowStatus) -> String {
     }
 }
 
-fn actions(status: &WorkflowStatus) -> impl Iterator<Item = &api::tinkerbell::workflow::Action> {
+pub(super) fn actions(status: &WorkflowStatus) -> impl Iterator<Item = &api::tinkerbell::workflow::Action> {
     status.tasks.iter().flat_map(|task: &Task| &task.actions)
 }
 
@@ -162,7 +196,7 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
         return Blocked::TemplateNotRendered { template: boot.template_name.clone(), message }.into();
     }
     let there = o.workflows.iter().find(|workflow| name(&workflow.metadata) == made);
-    if there.is_some_and(|there| has_run(there)) {
+    if there.is_some_and(|there| workflow::has_run(there)) {
         return lost(number, &format!("Workflow '{made}' has run already"));
     }
     let copy = o.templates.iter().find(|copy| name(&copy.metadata) == made);
@@ -189,12 +223,6 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
     creating(About::InstallRecord(number))
 }
 
-fn has_run(workflow: &Workflow) -> bool {
-    let status = workflow.status.as_ref();
-    status.is_some_and(|status| status.current_state.is_some() || status.global_execution_stop.is_some())
-        || workflow::is_terminal(workflow)
-}
-
 fn write(hardware: &Hardware, record: Record, request: Option<&str>) -> Action {
     let meta = &hardware.metadata;
     Action::RecordInstall {
@@ -206,7 +234,7 @@ fn write(hardware: &Hardware, record: Record, request: Option<&str>) -> Action {
     }
 }
 
-fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
+pub(super) fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(made.to_owned()),
         namespace: hardware.metadata.namespace.clone(),

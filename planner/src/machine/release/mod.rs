@@ -9,20 +9,17 @@ use super::named::{SEED_DISK, claim_name, is_users_own, vnic_name};
 use super::observed::Observed;
 use super::plan::Action;
 use super::situation::{Situation, granted_on, held, is_bare, is_granted};
-use super::{boot, claim, install, power};
+use super::{boot, claim, erase, install, power};
 use crate::about::About;
-use crate::install::is_recorded;
 use crate::meta::{has_finalizer, in_use_by, label, name, target};
 use crate::reason::{Blocked, Reason, Waiting};
 use crate::writer::{self, down};
 use api::labels;
 use api::machine::DeletionPolicy;
 use api::tinkerbell::Hardware;
-use jiff::{SignedDuration, Timestamp};
+use install::was_begun;
+use jiff::Timestamp;
 use std::collections::BTreeSet;
-
-/// How often the host of a machine that is gone is read, perhaps for months.
-const GLANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Hot-unplug: attachments that the spec does not name go, without a power action. What is still on its way.
 pub(super) fn strays(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
@@ -87,6 +84,9 @@ pub(super) fn leave(
     if let Some(reason) = boot::restore(o, hardware, now, draft) {
         return Some(reason);
     }
+    if let Some(reason) = erase::plan(o, hardware, now, draft) {
+        return Some(reason);
+    }
     let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
     draft.act(Action::MoveOn { from, to });
     None
@@ -103,8 +103,14 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
     {
         return Some(reason);
     }
+    // While it is erased the host is on.
+    if let Some(hardware) = hardware.filter(|hardware| is_bare(hardware))
+        && let Some(reason) = erase::plan(o, hardware, now, draft)
+    {
+        return Some(reason);
+    }
     let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
-    if (attached || hardware.is_some_and(is_begun))
+    if (attached || hardware.is_some_and(|hardware| was_begun(o, hardware)))
         && let Some(reason) = host_off(o, hardware, now, draft)
     {
         return Some(reason);
@@ -123,6 +129,11 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
     if let Some(reason) = claims(o, draft) {
         return Some(reason);
     }
+    if let Some(hardware) = hardware
+        && let Some(reason) = erase::plan(o, hardware, now, draft)
+    {
+        return Some(reason);
+    }
     for hardware in held(o) {
         draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
     }
@@ -137,18 +148,29 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
 /// switched off for a machine that is not there.
 pub(super) fn leftovers(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let held = held(o);
-    if let Some(hardware) = held.first()
-        && (is_granted(o) || is_begun(hardware))
-        && !o.is_off()
-    {
-        down::read_host(o.bmc.read_at, GLANCE, now, draft);
-        return Some(Waiting::HostLeftOn { hardware: name(&hardware.metadata).to_owned() }.into());
+    if let Some(hardware) = held.first() {
+        if is_bare(hardware)
+            && let Some(reason) = erase::plan(o, hardware, now, draft)
+        {
+            return Some(reason);
+        }
+        if (is_granted(o) || was_begun(o, hardware))
+            && !o.is_off()
+            && let Some(reason) = erase::off(o, hardware, now, draft)
+        {
+            return Some(reason);
+        }
     }
     if let Some(dpu) = granted_on(o).find(|dpu| !has_hardware(o, dpu)) {
-        draft.wake(now + GLANCE);
+        draft.wake(now + erase::GLANCE);
         return Some(Waiting::HostUnknown { dpu: dpu.to_owned() }.into());
     }
     if let Some(reason) = take_back(o, now, draft).or_else(|| install::remove(o, draft)) {
+        return Some(reason);
+    }
+    if let Some(hardware) = held.first()
+        && let Some(reason) = erase::plan(o, hardware, now, draft)
+    {
         return Some(reason);
     }
     for hardware in held {
@@ -162,14 +184,10 @@ fn has_hardware(o: &Observed, dpu: &str) -> bool {
     of_it.is_some_and(|of_it| o.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
 }
 
-/// A workflow has installed something there, or was about to: its host is to be off before anybody else has it.
-fn is_begun(hardware: &Hardware) -> bool {
-    is_bare(hardware) && is_recorded(&hardware.metadata)
-}
-
 /// *HostIsOffFirst*: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
 fn host_off(o: &Situation<'_>, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    if hardware.is_some_and(is_begun) {
+    // A workflow has installed something there, or was about to.
+    if hardware.is_some_and(|hardware| was_begun(o, hardware)) {
         return power::off(o, hardware.map(|h| name(&h.metadata)).unwrap_or_default(), now, draft);
     }
     if !is_granted(o) {

@@ -6,6 +6,7 @@ use crate::machine::observed::{DpuSeen, Observed};
 use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Reason};
 use crate::verbs::{Verb, lock};
+use crate::workflow;
 use api::dpu::PowerDomain;
 use api::labels;
 use api::machine::BootStrategy;
@@ -70,9 +71,10 @@ pub(in crate::machine) fn is_bare(hardware: &Hardware) -> bool {
     install::strategy(&hardware.metadata) == Some(BootStrategy::Workflow)
 }
 
-/// Something was begun for this machine on the Hardware that its status names.
+/// Something was begun for this machine on the Hardware that it had: by its status, or by a Workflow of it that has run.
 pub(in crate::machine) fn was_installed(o: &Observed) -> bool {
     o.machine.status.as_ref().is_some_and(|status| status.install.is_some())
+        || o.workflows.iter().any(|run| workflow::has_run(run))
 }
 
 pub(in crate::machine) fn held(o: &Observed) -> Vec<&Arc<Hardware>> {

@@ -21,6 +21,7 @@ use hardware::place;
 
 use super::maintenance;
 use super::observed::Observed;
+use crate::erase;
 use crate::host::PowerState;
 use crate::install;
 use crate::meta::name;
@@ -97,9 +98,13 @@ impl<'a> Situation<'a> {
 
     /// The installer runs on the host: there is nothing to save.
     pub fn is_in_installer(&self) -> bool {
-        let record = self.bare().and_then(|hardware| install::Record::of(&hardware.metadata));
-        let record = record.filter(|record| record.phase == install::Phase::Begun);
-        record.is_some_and(|record| self.record.started_for == Some(&record.workflow))
+        let Some(meta) = self.bare().map(|hardware| &hardware.metadata) else { return false };
+        let installs = install::Record::of(meta).filter(|record| record.phase == install::Phase::Begun);
+        let erases = erase::Record::of(meta).map(|record| record.workflow);
+        [installs.map(|record| record.workflow), erases]
+            .into_iter()
+            .flatten()
+            .any(|workflow| self.record.started_for == Some(&workflow))
     }
 
     /// What a DPU that is down is proven so by.

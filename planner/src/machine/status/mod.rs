@@ -108,7 +108,7 @@ fn state(o: &Situation<'_>, draft: &Draft) -> MachineState {
     let steps = &draft.steps;
     if o.deleting() {
         let off = matches!(steps.get(Step::PoweredOn), Outcome::Off);
-        return if off { MachineState::Releasing } else { MachineState::Terminating };
+        return if off || draft.erases { MachineState::Releasing } else { MachineState::Terminating };
     }
     if o.target.is_some() {
         return MachineState::Migrating;

@@ -289,7 +289,7 @@ const CASES: &[Case] = &[
     (RESTORE, "bm-01", "''", "spec.machineName", "at least 1 chars"),
     (MIGRATION, "{name: rack1-u08}", "{}", "spec.target", "exactly one of name and selector"),
     (MIGRATION, "machineName: bm-01, ", "", "spec.machineName", "Required value"),
-    (POLICY, "Keep", "Erase", "spec.releasePolicy", "write Keep"),
+    (POLICY, "Keep", "Shred", "spec.releasePolicy.localDisks", "\"Keep\", \"Erase\""),
     (DPU, "Standby", "Sometimes", "spec.powerDomain", "\"Standby\", \"Host\""),
     (DPU, "Standby", "Standby, maintenance: Soon", "spec.maintenance", "\"Drain\", \"OutOfService\""),
     (BMC, "10.0.0.1", "''", "spec.connection.host", "at least 1 chars"),
