@@ -31,11 +31,11 @@ pub(super) fn bring(observed: &Observed, id: &ExposureId, function: &Function, a
     }
 }
 
-/// One epoch of a UID at a time; the other leaves as a stray.
+/// One epoch of a UID at a time: the host keeps the one that it has.
 pub(super) fn other_epoch(observed: &Observed, id: &ExposureId) -> Option<Stuck> {
     let other = observed.other_epoch(id)?;
     let message = format!(
-        "epoch {other} of the attachment is still connected or exposed; epoch {} follows once epoch {other} is gone",
+        "the host still has epoch {other} of the attachment, or it is connected; epoch {} follows once epoch {other} is gone",
         id.epoch
     );
     Some(Stuck::waiting(Waiting::OtherEpochPresent, message))

@@ -229,12 +229,15 @@ impl Observed {
         self.ports.last().into_iter().flatten()
     }
 
-    /// Another epoch of the same attachment that is exposed, connected or plugged.
+    /// Another epoch of the same attachment that is exposed, connected or plugged, or that the host was shown before what
+    /// presents it crashed: nothing else tells of a NIC then, and a claim would take its place in the record.
     pub(super) fn other_epoch(&self, id: &ExposureId) -> Option<u64> {
         let exposed = self.exposures_of(&id.uid).map(|e| &e.id);
         let connected = self.all_connections().map(|(_, c)| &c.id);
         let plugged = self.all_ports().map(|p| &p.id);
-        exposed.chain(connected).chain(plugged).find(|o| o.uid == id.uid && o.epoch != id.epoch).map(|o| o.epoch)
+        let shown = self.record.get(&id.uid).filter(|entry| entry.shown).map(|entry| &entry.id);
+        let mut all = exposed.chain(connected).chain(plugged).chain(shown);
+        all.find(|other| other.uid == id.uid && other.epoch != id.epoch).map(|other| other.epoch)
     }
 
     /// Whether the import has ended well, as the record or the status says.

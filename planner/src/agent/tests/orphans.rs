@@ -1,7 +1,7 @@
 //! What the host was shown and no attachment explains.
 
 use super::examples::{granted, only, reason, steps};
-use super::world::{World, id};
+use super::world::{World, function, id};
 use crate::agent::*;
 use api::dpu::OrphanKind;
 
@@ -53,6 +53,29 @@ fn an_orphan_is_presented_again_after_its_process_crashed() {
     assert_eq!(kinds, [StepKind::Connect]);
     world.settle();
     assert_eq!(world.exposures.iter().map(|e| &e.id).collect::<Vec<_>>(), [&id("a", 7)]);
+}
+
+#[test]
+fn a_grant_of_another_epoch_waits_for_an_orphan_whose_process_crashed() {
+    for number in 0..3 {
+        let mut world = orphaned(number);
+        // Of a NIC nothing but the record tells now.
+        world.exposures.clear();
+        world.connections.clear();
+        world.ports.clear();
+        // The API server was restored to before the grant, and the controller grants once more.
+        world.add("a", function(number)).epoch = Some(8);
+        world.settle();
+        assert_eq!(world.record["a"].id, id("a", 7), "kind {number}");
+        assert_eq!(world.exposures.iter().map(|e| &e.id).collect::<Vec<_>>(), [&id("a", 7)], "kind {number}");
+        let waits = plan(&world.observed(false)).items.iter().find_map(reason);
+        assert_eq!(waits, Some(Why::Waiting(Waiting::OtherEpochPresent)), "kind {number}");
+
+        world.word.releasable.insert(id("a", 7));
+        world.settle();
+        assert_eq!(world.exposures.iter().map(|e| &e.id).collect::<Vec<_>>(), [&id("a", 8)], "kind {number}");
+        assert_eq!(world.word.reported, []);
+    }
 }
 
 #[test]
