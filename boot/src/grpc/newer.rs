@@ -3,7 +3,7 @@
 use super::{CONFLICTS, not_known, unavailable, write};
 use crate::identity::Identity;
 use crate::world::World;
-use planner::workflow::{Answer, Report, Reported, Served, candidates, next, report};
+use planner::workflow::{Answer, Report, Reported, Served, next, report};
 use prost::Message;
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
@@ -96,7 +96,11 @@ impl Service {
     /// `asked`: when the call came.
     async fn next(&self, agent: &str, asked: jiff::Timestamp) -> Result<Found, Status> {
         let known = self.world.workflows();
-        let names: Vec<_> = candidates(agent, known.iter().map(AsRef::as_ref))
+        let names: Vec<_> = self
+            .world
+            .directory()
+            .borrow()
+            .candidates(agent, known.iter().map(AsRef::as_ref))
             .iter()
             .map(|workflow| workflow.metadata.name.clone().unwrap_or_default())
             .collect();

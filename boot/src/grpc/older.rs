@@ -4,7 +4,7 @@ use super::{unavailable, write};
 use crate::world::World;
 use futures::stream::{self, Stream};
 use planner::workflow::older::{self, Context, Listed};
-use planner::workflow::{Report, Reported, candidates};
+use planner::workflow::{Report, Reported};
 use prost::Message;
 use proto::tink::older::{
     State, WorkflowAction, WorkflowActionList, WorkflowActionStatus, WorkflowActionsRequest, WorkflowContext,
@@ -27,7 +27,8 @@ pub(super) async fn contexts(
         return Err(Status::invalid_argument("worker_id is empty"));
     }
     let known = world.workflows();
-    let names = candidates(&worker, known.iter().map(AsRef::as_ref)).into_iter();
+    let directory = world.directory().borrow().clone();
+    let names = directory.candidates(&worker, known.iter().map(AsRef::as_ref)).into_iter();
     let names: Vec<_> = names.map(|workflow| workflow.metadata.name.clone().unwrap_or_default()).collect();
     let mut told: Option<WorkflowContext> = None;
     for name in names {

@@ -120,6 +120,12 @@ impl Directory {
         (all.peek().is_some() || !is_of_machine(workflow)) && all.all(|hardware| may_run(hardware, workflow))
     }
 
+    /// The Workflows that the agent may be served from, the one that counts first. One that it may not run hides none: what was given
+    /// up may be RUNNING for as long as its time is.
+    pub fn candidates<'a>(&self, agent: &str, all: impl IntoIterator<Item = &'a Workflow>) -> Vec<&'a Workflow> {
+        workflow::candidates(agent, all.into_iter().filter(|workflow| self.may_run(agent, workflow)))
+    }
+
     /// MAC addresses of more than one interface.
     pub fn conflicts(&self) -> impl Iterator<Item = Why> {
         self.by_mac.iter().filter(|(_, found)| found.len() > 1).filter_map(|(mac, _)| self.by_mac(mac).err())

@@ -122,6 +122,25 @@ fn a_server_that_is_erased_boots_for_that_and_runs_that_alone() {
     }
 }
 
+/// Of an erasing that was given up the Workflow is RUNNING for as long as its time is.
+#[test]
+fn a_workflow_that_may_not_run_hides_none() {
+    let run = |uid: &str, state: &str| -> Workflow {
+        let task = json!({"id": "t", "name": "t", "agentID": MAC, "actions": [{"id": "a", "name": "a", "state": state,
+            "image": "erase", "timeoutSeconds": 60, "executionStart": null}]});
+        let metadata = json!({"name": uid, "uid": uid, "labels": {"metalplane.io/machine-uid": "uid"}});
+        let state = if state == "RUNNING" { "RUNNING" } else { "PENDING" };
+        serde_json::from_value(json!({"metadata": metadata, "status": {"state": state, "tasks": [task]}})).expect("one")
+    };
+    let mut change = claimed("Workflow", None);
+    change["metadata"]["annotations"]["metalplane.io/erase"] = json!("2/Begun/second");
+    let all = [run("first", "RUNNING"), run("second", "PENDING")];
+    let directory = Directory::new(vec![hardware("a", change)]);
+    let names: Vec<_> = directory.candidates(MAC, &all).iter().map(|run| run.metadata.name.clone()).collect();
+    assert_eq!(names, [Some("second".to_owned())]);
+    assert_eq!(crate::workflow::candidates(MAC, &all).len(), 1, "else it would be hidden");
+}
+
 fn workflow(name: &str, hour: u8, state: Option<&str>) -> Arc<Workflow> {
     let object = json!({
         "metadata": {"name": name, "uid": name, "creationTimestamp": format!("2026-11-24T{hour:02}:00:00Z")},

@@ -14,7 +14,7 @@ use planner::erase;
 use planner::host::PowerState;
 use planner::install::{Phase, Record};
 use planner::netboot::{Directory, Verdict, verdict};
-use planner::workflow::{Report, Reported, advance, candidates, report, serve, state};
+use planner::workflow::{Report, Reported, advance, report, serve, state};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl Agent {
             return;
         }
         let workflows: Vec<Workflow> = all(scene, WORKFLOWS);
-        let next = candidates(MAC, &workflows).into_iter().find(|workflow| directory.may_run(MAC, workflow));
+        let next = directory.candidates(MAC, &workflows).into_iter().next();
         let Some((workflow, served)) = next.and_then(|workflow| Some((workflow, serve(MAC, workflow)?))) else {
             return;
         };

@@ -24,7 +24,7 @@ use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, label, 
 use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
 use planner::netboot::{Directory, Verdict, verdict};
 use planner::seen::Seen;
-use planner::workflow::{Report, Reported, advance, candidates, has_run, report, serve};
+use planner::workflow::{Report, Reported, advance, has_run, report, serve};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
@@ -246,7 +246,7 @@ impl World {
     fn agent(&mut self) {
         let directory = self.directory();
         let all: Vec<Workflow> = self.workflows.values().cloned().collect();
-        let candidate = candidates(MAC, &all).into_iter().find(|workflow| directory.may_run(MAC, workflow));
+        let candidate = directory.candidates(MAC, &all).into_iter().next();
         let Some(mut workflow) = candidate.cloned() else { return };
         let Some(served) = serve(MAC, &workflow) else { return };
         workflow.status = served.status.clone().or(workflow.status);
