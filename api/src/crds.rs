@@ -15,6 +15,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crate::MachineMigration::crd(),
         crate::Dpu::crd(),
         crate::HardwarePolicy::crd(),
+        crate::HardwareReport::crd(),
         crate::VolumeHold::crd(),
         crate::DiskAttachment::crd(),
         crate::NicAttachment::crd(),
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn crds_have_structural_schemas() {
         let crds = super::crds();
-        assert_eq!(crds.len(), 25);
+        assert_eq!(crds.len(), 26);
         let text = serde_json::to_string(&crds).expect("json");
         assert!(!text.contains("\"format\":\"uint"), "the API server warns of unsigned formats");
     }

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod names;
 pub mod network;
 pub mod quantity;
+pub mod report;
 pub mod tinkerbell;
 pub mod verbs;
 
@@ -24,6 +25,7 @@ pub use image::{ClusterMachineImage, MachineImage};
 pub use limits::Limits;
 pub use machine::BareMetalMachine;
 pub use network::{AddressHold, FloatingIP, NatGateway, ProviderNetwork, SecurityGroup, Subnet, VNic, Vpc};
+pub use report::HardwareReport;
 pub use verbs::{MachineMigration, MachineRestore, MachineSnapshot};
 
 use schemars::JsonSchema;

@@ -6,12 +6,14 @@ use crate::dpus::confirm;
 use crate::failure::Failure;
 use crate::output::{list, name_of};
 use crate::table::{Table, age};
+use api::report::HeardBy;
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, labels};
+use api::{BareMetalMachine, HardwareReport, labels};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use planner::erase::{Phase, Record, Report};
 use planner::meta::annotation;
+use planner::netboot::report::{is_of, told};
 use serde_json::{Value, json};
 
 async fn all(cluster: &Cluster) -> Result<Vec<Hardware>, Failure> {
@@ -43,13 +45,44 @@ pub async fn get(cluster: &Cluster, names: &[String], output: Option<Output>) ->
         ]);
     }
     let mut text = table.render();
-    // Of servers that were asked for by name, all that is known of their disks.
+    // Of servers that were asked for by name, all that is known of their disks, and what network boot has seen of them.
     for one in hardware.iter().filter(|_| !names.is_empty()) {
+        for line in seen(cluster, one).await? {
+            text.push_str(&format!("\n{line}\n"));
+        }
         if let Some(report) = Report::of(&one.metadata) {
             text.push_str(&format!("\n{}: {}\n", report.at, report.told(&one.name_any())));
         }
     }
     Ok(text)
+}
+
+/// `Hardware` may be read where reports may not: then nothing is said.
+async fn seen(cluster: &Cluster, hardware: &Hardware) -> Result<Vec<String>, Failure> {
+    let reports: Api<HardwareReport> =
+        Api::namespaced(cluster.client.clone(), &hardware.namespace().unwrap_or_default());
+    let found = match reports.get_opt(&hardware.name_any()).await {
+        Err(kube::Error::Api(status)) if status.code == 403 => None,
+        found => found.map_err(|error| Failure::from_kube(error, "its HardwareReport", cluster.program))?,
+    };
+    let status = found.filter(|report| is_of(report, hardware)).and_then(|report| report.status).unwrap_or_default();
+    let mut lines = Vec::new();
+    if let Some(seen) = &status.netboot {
+        lines.push(format!("{}: {}", seen.at.0, told(Some(seen))));
+    }
+    if let Some(guest) = &status.guest {
+        let by = match guest.by {
+            HeardBy::Dhcp => "took its address",
+            HeardBy::Metadata => "asked for its metadata",
+            HeardBy::Syslog => "sent a line of its log",
+        };
+        let (address, mac) = (&guest.address, &guest.mac_address);
+        lines.push(format!("{}: the system on its disk {by}: {address} ({mac})", guest.at.0));
+    }
+    if let Some(uuid) = status.identity.and_then(|identity| identity.uuid) {
+        lines.push(format!("its firmware says that its UUID is {uuid}"));
+    }
+    Ok(lines)
 }
 
 /// What is done to the disks now, or was at the last release.

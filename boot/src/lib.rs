@@ -9,12 +9,13 @@
 //! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
 //! | `identity.rs` | who an agent is |
 //! | `grpc/` | Tinkerbell's agents |
+//! | `reports.rs` | what was seen of servers, into their HardwareReports |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
 //! | `world.rs` | what the API server told, and the writes |
 //!
 //! What a server may have is decided by `planner::netboot::verdict`, on every route. What becomes of a Workflow is decided by
 //! `planner::workflow`. Nothing is kept here: a replica that starts knows what the API server tells. It writes the status of
-//! Workflows and nothing else.
+//! Workflows, HardwareReports, and nothing else.
 
 mod area;
 pub mod args;
@@ -23,6 +24,7 @@ pub mod files;
 mod grpc;
 mod http;
 mod identity;
+mod reports;
 mod script;
 mod sockets;
 mod syslog;
@@ -89,25 +91,27 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
         kernel_arguments: args.kernel_arguments.clone(),
         identity: identity.clone(),
     };
+    let (eyes, seen) = reports::channel();
     let listen = |port| tokio::net::TcpListener::bind((args.address, port));
-    let web = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
+    let listener = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
-    let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers };
-    let web = http::serve(web, http::Server { directory: world.directory(), script, files, strangers });
+    let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers, eyes: eyes.clone() };
+    let web = http::Server { directory: world.directory(), script, files, strangers, eyes: eyes.clone() };
+    let web = http::serve(listener, web);
     let agents = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))
-        .add_service(grpc::Agents::new(world.clone(), identity))
+        .add_service(grpc::Agents::new(world.clone(), identity, eyes.clone()))
         .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(agents));
     let dhcp = async {
         match &args.interface {
-            Some(interface) => sockets::dhcp(dhcp, interface, world.directory()).await,
+            Some(interface) => sockets::dhcp(dhcp, interface, world.directory(), &eyes).await,
             None => std::future::pending().await,
         }
     };
     let log = async {
         match args.syslog == Some(args.address) {
-            true => sockets::syslog(args.address, world.directory()).await,
+            true => sockets::syslog(args.address, world.directory(), &eyes).await,
             false => std::future::pending().await,
         }
     };
@@ -118,6 +122,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
         () = workflows::run(world.clone()) => Ok(()),
+        () = reports::run(world, seen) => Ok(()),
     }
 }
 

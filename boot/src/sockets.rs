@@ -2,10 +2,13 @@
 
 use crate::dhcp::{self, Arrival, PROXY_PORT, SERVER_PORT, Seen};
 use crate::files::{Files, Program, mac_of_path};
+use crate::reports::{self, Eyes};
 use crate::script;
 use crate::syslog::{self, Budgets, Line};
 use crate::tftp::{self, Out};
 use anyhow::{Context, Result};
+use api::report::{HeardBy, NetbootStage};
+use planner::netboot::report::Sight;
 use planner::netboot::{Directory, Verdict, verdict};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -84,7 +87,12 @@ impl Heard {
     }
 }
 
-pub async fn dhcp(config: dhcp::Config, interface: &str, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
+pub async fn dhcp(
+    config: dhcp::Config,
+    interface: &str,
+    directory: watch::Receiver<Arc<Directory>>,
+    eyes: &Eyes,
+) -> Result<()> {
     let heard = Heard::open(&config, interface)?;
     let mut buffers = [[0; 2048]; 4];
     loop {
@@ -106,21 +114,32 @@ pub async fn dhcp(config: dhcp::Config, interface: &str, directory: watch::Recei
         {
             tracing::warn!(%error, to = %answer.to, "sending DHCP");
         }
-        tell(seen);
+        if let Some(seen) = seen {
+            tell(seen, &known, eyes);
+        }
     }
 }
 
-fn tell(seen: Option<Seen>) {
+fn tell(seen: Seen, directory: &Directory, eyes: &Eyes) {
+    let saw = |mac: &str, sight: Option<Sight>| {
+        if let (Some(sight), Ok(subject)) = (sight, directory.by_mac(mac)) {
+            eyes.saw(&subject, sight);
+        }
+    };
     match seen {
-        Some(Seen::Answered { mac, with, address, file }) => {
+        Seen::Answered { mac, with, address, file, sight } => {
+            saw(&mac, sight);
             let address = address.map(tracing::field::display);
             tracing::info!(mac, with, address, file, "DHCP");
         }
-        Some(Seen::NotAnswered { mac, why }) => tracing::debug!(mac, why, "DHCP: not answered"),
-        Some(Seen::Declined { mac, address }) => {
+        Seen::NotAnswered { mac, why, sight } => {
+            saw(&mac, sight);
+            tracing::debug!(mac, why, "DHCP: not answered");
+        }
+        Seen::Declined { mac, address } => {
             tracing::warn!(mac, ?address, "DHCP: declined; somebody else has the address");
         }
-        Some(Seen::Foreign { mac, server, address }) => {
+        Seen::Foreign { mac, server, address } => {
             tracing::warn!(
                 mac,
                 %server,
@@ -129,7 +148,6 @@ fn tell(seen: Option<Seen>) {
                  write Proxy as the mode of this network"
             );
         }
-        None => {}
     }
 }
 
@@ -154,7 +172,13 @@ impl tftp::Files for Allowed<'_> {
         };
         let subject = subject.map_err(|why| why.to_string())?;
         match verdict(&subject) {
-            Verdict::Boot => self.config.files.program(name, || script::of_image(&self.config.script, &subject)),
+            Verdict::Boot => {
+                let program = self.config.files.program(name, || script::of_image(&self.config.script, &subject));
+                if program.is_ok() {
+                    self.config.eyes.saw(&subject, Sight::Came(NetbootStage::Program));
+                }
+                program
+            }
             Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => Err(why.to_string()),
         }
     }
@@ -166,6 +190,7 @@ pub struct Tftp {
     pub script: script::Config,
     /// Whether servers that no Hardware names are booted.
     pub strangers: bool,
+    pub eyes: Eyes,
 }
 
 pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
@@ -198,7 +223,7 @@ pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> R
 }
 
 /// What the inventory's servers say, each line with the Hardware's name. Nobody else is heard.
-pub async fn syslog(address: Ipv4Addr, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
+pub async fn syslog(address: Ipv4Addr, directory: watch::Receiver<Arc<Directory>>, eyes: &Eyes) -> Result<()> {
     let socket = bound(SocketAddrV4::new(address, SYSLOG_PORT), None)?;
     let mut budgets = Budgets::default();
     // What a receiver should be able to take (RFC 5426, 3.2).
@@ -214,7 +239,12 @@ pub async fn syslog(address: Ipv4Addr, directory: watch::Receiver<Arc<Directory>
         };
         let known = directory.borrow().clone();
         let hardware = match known.by_address(from.ip()) {
-            Ok(subject) => subject.hardware.metadata.name.clone().unwrap_or_default(),
+            Ok(subject) => {
+                if let Some(sight) = reports::heard(&subject, from.ip(), HeardBy::Syslog) {
+                    eyes.saw(&subject, sight);
+                }
+                subject.hardware.metadata.name.clone().unwrap_or_default()
+            }
             Err(why) => {
                 tracing::debug!(%why, "syslog: not heard");
                 continue;

@@ -1,10 +1,13 @@
 //! What the API server last told of Hardware, Templates and Workflows, and the writes of a Workflow's status.
 
 use anyhow::{Context, Result};
+use api::HardwareReport;
+use api::report::{HardwareReportSpec, HardwareReportStatus};
 use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use futures::StreamExt;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -100,6 +103,37 @@ impl World {
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
             Err(error) => Err(error).with_context(|| format!("write the status of Workflow '{name}'")),
         }
+    }
+}
+
+/// By which fields of reports are this program's.
+const MANAGER: &str = "metalplane-boot";
+
+impl World {
+    fn report_api(&self) -> Api<HardwareReport> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub async fn reports(&self) -> Result<Vec<HardwareReport>> {
+        let all = self.report_api().list(&ListParams::default()).await;
+        Ok(all.context("list HardwareReports")?.items)
+    }
+
+    /// Writes one, and makes it first where it is missing. It goes with `owner`.
+    pub async fn report(&self, name: &str, owner: &OwnerReference, status: &HardwareReportStatus) -> Result<()> {
+        let what = || format!("write HardwareReport '{name}'");
+        let mut report = HardwareReport::new(name, HardwareReportSpec::default());
+        let params = PatchParams::apply(MANAGER).force();
+        let api = self.report_api();
+        let told = HardwareReport { status: Some(status.clone()), ..report.clone() };
+        let written = api.patch_status(name, &params, &Patch::Apply(&told)).await;
+        let is_missing = matches!(&written, Err(kube::Error::Api(status)) if status.code == 404);
+        if is_missing {
+            report.metadata.owner_references = Some(vec![owner.clone()]);
+            api.patch(name, &params, &Patch::Apply(&report)).await.with_context(what)?;
+            return api.patch_status(name, &params, &Patch::Apply(&told)).await.map(drop).with_context(what);
+        }
+        written.map(drop).with_context(what)
     }
 }
 

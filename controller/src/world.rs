@@ -11,9 +11,9 @@ use crate::snapshots::VolumeSnapshot;
 use crate::work::{Queues, Work};
 use api::tinkerbell::{Hardware, Job, Task, Template, Workflow};
 use api::{
-    AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, FloatingIP, HardwarePolicy, MachineImage,
-    MachineMigration, MachineRestore, MachineSnapshot, NatGateway, NicAttachment, ProviderNetwork, SecurityGroup,
-    Subnet, VNic, VolumeHold, Vpc,
+    AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, FloatingIP, HardwarePolicy,
+    HardwareReport, MachineImage, MachineMigration, MachineRestore, MachineSnapshot, NatGateway, NicAttachment,
+    ProviderNetwork, SecurityGroup, Subnet, VNic, VolumeHold, Vpc,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
@@ -88,6 +88,7 @@ macro_rules! watched {
 watched! {
     machines: BareMetalMachine,
     hardware: Hardware,
+    reports: HardwareReport,
     templates: Template,
     workflows: Workflow,
     jobs: Job,

@@ -115,7 +115,7 @@ pub struct InstallStatus {
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 pub struct MachineAddress {
-    /// The interface's name in the spec.
+    /// The interface's name in the spec; of a server's own NIC its MAC address.
     pub interface: String,
     /// The address, without a prefix length.
     pub address: String,

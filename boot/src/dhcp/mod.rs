@@ -8,6 +8,7 @@
 //! | `reservation.rs` | addresses of the Hardware, and the boot program |
 //! | `proxy.rs` | the boot program alone, beside a server that gives addresses (PXE 2.1, 2.2.4; port 4011 too) |
 //! | `reply.rs` | what stands in an answer |
+//! | `sight.rs` | what a packet tells of its server |
 //!
 //! A relay (giaddr) gets its answers by unicast at port 67, with its option 82 as it sent it (RFC 3046). Everybody else is answered by
 //! broadcast, but for a client that has its address already.
@@ -17,13 +18,15 @@ mod proxy;
 mod reply;
 mod request;
 mod reservation;
+mod sight;
 #[cfg(test)]
 mod tests;
 
 pub use mode::{Mode, Modes};
 
 use dhcproto::v4::MessageType;
-use planner::netboot::{Asked, Client, Directory, Programs};
+use planner::netboot::report::Sight;
+use planner::netboot::{Asked, Client, Directory, Programs, Verdict, Why};
 use request::{Request, code, part};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -58,7 +61,7 @@ pub struct Answer {
     pub to: SocketAddrV4,
 }
 
-/// What is told of a packet, in the log.
+/// What is told of a packet: in the log, and a sight in the HardwareReport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     /// `address`: none of a proxy's.
@@ -67,10 +70,12 @@ pub enum Seen {
         with: &'static str,
         address: Option<Ipv4Addr>,
         file: Option<String>,
+        sight: Option<Sight>,
     },
     NotAnswered {
         mac: String,
         why: String,
+        sight: Option<Sight>,
     },
     Declined {
         mac: String,
@@ -102,7 +107,13 @@ fn mac_of(bytes: &[u8]) -> String {
 }
 
 fn not_answered(mac: &str, why: String) -> Outcome {
-    (None, Some(Seen::NotAnswered { mac: mac.to_owned(), why }))
+    (None, Some(Seen::NotAnswered { mac: mac.to_owned(), why, sight: None }))
+}
+
+/// A server that the inventory knows, and that may not boot.
+fn turned_away(request: &Request, mac: &str, verdict: &Verdict, why: &Why) -> Outcome {
+    let sight = sight::sight(request, &client_of(request), verdict, None, None);
+    (None, Some(Seen::NotAnswered { mac: mac.to_owned(), why: why.to_string(), sight }))
 }
 
 /// The identifier by which the client knows us: a relay may stand in for it (RFC 5107).

@@ -9,7 +9,7 @@
 use super::request::Request;
 use super::{
     Answer, Arrival, Asked, Config, Outcome, PROXY_PORT, SERVER_PORT, Seen, client_of, destination, mac_of,
-    not_answered, reply,
+    not_answered, reply, sight, turned_away,
 };
 use dhcproto::v4::MessageType;
 use planner::netboot::{Directory, Verdict, verdict};
@@ -37,7 +37,7 @@ pub(super) fn answer(
     };
     let said = verdict(&subject);
     if let Verdict::Nothing(why) = &said {
-        return not_answered(&mac, why.to_string());
+        return turned_away(request, &mac, &said, why);
     }
     let made = reply::without_address(config, request, kind, &subject, &client, &said);
     let (bytes, file) = match made {
@@ -49,5 +49,6 @@ pub(super) fn answer(
         PROXY_PORT if request.giaddr.is_unspecified() => arrival.from,
         _ => destination(request, kind),
     };
-    (Some(Answer { bytes, to }), Some(Seen::Answered { mac, with, address: None, file }))
+    let sight = sight::sight(request, &client, &said, Some(kind), None);
+    (Some(Answer { bytes, to }), Some(Seen::Answered { mac, with, address: None, file, sight }))
 }

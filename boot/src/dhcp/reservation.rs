@@ -10,7 +10,8 @@
 
 use super::request::{Request, code};
 use super::{
-    Answer, Config, Outcome, RELAY_LINK, Seen, client_of, destination, mac_of, not_answered, reply, server_id,
+    Answer, Config, Outcome, RELAY_LINK, Seen, client_of, destination, mac_of, not_answered, reply, server_id, sight,
+    turned_away,
 };
 use dhcproto::v4::MessageType;
 use ipnet::Ipv4Net;
@@ -26,7 +27,7 @@ pub(super) fn answer(config: &Config, directory: &Directory, request: &Request) 
     };
     let said = verdict(&subject);
     if let Verdict::Nothing(why) = &said {
-        return silent(why.to_string());
+        return turned_away(request, &mac, &said, why);
     }
     if subject.interface.disable_dhcp == Some(true) {
         return silent(format!("disableDhcp is true for the interface {mac}"));
@@ -54,7 +55,9 @@ pub(super) fn answer(config: &Config, directory: &Directory, request: &Request) 
         _ => "ACK",
     };
     let to = destination(request, kind);
-    let seen = Seen::Answered { mac, with, address: Some(reservation.address), file };
+    let address = Some(reservation.address);
+    let sight = sight::sight(request, &client, &said, Some(kind), address);
+    let seen = Seen::Answered { mac, with, address, file, sight };
     (Some(Answer { bytes, to }), Some(seen))
 }
 

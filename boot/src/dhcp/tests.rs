@@ -1,4 +1,5 @@
 use super::*;
+use api::report::{HeardBy, NetbootStage};
 use api::tinkerbell::Hardware;
 use dhcproto::v4::relay::{RelayAgentInformation, RelayInfo};
 use dhcproto::v4::{Architecture, DhcpOption, Message, OptionCode, UnknownOption};
@@ -357,4 +358,51 @@ proptest! {
             answer(&served_as(Mode::AutoProxy), &Directory::default(), arrived(port, &bytes));
         }
     }
+}
+
+fn sighted(directory: &Directory, request: &Message) -> Option<Sight> {
+    match answer(&config(), directory, arrived(SERVER_PORT, &request.to_vec().expect("encodable"))).1? {
+        Seen::Answered { sight, .. } | Seen::NotAnswered { sight, .. } => sight,
+        Seen::Declined { .. } | Seen::Foreign { .. } => None,
+    }
+}
+
+#[test]
+fn what_is_seen_of_a_server_is_how_it_asks() {
+    let may_boot = directory(json!({}));
+    let Some(Sight::Asked { client, uuid }) = sighted(&may_boot, &request(MessageType::Discover, pxe(7))) else {
+        panic!("it asked to boot")
+    };
+    assert_eq!(client.to_string(), "PXE of UEFI (x86-64)");
+    assert_eq!(uuid.as_deref(), Some("07070707-0707-0707-0707-070707070707"));
+    assert_eq!(sighted(&may_boot, &request(MessageType::Discover, [])), None, "the installer may ask as well");
+
+    let boots_locally = directory(json!({"netboot": {"allowPXE": false}}));
+    let turned = sighted(&boots_locally, &request(MessageType::Discover, pxe(7)));
+    assert!(matches!(turned, Some(Sight::Turned { stage: NetbootStage::Refused, .. })), "{turned:?}");
+    assert_eq!(sighted(&boots_locally, &request(MessageType::Discover, [])), None, "it has no address yet");
+    let takes = request(MessageType::Request, [DhcpOption::RequestedIpAddress(RESERVED)]);
+    let heard = |starts| Some(Sight::Heard { address: RESERVED.into(), by: HeardBy::Dhcp, starts });
+    assert_eq!(sighted(&boots_locally, &takes), heard(true));
+    let other = request(MessageType::Request, [DhcpOption::RequestedIpAddress(US)]);
+    assert_eq!(sighted(&boots_locally, &other), None, "it is told to ask anew");
+    let mut renews = request(MessageType::Request, []);
+    renews.set_ciaddr(RESERVED);
+    assert_eq!(sighted(&boots_locally, &renews), heard(false));
+}
+
+#[test]
+fn a_uuid_is_written_as_smbios_writes_it() {
+    let bytes: Vec<u8> = (0..=16).collect();
+    let asks = |machine: Vec<u8>| {
+        let mut options = pxe(7);
+        options.push(DhcpOption::ClientMachineIdentifier(machine));
+        match sighted(&directory(json!({})), &request(MessageType::Discover, options)) {
+            Some(Sight::Asked { uuid, .. }) => uuid,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(asks(bytes).as_deref(), Some("04030201-0605-0807-090a-0b0c0d0e0f10"));
+    assert_eq!(asks([&[0][..], &[0; 16]].concat()), None);
+    assert_eq!(asks([&[0][..], &[0xff; 16]].concat()), None);
 }

@@ -16,10 +16,13 @@ mod newer;
 mod older;
 
 use crate::identity::Identity;
+use crate::reports::Eyes;
 use crate::world::World;
+use api::report::NetbootStage;
 use api::tinkerbell::Workflow;
 use api::tinkerbell::workflow::WorkflowStatus;
 use bytes::BytesCodec;
+use planner::netboot::report::Sight;
 use proto::tink::workflow_service_server::WorkflowServiceServer;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -41,13 +44,14 @@ type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallibl
 pub struct Agents {
     world: Arc<World>,
     identity: Identity,
+    eyes: Eyes,
     newer: WorkflowServiceServer<newer::Service>,
 }
 
 impl Agents {
-    pub fn new(world: Arc<World>, identity: Identity) -> Self {
-        let newer = newer::Service { world: world.clone(), identity: identity.clone() };
-        Self { world, identity, newer: WorkflowServiceServer::new(newer) }
+    pub fn new(world: Arc<World>, identity: Identity, eyes: Eyes) -> Self {
+        let newer = newer::Service { world: world.clone(), identity: identity.clone(), eyes: eyes.clone() };
+        Self { world, identity, eyes, newer: WorkflowServiceServer::new(newer) }
     }
 }
 
@@ -70,7 +74,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Answer {
-        let (world, identity) = (self.world.clone(), self.identity.clone());
+        let (world, identity, eyes) = (self.world.clone(), self.identity.clone(), self.eyes.clone());
         match request.uri().path() {
             "/proto.WorkflowService/ReportActionStatus" => Box::pin(async move {
                 let report = tower::service_fn(move |request| reported(world.clone(), identity.clone(), request));
@@ -83,7 +87,7 @@ where
                 Box::pin(std::future::ready(refused))
             }
             "/proto.WorkflowService/GetWorkflowContexts" => Box::pin(async move {
-                let contexts = tower::service_fn(move |request| older::contexts(world.clone(), request));
+                let contexts = tower::service_fn(move |request| older::contexts(world.clone(), eyes.clone(), request));
                 Ok(Grpc::new(ProstCodec::default()).server_streaming(contexts, request).await)
             }),
             "/proto.WorkflowService/GetWorkflowActions" => Box::pin(async move {
@@ -121,6 +125,15 @@ fn not_known() -> Status {
     Status::unauthenticated(
         "this is not the agent that it says, or the token in worker_id has expired: restart the server, which fetches another one",
     )
+}
+
+/// An agent asks: its server has come so far.
+fn saw(world: &World, eyes: &Eyes, agent: &str) {
+    let directory = world.directory().borrow().clone();
+    for hardware in directory.by_agent(agent) {
+        let mac = hardware.spec.interfaces.iter().find_map(|interface| interface.dhcp.as_ref()?.mac.clone());
+        eyes.saw_of(hardware, &mac.unwrap_or_default(), Sight::Came(NetbootStage::Agent));
+    }
 }
 
 /// Writes what a report makes of a Workflow. One that changes nothing is acknowledged: three of the answers that would refuse it end

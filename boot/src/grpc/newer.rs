@@ -2,6 +2,7 @@
 
 use super::{CONFLICTS, not_known, unavailable, write};
 use crate::identity::Identity;
+use crate::reports::Eyes;
 use crate::world::World;
 use planner::workflow::{Answer, Report, Reported, Served, next, report};
 use prost::Message;
@@ -24,6 +25,7 @@ const NO_ACTION: &str = "PRECONDITION_FAILURE_VIOLATION_NO_ACTION_AVAILABLE";
 pub struct Service {
     pub world: Arc<World>,
     pub identity: Identity,
+    pub eyes: Eyes,
 }
 
 #[tonic::async_trait]
@@ -32,6 +34,7 @@ impl WorkflowService for Service {
         let presented = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
         let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
         let agent = who(&self.world, &self.identity, &presented)?;
+        super::saw(&self.world, &self.eyes, &agent);
         let mut changes = self.world.changes();
         let (asked, end) = (clock::now(), Instant::now() + LONG_POLL);
         loop {

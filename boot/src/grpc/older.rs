@@ -1,6 +1,7 @@
 //! Workers of Tinkerbell's older generation (`tink_older.proto`). Nothing is kept back from them: they ask again every few seconds.
 
 use super::{unavailable, write};
+use crate::reports::Eyes;
 use crate::world::World;
 use futures::stream::{self, Stream};
 use planner::workflow::older::{self, Context, Listed};
@@ -20,12 +21,14 @@ type Contexts = Pin<Box<dyn Stream<Item = Result<WorkflowContext, Status>> + Sen
 /// The Workflow that counts for this worker: it runs one at a time.
 pub(super) async fn contexts(
     world: Arc<World>,
+    eyes: Eyes,
     request: Request<WorkflowContextRequest>,
 ) -> Result<Response<Contexts>, Status> {
     let worker = request.into_inner().worker_id;
     if worker.is_empty() {
         return Err(Status::invalid_argument("worker_id is empty"));
     }
+    super::saw(&world, &eyes, &worker);
     let known = world.workflows();
     let directory = world.directory().borrow().clone();
     let names = directory.candidates(&worker, known.iter().map(AsRef::as_ref)).into_iter();

@@ -9,7 +9,9 @@ pub use routes::{Reply, route};
 
 use crate::area::{self, Places};
 use crate::files::{Files, Program};
+use crate::reports::{self, Eyes};
 use crate::script;
+use api::report::HeardBy;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::Response;
@@ -34,6 +36,7 @@ pub struct Server {
     pub files: Arc<Files>,
     /// Whether servers that no Hardware names are booted.
     pub strangers: bool,
+    pub eyes: Eyes,
 }
 
 pub async fn serve(listener: tokio::net::TcpListener, server: Server) -> std::io::Result<()> {
@@ -53,6 +56,12 @@ async fn handle(
     let path = request.uri().path();
     let directory = server.directory.borrow().clone();
     let told = metadata::reply(&directory, path, request.headers(), from.ip());
+    if let Some(Reply::Told(_)) = &told
+        && let Ok(subject) = directory.by_address(from.ip())
+        && let Some(sight) = reports::heard(&subject, from.ip(), HeardBy::Metadata)
+    {
+        server.eyes.saw(&subject, sight);
+    }
     let reply = told.unwrap_or_else(|| route(&directory, &server, path));
     let head = method == Method::HEAD;
     tracing::debug!(path, "asked by HTTP");

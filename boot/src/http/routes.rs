@@ -3,7 +3,9 @@
 use super::Server;
 use crate::files::{Program, mac_of_path};
 use crate::script;
+use api::report::NetbootStage;
 use http::StatusCode;
+use planner::netboot::report::Sight;
 use planner::netboot::{Directory, Verdict, verdict};
 use std::path::PathBuf;
 
@@ -42,14 +44,19 @@ pub fn route(directory: &Directory, server: &Server, path: &str) -> Reply {
     };
     match verdict(&subject) {
         Verdict::Boot => {}
-        Verdict::LocalDisk(why) if route == "script" => return Reply::Text(script::local_disk(&why.to_string())),
+        Verdict::LocalDisk(why) if route == "script" => {
+            let why = why.to_string();
+            let text = script::local_disk(&why);
+            server.eyes.saw(&subject, Sight::Turned { stage: NetbootStage::LocalDisk, why, client: None });
+            return Reply::Text(text);
+        }
         Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => {
             return missing(format!("{why}\n"));
         }
     }
     let wrong = |why: String| Reply::Refused(StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n"));
     let file = || server.files.in_folder(name).ok_or_else(|| missing(format!("there is no file '{name}'\n")));
-    match route {
+    let reply = match route {
         "script" => script::ipxe(&server.script, &subject).map_or_else(wrong, Reply::Text),
         "binary" => match server.files.program(name, || script::of_image(&server.script, &subject)) {
             Ok(program) => Reply::Program(program),
@@ -61,6 +68,18 @@ pub fn route(directory: &Directory, server: &Server, path: &str) -> Reply {
             (_, Err(why)) => wrong(why),
         },
         _ => file().map_or_else(|reply| reply, Reply::File),
+    };
+    if !matches!(reply, Reply::Refused(..)) {
+        server.eyes.saw(&subject, Sight::Came(stage(route)));
+    }
+    reply
+}
+
+fn stage(route: &str) -> NetbootStage {
+    match route {
+        "script" => NetbootStage::Script,
+        "binary" => NetbootStage::Program,
+        _ => NetbootStage::Kernel,
     }
 }
 
@@ -83,7 +102,14 @@ mod tests {
             kernel_arguments: Vec::new(),
             identity: crate::identity::Identity::Open,
         };
-        Server { directory: watch::channel(Arc::default()).1, script, files: Arc::new(Files::default()), strangers }
+        let (eyes, _) = crate::reports::channel();
+        Server {
+            directory: watch::channel(Arc::default()).1,
+            script,
+            files: Arc::new(Files::default()),
+            strangers,
+            eyes,
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What machines run on, and who may claim it.
 
+use super::namespace_of;
 use crate::bmc::of_server;
 use crate::cache::key;
 use crate::index::IndexKey;
@@ -7,7 +8,7 @@ use crate::objects::Objects;
 use crate::work::Work;
 use crate::world::{Kind, World};
 use api::tinkerbell::{Hardware, Machine};
-use api::{Dpu, HardwarePolicy, labels};
+use api::{Dpu, HardwarePolicy, HardwareReport, labels};
 use kube::Api;
 use kube::runtime::watcher;
 
@@ -37,6 +38,19 @@ impl Kind for Hardware {
             Some(uid) => world.of_machine(uid),
             None => world.machines_without_hardware(),
         }
+    }
+}
+
+impl Kind for HardwareReport {
+    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(inventory), watcher::Config::default())
+    }
+
+    /// It is named like its Hardware.
+    fn wake(&self, world: &World) {
+        let hardware =
+            world.hardware.get(namespace_of(&self.metadata), self.metadata.name.as_deref().unwrap_or_default());
+        hardware.iter().filter_map(|hardware| claimed_by(hardware)).for_each(|uid| world.machine_by_uid(uid));
     }
 }
 

@@ -105,13 +105,13 @@ fn follow(o: &Situation<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp
     let nothing = "within 20 minutes";
     match bare::run(o, hardware, run, now, draft) {
         Run::Comes(reason) => End::Waits(reason),
-        Run::NetbootAwaited => End::Waits(Waiting::NetbootAwaited { hardware: hardware_name }.into()),
+        Run::NetbootAwaited(seen) => End::Waits(Waiting::NetbootAwaited { hardware: hardware_name, seen }.into()),
         Run::At { action, at, of } => {
             let what = format!("action '{action}' ({at} of {of})");
             End::Waits(Waiting::Erasing { hardware: hardware_name, workflow, what }.into())
         }
-        Run::NetbootNotTaken => End::Not(format!(
-            "the host was powered on to boot from the network, and no agent asked for an action {nothing}"
+        Run::NetbootNotTaken(seen) => End::Not(format!(
+            "the host was powered on to boot from the network, and no agent asked for an action {nothing}: {seen}"
         )),
         Run::InstallerLost { action } => End::Not(format!("the agent has not begun action '{action}' {nothing}")),
         Run::PowerLost => End::Not(bare::power_lost()),

@@ -1,12 +1,13 @@
-//! GuestReachable: the guest answers, as its DPU reports.
+//! GuestReachable: the guest answers, as its DPU reports; of a server without a DPU, the boot service has heard of the system.
 
 use super::draft::Draft;
 use super::situation::{Situation, UNDISTURBED, answered};
 use super::steps::{Outcome, Step};
+use crate::meta::name;
 use crate::reason::Waiting;
 use jiff::Timestamp;
 
-/// The guest's answer, as the DPU reports it, since the host was last started.
+/// Since the host was last started.
 pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Outcome {
     if !draft.steps.done(Step::PoweredOn) {
         return match draft.steps.get(Step::PoweredOn) {
@@ -26,6 +27,9 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Outc
 }
 
 fn silent(o: &Situation<'_>) -> Outcome {
+    if let Some(hardware) = o.bare() {
+        return Outcome::Not(Waiting::SystemSilent { hardware: name(&hardware.metadata).to_owned() }.into());
+    }
     match o.machine.spec.interfaces.first() {
         Some(first) => Outcome::Not(Waiting::GuestSilent { interface: first.name.clone() }.into()),
         None => Outcome::Later,

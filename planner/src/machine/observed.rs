@@ -10,7 +10,8 @@ use api::image::HttpSource;
 use api::machine::{ImageKind, RunStrategy};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{
-    BareMetalMachine, DiskAttachment, HardwarePolicy, MachineMigration, NicAttachment, Subnet, VNic, VolumeHold, labels,
+    BareMetalMachine, DiskAttachment, HardwarePolicy, HardwareReport, MachineMigration, NicAttachment, Subnet, VNic,
+    VolumeHold, labels,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ pub struct Observed {
     pub workflows: Vec<Arc<Workflow>>,
     /// The claimed host.
     pub bmc: BmcSeen,
+    /// Of the claimed Hardware: what network boot has seen of the host.
+    pub report: Option<Arc<HardwareReport>>,
     /// By name: the claims that the spec names or that are marked as used by this machine.
     pub claims: BTreeMap<String, ClaimSeen>,
     pub images: BTreeMap<(ImageKind, String), ImageSeen>,

@@ -1,6 +1,7 @@
 //! What a client is given to boot: by what asks (firmware or iPXE) and for which processor (option 93).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Who asks, from the DHCP packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +13,36 @@ pub struct Client {
     /// Option 175 says that iPXE can fetch by HTTP.
     pub ipxe_http: bool,
     pub asked: Asked,
+}
+
+impl Client {
+    pub fn is_ipxe(&self) -> bool {
+        self.ipxe_http || matches!(self.user_class.as_deref(), Some("iPXE" | "Tinkerbell"))
+    }
+
+    fn program(&self) -> &'static str {
+        match self.asked {
+            _ if self.is_ipxe() => "iPXE",
+            Asked::UefiHttp => "HTTP boot",
+            Asked::Pxe | Asked::AddressOnly => "PXE",
+        }
+    }
+}
+
+/// As a person names it; the numbers are those of RFC 4578 and of its registry.
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = match self.arch {
+            Some(0) => "BIOS",
+            Some(6 | 15) => "UEFI (x86, 32 bits)",
+            Some(7 | 9 | 16) => "UEFI (x86-64)",
+            Some(10 | 18) => "UEFI (ARM, 32 bits)",
+            Some(11 | 19) => "UEFI (ARM64)",
+            Some(other) => return write!(f, "{} of architecture {other}", self.program()),
+            None => return f.write_str(self.program()),
+        };
+        write!(f, "{} of {machine}", self.program())
+    }
 }
 
 /// Option 60.

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `directory.rs` | the Hardware of an inventory, by MAC and by agent |
 //! | `firmware.rs` | what a client's architecture and user class say: which program, or the script |
+//! | `report.rs` | what of all that is seen goes into the server's HardwareReport |
 
 mod directory;
 mod firmware;
+pub mod report;
 #[cfg(test)]
 mod tests;
 

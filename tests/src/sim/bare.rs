@@ -3,29 +3,36 @@
 
 use super::Simulation;
 use super::api::path::Id;
-use super::api::store::Part;
+use super::api::store::{Answer, Part};
 use super::host::Host;
 use super::life::{MACHINES, condition, is_clean};
 use super::scene::Scene;
 use super::simulation::{INVENTORY, USER};
+use api::HardwareReport;
+use api::report::{HeardBy, NetbootStage};
 use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
+use kube::Resource;
 use planner::erase;
 use planner::host::PowerState;
 use planner::install::{Phase, Record};
+use planner::netboot::report::{Sight, add, is_of};
 use planner::netboot::{Directory, Verdict, verdict};
 use planner::workflow::{Report, Reported, advance, report, serve, state};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub const HARDWARE: &str = "tinkerbell.org/hardware";
+const REPORTS: &str = "metalplane.io/hardwarereports";
 const POLICIES: &str = "metalplane.io/hardwarepolicies";
 pub const TEMPLATES: &str = "tinkerbell.org/templates";
 pub const WORKFLOWS: &str = "tinkerbell.org/workflows";
 pub const MAC: &str = "52:54:00:00:00:01";
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 88, 0, 50));
 const TEXT: &str = r#"
 name: debian
 global_timeout: 1800
@@ -86,10 +93,46 @@ fn write(scene: &Scene, workflow: &Workflow, status: &WorkflowStatus) -> bool {
     scene.server.write(|store| store.update(&id, Part::Status, object)).is_ok()
 }
 
+/// Into the server's report, as `boot` does it.
+fn see(scene: &Scene, directory: &Directory, sight: &Sight) {
+    let Ok(subject) = directory.by_mac(MAC) else { return };
+    let name = subject.hardware.metadata.name.clone().unwrap_or_default();
+    let there = scene.server.get(REPORTS, INVENTORY, &name);
+    let mut report = match &there {
+        Some(there) => serde_json::from_value(Value::clone(there)).expect("a report"),
+        None => {
+            let mut report = HardwareReport::new(&name, Default::default());
+            report.metadata.namespace = Some(INVENTORY.to_owned());
+            report.metadata.owner_references = subject.hardware.owner_ref(&()).map(|owner| vec![owner]);
+            report
+        }
+    };
+    let before = report.status.take().unwrap_or_default();
+    let Some(status) = add(&before, MAC, sight, runtime::clock::now()).filter(|_| is_of(&report, subject.hardware))
+    else {
+        return;
+    };
+    let id = Id::new(REPORTS, INVENTORY, &name);
+    // Its Hardware may be registered anew meanwhile: it is seen again.
+    let _ = scene.server.write(|store| -> Answer {
+        if there.is_none() {
+            let object = serde_json::to_value(&report).expect("a report is JSON");
+            let made = store.create(&id, object)?;
+            report = serde_json::from_value(Value::clone(&made)).expect("a report");
+        }
+        report.status = Some(status);
+        store.update(&id, Part::Status, serde_json::to_value(&report).expect("a report is JSON"))
+    });
+}
+
 impl Agent {
     fn step(&mut self, scene: &Scene, host: &Arc<Host>, directory: &Directory) {
         let Some(start) = host.from_network().filter(|_| host.power() == PowerState::On) else {
             self.start = None;
+            let boots_locally = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) != Verdict::Boot);
+            if host.guest_since().is_some() && boots_locally {
+                see(scene, directory, &Sight::Heard { address: ADDRESS, by: HeardBy::Dhcp, starts: true });
+            }
             return;
         };
         if self.start.is_none_or(|(known, _)| known != start) {
@@ -99,6 +142,7 @@ impl Agent {
         if !self.start.is_some_and(|(_, allowed)| allowed) {
             return;
         }
+        see(scene, directory, &Sight::Came(NetbootStage::Agent));
         let workflows: Vec<Workflow> = all(scene, WORKFLOWS);
         let next = directory.candidates(MAC, &workflows).into_iter().next();
         let Some((workflow, served)) = next.and_then(|workflow| Some((workflow, serve(MAC, workflow)?))) else {
@@ -194,6 +238,9 @@ async fn lives(s: &Simulation, deleted: Option<&dyn Fn() -> bool>) -> Result<(),
         return delete(s).await;
     }
     s.until("the machine is installed and runs", is_running).await?;
+    let is_heard =
+        |s: &Simulation| s.machine("bm-03").is_some_and(|machine| condition(&machine, "GuestReachable") == "True");
+    s.until("its system is heard of", is_heard).await?;
     let strategy = |s: &Simulation, strategy: &str| {
         s.change(MACHINES, USER, "bm-03", |machine| machine["spec"]["runStrategy"] = json!(strategy));
     };

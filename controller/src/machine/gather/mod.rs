@@ -9,7 +9,7 @@ use crate::index::IndexKey;
 use crate::kinds::is_machine;
 use crate::{clock, holder_pods, volumes, went_back};
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, Dpu, labels};
+use api::{BareMetalMachine, Dpu, HardwareReport, labels};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::api::ListParams;
 use planner::machine::observed::{BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, DpuSeen, Observed, name};
@@ -47,6 +47,7 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     } else {
         o.dpus = dpus(c, own_dpus(c, &o)).await?;
         o.bmc = bmc(c, &o);
+        o.report = report(c, &o);
     }
     o.holder_image = c.holder_image.clone();
     o.holder_pull_secrets = c.holder_pull_secrets.clone();
@@ -156,6 +157,11 @@ pub(crate) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
     planner::machine::claim::current(o)
         .map(|hardware| c.hosts.seen(&Which::Server(name(&hardware.metadata).to_owned())))
         .unwrap_or_default()
+}
+
+fn report(c: &Controller, o: &Observed) -> Option<Arc<HardwareReport>> {
+    let meta = &planner::machine::claim::current(o)?.metadata;
+    c.world.reports.get(meta.namespace.as_deref().unwrap_or_default(), name(meta))
 }
 
 /// The VNics that the machine names, those that are its own, and the Subnets of them all.

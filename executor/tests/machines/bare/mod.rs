@@ -4,6 +4,7 @@ mod cases;
 mod disks;
 mod erase;
 mod properties;
+mod sights;
 
 use super::requests::{self, Outside};
 use super::{INVENTORY, USER};
@@ -11,11 +12,11 @@ use api::conditions;
 use api::dpu::{HardwarePolicySpec, LocalDisks, ReleasePolicy};
 use api::machine::MachineState;
 use api::tinkerbell::{Hardware, Template, Workflow};
-use api::{BareMetalMachine, Dpu, HardwarePolicy, labels};
+use api::{BareMetalMachine, Dpu, HardwarePolicy, HardwareReport, labels};
 use disks::Disks;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use model::Objects;
 use planner::erase::{self as erasing, Outcome};
 use planner::host::{BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
@@ -52,6 +53,7 @@ struct World {
     next: Option<BootOverride>,
     accepted_at: Option<Timestamp>,
     bmc_answers: bool,
+    report: Option<Arc<HardwareReport>>,
     /// What runs: the installer, or something on the disk.
     in_installer: bool,
     /// The action that the agent has begun in this boot.
@@ -108,6 +110,7 @@ impl World {
             next: None,
             accepted_at: None,
             bmc_answers: true,
+            report: None,
             in_installer: false,
             begun: None,
             agent_fails: false,
@@ -174,6 +177,7 @@ impl World {
         let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&own);
         let mut o = Observed { machine, gone, ..Observed::default() };
         o.hardware = self.hardware.all().filter(held).cloned().collect();
+        o.report = self.report.clone();
         let release_policy = ReleasePolicy { local_disks: self.local_disks };
         let mut policy = HardwarePolicy::new("all", HardwarePolicySpec { release_policy, ..Default::default() });
         policy.metadata.namespace = Some(INVENTORY.into());
@@ -353,10 +357,17 @@ impl World {
         panic!("{what}: {:?}", self.machine().and_then(|machine| machine.status.clone()));
     }
 
-    fn reason(&self, type_: &str) -> String {
+    fn condition(&self, type_: &str) -> Option<&Condition> {
         let status = self.machine().and_then(|machine| machine.status.as_ref());
-        let condition = status.and_then(|status| conditions::get(&status.conditions, type_));
-        condition.map(|condition| condition.reason.clone()).unwrap_or_default()
+        status.and_then(|status| conditions::get(&status.conditions, type_))
+    }
+
+    fn reason(&self, type_: &str) -> String {
+        self.condition(type_).map(|condition| condition.reason.clone()).unwrap_or_default()
+    }
+
+    fn message(&self, type_: &str) -> String {
+        self.condition(type_).map(|condition| condition.message.clone()).unwrap_or_default()
     }
 
     fn is_running(&self) -> bool {

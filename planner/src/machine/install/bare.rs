@@ -11,8 +11,10 @@ use crate::machine::situation::{Power, Reading, Situation, Want, unread};
 use crate::machine::steps::{Outcome, Step};
 use crate::machine::{boot, guest, power};
 use crate::meta::{name, uid};
+use crate::netboot::report::{netboot_since, told};
 use crate::reason::{Failed, Reason, Waiting};
 use crate::verbs::forbids_start;
+use api::report::NetbootStage;
 use api::tinkerbell::{Hardware, Workflow};
 use jiff::{SignedDuration, Timestamp};
 
@@ -29,7 +31,7 @@ pub(in crate::machine) fn bring(o: &Situation<'_>, hardware: &Hardware, now: Tim
         Stage::Installed => installed(o, hardware, now, draft),
         Stage::Not(reason) => not_installed(o, hardware, reason, now, draft),
         Stage::Runs(workflow) => {
-            let reason = told(run(o, hardware, workflow, now, draft), hardware, workflow);
+            let reason = reason(run(o, hardware, workflow, now, draft), hardware, workflow);
             draft.set(Step::Installed, Outcome::Not(reason.clone()));
             draft.set(Step::PoweredOn, Outcome::Not(reason));
         }
@@ -66,27 +68,28 @@ fn not_installed(o: &Situation<'_>, hardware: &Hardware, reason: Reason, now: Ti
 pub(in crate::machine) enum Run {
     /// To its start.
     Comes(Reason),
-    NetbootAwaited,
+    /// With what was seen of it.
+    NetbootAwaited(String),
     At {
         action: String,
         at: usize,
         of: usize,
     },
     /// The limits, after which nothing goes on by itself.
-    NetbootNotTaken,
+    NetbootNotTaken(String),
     InstallerLost {
         action: String,
     },
     PowerLost,
 }
 
-fn told(run: Run, hardware: &Hardware, workflow: &Workflow) -> Reason {
+fn reason(run: Run, hardware: &Hardware, workflow: &Workflow) -> Reason {
     let (hardware, workflow) = (name(&hardware.metadata).to_owned(), name(&workflow.metadata).to_owned());
     match run {
         Run::Comes(reason) => reason,
-        Run::NetbootAwaited => Waiting::NetbootAwaited { hardware }.into(),
+        Run::NetbootAwaited(seen) => Waiting::NetbootAwaited { hardware, seen }.into(),
         Run::At { action, at, of } => Waiting::Installing { workflow, action, at, of }.into(),
-        Run::NetbootNotTaken => Failed::NetbootNotTaken { hardware }.into(),
+        Run::NetbootNotTaken(seen) => Failed::NetbootNotTaken { hardware, seen }.into(),
         Run::InstallerLost { action } => Failed::InstallerLost { workflow, action }.into(),
         Run::PowerLost => Failed::InstallFailed { workflow, message: power_lost() }.into(),
     }
@@ -112,7 +115,7 @@ pub(in crate::machine) fn run(
     let runs = started || super::is_running(workflow);
     match o.reading {
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) | Reading::Old(PowerState::On) if runs => {
-            follow(workflow, record.at, now, draft)
+            follow(o, workflow, now, draft)
         }
         Reading::Fresh(PowerState::Off) if started && record.attempts + 1 >= POWER_ONS && record.went_off() => {
             Run::PowerLost
@@ -132,22 +135,26 @@ pub(in crate::machine) fn run(
     }
 }
 
-fn follow(workflow: &Workflow, powered_on: Option<Timestamp>, now: Timestamp, draft: &mut Draft) -> Run {
+fn follow(o: &Situation<'_>, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Run {
     let at = super::at(workflow);
     let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
-    let since = powered_on.max(made).max(super::last_report(workflow));
+    let began = o.record.at.max(made);
+    let seen = netboot_since(o.seen(), began);
+    // One that comes nearer is waited for.
+    let came = seen.filter(|seen| seen.stage <= NetbootStage::Agent).map(|seen| seen.at.0);
+    let since = began.max(super::last_report(workflow)).max(came);
     let over = since.map(|since| since + LIMIT).filter(|_| !super::is_running(workflow));
     if let Some(over) = over {
         if over <= now {
             return match at {
                 Some((action, ..)) => Run::InstallerLost { action },
-                None => Run::NetbootNotTaken,
+                None => Run::NetbootNotTaken(told(seen)),
             };
         }
         draft.wake(over);
     }
     match at {
         Some((action, at, of)) => Run::At { action, at, of },
-        None => Run::NetbootAwaited,
+        None => Run::NetbootAwaited(told(seen)),
     }
 }

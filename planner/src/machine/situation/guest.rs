@@ -2,14 +2,18 @@
 
 use super::Situation;
 use crate::host::PowerAction;
+use api::report::GuestSeen;
 use jiff::{SignedDuration, Timestamp};
 
 /// An agent sees the start of its host earlier than this.
 pub(in crate::machine) const UNDISTURBED: SignedDuration = SignedDuration::from_secs(20);
 
-/// Interface and address that answered since the last start. A host that was switched on and has answered all the time
+/// Interface and address that answered since the last start; of a server without a DPU those that the boot service heard of. A host that was switched on and has answered all the time
 /// was on: its agent would have seen it start.
 pub(in crate::machine) fn answered(o: &Situation<'_>, now: Timestamp) -> Option<(String, String)> {
+    if o.bare().is_some() {
+        return heard_of(o).map(|guest| (guest.mac_address.clone(), guest.address.clone()));
+    }
     let record = o.record;
     let started = record.at;
     let undisturbed =
@@ -23,4 +27,10 @@ pub(in crate::machine) fn answered(o: &Situation<'_>, now: Timestamp) -> Option<
             (attachment.spec.interface_name.clone(), address.unwrap_or_default())
         })
     })
+}
+
+/// The system on a server's own disk, since the last start.
+pub(in crate::machine) fn heard_of<'a>(o: &Situation<'a>) -> Option<&'a GuestSeen> {
+    let guest = o.seen()?.guest.as_ref()?;
+    o.record.at.is_none_or(|started| guest.at.0 > started).then_some(guest)
 }

@@ -9,7 +9,7 @@ mod power;
 mod record;
 mod vetted;
 
-pub(super) use guest::{UNDISTURBED, answered};
+pub(super) use guest::{UNDISTURBED, answered, heard_of};
 pub(super) use hardware::{Host, Place, Power, dpu_of, granted_on, held, in_use, is_bare, is_granted, was_installed};
 pub use hardware::{current, target};
 pub(super) use power::{Reading, SETTLE, Want, unread};
@@ -25,10 +25,12 @@ use crate::erase;
 use crate::host::PowerState;
 use crate::install;
 use crate::meta::name;
+use crate::netboot::report::is_of;
 use crate::reason::Reason;
 use crate::writer::down::HostPower;
 use crate::writer::{self, Owner, Site};
 use api::machine::BootStrategy;
+use api::report::HardwareReportStatus;
 use api::tinkerbell::Hardware;
 use jiff::Timestamp;
 use std::ops::Deref;
@@ -86,6 +88,12 @@ impl<'a> Situation<'a> {
     /// Its Hardware, if it is claimed to be installed there by a workflow.
     pub fn bare(&self) -> Option<&'a Hardware> {
         self.current.filter(|hardware| is_bare(hardware))
+    }
+
+    /// What network boot has seen of that Hardware's server.
+    pub fn seen(&self) -> Option<&'a HardwareReportStatus> {
+        let (hardware, report) = (self.bare()?, self.o.report.as_deref()?);
+        report.status.as_ref().filter(|_| is_of(report, hardware))
     }
 
     /// A workflow installs this machine: as its claim says, or before there is one its spec.

@@ -8,7 +8,7 @@ use super::observed::Observed;
 use super::plan::{Action, Disruptive, Plan, PowerOrder, Told};
 use super::power::CALM;
 use super::situation::{
-    Reading, Situation, Want, accepted_at, action_name, answered, held, is_granted, state_name, was_installed,
+    Reading, Situation, Want, accepted_at, action_name, answered, heard_of, held, is_granted, state_name, was_installed,
 };
 use super::steps::{Outcome, Step, Steps};
 use super::{install, maintenance};
@@ -19,6 +19,7 @@ use crate::network;
 use crate::reason::{Blocked, Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
 use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState, PowerStatus};
+use api::report::GuestSeen;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 
@@ -240,7 +241,10 @@ fn words<'a>(machine: &str, outcome: &'a Outcome, done: &'a str) -> (ConditionSt
 }
 
 fn addresses(o: &Situation<'_>) -> Vec<MachineAddress> {
-    let mut all = Vec::new();
+    // A server's own NIC has no name in the spec.
+    let own =
+        |guest: &GuestSeen| MachineAddress { interface: guest.mac_address.clone(), address: guest.address.clone() };
+    let mut all: Vec<_> = heard_of(o).map(own).into_iter().collect();
     for interface in &o.machine.spec.interfaces {
         let made = o.vnics.get(&vnic_name(&o.machine, interface)).map(|vnic| network::addresses::fixed(vnic));
         for address in made.or_else(|| interface.addresses.clone()).unwrap_or_default() {

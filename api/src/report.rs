@@ -1,0 +1,112 @@
+//! `HardwareReport`: what network boot has seen of a server. It stands beside the Hardware, which a user's own tools may own, and is
+//! named like it. It has no spec: nobody asks for anything by it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Made by the boot service when it first sees a server of the inventory; it goes with its Hardware.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+#[kube(
+    group = "metalplane.io",
+    version = "v1alpha1",
+    kind = "HardwareReport",
+    namespaced,
+    status = "HardwareReportStatus",
+    shortname = "hwr",
+    category = "metal",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "What network boot has seen of a server.",
+    crates(kube_core = "::kube_core"),
+    printcolumn(name = "Netboot", type_ = "string", json_path = ".status.netboot.stage"),
+    printcolumn(name = "Since", type_ = "date", json_path = ".status.netboot.at"),
+    printcolumn(name = "Guest", type_ = "string", json_path = ".status.guest.address"),
+    printcolumn(name = "Heard", type_ = "date", json_path = ".status.guest.at"),
+    printcolumn(name = "Firmware", type_ = "string", json_path = ".status.netboot.firmware", priority = "1"),
+    printcolumn(name = "UUID", type_ = "string", json_path = ".status.identity.uuid", priority = "1")
+)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+pub struct HardwareReportSpec {}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareReportStatus {
+    /// How far the server came when it last asked to boot from the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netboot: Option<NetbootSeen>,
+    /// The system on the server's own disk, when it was last heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestSeen>,
+    /// What the server's firmware says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<IdentitySeen>,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetbootSeen {
+    pub stage: NetbootStage,
+    /// When that stage was first seen in this boot.
+    pub at: MicroTime,
+    /// When this boot was first seen.
+    pub began_at: MicroTime,
+    /// The MAC address that it asks by.
+    pub mac_address: String,
+    /// What asks: firmware or iPXE, and for which processor (DHCP options 60, 77 and 93).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
+    /// Why it is not booted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// In the order in which a boot comes to them; LocalDisk and Refused end one.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+pub enum NetbootStage {
+    /// It asked for an address, to boot from the network.
+    Dhcp,
+    /// It reads its boot program.
+    Program,
+    /// It has the script.
+    Script,
+    /// It reads kernel, initial RAM disk or image.
+    Kernel,
+    /// Its agent asks what to do.
+    Agent,
+    /// It was told to boot from its own disk.
+    LocalDisk,
+    /// It was told nothing to boot from.
+    Refused,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestSeen {
+    /// Its address.
+    pub address: String,
+    /// The MAC address of that NIC.
+    pub mac_address: String,
+    /// When it was heard.
+    pub at: MicroTime,
+    pub by: HeardBy,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
+pub enum HeardBy {
+    /// It took its address.
+    Dhcp,
+    /// It asked for its metadata.
+    Metadata,
+    /// It sent a line of its log.
+    Syslog,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentitySeen {
+    /// The SMBIOS UUID of DHCP's option 97, as SMBIOS 2.6 and newer write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+}

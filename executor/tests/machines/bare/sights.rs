@@ -1,0 +1,102 @@
+//! What the boot service has seen of a server, in its HardwareReport.
+
+use super::{INVENTORY, MAC, World};
+use api::conditions;
+use api::report::{HardwareReportStatus, HeardBy, NetbootStage};
+use api::{HardwareReport, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use planner::host::PowerState;
+use planner::meta::{annotation, uid};
+use planner::netboot::report::{Sight, add};
+use std::sync::Arc;
+
+const ADDRESS: &str = "10.88.0.50";
+
+fn report(owner: &str) -> HardwareReport {
+    let mut report = HardwareReport::new("hw", Default::default());
+    report.metadata.namespace = Some(INVENTORY.to_owned());
+    report.metadata.owner_references = Some(vec![OwnerReference { uid: owner.to_owned(), ..Default::default() }]);
+    report.status = Some(HardwareReportStatus::default());
+    report
+}
+
+fn see(world: &mut World, sight: &Sight) {
+    let owner = uid(&world.hardware["hw"].metadata).to_owned();
+    let mut report = world.report.as_deref().cloned().unwrap_or_else(|| report(&owner));
+    let before = report.status.take().unwrap_or_default();
+    report.status = Some(add(&before, MAC, sight, world.now).unwrap_or(before));
+    world.report = Some(Arc::new(report));
+}
+
+fn heard() -> Sight {
+    Sight::Heard { address: ADDRESS.parse().expect("an address"), by: HeardBy::Dhcp, starts: true }
+}
+
+fn addresses(world: &World) -> Vec<(String, String)> {
+    let status = world.machine().and_then(|machine| machine.status.clone()).expect("a status");
+    status.addresses.into_iter().map(|one| (one.interface, one.address)).collect()
+}
+
+#[test]
+fn an_installation_says_how_far_the_boot_has_come() {
+    let mut world = World::new();
+    // The server stays in its firmware: nothing runs on it.
+    world.until("it was powered on", |world| world.reason(conditions::INSTALLED) == "NetbootAwaited");
+    world.in_installer = false;
+    let said = |world: &World| world.message(conditions::INSTALLED);
+    assert!(said(&world).contains("has not seen the server ask"), "{}", said(&world));
+    for (stage, words) in [
+        (NetbootStage::Program, "fetched its boot program at"),
+        (NetbootStage::Script, "has not asked for the kernel"),
+        (NetbootStage::Kernel, "its agent has not asked yet"),
+    ] {
+        see(&mut world, &Sight::Came(stage));
+        world.until(words, |world| said(world).contains(words));
+    }
+    let why = "Hardware 'hw': netboot.allowPXE is not true".to_owned();
+    see(&mut world, &Sight::Turned { stage: NetbootStage::Refused, why: why.clone(), client: None });
+    world.until("it is told why", |world| said(world).contains(&why));
+    world.until("the limit", |world| world.reason(conditions::INSTALLED) == "NetbootNotTaken");
+    assert!(said(&world).contains(&why), "{}", said(&world));
+}
+
+#[test]
+fn what_was_seen_before_the_start_counts_for_nothing() {
+    let mut world = World::new();
+    see(&mut world, &Sight::Came(NetbootStage::Kernel));
+    see(&mut world, &heard());
+    world.until("it was powered on", |world| world.reason(conditions::INSTALLED) == "NetbootAwaited");
+    assert!(world.message(conditions::INSTALLED).contains("has not seen the server ask"));
+    world.until("it runs", World::is_running);
+    assert_eq!((world.reason(conditions::GUEST_REACHABLE), addresses(&world)), ("SystemSilent".to_owned(), vec![]));
+}
+
+#[test]
+fn the_installed_system_is_reachable_once_it_is_heard_of() {
+    let mut world = World::new();
+    world.until("it runs", World::is_running);
+    see(&mut world, &heard());
+    world.until("it is heard of", |world| world.reason(conditions::GUEST_REACHABLE) == "GuestAnswered");
+    assert_eq!(addresses(&world), [(MAC.to_owned(), ADDRESS.to_owned())]);
+    // It is started anew by its user: of that start nothing has been heard yet.
+    world.change(|machine| {
+        let request = labels::RESTART_REQUESTED_AT.to_owned();
+        machine.metadata.annotations.get_or_insert_default().insert(request, "2026-01-01T00:00:00Z".to_owned());
+    });
+    world.until("it is restarted", |world| world.reason(conditions::GUEST_REACHABLE) == "SystemSilent");
+    assert_eq!((world.power, addresses(&world)), (PowerState::On, vec![]));
+    see(&mut world, &heard());
+    world.until("it is heard of", |world| world.reason(conditions::GUEST_REACHABLE) == "GuestAnswered");
+}
+
+#[test]
+fn the_report_of_another_hardware_of_that_name_is_none() {
+    let mut world = World::new();
+    world.until("it runs", World::is_running);
+    see(&mut world, &heard());
+    let other = report("another");
+    let seen = world.report.as_ref().and_then(|report| report.status.clone());
+    world.report = Some(Arc::new(HardwareReport { status: seen, ..other }));
+    world.until("a round", |world| annotation(&world.hardware["hw"].metadata, labels::CLAIMED_BY).is_some());
+    assert_eq!(world.reason(conditions::GUEST_REACHABLE), "SystemSilent");
+}
