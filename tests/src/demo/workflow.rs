@@ -2,7 +2,7 @@
 
 use super::Story;
 use super::watch::{self, Until};
-use crate::site::{GuestKind, Site, until};
+use crate::site::{GuestKind, INVENTORY_NAMESPACE, Site, until};
 use anyhow::{Result, ensure};
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {
     story.say(&format!("{address} answers ping: the system that was installed on the server's own disk"));
     println!("{}", site.bmctl(&["timeline", MACHINE]).await?);
     println!("{}", site.kubectl(&["get", "bmm"]).await?);
+    story.say("kubectl get hwr: what network boot has seen of the server");
+    println!("{}", site.kubectl(&["get", "hwr", "-n", INVENTORY_NAMESPACE]).await?);
     Ok(())
 }
 

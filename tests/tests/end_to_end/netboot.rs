@@ -94,6 +94,34 @@ async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
     answers(site).await?;
     let status = machine::status(site, namespace, "bm-03").await?;
     ensure!(status["bootStrategy"] == "Workflow" && status["install"]["phase"] == "Done", "{status}");
+    is_seen(site, namespace).await
+}
+
+/// The boot service has seen the server boot, and has heard of the installed system, which took its address by DHCP.
+async fn is_seen(site: &Site, namespace: &str) -> Result<()> {
+    let Provisioned { address, mac, .. } = Provisioned::of(SERVER)?;
+    let address = address.to_string();
+    until("the machine's system is heard of", SOON, async || {
+        let status = machine::status(site, namespace, "bm-03").await?;
+        let is_true = |c: &Value| c["type"] == "GuestReachable" && c["status"] == "True";
+        let reachable = status["conditions"].as_array().into_iter().flatten().any(is_true);
+        let has_it = status["addresses"][0]["address"] == *address && status["addresses"][0]["interface"] == *mac;
+        Ok(if reachable && has_it { Ok(()) } else { Err(status.to_string()) })
+    })
+    .await?;
+    let report = site.get(&["hwr", HARDWARE, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
+    let (netboot, guest) = (&report["status"]["netboot"], &report["status"]["guest"]);
+    let stage = netboot["stage"].as_str().unwrap_or_default();
+    // Firmware that asks the network first was told to boot from the disk.
+    ensure!((stage == "Agent" || stage == "LocalDisk") && netboot["macAddress"] == *mac, "{report}");
+    ensure!(netboot["firmware"].as_str().is_some_and(|firmware| firmware.ends_with("UEFI (x86-64)")), "{report}");
+    ensure!(guest["address"] == *address && guest["by"] == "Dhcp", "{report}");
+    let uuid = report["status"]["identity"]["uuid"].as_str().unwrap_or_default();
+    let process = site.server(SERVER).host()?.context("the server is on")?;
+    let started = std::fs::read_to_string(format!("/proc/{process}/cmdline"))?;
+    ensure!(started.split('\0').skip_while(|word| *word != "-uuid").nth(1) == Some(uuid), "{report}: {started}");
+    let told = site.bmctl(&["hardware", "get", HARDWARE]).await?;
+    ensure!(told.contains("took its address") && told.contains(&address) && told.contains(uuid), "{told}");
     Ok(())
 }
 

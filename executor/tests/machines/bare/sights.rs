@@ -37,12 +37,17 @@ fn addresses(world: &World) -> Vec<(String, String)> {
     status.addresses.into_iter().map(|one| (one.interface, one.address)).collect()
 }
 
+/// It was powered on for the installer, and nothing runs on it.
+fn stays_in_its_firmware(world: &mut World) {
+    world.until("it was powered on", |world| world.in_installer);
+    world.in_installer = false;
+    world.until("it is awaited", |world| world.reason(conditions::INSTALLED) == "NetbootAwaited");
+}
+
 #[test]
 fn an_installation_says_how_far_the_boot_has_come() {
     let mut world = World::new();
-    // The server stays in its firmware: nothing runs on it.
-    world.until("it was powered on", |world| world.reason(conditions::INSTALLED) == "NetbootAwaited");
-    world.in_installer = false;
+    stays_in_its_firmware(&mut world);
     let said = |world: &World| world.message(conditions::INSTALLED);
     assert!(said(&world).contains("has not seen the server ask"), "{}", said(&world));
     for (stage, words) in [
@@ -65,8 +70,9 @@ fn what_was_seen_before_the_start_counts_for_nothing() {
     let mut world = World::new();
     see(&mut world, &Sight::Came(NetbootStage::Kernel));
     see(&mut world, &heard());
-    world.until("it was powered on", |world| world.reason(conditions::INSTALLED) == "NetbootAwaited");
+    stays_in_its_firmware(&mut world);
     assert!(world.message(conditions::INSTALLED).contains("has not seen the server ask"));
+    world.in_installer = true;
     world.until("it runs", World::is_running);
     assert_eq!((world.reason(conditions::GUEST_REACHABLE), addresses(&world)), ("SystemSilent".to_owned(), vec![]));
 }
