@@ -144,6 +144,13 @@ fn objects() -> Vec<Value> {
             "status": {"observedGeneration": 1, "phase": "Running", "sourceHardwareName": "rack1-u07",
                 "targetHardwareName": "rack1-u08", "startedAt": "2026-01-01T00:00:00.000000Z",
                 "conditions": [condition("Complete", "False", "Moving")]}}),
+        json!({"apiVersion": api, "kind": "HardwareReport", "metadata": {"name": "rack1-u07", "namespace": "default"},
+            "spec": {}, "status": {
+                "netboot": {"stage": "LocalDisk", "at": "2026-01-01T00:00:00.000000Z", "beganAt": "2026-01-01T00:00:00.000000Z",
+                    "macAddress": "02:00:00:00:00:09", "firmware": "PXE of UEFI (x86-64)", "message": "it is installed"},
+                "guest": {"address": "10.88.100.103", "macAddress": "02:00:00:00:00:09", "by": "Dhcp",
+                    "at": "2026-01-01T00:00:00.000000Z"},
+                "identity": {"uuid": UID}}}),
         json!({"apiVersion": api, "kind": "VolumeHold",
             "metadata": {"name": names::hold("csi.metalplane.io", "default/0d7e1f52")},
             "spec": {"driver": "csi.metalplane.io", "volumeHandle": "default/0d7e1f52", "holder": holder, "epoch": 3}}),
