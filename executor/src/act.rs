@@ -6,6 +6,7 @@ use api::machine::BootStrategy;
 use api::{BareMetalMachine, MachineMigration, labels, names};
 use futures::future::join_all;
 use planner::machine::{Action, Observed, asks_for, needs_fresh_machine};
+use planner::meta::Target;
 use serde_json::{Value, json};
 
 /// All at the same time: actions of one plan do not depend on each other. The first error that is not mere staleness is
@@ -39,24 +40,16 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
     let machine = o.machine.as_ref();
     let own = || disks::own_labels(machine);
     match action {
-        Action::AddMachineFinalizer => {
-            writes::finalize::<BareMetalMachine>(c, &machine.metadata, labels::FINALIZER_MACHINE, true).await
-        }
-        Action::RemoveMachineFinalizer => {
-            writes::finalize::<BareMetalMachine>(c, &machine.metadata, labels::FINALIZER_MACHINE, false).await
+        Action::AddMachineFinalizer | Action::RemoveMachineFinalizer => {
+            let shall_be = matches!(action, Action::AddMachineFinalizer);
+            writes::finalize::<BareMetalMachine>(c, &machine.metadata, labels::FINALIZER_MACHINE, shall_be).await
         }
         Action::ClearLock => patch(c, machine, json!({"metadata": {"annotations": {labels::OPERATION: null}}})).await,
         Action::CreateMigration(migration) => {
             let ours = |there: &MachineMigration| there.spec == migration.spec;
             writes::create::<MachineMigration>(c, migration, ours).await.map(drop)
         }
-        Action::DeleteMigration { target } => {
-            let there = known::<MachineMigration>(c, &target.namespace, &target.name);
-            match there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)) {
-                Some(there) => writes::delete::<MachineMigration>(c, &there.metadata, false).await,
-                None => Ok(()),
-            }
-        }
+        Action::DeleteMigration { target } => delete_migration(c, target).await,
         Action::ClearPowerRequest => {
             patch(c, machine, json!({"metadata": {"annotations": {labels::POWER_REQUESTED: null}}})).await
         }
@@ -140,6 +133,14 @@ async fn act(c: &impl Shell, o: &Observed, action: &Action) -> Result<(), Error>
             confirm_spec(c, o).await?;
             nics::delete_vnic(c, target).await
         }
+    }
+}
+
+async fn delete_migration(c: &impl Shell, target: &Target) -> Result<(), Error> {
+    let there = known::<MachineMigration>(c, &target.namespace, &target.name);
+    match there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)) {
+        Some(there) => writes::delete::<MachineMigration>(c, &there.metadata, false).await,
+        None => Ok(()),
     }
 }
 

@@ -38,7 +38,7 @@ fn parts(size: u64) -> impl Iterator<Item = (u64, usize)> {
 
 fn told(size: u64, offset: u64, what: &str, say: &dyn Fn(&str)) {
     let every = (size / TOLD).max(1 << 30) / CHUNK as u64 * CHUNK as u64;
-    if offset > 0 && offset % every == 0 {
+    if offset > 0 && offset.is_multiple_of(every) {
         say(&format!("{offset} of {size} bytes {what}"));
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     shows(session, "get cmi", &["get", "cmi"], &["ubuntu-24-04", "False", "Importing"]);
     shows(session, "get dpu", &["get", "dpu"], &["dpu-1", "True", "rack1-u07", "Standby", "true"]);
     shows(session, "get hp", &["get", "hp", "-n", "metalplane-inventory"], &["default", "Keep"]);
+    shows(session, "get hwr", &["get", "hwr"], &["rack1-u07", "LocalDisk", "10.88.100.103"]);
     shows(session, "get vh", &["get", "vh"], &["vh-", "dpu-1", "3"]);
     shows(session, "get da", &["get", "da", "-n", DPU_NAMESPACE], &["bm-01-root-", "root", "Attached"]);
     shows(session, "get na", &["get", "na", "-n", DPU_NAMESPACE], &["bm-01-eth0-", "eth0", "Attached"]);
@@ -43,8 +44,16 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     let bmcs = ["get", "machines.bmc.tinkerbell.org", "-n", "metalplane-inventory"];
     shows(session, "get machines.bmc.tinkerbell.org", &bmcs, &["rack1-u07"]);
     let kinds = ["baremetalmachine", "machineimage", "clustermachineimage", "dpu", "hardwarepolicy", "volumehold"];
-    let rest =
-        ["diskattachment", "nicattachment", "vnic", "subnet", "machinesnapshot", "machinerestore", "machinemigration"];
+    let rest = [
+        "hardwarereport",
+        "diskattachment",
+        "nicattachment",
+        "vnic",
+        "subnet",
+        "machinesnapshot",
+        "machinerestore",
+        "machinemigration",
+    ];
     let all: Vec<String> = kinds.iter().chain(&rest).map(|kind| format!("{kind}.metalplane.io/")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     session.works("the category metal is every kind", &["get", "metal", "-A"], None, &all);
