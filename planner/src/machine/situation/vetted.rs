@@ -22,8 +22,7 @@ fn mismatch(o: &Observed) -> Option<Blocked> {
     // The host of a machine that a workflow installs is none of a DPU's.
     let hardware = current(o).filter(|hardware| !is_bare(hardware))?;
     let dpu = dpu_of(&o.dpus, name(&hardware.metadata))?;
-    let reported = o.bmc.host.last().map(|host| host.serial_number.as_deref());
-    match identity::check(&dpu.dpu, reported) {
+    match identity::check(&dpu.dpu, o.bmc.host.last()) {
         Identity::Differs(message) => Some(Blocked::HardwareMismatch { dpu: dpu.name().to_owned(), message }),
         Identity::NotAsked | Identity::Matches | Identity::Unread | Identity::NotReported => None,
     }
