@@ -17,7 +17,7 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Outc
     match answered(o, now) {
         Some(_) => Outcome::Done,
         None => {
-            if let Some(at) = o.record.at.map(|at| at + UNDISTURBED).filter(|at| *at > now) {
+            if let Some(at) = o.owned.record.at.map(|at| at + UNDISTURBED).filter(|at| *at > now) {
                 draft.wake(at);
             }
             silent(o)

@@ -10,7 +10,7 @@ pub(in crate::machine) const UNDISTURBED: SignedDuration = SignedDuration::from_
 /// Interface and address that answered since the last start. A host that was switched on and has answered all the time
 /// was on: its agent would have seen it start.
 pub(in crate::machine) fn answered(o: &Situation<'_>, now: Timestamp) -> Option<(String, String)> {
-    let record = o.record;
+    let record = o.owned.record;
     let started = record.at;
     let undisturbed =
         record.action == Some(PowerAction::On) && started.is_none_or(|started| now >= started + UNDISTURBED);
