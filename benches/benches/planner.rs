@@ -6,7 +6,7 @@ use divan::{Bencher, black_box};
 use jiff::Timestamp;
 use planner::agent;
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Presence};
-use planner::machine::observed::DpuSeen;
+use planner::machine::observed::{Belongings, DpuSeen};
 use planner::machine::{self, Action};
 use planner::seen::Seen;
 use serde_json::{Value, json};
@@ -51,13 +51,13 @@ fn new_machine(hardware: usize) -> machine::Observed {
         "metadata": {"name": "bm", "namespace": "a", "uid": "u", "finalizers": ["metalplane.io/machine"]},
         "spec": {"disks": [{"name": "root", "bootOrder": 1, "source": {"blank": {}}, "size": "1Gi"}]},
     }));
-    machine::Observed {
-        machine: Arc::new(machine),
+    let own = Belongings {
         hardware: (1..=hardware).map(|number| Arc::new(server(number))).collect(),
         policies: vec![Arc::new(policy)],
         dpus: (1..=hardware).map(|number| DpuSeen { dpu: Arc::new(dpu(number)), ..DpuSeen::default() }).collect(),
-        ..machine::Observed::default()
-    }
+        ..Belongings::default()
+    };
+    machine::Observed { machine: Arc::new(machine), own, ..machine::Observed::default() }
 }
 
 #[divan::bench(args = [10, 100, 1000])]

@@ -81,7 +81,7 @@ async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
     let own = names::dpu_namespace(name(&dpu.metadata));
     let namespace = c.world.namespaces.get("", &own).filter(|n| n.metadata.deletion_timestamp.is_none());
     let uid = dpu.metadata.uid.clone().unwrap_or_default();
-    let known = c.prepared.get(&uid);
+    let prepared = c.prepared.has(&uid, dpu.metadata.generation);
     let asked = match is_asked(&dpu) {
         true => machine::gather::dpus(c, vec![dpu.clone()]).await?.pop(),
         false => None,
@@ -92,7 +92,7 @@ async fn gather(c: &Controller, dpu: Arc<Dpu>) -> Result<Observed, Error> {
         host_read_at: seen.read_at,
         problem: seen.problem,
         own_bmc,
-        prepared: known == Some(dpu.metadata.generation) && (namespace.is_some() || !dpu.spec.is_admitted()),
+        prepared: prepared && (namespace.is_some() || !dpu.spec.is_admitted()),
         used: dpu.metadata.deletion_timestamp.is_some() && is_used(c, &own),
         orphans: crate::orphans::seen(c, &dpu),
         heard: went_back::heard(c, &dpu),

@@ -16,9 +16,11 @@ use executor::{claims, disks, volumes};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
-use planner::image::{Action, Observed, Plan};
+use planner::host::BmcNeed;
+use planner::image::{Action, Lent, Observed, Plan};
 use planner::machine::observed::{SnapshotSeen, name, uid};
 use runtime::queue::{Key, Next};
+use std::collections::BTreeMap;
 
 const ROUNDS: usize = 16;
 
@@ -30,7 +32,7 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
             return Ok(Next::Wait);
         };
         let plan = planner::image::plan(&o, clock::now());
-        want_bmc(c, &owner, &plan);
+        want_bmc(c, &owner, &plan.dpu_bmcs);
         for action in &plan.actions {
             act(c, &o, action).await?;
         }
@@ -44,8 +46,8 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
 }
 
 /// The BMCs of DPUs whose agents are unresponsive.
-pub(crate) fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
-    let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
+pub(crate) fn want_bmc(c: &Controller, owner: &Owner, dpu_bmcs: &BTreeMap<String, BmcNeed>) {
+    let dpus = dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
     c.hosts.needs(owner, &dpus.collect::<Vec<_>>());
 }
 
@@ -87,16 +89,18 @@ async fn gather(c: &Controller, key: &Key) -> Result<Option<Observed>, Error> {
         import,
         status: status.unwrap_or_default(),
         namespace,
-        claim,
+        lent: Lent {
+            claim,
+            dpus,
+            attachments,
+            hold,
+            volume_attachments,
+            fences: c.fences.kinds(),
+            fence_problems: c.fences.problems(),
+        },
         snapshot,
-        dpus,
-        attachments,
-        hold,
-        volume_attachments,
         imported_elsewhere,
         no_grants: went_back::forbids_grant(c),
-        fences: c.fences.kinds(),
-        fence_problems: c.fences.problems(),
     }))
 }
 
@@ -109,13 +113,14 @@ fn seen(snapshot: &VolumeSnapshot) -> SnapshotSeen {
     }
 }
 
-fn own_labels(o: &Observed) -> std::collections::BTreeMap<String, String> {
-    [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE), (labels::IMAGE_UID, uid(&o.meta))]
+/// Labels of what is made for an image.
+pub(crate) fn own_labels(uid: &str) -> BTreeMap<String, String> {
+    [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE), (labels::IMAGE_UID, uid)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
 }
 
-pub(crate) async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
+async fn act(c: &Controller, o: &Observed, action: &Action) -> Result<(), Error> {
     match action {
         Action::AddFinalizer => finalizer(c, o, true).await,
         Action::RemoveFinalizer => finalizer(c, o, false).await,
@@ -126,7 +131,8 @@ pub(crate) async fn act(c: &Controller, o: &Observed, action: &Action) -> Result
         Action::CreateAttachment(attachment) => disks::create(c, attachment).await,
         Action::Grant { target, epoch } => disks::grant(c, target, *epoch, None, None).await,
         Action::Volume(action) => {
-            let owner = volumes::Owner { label: labels::IMAGE_UID, uid: uid(&o.meta), labels: own_labels(o) };
+            let owner =
+                volumes::Owner { label: labels::IMAGE_UID, uid: uid(&o.meta), labels: own_labels(uid(&o.meta)) };
             volumes::act(c, &owner, action).await
         }
         Action::CreateSnapshot { name, claim } => create_snapshot(c, o, name, claim).await,
@@ -139,7 +145,7 @@ async fn create_snapshot(c: &Controller, o: &Observed, snapshot: &str, claim: &s
         metadata: ObjectMeta {
             name: Some(snapshot.to_owned()),
             namespace: Some(o.namespace.clone()),
-            labels: Some(own_labels(o)),
+            labels: Some(own_labels(uid(&o.meta))),
             ..ObjectMeta::default()
         },
         spec: VolumeSnapshotSpec {

@@ -16,8 +16,8 @@ use std::sync::{Mutex, PoisonError};
 pub struct Prepared(Mutex<HashMap<String, Option<i64>>>);
 
 impl Prepared {
-    pub(crate) fn get(&self, uid: &str) -> Option<Option<i64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid).copied()
+    pub(crate) fn has(&self, uid: &str, generation: Option<i64>) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid) == Some(&generation)
     }
 
     pub(crate) fn put(&self, uid: String, generation: Option<i64>) {

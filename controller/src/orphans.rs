@@ -9,7 +9,7 @@ use api::dpu::{Orphan, OrphanKind};
 use api::{Dpu, VNic, VolumeHold, names};
 use planner::dpu::{OrphanSeen, RaiseEpoch};
 use planner::machine::observed::name;
-use planner::machine::{Observed, OrphanOn};
+use planner::machine::{Belongings, OrphanOn};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -35,9 +35,9 @@ pub(crate) async fn raise(c: &Controller, raise: &RaiseEpoch) -> Result<(), Erro
 }
 
 /// Those that may stand in the way of a machine, on whatever DPU.
-pub(crate) async fn concerning(c: &Controller, o: &Observed) -> Result<Vec<OrphanOn>, Error> {
+pub(crate) async fn concerning(c: &Controller, own: &Belongings) -> Result<Vec<OrphanOn>, Error> {
     let mut found = on_dpus(c).await?;
-    found.retain(|one| one.concerns(o));
+    found.retain(|one| one.concerns(own));
     Ok(found)
 }
 

@@ -75,9 +75,9 @@ pub(crate) async fn tell(
     }
     let connectors = futures::future::join_all(seen.ports.connectors.iter().map(|one| connector(one.as_ref()))).await;
     let (chassis, not_secure) = match seen.observed.ports.fresh() {
-        Some(_) => (seen.ports.switch.chassis().await.ok(), seen.ports.switch.not_secure().await.ok().flatten()),
+        Some(_) => (chassis(seen.ports).await, seen.ports.switch.not_secure().await.ok().flatten()),
         // It would be waited for once more.
-        None => (None, None),
+        None => (Chassis::Unread, None),
     };
     let network = network(&dpu, chassis);
     let boot_controller = boot_controller(&dpu, seen.ports).await;
@@ -142,11 +142,29 @@ async fn boot_controller(dpu: &Dpu, ports: &Ports) -> Option<BootController> {
     })
 }
 
+/// By which name OVN knows the DPU's switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Chassis {
+    Named(String),
+    Unnamed,
+    /// It cannot be read now.
+    Unread,
+}
+
+async fn chassis(ports: &Ports) -> Chassis {
+    match ports.switch.chassis().await {
+        Ok(Some(name)) => Chassis::Named(name),
+        Ok(None) => Chassis::Unnamed,
+        Err(_) => Chassis::Unread,
+    }
+}
+
 /// A switch that cannot be read now has the name that was told.
-fn network(dpu: &Dpu, chassis: Option<Option<String>>) -> Option<DpuNetwork> {
+fn network(dpu: &Dpu, chassis: Chassis) -> Option<DpuNetwork> {
     match chassis {
-        Some(chassis) => chassis.map(|chassis| DpuNetwork { chassis }),
-        None => dpu.status.as_ref().and_then(|status| status.network.clone()),
+        Chassis::Named(chassis) => Some(DpuNetwork { chassis }),
+        Chassis::Unnamed => None,
+        Chassis::Unread => dpu.status.as_ref().and_then(|status| status.network.clone()),
     }
 }
 
@@ -284,12 +302,12 @@ mod tests {
 
     #[test]
     fn the_chassis_stands_while_the_switch_cannot_be_read() {
-        let chassis = |name: &str| Some(DpuNetwork { chassis: name.to_owned() });
+        let told = |name: &str| Some(DpuNetwork { chassis: name.to_owned() });
         let mut dpu = Dpu::default();
-        assert_eq!(network(&dpu, None), None);
-        dpu.status = Some(DpuStatus { network: chassis("a"), ..DpuStatus::default() });
-        assert_eq!(network(&dpu, None), chassis("a"));
-        assert_eq!(network(&dpu, Some(Some("b".to_owned()))), chassis("b"));
-        assert_eq!(network(&dpu, Some(None)), None, "OVN has no name for it");
+        assert_eq!(network(&dpu, Chassis::Unread), None);
+        dpu.status = Some(DpuStatus { network: told("a"), ..DpuStatus::default() });
+        assert_eq!(network(&dpu, Chassis::Unread), told("a"));
+        assert_eq!(network(&dpu, Chassis::Named("b".to_owned())), told("b"));
+        assert_eq!(network(&dpu, Chassis::Unnamed), None, "OVN has no name for it");
     }
 }

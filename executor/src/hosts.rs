@@ -8,15 +8,16 @@ use api::machine::BootStrategy;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::erase::PowerRecord;
 use planner::meta::{annotation, name};
 use planner::verbs::operation::HardwareVersion;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// From quorum: this machine has that server.
-pub async fn confirm_claim(c: &impl Shell, machine: &BareMetalMachine, hardware: &str) -> Result<Hardware, Error> {
+/// From quorum: the machine with this UID has that server.
+pub async fn confirm_claim(c: &impl Shell, machine_uid: &str, hardware: &str) -> Result<Hardware, Error> {
     let there = get::<Hardware>(c, c.inventory(), hardware).await?;
-    if annotation(&there.metadata, labels::CLAIMED_BY) == machine.metadata.uid.as_deref() {
+    if annotation(&there.metadata, labels::CLAIMED_BY) == Some(machine_uid) {
         return Ok(there);
     }
     put(c, there);
@@ -99,19 +100,19 @@ pub async fn keep_target(c: &impl Shell, hardware: &str, migration: &str) -> Res
 }
 
 /// One Hardware is given up for another, which must still be this machine's.
-pub async fn move_on(c: &impl Shell, machine: &BareMetalMachine, from: &str, to: &str) -> Result<(), Error> {
-    confirm_claim(c, machine, to).await?;
-    unclaim(c, machine, from).await
+pub async fn move_on(c: &impl Shell, machine_uid: &str, from: &str, to: &str) -> Result<(), Error> {
+    confirm_claim(c, machine_uid, to).await?;
+    unclaim(c, machine_uid, from).await
 }
 
 /// Of a machine that no longer exists: the record of a power action, before that is sent. A machine that exists has it in its status.
-pub async fn record_power(c: &impl Shell, hardware: &Hardware, power: &str) -> Result<(), Error> {
-    annotate(c, &hardware.metadata, json!({"metadata": {"annotations": {labels::ERASE_POWER: power}}})).await
+pub async fn record_power(c: &impl Shell, hardware: &Hardware, power: &PowerRecord) -> Result<(), Error> {
+    annotate(c, &hardware.metadata, json!({"metadata": {"annotations": {labels::ERASE_POWER: power.text()}}})).await
 }
 
-pub async fn unclaim(c: &impl Shell, machine: &BareMetalMachine, name: &str) -> Result<(), Error> {
+pub async fn unclaim(c: &impl Shell, machine_uid: &str, name: &str) -> Result<(), Error> {
     let there = seen(c, name)?;
-    if annotation(&there.metadata, labels::CLAIMED_BY) != machine.metadata.uid.as_deref() {
+    if annotation(&there.metadata, labels::CLAIMED_BY) != Some(machine_uid) {
         return Ok(());
     }
     if planner::erase::is_owed(&there.metadata) {

@@ -211,8 +211,7 @@ fn verified(o: &Observed) -> ((ConditionStatus, &'static str, String), Option<Ve
         }
     };
     let found = |reported| (finding(reported), Some(record(reported)));
-    let reported = o.host.last().map(|host| host.serial_number.as_deref());
-    match identity::check(dpu, reported) {
+    match identity::check(dpu, o.host.last()) {
         Identity::NotAsked => {
             let message = "neither spec.hardwareRef.serialNumber nor the agent says which serial number to expect";
             ((ConditionStatus::Unknown, "NotAsked", message.to_owned()), None)

@@ -7,8 +7,7 @@
 
 use crate::meta::annotation;
 use api::labels;
-use api::machine::{BareMetalMachineStatus, PowerStatus};
-use api::tinkerbell::Hardware;
+use api::machine::PowerStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -265,29 +264,22 @@ impl Report {
 }
 
 /// `metalplane.io/erase-power`: what the status of a machine would say of the power actions of its server, if there were one.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PowerRecord {
-    power: Option<PowerStatus>,
+pub struct PowerRecord {
+    pub power: Option<PowerStatus>,
     #[serde(default)]
-    power_on_attempts: u32,
+    pub power_on_attempts: u32,
 }
 
-pub fn power_record(status: &BareMetalMachineStatus) -> String {
-    let record = PowerRecord { power: status.power.clone(), power_on_attempts: status.power_on_attempts };
-    serde_json::to_string(&record).unwrap_or_default()
-}
+impl PowerRecord {
+    pub fn of(hardware: &ObjectMeta) -> Option<Self> {
+        serde_json::from_str(annotation(hardware, labels::ERASE_POWER)?).ok()
+    }
 
-/// The status that a machine which no longer exists is planned with.
-pub fn power_status(hardware: &Hardware) -> Option<BareMetalMachineStatus> {
-    let meta = &hardware.metadata;
-    let record: PowerRecord = serde_json::from_str(annotation(meta, labels::ERASE_POWER)?).ok()?;
-    Some(BareMetalMachineStatus {
-        hardware_name: meta.name.clone(),
-        power: record.power,
-        power_on_attempts: record.power_on_attempts,
-        ..BareMetalMachineStatus::default()
-    })
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! (`hardwareRef.serialNumber`), or else what the DPU itself knows of its server (`status.hostSerialNumber`). Where both
 //! are given they must agree. Where neither is, there is nothing to compare.
 
+use crate::host::HostObserved;
 use api::Dpu;
 
 /// What the comparison came to.
@@ -44,8 +45,8 @@ fn same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
 
-/// `reported`: of the BMC; the outer `None`: it has not been read.
-pub fn check(dpu: &Dpu, reported: Option<Option<&str>>) -> Identity {
+/// `read`: what the BMC reported of the server last; `None`: it has not been read.
+pub fn check(dpu: &Dpu, read: Option<&HostObserved>) -> Identity {
     let (administrator, agent) = (by_administrator(dpu), by_agent(dpu));
     if let (Some(wanted), Some(agent)) = (administrator, agent)
         && !same(wanted, agent)
@@ -53,22 +54,21 @@ pub fn check(dpu: &Dpu, reported: Option<Option<&str>>) -> Identity {
         return Identity::Differs(format!("serial number '{wanted}' is expected, its agent reports '{agent}'"));
     }
     let Some(wanted) = administrator.or(agent) else { return Identity::NotAsked };
-    match reported.map(given) {
-        None => Identity::Unread,
-        Some(Some(serial)) if same(serial, wanted) => Identity::Matches,
-        Some(Some(serial)) => {
-            Identity::Differs(format!("serial number '{wanted}' is expected, the BMC reports '{serial}'"))
-        }
-        Some(None) if administrator.is_some() => {
+    let Some(read) = read else { return Identity::Unread };
+    match given(read.serial_number.as_deref()) {
+        Some(serial) if same(serial, wanted) => Identity::Matches,
+        Some(serial) => Identity::Differs(format!("serial number '{wanted}' is expected, the BMC reports '{serial}'")),
+        None if administrator.is_some() => {
             Identity::Differs(format!("serial number '{wanted}' is expected, the BMC reports none to compare it with"))
         }
-        Some(None) => Identity::NotReported,
+        None => Identity::NotReported,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::PowerState;
     use api::dpu::{DpuSpec, DpuStatus, HardwareReference};
 
     fn dpu(administrator: Option<&str>, agent: Option<&str>) -> Dpu {
@@ -78,35 +78,39 @@ mod tests {
         dpu
     }
 
+    fn read(serial: Option<&str>) -> HostObserved {
+        HostObserved { serial_number: serial.map(str::to_owned), ..HostObserved::with_power(PowerState::Off) }
+    }
+
     fn differs(identity: &Identity) -> bool {
         matches!(identity, Identity::Differs(_))
     }
 
     #[test]
     fn nothing_is_compared_where_nothing_is_expected() {
-        assert_eq!(check(&dpu(None, None), Some(Some("A1"))), Identity::NotAsked);
-        assert_eq!(check(&dpu(Some("  "), Some("")), Some(Some("A1"))), Identity::NotAsked);
+        assert_eq!(check(&dpu(None, None), Some(&read(Some("A1")))), Identity::NotAsked);
+        assert_eq!(check(&dpu(Some("  "), Some("")), Some(&read(Some("A1")))), Identity::NotAsked);
     }
 
     #[test]
     fn the_administrators_word_comes_first_and_the_agents_counts_alone() {
-        assert_eq!(check(&dpu(Some("A1"), None), Some(Some(" a1 "))), Identity::Matches);
-        assert_eq!(check(&dpu(None, Some("A1")), Some(Some("A1"))), Identity::Matches);
-        assert!(differs(&check(&dpu(Some("A1"), None), Some(Some("B2")))));
-        assert!(differs(&check(&dpu(None, Some("A1")), Some(Some("B2")))));
+        assert_eq!(check(&dpu(Some("A1"), None), Some(&read(Some(" a1 ")))), Identity::Matches);
+        assert_eq!(check(&dpu(None, Some("A1")), Some(&read(Some("A1")))), Identity::Matches);
+        assert!(differs(&check(&dpu(Some("A1"), None), Some(&read(Some("B2"))))));
+        assert!(differs(&check(&dpu(None, Some("A1")), Some(&read(Some("B2"))))));
         assert_eq!(expected(&dpu(Some("A1"), Some("A1"))), Some("A1"));
     }
 
     #[test]
     fn two_words_that_disagree_need_no_bmc() {
         assert!(differs(&check(&dpu(Some("A1"), Some("B2")), None)));
-        assert!(differs(&check(&dpu(Some("A1"), Some("B2")), Some(Some("A1")))));
+        assert!(differs(&check(&dpu(Some("A1"), Some("B2")), Some(&read(Some("A1"))))));
     }
 
     #[test]
     fn what_cannot_be_compared_is_no_match() {
         assert_eq!(check(&dpu(Some("A1"), None), None), Identity::Unread);
-        assert!(differs(&check(&dpu(Some("A1"), None), Some(None))), "an administrator asked for it");
-        assert_eq!(check(&dpu(None, Some("A1")), Some(Some("   "))), Identity::NotReported);
+        assert!(differs(&check(&dpu(Some("A1"), None), Some(&read(None)))), "an administrator asked for it");
+        assert_eq!(check(&dpu(None, Some("A1")), Some(&read(Some("   ")))), Identity::NotReported);
     }
 }

@@ -6,34 +6,36 @@
 mod draft;
 mod give_back;
 mod importer;
+mod lent;
 #[cfg(test)]
 mod tests;
 
 pub use crate::late::SelectNode;
 pub use draft::Plan;
-pub use give_back::leftovers;
+pub use give_back::{GiveBack, leftovers};
+pub use lent::{Leftovers, Lent};
 
 use crate::about::About;
 use crate::dpu::not_ready;
 use crate::meta::{Target, has_finalizer, in_use_by, label, name, target, uid};
 use crate::observed::{Bound, ClaimSeen, DpuSeen, OrphanOn, SnapshotSeen};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
-use crate::writer::{self, Owner, Site, down};
+use crate::writer::{self, Owner, down};
 use api::attachment::{
     ClaimIdentity, Connector, Consumer, DiskAttachmentSpec, DiskSlot, ImportSource, OwnerReference, VolumeSource,
 };
 use api::image::{ImageImport, MachineImageStatus};
 use api::machine::{AttachPhase, DiskBus};
 use api::quantity::{bytes, quantity};
-use api::{DiskAttachment, VolumeHold, labels, names};
+use api::{DiskAttachment, labels, names};
 use draft::Draft;
 use give_back::{free, give_back};
 use importer::{importer, late, no_importer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 const IMPORT: &str = "import";
@@ -47,23 +49,12 @@ pub struct Observed {
     pub status: MachineImageStatus,
     /// Where the image's volume and snapshot are: its own namespace, or the controller's.
     pub namespace: String,
-    /// The volume that is filled, or the user's own claim.
-    pub claim: Option<ClaimSeen>,
+    pub lent: Lent,
     pub snapshot: Option<SnapshotSeen>,
-    /// All that might import.
-    pub dpus: Vec<DpuSeen>,
-    /// Of this image, by its UID.
-    pub attachments: Vec<Arc<DiskAttachment>>,
-    pub hold: Option<Arc<VolumeHold>>,
-    pub volume_attachments: Vec<Arc<VolumeAttachment>>,
     /// Snapshots and their contents that were made for this image elsewhere are still there.
     pub imported_elsewhere: bool,
     /// Why nothing may be granted on any DPU now (*TimeWentBack*).
     pub no_grants: Option<Reason>,
-    /// By CSI driver: how its storage can be told to refuse an unresponsive holder, in the words of `Dpu.status.connectors`.
-    pub fences: BTreeMap<String, String>,
-    /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.
-    pub fence_problems: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -88,6 +79,12 @@ pub enum Action {
     DeleteSnapshots,
 }
 
+impl From<writer::Action> for Action {
+    fn from(action: writer::Action) -> Self {
+        Self::Volume(Box::new(action))
+    }
+}
+
 impl Observed {
     fn own_labels(&self) -> BTreeMap<String, String> {
         [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE.to_owned()), (labels::IMAGE_UID, uid(&self.meta).to_owned())]
@@ -97,11 +94,6 @@ impl Observed {
 
     fn is_import(&self) -> bool {
         self.import.source.http.is_some()
-    }
-
-    /// What a DPU that is down is proven so by: an image has no host.
-    fn site(&self, now: Timestamp) -> Site<'_> {
-        Site { now, dpus: &self.dpus, host: None }
     }
 
     /// What all of these DPUs report of the claim's volume.
@@ -117,18 +109,22 @@ impl Observed {
 
     /// What the one-writer protocol rests on.
     fn writer<'a>(&'a self, orphans: &'a [OrphanOn], now: Timestamp) -> writer::Observed<'a> {
-        writer::Observed {
-            owner: Owner::Image(&self.meta),
-            site: self.site(now),
-            attachments: &self.attachments,
-            holds: self.hold.as_deref().into_iter().collect(),
-            volume_attachments: &self.volume_attachments,
-            holder_pods: &[],
-            claims: self.claim.as_ref().into_iter().collect(),
-            orphans,
-            fences: &self.fences,
-            fence_problems: &self.fence_problems,
-        }
+        let namespace = self.meta.namespace.as_deref().unwrap_or_default();
+        writer::Observed { orphans, ..self.lent.writer(Owner::Image { uid: uid(&self.meta), namespace }, now) }
+    }
+}
+
+impl Deref for Observed {
+    type Target = Lent;
+
+    fn deref(&self) -> &Lent {
+        &self.lent
+    }
+}
+
+impl DerefMut for Observed {
+    fn deref_mut(&mut self) -> &mut Lent {
+        &mut self.lent
     }
 }
 

@@ -341,33 +341,4 @@ pub async fn print_request(name: &str, request: &str) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read;
-
-    /// As `make demo KEEP=1 | tee log`: a reader of the caller's output has its end although the program stays.
-    #[tokio::test]
-    async fn a_program_that_stays_does_not_hold_its_callers_output() {
-        let path = std::env::temp_dir().join(format!("stays-{}.out", std::process::id()));
-        let (mut caller, output) = std::io::pipe().expect("a pipe");
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo said; echo complained >&2; exec sleep 600"]).kill_on_drop(true).stdin(Stdio::null());
-        command.stdout(output.try_clone().expect("another")).stderr(output);
-        let mut said = says_into(&mut command, &path).expect("a file");
-        let mut child = command.spawn().expect("started");
-        drop(command);
-        let mut nothing = String::new();
-        caller.read_to_string(&mut nothing).expect("the end");
-        assert_eq!(nothing, "");
-        let mut text = String::new();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-        while !text.contains("complained") && tokio::time::Instant::now() < deadline {
-            said.read_to_string(&mut text).expect("readable");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(text, "said\ncomplained\n");
-        assert!(child.try_wait().expect("known").is_none(), "it stays");
-        child.kill().await.expect("ended");
-        std::fs::remove_file(path).expect("removed");
-    }
-}
+mod tests;

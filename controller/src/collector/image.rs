@@ -1,42 +1,55 @@
 //! What an image that was deleted has left of its import.
 
 use crate::Controller;
+use crate::bmc::Owner;
 use crate::clock;
 use crate::error::Error;
-use crate::image::act;
+use crate::image::{own_labels, want_bmc};
 use crate::index::IndexKey;
 use crate::kinds::is_image;
 use crate::machine::gather as machine_gather;
-use api::conditions;
-use api::image::{ImageImport, ImageSource};
 use api::labels;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use planner::image::{Observed, Plan};
+use executor::volumes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use planner::image::{GiveBack, Leftovers, Lent};
 use planner::machine::observed::label;
 use runtime::queue::Next;
 
 pub(super) struct Left {
-    o: Observed,
-    pub plan: Plan,
+    left: Leftovers,
+    pub plan: GiveBack,
 }
 
 impl Left {
     pub async fn of(c: &Controller, uid: &str) -> Result<Self, Error> {
-        let o = observed(c, uid).await?;
-        let plan = planner::image::leftovers(&o, clock::now());
-        Ok(Self { o, plan })
+        let left = observed(c, uid).await?;
+        let plan = planner::image::leftovers(&left, clock::now());
+        Ok(Self { left, plan })
+    }
+
+    pub fn want_bmc(&self, c: &Controller, reader: &Owner) {
+        want_bmc(c, reader, &self.plan.dpu_bmcs);
     }
 
     pub async fn act(&self, c: &Controller) -> Result<(), Error> {
+        let uid = &self.left.uid;
+        let owner = volumes::Owner { label: labels::IMAGE_UID, uid, labels: own_labels(uid) };
         for action in &self.plan.actions {
-            act(c, &self.o, action).await?;
+            volumes::act(c, &owner, action).await?;
         }
         Ok(())
     }
 
     pub fn wait(&self, c: &Controller) -> Next {
-        tell(c, &self.o, &self.plan);
+        self.tell(c);
         Next::at(self.plan.wake_at)
+    }
+
+    /// There is no image to say it of: what is left on a DPU does.
+    fn tell(&self, c: &Controller) {
+        if let (Some(reason), Some(attachment)) = (&self.plan.waits_for, self.left.lent.attachments.first()) {
+            c.events.warn(attachment.as_ref(), reason.name(), &reason.message());
+        }
     }
 }
 
@@ -50,8 +63,8 @@ pub(super) fn is_one(c: &Controller, uid: &str) -> bool {
         || world.claims.by(owner).iter().any(|claim| made_for_it(&claim.metadata))
 }
 
-/// All that carries its UID. What it was to import is not known any more.
-async fn observed(c: &Controller, image: &str) -> Result<Observed, Error> {
+/// All that carries its UID.
+async fn observed(c: &Controller, image: &str) -> Result<Leftovers, Error> {
     let (world, owner) = (&c.world, &IndexKey::owner(image));
     let made_for_it = |meta: &ObjectMeta| label(meta, labels::IMAGE_UID) == Some(image);
     let mut claim = None;
@@ -59,38 +72,14 @@ async fn observed(c: &Controller, image: &str) -> Result<Observed, Error> {
         let namespace = there.metadata.namespace.clone().unwrap_or_default();
         claim = Some(machine_gather::claim_seen(c, &namespace, &[], false, there, &mut Default::default()).await?);
     }
-    Ok(Observed {
-        meta: ObjectMeta {
-            uid: Some(image.to_owned()),
-            deletion_timestamp: Some(Time(clock::now())),
-            ..ObjectMeta::default()
-        },
-        kind: "MachineImage",
-        import: ImageImport {
-            source: ImageSource::default(),
-            size: None,
-            storage_class_name: None,
-            volume_snapshot_class_name: None,
-        },
-        status: Default::default(),
-        namespace: String::new(),
+    let lent = Lent {
         claim,
-        snapshot: None,
         dpus: machine_gather::dpus(c, world.dpus.all()).await?,
         attachments: world.disks.by(owner),
         hold: world.holds.by(owner).into_iter().find(|hold| hold.spec.holder.is_some()),
         volume_attachments: world.volume_attachments.by(owner),
-        imported_elsewhere: false,
-        no_grants: None,
         fences: c.fences.kinds(),
         fence_problems: c.fences.problems(),
-    })
-}
-
-/// There is no image to say it of: what is left on a DPU does.
-fn tell(c: &Controller, o: &Observed, plan: &Plan) {
-    let ready = conditions::get(&plan.status.conditions, conditions::READY);
-    if let (Some(ready), Some(attachment)) = (ready, o.attachments.first()) {
-        c.events.warn(attachment.as_ref(), &ready.reason, &ready.message);
-    }
+    };
+    Ok(Leftovers { uid: image.to_owned(), lent })
 }

@@ -1,73 +1,73 @@
 //! What a machine that was deleted has left.
 
 use crate::Controller;
+use crate::bmc::Owner;
 use crate::clock;
 use crate::error::Error;
 use crate::index::IndexKey;
 use crate::machine::gather::{self, Memo};
-use crate::machine::hosts::disrupt_for_gone;
-use api::conditions;
-use api::{BareMetalMachine, labels};
+use crate::machine::{hosts::disrupt_for_gone, want_bmc};
+use api::labels;
 use executor::act;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use planner::machine::claim::current;
+use planner::machine::leftovers::{self, Plan};
 use planner::machine::observed::annotation;
-use planner::machine::{Action, Observed, Plan};
+use planner::machine::{Action, Gone, Leftovers};
 use runtime::queue::Next;
-use std::sync::Arc;
 
 pub(super) struct Left {
-    o: Observed,
+    left: Leftovers,
     pub plan: Plan,
 }
 
 impl Left {
     pub async fn of(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Self, Error> {
-        let o = observed(c, uid, memo).await?;
-        let plan = planner::machine::leftovers(&o, clock::now());
-        Ok(Self { o, plan })
+        let left = observed(c, uid, memo).await?;
+        let plan = leftovers::plan(&left, clock::now());
+        Ok(Self { left, plan })
+    }
+
+    pub fn want_bmc(&self, c: &Controller, reader: &Owner) {
+        want_bmc(c, reader, self.plan.hardware_name.as_deref(), (self.plan.bmc, &self.plan.dpu_bmcs));
     }
 
     pub async fn act(&self, c: &Controller) -> Result<(), Error> {
-        act::all(c, &self.o, &self.plan.actions).await?;
-        let hardware = current(&self.o);
+        act::all(c, act::Owner::Gone(&self.left.of), &self.plan.actions).await?;
+        let hardware = leftovers::server(&self.left);
         for (told, hardware) in self.plan.actions.iter().filter_map(Action::told).zip(hardware) {
             c.events.told(hardware, &told);
         }
         match self.plan.actions.is_empty() {
-            true => disrupt_for_gone(c, &self.o, &self.plan).await,
+            true => disrupt_for_gone(c, &self.left, &self.plan).await,
             false => Ok(()),
         }
     }
 
     pub fn wait(&self, c: &Controller) -> Next {
-        tell(c, &self.o, &self.plan);
+        self.tell(c);
         Next::at(self.plan.wake_at)
     }
-}
 
-async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Observed, Error> {
-    let mut machine = BareMetalMachine::new("", Default::default());
-    machine.metadata.uid = Some(uid.to_owned());
-    machine.metadata.namespace = namespace(c, uid);
-    machine.metadata.deletion_timestamp = Some(Time(clock::now()));
-    let held = c.world.hardware.by(&IndexKey::owner(uid));
-    machine.status = held.first().and_then(|hardware| planner::erase::power_status(hardware));
-    let o = gather::gather(c, Arc::new(machine), memo).await?;
-    let mut o = Observed { gone: true, hardware: c.world.hardware.all(), ..o };
-    o.bmc = gather::bmc(c, &o);
-    Ok(o)
-}
-
-/// There is no machine to say it of: its server does, or what is left on a DPU.
-fn tell(c: &Controller, o: &Observed, plan: &Plan) {
-    let Some(ready) = conditions::get(&plan.status.conditions, conditions::READY) else { return };
-    let hardware = o.hardware.iter().find(|hardware| hardware.metadata.name == plan.status.hardware_name);
-    match (hardware, o.disk_attachments.first()) {
-        (Some(hardware), _) => c.events.warn(hardware.as_ref(), &ready.reason, &ready.message),
-        (None, Some(disk)) => c.events.warn(disk.as_ref(), &ready.reason, &ready.message),
-        (None, None) => {}
+    /// There is no machine to say it of: its server does, or what is left on a DPU.
+    fn tell(&self, c: &Controller) {
+        let Some(reason) = &self.plan.waits_for else { return };
+        // Nothing is called by the machine's name any more.
+        let message = reason.told_of("");
+        match (leftovers::server(&self.left), self.left.own.disk_attachments.first()) {
+            (Some(hardware), _) => c.events.warn(hardware, reason.name(), &message),
+            (None, Some(disk)) => c.events.warn(disk.as_ref(), reason.name(), &message),
+            (None, None) => {}
+        }
     }
+}
+
+async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Leftovers, Error> {
+    let of = Gone { uid: uid.to_owned(), namespace: namespace(c, uid).unwrap_or_default() };
+    let own = gather::belongings(c, (uid, &of.namespace), &gather::Asked::default(), memo).await?;
+    let mut left = Leftovers { of, own };
+    left.own.hardware = c.world.hardware.all();
+    left.own.bmc = gather::bmc(c, leftovers::server(&left));
+    left.own.report = gather::report(c, leftovers::server(&left));
+    Ok(left)
 }
 
 /// Where it was.

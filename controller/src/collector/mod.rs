@@ -67,8 +67,8 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
         }
         let left = Left::of(c, uid, &mut memo).await?;
         match &left {
-            Left::Machine(left) => crate::machine::want_bmc(c, &reader, &left.plan),
-            Left::Image(left) => crate::image::want_bmc(c, &reader, &left.plan),
+            Left::Machine(left) => left.want_bmc(c, &reader),
+            Left::Image(left) => left.want_bmc(c, &reader),
         }
         if left.actions() == 0 {
             return Ok(left.wait(c));

@@ -6,12 +6,14 @@ use crate::error::Error;
 use crate::objects;
 use crate::{Controller, bmc};
 use api::BareMetalMachine;
+use api::tinkerbell::Hardware;
 use executor::hosts::{confirm_claim, record_power};
 use jiff::Timestamp;
 use planner::host::BootChange;
 use planner::machine::action_name;
-use planner::machine::observed::{Observed, name};
-use planner::machine::plan::{Disruptive, Plan, PowerOrder};
+use planner::machine::leftovers;
+use planner::machine::observed::{Belongings, Leftovers, Observed, name, uid};
+use planner::machine::plan::{Disruptive, PowerOrder};
 use ports::{ErrorClass, PortError};
 use std::sync::Arc;
 
@@ -25,17 +27,20 @@ pub(crate) struct Commanded {
 
 impl Commanded {
     pub(crate) fn of(o: &Observed) -> Option<Self> {
-        let hardware = planner::machine::claim::current(o)?;
-        Some(Self {
-            hardware: name(&hardware.metadata).to_owned(),
-            bmc: bmc::of_server(hardware).map(str::to_owned),
-            read_at: o.bmc.read_at,
-        })
+        planner::machine::claim::current(o).map(|hardware| Self::as_read(hardware, o))
     }
 
-    /// From quorum: this machine has that server, and its BMC is the one that was read.
-    pub(crate) async fn confirm(&self, c: &Controller, machine: &BareMetalMachine) -> Result<Arc<bmc::Host>, Error> {
-        let there = confirm_claim(c, machine, &self.hardware).await?;
+    fn as_read(hardware: &Hardware, own: &Belongings) -> Self {
+        Self {
+            hardware: name(&hardware.metadata).to_owned(),
+            bmc: bmc::of_server(hardware).map(str::to_owned),
+            read_at: own.bmc.read_at,
+        }
+    }
+
+    /// From quorum: the machine with this UID has that server, and its BMC is the one that was read.
+    pub(crate) async fn confirm(&self, c: &Controller, machine_uid: &str) -> Result<Arc<bmc::Host>, Error> {
+        let there = confirm_claim(c, machine_uid, &self.hardware).await?;
         if bmc::of_server(&there) != self.bmc.as_deref() {
             let what = format!("get Hardware '{}'", self.hardware);
             c.world.hardware.put(there);
@@ -48,13 +53,14 @@ impl Commanded {
 }
 
 /// The same for a machine that no longer exists: the record of a power action is on its Hardware.
-pub(crate) async fn disrupt_for_gone(c: &Controller, o: &Observed, plan: &Plan) -> Result<(), Error> {
-    let Some((disruptive, commanded)) = plan.disruptive.as_ref().zip(Commanded::of(o)) else { return Ok(()) };
-    let (host, hardware) = (commanded.confirm(c, &o.machine).await?, &commanded.hardware);
+pub(crate) async fn disrupt_for_gone(c: &Controller, left: &Leftovers, plan: &leftovers::Plan) -> Result<(), Error> {
+    let server = leftovers::server(left);
+    let Some((disruptive, there)) = plan.disruptive.as_ref().zip(server) else { return Ok(()) };
+    let commanded = Commanded::as_read(there, &left.own);
+    let (host, hardware) = (commanded.confirm(c, &left.of.uid).await?, &commanded.hardware);
     match disruptive {
         Disruptive::Power(order) => {
-            let Some(there) = planner::machine::claim::current(o) else { return Ok(()) };
-            record_power(c, there, &planner::erase::power_record(&plan.status)).await?;
+            record_power(c, there, &plan.power).await?;
             host.power(order.action, commanded.read_at).await?;
             let name = action_name(order.action);
             tracing::info!(hardware, action = name, "power, of a machine that was deleted");
@@ -78,7 +84,7 @@ pub(super) async fn power(
 ) -> Result<(), Error> {
     let (hardware, name) = (&commanded.hardware, action_name(order.action));
     let sent = async {
-        let host = commanded.confirm(c, machine).await?;
+        let host = commanded.confirm(c, uid(&machine.metadata)).await?;
         Ok::<(), Error>(host.power(order.action, commanded.read_at).await?)
     };
     match sent.await {
@@ -124,7 +130,7 @@ pub(super) async fn configure_boot(
     commanded: &Commanded,
     change: &BootChange,
 ) -> Result<(), Error> {
-    let host = commanded.confirm(c, machine).await?;
+    let host = commanded.confirm(c, uid(&machine.metadata)).await?;
     tracing::info!(hardware = commanded.hardware, ?change, "boot order");
     Ok(host.configure_boot(change, commanded.read_at).await?)
 }

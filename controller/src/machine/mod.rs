@@ -19,6 +19,7 @@ use executor::act;
 use gather::Memo;
 use planner::machine::{Action, BmcNeed, Disruptive, Observed, Plan};
 use runtime::queue::{Key, Next};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A machine that is not settled after so many rounds lets others go first.
@@ -33,12 +34,12 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
         };
         let o = gather::gather(c, machine.clone(), &mut memo).await?;
         let plan = planner::machine::plan(&o, clock::now());
-        want_bmc(c, &owner, &plan);
+        want_bmc(c, &owner, plan.status.hardware_name.as_deref(), (plan.bmc, &plan.dpu_bmcs));
         if plan.is_empty() {
             write(c, &machine, &plan).await?;
             return Ok(Next::at(plan.wake_at));
         }
-        let acted = act::all(c, &o, &plan.actions).await;
+        let acted = act::all(c, act::Owner::Machine(&machine), &plan.actions).await;
         if let Err(error) = acted {
             // What is known is told, whatever failed. The error that matters is the first one.
             if let Err(second) = write(c, &machine, &plan).await {
@@ -59,10 +60,15 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     Ok(Next::Wait)
 }
 
-pub(crate) fn want_bmc(c: &Controller, owner: &Owner, plan: &Plan) {
-    let server = plan.status.hardware_name.clone();
-    let server = server.map(|hardware| (Which::Server(hardware), plan.bmc.max(BmcNeed::Slow)));
-    let dpus = plan.dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
+/// The BMC of the owner's server, and those of DPUs whose agents are unresponsive.
+pub(crate) fn want_bmc(
+    c: &Controller,
+    owner: &Owner,
+    server: Option<&str>,
+    (need, dpu_bmcs): (BmcNeed, &BTreeMap<String, BmcNeed>),
+) {
+    let server = server.map(|hardware| (Which::Server(hardware.to_owned()), need.max(BmcNeed::Slow)));
+    let dpus = dpu_bmcs.iter().map(|(bmc, need)| (Which::Dpu(bmc.clone()), *need));
     c.hosts.needs(owner, &server.into_iter().chain(dpus).collect::<Vec<_>>());
 }
 

@@ -99,9 +99,10 @@ async fn act<K: Operation>(c: &Controller, key: &Key, action: &Action) -> Result
             hosts::claim_target(c, &there, hardware, meta.uid.as_deref().unwrap_or_default()).await
         }
         Action::GiveTargetBack { name, machine_uid } => {
-            let holders = c.world.machines.by(&IndexKey::uid(machine_uid));
-            let Some(machine) = holders.first() else { return Err(Error::NotFound { what }) };
-            hosts::unclaim(c, machine, name).await
+            if c.world.machines.by(&IndexKey::uid(machine_uid)).is_empty() {
+                return Err(Error::NotFound { what });
+            }
+            hosts::unclaim(c, machine_uid, name).await
         }
         Action::KeepTarget { name } => hosts::keep_target(c, name, meta.uid.as_deref().unwrap_or_default()).await,
         Action::SwitchClaims { machine, claims } => {

@@ -23,7 +23,7 @@ use observed::Documents;
 use planner::host::{BootChange, BootOption, HostObserved, PowerAction};
 use ports::{Bmc, ErrorClass, PortError};
 use serde_json::{Value, json};
-use service::Service;
+use service::{Patched, Service};
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
@@ -130,20 +130,22 @@ async fn send(
     let plan::Patch { order, overriding } = patch;
     let mut boot = overriding.unwrap_or_else(|| json!({}));
     let Some(order) = order else {
-        return Ok(service.patch(step, &override_at.0, &override_at.1, &json!({"Boot": boot})).await?.is_some());
+        let sent = service.patch(step, &override_at.0, &override_at.1, &json!({"Boot": boot})).await?;
+        return Ok(sent != Patched::Conflict);
     };
     if boot != json!({}) && order_at.0 != override_at.0 {
         // The override first: it is what would boot something else.
-        if service.patch(step, &override_at.0, &override_at.1, &json!({"Boot": boot})).await?.is_none() {
+        let sent = service.patch(step, &override_at.0, &override_at.1, &json!({"Boot": boot})).await?;
+        if sent == Patched::Conflict {
             return Ok(false);
         }
         boot = json!({});
     }
     boot["BootOrder"] = json!(order);
-    let sent = service.patch(step, &order_at.0, &order_at.1, &json!({"Boot": boot})).await?;
-    let Some(job) = sent else { return Ok(false) };
-    if let Some(job) = job {
-        service.waits(job, order);
+    match service.patch(step, &order_at.0, &order_at.1, &json!({"Boot": boot})).await? {
+        Patched::Conflict => return Ok(false),
+        Patched::Done => {}
+        Patched::Job(job) => service.waits(job, order),
     }
     Ok(true)
 }

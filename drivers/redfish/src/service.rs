@@ -23,6 +23,16 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REDIRECTS: usize = 3;
 const SYSTEMS: &str = "/redfish/v1/Systems";
 
+/// What became of a change.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Patched {
+    /// Somebody else had changed the resource before: it stays as it was.
+    Conflict,
+    Done,
+    /// The BMC made this job of it.
+    Job(ODataId),
+}
+
 /// A BMC whose service root has been read.
 pub(crate) struct Service {
     config: Arc<RedfishConfig>,
@@ -147,23 +157,22 @@ impl Service {
         result.map(drop).map_err(|e| failure::from_layer(&self.config, step, &e))
     }
 
-    /// Changes `id` if it is still what was read as `seen`. `Ok(None)`: somebody else has changed it. Else the job that the
-    /// BMC made of the change, if it made one.
+    /// Changes `id` if it is still what was read as `seen`.
     pub(crate) async fn patch(
         &mut self,
         step: &str,
         id: &ODataId,
         seen: &Raw,
         change: &Value,
-    ) -> Result<Option<Option<ODataId>>, PortError> {
+    ) -> Result<Patched, PortError> {
         let mut result: Result<ModificationResponse<Raw>, _> = self.layer.update(id, seen.etag(), change).await;
         if self.logged_in_again(&result).await? {
             result = self.layer.update(id, seen.etag(), change).await;
         }
         match result {
-            Ok(ModificationResponse::Task(task)) => Ok(Some(Some(local(&task.location.0)))),
-            Ok(_) => Ok(Some(None)),
-            Err(e) if failure::is_precondition_failed(&e) => Ok(None),
+            Ok(ModificationResponse::Task(task)) => Ok(Patched::Job(local(&task.location.0))),
+            Ok(_) => Ok(Patched::Done),
+            Err(e) if failure::is_precondition_failed(&e) => Ok(Patched::Conflict),
             Err(e) => Err(failure::from_layer(&self.config, step, &e)),
         }
     }

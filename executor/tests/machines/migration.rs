@@ -117,8 +117,10 @@ impl Move {
                 send(&mut self.world, async |c| hosts::claim_target(c, &machine, hardware, &own).await);
             }
             Action::GiveTargetBack { name, .. } => {
-                let Some(machine) = self.world.machines.get("a").cloned() else { return };
-                send(&mut self.world, async |c| hosts::unclaim(c, &machine, name).await);
+                let Some(machine_uid) = self.world.machines.get("a").map(|m| uid(&m.metadata).to_owned()) else {
+                    return;
+                };
+                send(&mut self.world, async |c| hosts::unclaim(c, &machine_uid, name).await);
             }
             Action::KeepTarget { name } => send(&mut self.world, async |c| hosts::keep_target(c, name, &own).await),
             other => panic!("{other:?}"),

@@ -11,7 +11,7 @@ use model::{Kind, Objects, Rests};
 use planner::exposure::ExposureId;
 use planner::machine::observed::{label, name};
 use planner::machine::plan::Disruptive;
-use planner::machine::{Action, Observed, Plan};
+use planner::machine::{Action, Leftovers, Observed, Plan, leftovers};
 use ports::PortError;
 use ports::volume::Volume;
 use serde_json::Value;
@@ -45,20 +45,38 @@ pub struct Requests<'a, W> {
 
 /// The whole plan, or the first `requests` requests of it: a crash. `known`: what was known when it was made.
 pub fn carry_out<W: Outside>(world: &mut W, known: Objects, o: &Observed, plan: &Plan, requests: usize) {
-    let leader = Requests { world: RefCell::new(world), known: RefCell::new(known), left: Cell::new(requests) };
+    let leader = Requests::new(world, known, requests);
     let done = leader.round(o, plan).now_or_never().expect("every request is answered at once");
-    if let Err(error) = done {
-        let stale_or_dead = error.is_stale() || leader.left.get() == 0 || matches!(error, Error::Bmc(_));
-        assert!(stale_or_dead, "{error}");
-    }
+    leader.ends(done);
 }
 
-impl<W: Outside> Requests<'_, W> {
-    async fn round(&self, o: &Observed, plan: &Plan) -> Result<(), Error> {
-        act::all(self, o, &plan.actions).await?;
-        if o.gone {
-            return self.disrupt_for_gone(o, plan).await;
+/// The same for a machine that no longer exists.
+pub fn carry_out_for_gone<W: Outside>(
+    world: &mut W,
+    known: Objects,
+    left: &Leftovers,
+    plan: &leftovers::Plan,
+    requests: usize,
+) {
+    let leader = Requests::new(world, known, requests);
+    let done = leader.round_for_gone(left, plan).now_or_never().expect("every request is answered at once");
+    leader.ends(done);
+}
+
+impl<'a, W: Outside> Requests<'a, W> {
+    fn new(world: &'a mut W, known: Objects, requests: usize) -> Self {
+        Self { world: RefCell::new(world), known: RefCell::new(known), left: Cell::new(requests) }
+    }
+
+    fn ends(&self, done: Result<(), Error>) {
+        if let Err(error) = done {
+            let stale_or_dead = error.is_stale() || self.left.get() == 0 || matches!(error, Error::Bmc(_));
+            assert!(stale_or_dead, "{error}");
         }
+    }
+
+    async fn round(&self, o: &Observed, plan: &Plan) -> Result<(), Error> {
+        act::all(self, act::Owner::Machine(&o.machine), &plan.actions).await?;
         let before = executor::known::<api::BareMetalMachine>(self, o.namespace(), o.name());
         let Some(before) = before.filter(|before| before.metadata.uid == o.machine.metadata.uid) else { return Ok(()) };
         if before.status.as_ref() != Some(&plan.status) {
@@ -68,18 +86,19 @@ impl<W: Outside> Requests<'_, W> {
         }
         let Some(disruptive) = plan.disruptive.as_ref().filter(|_| plan.actions.is_empty()) else { return Ok(()) };
         let hardware = plan.status.hardware_name.clone().unwrap_or_default();
-        hosts::confirm_claim(self, &o.machine, &hardware).await?;
+        hosts::confirm_claim(self, o.uid(), &hardware).await?;
         self.world.borrow_mut().disrupt(&hardware, disruptive);
         Ok(())
     }
 
     /// As the controller does where there is no status to write.
-    async fn disrupt_for_gone(&self, o: &Observed, plan: &Plan) -> Result<(), Error> {
+    async fn round_for_gone(&self, left: &Leftovers, plan: &leftovers::Plan) -> Result<(), Error> {
+        act::all(self, act::Owner::Gone(&left.of), &plan.actions).await?;
         let Some(disruptive) = plan.disruptive.as_ref().filter(|_| plan.actions.is_empty()) else { return Ok(()) };
-        let Some(hardware) = planner::machine::claim::current(o) else { return Ok(()) };
-        hosts::confirm_claim(self, &o.machine, name(&hardware.metadata)).await?;
+        let Some(hardware) = leftovers::server(left) else { return Ok(()) };
+        hosts::confirm_claim(self, &left.of.uid, name(&hardware.metadata)).await?;
         if matches!(disruptive, Disruptive::Power(_)) {
-            hosts::record_power(self, hardware, &planner::erase::power_record(&plan.status)).await?;
+            hosts::record_power(self, hardware, &plan.power).await?;
         }
         self.world.borrow_mut().disrupt(name(&hardware.metadata), disruptive);
         Ok(())

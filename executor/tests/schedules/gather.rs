@@ -1,10 +1,11 @@
 //! What a plan of a machine rests on, out of a leader's caches (controller/src/machine/gather.rs).
 
-use super::leader::{Leader, dpu_of, pod_seen, volume};
+use super::leader::{Leader, pod_seen, volume};
 use super::rules::Rule;
 use api::{BareMetalMachine, Dpu, VolumeHold, labels};
 use planner::machine::OrphanOn;
-use planner::machine::observed::{ClaimSeen, Observed, annotation, label, name, uid};
+use planner::machine::observed::{Belongings, ClaimSeen, Observed, annotation, label, name, uid};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// As if nobody had it.
@@ -16,17 +17,24 @@ fn empty(hold: &VolumeHold) -> Arc<VolumeHold> {
 
 impl Leader {
     pub fn gather(&self, machine: Arc<BareMetalMachine>) -> Observed {
+        let spec = &machine.spec;
+        let asked = spec.disks.iter().map(|disk| planner::machine::claim_name(&machine, disk)).collect();
+        let own = self.belongings(uid(&machine.metadata), &asked);
+        let mut o = Observed { machine, own, ..Observed::default() };
+        o.bmc = self.bmc(planner::machine::claim::current(&o));
+        o
+    }
+
+    /// Of the machine with this UID. `asked`: the claims that it names.
+    pub fn belongings(&self, own: &str, asked: &BTreeSet<String>) -> Belongings {
         let caches = self.watch.caches.borrow();
-        let own = uid(&machine.metadata).to_owned();
-        let is_own = |meta| label(meta, labels::MACHINE_UID) == Some(own.as_str());
-        let mut o = Observed { ..Observed::default() };
-        o.hardware = caches
-            .hardware
-            .all()
-            .filter(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(&own))
-            .cloned()
-            .collect();
-        o.disk_attachments = caches.disks.all().filter(|d| d.spec.owner.uid == own).cloned().collect();
+        let is_own = |meta| label(meta, labels::MACHINE_UID) == Some(own);
+        let held = caches.hardware.all().filter(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(own));
+        let mut o = Belongings {
+            hardware: held.cloned().collect(),
+            disk_attachments: caches.disks.all().filter(|d| d.spec.owner.uid == own).cloned().collect(),
+            ..Belongings::default()
+        };
         let claimed: Vec<String> = o.hardware.iter().map(|h| name(&h.metadata).to_owned()).collect();
         if o.hardware.is_empty() {
             o.hardware = caches.hardware.all().cloned().collect();
@@ -43,17 +51,9 @@ impl Leader {
             let reported = dpu.status.iter().flat_map(|status| status.orphans.clone());
             o.orphans.extend(reported.map(|orphan| OrphanOn { dpu: self.dpu_seen(dpu), orphan }));
         }
-        o.machine = machine;
-        let current = planner::machine::claim::current(&o).map(|hardware| dpu_of(name(&hardware.metadata)));
-        if let Some((host, _)) = current.filter(|_| !claimed.is_empty()).and_then(|dpu| self.bmcs.get(&dpu)) {
-            o.bmc = host.seen(self.world.now());
-        }
-        let used = |claim: &str| {
-            o.machine.spec.disks.iter().any(|disk| planner::machine::claim_name(&o.machine, disk) == claim)
-        };
         for claim in caches.claims.all() {
             let claim_name = name(&claim.metadata);
-            if !used(claim_name) && !planner::machine::observed::in_use_by(&claim.metadata, &own) {
+            if !asked.contains(claim_name) && !planner::machine::observed::in_use_by(&claim.metadata, own) {
                 continue;
             }
             let volume = volume(&self.world, claim_name);
@@ -77,7 +77,7 @@ impl Leader {
         let held = caches.holds.all().filter(|hold| is_own(&hold.metadata));
         o.holds.extend(held.map(|hold| (name(&hold.metadata).to_owned(), hold.clone())));
         if !self.world.keeps(Rule::HoldIsRespected) {
-            let others = o.holds.values_mut().filter(|hold| label(&hold.metadata, labels::MACHINE_UID) != Some(&own));
+            let others = o.holds.values_mut().filter(|hold| label(&hold.metadata, labels::MACHINE_UID) != Some(own));
             others.for_each(|hold| *hold = empty(hold));
         }
         o.holder_pods = caches.pods.all().filter(|pod| is_own(&pod.metadata)).map(|pod| pod_seen(pod)).collect();

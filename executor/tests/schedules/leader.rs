@@ -9,16 +9,19 @@ use super::time::{Ms, NEVER, Notify, Process};
 use super::world::{Via, Watch, World, moment, timestamp};
 use super::{DRIVER, FOREIGN, USER};
 use api::dpu::{ConfirmedDown, Orphan};
+use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
 use executor::holder_pods::{is_ended, target};
 use executor::{Error, act, hosts, writes};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::Rests;
 use planner::dpu::OrphanSeen;
-use planner::machine::observed::{DpuSeen, HolderPodSeen, Observed, VolumeSeen, label, name, uid};
+use planner::machine::observed::{
+    Belongings, BmcSeen, DpuSeen, Gone, HolderPodSeen, Leftovers, VolumeSeen, label, name, uid,
+};
 use planner::machine::plan::Disruptive;
-use planner::machine::{BmcNeed, Plan, action_name, leftovers, plan};
+use planner::machine::{Action, BmcNeed, Plan, action_name, leftovers, plan};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -297,13 +300,14 @@ impl Leader {
             };
             let o = self.gather(machine.clone());
             let plan = plan(&o, timestamp(self.world.now()));
-            self.want(machine_name, &plan);
+            self.want(machine_name, plan.status.hardware_name.as_deref(), (plan.bmc, &plan.dpu_bmcs));
             self.idle.borrow_mut().insert(machine_name.to_owned(), plan.is_empty());
             if plan.is_empty() {
                 self.write(&machine, &plan).await?;
                 return Ok(plan.wake_at.map(moment));
             }
-            if let Err(error) = self.act_all(&o, machine_name, &plan).await {
+            let told = Told { actions: &plan.actions, disruptive: plan.disruptive.as_ref() };
+            if let Err(error) = self.act_all(act::Owner::Machine(&machine), machine_name, told).await {
                 // What is known is told, whatever failed.
                 let _ = self.write(&machine, &plan).await;
                 return Err(error);
@@ -316,9 +320,9 @@ impl Leader {
         Ok(None)
     }
 
-    async fn act_all(&self, o: &Observed, machine_name: &str, plan: &Plan) -> Result<(), Error> {
-        self.world.note(|| format!("{} plans for {machine_name}: {:?}", self.process.name, Told(plan)));
-        let result = act::all(self, o, &plan.actions).await;
+    async fn act_all(&self, owner: act::Owner<'_>, machine_name: &str, plan: Told<'_>) -> Result<(), Error> {
+        self.world.note(|| format!("{} plans for {machine_name}: {plan:?}", self.process.name));
+        let result = act::all(self, owner, plan.actions).await;
         if let Err(error) = &result {
             self.world.note(|| format!("{}: {error}", self.process.name));
         }
@@ -331,21 +335,17 @@ impl Leader {
         let gone = self.gone(machine_name);
         self.idle.borrow_mut().insert(machine_name.to_owned(), gone.is_none());
         if let Some(uid) = gone {
-            let mut machine = BareMetalMachine::new(machine_name, Default::default());
-            machine.metadata.uid = Some(uid.clone());
-            machine.metadata.namespace = Some(USER.to_owned());
-            machine.metadata.deletion_timestamp = Some(Time(timestamp(self.world.now())));
+            let of = Gone { uid: uid.clone(), namespace: USER.to_owned() };
             let hardware = self.watch.caches.borrow().hardware.all().cloned().collect();
-            let mut o = Observed { gone: true, hardware, ..self.gather(Arc::new(machine)) };
-            let current = planner::machine::claim::current(&o).map(|hardware| dpu_of(name(&hardware.metadata)));
-            if let Some((host, _)) = current.and_then(|dpu| self.bmcs.get(&dpu)) {
-                o.bmc = host.seen(self.world.now());
-            }
-            let plan = leftovers(&o, timestamp(self.world.now()));
-            self.want(machine_name, &plan);
+            let own = Belongings { hardware, ..self.belongings(&uid, &BTreeSet::new()) };
+            let mut left = Leftovers { of, own };
+            left.own.bmc = self.bmc(leftovers::server(&left));
+            let plan = leftovers::plan(&left, timestamp(self.world.now()));
+            self.want(machine_name, plan.hardware_name.as_deref(), (plan.bmc, &plan.dpu_bmcs));
             wake_at = plan.wake_at.map(moment);
             if !plan.actions.is_empty() && !self.is_there(uid).await? {
-                self.act_all(&o, machine_name, &plan).await?;
+                let told = Told { actions: &plan.actions, disruptive: plan.disruptive.as_ref() };
+                self.act_all(act::Owner::Gone(&left.of), machine_name, told).await?;
                 self.woken[machine_name].notify(&self.world.time);
             }
         }
@@ -386,12 +386,18 @@ impl Leader {
             .or_else(|| caches.claims.all().find_map(|claim| mark(&claim.metadata)))
     }
 
-    fn want(&self, machine: &str, plan: &Plan) {
-        let claimed = plan.status.hardware_name.as_deref().map(number);
+    /// The reading of a server's BMC.
+    pub fn bmc(&self, server: Option<&Hardware>) -> BmcSeen {
+        let host = server.and_then(|hardware| self.bmcs.get(&dpu_of(name(&hardware.metadata))));
+        host.map(|(host, _)| host.seen(self.world.now())).unwrap_or_default()
+    }
+
+    fn want(&self, machine: &str, server: Option<&str>, (need, dpu_bmcs): (BmcNeed, &BTreeMap<String, BmcNeed>)) {
+        let claimed = server.map(number);
         for (dpu, (host, own)) in &self.bmcs {
             let is_own = claimed == Some(number(dpu));
-            host.need(&self.world, machine, if is_own { plan.bmc.max(BmcNeed::Slow) } else { BmcNeed::None });
-            let mut needs = plan.dpu_bmcs.iter().filter(|(bmc, _)| **bmc == bmc_of(dpu));
+            host.need(&self.world, machine, if is_own { need.max(BmcNeed::Slow) } else { BmcNeed::None });
+            let mut needs = dpu_bmcs.iter().filter(|(bmc, _)| **bmc == bmc_of(dpu));
             own.need(&self.world, machine, needs.next().map(|(_, need)| *need).unwrap_or_default());
         }
     }
@@ -432,7 +438,7 @@ impl Leader {
         }
         self.write(machine, plan).await?;
         let hardware = plan.status.hardware_name.clone().unwrap_or_default();
-        hosts::confirm_claim(self, machine, &hardware).await?;
+        hosts::confirm_claim(self, uid(&machine.metadata), &hardware).await?;
         let (bmc, _) = &self.bmcs[&dpu_of(&hardware)];
         match disruptive {
             Disruptive::Power(order) => {
@@ -459,13 +465,16 @@ fn renewed(dpu: &str) -> Error {
 }
 
 /// A plan, for people.
-struct Told<'a>(&'a Plan);
+struct Told<'a> {
+    actions: &'a [Action],
+    disruptive: Option<&'a Disruptive>,
+}
 
 impl std::fmt::Debug for Told<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = |text: String| text.split([' ', '(', '{']).next().unwrap_or_default().to_owned();
-        let all: Vec<String> = self.0.actions.iter().map(|action| word(format!("{action:?}"))).collect();
-        write!(f, "{} {:?}", all.join(" "), self.0.disruptive)
+        let all: Vec<String> = self.actions.iter().map(|action| word(format!("{action:?}"))).collect();
+        write!(f, "{} {:?}", all.join(" "), self.disruptive)
     }
 }
 

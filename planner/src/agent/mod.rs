@@ -33,7 +33,7 @@ pub use desired::{Attachment, Function, Import, ImportDone, Key, Kind, Nic, Pres
 pub use exposures::Exposures;
 pub use observed::{Connected, Entry, Failure, FailureClass, Guest, ImportRun, Observed, Plugged, Recovery, Word};
 pub use recovery::Shown;
-pub use report::{Report, disk_status, nic_status};
+pub use report::{Exposed, Report, disk_status, nic_status};
 pub use step::{Blocked, Step, StepKind, Stuck, Waiting, Why};
 
 use crate::exposure::Presence;

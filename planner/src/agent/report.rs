@@ -13,8 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub phase: Option<AttachPhase>,
-    /// The host sees it, as claimed on this boot: the bootID to report.
-    pub exposed_boot_id: Option<Option<String>>,
+    pub exposed: Exposed,
     pub conditions: Vec<Mark>,
     pub fence: Option<FenceIdentity>,
     pub capacity_bytes: Option<u64>,
@@ -29,6 +28,26 @@ pub struct Report {
     pub guest: Option<Guest>,
     /// The first reason that stands in the way.
     pub stuck: Option<Stuck>,
+}
+
+/// Whether the host sees it, as claimed on this boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exposed {
+    /// Since this boot: the bootID to report.
+    On(String),
+    No,
+    /// It cannot be seen now: what was said before stands.
+    Unseen,
+}
+
+impl Exposed {
+    fn boot_id(&self, before: Option<&String>) -> Option<String> {
+        match self {
+            Self::On(boot_id) => Some(boot_id.clone()),
+            Self::No => None,
+            Self::Unseen => before.cloned(),
+        }
+    }
 }
 
 /// One condition.
@@ -105,7 +124,11 @@ pub(super) fn report(
     };
     Report {
         phase: phase(observed, attachment, &sight, stuck.as_ref()),
-        exposed_boot_id: sight.complete().map(|complete| complete.then(|| observed.boot_id.clone())),
+        exposed: match sight.complete() {
+            Some(true) => Exposed::On(observed.boot_id.clone()),
+            Some(false) => Exposed::No,
+            None => Exposed::Unseen,
+        },
         conditions: if is_import {
             import_marks(observed, attachment, &sight, stuck.as_ref())
         } else {
@@ -282,7 +305,7 @@ pub fn disk_status(
     DiskAttachmentStatus {
         phase: report.phase.unwrap_or(previous.phase),
         fence: report.fence.clone().or_else(|| previous.fence.clone()),
-        exposed_boot_id: report.exposed_boot_id.clone().unwrap_or_else(|| previous.exposed_boot_id.clone()),
+        exposed_boot_id: report.exposed.boot_id(previous.exposed_boot_id.as_ref()),
         capacity: report.capacity_bytes.map(quantity::quantity).or_else(|| previous.capacity.clone()),
         qos: report.limits.map_or(previous.qos, |limits| (!limits.is_empty()).then_some(limits)),
         volume_capacity: report.stored_bytes.map(quantity::quantity).or_else(|| previous.volume_capacity.clone()),
@@ -300,7 +323,7 @@ pub fn nic_status(
     report: &Report,
     now: Timestamp,
 ) -> NicAttachmentStatus {
-    let exposed_boot_id = report.exposed_boot_id.clone().unwrap_or_else(|| previous.exposed_boot_id.clone());
+    let exposed_boot_id = report.exposed.boot_id(previous.exposed_boot_id.as_ref());
     // Nothing seen since the agent started: what it said before stands, on the same boot of the DPU.
     let earlier = previous.guest.clone().filter(|_| previous.exposed_boot_id == exposed_boot_id);
     let seen = report.guest.as_ref().map(|guest| GuestStatus {

@@ -86,8 +86,7 @@ fn has_passed_on(seen: &OrphanSeen) -> bool {
 
 /// The BMC that is read is not known to be of another server.
 fn is_server(o: &Observed) -> bool {
-    let reported = o.host.last().map(|host| host.serial_number.as_deref());
-    !matches!(identity::check(&o.dpu, reported), Identity::Differs(_))
+    !matches!(identity::check(&o.dpu, o.host.last()), Identity::Differs(_))
 }
 
 #[cfg(test)]

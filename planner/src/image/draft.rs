@@ -1,6 +1,6 @@
 //! The plan of an image, while it is being made and as it is.
 
-use super::{Action, Observed, snapshot_name};
+use super::{Action, GiveBack, Observed, snapshot_name};
 use crate::host::BmcNeed;
 use crate::meta::name;
 use crate::reason::{Reason, Waiting};
@@ -8,8 +8,10 @@ use crate::writer::{self, Sink};
 use api::conditions::{self, ConditionStatus};
 use api::image::MachineImageStatus;
 use api::quantity::quantity;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
+
+const AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -20,11 +22,25 @@ pub struct Plan {
     pub dpu_bmcs: BTreeMap<String, BmcNeed>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Draft {
-    actions: Vec<Action>,
+#[derive(Debug)]
+pub(super) struct Draft<A = Action> {
+    actions: Vec<A>,
     wake_at: Option<Timestamp>,
     dpu_bmcs: BTreeMap<String, BmcNeed>,
+}
+
+impl<A> Default for Draft<A> {
+    fn default() -> Self {
+        Self { actions: Vec::new(), wake_at: None, dpu_bmcs: BTreeMap::new() }
+    }
+}
+
+impl<A> Draft<A> {
+    /// When what is waited for is looked at again.
+    fn awaits(&mut self, reason: Option<&Reason>, now: Timestamp) {
+        let at = reason.filter(|reason| is_silent(reason)).map(|_| now + AGAIN);
+        self.wake_at = self.wake_at.into_iter().chain(at).min();
+    }
 }
 
 impl Draft {
@@ -33,17 +49,23 @@ impl Draft {
     }
 
     pub fn finish(mut self, o: &Observed, result: Result<(), Option<Reason>>, now: Timestamp) -> Plan {
-        if let Some(at) = waits(&result, now) {
-            self.wake(at);
-        }
+        self.awaits(result.as_ref().err().and_then(Option::as_ref), now);
         let Self { actions, wake_at, dpu_bmcs } = self;
         Plan { actions, status: status(o, result, now), wake_at, dpu_bmcs }
     }
 }
 
-impl Sink for Draft {
+impl Draft<writer::Action> {
+    pub fn give_back(mut self, waits_for: Option<Reason>, now: Timestamp) -> GiveBack {
+        self.awaits(waits_for.as_ref(), now);
+        let Self { actions, wake_at, dpu_bmcs } = self;
+        GiveBack { actions, waits_for, wake_at, dpu_bmcs }
+    }
+}
+
+impl<A: From<writer::Action>> Sink for Draft<A> {
     fn act(&mut self, action: writer::Action) {
-        self.actions.push(Action::Volume(Box::new(action)));
+        self.actions.push(action.into());
     }
 
     fn wake(&mut self, at: Timestamp) {
@@ -60,10 +82,10 @@ impl Sink for Draft {
 }
 
 /// Neither what a provisioner says nor what a Dpu does is an event of ours.
-fn waits(result: &Result<(), Option<Reason>>, now: Timestamp) -> Option<Timestamp> {
-    let looks_again = matches!(
-        result,
-        Err(Some(Reason::Waiting(
+fn is_silent(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Waiting(
             Waiting::ClaimPending { .. }
                 | Waiting::ClaimBindsLate { .. }
                 | Waiting::DpuSilent { .. }
@@ -71,9 +93,8 @@ fn waits(result: &Result<(), Option<Reason>>, now: Timestamp) -> Option<Timestam
                 | Waiting::DpuNotHeard { .. }
                 | Waiting::ExposuresUnknown { .. }
                 | Waiting::DpuNotReady { .. },
-        )))
-    );
-    looks_again.then(|| now + jiff::SignedDuration::from_secs(5))
+        )
+    )
 }
 
 fn status(o: &Observed, result: Result<(), Option<Reason>>, now: Timestamp) -> MachineImageStatus {

@@ -1,28 +1,44 @@
 //! What was lent for an import is given back, by the protocol of [`crate::writer`]. All of it carries the image's UID, so that it goes
 //! when the image no longer exists, too.
 
-use super::Observed;
-use super::draft::{Draft, Plan};
+use super::draft::Draft;
+use super::{Leftovers, Observed};
+use crate::host::BmcNeed;
 use crate::meta::name;
 use crate::reason::Reason;
-use crate::writer;
+use crate::writer::{self, Owner, Sink};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The plan for what an image that no longer exists has left: to give it back is all that can be done.
+#[derive(Debug, Clone)]
+pub struct GiveBack {
+    pub actions: Vec<writer::Action>,
+    /// What is waited for.
+    pub waits_for: Option<Reason>,
+    pub wake_at: Option<Timestamp>,
+    /// As of an image ([`super::Plan`]).
+    pub dpu_bmcs: BTreeMap<String, BmcNeed>,
+}
 
 /// What an image that no longer exists has left: a controller that did not know yet that it had been deposed, or a request of one that
 /// arrived late, made it after the last look. Claim and snapshot are kept: the finalizer may have been taken away for them.
-pub fn leftovers(o: &Observed, now: Timestamp) -> Plan {
+pub fn leftovers(left: &Leftovers, now: Timestamp) -> GiveBack {
+    let owner = Owner::Image { uid: &left.uid, namespace: "" };
     let mut draft = Draft::default();
-    let result = give_back(o, now, &mut draft).map_or(Ok(()), |reason| Err(Some(reason)));
-    draft.finish(o, result, now)
+    let waits_for = all(&left.lent.writer(owner, now), &mut draft);
+    draft.give_back(waits_for, now)
 }
 
 /// `None`: nothing is lent any more.
 pub(super) fn give_back(o: &Observed, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let w = o.writer(&[], now);
-    match o.attachments.first() {
-        Some(attachment) => Some(writer::release(&w, attachment, draft)),
-        None => writer::sweep(&w, &BTreeSet::new(), draft),
+    all(&o.writer(&[], now), draft)
+}
+
+fn all(w: &writer::Observed<'_>, sink: &mut dyn Sink) -> Option<Reason> {
+    match w.attachments.first() {
+        Some(attachment) => Some(writer::release(w, attachment, sink)),
+        None => writer::sweep(w, &BTreeSet::new(), sink),
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::host::{BmcNeed, HostObserved, PowerState};
 use crate::observed::VolumeSeen;
 use api::Dpu;
+use api::VolumeHold;
 use api::attachment::{DiskAttachmentStatus, FenceIdentity, Grant};
 use api::conditions::{self, ConditionStatus};
 use api::dpu::{BmcReference, ConfirmedDown, ConnectorStatus, DpuSpec, DpuStatus, Orphan, OrphanVolume, VerifiedBmc};
@@ -67,16 +68,14 @@ fn observed() -> Observed {
         import,
         status: MachineImageStatus::default(),
         namespace: "team".into(),
-        claim: Some(ClaimSeen { claim: Arc::new(claim), volume: Some(volume), ..ClaimSeen::default() }),
+        lent: Lent {
+            claim: Some(ClaimSeen { claim: Arc::new(claim), volume: Some(volume), ..ClaimSeen::default() }),
+            dpus: vec![dpu("dpu-1"), dpu("dpu-2")],
+            ..Lent::default()
+        },
         snapshot: None,
-        dpus: vec![dpu("dpu-1"), dpu("dpu-2")],
-        attachments: Vec::new(),
-        hold: None,
-        volume_attachments: Vec::new(),
         imported_elsewhere: false,
         no_grants: None,
-        fences: BTreeMap::new(),
-        fence_problems: BTreeMap::new(),
     }
 }
 

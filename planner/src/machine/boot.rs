@@ -6,8 +6,9 @@
 
 use super::claim::strategy;
 use super::draft::Draft;
+use super::observed::Belongings;
 use super::plan::{Action, Disruptive};
-use super::situation::{Host, Situation, is_bare, unread};
+use super::situation::{Host, is_bare, unread};
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
 use crate::meta::{annotation, name};
@@ -159,7 +160,7 @@ fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
 
 /// Plans the boot order; `None`: the next start boots from the DPU, as the BMC last showed.
 pub(super) fn plan(
-    o: &Situation<'_>,
+    o: &Belongings,
     host: Host<'_>,
     presented: bool,
     now: Timestamp,
@@ -178,12 +179,7 @@ pub(super) fn plan(
 }
 
 /// The next boot, and that one alone, is from the network; `None`: it is, by a reading of this moment.
-pub(super) fn from_network(
-    o: &Situation<'_>,
-    hardware: &Hardware,
-    now: Timestamp,
-    draft: &mut Draft,
-) -> Option<Reason> {
+pub(super) fn from_network(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let dhcp = strategy::netboot(hardware).and_then(|interface| interface.dhcp.as_ref());
     let mode = match dhcp.and_then(|dhcp| dhcp.uefi) {
         Some(false) => BootMode::Legacy,
@@ -203,7 +199,7 @@ pub(super) fn from_network(
 
 /// The installed disk is first where an administrator says which option that is; elsewhere the firmware's order stands, and the
 /// network answers the server that it boots locally. `None`: it is so.
-pub(super) fn local(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn local(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let Some(named) = annotation(&hardware.metadata, labels::BOOT_OPTION) else {
         draft.falls_through = true;
         return None;
@@ -231,13 +227,7 @@ pub(super) fn local(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draf
 }
 
 /// What was there before is remembered before the first change.
-fn made(
-    o: &Situation<'_>,
-    hardware: &Hardware,
-    change: BootChange,
-    now: Timestamp,
-    draft: &mut Draft,
-) -> Option<Reason> {
+fn made(o: &Belongings, hardware: &Hardware, change: BootChange, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let hardware_name = name(&hardware.metadata).to_owned();
     if o.bmc.host.last().is_some_and(|seen| is_so(&change, &seen.boot)) {
         return None;
@@ -253,7 +243,7 @@ fn made(
 }
 
 /// Puts back what was before; `None`: it is so, nothing was changed, or this BMC cannot be brought to it.
-pub(super) fn restore(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn restore(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let before = annotation(&hardware.metadata, labels::BOOT_ORDER_BEFORE)?;
     let order: Vec<String> = before.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect();
     let hardware_name = name(&hardware.metadata).to_owned();
@@ -270,7 +260,7 @@ pub(super) fn restore(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, dr
 }
 
 /// A reading of this moment that shows the last change, if it took effect.
-fn fresh<'a>(o: &'a Situation<'_>, draft: &mut Draft) -> Option<&'a HostObserved> {
+fn fresh<'a>(o: &'a Belongings, draft: &mut Draft) -> Option<&'a HostObserved> {
     let seen = o.bmc.host.fresh().filter(|_| o.bmc.boot_sent_at.is_none_or(|sent| o.bmc.read_at > Some(sent)));
     if seen.is_none() {
         draft.need_bmc(BmcNeed::Now);
@@ -278,7 +268,7 @@ fn fresh<'a>(o: &'a Situation<'_>, draft: &mut Draft) -> Option<&'a HostObserved
     seen
 }
 
-fn send(o: &Situation<'_>, change: BootChange, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
+fn send(o: &Belongings, change: BootChange, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
     let since_sent = |wait| o.bmc.boot_sent_at.map_or(now, |sent| sent + wait);
     if let Some(message) = &o.bmc.boot_refused
         && now < since_sent(LATER)

@@ -1,10 +1,11 @@
 //! A plan while it is being made.
 
+use super::observed::Belongings;
 use super::plan::{Action, Disruptive};
 use super::steps::{Outcome, Step, Steps};
 use crate::host::BmcNeed;
 use crate::reason::Reason;
-use crate::writer::{self, Sink};
+use crate::writer::{self, Sink, down};
 use api::machine::{DiskStatus, InterfaceStatus};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -48,6 +49,15 @@ impl Draft {
 
     pub fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// The DPUs that an owner has something on are looked at, if their agents are unresponsive.
+    pub fn glance(&mut self, own: &Belongings) {
+        let uses = |dpu: &str| {
+            own.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu)
+                || own.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu)
+        };
+        down::glance(&own.dpus, uses, self);
     }
 
     pub fn need_bmc(&mut self, need: BmcNeed) {

@@ -12,10 +12,9 @@ use crate::machine::claim::strategy;
 use crate::machine::draft::Draft;
 use crate::machine::install::bare::{self, Run};
 use crate::machine::install::{actions, creating, ended, failure, own_meta, remember, was_begun};
-use crate::machine::observed::Observed;
 use crate::machine::plan::Action;
 use crate::machine::power;
-use crate::machine::situation::{Situation, dpu_of, is_bare};
+use crate::machine::situation::{Owned, dpu_of, is_bare};
 use crate::meta::{annotation, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::workflow::has_run;
@@ -31,7 +30,7 @@ use std::collections::BTreeMap;
 pub(super) const GLANCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// `None`: nothing is to be erased, or it is over.
-pub(super) fn plan(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn plan(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let policy = due(o, hardware)?;
     let meta = &hardware.metadata;
     let record = Record::of(meta);
@@ -70,9 +69,9 @@ pub(super) fn plan(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft
 }
 
 /// By which policy; of a server without a DPU only once something was begun there.
-fn due(o: &Observed, hardware: &Hardware) -> Option<String> {
+fn due(o: &Owned<'_>, hardware: &Hardware) -> Option<String> {
     // Of a machine that is gone nobody knows more than the Hardware, which may have been registered anew.
-    if is_bare(hardware) && !was_begun(o, hardware) && !o.gone {
+    if is_bare(hardware) && !was_begun(o, hardware) && !o.owner.is_gone() {
         return None;
     }
     let claimed = annotation(&hardware.metadata, labels::LOCAL_DISKS) == Some("Erase");
@@ -86,7 +85,7 @@ enum End {
     Waits(Reason),
 }
 
-fn follow(o: &Situation<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp, draft: &mut Draft) -> End {
+fn follow(o: &Owned<'_>, hardware: &Hardware, run: &Workflow, now: Timestamp, draft: &mut Draft) -> End {
     let disks = reported(run);
     match ended(run) {
         Some(Ok(())) => match judge(hardware, &disks) {
@@ -131,10 +130,10 @@ fn judge(hardware: &Hardware, report: &[Disk]) -> Result<(), String> {
 
 /// `None`: the host of a server that is given back is off. Nobody is switched off for a machine that is not there, but for what the
 /// erasing itself has started: once that is done there is nothing else on it.
-pub(super) fn off(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn off(o: &Owned<'_>, hardware: &Hardware, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let is_erased = Record::of(&hardware.metadata).is_some_and(|record| record.phase == Phase::Done);
     let hardware = name(&hardware.metadata);
-    if o.gone && !o.is_off() && !o.is_in_installer() && !is_erased {
+    if o.owner.is_gone() && !o.is_off() && !o.is_in_installer() && !is_erased {
         down::read_host(o.bmc.read_at, GLANCE, now, draft);
         return Some(Waiting::HostLeftOn { hardware: hardware.to_owned() }.into());
     }
@@ -142,7 +141,7 @@ pub(super) fn off(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft:
 }
 
 /// Off first; then all that erasing `number` needs, and its beginning on record last.
-fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, now: Timestamp, draft: &mut Draft) -> Reason {
+fn prepare(o: &Owned<'_>, hardware: &Hardware, number: u32, now: Timestamp, draft: &mut Draft) -> Reason {
     if let Some(reason) = off(o, hardware, now, draft) {
         return reason;
     }
@@ -153,7 +152,7 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, now: Timestamp, 
         number += 1;
     }
     let made = names::erase(o.uid(), number);
-    let meta = own_meta(o, hardware, &made);
+    let meta = own_meta(o.owner, hardware, &made);
     let spec = TemplateSpec { data: Some(erase::TEXT.to_owned()) };
     let copy = o.templates.iter().find(|copy| name(&copy.metadata) == made);
     let Some(copy) = copy.filter(|copy| copy.metadata.deletion_timestamp.is_none()) else {
@@ -190,7 +189,7 @@ fn spec(hardware: &Hardware, made: &str) -> WorkflowSpec {
 }
 
 /// An administrator's decision, and what was known not to be erased.
-fn with_data(o: &Observed, hardware: &Hardware, record: Option<Record>, now: Timestamp) -> Action {
+fn with_data(o: &Owned<'_>, hardware: &Hardware, record: Option<Record>, now: Timestamp) -> Action {
     let run = record.as_ref().and_then(|record| o.workflows.iter().find(|run| uid(&run.metadata) == record.workflow));
     let disks = run.map(|run| reported(run)).unwrap_or_default();
     let why = match run {
@@ -204,7 +203,7 @@ fn with_data(o: &Observed, hardware: &Hardware, record: Option<Record>, now: Tim
 }
 
 fn report(
-    o: &Observed,
+    o: &Owned<'_>,
     hardware: &Hardware,
     result: &str,
     disks: Vec<Disk>,
@@ -212,7 +211,7 @@ fn report(
     now: Timestamp,
 ) -> Report {
     let by = annotation(&hardware.metadata, labels::CLAIMED_BY_NAME);
-    let machine = by.map_or_else(|| format!("{}/{}", o.namespace(), o.name()), str::to_owned);
+    let machine = by.map_or_else(|| format!("{}/{}", o.owner.namespace(), o.owner.name()), str::to_owned);
     Report { result: result.to_owned(), at: now, machine, disks, why }
 }
 

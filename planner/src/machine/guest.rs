@@ -18,7 +18,7 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Outc
     match answered(o, now) {
         Some(_) => Outcome::Done,
         None => {
-            if let Some(at) = o.record.at.map(|at| at + UNDISTURBED).filter(|at| *at > now) {
+            if let Some(at) = o.owned.record.at.map(|at| at + UNDISTURBED).filter(|at| *at > now) {
                 draft.wake(at);
             }
             silent(o)
@@ -27,7 +27,7 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Outc
 }
 
 fn silent(o: &Situation<'_>) -> Outcome {
-    if let Some(hardware) = o.bare() {
+    if let Some(hardware) = o.owned.bare() {
         return Outcome::Not(Waiting::SystemSilent { hardware: name(&hardware.metadata).to_owned() }.into());
     }
     match o.machine.spec.interfaces.first() {

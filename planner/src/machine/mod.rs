@@ -5,6 +5,7 @@
 //!
 //! Words first: [`observed`], [`steps`], [`plan`], `named`. Then `situation`, what follows from them for every step, and the steps,
 //! each of which names none that comes after it: [`claim`], `volumes`, `attach`, `boot`, `power`, `guest`, `install`, `erase`, `release`, `status`.
+//! [`leftovers`] plans for a machine that no longer exists, by the stages of a release.
 //! Who may write a volume is decided in [`crate::writer`].
 
 mod asks;
@@ -15,6 +16,7 @@ mod draft;
 mod erase;
 mod guest;
 mod install;
+pub mod leftovers;
 mod maintenance;
 mod named;
 pub mod observed;
@@ -33,7 +35,7 @@ pub use asks::{asks_for, needs_fresh_machine};
 pub use claim::strategy::confirm_bare;
 pub use install::foreign as foreign_workflow;
 pub use named::{SEED_DISK, claim_name, import_name, is_by_disk, is_users_own, vnic_name};
-pub use observed::{Observed, OrphanOn};
+pub use observed::{Belongings, Gone, Leftovers, Observed, OrphanOn};
 pub use plan::{Action, BmcNeed, Disruptive, Plan};
 pub use release::migrate::is_over as maintenance_is_over;
 pub use situation::{action_name, state_name};
@@ -53,7 +55,7 @@ use draft::Draft;
 use install::bare;
 use jiff::Timestamp;
 use release::migrate;
-use situation::{Host, Place, Situation, Want, held, vetted, wrong_server};
+use situation::{Host, Place, Situation, Want, vetted, wrong_server};
 use steps::{Outcome, Step};
 use volumes::growth;
 
@@ -62,7 +64,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     let vetted = vetted(o);
     let o = &Situation::of(vetted.as_ref());
     let mut draft = Draft::default();
-    glance(o, &mut draft);
+    draft.glance(o);
     if o.deleting() {
         delete(o, now, &mut draft);
     } else if has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
@@ -91,26 +93,6 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
     status::finish(o, draft, now)
 }
 
-/// What a machine that is no more has left: a controller that did not know yet that it had been deposed, or a request of one
-/// that arrived late, made it after the last look.
-pub fn leftovers(o: &Observed, now: Timestamp) -> Plan {
-    let vetted = vetted(o);
-    let o = &Situation::of(vetted.as_ref());
-    let mut draft = Draft::default();
-    glance(o, &mut draft);
-    draft.releasing = release::leftovers(o, now, &mut draft);
-    status::finish(o, draft, now)
-}
-
-/// The DPUs that this machine has something on, if their agents are unresponsive.
-fn glance(o: &Observed, draft: &mut Draft) {
-    let uses = |dpu: &str| {
-        o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu)
-            || o.nic_attachments.iter().any(|a| a.spec.dpu_name == dpu)
-    };
-    down::glance(&o.dpus, uses, draft);
-}
-
 fn bring(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) {
     let Some(hardware) = claim::claimed(o, draft) else {
         let reason = claim::choose(o, draft);
@@ -135,7 +117,7 @@ fn bring(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) {
 }
 
 fn bring_host(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) {
-    let w = &o.writer(now);
+    let w = &o.owned.writer(now);
     let leaving = release::strays(o, now, draft);
     let no_grant = power::forbids_grant(o, host, now, draft).or_else(|| post::forbids_grant(o, host, now, draft));
     let mut volumes = Vec::new();
@@ -248,7 +230,7 @@ fn leave(o: &Situation<'_>, hardware: &Hardware, target: &Hardware, now: Timesta
     for step in [Step::DisksAttached, Step::NicsAttached, Step::BootConfigured, Step::PoweredOn, Step::GuestReachable] {
         draft.set(step, Outcome::Not(reason.clone()));
     }
-    if o.is_off() {
+    if o.owned.is_off() {
         draft.set(Step::PoweredOn, Outcome::Off);
     }
     rows(o, draft, Some(&reason));
@@ -260,20 +242,21 @@ fn leave(o: &Situation<'_>, hardware: &Hardware, target: &Hardware, now: Timesta
 pub fn silent_dpu(o: &Observed) -> Option<String> {
     let o = &Situation::of(o);
     let host = o.host?;
-    let down = host.shares_power() || down::proof(host.dpu, o.host_power()).is_some() || own_bmc::was_off(host.dpu);
+    let down =
+        host.shares_power() || down::proof(host.dpu, o.owned.host_power()).is_some() || own_bmc::was_off(host.dpu);
     (host.dpu.silent && !down).then(|| host.dpu.name().to_owned())
 }
 
 fn delete(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) {
-    draft.need_bmc(if held(o).is_empty() { BmcNeed::None } else { BmcNeed::Slow });
+    draft.need_bmc(if o.owned.held().is_empty() { BmcNeed::None } else { BmcNeed::Slow });
     draft.releasing = release::plan(o, now, draft);
     for step in Step::ALL {
         draft.set(step, draft.releasing.clone().map_or(Outcome::Off, Outcome::Not));
     }
-    if o.is_off() || held(o).is_empty() {
+    if o.owned.is_off() || o.owned.held().is_empty() {
         draft.set(Step::PoweredOn, Outcome::Off);
     }
-    if !held(o).is_empty() {
+    if !o.owned.held().is_empty() {
         draft.set(Step::HardwareClaimed, Outcome::Done);
     }
     let releasing = draft.releasing.clone();

@@ -26,11 +26,14 @@ pub fn is_users_own(machine: &BareMetalMachine, disk: &Disk) -> bool {
 
 /// Labels of everything that is made for a machine.
 pub(super) fn own_labels(machine: &BareMetalMachine) -> BTreeMap<String, String> {
-    BTreeMap::from([
-        (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_VALUE.to_owned()),
-        (labels::MACHINE.to_owned(), name(&machine.metadata).to_owned()),
-        (labels::MACHINE_UID.to_owned(), uid(&machine.metadata).to_owned()),
-    ])
+    labels_of(name(&machine.metadata), uid(&machine.metadata))
+}
+
+/// The same by name and UID.
+pub(super) fn labels_of(machine: &str, uid: &str) -> BTreeMap<String, String> {
+    [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE), (labels::MACHINE, machine), (labels::MACHINE_UID, uid)]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
 }
 
 /// The name of a cluster image's snapshot in a user's namespace.

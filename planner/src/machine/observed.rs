@@ -15,14 +15,38 @@ use api::{
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// `Arc` because the controller's caches hold the same objects.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     pub machine: Arc<BareMetalMachine>,
-    /// There is no such machine any more: what was made for it too late is given back ([`super::leftovers`]).
-    pub gone: bool,
+    pub own: Belongings,
+    /// Of Hardware that may be claimed: the Workflow that runs there, by the Hardware's name.
+    pub busy: BTreeMap<String, String>,
+    /// The Template that the spec names, in the machine's namespace.
+    pub template: Option<Arc<Template>>,
+    pub images: BTreeMap<(ImageKind, String), ImageSeen>,
+    /// In the machine's namespace.
+    pub snapshots: BTreeMap<String, SnapshotSeen>,
+    /// Why nothing may be granted on any DPU now (*TimeWentBack*).
+    pub no_grants: Option<Reason>,
+    /// The image of a holder pod's only container.
+    pub holder_image: String,
+    /// By which it is pulled: Secrets of the pod's namespace.
+    pub holder_pull_secrets: Vec<String>,
+    pub subnets: BTreeMap<String, Arc<Subnet>>,
+    pub cloud_init: CloudInitSeen,
+    /// Of this machine, whoever asked for them.
+    pub migrations: Vec<Arc<MachineMigration>>,
+    /// The operation that has the machine's lock is gone.
+    pub lock_is_void: bool,
+}
+
+/// What belongs to a machine: its server, and all that was made for it. It may outlive the machine ([`super::leftovers`]).
+#[derive(Debug, Clone, Default)]
+pub struct Belongings {
     /// Labels of the machine's namespace, for policies.
     pub namespace_labels: BTreeMap<String, String>,
     /// The Hardware that is claimed by this machine (two while it moves); while there is none, or the machine is gone, the whole inventory.
@@ -30,11 +54,7 @@ pub struct Observed {
     pub policies: Vec<Arc<HardwarePolicy>>,
     /// The DPUs of that Hardware.
     pub dpus: Vec<DpuSeen>,
-    /// Of Hardware that may be claimed: the Workflow that runs there, by the Hardware's name.
-    pub busy: BTreeMap<String, String>,
-    /// The Template that the spec names, in the machine's namespace.
-    pub template: Option<Arc<Template>>,
-    /// In the inventory namespace, made for this machine: copies of that Template, and their Workflows.
+    /// In the inventory namespace, made for this machine: copies of its Template, and their Workflows.
     pub templates: Vec<Arc<Template>>,
     pub workflows: Vec<Arc<Workflow>>,
     /// The claimed host.
@@ -43,9 +63,6 @@ pub struct Observed {
     pub report: Option<Arc<HardwareReport>>,
     /// By name: the claims that the spec names or that are marked as used by this machine.
     pub claims: BTreeMap<String, ClaimSeen>,
-    pub images: BTreeMap<(ImageKind, String), ImageSeen>,
-    /// In the machine's namespace.
-    pub snapshots: BTreeMap<String, SnapshotSeen>,
     /// Of the claims' volumes, whoever made them, and all that are labelled with this machine.
     pub volume_attachments: Vec<Arc<VolumeAttachment>>,
     /// Of the claims' volumes, and all that are labelled with this machine.
@@ -57,24 +74,41 @@ pub struct Observed {
     pub holder_pods: Vec<HolderPodSeen>,
     /// Of the claims' volumes, whatever DPU reports them.
     pub orphans: Vec<OrphanOn>,
-    /// Why nothing may be granted on any DPU now (*TimeWentBack*).
-    pub no_grants: Option<Reason>,
     /// By CSI driver: how its storage can be told to refuse a silent holder, in the words of `Dpu.status.connectors`.
     pub fences: BTreeMap<String, String>,
     /// By the UID of an attachment: why its storage could not be told to let it in, or to refuse it.
     pub fence_problems: BTreeMap<String, String>,
-    /// The image of a holder pod's only container.
-    pub holder_image: String,
-    /// By which it is pulled: Secrets of the pod's namespace.
-    pub holder_pull_secrets: Vec<String>,
-    pub subnets: BTreeMap<String, Arc<Subnet>>,
     /// All of the machine's namespace.
     pub vnics: BTreeMap<String, Arc<VNic>>,
-    pub cloud_init: CloudInitSeen,
-    /// Of this machine, whoever asked for them.
-    pub migrations: Vec<Arc<MachineMigration>>,
-    /// The operation that has the machine's lock is gone.
-    pub lock_is_void: bool,
+}
+
+/// What a plan for a machine that no longer exists rests on.
+#[derive(Debug, Clone, Default)]
+pub struct Leftovers {
+    pub of: Gone,
+    pub own: Belongings,
+}
+
+/// A machine that no longer exists: it asks for nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gone {
+    pub uid: String,
+    /// Where it was, as far as anything of it says so.
+    pub namespace: String,
+}
+
+impl Deref for Observed {
+    type Target = Belongings;
+
+    fn deref(&self) -> &Belongings {
+        &self.own
+    }
+}
+
+impl DerefMut for Observed {
+    fn deref_mut(&mut self) -> &mut Belongings {
+        &mut self.own
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -16,8 +16,8 @@ pub(super) fn forbids_grant(o: &Situation<'_>, host: Host<'_>, now: Timestamp, d
     if host.shares_power() || power::all_granted(o, host) {
         return None;
     }
-    let over = o.record.at? + LONGEST;
-    let is_on = matches!(o.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
+    let over = o.owned.record.at? + LONGEST;
+    let is_on = matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
     let posting = is_on && o.bmc.host.last().is_some_and(|seen| seen.post == Post::Running);
     (posting && now < over).then(|| {
         draft.need_bmc(BmcNeed::Awaiting);

@@ -7,14 +7,14 @@ use super::attach::{disks, nics};
 use super::draft::Draft;
 use super::named::{SEED_DISK, is_by_disk};
 use super::plan::{Action, Disruptive, PowerOrder};
-use super::situation::{Host, Power, Reading, SETTLE, Situation, Want, answered, is_granted, unread, wrong_server};
+use super::situation::{
+    Host, Owned, Power, Reading, SETTLE, Situation, Want, answered, is_granted, unread, wrong_server,
+};
 use super::steps::{Outcome, Step};
 use crate::dpu::{not_ready, went_back};
 use crate::host::{BmcNeed, Lack, PowerAction, PowerState};
-use crate::meta::annotation;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::writer::claim::pod_is_made;
-use api::labels;
 use api::machine::RunStrategy;
 use jiff::{SignedDuration, Timestamp};
 
@@ -42,15 +42,15 @@ pub(super) fn forbids_grant(o: &Situation<'_>, host: Host<'_>, now: Timestamp, d
         // What its host has already is known with its agent's first report.
         return Some(not_ready(host.dpu));
     }
-    if host.shares_power() || is_granted(o) || o.record.started_boot_id.is_some() {
+    if host.shares_power() || is_granted(o) || o.owned.record.started_boot_id.is_some() {
         return None;
     }
     let hardware = host.name().to_owned();
-    match o.reading {
+    match o.owned.reading {
         Reading::Fresh(PowerState::Off) => None,
         Reading::Fresh(PowerState::On) => {
             let order = PowerOrder::plain(PowerAction::ForceOff);
-            Some(send(o, &hardware, order, draft).unwrap_or_else(|| Waiting::HostStillOn { hardware }.into()))
+            Some(send(&o.owned, &hardware, order, draft).unwrap_or_else(|| Waiting::HostStillOn { hardware }.into()))
         }
         Reading::Fresh(_) | Reading::Rising(_) => {
             draft.need_bmc(BmcNeed::Awaiting);
@@ -75,7 +75,7 @@ pub(super) fn all_granted(o: &Situation<'_>, host: Host<'_>) -> bool {
 }
 
 /// Plans a power action; or says why it is none: the BMC does not offer it.
-fn send(o: &Situation<'_>, hardware: &str, order: PowerOrder, draft: &mut Draft) -> Option<Reason> {
+fn send(o: &Owned<'_>, hardware: &str, order: PowerOrder, draft: &mut Draft) -> Option<Reason> {
     if lacks(o, order.action) {
         let (hardware, action) = (hardware.to_owned(), Lack::Power(order.action).noun().to_owned());
         return Some(Blocked::PowerActionUnsupported { hardware, action }.into());
@@ -85,7 +85,7 @@ fn send(o: &Situation<'_>, hardware: &str, order: PowerOrder, draft: &mut Draft)
     None
 }
 
-fn lacks(o: &Situation<'_>, action: PowerAction) -> bool {
+fn lacks(o: &Owned<'_>, action: PowerAction) -> bool {
     o.bmc.host.last().is_some_and(|host| host.lacks(Lack::Power(action)))
 }
 
@@ -99,11 +99,11 @@ pub(super) fn plan(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Times
     let wanted = o.want;
     let outcome = match wanted {
         Want::On => on(o, host, gates, now, draft),
-        Want::Off => match off(o, host.name, now, draft).or_else(|| stopped_for_maintenance(o)) {
+        Want::Off => match off(&o.owned, host.name, now, draft).or_else(|| stopped_for_maintenance(o)) {
             Some(reason) => Outcome::Not(reason),
             None => Outcome::Off,
         },
-        Want::Keep => match o.reading {
+        Want::Keep => match o.owned.reading {
             Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off) => Outcome::Off,
             _ => on(o, host, gates, now, draft),
         },
@@ -123,7 +123,7 @@ fn stopped_for_maintenance(o: &Situation<'_>) -> Option<Reason> {
 }
 
 fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
-    match o.reading {
+    match o.owned.reading {
         Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),
         Reading::Fresh(PowerState::Off) => start(o, host, gates, now, draft),
         Reading::Fresh(PowerState::PoweringOn | PowerState::PoweringOff) => {
@@ -134,8 +134,8 @@ fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
         // Nothing can be started yet: the reading can wait as well.
         Reading::Old(_) if gates.start.is_some() => gates.start.clone().map_or(Outcome::Later, Outcome::Not),
         Reading::Old(_) | Reading::None => {
-            draft.need_bmc(if o.record.asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
-            match under_way(o, host.name, now, draft) {
+            draft.need_bmc(if o.owned.record.asked_on() { BmcNeed::Awaiting } else { BmcNeed::Now });
+            match under_way(&o.owned, host.name, now, draft) {
                 Some(reason) => Outcome::Not(reason),
                 None => Outcome::Unseen(unread(o, host.name.to_owned())),
             }
@@ -144,7 +144,7 @@ fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
 }
 
 fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
-    let record = &o.record;
+    let record = &o.owned.record;
     let hardware = host.name.to_owned();
     if let (Some(PowerAction::ForceOff | PowerAction::SoftOff), Some(at)) = (record.action, record.at)
         && now < at + SETTLE
@@ -163,7 +163,7 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
         return Outcome::Not(Waiting::Resetting { hardware }.into());
     }
     let must_reset = host.shares_power && (!started_here || lost);
-    let restart = restart_request(o);
+    let restart = o.owned.owner.restart_request();
     if !must_reset && restart.is_none() {
         if let Some(dpu) = host.dpu
             && record.started_boot_id.is_some()
@@ -178,7 +178,7 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
     if let Some(reason) = &gates.reset {
         return if must_reset { Outcome::Not(reason.clone()) } else { Outcome::Done };
     }
-    if o.reading != Reading::Fresh(PowerState::On) {
+    if o.owned.reading != Reading::Fresh(PowerState::On) {
         draft.need_bmc(BmcNeed::Now);
         return if must_reset { Outcome::Unseen(unread(o, hardware)) } else { Outcome::Done };
     }
@@ -189,7 +189,7 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
         restart,
         attempts: record.attempts,
     };
-    match send(o, &hardware, order, draft) {
+    match send(&o.owned, &hardware, order, draft) {
         None => Outcome::Not(Waiting::Resetting { hardware }.into()),
         Some(reason) if must_reset => Outcome::Not(reason),
         // It runs, and cannot be restarted as its user asks.
@@ -208,12 +208,12 @@ fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
 }
 
 fn start(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
-    Outcome::Not(started(o, host, gates.start.as_ref(), None, now, draft))
+    Outcome::Not(started(&o.owned, host, gates.start.as_ref(), None, now, draft))
 }
 
 /// Powers a host on that is off, from the network: for the Workflow with this UID.
 pub(super) fn start_for(
-    o: &Situation<'_>,
+    o: &Owned<'_>,
     host: Power<'_>,
     forbids: Option<Reason>,
     workflow: &str,
@@ -224,7 +224,7 @@ pub(super) fn start_for(
 }
 
 fn started(
-    o: &Situation<'_>,
+    o: &Owned<'_>,
     host: Power<'_>,
     forbids: Option<&Reason>,
     workflow: Option<&str>,
@@ -248,7 +248,7 @@ fn started(
     }
     let attempts = record.attempts + u32::from(record.asked_on());
     let started_boot_id = (!host.shares_power).then(|| host.boot_id.map(str::to_owned)).flatten();
-    let (restart, started_for) = (restart_request(o), workflow.map(str::to_owned));
+    let (restart, started_for) = (o.owner.restart_request(), workflow.map(str::to_owned));
     let order = PowerOrder { action: PowerAction::On, started_boot_id, started_for, restart, attempts };
     if let Some(reason) = send(o, &hardware, order, draft) {
         return reason;
@@ -264,19 +264,12 @@ fn back_off(attempts: u32) -> SignedDuration {
     SignedDuration::from_secs((5i64 << attempts.min(6)).min(300))
 }
 
-/// A restart that was asked for after the last one. Whole seconds: that is what status keeps.
-fn restart_request(o: &Situation<'_>) -> Option<Timestamp> {
-    let asked: Timestamp = annotation(&o.machine.metadata, labels::RESTART_REQUESTED_AT)?.parse().ok()?;
-    let done = o.machine.status.as_ref().and_then(|status| status.last_restart_at.as_ref());
-    done.is_none_or(|done| asked.as_second() > done.0.as_second()).then_some(asked)
-}
-
 /// Leads the host to off; `None`: it is off.
-pub(super) fn off(o: &Situation<'_>, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn off(o: &Owned<'_>, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let hardware = hardware.to_owned();
     match o.reading {
         Reading::Fresh(PowerState::Off) => None,
-        Reading::Old(PowerState::Off) if !o.gives_back() => None,
+        Reading::Old(PowerState::Off) if !o.gives_back => None,
         // Nothing is sent meanwhile: a power-off to a host that is off yet would be the last that is on record.
         Reading::Rising(settled) => Some(rising(&hardware, settled, draft)),
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) => Some(stop(o, hardware, now, draft)),
@@ -292,9 +285,9 @@ pub(super) fn off(o: &Situation<'_>, hardware: &str, now: Timestamp, draft: &mut
     }
 }
 
-fn stop(o: &Situation<'_>, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
+fn stop(o: &Owned<'_>, hardware: String, now: Timestamp, draft: &mut Draft) -> Reason {
     let record = &o.record;
-    let grace = SignedDuration::from_secs(o.machine.spec.termination_grace_period_seconds.max(0));
+    let grace = o.owner.grace();
     match (record.action, record.at) {
         (Some(PowerAction::SoftOff), Some(at)) if now < at + grace => {
             let deadline = at + grace;
@@ -330,9 +323,9 @@ fn stop(o: &Situation<'_>, hardware: String, now: Timestamp, draft: &mut Draft) 
 
 /// The last action, while nothing was read since it was sent and its effect may still come: that is what is waited for, and not a
 /// reading.
-fn under_way(o: &Situation<'_>, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+fn under_way(o: &Owned<'_>, hardware: &str, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let (action, sent) = (o.record.action?, o.record.at?);
-    let grace = SignedDuration::from_secs(o.machine.spec.termination_grace_period_seconds.max(0));
+    let grace = o.owner.grace();
     let until = sent + if action == PowerAction::SoftOff { grace } else { SETTLE };
     if o.bmc.problem.is_some() || o.bmc.read_at > Some(sent) || now >= until {
         return None;

@@ -4,7 +4,7 @@
 mod beside;
 mod rules;
 
-use super::rows::{Direction, Subnet as Switch};
+use super::rows::{Direction, Family};
 use super::{admission, desired};
 use crate::machine::observed::{name, uid};
 use api::conditions;
@@ -189,7 +189,7 @@ impl Network {
         let of_vpc = self.subnets.iter().filter(|subnet| admission::vpc_of(subnet) == name(&vpc.metadata));
         for subnet in of_vpc {
             let Some(family) = family(subnet, vpc, address) else { continue };
-            return if family == Some(address) { Place::Router(subnet) } else { Place::Nobody(subnet) };
+            return if family.gateway == Some(address) { Place::Router(subnet) } else { Place::Nobody(subnet) };
         }
         Place::Outside
     }
@@ -319,15 +319,16 @@ impl Network {
     }
 }
 
-/// The network of a Subnet that an address is in: its router's address there, if it has one.
-fn family(subnet: &Subnet, vpc: &Vpc, address: IpAddr) -> Option<Option<IpAddr>> {
-    let Switch { families, .. } = desired::subnet(subnet, vpc)?;
-    families.iter().find(|family| family.network.contains(&address)).map(|family| family.gateway)
+/// The network of a Subnet that an address is in.
+fn family(subnet: &Subnet, vpc: &Vpc, address: IpAddr) -> Option<Family> {
+    let families = desired::subnet(subnet, vpc)?.families;
+    families.into_iter().find(|family| family.network.contains(&address))
 }
 
 /// Whether the NIC's Subnet has a router for this family.
 fn to_router(nic: &Nic<'_>, address: IpAddr) -> Option<Step> {
-    let (subnet, has) = (name(&nic.subnet.metadata), family(nic.subnet, nic.vpc, address).flatten().is_some());
+    let subnet = name(&nic.subnet.metadata);
+    let has = family(nic.subnet, nic.vpc, address).is_some_and(|family| family.gateway.is_some());
     let message = if has { "it has a router" } else { "it is not routed, so there is no way into other Subnets" };
     Some(step(has, format!("Subnet '{subnet}'"), message))
 }

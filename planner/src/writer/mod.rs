@@ -36,28 +36,28 @@ use std::sync::Arc;
 /// For whom a volume is held. What is made for it carries its UID, and so goes with it, whatever became of the object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Owner<'a> {
-    Machine(&'a ObjectMeta),
-    Image(&'a ObjectMeta),
+    Machine { uid: &'a str, namespace: &'a str },
+    Image { uid: &'a str, namespace: &'a str },
 }
 
 impl<'a> Owner<'a> {
     pub fn uid(self) -> &'a str {
         match self {
-            Self::Machine(meta) | Self::Image(meta) => uid(meta),
+            Self::Machine { uid, .. } | Self::Image { uid, .. } => uid,
         }
     }
 
     fn namespace(self) -> &'a str {
         match self {
-            Self::Machine(meta) | Self::Image(meta) => meta.namespace.as_deref().unwrap_or_default(),
+            Self::Machine { namespace, .. } | Self::Image { namespace, .. } => namespace,
         }
     }
 
     /// It was made for this owner.
     fn made(self, meta: &ObjectMeta) -> bool {
         let key = match self {
-            Self::Machine(_) => labels::MACHINE_UID,
-            Self::Image(_) => labels::IMAGE_UID,
+            Self::Machine { .. } => labels::MACHINE_UID,
+            Self::Image { .. } => labels::IMAGE_UID,
         };
         label(meta, key) == Some(self.uid())
     }
@@ -65,8 +65,8 @@ impl<'a> Owner<'a> {
     /// What an attachment is for.
     fn what(self, attachment: &DiskAttachment) -> About {
         match self {
-            Self::Machine(_) => About::Disk(attachment.spec.disk_name.clone()),
-            Self::Image(_) => About::Import,
+            Self::Machine { .. } => About::Disk(attachment.spec.disk_name.clone()),
+            Self::Image { .. } => About::Import,
         }
     }
 }

@@ -9,10 +9,12 @@ use crate::index::IndexKey;
 use crate::kinds::is_machine;
 use crate::{clock, holder_pods, volumes, went_back};
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, Dpu, HardwareReport, labels};
+use api::{BareMetalMachine, Dpu, HardwareReport, Subnet, VNic, labels};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::api::ListParams;
-use planner::machine::observed::{BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, DpuSeen, Observed, name};
+use planner::machine::observed::{
+    Belongings, BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, DpuSeen, Observed, annotation, name, uid,
+};
 use planner::machine::{claim_name, foreign_workflow, vnic_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,41 +30,21 @@ pub(crate) struct Memo {
 }
 
 pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
-    let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
-    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    let (uid, namespace) = (uid(&machine.metadata), machine.metadata.namespace.clone().unwrap_or_default());
     let world = &c.world;
-    let mut o = Observed {
-        namespace_labels: namespace_labels(c, &namespace),
-        disk_attachments: world.disks.by(&owner),
-        nic_attachments: world.nics.by(&owner),
-        machine,
-        ..Observed::default()
-    };
-    o.hardware = world.hardware.by(&owner);
-    o.policies = world.policies.all();
-    if o.hardware.is_empty() {
-        o.hardware = world.hardware.all();
+    let own = belongings(c, (uid, &namespace), &Asked::by(&machine), memo).await?;
+    let mut o = Observed { machine: machine.clone(), own, ..Observed::default() };
+    if !o.hardware.iter().any(|hardware| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(uid)) {
         o.busy = busy(c, &o.hardware);
-        o.dpus = dpus(c, world.dpus.all()).await?;
-    } else {
-        o.dpus = dpus(c, own_dpus(c, &o)).await?;
-        o.bmc = bmc(c, &o);
-        o.report = report(c, &o);
     }
+    o.bmc = bmc(c, planner::machine::claim::current(&o));
+    o.report = report(c, planner::machine::claim::current(&o));
     o.holder_image = c.holder_image.clone();
     o.holder_pull_secrets = c.holder_pull_secrets.clone();
-    (o.fences, o.fence_problems) = (c.fences.kinds(), c.fences.problems());
-    for pod in world.holder_pods.by(&owner) {
-        let event = pod_event(c, &pod, memo).await?;
-        o.holder_pods.push(holder_pods::seen(&pod, event));
-    }
-    network(c, &owner, &namespace, &mut o);
-    claims(c, &owner, &namespace, &mut o, memo).await?;
-    o.orphans = crate::orphans::concerning(c, &o).await?;
+    o.subnets = subnets(c, &namespace, &o);
     o.no_grants = went_back::forbids_grant(c);
     let workflow = o.machine.spec.boot.workflow.as_ref();
     o.template = workflow.and_then(|workflow| world.templates.get(&namespace, &workflow.template_name));
-    (o.templates, o.workflows) = (world.templates.by(&owner), world.workflows.by(&owner));
     images::gather(c, &namespace, &mut o).await?;
     cloud_init(c, &namespace, &mut o).await?;
     o.migrations = world.migrations.by(&IndexKey::names::<BareMetalMachine>(&namespace, o.name()));
@@ -70,23 +52,79 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     Ok(o)
 }
 
+/// What a machine asks for by name, beside what was made for it.
+#[derive(Default)]
+pub(crate) struct Asked {
+    claims: BTreeSet<String>,
+    vnics: BTreeSet<String>,
+    /// It matters who else uses a claim.
+    needs_claims: bool,
+}
+
+impl Asked {
+    fn by(machine: &BareMetalMachine) -> Self {
+        let spec = &machine.spec;
+        Self {
+            claims: spec.disks.iter().map(|disk| claim_name(machine, disk)).collect(),
+            vnics: spec.interfaces.iter().map(|interface| vnic_name(machine, interface)).collect(),
+            needs_claims: machine.metadata.deletion_timestamp.is_none(),
+        }
+    }
+}
+
+/// What belongs to the machine with this UID, whether it exists or not. While it has no server: the whole inventory, of which no BMC is
+/// read here.
+pub(crate) async fn belongings(
+    c: &Controller,
+    (uid, namespace): (&str, &str),
+    asked: &Asked,
+    memo: &mut Memo,
+) -> Result<Belongings, Error> {
+    let (world, owner) = (&c.world, &IndexKey::owner(uid));
+    let mut own = Belongings {
+        namespace_labels: namespace_labels(c, namespace),
+        hardware: world.hardware.by(owner),
+        policies: world.policies.all(),
+        disk_attachments: world.disks.by(owner),
+        nic_attachments: world.nics.by(owner),
+        templates: world.templates.by(owner),
+        workflows: world.workflows.by(owner),
+        fences: c.fences.kinds(),
+        fence_problems: c.fences.problems(),
+        vnics: vnics(c, owner, namespace, &asked.vnics),
+        ..Belongings::default()
+    };
+    if own.hardware.is_empty() {
+        own.hardware = world.hardware.all();
+        own.dpus = dpus(c, world.dpus.all()).await?;
+    } else {
+        own.dpus = dpus(c, own_dpus(c, &own)).await?;
+    }
+    for pod in world.holder_pods.by(owner) {
+        let event = pod_event(c, &pod, memo).await?;
+        own.holder_pods.push(holder_pods::seen(&pod, event));
+    }
+    claims(c, (owner, namespace), asked, &mut own, memo).await?;
+    own.orphans = crate::orphans::concerning(c, &own).await?;
+    Ok(own)
+}
+
 /// What a choice of another Hardware rests on: the whole inventory, beside the machine and what is presented of it.
 pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>) -> Result<Observed, Error> {
     let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
     let namespace = machine.metadata.namespace.clone().unwrap_or_default();
     let world = &c.world;
-    let mut o = Observed {
+    let own = Belongings {
         namespace_labels: namespace_labels(c, &namespace),
         hardware: world.hardware.all(),
         policies: world.policies.all(),
-        busy: busy(c, &world.hardware.all()),
         dpus: dpus(c, world.dpus.all()).await?,
         disk_attachments: world.disks.by(&owner),
         nic_attachments: world.nics.by(&owner),
-        machine,
-        ..Observed::default()
+        ..Belongings::default()
     };
-    o.bmc = bmc(c, &o);
+    let mut o = Observed { busy: busy(c, &own.hardware), own, machine, ..Observed::default() };
+    o.bmc = bmc(c, planner::machine::claim::current(&o));
     Ok(o)
 }
 
@@ -109,7 +147,7 @@ fn namespace_labels(c: &Controller, namespace: &str) -> BTreeMap<String, String>
 }
 
 /// The DPUs of the claimed Hardware, and those that attachments are on.
-fn own_dpus(c: &Controller, o: &Observed) -> Vec<Arc<Dpu>> {
+fn own_dpus(c: &Controller, o: &Belongings) -> Vec<Arc<Dpu>> {
     let mut all: Vec<Arc<Dpu>> =
         o.hardware.iter().flat_map(|h| c.world.dpus.by(&IndexKey::names::<Hardware>("", name(&h.metadata)))).collect();
     let disks = o.disk_attachments.iter().map(|a| &a.spec.dpu_name);
@@ -153,36 +191,37 @@ async fn is_out_of_service(c: &Controller, node: &str) -> Result<bool, Error> {
     Ok(node.is_none_or(tainted))
 }
 
-pub(crate) fn bmc(c: &Controller, o: &Observed) -> BmcSeen {
-    planner::machine::claim::current(o)
-        .map(|hardware| c.hosts.seen(&Which::Server(name(&hardware.metadata).to_owned())))
-        .unwrap_or_default()
+/// Of an owner's server.
+pub(crate) fn bmc(c: &Controller, server: Option<&Hardware>) -> BmcSeen {
+    server.map(|hardware| c.hosts.seen(&Which::Server(name(&hardware.metadata).to_owned()))).unwrap_or_default()
 }
 
-fn report(c: &Controller, o: &Observed) -> Option<Arc<HardwareReport>> {
-    let meta = &planner::machine::claim::current(o)?.metadata;
+/// What network boot has seen of an owner's server.
+pub(crate) fn report(c: &Controller, server: Option<&Hardware>) -> Option<Arc<HardwareReport>> {
+    let meta = &server?.metadata;
     c.world.reports.get(meta.namespace.as_deref().unwrap_or_default(), name(meta))
 }
 
-/// The VNics that the machine names, those that are its own, and the Subnets of them all.
-fn network(c: &Controller, owner: &IndexKey, namespace: &str, o: &mut Observed) {
-    let world = &c.world;
-    let mut vnics = world.vnics.by(owner);
-    let interfaces = &o.machine.spec.interfaces;
-    vnics.extend(interfaces.iter().filter_map(|i| world.vnics.get(namespace, &vnic_name(&o.machine, i))));
-    let mut subnets: BTreeSet<String> = interfaces.iter().filter_map(|interface| interface.subnet.clone()).collect();
+/// Those that are the owner's, and those that are named.
+fn vnics(c: &Controller, owner: &IndexKey, namespace: &str, named: &BTreeSet<String>) -> BTreeMap<String, Arc<VNic>> {
+    let mut vnics = c.world.vnics.by(owner);
+    vnics.extend(named.iter().filter_map(|name| c.world.vnics.get(namespace, name)));
     vnics.retain(|vnic| vnic.metadata.namespace.as_deref() == Some(namespace));
-    subnets.extend(vnics.iter().map(|vnic| vnic.spec.subnet.clone()));
-    o.vnics = vnics.into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect();
-    o.subnets =
-        subnets.into_iter().filter_map(|name| Some((name.clone(), world.subnets.get(namespace, &name)?))).collect();
+    vnics.into_iter().map(|vnic| (name(&vnic.metadata).to_owned(), vnic)).collect()
+}
+
+/// Those that the machine names, and those of its VNics.
+fn subnets(c: &Controller, namespace: &str, o: &Observed) -> BTreeMap<String, Arc<Subnet>> {
+    let named = o.machine.spec.interfaces.iter().filter_map(|interface| interface.subnet.clone());
+    let names: BTreeSet<String> = named.chain(o.vnics.values().map(|vnic| vnic.spec.subnet.clone())).collect();
+    names.into_iter().filter_map(|name| Some((name.clone(), c.world.subnets.get(namespace, &name)?))).collect()
 }
 
 async fn claims(
     c: &Controller,
-    owner: &IndexKey,
-    namespace: &str,
-    o: &mut Observed,
+    (owner, namespace): (&IndexKey, &str),
+    asked: &Asked,
+    o: &mut Belongings,
     memo: &mut Memo,
 ) -> Result<(), Error> {
     let world = &c.world;
@@ -193,14 +232,13 @@ async fn claims(
         .filter(|claim| claim.metadata.namespace.as_deref() == Some(namespace))
         .map(|claim| (name(&claim.metadata).to_owned(), claim))
         .collect();
-    for disk in &o.machine.spec.disks {
-        let claim_name = claim_name(&o.machine, disk);
-        if let Some(claim) = world.claims.get(namespace, &claim_name) {
-            all.insert(claim_name, claim);
+    for claim_name in &asked.claims {
+        if let Some(claim) = world.claims.get(namespace, claim_name) {
+            all.insert(claim_name.clone(), claim);
         }
     }
     for (claim_name, claim) in all {
-        let seen = claim_seen(c, namespace, &o.disk_attachments, !o.deleting(), claim, memo).await?;
+        let seen = claim_seen(c, namespace, &o.disk_attachments, asked.needs_claims, claim, memo).await?;
         if let Some(volume) = &seen.volume {
             o.volume_attachments
                 .extend(world.volume_attachments.by(&IndexKey::names::<PersistentVolume>("", &volume.name)));

@@ -21,7 +21,9 @@ use model::Objects;
 use planner::erase::{self as erasing, Outcome};
 use planner::host::{BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
 use planner::install::{Phase, Record};
-use planner::machine::observed::{BmcSeen, DpuSeen, Observed, annotation, label, name, uid};
+use planner::machine::observed::{
+    Belongings, BmcSeen, DpuSeen, Gone, Leftovers, Observed, annotation, label, name, uid,
+};
 use planner::machine::{Action, Disruptive, Plan, foreign_workflow, leftovers, plan};
 use planner::netboot::{Directory, Verdict, verdict};
 use planner::seen::Seen;
@@ -67,6 +69,41 @@ struct World {
     /// By the UID of the Workflow that wrote it.
     writes: Vec<String>,
     requests: usize,
+}
+
+/// For whom a controller plans.
+enum Subject {
+    Machine(Arc<BareMetalMachine>),
+    Gone(Gone),
+}
+
+/// What it planned with, and its plan.
+enum Planned {
+    Machine(Box<(Observed, Plan)>),
+    Gone(Box<(Leftovers, leftovers::Plan)>),
+}
+
+/// A plan, and what was known when it was made.
+struct Round {
+    known: Objects,
+    planned: Planned,
+}
+
+impl Round {
+    fn is_empty(&self) -> bool {
+        match &self.planned {
+            Planned::Machine(planned) => planned.1.is_empty(),
+            Planned::Gone(planned) => planned.1.is_empty(),
+        }
+    }
+
+    fn carry_out(&self, world: &mut World, requests: usize) {
+        let known = self.known.clone();
+        match &self.planned {
+            Planned::Machine(planned) => requests::carry_out(world, known, &planned.0, &planned.1, requests),
+            Planned::Gone(planned) => requests::carry_out_for_gone(world, known, &planned.0, &planned.1, requests),
+        }
+    }
 }
 
 impl Deref for World {
@@ -146,46 +183,49 @@ impl World {
     }
 
     /// The machine, and what is left of those that are no more.
-    fn subjects(&self) -> Vec<(Arc<BareMetalMachine>, bool)> {
-        let there = self.machines.all().next().map(|machine| (machine.clone(), false));
-        let gone = self.machines_ever.iter().filter(|own| there.as_ref().is_none_or(|(m, _)| uid(&m.metadata) != *own));
-        let gone: Vec<_> = gone.filter_map(|own| self.left_of(own).map(|left| (Arc::new(left), true))).collect();
-        there.into_iter().chain(gone).collect()
+    fn subjects(&self) -> Vec<Subject> {
+        let there = self.machines.all().next().cloned();
+        let gone = self.machines_ever.iter().filter(|own| there.as_ref().is_none_or(|m| uid(&m.metadata) != *own));
+        let gone: Vec<_> = gone.filter(|own| self.has_left(own)).map(|own| self.gone(own)).collect();
+        there.into_iter().map(Subject::Machine).chain(gone).collect()
     }
 
-    fn left_of(&self, own: &str) -> Option<BareMetalMachine> {
-        let hardware = self.hardware.all().find(|hw| annotation(&hw.metadata, labels::CLAIMED_BY) == Some(own));
+    fn gone(&self, own: &str) -> Subject {
+        Subject::Gone(Gone { uid: own.to_owned(), namespace: USER.to_owned() })
+    }
+
+    fn has_left(&self, own: &str) -> bool {
         let ours = |meta: &ObjectMeta| label(meta, labels::MACHINE_UID) == Some(own);
-        let made =
-            self.workflows.values().any(|w| ours(&w.metadata)) || self.templates.values().any(|t| ours(&t.metadata));
-        if hardware.is_none() && !made {
-            return None;
-        }
-        let mut machine = BareMetalMachine::new("", Default::default());
-        (machine.metadata.uid, machine.metadata.namespace) = (Some(own.to_owned()), Some(USER.to_owned()));
-        machine.metadata.deletion_timestamp = Some(Time(self.now));
-        machine.status = hardware.and_then(|hardware| erasing::power_status(hardware));
-        Some(machine)
+        self.hardware.all().any(|hw| annotation(&hw.metadata, labels::CLAIMED_BY) == Some(own))
+            || self.workflows.values().any(|w| ours(&w.metadata))
+            || self.templates.values().any(|t| ours(&t.metadata))
     }
 
     fn observe(&self) -> Option<Observed> {
-        self.subjects().into_iter().next().map(|subject| self.observed(subject))
+        self.machines.all().next().map(|machine| self.observed(machine))
     }
 
-    fn observed(&self, (machine, gone): (Arc<BareMetalMachine>, bool)) -> Observed {
-        let own = uid(&machine.metadata).to_owned();
-        let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(&own);
-        let mut o = Observed { machine, gone, ..Observed::default() };
-        o.hardware = self.hardware.all().filter(held).cloned().collect();
-        o.report = self.report.clone();
+    fn observed(&self, machine: &Arc<BareMetalMachine>) -> Observed {
+        let own = self.belongings(uid(&machine.metadata));
+        let mut o = Observed { machine: machine.clone(), own, ..Observed::default() };
+        if !o.hardware.iter().any(|hw| annotation(&hw.metadata, labels::CLAIMED_BY) == Some(uid(&machine.metadata))) {
+            let all: Vec<_> = self.workflows.all().cloned().collect();
+            o.busy.extend(foreign_workflow(&all).map(|workflow| ("hw".to_owned(), workflow)));
+        }
+        o.template = self.objects.get::<Template>(USER, "debian").ok();
+        o
+    }
+
+    fn belongings(&self, own: &str) -> Belongings {
+        let held = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(own);
+        let hardware = self.hardware.all().filter(held).cloned().collect();
+        let mut o = Belongings { hardware, report: self.report.clone(), ..Belongings::default() };
         let release_policy = ReleasePolicy { local_disks: self.local_disks };
         let mut policy = HardwarePolicy::new("all", HardwarePolicySpec { release_policy, ..Default::default() });
         policy.metadata.namespace = Some(INVENTORY.into());
         o.policies = vec![Arc::new(policy)];
         if o.hardware.is_empty() {
             o.hardware = self.hardware.all().cloned().collect();
-            let all: Vec<_> = self.workflows.all().cloned().collect();
-            o.busy.extend(foreign_workflow(&all).map(|workflow| ("hw".to_owned(), workflow)));
         } else if self.bmc_answers {
             let boot = BootConfiguration { next: self.next, order: vec!["Boot0001".into()], ..Default::default() };
             let host = HostObserved { boot, ..HostObserved::with_power(self.power) };
@@ -194,9 +234,8 @@ impl World {
         }
         let seen = |dpu: &Arc<Dpu>| DpuSeen { dpu: dpu.clone(), silent: true, ..DpuSeen::default() };
         o.dpus = self.dpus.all().map(seen).collect();
-        o.template = self.objects.get::<Template>(USER, "debian").ok();
         let ours = |labels: &Option<std::collections::BTreeMap<String, String>>| {
-            labels.as_ref().and_then(|all| all.get(labels::MACHINE_UID)) == Some(&own)
+            labels.as_ref().and_then(|all| all.get(labels::MACHINE_UID)).map(String::as_str) == Some(own)
         };
         o.templates = self.templates.all().filter(|t| ours(&t.metadata.labels)).cloned().collect();
         o.workflows = self.workflows.all().filter(|w| ours(&w.metadata.labels)).cloned().collect();
@@ -329,14 +368,26 @@ impl World {
     }
 
     /// One of the controller for each that there is; what each was planned with, and its plan.
-    fn round(&mut self, limit: usize) -> Vec<(Objects, Observed, Plan)> {
+    fn round(&mut self, limit: usize) -> Vec<Round> {
         let subjects = self.subjects().into_iter();
         let rounds = subjects.map(|subject| {
-            let (known, o) = (self.objects.clone(), self.observed(subject));
-            let plan = if o.gone { leftovers(&o, self.now) } else { plan(&o, self.now) };
-            check(self, &o, &plan);
-            self.carry_out(&o, &plan, limit);
-            (known, o, plan)
+            let known = self.objects.clone();
+            let planned = match subject {
+                Subject::Machine(machine) => {
+                    let o = self.observed(&machine);
+                    let plan = plan(&o, self.now);
+                    Planned::Machine(Box::new((o, plan)))
+                }
+                Subject::Gone(of) => {
+                    let left = Leftovers { own: self.belongings(&of.uid), of };
+                    let plan = leftovers::plan(&left, self.now);
+                    Planned::Gone(Box::new((left, plan)))
+                }
+            };
+            let round = Round { known, planned };
+            check(self, &round.planned);
+            round.carry_out(self, limit);
+            round
         });
         rounds.collect()
     }
@@ -349,7 +400,7 @@ impl World {
             }
             self.step();
             for _ in 0..16 {
-                if self.round(usize::MAX).iter().all(|(.., plan)| plan.is_empty()) {
+                if self.round(usize::MAX).iter().all(Round::is_empty) {
                     break;
                 }
             }
@@ -497,23 +548,33 @@ fn template(text: &str) -> Template {
         .expect("a Template")
 }
 
-fn check(world: &World, o: &Observed, plan: &Plan) {
+fn check(world: &World, planned: &Planned) {
     assert!(world.installations() <= 1 + world.requests, "{} installations", world.installations());
-    let hardware = o.hardware.iter().find(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(o.uid()));
+    let (own, o, deleting) = match planned {
+        Planned::Machine(planned) => (planned.0.uid(), &planned.0.own, planned.0.deleting()),
+        Planned::Gone(planned) => (planned.0.of.uid.as_str(), &planned.0.own, true),
+    };
+    let (actions, disruptive) = match planned {
+        Planned::Machine(planned) => (&planned.1.actions, &planned.1.disruptive),
+        Planned::Gone(planned) => (&planned.1.actions, &planned.1.disruptive),
+    };
+    let hardware = o.hardware.iter().find(|h| annotation(&h.metadata, labels::CLAIMED_BY) == Some(own));
     let record = hardware.and_then(|hardware| Record::of(&hardware.metadata));
     let done = record.as_ref().is_some_and(|record| record.phase == Phase::Done);
-    if conditions::is_true(&plan.status.conditions, conditions::POWERED_ON) {
+    if let Planned::Machine(planned) = planned
+        && conditions::is_true(&planned.1.status.conditions, conditions::POWERED_ON)
+    {
         assert!(done, "PoweredOn is true before Installed");
     }
-    match &plan.disruptive {
+    match disruptive {
         Some(Disruptive::ConfigureBoot(BootChange::Next { .. })) => {
             assert_eq!(world.power, PowerState::Off, "the override is set under a host that is on");
-            assert!(!done || o.deleting());
+            assert!(!done || deleting);
         }
         Some(Disruptive::Power(order)) if order.started_for.is_some() => {
             assert!(o.bmc.host.fresh().is_some_and(|host| host.boot.next.is_some()), "not read back");
             let erases = hardware.and_then(|hardware| erasing::Record::of(&hardware.metadata));
-            let on_record = match o.deleting() {
+            let on_record = match deleting {
                 true => erases.map(|record| record.workflow),
                 false => record.map(|record| record.workflow),
             };
@@ -521,7 +582,7 @@ fn check(world: &World, o: &Observed, plan: &Plan) {
         }
         _ => {}
     }
-    for action in &plan.actions {
+    for action in actions {
         if matches!(action, Action::UnclaimHardware { .. }) && hardware.is_some_and(|h| is_recorded(h)) {
             assert_eq!(world.power, PowerState::Off, "given back while its host is on");
             assert!(o.workflows.is_empty() && o.templates.is_empty());

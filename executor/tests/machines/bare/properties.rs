@@ -1,11 +1,9 @@
 //! What holds on a server without a DPU for every sequence of faults.
 
-use super::{World, requests};
+use super::{Round, Subject, World};
 use api::dpu::LocalDisks;
 use api::labels;
 use api::machine::RunStrategy;
-use model::Objects;
-use planner::machine::{Observed, Plan};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +59,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn happens(world: &mut World, event: Event, late: &mut Option<(Objects, Observed, Plan)>) {
+fn happens(world: &mut World, event: Event, late: &mut Option<Round>) {
     match event {
         Event::Round => {
             let rounds = world.round(usize::MAX);
@@ -69,8 +67,8 @@ fn happens(world: &mut World, event: Event, late: &mut Option<(Objects, Observed
         }
         Event::Crash(limit) => drop(world.round(limit)),
         Event::Late => {
-            if let Some((known, o, plan)) = late.take() {
-                requests::carry_out(world, known, &o, &plan, usize::MAX);
+            if let Some(round) = late.take() {
+                round.carry_out(world, usize::MAX);
             }
         }
         Event::Step => world.step(),
@@ -116,7 +114,7 @@ fn happens(world: &mut World, event: Event, late: &mut Option<(Objects, Observed
 /// nobody is for a machine that is not there.
 fn ends(world: &mut World) {
     world.erase_again();
-    if world.subjects().iter().any(|(_, gone)| *gone) {
+    if world.subjects().iter().any(|subject| matches!(subject, Subject::Gone(_))) {
         world.goes_off();
     }
 }

@@ -146,7 +146,7 @@ fn create(
 /// The host lost the disk. It is told, and never power-cycled unasked.
 fn stranded(o: &Situation<'_>, disk: &Disk, attachment: &DiskAttachment, draft: &mut Draft) {
     let exposed = attachment.status.as_ref().and_then(|s| conditions::get(&s.conditions, conditions::EXPOSED));
-    if exposed.is_some_and(|c| c.reason == crate::agent::Blocked::HostPowerCycleNeeded.as_str()) && !o.is_off() {
+    if exposed.is_some_and(|c| c.reason == crate::agent::Blocked::HostPowerCycleNeeded.as_str()) && !o.owned.is_off() {
         // Graver than a size that is to be seen later.
         draft.restart_required = Some(Blocked::HostPowerCycleNeeded { disk: disk.name.clone() }.into());
     }

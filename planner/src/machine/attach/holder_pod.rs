@@ -65,9 +65,9 @@ pub(in crate::machine) fn lost(
     if pod(&o.holder_pods, attachment).is_some_and(|pod| pod.target.uid == granted && !pod.ended && !pod.deleting) {
         return None;
     }
-    let started_boot_id = o.record.started_boot_id;
+    let started_boot_id = o.owned.record.started_boot_id;
     let not_started = host.shares_power() && host.boot_id().is_some_and(|boot| started_boot_id != Some(boot));
-    if not_started || o.is_off() {
+    if not_started || o.owned.is_off() {
         draft.act(Action::ReleaseDisk { target: target(&attachment.metadata) });
         let what = About::Disk(attachment.spec.disk_name.clone());
         return Some(detaching(what, &attachment.spec.dpu_name));

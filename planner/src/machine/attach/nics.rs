@@ -8,7 +8,7 @@ use crate::machine::draft::Draft;
 use crate::machine::named::{is_by_disk, own_labels, vnic_name};
 use crate::machine::observed::Observed;
 use crate::machine::plan::{Action, Seed};
-use crate::machine::situation::{Host, Situation};
+use crate::machine::situation::{Host, Owned, Situation};
 use crate::meta::{annotation, in_use_by, label, name, target, uid};
 use crate::network::{desired, port};
 use crate::orphan::vnic_shown_elsewhere;
@@ -59,7 +59,7 @@ pub(in crate::machine) fn plan(
     if attachment.spec.grant.is_none() {
         if vnic.metadata.deletion_timestamp.is_some() {
             // Its addresses are released next: nobody gets it any more.
-            return Some(detach(o, attachment, now, draft));
+            return Some(detach(&o.owned, attachment, now, draft));
         }
         if let Some(reason) = grant_blocked_by {
             return Some(reason.clone());
@@ -204,7 +204,7 @@ pub(in crate::machine) fn row(o: &Observed, interface: &Interface, reason: Optio
 
 /// Takes an interface away; what is waited for.
 pub(in crate::machine) fn detach(
-    o: &Situation<'_>,
+    o: &Owned<'_>,
     attachment: &NicAttachment,
     now: Timestamp,
     draft: &mut Draft,
@@ -225,7 +225,7 @@ pub(in crate::machine) fn detach(
 }
 
 /// Gives back every VNic that no attachment needs any more.
-pub(in crate::machine) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: &mut Draft) -> Option<Reason> {
+pub(in crate::machine) fn sweep(o: &Owned<'_>, wanted: &BTreeSet<String>, draft: &mut Draft) -> Option<Reason> {
     let mut pending = None;
     let present: BTreeSet<&str> = o.nic_attachments.iter().map(|a| uid(&a.metadata)).collect();
     let attached: BTreeSet<&str> = o.nic_attachments.iter().map(|a| a.spec.vnic_uid.as_str()).collect();
@@ -253,7 +253,7 @@ pub(in crate::machine) fn sweep(o: &Observed, wanted: &BTreeSet<String>, draft: 
 }
 
 /// The holder is the attachment of this machine for which the VNic was marked.
-fn held_here(o: &Observed, vnic: &VNic, holder: &Holder) -> bool {
+fn held_here(o: &Owned<'_>, vnic: &VNic, holder: &Holder) -> bool {
     let interface = annotation(&vnic.metadata, &format!("{}{}", labels::IN_USE_BY, o.uid())).unwrap_or_default();
-    names::attachment(o.uid(), o.name(), interface) == holder.attachment_name
+    names::attachment(o.uid(), o.owner.name(), interface) == holder.attachment_name
 }

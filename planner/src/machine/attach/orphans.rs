@@ -1,6 +1,6 @@
 //! What the machine's own host has although no attachment explains it.
 
-use crate::machine::observed::{Observed, OrphanOn};
+use crate::machine::observed::{Belongings, Observed, OrphanOn};
 use crate::machine::situation::Host;
 use crate::reason::{Reason, Waiting};
 use api::dpu::OrphanKind;
@@ -11,7 +11,7 @@ pub(in crate::machine) const EVERY: SignedDuration = SignedDuration::from_secs(5
 
 impl OrphanOn {
     /// It may stand in the way of this machine: a volume of its claims, one of its VNics, or whatever its own host has.
-    pub fn concerns(&self, o: &Observed) -> bool {
+    pub fn concerns(&self, o: &Belongings) -> bool {
         let own_host = o.dpus.iter().any(|dpu| dpu.uid() == self.dpu.uid());
         own_host
             || o.claims.values().filter_map(|claim| claim.volume.as_ref()).any(|volume| self.is_of(volume))

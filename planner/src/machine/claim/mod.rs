@@ -11,9 +11,9 @@ pub use super::situation::{current, target};
 
 use super::draft::Draft;
 use super::named::{claim_name, is_by_disk};
-use super::observed::{DpuSeen, Observed};
+use super::observed::{Belongings, DpuSeen, Observed};
 use super::plan::Action;
-use super::situation::{Situation, dpu_of, granted_on, held, in_use, was_installed};
+use super::situation::{Situation, dpu_of, granted_on, in_use};
 use crate::about::About;
 use crate::dpu::not_ready;
 use crate::meta::{annotation, label, name, uid};
@@ -30,9 +30,9 @@ use std::sync::Arc;
 
 /// The claimed Hardware, if there is one; what is claimed beyond it, and not to move there, is given back.
 pub(super) fn claimed<'a>(o: &Situation<'a>, draft: &mut Draft) -> Option<&'a Hardware> {
-    let kept = o.current?;
+    let kept = o.owned.current?;
     let needed = |h: &Hardware| std::ptr::eq(h, kept) || o.target.is_some_and(|target| std::ptr::eq(h, target));
-    for surplus in held(o).into_iter().filter(|h| !needed(h) && !in_use(o, h)) {
+    for surplus in o.owned.held().into_iter().filter(|h| !needed(h) && !in_use(o, h)) {
         draft.act(Action::UnclaimHardware { name: name(&surplus.metadata).to_owned() });
     }
     Some(kept)
@@ -40,10 +40,10 @@ pub(super) fn claimed<'a>(o: &Situation<'a>, draft: &mut Draft) -> Option<&'a Ha
 
 /// Chooses a Hardware and claims it. Where the Hardware was deleted under a machine whose disks or NICs are granted, no other one
 /// will do: its host runs. That one is claimed again once it is there again.
-pub(super) fn choose(o: &Observed, draft: &mut Draft) -> Reason {
+pub(super) fn choose(o: &Situation<'_>, draft: &mut Draft) -> Reason {
     let chosen = match granted_on(o).next() {
         Some(dpu) => deleted_under(o, Some(dpu)).map(|hardware| (hardware, BootStrategy::CloudDisk)),
-        None if was_installed(o) => deleted_under(o, None).map(|hardware| (hardware, BootStrategy::Workflow)),
+        None if o.owned.was_installed() => deleted_under(o, None).map(|hardware| (hardware, BootStrategy::Workflow)),
         None => pick(o, o.machine.spec.hardware.iter().collect()),
     };
     match chosen {
@@ -64,11 +64,11 @@ fn deleted_under<'a>(o: &'a Observed, dpu: Option<&str>) -> Result<&'a Hardware,
 }
 
 /// Of a machine that is being deleted: nothing is taken from its host before that can be switched off.
-pub(super) fn again(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn again(o: &Situation<'_>, draft: &mut Draft) -> Option<Reason> {
     let Some(dpu) = granted_on(o).next() else {
         // An installed host runs on as well. What was made for it goes before its server is given back: by that it is known which of
         // the two has taken the claim. Where its Hardware does not come back there is nothing left to give back.
-        let left = was_installed(o) && !(o.workflows.is_empty() && o.templates.is_empty());
+        let left = o.owned.was_installed() && !(o.workflows.is_empty() && o.templates.is_empty());
         let hardware = left.then(|| deleted_under(o, None).ok()).flatten()?;
         return Some(take(o, hardware, BootStrategy::Workflow, draft));
     };
@@ -210,7 +210,7 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
 }
 
 /// Those by which this machine may claim that server.
-fn policies<'a>(o: &'a Observed, hardware: &'a Hardware) -> impl Iterator<Item = &'a HardwarePolicy> {
+fn policies<'a>(o: &'a Belongings, hardware: &'a Hardware) -> impl Iterator<Item = &'a HardwarePolicy> {
     let own_labels = hardware.metadata.labels.clone().unwrap_or_default();
     let applies = move |policy: &&HardwarePolicy| {
         policy.metadata.namespace == hardware.metadata.namespace
@@ -221,7 +221,7 @@ fn policies<'a>(o: &'a Observed, hardware: &'a Hardware) -> impl Iterator<Item =
 }
 
 /// The policy by which the disks of this server are erased before it is free. One that says so counts, whatever others say.
-pub(super) fn erased_by(o: &Observed, hardware: &Hardware) -> Option<String> {
+pub(super) fn erased_by(o: &Belongings, hardware: &Hardware) -> Option<String> {
     let erases = |policy: &&HardwarePolicy| policy.spec.release_policy.local_disks == LocalDisks::Erase;
     policies(o, hardware).find(erases).map(|policy| name(&policy.metadata).to_owned())
 }

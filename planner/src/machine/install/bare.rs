@@ -7,7 +7,7 @@
 use super::Stage;
 use crate::host::{BmcNeed, PowerState};
 use crate::machine::draft::Draft;
-use crate::machine::situation::{Power, Reading, Situation, Want, unread};
+use crate::machine::situation::{Owned, Power, Reading, Situation, Want, unread};
 use crate::machine::steps::{Outcome, Step};
 use crate::machine::{boot, guest, power};
 use crate::meta::{name, uid};
@@ -31,7 +31,7 @@ pub(in crate::machine) fn bring(o: &Situation<'_>, hardware: &Hardware, now: Tim
         Stage::Installed => installed(o, hardware, now, draft),
         Stage::Not(reason) => not_installed(o, hardware, reason, now, draft),
         Stage::Runs(workflow) => {
-            let reason = reason(run(o, hardware, workflow, now, draft), hardware, workflow);
+            let reason = reason(run(&o.owned, hardware, workflow, now, draft), hardware, workflow);
             draft.set(Step::Installed, Outcome::Not(reason.clone()));
             draft.set(Step::PoweredOn, Outcome::Not(reason));
         }
@@ -59,8 +59,8 @@ fn not_installed(o: &Situation<'_>, hardware: &Hardware, reason: Reason, now: Ti
         let gates = power::Gates { start: None, reset: None };
         return power::plan(o, Power::bare(hardware), &gates, now, draft);
     }
-    let keeps_off =
-        o.want == Want::Keep && matches!(o.reading, Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off));
+    let keeps_off = o.want == Want::Keep
+        && matches!(o.owned.reading, Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off));
     draft.set(Step::PoweredOn, if keeps_off { Outcome::Off } else { Outcome::Not(reason) });
 }
 
@@ -101,7 +101,7 @@ pub(in crate::machine) fn power_lost() -> String {
 
 /// Brings the server to its Workflow: off by a fresh reading, the next boot from the network, on.
 pub(in crate::machine) fn run(
-    o: &Situation<'_>,
+    o: &Owned<'_>,
     hardware: &Hardware,
     workflow: &Workflow,
     now: Timestamp,
@@ -135,7 +135,7 @@ pub(in crate::machine) fn run(
     }
 }
 
-fn follow(o: &Situation<'_>, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Run {
+fn follow(o: &Owned<'_>, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Run {
     let at = super::at(workflow);
     let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let began = o.record.at.max(made);

@@ -9,10 +9,9 @@ pub(super) mod bare;
 
 use super::claim::strategy;
 use super::draft::Draft;
-use super::named::own_labels;
-use super::observed::Observed;
+use super::observed::{Belongings, Observed};
 use super::plan::Action;
-use super::situation::{Situation, Want, is_bare, was_installed};
+use super::situation::{Owned, Owner, Situation, Want, is_bare};
 use crate::about::About;
 use crate::erase;
 use crate::install::{self, Phase, Record};
@@ -98,7 +97,7 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
 
 /// Disks that this machine's Workflows have told of go on record as soon as they do: what was seen once has to be erased, and a Workflow
 /// may be deleted by anybody. Whether there are any that are not on record yet.
-pub(super) fn remember(o: &Observed, hardware: &Hardware, draft: &mut Draft) -> bool {
+pub(super) fn remember(o: &Belongings, hardware: &Hardware, draft: &mut Draft) -> bool {
     let meta = &hardware.metadata;
     let Ok(recorded) = erase::seen(meta) else { return false };
     let messages = o.workflows.iter().flat_map(|run| run.status.iter().flat_map(actions));
@@ -117,10 +116,10 @@ pub(super) fn remember(o: &Observed, hardware: &Hardware, draft: &mut Draft) -> 
 }
 
 /// Something was begun there for this machine: by what is on record, by its status, or by a Workflow of it that has run.
-pub(super) fn was_begun(o: &Observed, hardware: &Hardware) -> bool {
+pub(super) fn was_begun(o: &Owned<'_>, hardware: &Hardware) -> bool {
     let meta = &hardware.metadata;
     let on_record = install::is_recorded(meta) || erase::is_recorded(meta);
-    is_bare(hardware) && (on_record || was_installed(o))
+    is_bare(hardware) && (on_record || o.was_installed())
 }
 
 /// A request that no installation has carried out.
@@ -190,7 +189,7 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
     };
     let text = template.spec.data.clone().unwrap_or_default();
     let made = names::install(o.uid(), number);
-    let meta = own_meta(o, hardware, &made);
+    let meta = own_meta(o.owned.owner, hardware, &made);
     let run = Workflow { metadata: meta.clone(), spec: spec(o, hardware, boot, &made), status: None };
     if let Err(message) = check(&text, &run, hardware) {
         return Blocked::TemplateNotRendered { template: boot.template_name.clone(), message }.into();
@@ -234,11 +233,11 @@ fn write(hardware: &Hardware, record: Record, request: Option<&str>) -> Action {
     }
 }
 
-pub(super) fn own_meta(o: &Observed, hardware: &Hardware, made: &str) -> ObjectMeta {
+pub(super) fn own_meta(owner: Owner<'_>, hardware: &Hardware, made: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(made.to_owned()),
         namespace: hardware.metadata.namespace.clone(),
-        labels: Some(own_labels(&o.machine)),
+        labels: Some(owner.labels()),
         ..ObjectMeta::default()
     }
 }
@@ -298,7 +297,7 @@ fn word(image: &str) -> &str {
 
 /// What status says of it: as it is on record, else as it last was.
 pub(super) fn status(o: &Situation<'_>, before: Option<&InstallStatus>) -> Option<InstallStatus> {
-    let bare = o.bare();
+    let bare = o.owned.bare();
     let record = bare.and_then(|hardware| Record::of(&hardware.metadata));
     let request = bare.and_then(|hardware| annotation(&hardware.metadata, labels::INSTALL_REQUEST));
     let made = |record: Record| InstallStatus {
@@ -312,7 +311,7 @@ pub(super) fn status(o: &Situation<'_>, before: Option<&InstallStatus>) -> Optio
 }
 
 /// The machine goes: so do its Workflows and the copies that they ran; `None`: they are gone.
-pub(super) fn remove(o: &Observed, draft: &mut Draft) -> Option<Reason> {
+pub(super) fn remove(o: &Belongings, draft: &mut Draft) -> Option<Reason> {
     let mut pending = None;
     for Workflow { metadata: meta, .. } in o.workflows.iter().map(|workflow| &**workflow) {
         if meta.deletion_timestamp.is_none() {

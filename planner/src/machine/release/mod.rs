@@ -8,12 +8,12 @@ use super::draft::Draft;
 use super::named::{SEED_DISK, claim_name, is_users_own, vnic_name};
 use super::observed::Observed;
 use super::plan::Action;
-use super::situation::{Situation, granted_on, held, is_bare, is_granted};
+use super::situation::{Owned, Situation, is_bare, is_granted};
 use super::{boot, claim, erase, install, power};
 use crate::about::About;
 use crate::meta::{has_finalizer, in_use_by, label, name, target};
 use crate::reason::{Blocked, Reason, Waiting};
-use crate::writer::{self, down};
+use crate::writer;
 use api::labels;
 use api::machine::DeletionPolicy;
 use api::tinkerbell::Hardware;
@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 
 /// Hot-unplug: attachments that the spec does not name go, without a power action. What is still on its way.
 pub(super) fn strays(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let (spec, w) = (&o.machine.spec, o.writer(now));
+    let (spec, w) = (&o.machine.spec, o.owned.writer(now));
     let mut pending = None;
     for attachment in &o.disk_attachments {
         let disk = spec.disks.iter().find(|disk| disk.name == attachment.spec.disk_name);
@@ -34,9 +34,9 @@ pub(super) fn strays(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Op
             claim.is_none() || claim == attached
         });
         let wanted = attachment.spec.disk_name == SEED_DISK || same_volume;
-        if disk.is_some() && !wanted && !o.was_off() {
+        if disk.is_some() && !wanted && !o.owned.was_off() {
             // A restore exchanged it: never under a host that may be on.
-            let hardware = o.current.map(|hw| name(&hw.metadata).to_owned()).unwrap_or_default();
+            let hardware = o.owned.current.map(|hw| name(&hw.metadata).to_owned()).unwrap_or_default();
             pending.get_or_insert(Waiting::PoweringOff { hardware }.into());
             continue;
         }
@@ -47,7 +47,7 @@ pub(super) fn strays(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Op
     for attachment in &o.nic_attachments {
         let wanted = spec.interfaces.iter().any(|interface| interface.name == attachment.spec.interface_name);
         if !wanted || attachment.metadata.deletion_timestamp.is_some() {
-            pending.get_or_insert(nics::detach(o, attachment, now, draft));
+            pending.get_or_insert(nics::detach(&o.owned, attachment, now, draft));
         }
     }
     let swept = sweep(o, now, draft);
@@ -59,8 +59,8 @@ fn sweep(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason>
     let spec = &o.machine.spec;
     let claims: BTreeSet<String> = spec.disks.iter().map(|disk| claim_name(&o.machine, disk)).collect();
     let vnics: BTreeSet<String> = spec.interfaces.iter().map(|interface| vnic_name(&o.machine, interface)).collect();
-    let swept = writer::sweep(&o.writer(now), &claims, draft);
-    swept.or(nics::sweep(o, &vnics, draft))
+    let swept = writer::sweep(&o.owned.writer(now), &claims, draft);
+    swept.or(nics::sweep(&o.owned, &vnics, draft))
 }
 
 /// The machine moves to `target`: everything is given back here, then the Hardware. `None`: it is.
@@ -75,7 +75,7 @@ pub(super) fn leave(
     if attached && let Some(reason) = host_off(o, Some(hardware), now, draft) {
         return Some(reason);
     }
-    let pending = detach_all(o, now, draft);
+    let pending = detach_all(&o.owned, now, draft);
     // What is gone already is given back meanwhile.
     let swept = sweep(o, now, draft);
     if pending.is_some() || swept.is_some() {
@@ -84,7 +84,7 @@ pub(super) fn leave(
     if let Some(reason) = boot::restore(o, hardware, now, draft) {
         return Some(reason);
     }
-    if let Some(reason) = erase::plan(o, hardware, now, draft) {
+    if let Some(reason) = erase::plan(&o.owned, hardware, now, draft) {
         return Some(reason);
     }
     let (from, to) = (name(&hardware.metadata).to_owned(), name(&target.metadata).to_owned());
@@ -105,17 +105,17 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
     }
     // While it is erased the host is on.
     if let Some(hardware) = hardware.filter(|hardware| is_bare(hardware))
-        && let Some(reason) = erase::plan(o, hardware, now, draft)
+        && let Some(reason) = erase::plan(&o.owned, hardware, now, draft)
     {
         return Some(reason);
     }
     let attached = !o.disk_attachments.is_empty() || !o.nic_attachments.is_empty();
-    if (attached || hardware.is_some_and(|hardware| was_begun(o, hardware)))
+    if (attached || hardware.is_some_and(|hardware| was_begun(&o.owned, hardware)))
         && let Some(reason) = host_off(o, hardware, now, draft)
     {
         return Some(reason);
     }
-    if let Some(reason) = take_back(o, now, draft) {
+    if let Some(reason) = take_back(&o.owned, now, draft) {
         return Some(reason);
     }
     if let Some(hardware) = hardware
@@ -130,65 +130,22 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
         return Some(reason);
     }
     if let Some(hardware) = hardware
-        && let Some(reason) = erase::plan(o, hardware, now, draft)
+        && let Some(reason) = erase::plan(&o.owned, hardware, now, draft)
     {
         return Some(reason);
     }
-    for hardware in held(o) {
-        draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
-    }
+    unclaim(&o.owned, draft);
     if draft.actions.is_empty() {
         draft.act(Action::RemoveMachineFinalizer);
     }
     None
 }
 
-/// The machine is no more. While it has a server on which something was granted, that is read off first: its finalizer may have
-/// been taken away by force, under a running host. So it may be where the Hardware is gone as well: unknown means wait. Nobody is
-/// switched off for a machine that is not there.
-pub(super) fn leftovers(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let held = held(o);
-    if let Some(hardware) = held.first() {
-        if is_bare(hardware)
-            && let Some(reason) = erase::plan(o, hardware, now, draft)
-        {
-            return Some(reason);
-        }
-        if (is_granted(o) || was_begun(o, hardware))
-            && !o.is_off()
-            && let Some(reason) = erase::off(o, hardware, now, draft)
-        {
-            return Some(reason);
-        }
-    }
-    if let Some(dpu) = granted_on(o).find(|dpu| !has_hardware(o, dpu)) {
-        draft.wake(now + erase::GLANCE);
-        return Some(Waiting::HostUnknown { dpu: dpu.to_owned() }.into());
-    }
-    if let Some(reason) = take_back(o, now, draft).or_else(|| install::remove(o, draft)) {
-        return Some(reason);
-    }
-    if let Some(hardware) = held.first()
-        && let Some(reason) = erase::plan(o, hardware, now, draft)
-    {
-        return Some(reason);
-    }
-    for hardware in held {
-        draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
-    }
-    None
-}
-
-fn has_hardware(o: &Observed, dpu: &str) -> bool {
-    let of_it = down::dpu(&o.dpus, dpu).and_then(|dpu| dpu.hardware_name());
-    of_it.is_some_and(|of_it| o.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
-}
-
 /// *HostIsOffFirst*: nothing is taken from a host that is not read off. Once all is released the host only has to stay off.
 fn host_off(o: &Situation<'_>, hardware: Option<&Hardware>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     // A workflow has installed something there, or was about to.
-    if hardware.is_some_and(|hardware| was_begun(o, hardware)) {
-        return power::off(o, hardware.map(|h| name(&h.metadata)).unwrap_or_default(), now, draft);
+    if hardware.is_some_and(|hardware| was_begun(&o.owned, hardware)) {
+        return power::off(&o.owned, hardware.map(|h| name(&h.metadata)).unwrap_or_default(), now, draft);
     }
     if !is_granted(o) {
         return None;
@@ -197,13 +154,13 @@ fn host_off(o: &Situation<'_>, hardware: Option<&Hardware>, now: Timestamp, draf
         let hardware = o.machine.status.as_ref().and_then(|s| s.hardware_name.clone()).unwrap_or_default();
         return Some(Blocked::HardwareMissing { hardware }.into());
     };
-    let reason = power::off(o, name(&hardware.metadata), now, draft);
+    let reason = power::off(&o.owned, name(&hardware.metadata), now, draft);
     let released = o.disk_attachments.iter().all(|a| a.metadata.deletion_timestamp.is_some() && a.spec.release)
         && o.nic_attachments.iter().all(|a| a.metadata.deletion_timestamp.is_some() && a.spec.release);
     if released { None } else { reason }
 }
 
-fn detach_all(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+fn detach_all(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let (w, mut pending) = (o.writer(now), None);
     for attachment in &o.disk_attachments {
         pending.get_or_insert(writer::release(&w, attachment, draft));
@@ -214,13 +171,20 @@ fn detach_all(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Re
     pending
 }
 
-fn take_back(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+/// Attachments, holds and VNics. `None`: nothing of them is left.
+pub(super) fn take_back(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
     let pending = detach_all(o, now, draft);
     if pending.is_some() {
         return pending;
     }
     let swept = writer::sweep(&o.writer(now), &BTreeSet::new(), draft);
     swept.or(nics::sweep(o, &BTreeSet::new(), draft))
+}
+
+pub(super) fn unclaim(o: &Owned<'_>, draft: &mut Draft) {
+    for hardware in o.held() {
+        draft.act(Action::UnclaimHardware { name: name(&hardware.metadata).to_owned() });
+    }
 }
 
 /// Claims that were made for this machine, and are to be deleted with it. Those of removed disks are kept.

@@ -11,10 +11,10 @@ pub(in crate::machine) const UNDISTURBED: SignedDuration = SignedDuration::from_
 /// Interface and address that answered since the last start; of a server without a DPU those that the boot service heard of. A host that was switched on and has answered all the time
 /// was on: its agent would have seen it start.
 pub(in crate::machine) fn answered(o: &Situation<'_>, now: Timestamp) -> Option<(String, String)> {
-    if o.bare().is_some() {
+    if o.owned.bare().is_some() {
         return heard_of(o).map(|guest| (guest.mac_address.clone(), guest.address.clone()));
     }
-    let record = o.record;
+    let record = o.owned.record;
     let started = record.at;
     let undisturbed =
         record.action == Some(PowerAction::On) && started.is_none_or(|started| now >= started + UNDISTURBED);
@@ -31,6 +31,6 @@ pub(in crate::machine) fn answered(o: &Situation<'_>, now: Timestamp) -> Option<
 
 /// The system on a server's own disk, since the last start.
 pub(in crate::machine) fn heard_of<'a>(o: &Situation<'a>) -> Option<&'a GuestSeen> {
-    let guest = o.seen()?.guest.as_ref()?;
-    o.record.at.is_none_or(|started| guest.at.0 > started).then_some(guest)
+    let guest = o.owned.seen()?.guest.as_ref()?;
+    o.owned.record.at.is_none_or(|started| guest.at.0 > started).then_some(guest)
 }

@@ -2,11 +2,10 @@
 
 use crate::dpu::not_ready;
 use crate::install;
-use crate::machine::observed::{DpuSeen, Observed};
+use crate::machine::observed::{Belongings, DpuSeen, Observed};
 use crate::meta::{annotation, name};
 use crate::reason::{Blocked, Reason};
 use crate::verbs::{Verb, lock};
-use crate::workflow;
 use api::dpu::PowerDomain;
 use api::labels;
 use api::machine::BootStrategy;
@@ -71,55 +70,40 @@ pub(in crate::machine) fn is_bare(hardware: &Hardware) -> bool {
     install::strategy(&hardware.metadata) == Some(BootStrategy::Workflow)
 }
 
-/// Something was begun for this machine on the Hardware that it had: by its status, or by a Workflow of it that has run.
-pub(in crate::machine) fn was_installed(o: &Observed) -> bool {
-    o.machine.status.as_ref().is_some_and(|status| status.install.is_some())
-        || o.workflows.iter().any(|run| workflow::has_run(run))
-}
-
-pub(in crate::machine) fn held(o: &Observed) -> Vec<&Arc<Hardware>> {
-    each_held(o).collect()
-}
-
-fn each_held(o: &Observed) -> impl Iterator<Item = &Arc<Hardware>> {
-    o.hardware.iter().filter(|hardware| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(o.uid()))
+/// The Hardware that is claimed by the owner with this UID.
+pub(in crate::machine) fn held<'a>(own: &'a Belongings, uid: &'a str) -> impl Iterator<Item = &'a Arc<Hardware>> {
+    own.hardware.iter().filter(move |hardware| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(uid))
 }
 
 /// The Hardware that a migration has claimed for this machine.
 pub fn target(o: &Observed) -> Option<&Hardware> {
     let lock = lock(&o.machine.metadata).filter(|lock| lock.verb == Verb::Migration)?;
     let marked = |hardware: &&Arc<Hardware>| annotation(&hardware.metadata, labels::CLAIMED_FOR) == Some(&lock.uid);
-    each_held(o).find(marked).map(AsRef::as_ref)
+    held(o, o.uid()).find(marked).map(AsRef::as_ref)
 }
 
-/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up. One that is
-/// gone has the one that it left something on.
+/// The machine's Hardware. A machine that moves may hold two: it has the one that it leaves until that is given up.
 pub fn current(o: &Observed) -> Option<&Hardware> {
     let target = target(o);
     let is_target = |hardware: &Hardware| target.is_some_and(|target| std::ptr::eq(target, hardware));
-    let mine = || each_held(o).map(AsRef::as_ref).filter(|hardware| !is_target(hardware));
-    let mut each = mine();
-    let Some(one) = each.next() else { return target.or_else(|| left_on(o)) };
-    if each.next().is_none() {
-        return Some(one);
-    }
-    let first = |hardware: &&Hardware| name(&hardware.metadata).to_owned();
+    let mine = held(o, o.uid()).map(AsRef::as_ref).filter(|hardware| !is_target(hardware)).collect();
     let recorded = o.machine.status.as_ref().and_then(|status| status.hardware_name.as_deref());
-    let used = mine().filter(|hardware| in_use(o, hardware)).min_by_key(first);
-    let of_record = || mine().find(|hardware| Some(name(&hardware.metadata)) == recorded);
-    used.or_else(of_record).or_else(|| mine().min_by_key(first))
+    most_likely(o, mine, |hardware| Some(name(&hardware.metadata)) == recorded).or(target)
 }
 
-/// Of a machine that is gone, and of which no server is any more: one with whose power a DPU has lost what was granted on it too
-/// late. It is only read, whoever has it now.
-fn left_on(o: &Observed) -> Option<&Hardware> {
-    let dpus = o.dpus.iter().filter(|dpu| o.gone && dpu.silent && dpu.dpu.spec.power_domain == PowerDomain::Host);
-    let mut left = dpus.filter(|dpu| granted_on(o).any(|on| on == dpu.name()));
-    let of_it = left.next()?.hardware_name()?;
-    o.hardware.iter().map(AsRef::as_ref).find(|hardware| name(&hardware.metadata) == of_it)
+/// Of several: one that is in use, or the one that is on record.
+pub(in crate::machine) fn most_likely<'a>(
+    own: &Belongings,
+    mine: Vec<&'a Hardware>,
+    is_on_record: impl Fn(&Hardware) -> bool,
+) -> Option<&'a Hardware> {
+    let first = |hardware: &&Hardware| name(&hardware.metadata).to_owned();
+    let each = || mine.iter().copied();
+    let used = each().filter(|hardware| in_use(own, hardware)).min_by_key(first);
+    used.or_else(|| each().find(|hardware| is_on_record(hardware))).or_else(|| each().min_by_key(first))
 }
 
-pub(in crate::machine) fn in_use(o: &Observed, hardware: &Hardware) -> bool {
+pub(in crate::machine) fn in_use(o: &Belongings, hardware: &Hardware) -> bool {
     o.dpus.iter().any(|dpu| {
         dpu.hardware_name() == Some(name(&hardware.metadata))
             && (o.disk_attachments.iter().any(|a| a.spec.dpu_name == dpu.name())
@@ -128,7 +112,7 @@ pub(in crate::machine) fn in_use(o: &Observed, hardware: &Hardware) -> bool {
 }
 
 /// Where the machine is.
-pub(in crate::machine) fn place<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Place<'a>, Reason> {
+pub(in crate::machine) fn place<'a>(o: &'a Belongings, hardware: &'a Hardware) -> Result<Place<'a>, Reason> {
     match is_bare(hardware) {
         true => Ok(Place::Bare(hardware)),
         false => host(o, hardware).map(Place::Dpu),
@@ -136,7 +120,7 @@ pub(in crate::machine) fn place<'a>(o: &'a Observed, hardware: &'a Hardware) -> 
 }
 
 /// The DPU of a claimed Hardware.
-pub(in crate::machine) fn host<'a>(o: &'a Observed, hardware: &'a Hardware) -> Result<Host<'a>, Reason> {
+pub(in crate::machine) fn host<'a>(o: &'a Belongings, hardware: &'a Hardware) -> Result<Host<'a>, Reason> {
     let name = name(&hardware.metadata);
     let of_it = dpu_of(&o.dpus, name).filter(|_| !is_bare(hardware));
     let dpu = of_it.ok_or(Blocked::HardwareHasNoDpu { hardware: name.to_owned() })?;
@@ -152,12 +136,12 @@ pub(in crate::machine) fn dpu_of<'a>(dpus: &'a [DpuSeen], hardware: &str) -> Opt
         .or_else(|| of_it().min_by_key(|d| d.name()))
 }
 
-pub(in crate::machine) fn is_granted(o: &Observed) -> bool {
+pub(in crate::machine) fn is_granted(o: &Belongings) -> bool {
     granted_on(o).next().is_some()
 }
 
 /// The DPUs of what was granted.
-pub(in crate::machine) fn granted_on(o: &Observed) -> impl Iterator<Item = &str> {
+pub(in crate::machine) fn granted_on(o: &Belongings) -> impl Iterator<Item = &str> {
     let disks = o.disk_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
     let nics = o.nic_attachments.iter().filter(|a| a.spec.grant.is_some()).map(|a| a.spec.dpu_name.as_str());
     disks.chain(nics)

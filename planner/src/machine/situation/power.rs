@@ -2,7 +2,7 @@
 
 use super::record::Record;
 use crate::host::PowerState;
-use crate::machine::observed::{BmcProblem, Observed, annotation};
+use crate::machine::observed::{Belongings, BmcProblem, Observed, annotation};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::labels;
 use api::machine::RunStrategy;
@@ -33,7 +33,7 @@ pub(in crate::machine) fn want(o: &Observed, gives_back: bool, is_stopped: bool)
 }
 
 /// Why there is no reading of this moment.
-pub(in crate::machine) fn unread(o: &Observed, hardware: String) -> Reason {
+pub(in crate::machine) fn unread(o: &Belongings, hardware: String) -> Reason {
     match o.bmc.problem.clone() {
         Some(BmcProblem::Missing(message)) => Blocked::BmcMissing { hardware, message }.into(),
         Some(BmcProblem::NotSpoken { machine, protocol }) => {
@@ -59,7 +59,7 @@ pub(in crate::machine) enum Reading {
     None,
 }
 
-pub(in crate::machine) fn reading(o: &Observed, record: &Record<'_>) -> Reading {
+pub(in crate::machine) fn reading(o: &Belongings, record: &Record<'_>) -> Reading {
     let sent = record.at;
     if sent.is_some() && o.bmc.read_at <= sent {
         return Reading::None;
@@ -76,7 +76,7 @@ pub(in crate::machine) fn reading(o: &Observed, record: &Record<'_>) -> Reading 
 
 /// Until when a host that is read off may still come on: its power-on was sent, and no reading since then was of a later
 /// moment, or showed it on.
-fn rises(o: &Observed, record: &Record<'_>) -> Option<Timestamp> {
+fn rises(o: &Belongings, record: &Record<'_>) -> Option<Timestamp> {
     let settled = record.at? + SETTLE;
     let is_off = o.bmc.problem.is_none() && o.bmc.host.last().is_some_and(|host| host.power == PowerState::Off);
     let pending = is_off && record.asked_on() && !record.went_off();

@@ -1,7 +1,8 @@
-//! What status says of the last power action: it is written before the action is sent.
+//! What is on record of the last power action: it is written before the action is sent.
 
 use crate::host::{PowerAction, PowerState};
-use crate::machine::observed::{Observed, name};
+use crate::machine::observed::{Belongings, name};
+use api::BareMetalMachine;
 use api::machine::PowerStatus;
 use api::tinkerbell::Hardware;
 use jiff::Timestamp;
@@ -21,30 +22,24 @@ pub(in crate::machine) struct Record<'a> {
     since: Option<Timestamp>,
 }
 
-/// Of the machine's Hardware: what was done to one that it left says nothing.
-pub(in crate::machine) fn record<'a>(o: &'a Observed, current: Option<&Hardware>) -> Record<'a> {
+/// What a machine's status says of its Hardware, and how many attempts there were: what was done to one that it left says nothing.
+pub(in crate::machine) fn of_machine<'a>(
+    machine: &'a BareMetalMachine,
+    current: Option<&Hardware>,
+) -> (Option<&'a PowerStatus>, u32) {
     let hardware = current.map(|hardware| name(&hardware.metadata));
     let same = |recorded: &String| hardware.is_none_or(|hardware| hardware == recorded);
-    let status = o.machine.status.as_ref().filter(|status| status.hardware_name.as_ref().is_none_or(same));
-    let power: Option<&PowerStatus> = status.and_then(|status| status.power.as_ref());
-    Record {
-        action: power.and_then(|p| p.last_action.as_deref()).and_then(action),
-        at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
-        accepted_at: accepted_at(o, power),
-        started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
-        started_for: power.and_then(|p| p.started_for.as_deref()),
-        attempts: status.map(|status| status.power_on_attempts).unwrap_or_default(),
-        state: power.map(|p| p.state.as_str()),
-        since: power.map(|p| p.observed_at.0),
-    }
+    let status = machine.status.as_ref().filter(|status| status.hardware_name.as_ref().is_none_or(same));
+    let attempts = status.map(|status| status.power_on_attempts).unwrap_or_default();
+    (status.and_then(|status| status.power.as_ref()), attempts)
 }
 
 /// When an action was last accepted, as far as the status or this process knows. Whole microseconds: that is what status
 /// keeps.
-pub(in crate::machine) fn accepted_at(o: &Observed, power: Option<&PowerStatus>) -> Option<Timestamp> {
+pub(in crate::machine) fn accepted_at(own: &Belongings, power: Option<&PowerStatus>) -> Option<Timestamp> {
     let told = power.and_then(|power| power.last_action_accepted_at.as_ref()).map(|at| at.0);
     let sent = power.and_then(|power| power.last_action_at.as_ref()).map(|at| at.0);
-    let seen = o.bmc.accepted_at.and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
+    let seen = own.bmc.accepted_at.and_then(|at| Timestamp::from_microsecond(at.as_microsecond()).ok());
     // What was accepted before was another machine's, or an action before this one.
     told.max(seen.filter(|seen| sent.is_some_and(|sent| *seen >= sent)))
 }
@@ -73,7 +68,20 @@ pub fn state_name(state: PowerState) -> &'static str {
     }
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    pub(super) fn of(own: &Belongings, power: Option<&'a PowerStatus>, attempts: u32) -> Self {
+        Self {
+            action: power.and_then(|p| p.last_action.as_deref()).and_then(action),
+            at: power.and_then(|p| p.last_action_at.as_ref()).map(|at| at.0),
+            accepted_at: accepted_at(own, power),
+            started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
+            started_for: power.and_then(|p| p.started_for.as_deref()),
+            attempts,
+            state: power.map(|p| p.state.as_str()),
+            since: power.map(|p| p.observed_at.0),
+        }
+    }
+
     /// The host was on after the last action and is off now.
     pub(in crate::machine) fn went_off(&self) -> bool {
         match self.state {

@@ -1,27 +1,26 @@
 //! What the user is told: conditions from the steps, `Ready` and `state` from the conditions, rows, power, addresses.
 
+pub(super) mod power;
 mod timeline;
 
 use super::draft::Draft;
 use super::named::vnic_name;
 use super::observed::Observed;
 use super::plan::{Action, Disruptive, Plan, PowerOrder, Told};
-use super::power::CALM;
-use super::situation::{
-    Reading, Situation, Want, accepted_at, action_name, answered, heard_of, held, is_granted, state_name, was_installed,
-};
+use super::situation::{Reading, Situation, Want, answered, heard_of, is_granted};
 use super::steps::{Outcome, Step, Steps};
 use super::{install, maintenance};
-use crate::host::{PowerAction, PowerState};
+use crate::erase::PowerRecord;
+use crate::host::PowerState;
 use crate::install::strategy;
 use crate::meta::name;
 use crate::network;
 use crate::reason::{Blocked, Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
-use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState, PowerStatus};
+use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState};
 use api::report::GuestSeen;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
     let none = BareMetalMachineStatus::default();
@@ -32,20 +31,25 @@ pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
     status.state = Some(state(o, &draft));
     conditions_of(o, &draft, &ready, &mut status.conditions, now);
     // A host runs on when its Hardware is deleted.
-    let runs_on = is_granted(o) || was_installed(o);
+    let runs_on = is_granted(o) || o.owned.was_installed();
     let kept = before.hardware_name.clone().filter(|_| runs_on);
-    let hardware = o.current.map(|hardware| name(&hardware.metadata).to_owned()).or(kept);
+    let hardware = o.owned.current.map(|hardware| name(&hardware.metadata).to_owned()).or(kept);
     if before.hardware_name.is_some() && before.hardware_name != hardware {
         // Of another server.
         (status.power, status.power_on_attempts) = (None, 0);
     }
-    let boots_by = o.current.and_then(|hardware| strategy(&hardware.metadata));
+    let boots_by = o.owned.current.and_then(|hardware| strategy(&hardware.metadata));
     let strategy = boots_by.or(before.boot_strategy).unwrap_or(BootStrategy::CloudDisk);
     status.boot_strategy = hardware.is_some().then_some(strategy);
     status.install = install::status(o, before.install.as_ref());
     status.hardware_name = hardware;
     status.addresses = addresses(o);
-    power_of(o, &draft, &mut status, now);
+    let before_plan = PowerRecord { power: status.power.take(), power_on_attempts: status.power_on_attempts };
+    let after = power::record(&o.owned, before_plan, adopted(o, &draft.steps), draft.disruptive.as_ref(), now);
+    (status.power, status.power_on_attempts) = (after.power, after.power_on_attempts);
+    if let Some(Disruptive::Power(PowerOrder { restart: Some(restart), .. })) = &draft.disruptive {
+        status.last_restart_at = Some(Time(*restart));
+    }
     timeline::advance(o, &draft, &mut status.timeline, now);
     (status.disks, status.interfaces) = (draft.disks, draft.interfaces);
     let mut tell = tell(o, before, &status, &ready, now);
@@ -73,7 +77,7 @@ pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
 
 /// Ready = what the spec asks for is so.
 fn ready(o: &Situation<'_>, draft: &Draft) -> Outcome {
-    if o.gives_back() {
+    if o.owned.gives_back {
         return draft.releasing.clone().map_or(Outcome::Off, Outcome::Not);
     }
     let steps = &draft.steps;
@@ -116,7 +120,7 @@ fn state(o: &Situation<'_>, draft: &Draft) -> MachineState {
     }
     let power = steps.get(Step::PoweredOn);
     let off_meant = o.want == Want::Off || matches!(power, Outcome::Off);
-    if off_meant && held(o).is_empty() {
+    if off_meant && o.owned.held().is_empty() {
         return of_reason(steps.get(Step::HardwareClaimed), MachineState::Provisioning);
     }
     match power {
@@ -254,67 +258,10 @@ fn addresses(o: &Situation<'_>) -> Vec<MachineAddress> {
     all
 }
 
-fn power_of(o: &Situation<'_>, draft: &Draft, status: &mut BareMetalMachineStatus, now: Timestamp) {
-    if held(o).is_empty() {
-        status.power = None;
-        status.power_on_attempts = 0;
-        return;
-    }
-    let before = status.power.take();
-    let since = |state: &str| match &before {
-        Some(old) if old.state == state => old.observed_at.clone(),
-        _ => MicroTime(now),
-    };
-    let state = match (o.reading, &before) {
-        (Reading::Fresh(state) | Reading::Old(state), _) => state_name(state).to_owned(),
-        (Reading::Rising(_), _) => state_name(PowerState::Off).to_owned(),
-        (Reading::None, Some(old)) => old.state.clone(),
-        (Reading::None, None) => "Unknown".to_owned(),
-    };
-    let mut power = PowerStatus {
-        observed_at: since(&state),
-        last_action: before.as_ref().and_then(|old| old.last_action.clone()),
-        last_action_at: before.as_ref().and_then(|old| old.last_action_at.clone()),
-        last_action_accepted_at: accepted_at(o, before.as_ref()).map(MicroTime),
-        started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
-        started_for: before.as_ref().and_then(|old| old.started_for.clone()),
-        state,
-    };
-    let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
-    if power.state == "On" && now >= on_since + CALM {
-        status.power_on_attempts = 0;
-    }
-    if let (Some(boot_id), None) = (adopted(o, &draft.steps), &power.started_boot_id) {
-        power.started_boot_id = Some(boot_id);
-    }
-    if let Some(Disruptive::Power(order)) = &draft.disruptive {
-        recorded(order, &mut power, status, now);
-    }
-    status.power = Some(power);
-}
-
-/// The record of an action, written before it is sent.
-fn recorded(order: &PowerOrder, power: &mut PowerStatus, status: &mut BareMetalMachineStatus, now: Timestamp) {
-    power.last_action = Some(action_name(order.action).to_owned());
-    power.last_action_at = Some(MicroTime(now));
-    if order.started_boot_id.is_some() {
-        power.started_boot_id = order.started_boot_id.clone();
-    }
-    if order.started_for.is_some() {
-        power.started_for = order.started_for.clone();
-    }
-    if let Some(restart) = order.restart {
-        status.last_restart_at = Some(Time(restart));
-    }
-    if order.action != PowerAction::SoftOff {
-        status.power_on_attempts = order.attempts;
-    }
-}
-
 /// A host that runs with everything presented although no start of ours is recorded: the record was lost. It is left alone.
 fn adopted(o: &Situation<'_>, steps: &Steps) -> Option<String> {
     let host = o.host?;
-    let on = o.reading == Reading::Fresh(PowerState::On);
+    let on = o.owned.reading == Reading::Fresh(PowerState::On);
     let presented = steps.done(Step::PoweredOn) && steps.done(Step::DisksAttached) && steps.done(Step::NicsAttached);
     (on && presented && !host.shares_power()).then(|| host.boot_id().map(str::to_owned)).flatten()
 }

@@ -43,7 +43,7 @@ pub(super) fn advance(o: &Situation<'_>, draft: &Draft, entries: &mut Vec<Timeli
         Some(Disruptive::Power(order)) => matches!(order.action, PowerAction::On | PowerAction::WarmReset),
         _ => false,
     };
-    if over && (starts || o.was_off()) {
+    if over && (starts || o.owned.was_off()) {
         entries.clear();
         over = false;
     }
@@ -82,7 +82,7 @@ fn step_of(entries: &mut Vec<TimelineEntry>, step: Step, outcome: &Outcome, over
 }
 
 fn first_packet(o: &Situation<'_>) -> Option<Timestamp> {
-    let started = o.record.at?;
+    let started = o.owned.record.at?;
     let packets = o.nic_attachments.iter().filter_map(|a| a.status.as_ref()?.guest.as_ref()?.first_packet_at.as_ref());
     packets.map(|at| at.0).filter(|at| *at > started).min()
 }

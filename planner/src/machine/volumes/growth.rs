@@ -121,7 +121,7 @@ pub(in crate::machine) fn give_back(
     draft: &mut Draft,
 ) -> Option<Reason> {
     let reason = needs_stop(disk, bound)?;
-    if !o.is_off() {
+    if !o.owned.is_off() {
         return None;
     }
     draft.act(Action::ReleaseDisk { target: target(&attachment.metadata) });

@@ -1,0 +1,69 @@
+//! What is on record of a server's power: in the status of the machine that has it, or at its Hardware where that no longer exists.
+
+use crate::erase::PowerRecord;
+use crate::host::{PowerAction, PowerState};
+use crate::machine::plan::{Disruptive, PowerOrder};
+use crate::machine::power::CALM;
+use crate::machine::situation::{Owned, Reading, accepted_at, action_name, state_name};
+use api::machine::PowerStatus;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+/// The record after a plan. `adopted`: the boot of the DPU on which the host was found running.
+pub(in crate::machine) fn record(
+    o: &Owned<'_>,
+    before: PowerRecord,
+    adopted: Option<String>,
+    disruptive: Option<&Disruptive>,
+    now: Timestamp,
+) -> PowerRecord {
+    if o.held().is_empty() {
+        return PowerRecord::default();
+    }
+    let PowerRecord { power: before, mut power_on_attempts } = before;
+    let since = |state: &str| match &before {
+        Some(old) if old.state == state => old.observed_at.clone(),
+        _ => MicroTime(now),
+    };
+    let state = match (o.reading, &before) {
+        (Reading::Fresh(state) | Reading::Old(state), _) => state_name(state).to_owned(),
+        (Reading::Rising(_), _) => state_name(PowerState::Off).to_owned(),
+        (Reading::None, Some(old)) => old.state.clone(),
+        (Reading::None, None) => "Unknown".to_owned(),
+    };
+    let mut power = PowerStatus {
+        observed_at: since(&state),
+        last_action: before.as_ref().and_then(|old| old.last_action.clone()),
+        last_action_at: before.as_ref().and_then(|old| old.last_action_at.clone()),
+        last_action_accepted_at: accepted_at(o, before.as_ref()).map(MicroTime),
+        started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
+        started_for: before.as_ref().and_then(|old| old.started_for.clone()),
+        state,
+    };
+    let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
+    if power.state == "On" && now >= on_since + CALM {
+        power_on_attempts = 0;
+    }
+    if let (Some(boot_id), None) = (adopted, &power.started_boot_id) {
+        power.started_boot_id = Some(boot_id);
+    }
+    if let Some(Disruptive::Power(order)) = disruptive {
+        sent(order, &mut power, now);
+        if order.action != PowerAction::SoftOff {
+            power_on_attempts = order.attempts;
+        }
+    }
+    PowerRecord { power: Some(power), power_on_attempts }
+}
+
+/// The record of an action, written before it is sent.
+fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
+    power.last_action = Some(action_name(order.action).to_owned());
+    power.last_action_at = Some(MicroTime(now));
+    if order.started_boot_id.is_some() {
+        power.started_boot_id = order.started_boot_id.clone();
+    }
+    if order.started_for.is_some() {
+        power.started_for = order.started_for.clone();
+    }
+}
