@@ -102,6 +102,11 @@ pub fn attachment(machine_uid: &str, machine: &str, part: &str) -> String {
     )
 }
 
+/// Whether an attachment of this name is for that part of the machine, whatever the machine is called.
+pub fn is_attachment(attachment: &str, machine_uid: &str, part: &str) -> bool {
+    attachment.ends_with(&format!("-{}", short(&format!("{machine_uid}/{part}"), 10)))
+}
+
 /// The VolumeAttachment that keeps a natively connected PersistentVolume from being deleted.
 pub fn volume_attachment(claim_uid: &str) -> String {
     format!("metalplane-{claim_uid}")

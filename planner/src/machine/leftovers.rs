@@ -124,3 +124,38 @@ fn has_hardware(own: &Belongings, dpu: &str) -> bool {
     let of_it = down::dpu(&own.dpus, dpu).and_then(|dpu| dpu.hardware_name());
     of_it.is_some_and(|of_it| own.hardware.iter().any(|hardware| name(&hardware.metadata) == of_it))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::observed::Gone;
+    use api::hold::Holder;
+    use api::network::VNicStatus;
+    use api::{VNic, names};
+    use std::sync::Arc;
+
+    /// A VNic that its user made outlives the machine, and the next one is to have it.
+    #[test]
+    fn a_vnic_is_free_before_it_is_unprotected() {
+        let attachment_name = names::attachment("machine", "bm-01", "eth1");
+        let holder = Holder { attachment_name, attachment_uid: "attachment".to_owned(), ..Holder::default() };
+        let mut vnic = VNic::new("users-own", Default::default());
+        vnic.metadata.uid = Some("vnic".to_owned());
+        vnic.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
+        let mark = (format!("{}machine", labels::IN_USE_BY), "eth1".to_owned());
+        vnic.metadata.annotations = Some([mark].into());
+        vnic.status = Some(VNicStatus { holder: Some(holder.clone()), ..VNicStatus::default() });
+        let of = Gone { uid: "machine".to_owned(), ..Gone::default() };
+        let mut left = Leftovers { of, ..Leftovers::default() };
+        left.own.vnics.insert("users-own".to_owned(), Arc::new(vnic.clone()));
+        let actions = plan(&left, Timestamp::UNIX_EPOCH).actions;
+        assert!(
+            matches!(actions.as_slice(), [Action::FreeVNic { holder: free, .. }] if *free == holder),
+            "{actions:?}"
+        );
+        vnic.status = None;
+        left.own.vnics.insert("users-own".to_owned(), Arc::new(vnic));
+        let actions = plan(&left, Timestamp::UNIX_EPOCH).actions;
+        assert!(matches!(actions.as_slice(), [Action::UnprotectVNic { .. }]), "{actions:?}");
+    }
+}

@@ -252,8 +252,8 @@ pub(in crate::machine) fn sweep(o: &Owned<'_>, wanted: &BTreeSet<String>, draft:
     pending
 }
 
-/// The holder is the attachment of this machine for which the VNic was marked.
+/// The holder is the attachment of this machine for which the VNic was marked. What the machine was called need not be known.
 fn held_here(o: &Owned<'_>, vnic: &VNic, holder: &Holder) -> bool {
     let interface = annotation(&vnic.metadata, &format!("{}{}", labels::IN_USE_BY, o.uid())).unwrap_or_default();
-    names::attachment(o.uid(), o.owner.name(), interface) == holder.attachment_name
+    names::is_attachment(&holder.attachment_name, o.uid(), interface)
 }

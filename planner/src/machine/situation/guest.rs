@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 /// An agent sees the start of its host earlier than this.
 pub(in crate::machine) const UNDISTURBED: SignedDuration = SignedDuration::from_secs(20);
 
-/// Interface and address that answered since the last start; of a server without a DPU those that the boot service heard of. A host that was switched on and has answered all the time
-/// was on: its agent would have seen it start.
+/// Interface and address that answered since the last start; of a server without a DPU those that the boot service heard of. A host
+/// that was switched on and has answered all the time was on: its agent would have seen it start.
 pub(in crate::machine) fn answered(o: &Situation<'_>, now: Timestamp) -> Option<(String, String)> {
     if o.owned.bare().is_some() {
         return heard_of(o).map(|guest| (guest.mac_address.clone(), guest.address.clone()));
