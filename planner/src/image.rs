@@ -11,8 +11,8 @@ mod lent;
 mod tests;
 
 pub use crate::late::SelectNode;
-pub use draft::Plan;
-pub use give_back::{GiveBack, leftovers};
+pub use draft::{GiveBack, Plan};
+pub use give_back::leftovers;
 pub use lent::{Leftovers, Lent};
 
 use crate::about::About;

@@ -1,6 +1,6 @@
 //! The plan of an image, while it is being made and as it is.
 
-use super::{Action, GiveBack, Observed, snapshot_name};
+use super::{Action, Observed, snapshot_name};
 use crate::host::BmcNeed;
 use crate::meta::name;
 use crate::reason::{Reason, Waiting};
@@ -19,6 +19,17 @@ pub struct Plan {
     pub status: MachineImageStatus,
     pub wake_at: Option<Timestamp>,
     /// How often DPUs' own BMCs are to be read, each by the name of its bmc.tinkerbell.org Machine.
+    pub dpu_bmcs: BTreeMap<String, BmcNeed>,
+}
+
+/// The plan for what an image that no longer exists has left: to give it back is all that can be done.
+#[derive(Debug, Clone)]
+pub struct GiveBack {
+    pub actions: Vec<writer::Action>,
+    /// What is waited for.
+    pub waits_for: Option<Reason>,
+    pub wake_at: Option<Timestamp>,
+    /// As of an image ([`super::Plan`]).
     pub dpu_bmcs: BTreeMap<String, BmcNeed>,
 }
 

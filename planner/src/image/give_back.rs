@@ -1,25 +1,13 @@
 //! What was lent for an import is given back, by the protocol of [`crate::writer`]. All of it carries the image's UID, so that it goes
 //! when the image no longer exists, too.
 
-use super::draft::Draft;
+use super::draft::{Draft, GiveBack};
 use super::{Leftovers, Observed};
-use crate::host::BmcNeed;
 use crate::meta::name;
 use crate::reason::Reason;
 use crate::writer::{self, Owner, Sink};
 use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The plan for what an image that no longer exists has left: to give it back is all that can be done.
-#[derive(Debug, Clone)]
-pub struct GiveBack {
-    pub actions: Vec<writer::Action>,
-    /// What is waited for.
-    pub waits_for: Option<Reason>,
-    pub wake_at: Option<Timestamp>,
-    /// As of an image ([`super::Plan`]).
-    pub dpu_bmcs: BTreeMap<String, BmcNeed>,
-}
+use std::collections::BTreeSet;
 
 /// What an image that no longer exists has left: a controller that did not know yet that it had been deposed, or a request of one that
 /// arrived late, made it after the last look. Claim and snapshot are kept: the finalizer may have been taken away for them.
