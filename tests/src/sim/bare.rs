@@ -49,6 +49,8 @@ tasks:
 struct Agent {
     /// The start from the network that was answered, and whether it led to the installer.
     start: Option<(u64, bool)>,
+    /// The system on the disk has taken its address since it was started.
+    heard: bool,
     /// UIDs of the Workflows whose image was written.
     written: BTreeSet<String>,
     /// The disk has what was written.
@@ -127,21 +129,24 @@ fn see(scene: &Scene, directory: &Directory, sight: &Sight) {
 
 impl Agent {
     fn step(&mut self, scene: &Scene, host: &Arc<Host>, directory: &Directory) {
-        let Some(start) = host.from_network().filter(|_| host.power() == PowerState::On) else {
-            self.start = None;
-            let boots_locally = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) != Verdict::Boot);
-            if host.guest_since().is_some() && boots_locally {
-                see(scene, directory, &Sight::Heard { address: ADDRESS, by: HeardBy::Dhcp, starts: true });
-            }
-            return;
-        };
-        if self.start.is_none_or(|(known, _)| known != start) {
-            let allowed = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
-            self.start = Some((start, allowed));
+        let start = host.from_network().filter(|_| host.power() == PowerState::On);
+        let may_boot = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
+        match start {
+            Some(start) if self.start.is_none_or(|(known, _)| known != start) => self.start = Some((start, may_boot)),
+            Some(_) => {}
+            None => self.start = None,
         }
         if !self.start.is_some_and(|(_, allowed)| allowed) {
+            // The firmware went on with the disk.
+            let runs = !may_boot && host.power() == PowerState::On;
+            if runs {
+                // Later it renews its lease.
+                see(scene, directory, &Sight::Heard { address: ADDRESS, by: HeardBy::Dhcp, starts: !self.heard });
+            }
+            self.heard = runs;
             return;
         }
+        self.heard = false;
         see(scene, directory, &Sight::Came(NetbootStage::Agent));
         let workflows: Vec<Workflow> = all(scene, WORKFLOWS);
         let next = directory.candidates(MAC, &workflows).into_iter().next();
