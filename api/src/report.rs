@@ -6,7 +6,8 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Made by the boot service when it first sees a server of the inventory; it goes with its Hardware.
+/// Empty: nobody asks for anything by a report. Made by the boot service when it first sees a server of the inventory; it goes with its
+/// Hardware.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[kube(
     group = "metalplane.io",
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 #[x_kube(crates(kube_core = "::kube_core"))]
 pub struct HardwareReportSpec {}
 
+/// What was seen of the server, and when.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareReportStatus {
@@ -47,6 +49,7 @@ pub struct HardwareReportStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetbootSeen {
+    /// How far the boot came: stages in their order, of which LocalDisk and Refused end a boot.
     pub stage: NetbootStage,
     /// When that stage was first seen in this boot.
     pub at: MicroTime,
@@ -90,6 +93,7 @@ pub struct GuestSeen {
     pub mac_address: String,
     /// When it was heard.
     pub at: MicroTime,
+    /// What was heard.
     pub by: HeardBy,
 }
 
