@@ -43,18 +43,11 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
             if let Some(uuid) = uuid {
                 status.identity = Some(IdentitySeen { uuid: Some(uuid.clone()) });
             }
-            match netboot {
-                Some(seen) if goes_on(seen, client, now) => {}
-                Some(seen) if is_again(seen, NetbootStage::Dhcp, now) => {
-                    // By its next interface, in the same boot.
-                    if seen.mac_address != mac {
-                        status.netboot = Some(NetbootSeen {
-                            began_at: seen.began_at.clone(),
-                            ..begun(NetbootStage::Dhcp, mac, Some(client), None, now)
-                        });
-                    }
-                }
-                _ => status.netboot = Some(begun(NetbootStage::Dhcp, mac, Some(client), None, now)),
+            let is_told = |seen: &NetbootSeen| {
+                goes_on(seen, client, now) || is_again(seen, NetbootStage::Dhcp, now) || is_of_other(seen, mac, now)
+            };
+            if !netboot.is_some_and(is_told) {
+                status.netboot = Some(begun(NetbootStage::Dhcp, mac, Some(client), None, now));
             }
         }
         Sight::Came(stage) => match netboot {
@@ -68,7 +61,8 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
         },
         Sight::Turned { stage, why, client } => {
             let is_told = |seen: &NetbootSeen| {
-                is_again(seen, *stage, now) && seen.message.as_ref() == Some(why) && seen.mac_address == mac
+                let is_same = is_again(seen, *stage, now) && seen.message.as_ref() == Some(why);
+                is_same || is_of_other(seen, mac, now)
             };
             if !netboot.is_some_and(is_told) {
                 status.netboot = Some(begun(*stage, mac, client.as_ref(), Some(why), now));
@@ -97,6 +91,11 @@ fn since(at: &MicroTime, now: Timestamp) -> SignedDuration {
 
 fn is_again(seen: &NetbootSeen, stage: NetbootStage, now: Timestamp) -> bool {
     seen.stage == stage && since(&seen.at, now) < AGAIN
+}
+
+/// Firmware tries its interfaces in turn, seconds apart: one does not hide how far another has just come, and is no news by itself.
+fn is_of_other(seen: &NetbootSeen, mac: &str, now: Timestamp) -> bool {
+    seen.mac_address != mac && since(&seen.at, now) < ONE_BOOT
 }
 
 fn ends_no_boot(stage: NetbootStage) -> bool {
@@ -224,6 +223,21 @@ mod tests {
     fn firmware_that_asks_in_vain_is_written_every_five_minutes() {
         let hour: Vec<_> = (0..3600).step_by(4).map(|second| (second, asked(firmware()))).collect();
         assert_eq!(written(&hour).len(), 12);
+    }
+
+    #[test]
+    fn interfaces_in_turn_are_written_every_two_minutes() {
+        let (mut status, mut writes) = (HardwareReportStatus::default(), Vec::new());
+        let refused = Sight::Turned { stage: NetbootStage::Refused, why: "why".to_owned(), client: None };
+        for second in (0..3600).step_by(4) {
+            let (mac, sight) =
+                if second % 8 == 0 { (MAC, asked(firmware())) } else { ("02:00:00:00:00:02", refused.clone()) };
+            if let Some(next) = add(&status, mac, &sight, at(second)) {
+                writes.push(second);
+                status = next;
+            }
+        }
+        assert!(writes.len() <= 30 && writes.windows(2).all(|pair| pair[1] - pair[0] >= 120), "{writes:?}");
     }
 
     #[test]
