@@ -33,8 +33,12 @@ pub const METADATA_SERVED: &str = "MetadataServed";
 /// The storage refuses the identity that was granted. The one condition of which true is bad.
 pub const FENCED: &str = "Fenced";
 
-/// Conditions of a Dpu.
+/// Of a Dpu, and of the HardwareReport of a server that was discovered: an administrator has said that it may be used.
 pub const APPROVED: &str = "Approved";
+/// Of a HardwareReport: a Workflow was made for the server's agent by a WorkflowRuleSet.
+pub const ENROLLED: &str = "Enrolled";
+
+/// Conditions of a Dpu.
 pub const PARKED: &str = "Parked";
 /// The host's BMC reports the serial number that is expected of the server that the DPU sits in.
 pub const HOST_VERIFIED: &str = "HostVerified";

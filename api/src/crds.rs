@@ -33,6 +33,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crate::tinkerbell::Task::crd(),
         crate::tinkerbell::Template::crd(),
         crate::tinkerbell::Workflow::crd(),
+        crate::tinkerbell::WorkflowRuleSet::crd(),
     ];
     for version in crds.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
         if let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn crds_have_structural_schemas() {
         let crds = super::crds();
-        assert_eq!(crds.len(), 26);
+        assert_eq!(crds.len(), 27);
         let text = serde_json::to_string(&crds).expect("json");
         assert!(!text.contains("\"format\":\"uint"), "the API server warns of unsigned formats");
     }

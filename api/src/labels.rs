@@ -60,6 +60,14 @@ pub const JOB: &str = "metalplane.io/job";
 pub const BOOT_ORDER_BEFORE: &str = "metalplane.io/boot-order-before";
 /// On a Hardware: the device path by which its DPU's boot disk was found, and what that rests on.
 pub const BOOT_PATH: &str = "metalplane.io/boot-path";
+/// On a Hardware that was made of what an agent reported, a label (Tinkerbell's).
+pub const AUTO_DISCOVERED: &str = "tinkerbell.org/auto-discovered";
+/// On such a Hardware, a label, until an administrator approves it: nobody may claim it.
+pub const UNAPPROVED: &str = "metalplane.io/unapproved";
+/// On a Workflow that a WorkflowRuleSet asked for, a label (Tinkerbell's).
+pub const AUTO_ENROLLMENT: &str = "tinkerbell.org/auto-enrollment";
+/// On a Hardware, and on a Workflow whose rule set says so: what the agent reported of its server (JSON; Tinkerbell's).
+pub const AGENT_ATTRIBUTES: &str = "tinkerbell.org/agent-attributes";
 /// Tinkerbell's Cluster API provider owns the Hardware: counts as taken.
 pub const TINKERBELL_OWNER: &str = "v1alpha1.tinkerbell.org/ownerName";
 

@@ -1,13 +1,15 @@
 //! `HardwareReport`: what network boot has seen of a server. It stands beside the Hardware, which a user's own tools may own, and is
-//! named like it. It has no spec: nobody asks for anything by it.
+//! named like it; that of a server that no Hardware names, like the Hardware that discovery makes. It has no spec: nobody asks for
+//! anything by it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use crate::tinkerbell::attributes::AgentAttributes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Empty: nobody asks for anything by a report. Made by the boot service when it first sees a server of the inventory; it goes with its
-/// Hardware.
+/// Empty: nobody asks for anything by a report. Made by the boot service when it first sees a server of the inventory, or when the agent
+/// of a server reports that no Hardware names; it goes with its Hardware.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[kube(
     group = "metalplane.io",
@@ -25,6 +27,13 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Since", type_ = "date", json_path = ".status.netboot.at"),
     printcolumn(name = "Guest", type_ = "string", json_path = ".status.guest.address"),
     printcolumn(name = "Heard", type_ = "date", json_path = ".status.guest.at"),
+    printcolumn(name = "Approved", type_ = "string", json_path = r#".status.conditions[?(@.type=="Approved")].status"#),
+    printcolumn(
+        name = "Serial",
+        type_ = "string",
+        json_path = ".status.attributes.product.serialNumber",
+        priority = "1"
+    ),
     printcolumn(name = "Firmware", type_ = "string", json_path = ".status.netboot.firmware", priority = "1"),
     printcolumn(name = "UUID", type_ = "string", json_path = ".status.identity.uuid", priority = "1")
 )]
@@ -44,6 +53,16 @@ pub struct HardwareReportStatus {
     /// What the server's firmware says of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentitySeen>,
+    /// The identifier of the agent that reported last.
+    #[serde(rename = "agentID", default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// What that agent reported of the server: disks, network interfaces, serial numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<AgentAttributes>,
+    /// Of a server that was discovered, by the controller: Approved; and Enrolled, where WorkflowRuleSets are tried on the attributes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
@@ -60,9 +79,15 @@ pub struct NetbootSeen {
     /// What asks: firmware or iPXE, and for which processor (DHCP options 60, 77 and 93).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
+    /// For which processor and firmware (DHCP option 93, RFC 4578, 2.1): 0 is BIOS, 7 UEFI on x86-64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<u16>,
     /// Why it is not booted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The address that its agent asks from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
 }
 
 /// In the order in which a boot comes to them; LocalDisk and Refused end one.

@@ -1,7 +1,7 @@
 //! Our definitions of Tinkerbell's kinds against those that controller-gen makes from upstream's Go types: equal but
 //! for descriptions. What differs is listed path by path.
 
-use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow};
+use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow, WorkflowRuleSet};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
 use serde_json::{Value, json};
@@ -23,6 +23,12 @@ fn template_is_upstreams() {
 #[test]
 fn workflow_is_upstreams() {
     compare("workflow_is_upstreams", "tinkerbell", "tinkerbell.org_workflows.yaml", Workflow::crd());
+}
+
+#[test]
+fn workflow_rule_set_is_upstreams() {
+    let ours = WorkflowRuleSet::crd();
+    compare("workflow_rule_set_is_upstreams", "tinkerbell", "tinkerbell.org_workflowrulesets.yaml", ours);
 }
 
 #[test]

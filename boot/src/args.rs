@@ -1,6 +1,6 @@
 //! The only reader of flags and environment.
 
-use crate::dhcp::{Mode, Modes};
+use crate::dhcp::{Mode, Modes, Pool};
 use crate::files::ProgramFile;
 use crate::identity;
 use clap::Parser;
@@ -45,6 +45,17 @@ pub struct Args {
         value_parser = subnet
     )]
     pub dhcp_subnets: Vec<(Ipv4Net, Mode)>,
+
+    /// Addresses for servers that have none in the inventory, in a network that is served as Reservation: those that no Hardware names
+    /// boot with one, and Hardware without dhcp.ip. For example 10.88.0.200-10.88.0.239/24@10.88.0.1, the gateway being optional; not
+    /// fewer than such servers are switched on in a day. May be repeated, one for each network.
+    #[arg(
+        long = "dhcp-pool",
+        env = "METALPLANE_BOOT_DHCP_POOLS",
+        value_name = "FIRST-LAST/PREFIX[@GATEWAY]",
+        value_delimiter = ','
+    )]
+    pub dhcp_pools: Vec<Pool>,
 
     /// The port of scripts, programs and kernels.
     #[arg(long, env = "METALPLANE_BOOT_HTTP_PORT", value_name = "PORT", default_value_t = 7080)]
@@ -184,6 +195,16 @@ mod tests {
             ("10.1.0.0/24=off", "AutoProxy"),
         ] {
             assert!(subnet(bad).expect_err(bad).contains(said), "{bad}");
+        }
+        assert!("10.1.0.200-10.1.0.209/24".parse::<Pool>().is_ok());
+        for (bad, said) in [
+            ("10.1.0.200", "FIRST-LAST/PREFIX"),
+            ("10.1.0.209-10.1.0.200/24", "in their order"),
+            ("10.1.0.0-10.1.0.9/24", "not hosts"),
+            ("10.1.0.200-10.1.1.9/24", "not hosts"),
+            ("10.1.0.200-10.1.0.209/24@10.2.0.1", "not hosts"),
+        ] {
+            assert!(bad.parse::<Pool>().expect_err(bad).contains(said), "{bad}");
         }
         assert_eq!(architecture("7=a.efi"), Ok((7, "a.efi".to_owned())));
         assert!(architecture("x=a").is_err() && architecture("7=").is_err());

@@ -8,13 +8,17 @@
 //! An agent sends its `worker_id` as it is, so `Bearer` asks nothing of unmodified agents. A token is for one agent of one Hardware (by its
 //! UID), while its server is claimed for the installation (or erasing) that was on record when the script was fetched, and for a day (60
 //! hours), counted from the last full hour, so that a script or an image that is read in parts is one. It shows that
-//! somebody fetched the script of that server while the server was to boot; it may be used more than once.
+//! somebody fetched the script of that server while the server was to boot; it may be used more than once. That of a server that no
+//! Hardware names is for the agent alone, and is good for the Hardware that discovery makes of it until a machine claims that.
 
 use anyhow::{Context, Result, bail, ensure};
+use api::labels;
+use api::tinkerbell::Hardware;
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 use planner::erase;
 use planner::install::Record;
+use planner::meta::{annotation, label};
 use planner::netboot::{Directory, Subject};
 use ring::hmac;
 use std::path::Path;
@@ -75,8 +79,9 @@ impl Identity {
         let (rest, tag) = presented.rsplit_once('.')?;
         let (agent, expiry) = rest.rsplit_once('.')?;
         let (tag, expiry) = (bytes(tag)?, i64::from_str_radix(expiry, 16).ok()?);
-        let is_its = |hardware| hmac::verify(key, &signed(agent, hardware, expiry), &tag).is_ok();
-        (now.as_second() < expiry && directory.by_agent(agent).any(is_its)).then_some(agent)
+        let is_its = |hardware: &Hardware| hmac::verify(key, &signed(agent, hardware, expiry), &tag).is_ok();
+        let is_strangers = || directory.by_agent(agent).all(was_stranger) && is_its(&Hardware::default());
+        (now.as_second() < expiry && (directory.by_agent(agent).any(is_its) || is_strangers())).then_some(agent)
     }
 
     /// Workers of the older generation do not say who they are when they read a Workflow.
@@ -85,8 +90,14 @@ impl Identity {
     }
 }
 
+/// Nothing was asked of the server since its agent was let in.
+fn was_stranger(hardware: &Hardware) -> bool {
+    let meta = &hardware.metadata;
+    label(meta, labels::AUTO_DISCOVERED).is_some() && annotation(meta, labels::CLAIMED_BY).is_none()
+}
+
 /// Fields with their lengths: no two lists of fields are the same bytes.
-fn signed(agent: &str, hardware: &api::tinkerbell::Hardware, expiry: i64) -> Vec<u8> {
+fn signed(agent: &str, hardware: &Hardware, expiry: i64) -> Vec<u8> {
     let meta = &hardware.metadata;
     let run = match erase::Record::of(meta) {
         Some(record) => Some(format!("erase/{}/{}", record.number, record.workflow)),
@@ -110,7 +121,6 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::tinkerbell::Hardware;
     use serde_json::json;
 
     const ONE: &str = "52:54:00:00:00:01";
@@ -207,6 +217,27 @@ mod tests {
         let presented = worker(&identity, &directory(|_| {}), ONE);
         let anew = directory(|one| one.metadata.uid = Some("anew".to_owned()));
         assert_eq!(identity.who(&anew, &presented, at(1)), None, "a Hardware made anew");
+    }
+
+    #[test]
+    fn a_strangers_token_is_good_until_its_server_is_claimed() {
+        let identity = identity(1);
+        let none = Directory::default();
+        let presented = identity.worker_id(&none.by_mac_or_stranger(ONE, true).expect("a stranger"), at(0));
+        let known = |directory: &Directory| identity.who(directory, &presented, at(1)) == Some(ONE);
+        assert!(known(&none));
+        let made = |claimed: bool, label: &'static str| {
+            directory(move |one| {
+                one.metadata.labels = Some([(label.to_owned(), "true".to_owned())].into());
+                let claim = [("metalplane.io/claimed-by".to_owned(), "m".to_owned())];
+                one.metadata.annotations = claimed.then(|| claim.into());
+            })
+        };
+        assert!(known(&made(false, "tinkerbell.org/auto-discovered")));
+        assert!(!known(&made(true, "tinkerbell.org/auto-discovered")), "a machine's Workflow is not for it");
+        assert!(!known(&made(false, "other")), "somebody has written it down");
+        let (_, token) = presented.split_at(ONE.len());
+        assert_eq!(identity.who(&none, &format!("{TWO}{token}"), at(1)), None, "another agent's");
     }
 
     #[test]

@@ -75,14 +75,15 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
 
 async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Identity) -> Result<()> {
     let modes = args.modes();
-    let strangers = modes.any_auto();
     let dhcp = dhcp::Config {
         address: args.address,
         http_port: args.http_port,
         syslog: args.syslog,
         programs: args.choice(),
         modes,
+        pools: args.dhcp_pools.clone(),
     };
+    let strangers = dhcp.serves_strangers();
     let script = script::Config {
         address: args.address,
         http_port: args.http_port,
@@ -92,6 +93,8 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
         identity: identity.clone(),
     };
     let (eyes, seen) = reports::channel();
+    let kept = reports::read(world).await;
+    let dhcp = dhcp::Server { config: dhcp, leases: reports::leases(&kept) };
     let listen = |port| tokio::net::TcpListener::bind((args.address, port));
     let listener = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
@@ -122,7 +125,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
         () = workflows::run(world.clone()) => Ok(()),
-        () = reports::run(world, seen) => Ok(()),
+        () = reports::run(world, kept, seen) => Ok(()),
     }
 }
 

@@ -2,11 +2,13 @@
 //! and goes on; what comes of it is written by this loop alone, some of a moment together. A report that cannot be written is written
 //! later, as it is by then.
 
+use crate::dhcp::Leases;
 use crate::world::World;
 use api::report::{HardwareReportStatus, HeardBy};
 use api::tinkerbell::Hardware;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
+use planner::enrol::{MOST_UNAPPROVED, report_name};
 use planner::netboot::report::{Sight, add};
 use planner::netboot::{Subject, Verdict, verdict};
 use runtime::clock;
@@ -24,8 +26,10 @@ const TOGETHER: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(5);
 
 struct Seen {
-    hardware: String,
-    owner: OwnerReference,
+    /// The name of the Hardware, or of the one that discovery would make.
+    report: String,
+    /// `None`: no Hardware names the server.
+    owner: Option<OwnerReference>,
     mac: String,
     sight: Sight,
 }
@@ -46,11 +50,14 @@ impl Eyes {
         self.saw_of(subject.hardware, subject.mac, sight);
     }
 
+    /// A Hardware without a name stands for a server that none names: its agent is known by its MAC address.
     pub fn saw_of(&self, hardware: &Hardware, mac: &str, sight: Sight) {
-        // A server that no Hardware names has no report.
-        let (Some(name), Some(mut owner)) = (hardware.metadata.name.clone(), hardware.owner_ref(&())) else { return };
-        owner.controller = None;
-        let seen = Seen { hardware: name, owner, mac: mac.to_owned(), sight };
+        let owner = hardware.owner_ref(&()).map(|owner| OwnerReference { controller: None, ..owner });
+        let report = hardware.metadata.name.clone().unwrap_or_else(|| match &sight {
+            Sight::Agent { id, .. } => report_name(id),
+            _ => report_name(mac),
+        });
+        let seen = Seen { report, owner, mac: mac.to_owned(), sight };
         if self.0.try_send(seen).is_err() {
             tracing::debug!("more was seen than is told");
         }
@@ -65,15 +72,35 @@ pub fn heard(subject: &Subject<'_>, from: IpAddr, by: HeardBy) -> Option<Sight> 
 }
 
 /// One server's report, as it was last written or is to be written.
-struct Kept {
-    owner: OwnerReference,
+pub struct Kept {
+    owner: Option<OwnerReference>,
     status: HardwareReportStatus,
     is_written: bool,
 }
 
+impl Kept {
+    /// Of a server that no Hardware names nothing is written before its agent has said what it is.
+    fn is_due(&self) -> bool {
+        !self.is_written && (self.owner.is_some() || self.status.agent_id.is_some())
+    }
+}
+
+/// Reports, by their names.
+pub type All = HashMap<String, Kept>;
+
+/// The addresses that agents report from.
+pub fn leases(kept: &All) -> Leases {
+    let mut leases = Leases::default();
+    for seen in kept.values().filter_map(|report| report.status.netboot.as_ref()) {
+        if let Some(address) = seen.address.as_ref().and_then(|address| address.parse().ok()) {
+            leases.know(&seen.mac_address, address, seen.at.0);
+        }
+    }
+    leases
+}
+
 /// Until nobody sees anything any more.
-pub async fn run(world: &World, mut sights: Sights) {
-    let mut kept = read(world).await;
+pub async fn run(world: &World, mut kept: All, mut sights: Sights) {
     let mut due: Option<Instant> = None;
     loop {
         let wait = async {
@@ -95,13 +122,14 @@ pub async fn run(world: &World, mut sights: Sights) {
 }
 
 /// What an earlier process wrote.
-async fn read(world: &World) -> HashMap<String, Kept> {
+pub async fn read(world: &World) -> All {
     loop {
         match world.reports().await {
             Ok(all) => {
                 let known = all.into_iter().filter_map(|report| {
-                    let owner = report.metadata.owner_references.unwrap_or_default().pop()?;
-                    let status = report.status.unwrap_or_default();
+                    let owner = report.metadata.owner_references.unwrap_or_default().pop();
+                    // Conditions are the controller's.
+                    let status = HardwareReportStatus { conditions: Vec::new(), ..report.status.unwrap_or_default() };
                     Some((report.metadata.name?, Kept { owner, status, is_written: true }))
                 });
                 return known.collect();
@@ -115,24 +143,44 @@ async fn read(world: &World) -> HashMap<String, Kept> {
 }
 
 /// Whether there is something to write.
-fn note(kept: &mut HashMap<String, Kept>, seen: Seen) -> bool {
-    let Seen { hardware, owner, mac, sight } = seen;
+fn note(kept: &mut All, seen: Seen) -> bool {
+    let Seen { report: name, owner, mac, sight } = seen;
+    if owner.is_none() && !kept.contains_key(&name) && !make_room(kept) {
+        tracing::warn!(mac, "more servers that no Hardware names than are told of: approve or delete those that are");
+        return false;
+    }
     let status = HardwareReportStatus::default();
-    let report = kept.entry(hardware).or_insert_with(|| Kept { owner: owner.clone(), status, is_written: true });
-    if report.owner.uid != owner.uid {
-        // Another Hardware of that name: what was seen of the one before is none of its.
-        *report = Kept { owner, status: HardwareReportStatus::default(), is_written: true };
+    let report = kept.entry(name).or_insert_with(|| Kept { owner: owner.clone(), status, is_written: true });
+    let uid = |owner: &Option<OwnerReference>| owner.as_ref().map(|owner| owner.uid.clone());
+    if uid(&report.owner) != uid(&owner) {
+        if report.owner.is_some() {
+            // Another Hardware of that name: what was seen of the one before is none of its.
+            (report.status, report.is_written) = (HardwareReportStatus::default(), true);
+        }
+        report.owner = owner;
     }
     let Some(status) = add(&report.status, &mac, &sight, clock::now()) else { return false };
     (report.status, report.is_written) = (status, false);
-    true
+    report.is_due()
+}
+
+/// Whoever has a cable can send as many MAC addresses as he likes. `false`: all that are kept have an agent.
+fn make_room(kept: &mut All) -> bool {
+    let strangers = || kept.iter().filter(|(_, report)| report.owner.is_none());
+    if strangers().count() < MOST_UNAPPROVED {
+        return true;
+    }
+    let at = |report: &Kept| report.status.netboot.as_ref().map(|seen| seen.at.0);
+    let silent = strangers().filter(|(_, report)| report.status.agent_id.is_none());
+    let oldest = silent.min_by_key(|(_, report)| at(report)).map(|(name, _)| name.clone());
+    oldest.is_some_and(|name| kept.remove(&name).is_some())
 }
 
 /// Whether all was written.
-async fn write(world: &World, kept: &mut HashMap<String, Kept>) -> bool {
+async fn write(world: &World, kept: &mut All) -> bool {
     let mut all = true;
-    for (hardware, report) in kept.iter_mut().filter(|(_, report)| !report.is_written) {
-        match world.report(hardware, &report.owner, &report.status).await {
+    for (name, report) in kept.iter_mut().filter(|(_, report)| report.is_due()) {
+        match world.report(name, report.owner.as_ref(), &report.status).await {
             Ok(()) => report.is_written = true,
             Err(error) => {
                 tracing::warn!("{error:#}");
@@ -141,6 +189,6 @@ async fn write(world: &World, kept: &mut HashMap<String, Kept>) -> bool {
         }
     }
     // Of a server that is gone nothing more comes.
-    kept.retain(|hardware, report| !report.is_written || world.hardware(hardware).is_some());
+    kept.retain(|name, report| !report.is_written || report.owner.is_none() || world.hardware(name).is_some());
     all
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use api::report::{HeardBy, NetbootStage};
 use planner::netboot::report::Sight;
 use planner::netboot::{Directory, Verdict, verdict};
+use runtime::clock;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -88,12 +89,12 @@ impl Heard {
 }
 
 pub async fn dhcp(
-    config: dhcp::Config,
+    mut server: dhcp::Server,
     interface: &str,
     directory: watch::Receiver<Arc<Directory>>,
     eyes: &Eyes,
 ) -> Result<()> {
-    let heard = Heard::open(&config, interface)?;
+    let heard = Heard::open(&server.config, interface)?;
     let mut buffers = [[0; 2048]; 4];
     loop {
         let (which, length, from) = match heard.next(&mut buffers).await {
@@ -108,7 +109,7 @@ pub async fn dhcp(
         let (socket, port) = heard.answers(which);
         let known = directory.borrow().clone();
         let arrival = Arrival { bytes: &buffers[which][..length], port, from };
-        let (answer, seen) = dhcp::answer(&config, &known, arrival);
+        let (answer, seen) = server.answer(&known, arrival, clock::now());
         if let Some(answer) = answer
             && let Err(error) = socket.send_to(&answer.bytes, SocketAddr::V4(answer.to)).await
         {
@@ -122,7 +123,8 @@ pub async fn dhcp(
 
 fn tell(seen: Seen, directory: &Directory, eyes: &Eyes) {
     let saw = |mac: &str, sight: Option<Sight>| {
-        if let (Some(sight), Ok(subject)) = (sight, directory.by_mac(mac)) {
+        // Of a stranger there is a sight where it was answered.
+        if let (Some(sight), Ok(subject)) = (sight, directory.by_mac_or_stranger(mac, true)) {
             eyes.saw(&subject, sight);
         }
     };

@@ -120,7 +120,7 @@ impl World {
     }
 
     /// Writes one, and makes it first where it is missing. It goes with `owner`.
-    pub async fn report(&self, name: &str, owner: &OwnerReference, status: &HardwareReportStatus) -> Result<()> {
+    pub async fn report(&self, name: &str, owner: Option<&OwnerReference>, status: &HardwareReportStatus) -> Result<()> {
         let what = || format!("write HardwareReport '{name}'");
         let mut report = HardwareReport::new(name, HardwareReportSpec::default());
         let params = PatchParams::apply(MANAGER).force();
@@ -129,7 +129,7 @@ impl World {
         let written = api.patch_status(name, &params, &Patch::Apply(&told)).await;
         let is_missing = matches!(&written, Err(kube::Error::Api(status)) if status.code == 404);
         if is_missing {
-            report.metadata.owner_references = Some(vec![owner.clone()]);
+            report.metadata.owner_references = owner.map(|owner| vec![owner.clone()]);
             api.patch(name, &params, &Patch::Apply(&report)).await.with_context(what)?;
             return api.patch_status(name, &params, &Patch::Apply(&told)).await.map(drop).with_context(what);
         }

@@ -98,6 +98,10 @@ pub struct Args {
     /// address that is connected to. Left out: any certificate of the authority will do, as with OVN's own clients.
     #[arg(long, env = "METALPLANE_OVN_SERVER_NAME", value_name = "NAME", requires = "ovn_certificate")]
     pub ovn_server_name: Option<ovsdb::Named>,
+    /// Makes a Hardware of each server that boots from the network and that no Hardware names, once its agent has reported what it is.
+    /// Nobody can claim it before `bmctl hardware approve`. Left out: none is made.
+    #[arg(long, env = "METALPLANE_DISCOVER")]
+    pub discover: bool,
     /// How many objects of one kind are worked on at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,

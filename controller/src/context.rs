@@ -28,6 +28,8 @@ pub struct Controller {
     pub inventory: String,
     pub holder_image: String,
     pub holder_pull_secrets: Vec<String>,
+    /// Whether Hardware is made of servers that nobody has written down.
+    pub discovers: bool,
     pub fences: Fences,
     pub network: Logical,
 }

@@ -14,6 +14,10 @@ pub enum IndexKey {
     /// An object that this one names: its kind, and its namespace (empty for what has none, and for what lives in the inventory's)
     /// and name.
     Names(Cow<'static, str>, Key),
+    /// The identifier of a server's agent, or the MAC address of one of its interfaces, in lower case.
+    Agent(String),
+    /// A Hardware that was discovered and that nobody has approved, or the report of a server of which there is no Hardware.
+    Unapproved,
     /// An address or a MAC address in the Subnet of this namespace and name, which the object has or asks for.
     Address(Key, String),
     /// An address that the guest of a VNic may have beside the VNic's own, in the Subnet of this namespace and name.
@@ -33,6 +37,10 @@ impl IndexKey {
 
     pub fn owner(uid: &str) -> Self {
         Self::Owner(uid.to_owned())
+    }
+
+    pub fn agent(agent: &str) -> Self {
+        Self::Agent(agent.to_ascii_lowercase())
     }
 
     pub fn names<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> Self {

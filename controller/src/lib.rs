@@ -11,6 +11,7 @@ pub mod cache;
 mod collector;
 mod context;
 mod dpu;
+mod enrol;
 pub mod error;
 mod events;
 mod fences;

@@ -13,7 +13,7 @@ use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::work::Work;
 use crate::world::World;
-use crate::{admissions, collector, dpu, hold, image, job, machine, network, verbs, workflow};
+use crate::{admissions, collector, dpu, enrol, hold, image, job, machine, network, verbs, workflow};
 use anyhow::{Context, Result, anyhow, bail};
 use api::labels;
 use futures::FutureExt;
@@ -37,6 +37,8 @@ pub struct Settings {
     pub nonce: u64,
     pub holder_image: String,
     pub holder_pull_secrets: Vec<String>,
+    /// Whether Hardware is made of servers that nobody has written down.
+    pub discovers: bool,
     pub concurrency: usize,
     pub bmc_concurrency: usize,
     /// None: not served.
@@ -52,6 +54,7 @@ impl From<&Args> for Settings {
             nonce: nonce(),
             holder_image: args.holder_image.clone(),
             holder_pull_secrets: args.holder_pull_secrets.clone(),
+            discovers: args.discover,
             concurrency: usize::from(args.concurrency),
             bmc_concurrency: usize::from(args.bmc_concurrency),
             http: Some(args.http),
@@ -95,6 +98,7 @@ pub async fn run(
         inventory: inventory.clone(),
         holder_image: settings.holder_image.clone(),
         holder_pull_secrets: settings.holder_pull_secrets.clone(),
+        discovers: settings.discovers,
         fences,
         network: Logical::new(ovn),
         objects: objects.clone(),
@@ -199,6 +203,7 @@ async fn reconcile(c: Arc<Controller>, work: Work, key: Key) -> Next {
         Work::Job => job::reconcile(c, k).boxed(),
         Work::Contact => job::contact::reconcile(c, k).boxed(),
         Work::Workflow => workflow::reconcile(c, k).boxed(),
+        Work::Enrolment => enrol::reconcile(c, k).boxed(),
         Work::Image => image::reconcile(c, k).boxed(),
         Work::Hold => hold::reconcile(c, k).boxed(),
         Work::Pod => network::pods::reconcile(c, k).boxed(),

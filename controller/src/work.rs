@@ -15,6 +15,8 @@ pub enum Work {
     Contact,
     /// Of Tinkerbell's, while its boot options are at work.
     Workflow,
+    /// Of a server whose agent has reported: its Hardware, if there is none, and the Workflow that a rule set asks for. By its report.
+    Enrolment,
     Image,
     Hold,
     /// That asks for NICs, by its UID.
@@ -32,13 +34,14 @@ pub enum Work {
 }
 
 impl Work {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Machine,
         Self::Leftovers,
         Self::Dpu,
         Self::Job,
         Self::Contact,
         Self::Workflow,
+        Self::Enrolment,
         Self::Image,
         Self::Hold,
         Self::Pod,
@@ -63,6 +66,7 @@ impl Work {
             Self::Job => "job",
             Self::Contact => "contact",
             Self::Workflow => "workflow",
+            Self::Enrolment => "enrolment",
             Self::Image => "image",
             Self::Hold => "hold",
             Self::Pod => "pod",

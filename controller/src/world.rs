@@ -9,7 +9,7 @@ use crate::network::Pools;
 use crate::objects::Objects;
 use crate::snapshots::VolumeSnapshot;
 use crate::work::{Queues, Work};
-use api::tinkerbell::{Hardware, Job, Task, Template, Workflow};
+use api::tinkerbell::{Hardware, Job, Task, Template, Workflow, WorkflowRuleSet};
 use api::{
     AddressHold, BareMetalMachine, ClusterMachineImage, DiskAttachment, Dpu, FloatingIP, HardwarePolicy,
     HardwareReport, MachineImage, MachineMigration, MachineRestore, MachineSnapshot, NatGateway, NicAttachment,
@@ -91,6 +91,7 @@ watched! {
     reports: HardwareReport,
     templates: Template,
     workflows: Workflow,
+    rule_sets: WorkflowRuleSet,
     jobs: Job,
     tasks: Task,
     policies: HardwarePolicy,

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod boot_option;
 pub mod connector;
 pub mod dpu;
+pub mod enrol;
 pub mod erase;
 pub mod explain;
 pub mod exposure;

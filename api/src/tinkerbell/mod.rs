@@ -1,5 +1,5 @@
-//! Tinkerbell's kinds that Metalplane works with: [`hardware::Hardware`], [`template::Template`], [`workflow::Workflow`], and of
-//! BMCs [`machine::Machine`], [`job::Job`] and [`task::Task`].
+//! Tinkerbell's kinds that Metalplane works with: [`hardware::Hardware`], [`template::Template`], [`workflow::Workflow`],
+//! [`ruleset::WorkflowRuleSet`], and of BMCs [`machine::Machine`], [`job::Job`] and [`task::Task`].
 //!
 //! Group, version, names and schema are Tinkerbell's, so manifests made for Tinkerbell apply unchanged and lose no
 //! field. The schema that goes to the API server is derived from the types below, as Go's tooling would write it
@@ -12,11 +12,13 @@
 mod kind;
 
 pub mod action;
+pub mod attributes;
 pub mod hardware;
 pub mod job;
 pub mod machine;
 pub mod metadata;
 pub mod provider_options;
+pub mod ruleset;
 mod schema;
 pub mod task;
 pub mod template;
@@ -25,6 +27,7 @@ pub mod workflow;
 pub use hardware::Hardware;
 pub use job::Job;
 pub use machine::Machine;
+pub use ruleset::WorkflowRuleSet;
 pub use task::Task;
 pub use template::Template;
 pub use workflow::Workflow;

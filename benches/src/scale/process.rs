@@ -115,6 +115,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
         nonce: std::process::id().into(),
         holder_image: "pause".to_owned(),
         holder_pull_secrets: Vec::new(),
+        discovers: false,
         concurrency: 64,
         bmc_concurrency: 128,
         http: Some(args.http),

@@ -1,11 +1,13 @@
-//! DHCP for servers that are known: packet in, packets out. There is no state, so two packets in whatever order are answered alike.
-//! What cannot be read, and who is not to be answered, gets nothing.
+//! DHCP for servers that are known, and for strangers where the operator gives addresses for them: packet in, packets out. But for the
+//! addresses of such a pool there is no state, so two packets in whatever order are answered alike. What cannot be read, and who is not to
+//! be answered, gets nothing.
 //!
 //! | file | what |
 //! |---|---|
 //! | `request.rs` | a packet, read |
 //! | `mode.rs` | which of the two ways below a network is served in |
 //! | `reservation.rs` | addresses of the Hardware, and the boot program |
+//! | `pool.rs` | addresses of who has none in the inventory |
 //! | `proxy.rs` | the boot program alone, beside a server that gives addresses (PXE 2.1, 2.2.4; port 4011 too) |
 //! | `reply.rs` | what stands in an answer |
 //! | `sight.rs` | what a packet tells of its server |
@@ -14,6 +16,7 @@
 //! broadcast, but for a client that has its address already.
 
 mod mode;
+mod pool;
 mod proxy;
 mod reply;
 mod request;
@@ -23,8 +26,10 @@ mod sight;
 mod tests;
 
 pub use mode::{Mode, Modes};
+pub use pool::{Leases, Pool};
 
 use dhcproto::v4::MessageType;
+use jiff::Timestamp;
 use planner::netboot::report::Sight;
 use planner::netboot::{Asked, Client, Directory, Programs, Verdict, Why};
 use request::{Request, code, part};
@@ -43,6 +48,15 @@ pub struct Config {
     pub syslog: Option<Ipv4Addr>,
     pub programs: Programs,
     pub modes: Modes,
+    /// Of networks that are served by reservation, for servers that have none.
+    pub pools: Vec<Pool>,
+}
+
+impl Config {
+    /// Whether any network has servers that no Hardware names booted.
+    pub fn serves_strangers(&self) -> bool {
+        self.modes.any_auto() || !self.pools.is_empty()
+    }
 }
 
 /// What came in.
@@ -91,14 +105,22 @@ pub enum Seen {
 
 type Outcome = (Option<Answer>, Option<Seen>);
 
-/// Never panics, whatever the bytes are.
-pub fn answer(config: &Config, directory: &Directory, arrival: Arrival<'_>) -> Outcome {
-    let Some(request) = Request::read(arrival.bytes) else { return (None, None) };
-    match (config.modes.of(&request), arrival.port) {
-        (Mode::Reservation, SERVER_PORT) => reservation::answer(config, directory, &request),
-        (Mode::Proxy, _) => proxy::answer(config, directory, &request, arrival, false),
-        (Mode::AutoProxy, _) => proxy::answer(config, directory, &request, arrival, true),
-        (Mode::Off | Mode::Reservation, _) => (None, None),
+pub struct Server {
+    pub config: Config,
+    pub leases: Leases,
+}
+
+impl Server {
+    /// Never panics, whatever the bytes are.
+    pub fn answer(&mut self, directory: &Directory, arrival: Arrival<'_>, now: Timestamp) -> Outcome {
+        let Self { config, leases } = self;
+        let Some(request) = Request::read(arrival.bytes) else { return (None, None) };
+        match (config.modes.of(&request), arrival.port) {
+            (Mode::Reservation, SERVER_PORT) => reservation::answer(config, leases, directory, &request, now),
+            (Mode::Proxy, _) => proxy::answer(config, directory, &request, arrival, false),
+            (Mode::AutoProxy, _) => proxy::answer(config, directory, &request, arrival, true),
+            (Mode::Off | Mode::Reservation, _) => (None, None),
+        }
     }
 }
 

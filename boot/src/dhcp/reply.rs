@@ -52,7 +52,9 @@ pub(super) fn with_address(
         let informs = request.message_type() == u8::from(MessageType::Inform);
         reply.set_ciaddr(request.ciaddr);
         network(config, &mut reply, subject, reservation, informs);
-        file = boot(config, &mut reply, request, subject, client, verdict, Names::ByAddress);
+        // No Hardware says whose an address of a pool is.
+        let names = if reservation.lease.is_some() { Names::ByPath } else { Names::ByAddress };
+        file = boot(config, &mut reply, request, subject, client, verdict, names);
     }
     Ok((fitted(&mut reply, longest(request))?, file))
 }
@@ -124,7 +126,7 @@ fn network(config: &Config, reply: &mut Message, subject: &Subject<'_>, reservat
     if !informs {
         reply.set_yiaddr(reservation.address);
         let lease = dhcp.lease_time.and_then(|seconds| u32::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
-        reply.opts_mut().insert(DhcpOption::AddressLeaseTime(lease.unwrap_or(WEEK)));
+        reply.opts_mut().insert(DhcpOption::AddressLeaseTime(reservation.lease.or(lease).unwrap_or(WEEK)));
     }
     let options = reply.opts_mut();
     options.insert(DhcpOption::SubnetMask(reservation.netmask));

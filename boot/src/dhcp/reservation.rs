@@ -1,4 +1,4 @@
-//! Addresses are reservations of the Hardware.
+//! Addresses are reservations of the Hardware; where a network has a pool, who has none boots with one of it.
 //!
 //! | message | answer |
 //! |---|---|
@@ -6,8 +6,9 @@
 //! | REQUEST | ACK, or NAK where another address is asked for; nothing where another server was chosen, which is told |
 //! | INFORM | ACK without an address |
 //! | DECLINE | none; it is told, for a second server has the address |
-//! | RELEASE | none: a reservation is never free |
+//! | RELEASE | none: a reservation is never free, and what has booted may still be running |
 
+use super::pool::{LEASE_SECONDS, Leases, Pool, pool_of};
 use super::request::{Request, code};
 use super::{
     Answer, Config, Outcome, RELAY_LINK, Seen, client_of, destination, mac_of, not_answered, reply, server_id, sight,
@@ -15,13 +16,24 @@ use super::{
 };
 use dhcproto::v4::MessageType;
 use ipnet::Ipv4Net;
-use planner::netboot::{Directory, Subject, Verdict, verdict};
+use jiff::Timestamp;
+use planner::netboot::{Asked, Directory, Subject, Verdict, verdict};
 use std::net::Ipv4Addr;
 
-pub(super) fn answer(config: &Config, directory: &Directory, request: &Request) -> Outcome {
+pub(super) fn answer(
+    config: &Config,
+    leases: &mut Leases,
+    directory: &Directory,
+    request: &Request,
+    now: Timestamp,
+) -> Outcome {
     let mac = mac_of(&request.mac);
     let silent = |why: String| not_answered(&mac, why);
-    let subject = match directory.by_mac(&mac) {
+    let client = client_of(request);
+    let pool = pool_of(&config.pools, request, config.address);
+    // Of strangers those that boot from the network, and what they have booted.
+    let boots = client.asked != Asked::AddressOnly || leases.has(&mac, now);
+    let subject = match directory.by_mac_or_stranger(&mac, pool.is_some() && boots) {
         Ok(subject) => subject,
         Err(why) => return silent(why.to_string()),
     };
@@ -32,7 +44,14 @@ pub(super) fn answer(config: &Config, directory: &Directory, request: &Request) 
     if subject.interface.disable_dhcp == Some(true) {
         return silent(format!("disableDhcp is true for the interface {mac}"));
     }
-    let reservation = match Reservation::of(&subject).and_then(|found| found.on_link_of(request, &subject)) {
+    let reservation = match pool.filter(|_| has_no_address(&subject)) {
+        Some(pool) => match leases.offer(pool, request, &mac, now) {
+            Some(address) => Ok(Reservation::of_pool(pool, address)),
+            None => Err("all addresses of the pool are taken".to_owned()),
+        },
+        None => Reservation::of(&subject).and_then(|found| found.on_link_of(request, &subject)),
+    };
+    let reservation = match reservation {
         Ok(reservation) => reservation,
         Err(why) => return silent(why),
     };
@@ -40,11 +59,16 @@ pub(super) fn answer(config: &Config, directory: &Directory, request: &Request) 
     let asked_for = request.address(code::REQUESTED_ADDRESS);
     let kind = match decide(request, us, reservation.address) {
         Decision::Answer(kind) => kind,
-        Decision::Declined => return (None, Some(Seen::Declined { mac, address: asked_for })),
+        Decision::Declined => {
+            asked_for.iter().for_each(|address| leases.decline(*address, &mac, now));
+            return (None, Some(Seen::Declined { mac, address: asked_for }));
+        }
         Decision::Foreign(server) => return (None, Some(Seen::Foreign { mac, server, address: asked_for })),
         Decision::Nothing => return (None, None),
     };
-    let client = client_of(request);
+    if kind == MessageType::Ack && reservation.lease.is_some() {
+        leases.take(reservation.address, &mac, now);
+    }
     let (bytes, file) = match reply::with_address(config, request, kind, &subject, &reservation, &client, &said) {
         Ok(made) => made,
         Err(why) => return silent(why),
@@ -92,9 +116,20 @@ pub(super) struct Reservation {
     pub address: Ipv4Addr,
     pub netmask: Ipv4Addr,
     pub gateway: Option<Ipv4Addr>,
+    /// Of a pool: for how many seconds.
+    pub lease: Option<u32>,
+}
+
+fn has_no_address(subject: &Subject<'_>) -> bool {
+    let ip = subject.interface.dhcp.as_ref().and_then(|dhcp| dhcp.ip.as_ref());
+    ip.and_then(|ip| ip.address.as_deref()).unwrap_or_default().is_empty()
 }
 
 impl Reservation {
+    fn of_pool(pool: &Pool, address: Ipv4Addr) -> Self {
+        Self { address, netmask: pool.netmask(), gateway: pool.gateway, lease: Some(LEASE_SECONDS) }
+    }
+
     fn of(subject: &Subject<'_>) -> Result<Self, String> {
         let ip = subject.interface.dhcp.as_ref().and_then(|dhcp| dhcp.ip.as_ref());
         let name = subject.hardware.metadata.name.as_deref().unwrap_or_default();
@@ -117,7 +152,7 @@ impl Reservation {
                 subject.mac
             ));
         }
-        Ok(Self { address, netmask, gateway })
+        Ok(Self { address, netmask, gateway, lease: None })
     }
 
     /// A relay that names the client's link wants an address of that link (RFC 3527): another one would be of no use there.

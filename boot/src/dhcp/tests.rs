@@ -13,7 +13,19 @@ const RESERVED: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 50);
 const US: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 
 fn config() -> Config {
-    Config { address: US, http_port: 7080, syslog: None, programs: Programs::default(), modes: Modes::default() }
+    Config { address: US, http_port: 7080, syslog: None, programs: Programs::default(), modes: Modes::default(), pools: Vec::new() }
+}
+
+fn answer(config: &Config, directory: &Directory, arrival: Arrival<'_>) -> Outcome {
+    server(config.clone()).answer(directory, arrival, at(0))
+}
+
+fn server(config: Config) -> Server {
+    Server { config, leases: Leases::default() }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).expect("a time")
 }
 
 fn served_as(mode: Mode) -> Config {
@@ -321,7 +333,7 @@ fn an_option_that_cannot_be_understood_hides_none_and_one_in_pieces_is_one() {
         .expect("bytes");
     let more = [60, 9, b'P', b'X', b'E', b'C', b'l', b'i', b'e', b'n', b't', 93, 2, 0, 7, 94, 3, 1, 3, 0, 255];
     bytes[108..108 + more.len()].copy_from_slice(&more);
-    let (answer, _) = super::answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
+    let (answer, _) = answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
     let offer = Message::decode(&mut Decoder::new(&answer.expect("an answer").bytes)).expect("decodable");
     assert_eq!(file(&offer), "ipxe.efi");
 }
@@ -405,4 +417,91 @@ fn a_uuid_is_written_as_smbios_writes_it() {
     assert_eq!(asks(bytes).as_deref(), Some("04030201-0605-0807-090a-0b0c0d0e0f10"));
     assert_eq!(asks([&[0][..], &[0; 16]].concat()), None);
     assert_eq!(asks([&[0][..], &[0xff; 16]].concat()), None);
+}
+
+const STRANGER: [u8; 6] = [0x52, 0x54, 0, 0, 9, 9];
+
+fn with_pool(range: &str) -> Server {
+    server(Config { pools: vec![range.parse().expect("a pool")], ..config() })
+}
+
+fn of(mac: [u8; 6], mut message: Message) -> Message {
+    message.set_chaddr(&mac);
+    message
+}
+
+fn asked(server: &mut Server, directory: &Directory, request: &Message, second: i64) -> Option<Message> {
+    let bytes = request.to_vec().expect("encodable");
+    let (answer, _) = server.answer(directory, arrived(SERVER_PORT, &bytes), at(second));
+    answer.map(|answer| Message::decode(&mut Decoder::new(&answer.bytes)).expect("decodable"))
+}
+
+fn takes(address: Ipv4Addr) -> Vec<DhcpOption> {
+    vec![DhcpOption::ServerIdentifier(US), DhcpOption::RequestedIpAddress(address)]
+}
+
+/// From its firmware's first packet to the system that it has booted, which asks by itself.
+#[test]
+fn a_stranger_boots_with_an_address_of_the_pool() {
+    let (mut server, none) = (with_pool("10.88.0.200-10.88.0.209/24@10.88.0.254"), Directory::default());
+    let plain = of(STRANGER, request(MessageType::Discover, []));
+    assert!(asked(&mut server, &none, &plain, 0).is_none(), "who does not boot from the network is another server's");
+    let offer = asked(&mut server, &none, &of(STRANGER, request(MessageType::Discover, pxe(7))), 1).expect("an offer");
+    let address = offer.yiaddr();
+    assert!((200..=209).contains(&address.octets()[3]), "{address}");
+    assert_eq!(offer.opts().get(OptionCode::Router), Some(&DhcpOption::Router(vec![Ipv4Addr::new(10, 88, 0, 254)])));
+    assert_eq!(file(&offer), "52:54:00:00:09:09/ipxe.efi", "TFTP knows who asks by the path");
+    let ack = of(STRANGER, request(MessageType::Request, [pxe(7), takes(address)].concat()));
+    let ack = asked(&mut server, &none, &ack, 2).expect("an ack");
+    assert_eq!((ack.opts().msg_type(), ack.yiaddr(), lease(&ack)), (Some(MessageType::Ack), address, Some(86_400)));
+    let system = asked(&mut server, &none, &plain, 30).expect("what has booted is answered");
+    assert_eq!((system.yiaddr(), file(&system)), (address, String::new()));
+    let known = directory(json!({"ip": {}}));
+    let own = asked(&mut server, &known, &request(MessageType::Discover, []), 31).expect("a Hardware without address");
+    assert_ne!(own.yiaddr(), address);
+    let reserved = asked(&mut server, &directory(json!({})), &request(MessageType::Discover, []), 32).expect("an offer");
+    assert_eq!(reserved.yiaddr(), RESERVED, "what the Hardware says counts");
+}
+
+#[test]
+fn no_address_of_the_pool_is_two_servers() {
+    let (mut server, none) = (with_pool("10.88.0.200-10.88.0.202/24"), Directory::default());
+    let boots = |n: u8, kind, more: Vec<DhcpOption>| of([2, 0, 0, 0, 0, n], request(kind, [pxe(7), more].concat()));
+    let offered = |server: &mut Server, n: u8, second: i64| {
+        asked(server, &none, &boots(n, MessageType::Discover, Vec::new()), second).map(|offer| offer.yiaddr())
+    };
+    let first: Vec<Ipv4Addr> = (1..=3).filter_map(|n| offered(&mut server, n, 0)).collect();
+    assert_eq!(first.iter().collect::<std::collections::BTreeSet<_>>().len(), 3, "{first:?}");
+    assert_eq!(offered(&mut server, 4, 1), None, "all are taken");
+    let ack = asked(&mut server, &none, &boots(1, MessageType::Request, takes(first[0])), 2).expect("an ack");
+    assert_eq!(ack.opts().msg_type(), Some(MessageType::Ack));
+    let other = asked(&mut server, &none, &boots(5, MessageType::Request, takes(first[0])), 90).expect("a nak");
+    assert_eq!(other.opts().msg_type(), Some(MessageType::Nak), "it is the first one's");
+    // Offers that nobody took are free after a minute; the lease is not for a day.
+    let later: Vec<Option<Ipv4Addr>> = (6..=8).map(|n| offered(&mut server, n, 200)).collect();
+    assert_eq!(later.iter().flatten().filter(|address| **address == first[0]).count(), 0);
+    assert_eq!(offered(&mut server, 1, 3600), Some(first[0]));
+    let declines = boots(1, MessageType::Decline, vec![DhcpOption::RequestedIpAddress(first[0])]);
+    assert!(asked(&mut server, &none, &declines, 3700).is_none());
+    assert_ne!(offered(&mut server, 1, 3800), Some(first[0]), "somebody else has it");
+}
+
+#[test]
+fn what_an_agent_reports_from_is_taken_after_a_restart() {
+    let (mut server, none) = (with_pool("10.88.0.200-10.88.0.200/24"), Directory::default());
+    let address = Ipv4Addr::new(10, 88, 0, 200);
+    server.leases.know("02:00:00:00:00:07", address, at(0));
+    let discover = of(STRANGER, request(MessageType::Discover, pxe(7)));
+    assert!(asked(&mut server, &none, &discover, 3600).is_none());
+    assert_eq!(asked(&mut server, &none, &discover, 25 * 3600).map(|offer| offer.yiaddr()), Some(address));
+}
+
+#[test]
+fn a_pool_is_of_its_own_network_alone() {
+    let (mut server, none) = (with_pool("10.99.0.200-10.99.0.209/24"), Directory::default());
+    let mut discover = of(STRANGER, request(MessageType::Discover, pxe(7)));
+    assert!(asked(&mut server, &none, &discover, 0).is_none(), "our own network has none");
+    discover.set_giaddr(Ipv4Addr::new(10, 99, 0, 1));
+    let offer = asked(&mut server, &none, &discover, 1).expect("an offer");
+    assert_eq!(offer.yiaddr().octets()[..3], [10, 99, 0]);
 }

@@ -11,6 +11,7 @@
 //! A decision is written before it is answered, with the resourceVersion that it was made from; a conflict is read and decided
 //! again. So two replicas cannot serve two actions, and an answer never says what the API server does not have.
 
+mod attributes;
 mod bytes;
 mod newer;
 mod older;
@@ -18,13 +19,14 @@ mod older;
 use crate::identity::Identity;
 use crate::reports::Eyes;
 use crate::world::World;
-use api::report::NetbootStage;
-use api::tinkerbell::Workflow;
+use api::tinkerbell::attributes::AgentAttributes;
 use api::tinkerbell::workflow::WorkflowStatus;
+use api::tinkerbell::{Hardware, Workflow};
 use bytes::BytesCodec;
 use planner::netboot::report::Sight;
 use proto::tink::workflow_service_server::WorkflowServiceServer;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -127,12 +129,29 @@ fn not_known() -> Status {
     )
 }
 
-/// An agent asks: its server has come so far.
-fn saw(world: &World, eyes: &Eyes, agent: &str) {
+/// An agent asks: its server has come so far, and is what the agent says.
+fn saw(world: &World, eyes: &Eyes, agent: &str, from: Option<SocketAddr>, attributes: Option<AgentAttributes>) {
     let directory = world.directory().borrow().clone();
+    let attributes = attributes.map(Box::new);
+    let told = || Sight::Agent {
+        id: agent.to_owned(),
+        address: from.map(|from| from.ip()),
+        attributes: attributes.clone(),
+    };
+    // It asks by the MAC address that it has booted by, if its Hardware does not name it otherwise.
+    let mac = |hardware: Option<&Hardware>| {
+        let is_mac = agent.len() == 17 && agent.bytes().filter(|byte| *byte == b':').count() == 5;
+        let first = hardware.iter().flat_map(|hardware| &hardware.spec.interfaces);
+        let first = first.filter_map(|interface| interface.dhcp.as_ref()?.mac.clone()).next();
+        if is_mac { agent.to_owned() } else { first.unwrap_or_default() }
+    };
+    let mut is_known = false;
     for hardware in directory.by_agent(agent) {
-        let mac = hardware.spec.interfaces.iter().find_map(|interface| interface.dhcp.as_ref()?.mac.clone());
-        eyes.saw_of(hardware, &mac.unwrap_or_default(), Sight::Came(NetbootStage::Agent));
+        is_known = true;
+        eyes.saw_of(hardware, &mac(Some(hardware)), told());
+    }
+    if !is_known && attributes.is_some() {
+        eyes.saw_of(&Hardware::default(), &mac(None), told());
     }
 }
 

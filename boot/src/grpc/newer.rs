@@ -1,5 +1,6 @@
 //! Agents of Tinkerbell's newer generation (`tink.proto`): which action next, and how it goes.
 
+use super::attributes::read;
 use super::{CONFLICTS, not_known, unavailable, write};
 use crate::identity::Identity;
 use crate::reports::Eyes;
@@ -31,10 +32,12 @@ pub struct Service {
 #[tonic::async_trait]
 impl WorkflowService for Service {
     async fn get_action(&self, request: Request<ActionRequest>) -> Result<Response<ActionResponse>, Status> {
-        let presented = request.into_inner().agent_id.filter(|agent| !agent.is_empty());
+        let from = request.remote_addr();
+        let request = request.into_inner();
+        let presented = request.agent_id.filter(|agent| !agent.is_empty());
         let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
         let agent = who(&self.world, &self.identity, &presented)?;
-        super::saw(&self.world, &self.eyes, &agent);
+        super::saw(&self.world, &self.eyes, &agent, from, request.agent_attributes.map(read));
         let mut changes = self.world.changes();
         let (asked, end) = (clock::now(), Instant::now() + LONG_POLL);
         loop {

@@ -28,7 +28,7 @@ pub(super) async fn contexts(
     if worker.is_empty() {
         return Err(Status::invalid_argument("worker_id is empty"));
     }
-    super::saw(&world, &eyes, &worker);
+    super::saw(&world, &eyes, &worker, None, None);
     let known = world.workflows();
     let directory = world.directory().borrow().clone();
     let names = directory.candidates(&worker, known.iter().map(AsRef::as_ref)).into_iter();

@@ -47,7 +47,7 @@ pub fn route(directory: &Directory, server: &Server, path: &str) -> Reply {
         Verdict::LocalDisk(why) if route == "script" => {
             let why = why.to_string();
             let text = script::local_disk(&why);
-            server.eyes.saw(&subject, Sight::Turned { stage: NetbootStage::LocalDisk, why, client: None });
+            server.eyes.saw(&subject, Sight::Turned { stage: NetbootStage::LocalDisk, why, client: None, uuid: None });
             return Reply::Text(text);
         }
         Verdict::LocalDisk(why) | Verdict::AddressOnly(why) | Verdict::Nothing(why) => {

@@ -11,6 +11,7 @@ use api::tinkerbell::{Hardware, Machine};
 use api::{Dpu, HardwarePolicy, HardwareReport, labels};
 use kube::Api;
 use kube::runtime::watcher;
+use planner::enrol::is_unapproved;
 
 fn claimed_by(hardware: &Hardware) -> Option<&String> {
     hardware.metadata.annotations.as_ref()?.get(labels::CLAIMED_BY)
@@ -25,7 +26,11 @@ impl Kind for Hardware {
         // Of no other kind is a UID that of a machine and of a Job.
         let job = self.metadata.annotations.as_ref().and_then(|all| all.get(labels::JOB));
         let owners = claimed_by(self).into_iter().chain(job).map(|uid| IndexKey::owner(uid));
-        owners.chain(of_server(self).map(|bmc| IndexKey::names::<Machine>("", bmc))).collect()
+        let macs = self.spec.interfaces.iter().filter_map(|interface| interface.dhcp.as_ref()?.mac.as_ref());
+        let agents = self.spec.agent_id.iter().chain(macs).map(|agent| IndexKey::agent(agent));
+        let waits = is_unapproved(self).then_some(IndexKey::Unapproved);
+        let bmc = of_server(self).map(|bmc| IndexKey::names::<Machine>("", bmc));
+        owners.chain(bmc).chain(agents).chain(waits).collect()
     }
 
     fn wake(&self, world: &World) {
@@ -34,6 +39,9 @@ impl Kind for Hardware {
         world.look_at_each(Work::Dpu, &world.dpus, &IndexKey::names::<Self>("", name));
         of_server(self).into_iter().for_each(|bmc| world.jobs_of(bmc));
         world.workflows_prepared_on(name);
+        // Its report says whether it is approved; other reports may wait for its place, or for its MAC addresses.
+        world.enrolment_of(namespace_of(&self.metadata), name);
+        world.enrolments_of_strangers();
         match claimed_by(self) {
             Some(uid) => world.of_machine(uid),
             None => world.machines_without_hardware(),
@@ -46,8 +54,16 @@ impl Kind for HardwareReport {
         (objects.namespaced(inventory), watcher::Config::default())
     }
 
-    /// It is named like its Hardware.
+    fn index(&self) -> Vec<IndexKey> {
+        let has_hardware = self.metadata.owner_references.iter().flatten().next().is_some();
+        if has_hardware { Vec::new() } else { vec![IndexKey::Unapproved] }
+    }
+
     fn wake(&self, world: &World) {
+        if self.status.as_ref().is_some_and(|status| status.attributes.is_some()) {
+            world.look(Work::Enrolment, key(&self.metadata));
+        }
+        // It is named like its Hardware.
         let hardware =
             world.hardware.get(namespace_of(&self.metadata), self.metadata.name.as_deref().unwrap_or_default());
         hardware.iter().filter_map(|hardware| claimed_by(hardware)).for_each(|uid| world.machine_by_uid(uid));
@@ -87,6 +103,19 @@ impl Kind for Dpu {
 }
 
 impl World {
+    /// What is made for the agent of this server, if it has reported.
+    pub(super) fn enrolment_of(&self, namespace: &str, report: &str) {
+        let told = self.reports.get(namespace, report).and_then(|report| report.status.as_ref()?.attributes.clone());
+        if told.is_some() {
+            self.look(Work::Enrolment, (namespace.to_owned(), report.to_owned()));
+        }
+    }
+
+    /// The same of every server that is in no inventory.
+    pub(super) fn enrolments_of_strangers(&self) {
+        self.look_at_each(Work::Enrolment, &self.reports, &IndexKey::Unapproved);
+    }
+
     /// The machine on the DPU's host.
     pub fn machines_of_dpu(&self, dpu: &Dpu) {
         let Some(reference) = dpu.spec.hardware_ref.as_ref() else { return };

@@ -1,4 +1,5 @@
-//! What a machine is installed by: Templates, wherever machines are, and the Workflows of the inventory; and the Jobs there.
+//! What a machine is installed by: Templates, wherever machines are, and the Workflows of the inventory; the rule sets by which such are
+//! made; and the Jobs there.
 
 use super::{made_for, namespace_of, own_uid};
 use crate::cache::key;
@@ -7,7 +8,7 @@ use crate::objects::Objects;
 use crate::work::Work;
 use crate::world::{Kind, World};
 use api::labels;
-use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow};
+use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow, WorkflowRuleSet};
 use kube::Api;
 use kube::runtime::watcher;
 
@@ -41,6 +42,24 @@ impl Kind for Workflow {
         world.of_maker(&self.metadata);
         if super::label(&self.metadata, labels::MACHINE_UID).is_none() {
             world.machines_without_hardware();
+        }
+        match &self.spec.hardware_ref {
+            Some(hardware) => world.enrolment_of(namespace_of(&self.metadata), hardware),
+            None => world.enrolments_of_strangers(),
+        }
+    }
+}
+
+impl Kind for WorkflowRuleSet {
+    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(inventory), watcher::Config::default())
+    }
+
+    /// It may match what any agent has reported.
+    fn wake(&self, world: &World) {
+        for report in world.reports.all() {
+            let (namespace, name) = key(&report.metadata);
+            world.enrolment_of(&namespace, &name);
         }
     }
 }

@@ -5,6 +5,7 @@ use super::firmware::Client;
 use api::HardwareReport;
 use api::report::{GuestSeen, HardwareReportStatus, HeardBy, IdentitySeen, NetbootSeen, NetbootStage};
 use api::tinkerbell::Hardware;
+use api::tinkerbell::attributes::AgentAttributes;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::net::IpAddr;
@@ -18,6 +19,8 @@ const ONE_BOOT: SignedDuration = SignedDuration::from_mins(2);
 const RESTART: SignedDuration = SignedDuration::from_secs(10);
 /// A system that starts takes its address in a few packets, and asks for its metadata many times.
 const ONE_START: SignedDuration = SignedDuration::from_secs(60);
+/// What of an agent's attributes is kept at most: bytes of JSON.
+const LONGEST: usize = 128 << 10;
 /// One that runs is heard of so often at most.
 const RUNS: SignedDuration = SignedDuration::from_mins(10);
 
@@ -28,8 +31,10 @@ pub enum Sight {
     Asked { client: Client, uuid: Option<String> },
     /// Its boot came to this stage.
     Came(NetbootStage),
+    /// Its agent asks what to do. `attributes`: `None` of an agent that does not tell them.
+    Agent { id: String, address: Option<IpAddr>, attributes: Option<Box<AgentAttributes>> },
     /// It asked, and is not booted from the network.
-    Turned { stage: NetbootStage, why: String, client: Option<Client> },
+    Turned { stage: NetbootStage, why: String, client: Option<Client>, uuid: Option<String> },
     /// The system on its own disk.
     Heard { address: IpAddr, by: HeardBy, starts: bool },
 }
@@ -40,9 +45,7 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
     let netboot = before.netboot.as_ref();
     match sight {
         Sight::Asked { client, uuid } => {
-            if let Some(uuid) = uuid {
-                status.identity = Some(IdentitySeen { uuid: Some(uuid.clone()) });
-            }
+            identified(&mut status, uuid.as_ref());
             let is_told = |seen: &NetbootSeen| {
                 goes_on(seen, client, now) || is_again(seen, NetbootStage::Dhcp, now) || is_of_other(seen, mac, now)
             };
@@ -50,16 +53,23 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
                 status.netboot = Some(begun(NetbootStage::Dhcp, mac, Some(client), None, now));
             }
         }
-        Sight::Came(stage) => match netboot {
-            Some(seen) if seen.stage == *stage => {}
-            Some(seen) if seen.stage < *stage => {
-                status.netboot = Some(NetbootSeen { stage: *stage, at: MicroTime(now), message: None, ..seen.clone() });
+        Sight::Came(stage) => {
+            if let Some(next) = came(netboot, mac, *stage, now) {
+                status.netboot = Some(next);
             }
-            // A file that is read once more by what has been booted.
-            Some(seen) if ends_no_boot(seen.stage) && since(&seen.at, now) < ONE_BOOT => {}
-            _ => status.netboot = Some(begun(*stage, mac, None, None, now)),
-        },
-        Sight::Turned { stage, why, client } => {
+        }
+        Sight::Agent { id, address, attributes } => {
+            let next = came(netboot, mac, NetbootStage::Agent, now);
+            // Once a boot: what an agent measures anew with every question is no news.
+            if next.is_some() || (before.attributes.is_none() && attributes.is_some()) {
+                let address = address.map(|address| address.to_string());
+                status.netboot = next.or(status.netboot).map(|seen| NetbootSeen { address, ..seen });
+                status.agent_id = Some(id.clone());
+                status.attributes = attributes.as_deref().map(fitting).or(status.attributes);
+            }
+        }
+        Sight::Turned { stage, why, client, uuid } => {
+            identified(&mut status, uuid.as_ref());
             let is_told = |seen: &NetbootSeen| {
                 let is_same = is_again(seen, *stage, now) && seen.message.as_ref() == Some(why);
                 is_same || is_of_other(seen, mac, now)
@@ -83,6 +93,40 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
         }
     }
     (status != *before).then_some(status)
+}
+
+/// Firmware says which server it is, whatever it is answered.
+fn identified(status: &mut HardwareReportStatus, uuid: Option<&String>) {
+    if let Some(uuid) = uuid {
+        status.identity = Some(IdentitySeen { uuid: Some(uuid.clone()) });
+    }
+}
+
+/// The boot, if it has come further by this.
+fn came(netboot: Option<&NetbootSeen>, mac: &str, stage: NetbootStage, now: Timestamp) -> Option<NetbootSeen> {
+    match netboot {
+        Some(seen) if seen.stage == stage => None,
+        Some(seen) if seen.stage < stage => {
+            Some(NetbootSeen { stage, at: MicroTime(now), message: None, ..seen.clone() })
+        }
+        // A file that is read once more by what has been booted.
+        Some(seen) if ends_no_boot(seen.stage) && since(&seen.at, now) < ONE_BOOT => None,
+        _ => Some(begun(stage, mac, None, None, now)),
+    }
+}
+
+/// What an agent reports, without the lists that make it long, should it be too long for an object.
+fn fitting(attributes: &AgentAttributes) -> AgentAttributes {
+    let is_long = |all: &AgentAttributes| serde_json::to_vec(all).map_or(true, |text| text.len() > LONGEST);
+    let mut all = attributes.clone();
+    if is_long(&all) {
+        all.cpu.iter_mut().flat_map(|cpu| &mut cpu.processors).for_each(|processor| processor.capabilities.clear());
+        all.network_interfaces.iter_mut().for_each(|nic| nic.enabled_capabilities.clear());
+    }
+    if is_long(&all) {
+        all.pci_devices.clear();
+    }
+    if is_long(&all) { AgentAttributes::default() } else { all }
 }
 
 fn since(at: &MicroTime, now: Timestamp) -> SignedDuration {
@@ -116,7 +160,9 @@ fn begun(stage: NetbootStage, mac: &str, client: Option<&Client>, why: Option<&S
         began_at: MicroTime(now),
         mac_address: mac.to_owned(),
         firmware: client.map(ToString::to_string),
+        architecture: client.and_then(|client| client.arch),
         message: why.cloned(),
+        address: None,
     }
 }
 
@@ -138,7 +184,7 @@ pub fn told(seen: Option<&NetbootSeen>) -> String {
         return "the boot service has not seen the server ask for an address".to_owned();
     };
     let at = seen.at.0.strftime("%H:%M:%SZ");
-    let (mac, firmware) = (&seen.mac_address, seen.firmware.as_deref().unwrap_or("its firmware"));
+    let (mac, firmware) = (&seen.mac_address, seen.firmware.as_deref().unwrap_or("the firmware of the server"));
     match seen.stage {
         NetbootStage::Dhcp => {
             format!(
@@ -228,7 +274,7 @@ mod tests {
     #[test]
     fn interfaces_in_turn_are_written_every_two_minutes() {
         let (mut status, mut writes) = (HardwareReportStatus::default(), Vec::new());
-        let refused = Sight::Turned { stage: NetbootStage::Refused, why: "why".to_owned(), client: None };
+        let refused = Sight::Turned { stage: NetbootStage::Refused, why: "why".to_owned(), client: None, uuid: None };
         for second in (0..3600).step_by(4) {
             let (mac, sight) =
                 if second % 8 == 0 { (MAC, asked(firmware())) } else { ("02:00:00:00:00:02", refused.clone()) };
@@ -247,7 +293,7 @@ mod tests {
             [(0, asked(firmware())), (2, Sight::Came(Program)), (40, asked(firmware())), (41, Sight::Came(Program))];
         assert_eq!(written(&reset), [(0, Dhcp), (2, Program), (40, Dhcp), (41, Program)]);
         let why = || "it is installed".to_owned();
-        let turned = |second| (second, Sight::Turned { stage: LocalDisk, why: why(), client: Some(firmware()) });
+        let turned = |second| (second, Sight::Turned { stage: LocalDisk, why: why(), client: Some(firmware()), uuid: None });
         assert_eq!(
             written(&[(0, Sight::Came(Agent)), turned(100), turned(101), turned(102), turned(900)]),
             [(0, Agent), (100, LocalDisk), (900, LocalDisk)]
@@ -297,7 +343,8 @@ mod tests {
             prop::sample::select(vec![LocalDisk, Refused]).prop_map(|stage| Sight::Turned {
                 stage,
                 why: "why".to_owned(),
-                client: None
+                client: None,
+                uuid: None
             }),
             any::<bool>().prop_map(move |starts| Sight::Heard { address, by: HeardBy::Dhcp, starts }),
         ]

@@ -187,6 +187,7 @@ impl Simulation {
             nonce: 0,
             holder_image: "pause".to_owned(),
             holder_pull_secrets: Vec::new(),
+            discovers: true,
             concurrency: 16,
             bmc_concurrency: 16,
             http: None,

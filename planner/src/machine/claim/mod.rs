@@ -18,7 +18,7 @@ use crate::about::About;
 use crate::dpu::not_ready;
 use crate::meta::{annotation, label, name, uid};
 use crate::reason::{Blocked, Reason, Waiting};
-use crate::{connector, selector};
+use crate::{connector, enrol, selector};
 use api::HardwarePolicy;
 use api::conditions::{self, is_true};
 use api::dpu::{LocalDisks, Maintenance};
@@ -175,6 +175,9 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
     let hardware_name = name(meta).to_owned();
     if policies(o, hardware).next().is_none() {
         return Err(Blocked::NoPolicy { hardware: hardware_name, namespace: o.namespace().to_owned() }.into());
+    }
+    if enrol::is_unapproved(hardware) {
+        return Err(Blocked::HardwareNotApproved { hardware: hardware_name }.into());
     }
     if hardware.spec.bmc_ref.is_none() {
         return Err(Blocked::HardwareHasNoBmc { hardware: hardware_name }.into());

@@ -1,0 +1,181 @@
+//! What is made for an agent that has reported what its server is: a Hardware, where the inventory has none of it (discovery), and a
+//! Workflow, where a WorkflowRuleSet asks for one (enrolment). Both as upstream's Tink server makes them; here the controller does, from
+//! the HardwareReport, so that the boot service, which strangers talk to, writes no inventory.
+//!
+//! | file | what |
+//! |---|---|
+//! | `discovered.rs` | the Hardware of a server that nobody has written down |
+//! | `enrolled.rs` | the Workflow of an agent that has none |
+//! | `rules.rs` | which WorkflowRuleSet is for a server |
+//!
+//! A Hardware that was discovered is nobody's to claim before it was approved (the label `metalplane.io/unapproved`). Whatever a stranger
+//! reports: no Hardware is made that has a MAC address of another one, for two with one address would both be answered no more; and not
+//! more than [`MOST_UNAPPROVED`] are.
+
+mod discovered;
+mod enrolled;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use discovered::{is_unapproved, report_name};
+pub use enrolled::workflow_name;
+
+use crate::meta::name;
+use crate::netboot::report::is_of;
+use crate::reason::{Blocked, Reason};
+use api::conditions::{self, APPROVED, ConditionStatus, ENROLLED};
+use api::report::HardwareReportStatus;
+use api::tinkerbell::attributes::AgentAttributes;
+use api::tinkerbell::{Hardware, Workflow, WorkflowRuleSet};
+use api::{HardwareReport, labels};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::sync::Arc;
+
+/// Whoever has a cable to the provisioning network can make this many Hardware and no more.
+pub const MOST_UNAPPROVED: usize = 256;
+/// The report of a server that is in no inventory, and has not booted since, is deleted after this.
+const FORGOTTEN: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// What the annotation with the agent's attributes may have at most, as upstream.
+const LONGEST: usize = 64 << 10;
+
+/// What is known of the server of one report.
+#[derive(Debug)]
+pub struct Observed {
+    pub report: Arc<HardwareReport>,
+    /// All Hardware with the identifier of the agent, or with a MAC address that the agent reports.
+    pub hardware: Vec<Arc<Hardware>>,
+    pub rule_sets: Vec<Arc<WorkflowRuleSet>>,
+    /// Of that Hardware, and those that have a task for the agent.
+    pub workflows: Vec<Arc<Workflow>>,
+    /// The namespace of the inventory.
+    pub namespace: String,
+    /// Whether Hardware is made of servers that nobody has written down.
+    pub discovers: bool,
+    /// How many Hardware wait to be approved.
+    pub unapproved: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Act {
+    CreateHardware(Box<Hardware>),
+    /// The report goes with that Hardware.
+    Adopt(Box<Hardware>),
+    /// The agent's attributes, for who reads the Hardware.
+    Annotate { name: String, uid: String, resource_version: Option<String>, attributes: String },
+    CreateWorkflow(Box<Workflow>),
+    /// Of a server that is in no inventory.
+    DeleteReport,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Plan {
+    pub act: Option<Act>,
+    /// `None`: it is as it is to be.
+    pub status: Option<HardwareReportStatus>,
+    pub wake_at: Option<Timestamp>,
+}
+
+pub fn plan(o: &Observed, now: Timestamp) -> Plan {
+    let status = o.report.status.clone().unwrap_or_default();
+    let (Some(agent), Some(attributes)) = (&status.agent_id, &status.attributes) else { return Plan::default() };
+    let (agent, attributes) = (agent.clone(), attributes.clone());
+    let is_strangers = o.report.metadata.owner_references.iter().flatten().next().is_none();
+    let booted = status.netboot.as_ref().map(|seen| seen.at.0).filter(|_| is_strangers);
+    let wake_at = booted.and_then(|at| at.checked_add(FORGOTTEN).ok());
+    if wake_at.is_some_and(|at| at <= now) {
+        return Plan { act: Some(Act::DeleteReport), ..Plan::default() };
+    }
+    let mut told = Told { conditions: status.conditions.clone(), now };
+    let act = decide(o, &agent, &attributes, &mut told);
+    let after = HardwareReportStatus { conditions: told.conditions, ..status };
+    let status = Some(after).filter(|after| Some(after) != o.report.status.as_ref());
+    Plan { act, status, wake_at }
+}
+
+fn decide(o: &Observed, agent: &str, attributes: &AgentAttributes, told: &mut Told) -> Option<Act> {
+    let report = name(&o.report.metadata);
+    let own = o.hardware.iter().find(|hardware| name(&hardware.metadata) == report);
+    let Some(hardware) = own else {
+        if let Some(other) = o.hardware.first() {
+            let (agent, hardware) = (agent.to_owned(), name(&other.metadata).to_owned());
+            told.not(APPROVED, Blocked::AgentOfOther { agent, hardware }.into());
+            return None;
+        }
+        if o.discovers {
+            if o.unapproved >= MOST_UNAPPROVED {
+                told.not(APPROVED, Blocked::TooManyUnapproved { count: o.unapproved }.into());
+                return None;
+            }
+            let made = discovered::hardware(&o.report, agent, attributes, &o.namespace);
+            return Some(Act::CreateHardware(Box::new(made)));
+        }
+        return enrolled::enrol(o, None, agent, attributes, told);
+    };
+    if !is_of(&o.report, hardware) {
+        return Some(Act::Adopt(Box::new(Hardware::clone(hardware))));
+    }
+    let labels = hardware.metadata.labels.as_ref();
+    if labels.is_some_and(|labels| labels.contains_key(labels::AUTO_DISCOVERED)) {
+        match is_unapproved(hardware) {
+            true => told.not(APPROVED, Blocked::HardwareNotApproved { hardware: report.to_owned() }.into()),
+            false => told.is(APPROVED, "Approved", ""),
+        }
+    }
+    annotate(hardware, attributes).or_else(|| enrolled::enrol(o, Some(hardware), agent, attributes, told))
+}
+
+/// Once, as upstream.
+fn annotate(hardware: &Hardware, attributes: &AgentAttributes) -> Option<Act> {
+    let meta = &hardware.metadata;
+    if meta.annotations.as_ref().is_some_and(|all| all.contains_key(labels::AGENT_ATTRIBUTES)) {
+        return None;
+    }
+    Some(Act::Annotate {
+        name: name(meta).to_owned(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone(),
+        attributes: text(attributes)?,
+    })
+}
+
+/// `None`: it is longer than an annotation may be.
+fn text(attributes: &AgentAttributes) -> Option<String> {
+    serde_json::to_string(attributes).ok().filter(|text| text.len() <= LONGEST)
+}
+
+/// Conditions of the report.
+struct Told {
+    conditions: Vec<Condition>,
+    now: Timestamp,
+}
+
+impl Told {
+    fn is(&mut self, type_: &str, reason: &str, message: &str) {
+        conditions::set(&mut self.conditions, type_, ConditionStatus::True, reason, message, None, self.now);
+    }
+
+    fn not(&mut self, type_: &str, reason: Reason) {
+        let (conditions, told) = (&mut self.conditions, reason.told());
+        conditions::set(conditions, type_, ConditionStatus::False, reason.name(), &told, None, self.now);
+    }
+
+    fn has_enrolled(&self) -> bool {
+        conditions::is_true(&self.conditions, ENROLLED)
+    }
+}
+
+/// What may stand in an object's name, as upstream makes it: `:` and whatever else may not becomes `-`.
+fn valid_name(prefix: &str, id: &str) -> String {
+    let mut made = String::new();
+    for c in format!("{prefix}{}", id.trim()).chars() {
+        match c {
+            c if c.is_ascii_alphanumeric() => made.push(c.to_ascii_lowercase()),
+            _ if made.ends_with('-') => {}
+            _ => made.push('-'),
+        }
+    }
+    made.truncate(63);
+    made.trim_matches('-').to_owned()
+}
