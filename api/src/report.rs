@@ -27,7 +27,11 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Since", type_ = "date", json_path = ".status.netboot.at"),
     printcolumn(name = "Guest", type_ = "string", json_path = ".status.guest.address"),
     printcolumn(name = "Heard", type_ = "date", json_path = ".status.guest.at"),
-    printcolumn(name = "Approved", type_ = "string", json_path = r#".status.conditions[?(@.type=="Approved")].status"#),
+    printcolumn(
+        name = "Approved",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Approved")].status"#
+    ),
     printcolumn(
         name = "Serial",
         type_ = "string",

@@ -77,7 +77,7 @@ pub enum Command {
     /// Act on DPUs
     #[command(subcommand)]
     Dpu(DpuCommand),
-    /// Act on servers, when a machine gives them back
+    /// Act on servers: those that were discovered, and those that machines give back
     #[command(subcommand)]
     Hardware(HardwareCommand),
     /// Look into the network
@@ -319,6 +319,21 @@ pub enum HardwareCommand {
         #[arg(short, long, value_enum)]
         output: Option<Output>,
     },
+    /// Approve a server that was discovered: machines may claim it then
+    Approve {
+        /// The Hardware
+        #[arg(add = hardware())]
+        hardware: String,
+        /// The bmc.tinkerbell.org Machine of its BMC, in the namespace of the Hardware
+        #[arg(long, value_name = "MACHINE")]
+        bmc: Option<String>,
+        /// Refuse, if the agent of the server has reported another serial number
+        #[arg(long, value_name = "TEXT")]
+        serial_number: Option<String>,
+        /// Let the server check the change, without making it
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Try once more to erase the disks of a server that is given back
     Erase {
         /// The Hardware
@@ -328,7 +343,7 @@ pub enum HardwareCommand {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Give a server back although its disks are not erased
+    /// Release a server although its disks are not erased
     Release {
         /// The Hardware
         #[arg(add = hardware())]

@@ -103,6 +103,10 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         Command::Hardware(HardwareCommand::Get { hardware: names, output }) => {
             hardware::get(cluster, &names, output).await
         }
+        Command::Hardware(HardwareCommand::Approve { hardware: name, bmc, serial_number, dry_run }) => {
+            let approval = hardware::Approval { bmc: bmc.as_deref(), serial_number: serial_number.as_deref() };
+            hardware::approve(cluster, &name, &approval, dry_run).await
+        }
         Command::Hardware(HardwareCommand::Erase { hardware: name, dry_run }) => {
             hardware::erase(cluster, &name, dry_run).await
         }

@@ -120,7 +120,12 @@ impl World {
     }
 
     /// Writes one, and makes it first where it is missing. It goes with `owner`.
-    pub async fn report(&self, name: &str, owner: Option<&OwnerReference>, status: &HardwareReportStatus) -> Result<()> {
+    pub async fn report(
+        &self,
+        name: &str,
+        owner: Option<&OwnerReference>,
+        status: &HardwareReportStatus,
+    ) -> Result<()> {
         let what = || format!("write HardwareReport '{name}'");
         let mut report = HardwareReport::new(name, HardwareReportSpec::default());
         let params = PatchParams::apply(MANAGER).force();

@@ -78,14 +78,17 @@ async fn act(c: &Controller, key: &Key, report: &HardwareReport, action: &Act) -
             let same = |there: &Hardware| there.spec.agent_id == hardware.spec.agent_id;
             let made = objects::create(&api, &c.world.hardware, hardware.as_ref(), same).await?;
             tracing::info!(hardware = name(&made.metadata), "discovered");
-            let note = format!("made of what agent '{}' reported", hardware.spec.agent_id.as_deref().unwrap_or_default());
+            let note =
+                format!("made of what agent '{}' reported", hardware.spec.agent_id.as_deref().unwrap_or_default());
             c.events.tell(&made, "Discovered", &note);
             Ok(())
         }
         Act::Adopt(hardware) => {
-            let owner = hardware.owner_ref(&()).map(|owner| json!([{
-                "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid,
-            }]));
+            let owner = hardware.owner_ref(&()).map(|owner| {
+                json!([{
+                    "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid,
+                }])
+            });
             let change = json!({"metadata": {"ownerReferences": owner}});
             patch(c, key, report, change).await
         }

@@ -272,3 +272,26 @@ async fn the_bmcs_authorities_reach_the_controller_as_a_folder_that_is_renewed()
     assert_eq!(pod["volumes"][0]["configMap"], map);
     assert!(helm.refusal("controller", &["bmc.caBundel=x"]).contains("caBundel"));
 }
+
+#[tokio::test]
+async fn servers_are_discovered_where_that_is_asked_for() {
+    let Some(helm) = Helm::find("servers_are_discovered_where_that_is_asked_for").await else { return };
+    let may_create = |objects: &[Value]| {
+        let rules =
+            objects.iter().filter(|object| object["kind"] == "Role").filter_map(|role| role["rules"].as_array());
+        let named = |rule: &&Value, field: &str, what: &str| {
+            rule[field].as_array().is_some_and(|all| all.iter().any(|one| one == what))
+        };
+        let mut of_hardware = rules.flatten().filter(|rule| named(rule, "resources", "hardware"));
+        of_hardware.any(|rule| named(&rule, "verbs", "create"))
+    };
+    let without = helm.whole(&[]);
+    assert!(!controller(&without).0.discover && !may_create(&without));
+    let pool = ["boot.dhcpPools[0].range=10.88.0.200-10.88.0.239", "boot.dhcpPools[0].prefix=24"];
+    let with = helm.whole(&[&pool[..], &["boot.dhcpPools[0].gateway=10.88.0.1", "boot.discovery=true"]].concat());
+    assert!(controller(&with).0.discover && may_create(&with));
+    let boot = pods(&with).into_iter().find(|(name, _)| *name == "metalplane-boot").expect("boot").1.clone();
+    let flags = boot["containers"][0]["args"].to_string();
+    assert!(flags.contains("--dhcp-pool=10.88.0.200-10.88.0.239/24@10.88.0.1"), "{flags}");
+    assert!(helm.refusal("boot", &["boot.enabled=true", "boot.dhcpPools[0].range=x", pool[1]]).contains("range"));
+}

@@ -48,7 +48,8 @@ impl FromStr for Pool {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = "write FIRST-LAST/PREFIX or FIRST-LAST/PREFIX@GATEWAY, for example 10.88.0.200-10.88.0.239/24@10.88.0.1";
+        let form =
+            "write FIRST-LAST/PREFIX or FIRST-LAST/PREFIX@GATEWAY, for example 10.88.0.200-10.88.0.239/24@10.88.0.1";
         let read = || {
             let (range, gateway) = match text.split_once('@') {
                 Some((range, gateway)) => (range, Some(gateway.parse::<Ipv4Addr>().ok()?)),

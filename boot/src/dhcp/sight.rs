@@ -15,9 +15,8 @@ pub(super) fn sight(
     kind: Option<MessageType>,
     address: Option<Ipv4Addr>,
 ) -> Option<Sight> {
-    let turned = |stage, why: String| {
-        Some(Sight::Turned { stage, why, client: Some(client.clone()), uuid: uuid(request) })
-    };
+    let turned =
+        |stage, why: String| Some(Sight::Turned { stage, why, client: Some(client.clone()), uuid: uuid(request) });
     let takes = kind == Some(MessageType::Ack) && request.message_type() == u8::from(MessageType::Request);
     match (verdict, client.asked) {
         // The system on its disk takes its address: with a ciaddr it has had it all the time.

@@ -13,7 +13,14 @@ const RESERVED: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 50);
 const US: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 
 fn config() -> Config {
-    Config { address: US, http_port: 7080, syslog: None, programs: Programs::default(), modes: Modes::default(), pools: Vec::new() }
+    Config {
+        address: US,
+        http_port: 7080,
+        syslog: None,
+        programs: Programs::default(),
+        modes: Modes::default(),
+        pools: Vec::new(),
+    }
 }
 
 fn answer(config: &Config, directory: &Directory, arrival: Arrival<'_>) -> Outcome {
@@ -459,7 +466,8 @@ fn a_stranger_boots_with_an_address_of_the_pool() {
     let known = directory(json!({"ip": {}}));
     let own = asked(&mut server, &known, &request(MessageType::Discover, []), 31).expect("a Hardware without address");
     assert_ne!(own.yiaddr(), address);
-    let reserved = asked(&mut server, &directory(json!({})), &request(MessageType::Discover, []), 32).expect("an offer");
+    let reserved =
+        asked(&mut server, &directory(json!({})), &request(MessageType::Discover, []), 32).expect("an offer");
     assert_eq!(reserved.yiaddr(), RESERVED, "what the Hardware says counts");
 }
 

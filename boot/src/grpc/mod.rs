@@ -133,11 +133,8 @@ fn not_known() -> Status {
 fn saw(world: &World, eyes: &Eyes, agent: &str, from: Option<SocketAddr>, attributes: Option<AgentAttributes>) {
     let directory = world.directory().borrow().clone();
     let attributes = attributes.map(Box::new);
-    let told = || Sight::Agent {
-        id: agent.to_owned(),
-        address: from.map(|from| from.ip()),
-        attributes: attributes.clone(),
-    };
+    let told =
+        || Sight::Agent { id: agent.to_owned(), address: from.map(|from| from.ip()), attributes: attributes.clone() };
     // It asks by the MAC address that it has booted by, if its Hardware does not name it otherwise.
     let mac = |hardware: Option<&Hardware>| {
         let is_mac = agent.len() == 17 && agent.bytes().filter(|byte| *byte == b':').count() == 5;

@@ -63,7 +63,12 @@ pub enum Act {
     /// The report goes with that Hardware.
     Adopt(Box<Hardware>),
     /// The agent's attributes, for who reads the Hardware.
-    Annotate { name: String, uid: String, resource_version: Option<String>, attributes: String },
+    Annotate {
+        name: String,
+        uid: String,
+        resource_version: Option<String>,
+        attributes: String,
+    },
     CreateWorkflow(Box<Workflow>),
     /// Of a server that is in no inventory.
     DeleteReport,

@@ -293,7 +293,8 @@ mod tests {
             [(0, asked(firmware())), (2, Sight::Came(Program)), (40, asked(firmware())), (41, Sight::Came(Program))];
         assert_eq!(written(&reset), [(0, Dhcp), (2, Program), (40, Dhcp), (41, Program)]);
         let why = || "it is installed".to_owned();
-        let turned = |second| (second, Sight::Turned { stage: LocalDisk, why: why(), client: Some(firmware()), uuid: None });
+        let turned =
+            |second| (second, Sight::Turned { stage: LocalDisk, why: why(), client: Some(firmware()), uuid: None });
         assert_eq!(
             written(&[(0, Sight::Came(Agent)), turned(100), turned(101), turned(102), turned(900)]),
             [(0, Agent), (100, LocalDisk), (900, LocalDisk)]

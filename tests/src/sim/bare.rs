@@ -9,7 +9,8 @@ use super::life::{MACHINES, condition, is_clean};
 use super::scene::Scene;
 use super::simulation::{INVENTORY, USER};
 use api::HardwareReport;
-use api::report::{HeardBy, NetbootStage};
+use api::report::HeardBy;
+use api::tinkerbell::attributes::{AgentAttributes, NetworkInterface};
 use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use kube::Resource;
@@ -147,7 +148,10 @@ impl Agent {
             return;
         }
         self.heard = false;
-        see(scene, directory, &Sight::Came(NetbootStage::Agent));
+        let nic = NetworkInterface { mac: Some(MAC.to_owned()), ..NetworkInterface::default() };
+        let attributes = AgentAttributes { network_interfaces: vec![nic], ..AgentAttributes::default() };
+        let (id, address) = (MAC.to_owned(), Some(ADDRESS));
+        see(scene, directory, &Sight::Agent { id, address, attributes: Some(Box::new(attributes)) });
         let workflows: Vec<Workflow> = all(scene, WORKFLOWS);
         let next = directory.candidates(MAC, &workflows).into_iter().next();
         let Some((workflow, served)) = next.and_then(|workflow| Some((workflow, serve(MAC, workflow)?))) else {

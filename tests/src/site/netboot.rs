@@ -7,6 +7,7 @@ use sandbox::cluster::servers::LOCAL_DISK;
 use sandbox::layout::{BARE, PROVISIONING_GATEWAY, PROVISIONING_LEG, Provisioned};
 use sandbox::{guest, preflight};
 use sha2::{Digest, Sha256};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -14,6 +15,9 @@ use std::path::PathBuf;
 const NODE: &str = "node-1";
 /// By which iPXE is called, whichever program it is.
 const IPXE: &str = "ipxe.efi";
+
+/// The addresses of servers that are in no inventory.
+pub const POOL: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 88, 0, 200), Ipv4Addr::new(10, 88, 0, 209)];
 
 /// The personality of a server without a DPU, for [`sandbox::handle::Options`].
 pub fn bare(server: &str) -> (String, String) {
@@ -58,13 +62,38 @@ impl Site {
             format!("boot.programs[0].file={IPXE}"),
             format!("boot.programs[0].sha256={digest}"),
             "boot.kernelArguments[0]=console=ttyS0".to_owned(),
+            "boot.discovery=true".to_owned(),
+            format!("boot.dhcpPools[0].range={}", POOL.map(|address| address.to_string()).join("-")),
+            "boot.dhcpPools[0].prefix=24".to_owned(),
+            format!("boot.dhcpPools[0].gateway={PROVISIONING_GATEWAY}"),
         ])
+    }
+
+    /// The BMC of a server as inventory; its object, by its name.
+    pub async fn rack_bmc(&self, server: &str) -> Result<String> {
+        self.apply(&self.bmc_of(server)?).await?;
+        Ok(hardware_name(server))
+    }
+
+    fn bmc_of(&self, server: &str) -> Result<String> {
+        let known = self.sandbox.ready().servers.iter().find(|known| known.name == server);
+        bmc_objects(known.with_context(|| format!("no server {server}"))?)
+    }
+
+    /// What somebody does who has unpacked a server, and sits in front of it.
+    pub async fn switch_on_from_network(&self, server: &str) -> Result<()> {
+        let once = r#"{"Boot":{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once"}}"#;
+        self.redfish(server, "", "PATCH", once).await?;
+        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"On"}"#).await
+    }
+
+    pub async fn switch_off(&self, server: &str) -> Result<()> {
+        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"ForceOff"}"#).await
     }
 
     /// A server without a DPU as inventory.
     pub async fn rack_bare(&self, server: &str) -> Result<()> {
-        let known = self.sandbox.ready().servers.iter().find(|known| known.name == server);
-        let objects = bmc_objects(known.with_context(|| format!("no server {server}"))?)?;
+        let objects = self.bmc_of(server)?;
         let (name, nic) = (hardware_name(server), Provisioned::of(server)?);
         self.apply(&format!(
             "{objects}---
@@ -94,7 +123,7 @@ spec:
 
     /// Takes it out of the inventory, switched off.
     pub async fn unrack_bare(&self, server: &str) -> Result<()> {
-        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"ForceOff"}"#).await?;
+        self.switch_off(server).await?;
         let name = hardware_name(server);
         let hardware = format!("hardware/{name}");
         let (machine, secret) = (format!("machines.bmc.tinkerbell.org/{name}"), format!("secret/{name}-bmc"));

@@ -1,4 +1,4 @@
-//! A server without a DPU is installed over the network: by a Template and a Workflow as Tinkerbell has them, whose boot options bring
+//! A server without a DPU is discovered, enrolled and approved; then it is installed over the network: by a Template and a Workflow as Tinkerbell has them, whose boot options bring
 //! the server to boot by a Job, then by a BareMetalMachine, which takes the server as it is: switched on. When that one is deleted, its
 //! disk is erased.
 
@@ -8,8 +8,9 @@ use sandbox::layout::{CONTROL_PLANE, Provisioned};
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
+use std::net::Ipv4Addr;
 use std::path::Path;
-use tests::site::{GuestKind, INVENTORY_NAMESPACE, Site, until};
+use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, Site, until};
 
 const SERVER: &str = "server-3";
 const HARDWARE: &str = "rack1-u03";
@@ -22,6 +23,7 @@ fn a_workflow_installs_a_server_without_a_dpu() {
 }
 
 async fn installed(site: &Site, namespace: &str) -> Result<()> {
+    discovered(site, namespace).await?;
     site.rack_bare(SERVER).await?;
     by_workflow(site).await?;
     site.apply(&policy()).await?;
@@ -29,6 +31,101 @@ async fn installed(site: &Site, namespace: &str) -> Result<()> {
     erased(site, namespace).await?;
     site.kubectl(&["delete", "hardwarepolicy/erases", "-n", INVENTORY_NAMESPACE]).await?;
     site.unrack_bare(SERVER).await
+}
+
+/// A server that nobody has written down is switched on: it is a Hardware, runs the Workflow of a rule set, and is nobody's before it is
+/// approved.
+async fn discovered(site: &Site, namespace: &str) -> Result<()> {
+    let mac = Provisioned::of(SERVER)?.mac;
+    let id = mac.replace(':', "-");
+    let (hardware, enrolment) = (format!("discovery-{id}"), format!("enrollment-{id}"));
+    let get = async |kind: &str, name: &str| site.get(&[kind, name, "-n", INVENTORY_NAMESPACE]).await;
+    site.apply(&rule_set()).await?;
+    site.switch_on_from_network(SERVER).await?;
+    until("the server is discovered, and has run the Workflow of the rule set", BOOT, async || {
+        let workflow = get("workflow", &enrolment).await?.unwrap_or_default();
+        let report = get("hwr", &hardware).await?.unwrap_or_default();
+        let is_done = workflow["status"]["state"] == "SUCCESS";
+        Ok(if is_done { Ok(()) } else { Err(format!("{}; {}", workflow["status"], report["status"])) })
+    })
+    .await?;
+    let made = get("hardware", &hardware).await?.context("the Hardware is there")?;
+    ensure!(made["metadata"]["labels"]["metalplane.io/unapproved"] == "true", "{made}");
+    ensure!(made["spec"]["interfaces"][0]["dhcp"]["mac"] == *mac && made["spec"]["agentID"] == *mac, "{made}");
+    ensure!(made["spec"]["disks"][0]["device"] == "/dev/nvme0n1", "{made}");
+    let workflow = get("workflow", &enrolment).await?.unwrap_or_default();
+    ensure!(workflow["spec"]["hardwareRef"] == *hardware, "{workflow}");
+    let report = get("hwr", &hardware).await?.unwrap_or_default();
+    ensure!(report["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"], "{report}");
+    let address: Ipv4Addr = report["status"]["netboot"]["address"].as_str().unwrap_or_default().parse()?;
+    ensure!((POOL[0]..=POOL[1]).contains(&address), "{report}");
+    let serial = report["status"]["attributes"]["product"]["serialNumber"].as_str().context("a serial number")?;
+    let waits = conditions(&report).find(|c| c["type"] == "Approved").map(|c| c["reason"].clone());
+    ensure!(waits == Some("HardwareNotApproved".into()), "{report}");
+
+    site.apply(&machine(namespace)).await?;
+    until("no machine has it before it is approved", SOON, async || {
+        let status = site.get(&["bmm", "bm-03", "-n", namespace]).await?.unwrap_or_default()["status"].to_string();
+        Ok(if status.contains("HardwareNotApproved") { Ok(()) } else { Err(status) })
+    })
+    .await?;
+    site.kubectl(&["delete", "bmm/bm-03", "-n", namespace]).await?;
+    let bmc = site.rack_bmc(SERVER).await?;
+    let other = site.bmctl(&["hardware", "approve", &hardware, "--bmc", &bmc, "--serial-number", "other"]).await;
+    ensure!(other.is_err_and(|error| format!("{error:#}").contains(serial)), "another serial number is refused");
+    site.bmctl(&["hardware", "approve", &hardware, "--bmc", &bmc, "--serial-number", serial]).await?;
+    let approved = get("hardware", &hardware).await?.unwrap_or_default();
+    ensure!(approved["metadata"]["labels"]["metalplane.io/unapproved"].is_null(), "{approved}");
+    ensure!(approved["spec"]["bmcRef"]["name"] == *bmc, "{approved}");
+    until("its report says so", SOON, async || {
+        let report = get("hwr", &hardware).await?.unwrap_or_default();
+        let is_told = conditions(&report).any(|c| c["type"] == "Approved" && c["status"] == "True");
+        Ok(if is_told { Ok(()) } else { Err(report["status"].to_string()) })
+    })
+    .await?;
+    let told = site.bmctl(&["hardware", "get", &hardware]).await?;
+    ensure!(told.contains(serial) && told.contains("disk nvme0n1: ") && told.contains(&mac), "{told}");
+
+    site.switch_off(SERVER).await?;
+    site.kubectl(&["delete", "-n", INVENTORY_NAMESPACE, &format!("hardware/{hardware}")]).await?;
+    site.delete(&rule_set()).await?;
+    until("what was made goes with what it was made of", SOON, async || {
+        let left = [get("hwr", &hardware).await?, get("workflow", &enrolment).await?];
+        Ok(if left.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{left:?}")) })
+    })
+    .await
+}
+
+/// As Tinkerbell's users have it: any server, and a Template that only looks.
+fn rule_set() -> String {
+    format!(
+        r#"
+apiVersion: tinkerbell.org/v1alpha1
+kind: WorkflowRuleSet
+metadata: {{name: look, namespace: {INVENTORY_NAMESPACE}}}
+spec:
+  rules:
+  - '{{"networkInterfaces": {{"mac": [{{"wildcard": "*"}}]}}}}'
+  workflow:
+    namespace: {INVENTORY_NAMESPACE}
+    addAttributes: true
+    template: {{agentValue: device_1, ref: look}}
+---
+apiVersion: tinkerbell.org/v1alpha1
+kind: Template
+metadata: {{name: look, namespace: {INVENTORY_NAMESPACE}}}
+spec:
+  data: |
+    version: "0.1"
+    name: look
+    global_timeout: 600
+    tasks:
+    - name: look
+      worker: "{{{{.device_1}}}}"
+      actions:
+      - {{name: disks, image: inspect, timeout: 60}}
+"#
+    )
 }
 
 async fn by_workflow(site: &Site) -> Result<()> {

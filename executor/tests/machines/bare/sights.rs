@@ -59,7 +59,7 @@ fn an_installation_says_how_far_the_boot_has_come() {
         world.until(words, |world| said(world).contains(words));
     }
     let why = "Hardware 'hw': netboot.allowPXE is not true".to_owned();
-    see(&mut world, &Sight::Turned { stage: NetbootStage::Refused, why: why.clone(), client: None });
+    see(&mut world, &Sight::Turned { stage: NetbootStage::Refused, why: why.clone(), client: None, uuid: None });
     world.until("it is told why", |world| said(world).contains(&why));
     world.until("the limit", |world| world.reason(conditions::INSTALLED) == "NetbootNotTaken");
     assert!(said(&world).contains(&why), "{}", said(&world));

@@ -1,4 +1,10 @@
-//! `bmctl hardware get`, `erase`, `release`: servers, and what becomes of their disks when a machine gives them back.
+//! `bmctl hardware get`, `approve`, `erase`, `release`: servers, those that were discovered (`approve.rs`), what network boot has seen of
+//! them (`seen.rs`), and what becomes of their disks when a machine gives them back.
+
+mod approve;
+mod seen;
+
+pub use approve::{Approval, approve};
 
 use crate::args::Output;
 use crate::cluster::Cluster;
@@ -6,14 +12,13 @@ use crate::dpus::confirm;
 use crate::failure::Failure;
 use crate::output::{list, name_of};
 use crate::table::{Table, age};
-use api::report::HeardBy;
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, HardwareReport, labels};
+use api::{BareMetalMachine, labels};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use planner::enrol::is_unapproved;
 use planner::erase::{Phase, Record, Report};
 use planner::meta::annotation;
-use planner::netboot::report::{is_of, told};
 use serde_json::{Value, json};
 
 async fn all(cluster: &Cluster) -> Result<Vec<Hardware>, Failure> {
@@ -32,12 +37,13 @@ pub async fn get(cluster: &Cluster, names: &[String], output: Option<Output>) ->
         Some(output @ (Output::Json | Output::Yaml)) => return Ok(list(output, &hardware)?),
         Some(Output::Wide) | None => {}
     }
-    let mut table = Table::new(&["NAME", "CLAIMED-BY", "BOOT", "DISKS", "AGE"]);
+    let mut table = Table::new(&["NAME", "APPROVED", "CLAIMED-BY", "BOOT", "DISKS", "AGE"]);
     for one in &hardware {
         let of = |key| annotation(&one.metadata, key).unwrap_or_default().to_owned();
         let created = one.creation_timestamp().map_or(0, |at| jiff::Timestamp::now().as_second() - at.0.as_second());
         table.row(vec![
             one.name_any(),
+            if is_unapproved(one) { "False" } else { "True" }.to_owned(),
             of(labels::CLAIMED_BY_NAME),
             of(labels::BOOT_STRATEGY),
             disks(one),
@@ -47,7 +53,7 @@ pub async fn get(cluster: &Cluster, names: &[String], output: Option<Output>) ->
     let mut text = table.render();
     // Of servers that were asked for by name, all that is known of their disks, and what network boot has seen of them.
     for one in hardware.iter().filter(|_| !names.is_empty()) {
-        for line in seen(cluster, one).await? {
+        for line in seen::seen(cluster, one).await? {
             text.push_str(&format!("\n{line}\n"));
         }
         if let Some(report) = Report::of(&one.metadata) {
@@ -55,34 +61,6 @@ pub async fn get(cluster: &Cluster, names: &[String], output: Option<Output>) ->
         }
     }
     Ok(text)
-}
-
-/// `Hardware` may be read where reports may not: then nothing is said.
-async fn seen(cluster: &Cluster, hardware: &Hardware) -> Result<Vec<String>, Failure> {
-    let reports: Api<HardwareReport> =
-        Api::namespaced(cluster.client.clone(), &hardware.namespace().unwrap_or_default());
-    let found = match reports.get_opt(&hardware.name_any()).await {
-        Err(kube::Error::Api(status)) if status.code == 403 => None,
-        found => found.map_err(|error| Failure::from_kube(error, "its HardwareReport", cluster.program))?,
-    };
-    let status = found.filter(|report| is_of(report, hardware)).and_then(|report| report.status).unwrap_or_default();
-    let mut lines = Vec::new();
-    if let Some(seen) = &status.netboot {
-        lines.push(format!("{}: {}", seen.at.0, told(Some(seen))));
-    }
-    if let Some(guest) = &status.guest {
-        let by = match guest.by {
-            HeardBy::Dhcp => "took its address",
-            HeardBy::Metadata => "asked for its metadata",
-            HeardBy::Syslog => "sent a line of its log",
-        };
-        let (address, mac) = (&guest.address, &guest.mac_address);
-        lines.push(format!("{}: the system on its disk {by}: {address} ({mac})", guest.at.0));
-    }
-    if let Some(uuid) = status.identity.and_then(|identity| identity.uuid) {
-        lines.push(format!("its firmware says that its UUID is {uuid}"));
-    }
-    Ok(lines)
 }
 
 /// What is done to the disks now, or was at the last release.
@@ -106,14 +84,14 @@ pub async fn erase(cluster: &Cluster, name: &str, dry_run: bool) -> Result<Strin
     let at = jiff::Timestamp::now().to_string();
     let asked = change(cluster, name, dry_run, async |hardware| {
         match Record::of(&hardware.metadata).map(|record| record.phase) {
-            Some(Phase::Begun) => Ok(json!({labels::ERASE_REQUESTED_AT: at})),
+            Some(Phase::Begun) => Ok(annotated(labels::ERASE_REQUESTED_AT, &at)),
             _ => Err(refused(name, "nothing of it is being erased: its disks are erased when its machine is deleted")),
         }
     });
     asked.await.map(|(hardware, dry)| format!("{hardware} is erased once more, if it has failed{dry}\n"))
 }
 
-/// An administrator's word that a server is given back with what is on its disks.
+/// An administrator's word that a server is released with the data on its disks.
 pub async fn release(cluster: &Cluster, name: &str, yes: bool, dry_run: bool) -> Result<String, Failure> {
     let mut confirmed = yes;
     let asked = change(cluster, name, dry_run, async |hardware| {
@@ -122,14 +100,15 @@ pub async fn release(cluster: &Cluster, name: &str, yes: bool, dry_run: bool) ->
         };
         runs_not(cluster, hardware, owner).await?;
         if !confirmed {
-            let question =
-                format!("The next machine on {name} can read what is on its disks. Type {name} to give it back so: ");
+            let question = format!(
+                "The next machine on {name} can read what is on its disks. Type {name} to release it with that data: "
+            );
             confirm("Hardware", name, &question)?;
             confirmed = true;
         }
-        Ok(json!({labels::RELEASE_WITH_DATA: owner}))
+        Ok(annotated(labels::RELEASE_WITH_DATA, owner))
     });
-    asked.await.map(|(hardware, dry)| format!("{hardware} is given back with what is on its disks{dry}\n"))
+    asked.await.map(|(hardware, dry)| format!("{hardware} is released with the data on its disks{dry}\n"))
 }
 
 /// A machine that is not being deleted keeps its server, and what is said now would be forgotten by then.
@@ -154,24 +133,28 @@ fn refused(name: &str, cause: &str) -> Failure {
     Failure::Refused { object: format!("Hardware '{name}'"), cause: cause.to_owned() }
 }
 
-/// Annotations, in the version that was looked at. Claims are on Hardware of the inventory alone: of several of that name the one that
+fn annotated(key: &str, value: &str) -> Value {
+    json!({"metadata": {"annotations": {key: value}}})
+}
+
+/// A merge patch, of the version that was looked at. Claims are on Hardware of the inventory alone: of several of that name the one that
 /// has a claim is meant.
 async fn change(
     cluster: &Cluster,
     name: &str,
     dry_run: bool,
-    mut annotations: impl AsyncFnMut(&Hardware) -> Result<Value, Failure>,
+    mut patch: impl AsyncFnMut(&Hardware) -> Result<Value, Failure>,
 ) -> Result<(String, &'static str), Failure> {
     let params = PatchParams { dry_run, field_manager: Some("bmctl".to_owned()), ..PatchParams::default() };
     loop {
         let mut found: Vec<Hardware> = all(cluster).await?.into_iter().filter(|one| one.name_any() == name).collect();
         found.sort_by_key(|one| annotation(&one.metadata, labels::CLAIMED_BY).is_none());
         let Some(hardware) = found.first() else { return Err(not_found(cluster, name)) };
-        let metadata = json!({
-            "uid": hardware.uid(), "resourceVersion": hardware.resource_version(), "annotations": annotations(hardware).await?,
-        });
+        let mut patch = patch(hardware).await?;
+        patch["metadata"]["uid"] = json!(hardware.uid());
+        patch["metadata"]["resourceVersion"] = json!(hardware.resource_version());
         let api: Api<Hardware> = Api::namespaced(cluster.client.clone(), &hardware.namespace().unwrap_or_default());
-        match api.patch(name, &params, &Patch::Merge(json!({"metadata": metadata}))).await {
+        match api.patch(name, &params, &Patch::Merge(patch)).await {
             Ok(changed) => return Ok((name_of(&changed), if dry_run { " (server dry run)" } else { "" })),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(Failure::from_kube(error, &format!("Hardware '{name}'"), cluster.program)),
