@@ -43,7 +43,11 @@ const EXAMPLES: &[(&[&str], &str)] = &[
     ),
     (
         &["hardware", "get"],
-        "  bmctl hardware get\n  bmctl hardware get rack1-u03        what was erased, by which method, and how it was checked",
+        "  bmctl hardware get\n  bmctl hardware get rack1-u03        its disks and NICs; what was erased, by which method, and how it was checked",
+    ),
+    (
+        &["hardware", "approve"],
+        "  bmctl hardware approve discovery-52-54-00-88-00-07 --bmc rack1-u07\n  bmctl hardware approve discovery-52-54-00-88-00-07 --bmc rack1-u07 --serial-number J1234567",
     ),
     (&["hardware", "erase"], "  bmctl hardware erase rack1-u03"),
     (&["hardware", "release"], "  bmctl hardware release rack1-u03 --with-data"),

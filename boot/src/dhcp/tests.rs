@@ -340,7 +340,7 @@ fn an_option_that_cannot_be_understood_hides_none_and_one_in_pieces_is_one() {
         .expect("bytes");
     let more = [60, 9, b'P', b'X', b'E', b'C', b'l', b'i', b'e', b'n', b't', 93, 2, 0, 7, 94, 3, 1, 3, 0, 255];
     bytes[108..108 + more.len()].copy_from_slice(&more);
-    let (answer, _) = answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
+    let (answer, _) = self::answer(&config(), &directory(json!({})), arrived(SERVER_PORT, &bytes));
     let offer = Message::decode(&mut Decoder::new(&answer.expect("an answer").bytes)).expect("decodable");
     assert_eq!(file(&offer), "ipxe.efi");
 }
