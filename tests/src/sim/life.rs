@@ -133,11 +133,13 @@ pub async fn start(s: &Simulation, name: &str) -> Result<(), String> {
     s.until("the machine runs again", |s| runs(s, name)).await
 }
 
-/// Nothing of a machine is left at the server. Where its firmware finds the DPU's disk is the server's, whoever has it next.
+/// Nothing of a machine is left at the server. Where its firmware finds the DPU's disk, and what it is made of, is the server's, whoever
+/// has it next.
 pub fn is_unclaimed(hardware: &Value) -> bool {
+    let of_server = [labels::BOOT_PATH, labels::ERASE_REPORT, labels::AGENT_ATTRIBUTES];
     hardware["metadata"]["annotations"]
         .as_object()
-        .is_none_or(|all| all.keys().all(|key| key == labels::BOOT_PATH || key == labels::ERASE_REPORT))
+        .is_none_or(|all| all.keys().all(|key| of_server.contains(&key.as_str())))
 }
 
 /// Nothing of any machine is left, but what users made.
