@@ -51,6 +51,10 @@ pub const ERASE_REPORT: &str = "metalplane.io/erase-report";
 pub const ERASE_REQUESTED_AT: &str = "metalplane.io/erase-requested-at";
 /// On a Hardware whose machine no longer exists: the power actions that erasing took (JSON), as a machine's status has them.
 pub const ERASE_POWER: &str = "metalplane.io/erase-power";
+/// On a Hardware that is claimed as Workflow: the UUID of the server, as its BMC tells it.
+pub const SYSTEM_UUID: &str = "metalplane.io/system-uuid";
+/// On a Hardware, by an administrator: the UUID that the firmware of the server tells, where its BMC tells another one.
+pub const FIRMWARE_UUID: &str = "metalplane.io/firmware-uuid";
 /// On a Hardware, by an administrator: the UID of the machine that has it, which gives it back with what is on its disks.
 pub const RELEASE_WITH_DATA: &str = "metalplane.io/release-with-data";
 /// On a Hardware: the UID of the Job (bmc.tinkerbell.org) that commands its BMC. Set and removed by compare-and-swap; while that Job

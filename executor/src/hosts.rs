@@ -44,6 +44,7 @@ pub async fn claim(
         labels::INSTALL: null,
         labels::INSTALL_REQUEST: null,
         labels::DISKS_SEEN: null,
+        labels::SYSTEM_UUID: null,
         labels::ERASE: null,
         labels::ERASE_REPORT: null,
         labels::ERASE_REQUESTED_AT: null,
@@ -64,12 +65,19 @@ pub async fn remember_boot_order(c: &impl Shell, name: &str, order: &str) -> Res
 
 /// `None`: what is on record is taken off.
 pub async fn remember_boot_path(c: &impl Shell, name: &str, path: Option<&str>) -> Result<(), Error> {
+    remember(c, name, labels::BOOT_PATH, path).await
+}
+
+pub async fn remember_system_uuid(c: &impl Shell, name: &str, uuid: Option<&str>) -> Result<(), Error> {
+    remember(c, name, labels::SYSTEM_UUID, uuid).await
+}
+
+async fn remember(c: &impl Shell, name: &str, key: &str, value: Option<&str>) -> Result<(), Error> {
     let there = seen(c, name)?;
-    if annotation(&there.metadata, labels::BOOT_PATH) == path {
+    if annotation(&there.metadata, key) == value {
         return Ok(());
     }
-    let change = json!({"metadata": {"annotations": {labels::BOOT_PATH: path}}});
-    annotate(c, &there.metadata, change).await
+    annotate(c, &there.metadata, json!({"metadata": {"annotations": {key: value}}})).await
 }
 
 /// The claim on a second Hardware, which the machine moves to: marked for the migration.
@@ -128,6 +136,7 @@ pub async fn unclaim(c: &impl Shell, machine_uid: &str, name: &str) -> Result<()
         labels::INSTALL_REQUEST: null,
         labels::LOCAL_DISKS: null,
         labels::DISKS_SEEN: null,
+        labels::SYSTEM_UUID: null,
         labels::ERASE: null,
         labels::ERASE_REQUESTED_AT: null,
         labels::ERASE_POWER: null,

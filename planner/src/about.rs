@@ -52,6 +52,7 @@ subjects! {
         DiskList "the list of disks";
         RestoredClaims "the annotations that name the restored PersistentVolumeClaims";
         InstallRecord(number: u32) "the record of installation {number}";
+        ServerRecord(hardware: String) "the record of the UUID of host '{hardware}'";
         DisksRecord "the record of the disks that the installer saw";
         EraseRecord(number: u32) "the record of erasing {number}";
         ReleaseRecord "the record of a release with data";

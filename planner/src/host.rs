@@ -130,6 +130,9 @@ pub struct HostObserved {
     pub boot: BootConfiguration,
     /// `ComputerSystem.SerialNumber`, checked against the Dpu's `hardwareRef`.
     pub serial_number: Option<String>,
+    /// The SMBIOS UUID of the system (`ComputerSystem.UUID`).
+    #[serde(default)]
+    pub system_uuid: Option<String>,
     pub model: Option<String>,
     pub manufacturer: Option<String>,
     /// Of the host's firmware (`ComputerSystem.BiosVersion`).
@@ -148,6 +151,7 @@ impl HostObserved {
             power,
             boot: BootConfiguration::default(),
             serial_number: None,
+            system_uuid: None,
             model: None,
             manufacturer: None,
             firmware_version: None,

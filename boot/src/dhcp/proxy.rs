@@ -35,7 +35,7 @@ pub(super) fn answer(
         Ok(subject) => subject,
         Err(why) => return not_answered(&mac, why.to_string()),
     };
-    let said = verdict(&subject);
+    let said = verdict(&subject).for_server(&subject, sight::uuid(request).as_deref());
     if let Verdict::Nothing(why) = &said {
         return turned_away(request, &mac, &said, why);
     }

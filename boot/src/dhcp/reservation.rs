@@ -37,7 +37,7 @@ pub(super) fn answer(
         Ok(subject) => subject,
         Err(why) => return silent(why.to_string()),
     };
-    let said = verdict(&subject);
+    let said = verdict(&subject).for_server(&subject, sight::uuid(request).as_deref());
     if let Verdict::Nothing(why) = &said {
         return turned_away(request, &mac, &said, why);
     }

@@ -35,7 +35,7 @@ pub(super) fn sight(
 
 /// Option 97 (RFC 4578, 2.3): the SMBIOS UUID as its bytes are stored, of which the first three fields are little-endian (SMBIOS 2.6,
 /// 7.2.1). All zeros and all ones are none.
-fn uuid(request: &Request) -> Option<String> {
+pub(super) fn uuid(request: &Request) -> Option<String> {
     let [0, bytes @ ..] = request.get(code::MACHINE)? else { return None };
     let bytes: [u8; 16] = bytes.try_into().ok()?;
     let is_set = bytes.iter().any(|byte| *byte != 0) && bytes.iter().any(|byte| *byte != 0xff);

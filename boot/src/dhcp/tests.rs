@@ -513,3 +513,33 @@ fn a_pool_is_of_its_own_network_alone() {
     let offer = asked(&mut server, &none, &discover, 1).expect("an offer");
     assert_eq!(offer.yiaddr().octets()[..3], [10, 99, 0]);
 }
+
+/// Its firmware says another UUID than the BMC of the Hardware that has this MAC address.
+#[test]
+fn another_server_than_that_of_the_bmc_boots_nothing() {
+    let with = |uuid: &str| {
+        let mac = "52:54:00:00:00:01";
+        let object = json!({
+            "metadata": {"name": "s1", "annotations": {
+                "metalplane.io/claimed-by": "m", "metalplane.io/boot-strategy": "Workflow", "metalplane.io/install": "1/Begun/w",
+                "metalplane.io/system-uuid": uuid,
+            }},
+            "spec": {"interfaces": [{"dhcp": {"mac": mac, "ip": {"address": RESERVED, "netmask": "255.255.255.0"}}}]},
+        });
+        Directory::new(vec![Arc::new(serde_json::from_value::<Hardware>(object).expect("one"))])
+    };
+    let discover = request(MessageType::Discover, pxe(7));
+    let bytes = discover.to_vec().expect("encodable");
+    let (own, other) = (with("07070707-0707-0707-0707-070707070707"), with("17070707-0707-0707-0707-070707070707"));
+    assert_eq!(file(&ask(&own, &discover).expect("an offer").0), "ipxe.efi");
+    for mode in [Mode::Reservation, Mode::Proxy] {
+        let (answered, seen) = answer(&served_as(mode), &other, arrived(SERVER_PORT, &bytes));
+        let reply = Message::decode(&mut Decoder::new(&answered.expect("an answer").bytes)).expect("decodable");
+        assert_eq!(file(&reply), "/netboot-not-allowed", "{mode:?}");
+        let Some(Seen::Answered { sight: Some(Sight::Turned { why, uuid, .. }), .. }) = seen else {
+            panic!("{seen:?}")
+        };
+        assert!(why.contains("07070707-0707-0707-0707-070707070707"), "{why}");
+        assert_eq!(uuid.as_deref(), Some("07070707-0707-0707-0707-070707070707"));
+    }
+}

@@ -109,6 +109,7 @@ pub(crate) fn host(
         power,
         boot,
         serial_number: text(system, "/SerialNumber"),
+        system_uuid: text(system, "/UUID"),
         model: text(system, "/Model"),
         manufacturer: text(system, "/Manufacturer"),
         firmware_version: text(system, "/BiosVersion"),

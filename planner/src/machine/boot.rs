@@ -9,6 +9,7 @@ use super::draft::Draft;
 use super::observed::Belongings;
 use super::plan::{Action, Disruptive};
 use super::situation::{Host, is_bare, unread};
+use crate::about::About;
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
 use crate::meta::{annotation, name};
@@ -193,6 +194,11 @@ pub(super) fn from_network(o: &Belongings, hardware: &Hardware, now: Timestamp, 
     if !allowed.is_empty() && !allowed.contains(&BootSource::Pxe) {
         let allowed = allowed.iter().map(|source| format!("{source:?}")).collect::<Vec<_>>().join(", ");
         return Some(Blocked::NetbootUnsupported { hardware: hardware_name, allowed }.into());
+    }
+    // On record before the host asks the network: who answers there knows the server by it.
+    if annotation(&hardware.metadata, labels::SYSTEM_UUID) != seen.system_uuid.as_deref() {
+        draft.act(Action::RememberSystemUuid { name: hardware_name.clone(), uuid: seen.system_uuid.clone() });
+        return Some(Waiting::Creating { what: About::ServerRecord(hardware_name) }.into());
     }
     made(o, hardware, BootChange::Next { source: BootSource::Pxe, mode }, now, draft)
 }

@@ -244,6 +244,11 @@ pub enum Action {
         name: String,
         path: Option<String>,
     },
+    /// Which server the BMC is of, before that is started from the network; `None`: the BMC does not tell.
+    RememberSystemUuid {
+        name: String,
+        uuid: Option<String>,
+    },
     UnclaimHardware {
         name: String,
     },

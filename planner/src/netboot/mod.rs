@@ -5,16 +5,19 @@
 //! |---|---|
 //! | `directory.rs` | the Hardware of an inventory, by MAC and by agent |
 //! | `firmware.rs` | what a client's architecture and user class say: which program, or the script |
+//! | `server.rs` | whether the server that asks is the one that the BMC is of |
 //! | `report.rs` | what of all that is seen goes into the server's HardwareReport |
 
 mod directory;
 mod firmware;
 pub mod report;
+mod server;
 #[cfg(test)]
 mod tests;
 
 pub use directory::{Directory, Subject};
 pub use firmware::{Asked, BootFile, Client, Programs, boot_file};
+pub use server::other_server;
 
 use crate::erase;
 use crate::install::{self, Phase, Record};
@@ -67,6 +70,12 @@ pub enum Why {
     BeingDeleted {
         hardware: String,
     },
+    /// The firmware says another UUID than the BMC.
+    OtherServer {
+        hardware: String,
+        told: String,
+        expected: String,
+    },
     PxeNotAllowed {
         hardware: String,
         mac: String,
@@ -95,6 +104,11 @@ impl fmt::Display for Why {
                 f,
                 "Hardware '{hardware}' was installed by Workflow '{workflow}' and no other Workflow of it waits: it boots from its \
                  own disk"
+            ),
+            Self::OtherServer { hardware, told, expected } => write!(
+                f,
+                "the server that asks is not that of Hardware '{hardware}': its firmware says the UUID {told}, and the BMC of that Hardware \
+                 {expected}"
             ),
             Self::BeingDeleted { hardware } => write!(f, "Hardware '{hardware}' is being deleted"),
             Self::PxeNotAllowed { hardware, mac } => {

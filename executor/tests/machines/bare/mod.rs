@@ -33,6 +33,8 @@ use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+/// As the BMC of the server tells it.
+const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 const MAC: &str = "52:54:00:00:00:01";
 
 const TEXT: &str = r#"
@@ -55,6 +57,8 @@ struct World {
     next: Option<BootOverride>,
     accepted_at: Option<Timestamp>,
     bmc_answers: bool,
+    /// As the BMC tells it.
+    uuid: Option<&'static str>,
     report: Option<Arc<HardwareReport>>,
     /// What runs: the installer, or something on the disk.
     in_installer: bool,
@@ -147,6 +151,7 @@ impl World {
             next: None,
             accepted_at: None,
             bmc_answers: true,
+            uuid: Some(UUID),
             report: None,
             in_installer: false,
             begun: None,
@@ -228,7 +233,8 @@ impl World {
             o.hardware = self.hardware.all().cloned().collect();
         } else if self.bmc_answers {
             let boot = BootConfiguration { next: self.next, order: vec!["Boot0001".into()], ..Default::default() };
-            let host = HostObserved { boot, ..HostObserved::with_power(self.power) };
+            let system_uuid = self.uuid.map(str::to_owned);
+            let host = HostObserved { boot, system_uuid, ..HostObserved::with_power(self.power) };
             let host = Seen::Fresh(host);
             o.bmc = BmcSeen { host, read_at: Some(self.now), accepted_at: self.accepted_at, ..BmcSeen::default() };
         }

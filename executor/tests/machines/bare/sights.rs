@@ -1,12 +1,14 @@
 //! What the boot service has seen of a server, in its HardwareReport.
 
-use super::{INVENTORY, MAC, World};
+use super::{INVENTORY, MAC, UUID, World};
 use api::conditions;
 use api::report::{HardwareReportStatus, HeardBy, NetbootStage};
 use api::{HardwareReport, labels};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use planner::host::PowerState;
 use planner::meta::{annotation, uid};
+use planner::netboot::Client;
 use planner::netboot::report::{Sight, add};
 use std::sync::Arc;
 
@@ -63,6 +65,43 @@ fn an_installation_says_how_far_the_boot_has_come() {
     world.until("it is told why", |world| said(world).contains(&why));
     world.until("the limit", |world| world.reason(conditions::INSTALLED) == "NetbootNotTaken");
     assert!(said(&world).contains(&why), "{}", said(&world));
+}
+
+fn asks(uuid: &str) -> Sight {
+    Sight::Asked { client: Client::default(), uuid: Some(uuid.to_owned()) }
+}
+
+/// Its MAC address is another server's, or its BMC is: the one whose BMC powers it on is on record before it asks.
+#[test]
+fn another_server_than_that_of_the_bmc_is_told_of() {
+    let mut world = World::new();
+    stays_in_its_firmware(&mut world);
+    let recorded = |world: &World| annotation(&world.hardware["hw"].metadata, labels::SYSTEM_UUID).map(str::to_owned);
+    assert_eq!(recorded(&world).as_deref(), Some(UUID));
+    see(&mut world, &asks("ff112233-4455-6677-8899-aabbccddeeff"));
+    world.until("it is told", |world| world.reason(conditions::INSTALLED) == "WrongServerBooted");
+    let said = world.message(conditions::INSTALLED);
+    assert!(
+        said.contains("ff112233-4455") && said.contains(UUID) && said.contains("metalplane.io/firmware-uuid"),
+        "{said}"
+    );
+    // Somebody has put it right, and the right one asks.
+    world.now += SignedDuration::from_mins(3);
+    see(&mut world, &asks("33221100-5544-7766-8899-aabbccddeeff"));
+    world.until("it is awaited", |world| world.reason(conditions::INSTALLED) == "NetbootAwaited");
+    world.in_installer = true;
+    world.until("it runs", World::is_running);
+}
+
+#[test]
+fn a_bmc_that_tells_no_uuid_hinders_nothing() {
+    let mut world = World { uuid: None, ..World::new() };
+    stays_in_its_firmware(&mut world);
+    see(&mut world, &asks(UUID));
+    assert_eq!(world.reason(conditions::INSTALLED), "NetbootAwaited");
+    assert_eq!(annotation(&world.hardware["hw"].metadata, labels::SYSTEM_UUID), None);
+    world.in_installer = true;
+    world.until("it runs", World::is_running);
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::machine::steps::{Outcome, Step};
 use crate::machine::{boot, guest, power};
 use crate::meta::{name, uid};
 use crate::netboot::report::{netboot_since, told};
-use crate::reason::{Failed, Reason, Waiting};
+use crate::netboot::{Why, other_server};
+use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::verbs::forbids_start;
 use api::report::NetbootStage;
 use api::tinkerbell::{Hardware, Workflow};
@@ -81,6 +82,11 @@ pub(in crate::machine) enum Run {
         action: String,
     },
     PowerLost,
+    /// Who asked the network is another server.
+    WrongServer {
+        told: String,
+        expected: String,
+    },
 }
 
 fn reason(run: Run, hardware: &Hardware, workflow: &Workflow) -> Reason {
@@ -91,6 +97,7 @@ fn reason(run: Run, hardware: &Hardware, workflow: &Workflow) -> Reason {
         Run::At { action, at, of } => Waiting::Installing { workflow, action, at, of }.into(),
         Run::NetbootNotTaken(seen) => Failed::NetbootNotTaken { hardware, seen }.into(),
         Run::InstallerLost { action } => Failed::InstallerLost { workflow, action }.into(),
+        Run::WrongServer { told, expected } => Blocked::WrongServerBooted { hardware, told, expected }.into(),
         Run::PowerLost => Failed::InstallFailed { workflow, message: power_lost() }.into(),
     }
 }
@@ -115,7 +122,7 @@ pub(in crate::machine) fn run(
     let runs = started || super::is_running(workflow);
     match o.reading {
         Reading::Fresh(PowerState::On | PowerState::PoweringOn) | Reading::Old(PowerState::On) if runs => {
-            follow(o, workflow, now, draft)
+            follow(o, hardware, workflow, now, draft)
         }
         Reading::Fresh(PowerState::Off) if started && record.attempts + 1 >= POWER_ONS && record.went_off() => {
             Run::PowerLost
@@ -135,11 +142,18 @@ pub(in crate::machine) fn run(
     }
 }
 
-fn follow(o: &Owned<'_>, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Run {
+fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestamp, draft: &mut Draft) -> Run {
     let at = super::at(workflow);
     let made = workflow.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let began = o.record.at.max(made);
     let seen = netboot_since(o.seen(), began);
+    let identity = o.seen().and_then(|status| status.identity.as_ref()).filter(|_| seen.is_some());
+    let told = identity.and_then(|identity| identity.uuid.as_deref());
+    if let Some(Why::OtherServer { told, expected, .. }) = other_server(hardware, told)
+        && !super::is_running(workflow)
+    {
+        return Run::WrongServer { told, expected };
+    }
     // One that comes nearer is waited for.
     let came = seen.filter(|seen| seen.stage <= NetbootStage::Agent).map(|seen| seen.at.0);
     let since = began.max(super::last_report(workflow)).max(came);

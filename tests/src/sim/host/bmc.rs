@@ -82,6 +82,9 @@ impl Bmc for DpuBmc {
     }
 }
 
+/// Nobody compares it: what boots from the network here sends none.
+const SYSTEM_UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
+
 /// The BMC's side of a host; an orphan rule keeps the port from `Arc<Host>` itself.
 pub struct HostBmc(pub Arc<Host>);
 
@@ -93,6 +96,7 @@ impl Bmc for HostBmc {
         Ok(HostObserved {
             boot: state.shown_boot(),
             serial_number: Some(state.serial_number.clone()),
+            system_uuid: Some(SYSTEM_UUID.to_owned()),
             model: Some("Simulation".to_owned()),
             manufacturer: Some("Metalplane".to_owned()),
             lacks: state.lacks.clone(),
