@@ -148,8 +148,8 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestam
     let began = o.record.at.max(made);
     let seen = netboot_since(o.seen(), began);
     let identity = o.seen().and_then(|status| status.identity.as_ref()).filter(|_| seen.is_some());
-    let told = identity.and_then(|identity| identity.uuid.as_deref());
-    if let Some(Why::OtherServer { told, expected, .. }) = other_server(hardware, told)
+    let uuid = identity.and_then(|identity| identity.uuid.as_deref());
+    if let Some(Why::OtherServer { told, expected, .. }) = other_server(hardware, uuid)
         && !super::is_running(workflow)
     {
         return Run::WrongServer { told, expected };
