@@ -1,9 +1,10 @@
-//! A server without a DPU: a Tinkerbell workflow installs it on its own disk, over the network; then it runs like any other machine.
+//! A server without a DPU: switched on, it is discovered; written down, a Tinkerbell workflow installs it on its own disk, over the network; then it runs like any other machine.
 
 use super::Story;
 use super::watch::{self, Until};
 use crate::site::{GuestKind, INVENTORY_NAMESPACE, Site, until};
 use anyhow::{Result, ensure};
+use api::labels::UNAPPROVED;
 use sandbox::layout::{CONTROL_PLANE, Provisioned};
 use std::time::Duration;
 
@@ -11,10 +12,36 @@ pub(super) const SERVER: &str = "server-3";
 const MACHINE: &str = "bm-03";
 const MANIFEST: &str = include_str!("../../../examples/bm-03-workflow.yaml");
 const LIMIT: Duration = Duration::from_secs(60);
+/// Firmware, iPXE, kernel and the agent's first question, without KVM.
+const DISCOVERED: Duration = Duration::from_secs(240);
 
 pub(super) async fn rack(story: &Story, site: &Site) -> Result<()> {
-    story.say("racking a third server: no DPU, an empty disk, a NIC on the provisioning network");
+    discovered(story, site).await?;
+    story.say("writing it down as rack1-u03: with a fixed address, and what else no agent knows");
     site.rack_bare(SERVER).await
+}
+
+/// Nobody has written the server down: network boot finds out what it is, and an administrator says that it may be used.
+async fn discovered(story: &Story, site: &Site) -> Result<()> {
+    story.say(
+        "a third server is switched on: no DPU, an empty disk, a NIC on the provisioning network, and in no inventory",
+    );
+    let hardware = format!("discovery-{}", Provisioned::of(SERVER)?.mac.replace(':', "-"));
+    let bmc = site.rack_bmc(SERVER).await?;
+    site.switch_on_from_network(SERVER).await?;
+    until("the server is discovered", DISCOVERED, async || {
+        let report = site.get(&["hwr", &hardware, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
+        let told = report["status"]["conditions"][0]["type"] == "Approved";
+        Ok(if told { Ok(()) } else { Err(report["status"].to_string()) })
+    })
+    .await?;
+    story.say("kubectl get hw,hwr: its agent has told what it is, and nobody can claim it yet");
+    println!("{}", site.kubectl(&["get", "hw,hwr", "-n", INVENTORY_NAMESPACE, "-L", UNAPPROVED]).await?);
+    println!("{}", site.bmctl(&["hardware", "get", &hardware]).await?);
+    story.say(&format!("bmctl hardware approve {hardware} --bmc {bmc}"));
+    println!("{}", site.bmctl(&["hardware", "approve", &hardware, "--bmc", &bmc]).await?);
+    site.switch_off(SERVER).await?;
+    site.kubectl(&["delete", "-n", INVENTORY_NAMESPACE, &format!("hardware/{hardware}")]).await.map(drop)
 }
 
 pub(super) async fn show(story: &Story, site: &Site) -> Result<()> {

@@ -25,7 +25,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     shows(session, "get cmi", &["get", "cmi"], &["ubuntu-24-04", "False", "Importing"]);
     shows(session, "get dpu", &["get", "dpu"], &["dpu-1", "True", "rack1-u07", "Standby", "true"]);
     shows(session, "get hp", &["get", "hp", "-n", "metalplane-inventory"], &["default", "Keep"]);
-    shows(session, "get hwr", &["get", "hwr"], &["rack1-u07", "LocalDisk", "10.88.100.103"]);
+    shows(session, "get hwr", &["get", "hwr"], &["rack1-u07", "LocalDisk", "10.88.100.103", "False"]);
     shows(session, "get vh", &["get", "vh"], &["vh-", "dpu-1", "3"]);
     shows(session, "get da", &["get", "da", "-n", DPU_NAMESPACE], &["bm-01-root-", "root", "Attached"]);
     shows(session, "get na", &["get", "na", "-n", DPU_NAMESPACE], &["bm-01-eth0-", "eth0", "Attached"]);
@@ -159,7 +159,7 @@ fn objects() -> Vec<Value> {
                     "macAddress": "02:00:00:00:00:09", "firmware": "PXE of UEFI (x86-64)", "message": "it is installed"},
                 "guest": {"address": "10.88.100.103", "macAddress": "02:00:00:00:00:09", "by": "Dhcp",
                     "at": "2026-01-01T00:00:00.000000Z"},
-                "identity": {"uuid": UID}}}),
+                "identity": {"uuid": UID}, "conditions": [condition("Approved", "False", "HardwareNotApproved")]}}),
         json!({"apiVersion": api, "kind": "VolumeHold",
             "metadata": {"name": names::hold("csi.metalplane.io", "default/0d7e1f52")},
             "spec": {"driver": "csi.metalplane.io", "volumeHandle": "default/0d7e1f52", "holder": holder, "epoch": 3}}),
