@@ -8,7 +8,8 @@
 //! | `enrolled.rs` | the Workflow of an agent that has none |
 //! | `rules.rs` | which WorkflowRuleSet is for a server |
 //!
-//! A Hardware that was discovered is nobody's to claim before it was approved (the label `metalplane.io/unapproved`). Whatever a stranger
+//! A Hardware that was discovered is nobody's to claim before it was approved (the label `metalplane.io/unapproved`), and counts for
+//! nothing beside one of the same server that somebody has written down. Whatever a stranger
 //! reports: no Hardware is made that has a MAC address of another one, for two with one address would both be answered no more; and not
 //! more than [`MOST_UNAPPROVED`] are.
 
@@ -103,6 +104,10 @@ fn decide(o: &Observed, agent: &str, attributes: &AgentAttributes, told: &mut To
     let report = name(&o.report.metadata);
     let own = o.hardware.iter().find(|hardware| name(&hardware.metadata) == report);
     let Some(hardware) = own else {
+        if o.report.metadata.owner_references.iter().flatten().next().is_some() {
+            // Its Hardware was deleted, and it goes with that.
+            return None;
+        }
         if let Some(other) = o.hardware.first() {
             let (agent, hardware) = (agent.to_owned(), name(&other.metadata).to_owned());
             told.not(APPROVED, Blocked::AgentOfOther { agent, hardware }.into());
@@ -120,6 +125,11 @@ fn decide(o: &Observed, agent: &str, attributes: &AgentAttributes, told: &mut To
     };
     if !is_of(&o.report, hardware) {
         return Some(Act::Adopt(Box::new(Hardware::clone(hardware))));
+    }
+    if let Some(other) = o.hardware.iter().find(|other| !Arc::ptr_eq(other, hardware) && is_unapproved(hardware)) {
+        let (hardware, other) = (report.to_owned(), name(&other.metadata).to_owned());
+        told.not(APPROVED, Blocked::HardwareWrittenDown { hardware, other }.into());
+        return None;
     }
     let labels = hardware.metadata.labels.as_ref();
     if labels.is_some_and(|labels| labels.contains_key(labels::AUTO_DISCOVERED)) {

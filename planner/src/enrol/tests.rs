@@ -153,6 +153,24 @@ fn a_report_goes_with_its_hardware_and_says_whether_that_is_approved() {
     assert_eq!(plan(&with(report(owned()), hardware(json!({}))), now()).status, None, "written down by somebody");
 }
 
+/// Somebody deletes what was discovered, or writes the server down by another name.
+#[test]
+fn what_an_administrator_says_stays() {
+    assert_eq!(
+        plan(&observed(report(owned())), now()).act,
+        None,
+        "its report goes with it; it is not made again of that"
+    );
+    let written = hardware(json!({"metadata": {"name": "rack1-u03"}}));
+    let o =
+        Observed { hardware: vec![unapproved(), written], rule_sets: vec![any_server()], ..observed(report(owned())) };
+    let planned = plan(&o, now());
+    assert_eq!((planned.act.clone(), reason(&planned, APPROVED)), (None, "False/HardwareWrittenDown".to_owned()));
+    let directory = crate::netboot::Directory::new(o.hardware);
+    assert_eq!(directory.by_mac(AGENT).expect("one").hardware.metadata.name.as_deref(), Some("rack1-u03"));
+    assert_eq!(directory.by_agent(AGENT).count(), 1);
+}
+
 #[test]
 fn attributes_are_annotated_once() {
     let bare = || hardware(json!({"metadata": {"annotations": null}}));

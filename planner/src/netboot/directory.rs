@@ -1,6 +1,7 @@
 //! The Hardware of an inventory, by MAC and by agent. Made anew when an object changes; asked per packet.
 
 use super::{Why, is_of_machine, may_run};
+use crate::enrol::is_unapproved;
 use crate::workflow;
 use api::tinkerbell::hardware::{HardwareSpec, Interface, Netboot};
 use api::tinkerbell::{Hardware, Workflow};
@@ -63,6 +64,8 @@ impl Directory {
                 by_agent.entry(agent).or_default().push(at);
             }
         }
+        by_mac.values_mut().for_each(|found| written_down(&hardware, found, |(at, _)| *at));
+        by_agent.values_mut().for_each(|found| written_down(&hardware, found, |at| *at));
         Self { hardware, by_mac, by_agent, by_address, installed: BTreeMap::new() }
     }
 
@@ -133,6 +136,14 @@ impl Directory {
 
     fn name(&self, at: usize) -> String {
         self.hardware[at].metadata.name.clone().unwrap_or_default()
+    }
+}
+
+/// What was discovered, and nobody has approved, counts for nothing beside what somebody has written down.
+fn written_down<T>(hardware: &[Arc<Hardware>], found: &mut Vec<T>, at: impl Fn(&T) -> usize) {
+    let is_written = |one: &T| !is_unapproved(&hardware[at(one)]);
+    if found.iter().any(is_written) {
+        found.retain(is_written);
     }
 }
 
