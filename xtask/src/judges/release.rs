@@ -27,7 +27,8 @@ fn run(bench: &Bench) -> Result<Verdict> {
     std::fs::rename(&report, bench.folder.join("installation")).context("keep the report of the installation")?;
     let same = reproducible(bench)?;
     let word = if [installed.word, same.word] == [Word::Pass; 2] { Word::Pass } else { Word::Fail };
-    let reasons = [installed.reason, same.reason].into_iter().filter(|reason| !reason.is_empty());
+    let skipped = format!("skipped: {}", release::LEFT_OUT);
+    let reasons = [installed.reason, same.reason, skipped].into_iter().filter(|reason| !reason.is_empty());
     let reason = reasons.collect::<Vec<_>>().join("; ");
     Ok(Verdict { word, done: installed.done + same.done, all: installed.all + same.all, reason })
 }
