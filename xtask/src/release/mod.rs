@@ -10,7 +10,7 @@
 //! | `SHA256SUMS` | of every other file |
 //!
 //! Nothing in it tells when, where or by whom it was built: the same commit gives the same sums. `cargo xtask judges release`
-//! builds twice, in two folders, and compares.
+//! builds a clone in another folder besides, and compares.
 
 mod chart;
 
