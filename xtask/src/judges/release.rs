@@ -1,8 +1,8 @@
 //! A release installs, and is reproducible.
 //!
-//! First its own install.md, word for word: from a registry alone, with TLS and a password, to a machine that boots. Then two clones of
-//! this commit, in two folders, each built from nothing, give the same files: sha256sum of coreutils reads the sums of the one in the
-//! folder of the other.
+//! First its own install.md, word for word: from a registry alone, with TLS and a password, to a machine that boots. Then a clone of its
+//! commit, in another folder, built from nothing, gives the same files as the release that was installed: sha256sum of coreutils reads
+//! the sums of that one in the folder of the clone's.
 
 use super::{Bench, Judge, Verdict, Word, cases};
 use crate::programs::Release;
@@ -22,22 +22,29 @@ fn run(bench: &Bench) -> Result<Verdict> {
         std::env::var_os("CARGO_TARGET_DIR").is_none(),
         "CARGO_TARGET_DIR is set: both builds would use one folder. Unset it"
     );
-    let installed = installed(bench)?;
+    let sources = Release::of(bench.root)?;
+    ensure!(
+        !sources.is_dirty(),
+        "files differ from commit {}: commit them, for the second release is built of a clone",
+        sources.commit
+    );
+    let folder = release::run(bench.root, &release::Options::default())?;
+    let installed = installed(bench, &folder, &sources)?;
     let report = bench.folder.join("report");
     std::fs::rename(&report, bench.folder.join("installation")).context("keep the report of the installation")?;
-    let same = reproducible(bench)?;
+    let same = reproducible(bench, &folder, &sources)?;
     let word = if [installed.word, same.word] == [Word::Pass; 2] { Word::Pass } else { Word::Fail };
-    let reasons = [installed.reason, same.reason].into_iter().filter(|reason| !reason.is_empty());
+    let skipped = format!("skipped: {}", release::LEFT_OUT);
+    let reasons = [installed.reason, same.reason, skipped].into_iter().filter(|reason| !reason.is_empty());
     let reason = reasons.collect::<Vec<_>>().join("; ");
     Ok(Verdict { word, done: installed.done + same.done, all: installed.all + same.all, reason })
 }
 
-/// The release of this checkout, where `make release` writes it: install.md pushes from there.
-fn installed(bench: &Bench) -> Result<Verdict> {
-    let folder = release::run(bench.root, &release::Options::default())?;
+/// `folder`: where `make release` writes it: install.md pushes from there.
+fn installed(bench: &Bench, folder: &Path, sources: &Release) -> Result<Verdict> {
     let mut bmctl = Command::new(folder.join(release::BMCTL));
     let said = bmctl.arg("--version").output().with_context(|| format!("start {bmctl:?}"))?;
-    let (said, commit) = (String::from_utf8_lossy(&said.stdout).into_owned(), Release::of(bench.root)?.commit);
+    let (said, commit) = (String::from_utf8_lossy(&said.stdout).into_owned(), &sources.commit);
     ensure!(said.trim().ends_with(&format!("+{commit}")), "bmctl of the release says {said:?}, of commit {commit}");
     let variables = [(VARIABLE, folder.display().to_string())];
     let cases = test::some_of_binary_with(bench.root, ("tests", "end_to_end"), Some(FILTER), &variables)?;
@@ -46,32 +53,31 @@ fn installed(bench: &Bench) -> Result<Verdict> {
     cases::verdict(bench, command, &cases)
 }
 
-fn reproducible(bench: &Bench) -> Result<Verdict> {
-    // Names of unequal length, so that a path that is left in a program moves what stands behind it.
-    let folders = ["one", "the-other"].map(|name| bench.folder.join(name));
-    let mut releases = Vec::new();
-    for folder in &folders {
-        releases.push(built(bench.root, folder)?);
-    }
+fn reproducible(bench: &Bench, installed: &Path, sources: &Release) -> Result<Verdict> {
+    // A path of another length: one that is left in a program moves what stands behind it.
+    let clone = bench.folder.join("clone");
+    let release = built(bench.root, &clone, &sources.commit)?;
     let mut check = Command::new("sha256sum");
-    check.current_dir(&releases[1]).arg("--check").arg(releases[0].join(SUMS));
+    check.current_dir(&release).arg("--check").arg(installed.join(SUMS));
     let said = check.output().context("start sha256sum")?;
     let report = String::from_utf8_lossy(&said.stdout).into_owned();
     std::fs::write(bench.folder.join("report"), format!("{check:?}\n{report}")).context("write the report")?;
     let (same, others): (Vec<&str>, Vec<&str>) = report.lines().partition(|line| line.ends_with(": OK"));
     ensure!(!report.is_empty(), "sha256sum: {}", String::from_utf8_lossy(&said.stderr));
-    for folder in &folders {
-        std::fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
-    }
+    std::fs::remove_dir_all(&clone).with_context(|| format!("remove {}", clone.display()))?;
     let word = if others.is_empty() { Word::Pass } else { Word::Fail };
     Ok(Verdict { word, done: same.len(), all: same.len() + others.len(), reason: others.join("; ") })
 }
 
-/// A release of a clone in this folder.
-fn built(root: &Path, folder: &Path) -> Result<PathBuf> {
+/// A release of a clone of this commit, whatever was committed meanwhile, in this folder.
+fn built(root: &Path, folder: &Path, commit: &str) -> Result<PathBuf> {
     let mut clone = Command::new("git");
-    clone.args(["clone", "--quiet", "--no-hardlinks"]).arg(root).arg(folder);
-    let status = clone.status().context("start git clone")?;
-    ensure!(status.success(), "{clone:?}: {status}");
+    clone.args(["clone", "--quiet", "--no-hardlinks", "--no-checkout"]).arg(root).arg(folder);
+    let mut checkout = Command::new("git");
+    checkout.arg("-C").arg(folder).args(["checkout", "--quiet", "--detach", commit]);
+    for mut git in [clone, checkout] {
+        let status = git.status().context("start git")?;
+        ensure!(status.success(), "{git:?}: {status}");
+    }
     release::run(folder, &release::Options::default())
 }

@@ -10,7 +10,7 @@
 //! | `SHA256SUMS` | of every other file |
 //!
 //! Nothing in it tells when, where or by whom it was built: the same commit gives the same sums. `cargo xtask judges release`
-//! builds twice, in two folders, and compares.
+//! builds a clone in another folder besides, and compares.
 
 mod chart;
 
@@ -25,6 +25,12 @@ const INSTALL: &str = include_str!("install.md");
 /// In the folder.
 pub(crate) const BMCTL: &str = if cfg!(target_arch = "aarch64") { "bmctl-linux-arm64" } else { "bmctl-linux-amd64" };
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+/// Programs are built for the architecture of the machine that builds them; whoever has nodes of the other one has to know.
+pub(crate) const LEFT_OUT: &str = if cfg!(target_arch = "aarch64") {
+    "amd64 (images, installer, bmctl-linux-amd64): `make release` on an amd64 machine builds them"
+} else {
+    "arm64 (images, installer, bmctl-linux-arm64): `make release` on an arm64 machine builds them"
+};
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
 /// By which a site is told to install a release.
@@ -43,6 +49,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<PathBuf> {
     if release.is_dirty() {
         eprintln!("release: files differ from commit {}: this release cannot be built again", release.commit);
     }
+    eprintln!("release: SKIP {LEFT_OUT}");
     let out = root.join(options.out.clone().unwrap_or_else(|| Path::new("dist").join(VERSION)));
     if out.exists() {
         fs::remove_dir_all(&out).with_context(|| format!("remove {}", out.display()))?;
