@@ -168,7 +168,8 @@ fn what_an_administrator_says_stays() {
     assert_eq!((planned.act.clone(), reason(&planned, APPROVED)), (None, "False/HardwareWrittenDown".to_owned()));
     let directory = crate::netboot::Directory::new(o.hardware);
     assert_eq!(directory.by_mac(AGENT).expect("one").hardware.metadata.name.as_deref(), Some("rack1-u03"));
-    assert_eq!(directory.by_agent(AGENT).count(), 1);
+    let names: Vec<_> = directory.by_agent(AGENT).filter_map(|hardware| hardware.metadata.name.as_deref()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| *name == "rack1-u03"), "{names:?}");
 }
 
 #[test]
