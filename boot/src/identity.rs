@@ -202,7 +202,7 @@ mod tests {
         let known = |directory: &Directory| identity.who(directory, &presented, at(1)).is_some();
         assert!(known(&record("1/Begun/w")) && known(&record("1/Done/w")), "its last report may come late");
         assert!(!known(&record("2/Begun/v")), "the next installation");
-        assert!(!known(&directory(|_| {})), "given back");
+        assert!(!known(&directory(|_| {})), "released");
         let erases = |text: &'static str| {
             directory(move |one| {
                 let annotations = [("metalplane.io/install", "1/Done/w"), ("metalplane.io/erase", text)];

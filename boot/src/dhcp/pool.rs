@@ -93,13 +93,22 @@ impl Leases {
         self.0.values().any(|lease| lease.mac == mac && lease.until > now)
     }
 
-    /// The address for this client: what it has or asks for, if nobody else has it. `None`: all are taken.
-    pub(super) fn offer(&mut self, pool: &Pool, request: &Request, mac: &str, now: Timestamp) -> Option<Ipv4Addr> {
+    /// The address for this client: what it has or asks for, if nobody else has it. `is_other`: the address is a Hardware's, or ours.
+    /// `None`: all are taken.
+    pub(super) fn offer(
+        &mut self,
+        pool: &Pool,
+        request: &Request,
+        mac: &str,
+        is_other: impl Fn(Ipv4Addr) -> bool,
+        now: Timestamp,
+    ) -> Option<Ipv4Addr> {
+        let may_have = |address: &Ipv4Addr| pool.has(*address) && Some(*address) != pool.gateway && !is_other(*address);
         let asked = request.address(code::REQUESTED_ADDRESS).unwrap_or(request.ciaddr);
-        let own = self.0.iter().filter(|(address, lease)| lease.mac == mac && pool.has(**address));
+        let own = self.0.iter().filter(|(address, lease)| lease.mac == mac && may_have(address));
         let own = own.max_by_key(|(_, lease)| lease.until).map(|(address, _)| *address);
-        let address = own.or_else(|| Some(asked).filter(|asked| pool.has(*asked) && self.is_free(*asked, now)));
-        let address = address.or_else(|| self.free(pool, mac, now))?;
+        let address = own.or_else(|| Some(asked).filter(|asked| may_have(asked) && self.is_free(*asked, now)));
+        let address = address.or_else(|| self.free(pool, mac, may_have, now))?;
         if self.0.get(&address).is_none_or(|lease| lease.until < now + OFFERED) {
             self.keep(address, mac, now, OFFERED);
         }
@@ -128,14 +137,14 @@ impl Leases {
     }
 
     /// Clients have places of their own, so that one that comes back finds its own.
-    fn free(&self, pool: &Pool, mac: &str, now: Timestamp) -> Option<Ipv4Addr> {
+    fn free(&self, pool: &Pool, mac: &str, may_have: impl Fn(&Ipv4Addr) -> bool, now: Timestamp) -> Option<Ipv4Addr> {
         let mut hasher = DefaultHasher::new();
         mac.hash(&mut hasher);
         let size = u64::from(pool.size());
         let begin = hasher.finish() % size;
         let place = |step: u64| u32::try_from((begin + step) % size).ok();
-        let all = (0..size).filter_map(place).map(|place| Ipv4Addr::from(u32::from(pool.first) + place));
-        all.into_iter().find(|address| self.is_free(*address, now))
+        let mut all = (0..size).filter_map(place).map(|place| Ipv4Addr::from(u32::from(pool.first) + place));
+        all.find(|address| may_have(address) && self.is_free(*address, now))
     }
 }
 

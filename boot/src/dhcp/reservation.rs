@@ -44,8 +44,9 @@ pub(super) fn answer(
     if subject.interface.disable_dhcp == Some(true) {
         return silent(format!("disableDhcp is true for the interface {mac}"));
     }
+    let is_other = |address: Ipv4Addr| address == config.address || directory.has_address(address.into());
     let reservation = match pool.filter(|_| has_no_address(&subject)) {
-        Some(pool) => match leases.offer(pool, request, &mac, now) {
+        Some(pool) => match leases.offer(pool, request, &mac, is_other, now) {
             Some(address) => Ok(Reservation::of_pool(pool, address)),
             None => Err("all addresses of the pool are taken".to_owned()),
         },

@@ -494,6 +494,19 @@ fn no_address_of_the_pool_is_two_servers() {
     assert_ne!(offered(&mut server, 1, 3800), Some(first[0]), "somebody else has it");
 }
 
+/// Somebody gives an address in the middle of the range to a Hardware; the gateway and this service may be there, too.
+#[test]
+fn what_is_somebodys_own_is_not_of_the_pool() {
+    let known = directory(json!({"ip": {"address": "10.88.0.2", "netmask": "255.255.255.0"}}));
+    let mut server = with_pool("10.88.0.1-10.88.0.4/24@10.88.0.3");
+    let discover = of(STRANGER, request(MessageType::Discover, pxe(7)));
+    let offered = asked(&mut server, &known, &discover, 0).map(|offer| offer.yiaddr());
+    assert_eq!(offered, Some(Ipv4Addr::new(10, 88, 0, 4)));
+    let wishes =
+        request(MessageType::Discover, [pxe(7), vec![DhcpOption::RequestedIpAddress([10, 88, 0, 2].into())]].concat());
+    assert!(asked(&mut server, &known, &of([2, 0, 0, 0, 0, 5], wishes), 1).is_none(), "nothing else is left");
+}
+
 #[test]
 fn what_an_agent_reports_from_is_taken_after_a_restart() {
     let (mut server, none) = (with_pool("10.88.0.200-10.88.0.200/24"), Directory::default());

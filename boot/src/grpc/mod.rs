@@ -125,7 +125,7 @@ fn older_refused() -> Status {
 /// Nothing of a Workflow is for an agent that is not known. (No answer that ends upstream's agent for good: the key may be another one.)
 fn not_known() -> Status {
     Status::unauthenticated(
-        "this is not the agent that it says, or the token in worker_id has expired: restart the server, which fetches another one",
+        "the caller is not the agent that worker_id names, or the token in worker_id has expired: restart the server, which fetches another token",
     )
 }
 

@@ -111,6 +111,11 @@ impl Directory {
         }
     }
 
+    /// Whether any Hardware gives this address to an interface.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.by_address.contains_key(&address)
+    }
+
     /// Every Hardware whose agent may have this identifier.
     pub fn by_agent(&self, agent: &str) -> impl Iterator<Item = &Hardware> {
         self.by_agent.get(agent).into_iter().flatten().map(|at| self.hardware[*at].as_ref())
