@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Debug, Parser)]
-#[command(name = "spdk-target", version, disable_help_subcommand = true)]
+#[command(name = "spdk-target", version = version::VERSION, disable_help_subcommand = true)]
 /// An SPDK target, which presents bdevs as disks by vfio-user, vhost-user-blk and NVMe over fabrics
 pub struct Cli {
     #[command(flatten)]

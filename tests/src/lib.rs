@@ -6,8 +6,10 @@
 //! | [`guest`] | a guest seen from its serial console |
 //! | [`shares`] | how much of a start's time is ours |
 //! | [`sim`] | the controller and the agent in simulated time, without a sandbox |
+//! | [`chart`] | every value of the chart, and another one than its default |
 //! | [`demo`] | `make demo`: one machine from `kubectl apply` to deletion, live |
 
+pub mod chart;
 pub mod demo;
 pub mod guest;
 pub mod shares;

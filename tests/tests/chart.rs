@@ -4,17 +4,17 @@
 use clap::Parser;
 use dpu_agent::args::{Args, DisksBy, NicsBy};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
+use tests::chart::{self, SETTINGS};
 
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/metalplane");
-
-struct Helm(PathBuf);
+struct Helm(chart::Helm);
 
 impl Helm {
     async fn find(test: &str) -> Option<Helm> {
-        match tests::site::tools("helm").await {
-            Ok(folder) => Some(Helm(folder.join("helm"))),
+        match chart::Helm::find().await {
+            Ok(helm) => Some(Helm(helm)),
             Err(error) => {
                 eprintln!("SKIP {test}: {error:#}");
                 None
@@ -27,10 +27,9 @@ impl Helm {
     }
 
     fn rendered(&self, flags: &[&str], values: &[&str]) -> Output {
-        let mut command = Command::new(&self.0);
-        command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]).args(flags);
-        command.args(values.iter().map(|value| format!("--set={value}")));
-        command.output().expect("helm runs")
+        let flags = flags.iter().map(|flag| (*flag).to_owned());
+        let flags: Vec<String> = flags.chain(values.iter().map(|value| format!("--set={value}"))).collect();
+        self.0.template(&flags).expect("helm runs")
     }
 
     /// A program's objects, and its flags as it understands them.
@@ -59,6 +58,8 @@ impl Helm {
             "cni.enabled=true",
             "csi.proxy.enabled=true",
             "csi.proxy.machineNamespace=workers",
+            "spdkTarget.enabled=true",
+            "agent.disksBy=spdk",
         ];
         let output = self.rendered(&[], &[&parts, values].concat());
         assert!(output.status.success(), "{values:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -140,9 +141,110 @@ async fn what_no_dpu_can_do_is_refused_by_name() {
         let refusal = helm.refusal("agent", &[value]);
         assert!(refusal.contains(named), "{value}: {refusal}");
     }
-    let schema = std::fs::read_to_string(format!("{CHART}/values.schema.json")).expect("the schema");
-    let schema: Value = serde_json::from_str(&schema).expect("JSON");
-    assert_eq!(schema["properties"]["agent"]["additionalProperties"], false);
+}
+
+/// The values without parts, by their paths; the resources of a container are one.
+fn leaves(path: &str, value: &Value, found: &mut BTreeSet<String>) {
+    match value.as_object().filter(|parts| !parts.is_empty() && !path.ends_with("resources")) {
+        Some(parts) => {
+            for (name, part) in parts {
+                let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                leaves(&inner, part, found);
+            }
+        }
+        None => drop(found.insert(path.to_owned())),
+    }
+}
+
+/// Nothing is accepted and ignored.
+#[tokio::test]
+async fn every_value_changes_what_is_installed() {
+    let Some(helm) = Helm::find("every_value_changes_what_is_installed").await else { return };
+    let values: Value = serde_saphyr::from_str(&chart::file("values.yaml").expect("values")).expect("YAML");
+    let mut documented = BTreeSet::new();
+    leaves("", &values, &mut documented);
+    let set: BTreeSet<String> = SETTINGS.iter().map(|setting| setting.path.to_owned()).collect();
+    assert_eq!(documented, set, "the values of the chart, and those that are set here");
+    let rendered = |flags: &[String]| {
+        let output = helm.0.template(flags).expect("helm runs");
+        assert!(output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let mut without: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+    for setting in SETTINGS {
+        let within = format!("--set={}", setting.within);
+        let before = without.entry(setting.within).or_insert_with(|| rendered(std::slice::from_ref(&within)));
+        assert!(rendered(&[within, setting.flag()]) != *before, "{} changes nothing", setting.path);
+    }
+}
+
+/// What a part of the values may have is all named, but where it is Kubernetes' own.
+#[test]
+fn an_unknown_value_is_refused_wherever_it_is() {
+    const FREE: [&str; 9] = [
+        "global",
+        "resources",
+        "nodeSelector",
+        "selector",
+        "claimNamespaces",
+        "tolerations",
+        "images",
+        "architectures",
+        "volumeAttributesClasses",
+    ];
+    fn look(name: &str, schema: &Value, open: &mut Vec<String>) {
+        if schema["type"] == "object" && schema["additionalProperties"] != false && !FREE.contains(&name) {
+            open.push(name.to_owned());
+        }
+        for (name, part) in schema["properties"].as_object().into_iter().flatten() {
+            look(name, part, open);
+        }
+        for part in [&schema["items"], &schema["additionalProperties"]] {
+            look(&format!("{name}[]"), part, open);
+        }
+    }
+    let schema = chart::file("values.schema.json").expect("the schema");
+    let mut open = Vec::new();
+    look("", &serde_json::from_str(&schema).expect("JSON"), &mut open);
+    assert!(open.is_empty(), "unknown values are taken here: {open:?}");
+}
+
+#[tokio::test]
+async fn a_target_of_ours_has_what_the_agent_looks_for() {
+    let Some(helm) = Helm::find("a_target_of_ours_has_what_the_agent_looks_for").await else { return };
+    let values = ["spdkTarget.enabled=true", "agent.disksBy=spdk", "agent.spdkDirectory=/run/target"];
+    let render = |more: &[&str]| {
+        let output = helm.render("spdk-target", &[&values[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let flags = |text: &str| {
+        let flags = text.lines().filter_map(|line| line.trim().strip_prefix("- --")).map(|flag| format!("--{flag}"));
+        let flags = flags.map(|flag| flag.replace("$(NODE_ADDRESS)", "198.51.100.7"));
+        spdk_target::args::Cli::try_parse_from(["spdk-target".to_owned()].into_iter().chain(flags)).expect("its flags")
+    };
+    let (text, ordinary) = (render(&[]), render(&["spdkTarget.hugePages=", "spdkTarget.metricsPort=9766"]));
+    let (_, agent) = helm.agent(&values);
+    for (cli, no_huge) in [(flags(&text), false), (flags(&ordinary), true)] {
+        assert_eq!(cli.spdk.rpc_socket.as_deref(), Some(agent.spdk_socket.as_path()));
+        assert_eq!(cli.spdk.vhost_folder.as_deref(), agent.spdk_socket.parent(), "an import makes its socket there");
+        assert_eq!((cli.spdk.no_huge, cli.spdk.mem_size, cli.spdk.no_pci), (no_huge, Some(1024), true));
+    }
+    assert!(text.contains("hugepages-2Mi: 1024Mi") && text.contains("HugePages-2Mi") && !ordinary.contains("uge-dir"));
+    assert!(text.contains("type: OnDelete"), "a new image does not take the disks from hosts that run");
+    for folder in ["/run/target", "/run/metalplane", "/run/metalplane-host", "/var/lib/metalplane-pool", "/var/lib/kubelet"] {
+        assert!(text.contains(&format!("mountPath: {folder}")), "{folder}, as the agent sees it");
+    }
+    for (value, named) in [
+        ("agent.disksBy=qemu", "agent.disksBy: qemu"),
+        ("spdkTarget.cores=2", "cores"),
+        ("spdkTarget.hugePages=4Mi", "hugePages"),
+    ] {
+        let refusal = helm.refusal("spdk-target", &[&values[..], &[value]].concat());
+        assert!(refusal.contains(named), "{value}: {refusal}");
+    }
+    let little = helm.refusal("spdk-target", &[&values[..], &["spdkTarget.hugePages=", "spdkTarget.memoryMiB=512"]].concat());
+    assert!(little.contains("spdkTarget.memoryMiB"), "{little}");
 }
 
 const THREE: &str = "ovn.northBound=ssl:192.0.2.1:6641\\,ssl:[2001:db8::2]:6641\\,ssl:ovn-nb.example:6641";
@@ -235,7 +337,7 @@ async fn every_image_comes_from_the_registry_that_is_named_and_every_pod_logs_in
     let (before, after) = (pods(&plain), pods(&moved));
     assert_eq!(
         before.len(),
-        8,
+        9,
         "workloads of the chart: {:?}",
         before.iter().map(|(name, _)| name).collect::<Vec<_>>()
     );

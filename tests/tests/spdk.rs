@@ -1,26 +1,22 @@
-//! A whole site whose servers take their disks from a real SPDK target, by vfio-user. Runs where SPDK is installed.
+//! A whole site on real SPDK, installed by the chart: a target as a pod on each DPU presents the disks by vfio-user, and connects volumes
+//! of an lvol pool on a storage node. Runs where SPDK is installed.
 //!
-//! The target polls: it takes a core of its own, so the site is as small as it can be and everything is one test.
+//! Targets poll: each takes a core for as long as nobody else wants it, so everything is one test.
 
 use anyhow::{Context, Result, ensure};
-use sandbox::handle::Options;
-use sandbox::spdk::real;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use tests::guest::Guest;
-use tests::site::{Agents, GuestKind, Site, running_guests, until};
+use tests::site::{GuestKind, POOL_CLASS, STORAGE_CLASS, Site, running_guests, until};
 
 const NAMESPACE: &str = "t-spdk";
-const MACHINE: &str = "bm";
-/// Both cores are busy.
-const LIMIT: Duration = Duration::from_secs(180);
-const AGENT: &str = "dpu-1/dpu-agent";
-const TARGET: &str = "dpu-1/spdk-target";
+const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT_FLAG: &str = "--timeout=300s";
 
 #[test]
-fn a_machine_lives_on_disks_of_an_spdk_target() {
-    const NAME: &str = "a_machine_lives_on_disks_of_an_spdk_target";
-    if let Err(missing) = real::program("nvmf_tgt") {
+fn machines_live_on_disks_of_spdk_targets() {
+    const NAME: &str = "machines_live_on_disks_of_spdk_targets";
+    if let Some(missing) = Site::spdk_is_missing() {
         eprintln!("SKIP {NAME}: {missing}");
         return;
     }
@@ -33,18 +29,12 @@ fn a_machine_lives_on_disks_of_an_spdk_target() {
     let began = Instant::now();
     let say = |text: &str| eprintln!("[{:6.1} s] {text}", began.elapsed().as_secs_f64());
     runtime.expect("a runtime").block_on(async {
-        let options = Options {
-            nodes: vec!["dpu-1".to_owned(), "node-1".to_owned()],
-            servers: vec!["server-1".to_owned()],
-            vfio_user: true,
-            ..Options::default()
-        };
-        let site = Site::start("spdk", options, Agents::Process, &say).await.expect("the site starts");
+        let site = Site::start_with_spdk("spdk", &say).await.expect("the site starts");
         let result = whole_life(&site, &say).await;
         let logs = site.sandbox.layout().dir.join("logs");
         if let Err(error) = result {
-            if let Ok(machines) = site.kubectl(&["describe", "bmm", "-n", NAMESPACE]).await {
-                eprintln!("{machines}");
+            for what in ["bmm", "diskattachments", "volumeholds"] {
+                eprintln!("{}", site.kubectl(&["get", what, "-A", "-o", "yaml"]).await.unwrap_or_default());
             }
             panic!("{error:#}\nlogs: {}", logs.display());
         }
@@ -53,134 +43,327 @@ fn a_machine_lives_on_disks_of_an_spdk_target() {
 }
 
 async fn whole_life(site: &Site, say: &dyn Fn(&str)) -> Result<()> {
+    let first = Machine { site, name: "bm", server: "server-1", address: "10.30.0.7" };
+    let second = Machine { site, name: "second", server: "server-2", address: "10.30.0.8" };
+    say("importing an image into the lvol pool, through a DPU's target");
     site.golden_image(GuestKind::Tiny, None, "tiny").await?;
-    let guest = Guest::new(site.sandbox.layout(), "server-1");
-    say("booting from a clone, through SPDK");
-    boots(site, &guest).await?;
-    say("hot-plug, growth and a new agent under load");
-    let disk = hot_plug(site, &guest).await?;
-    let writes = guest.printed().len();
-    guest.order(&format!("mp-write /dev/{disk} &"), LIMIT).await?;
-    guest.line("the guest writes", writes, LIMIT, |line| line.contains("MP-WRITE ")).await?;
-    grow(site, &guest, "128Mi", 262_144).await?;
-    agent_is_replaced(site).await?;
-    grow(site, &guest, "192Mi", 393_216).await?;
-    guest.order("touch /run/mp-write.stop", LIMIT).await?;
-    let end = guest.line("the guest stops to write", writes, LIMIT, |line| line.contains("MP-WRITE-END")).await?;
-    ensure!(end.contains("errors=0"), "I/O failed or came back different: {end}");
-    let from = guest.printed().len();
-    bmctl(site, &["removedisk", MACHINE, "data", "--wait", "--timeout", "180s"]).await?;
-    let is_gone = |line: &str| line.contains("MP-BLOCK") && !line.contains("=393216");
-    guest.line("the guest lost the disk", from, LIMIT, is_gone).await?;
-    say("the target is killed under the host");
-    target_is_lost(site, &guest).await?;
-    say("deletion");
-    site.kubectl(&["delete", "bmm", MACHINE, "-n", NAMESPACE, "--timeout=180s"]).await?;
-    ensure!(running_guests(site)?.is_empty(), "the guest still runs");
-    until("the target has no disk left", LIMIT, async || {
-        let bdevs = target(site, "bdev_get_bdevs").await?;
-        Ok(if bdevs == serde_json::json!([]) { Ok(()) } else { Err(bdevs.to_string()) })
-    })
-    .await
-}
-
-async fn bmctl(site: &Site, arguments: &[&str]) -> Result<String> {
-    site.bmctl(&[&["-n", NAMESPACE], arguments].concat()).await
-}
-
-async fn ready(site: &Site) -> Result<()> {
-    let timeout = format!("--timeout={}s", LIMIT.as_secs());
-    site.kubectl(&["wait", "--for=condition=Ready", "bmm/bm", "-n", NAMESPACE, &timeout]).await.map(drop)
-}
-
-/// What the target answers; asked from inside the DPU, where its socket is.
-async fn target(site: &Site, method: &str) -> Result<Value> {
-    let socket = site.sandbox.layout().node_dir("dpu-1").join("run/metalplane/spdk.sock");
-    let said = real::ask(&socket, method, Value::Null).await.with_context(|| format!("ask the target for {method}"))?;
-    Ok(said)
-}
-
-async fn boots(site: &Site, guest: &Guest) -> Result<()> {
+    let empty = Pool::of(site).await?;
     site.kubectl(&["create", "namespace", NAMESPACE]).await?;
-    site.apply(&format!(
-        "apiVersion: metalplane.io/v1alpha1
+    say("booting from a clone of it");
+    first.boots().await?;
+    say("hot-plug, growth and a new agent under load");
+    grows_under_load(&first).await?;
+    say("a snapshot of that disk, and a clone of the snapshot");
+    is_copied(&first).await?;
+    say("a disk of the file pool");
+    of_the_file_pool(&first).await?;
+    say("the target is killed under the host");
+    target_is_lost(&first).await?;
+    say("the agent falls silent, and its disk moves to the other DPU");
+    moves(&first, &second).await?;
+    say("deletion");
+    nothing_is_left(&first, &second, &empty).await
+}
+
+struct Machine<'a> {
+    site: &'a Site,
+    name: &'static str,
+    server: &'static str,
+    address: &'static str,
+}
+
+impl Machine<'_> {
+    fn dpu(&self) -> String {
+        self.site.server(self.server).dpu()
+    }
+
+    fn guest(&self) -> Guest {
+        self.site.server(self.server).guest()
+    }
+
+    async fn bmctl(&self, arguments: &[&str]) -> Result<String> {
+        self.site.bmctl(&[&["-n", NAMESPACE], arguments].concat()).await
+    }
+
+    async fn plug(&self, disk: &str, source: &[&str]) -> Result<()> {
+        let add = ["adddisk", self.name, disk, "--bus", "NVMe", "--wait", "--timeout", "300s"];
+        self.bmctl(&[&add[..], source].concat()).await.map(drop)
+    }
+
+    async fn ready(&self) -> Result<()> {
+        let machine = format!("bmm/{}", self.name);
+        self.site.kubectl(&["wait", "--for=condition=Ready", &machine, "-n", NAMESPACE, LIMIT_FLAG]).await.map(drop)
+    }
+
+    async fn condition(&self, of: impl Fn(&Value) -> bool) -> Result<Result<String, String>> {
+        let machine = self.site.get(&["bmm", self.name, "-n", NAMESPACE]).await?.context("the machine is gone")?;
+        let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| of(condition)).cloned();
+        let message = |condition: Value| condition["message"].as_str().unwrap_or_default().to_owned();
+        Ok(found.map(message).ok_or_else(|| Value::from(conditions).to_string()))
+    }
+
+    /// Waits until one of its conditions has this reason; gives that condition's message.
+    async fn says(&self, reason: &str) -> Result<String> {
+        until(&format!("{} says {reason}", self.name), LIMIT, async || self.condition(|c| c["reason"] == reason).await)
+            .await
+    }
+
+    async fn apply(&self, more_disks: &str) -> Result<()> {
+        let hardware = self.server.replace("server-", "rack1-u0");
+        let (name, address) = (self.name, self.address);
+        let manifest = format!(
+            "apiVersion: metalplane.io/v1alpha1
 kind: Subnet
 metadata: {{name: blue, namespace: {NAMESPACE}}}
 spec: {{cidr: 10.30.0.0/24}}
 ---
 apiVersion: metalplane.io/v1alpha1
 kind: BareMetalMachine
-metadata: {{name: {MACHINE}, namespace: {NAMESPACE}}}
+metadata: {{name: {name}, namespace: {NAMESPACE}}}
 spec:
+  hardware: {{name: {hardware}}}
   readinessProbe: {{icmp: {{}}}}
   terminationGracePeriodSeconds: 5
   disks:
-  - {{name: root, bootOrder: 1, source: {{image: {{kind: ClusterMachineImage, name: tiny}}}}}}
+  - {{name: root, bootOrder: 1, storageClassName: {POOL_CLASS}, source: {{image: {{kind: ClusterMachineImage, name: tiny}}}}}}
+{more_disks}
   interfaces:
-  - {{name: eth0, subnet: blue, addresses: [10.30.0.7]}}
+  - {{name: eth0, subnet: blue, addresses: [{address}]}}
+  cloudInit: {{userData: \"#cloud-config\"}}
+"
+        );
+        self.site.apply(&manifest).await.map(drop)
+    }
+
+    async fn boots(&self) -> Result<()> {
+        self.apply("").await?;
+        self.ready().await?;
+        let model = self.guest().shell("cat /sys/class/nvme/nvme0/model", LIMIT).await?;
+        ensure!(model.contains("Metalplane disk"), "the guest's disk is {model}");
+        ensure!(self.guest().printed().contains("boots=1"), "the root file system is not a fresh clone");
+        Ok(())
+    }
+
+    /// The name of the newest disk of this many sectors in the guest, printed behind `from`.
+    async fn sees(&self, from: usize, sectors: u64) -> Result<String> {
+        let ending = format!("={sectors}");
+        let seen = |line: &str| line.contains("MP-BLOCK") && line.contains(&ending);
+        let line = self.guest().line(&format!("the guest sees {sectors} sectors"), from, LIMIT, seen).await?;
+        let disk = line.split_whitespace().rev().find_map(|word| word.strip_suffix(&ending));
+        Ok(disk.context("no name")?.to_owned())
+    }
+
+    async fn sees_no_more(&self, from: usize, sectors: u64) -> Result<()> {
+        let ending = format!("={sectors}");
+        let gone = |line: &str| line.contains("MP-BLOCK") && !line.contains(&ending);
+        self.guest().line("the guest lost the disk", from, LIMIT, gone).await.map(drop)
+    }
+
+    async fn write(&self, disk: &str, text: &str) -> Result<()> {
+        let write = format!("printf {text} | dd of=/dev/{disk} conv=notrunc,fsync && echo MP-''WRITTEN");
+        let said = self.guest().shell(&write, LIMIT).await?;
+        ensure!(said.contains("MP-WRITTEN"), "{text} was not written: {said}");
+        Ok(())
+    }
+
+    async fn begins_with(&self, disk: &str, text: &str) -> Result<()> {
+        let read = format!("dd if=/dev/{disk} bs=4096 count=1 iflag=direct 2>/dev/null | head -c {}; echo", text.len());
+        let said = self.guest().shell(&read, LIMIT).await?;
+        ensure!(said.lines().any(|line| line.trim() == text), "{disk} of {} begins with {said:?}", self.name);
+        Ok(())
+    }
+}
+
+async fn grow(machine: &Machine<'_>, size: &str, sectors: u64) -> Result<()> {
+    let from = machine.guest().printed().len();
+    let patch = format!(r#"[{{"op":"replace","path":"/spec/disks/1/size","value":"{size}"}}]"#);
+    machine.site.kubectl(&["patch", "bmm", machine.name, "-n", NAMESPACE, "--type=json", "-p", &patch]).await?;
+    machine.sees(from, sectors).await.map(drop)
+}
+
+/// 64 MiB, then 128, then 192; the guest writes all the time, and the agent is another one in between.
+async fn grows_under_load(machine: &Machine<'_>) -> Result<()> {
+    let (site, guest) = (machine.site, machine.guest());
+    let from = guest.printed().len();
+    machine.plug("data", &["--size", "64Mi", "--storage-class", POOL_CLASS]).await?;
+    let disk = machine.sees(from, 131_072).await?;
+    let writes = guest.printed().len();
+    guest.order(&format!("mp-write /dev/{disk} &"), LIMIT).await?;
+    guest.line("the guest writes", writes, LIMIT, |line| line.contains("MP-WRITE ")).await?;
+    grow(machine, "128Mi", 262_144).await?;
+    let presented = presented(machine).await?;
+    site.replace_agent(&machine.dpu()).await?;
+    ensure!(presented == self::presented(machine).await?, "the new agent changed what the target presents");
+    grow(machine, "192Mi", 393_216).await?;
+    guest.order("touch /run/mp-write.stop", LIMIT).await?;
+    let end = guest.line("the guest stops to write", writes, LIMIT, |line| line.contains("MP-WRITE-END")).await?;
+    ensure!(end.contains("errors=0"), "I/O failed or came back different: {end}");
+    machine.write(&disk, "ORIGINAL").await
+}
+
+/// Subsystems with their namespaces, and bdevs: one that is made anew has another UUID.
+async fn presented(machine: &Machine<'_>) -> Result<(Value, Vec<(Value, Value)>)> {
+    let (site, dpu) = (machine.site, machine.dpu());
+    let bdevs = site.ask_target(&dpu, "bdev_get_bdevs").await?;
+    let bdevs = bdevs.as_array().into_iter().flatten().map(|b| (b["name"].clone(), b["uuid"].clone())).collect();
+    Ok((site.ask_target(&dpu, "nvmf_get_subsystems").await?, bdevs))
+}
+
+async fn is_copied(machine: &Machine<'_>) -> Result<()> {
+    let (site, guest) = (machine.site, machine.guest());
+    site.apply(&format!(
+        "apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {{name: data, namespace: {NAMESPACE}}}
+spec: {{source: {{persistentVolumeClaimName: {}-data}}}}
+",
+        machine.name
+    ))
+    .await?;
+    let taken = "--for=jsonpath={.status.readyToUse}=true";
+    site.kubectl(&["wait", taken, "volumesnapshot/data", "-n", NAMESPACE, LIMIT_FLAG]).await?;
+    // What comes behind the snapshot is not in the clone.
+    let disk = disk_of(machine, 393_216).await?;
+    machine.write(&disk, "LATER").await?;
+    site.apply(&format!(
+        "apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: copy, namespace: {NAMESPACE}}}
+spec:
+  accessModes: [ReadWriteOnce]
+  volumeMode: Block
+  storageClassName: {POOL_CLASS}
+  dataSource: {{apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: data}}
+  resources: {{requests: {{storage: 192Mi}}}}
 "
     ))
     .await?;
-    ready(site).await?;
-    let model = guest.shell("cat /sys/class/nvme/nvme0/model", LIMIT).await?;
-    ensure!(model.contains("Metalplane disk"), "the guest's disk is {model}");
-    ensure!(guest.printed().contains("boots=1"), "the root file system is not a fresh clone");
+    machine.plug("copy", &["--claim", "copy"]).await?;
+    let block = guest.shell("for d in /sys/block/nvme*; do echo MP-''DISK ${d##*/} $(cat $d/size); done", LIMIT).await?;
+    let all = block.lines().filter_map(|line| line.trim().strip_prefix("MP-DISK ")?.strip_suffix(" 393216"));
+    let copy = all.into_iter().find(|name| *name != disk).context("the guest has no second disk of that size")?;
+    machine.begins_with(copy, "ORIGINAL").await?;
+    machine.begins_with(&disk, "LATER").await?;
+    for name in ["copy", "data"] {
+        machine.bmctl(&["removedisk", machine.name, name, "--wait", "--timeout", "300s"]).await?;
+    }
     Ok(())
 }
 
-/// The name of the disk in the guest.
-async fn hot_plug(site: &Site, guest: &Guest) -> Result<String> {
+async fn disk_of(machine: &Machine<'_>, sectors: u64) -> Result<String> {
+    let find = format!("for d in /sys/block/nvme*; do [ $(cat $d/size) = {sectors} ] && echo MP-''DISK ${{d##*/}}; done");
+    let said = machine.guest().shell(&find, LIMIT).await?;
+    let disk = said.lines().find_map(|line| line.trim().strip_prefix("MP-DISK "));
+    Ok(disk.with_context(|| format!("no disk of {sectors} sectors: {said}"))?.to_owned())
+}
+
+async fn of_the_file_pool(machine: &Machine<'_>) -> Result<()> {
+    let from = machine.guest().printed().len();
+    machine.plug("file", &["--size", "48Mi", "--storage-class", STORAGE_CLASS]).await?;
+    let disk = machine.sees(from, 98_304).await?;
+    machine.write(&disk, "FILE").await?;
+    machine.begins_with(&disk, "FILE").await?;
+    let from = machine.guest().printed().len();
+    machine.bmctl(&["removedisk", machine.name, "file", "--wait", "--timeout", "300s"]).await?;
+    machine.sees_no_more(from, 98_304).await
+}
+
+/// Its pod starts it again. The host cannot find back to it, and nobody switches that off unasked.
+async fn target_is_lost(machine: &Machine<'_>) -> Result<()> {
+    let (site, guest) = (machine.site, machine.guest());
+    let (guests, actions) = (running_guests(site)?, site.server(machine.server).actions()?);
+    site.kill_target(&machine.dpu())?;
+    let cycle = |c: &Value| c["type"] == "RestartRequired" && c["status"] == "True" && c["reason"] == "HostPowerCycleNeeded";
+    until("the machine says that it needs a power cycle", LIMIT, async || machine.condition(cycle).await).await?;
+    ensure!(running_guests(site)? == guests, "the guest was started anew");
+    ensure!(site.server(machine.server).actions()? == actions, "somebody switched the host's power");
+    machine.bmctl(&["stop", machine.name, "--wait", "--timeout", "300s"]).await?;
     let from = guest.printed().len();
-    let add = ["adddisk", MACHINE, "data", "--size", "64Mi", "--bus", "NVMe", "--wait", "--timeout", "180s"];
-    bmctl(site, &add).await?;
-    let seen = |line: &str| line.contains("MP-BLOCK") && line.contains("=131072");
-    let line = guest.line("the guest sees the new disk", from, LIMIT, seen).await?;
-    let disk = line.split_whitespace().find_map(|word| word.strip_suffix("=131072"));
-    Ok(disk.context("no name")?.to_owned())
-}
-
-async fn grow(site: &Site, guest: &Guest, size: &str, sectors: u64) -> Result<()> {
-    let from = guest.printed().len();
-    let patch = format!(r#"[{{"op":"replace","path":"/spec/disks/1/size","value":"{size}"}}]"#);
-    site.kubectl(&["patch", "bmm", MACHINE, "-n", NAMESPACE, "--type=json", "-p", &patch]).await?;
-    guest.line(&format!("the guest sees {size}"), from, LIMIT, |l| l.contains(&format!("={sectors}"))).await.map(drop)
-}
-
-/// The agent is killed and started: nothing in the target is made anew. Bdevs get another UUID when they are.
-async fn agent_is_replaced(site: &Site) -> Result<()> {
-    let (subsystems, bdevs) = (target(site, "nvmf_get_subsystems").await?, target(site, "bdev_get_bdevs").await?);
-    let identities = |bdevs: &Value| -> Vec<(Value, Value)> {
-        bdevs.as_array().into_iter().flatten().map(|b| (b["name"].clone(), b["uuid"].clone())).collect()
-    };
-    site.sandbox.kill_process(AGENT).await?;
-    site.sandbox.start_process(AGENT).await?;
-    site.kubectl(&["wait", "--for=condition=Ready", "dpu/dpu-1", "--timeout=180s"]).await?;
-    ensure!(target(site, "nvmf_get_subsystems").await? == subsystems, "the new agent changed what is presented");
-    ensure!(identities(&target(site, "bdev_get_bdevs").await?) == identities(&bdevs), "the new agent made bdevs anew");
-    Ok(())
-}
-
-fn power_actions(site: &Site) -> usize {
-    let log = site.sandbox.layout().server_dir("server-1").join("actions.jsonl");
-    std::fs::read_to_string(log).map(|text| text.lines().count()).unwrap_or_default()
-}
-
-async fn target_is_lost(site: &Site, guest: &Guest) -> Result<()> {
-    let (guests, actions) = (running_guests(site)?, power_actions(site));
-    site.sandbox.kill_process(TARGET).await?;
-    site.sandbox.start_process(TARGET).await?;
-    until("the machine says that it needs a power cycle", LIMIT, async || {
-        let machine = site.get(&["bmm", MACHINE, "-n", NAMESPACE]).await?.context("the machine is gone")?;
-        let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let required = conditions.iter().find(|c| c["type"] == "RestartRequired").cloned().unwrap_or_default();
-        let said = required["status"] == "True" && required["reason"] == "HostPowerCycleNeeded";
-        Ok(if said { Ok(()) } else { Err(required.to_string()) })
-    })
-    .await?;
-    ensure!(running_guests(site)? == guests && power_actions(site) == actions, "somebody switched the host's power");
-    bmctl(site, &["stop", MACHINE, "--wait", "--timeout", "180s"]).await?;
-    let from = guest.printed().len();
-    bmctl(site, &["start", MACHINE, "--wait", "--timeout", "180s"]).await?;
+    machine.bmctl(&["start", machine.name, "--wait", "--timeout", "300s"]).await?;
     guest.line("the guest boots again", from, LIMIT, |line| line.contains("boots=2")).await?;
-    ready(site).await
+    machine.ready().await
+}
+
+async fn hold(site: &Site) -> Result<Value> {
+    let claim = ["get", "pvc", "mine", "-n", NAMESPACE, "-o", "jsonpath={.spec.volumeName}"];
+    let volume = site.kubectl(&claim).await?;
+    let holds = site.get(&["volumeholds"]).await?.unwrap_or_default();
+    let mut holds = holds["items"].as_array().cloned().unwrap_or_default().into_iter();
+    holds.find(|hold| hold["spec"]["persistentVolumeName"] == volume.as_str()).context("the volume has no hold")
+}
+
+/// By the list of hosts of the storage node's target: the silent DPU is taken off it, the other one is put on.
+async fn moves(first: &Machine<'_>, second: &Machine<'_>) -> Result<()> {
+    let site = first.site;
+    site.apply(&format!(
+        "apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: mine, namespace: {NAMESPACE}}}
+spec: {{accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: {POOL_CLASS}, resources: {{requests: {{storage: 80Mi}}}}}}
+"
+    ))
+    .await?;
+    let from = first.guest().printed().len();
+    first.plug("mine", &["--claim", "mine"]).await?;
+    let disk = first.sees(from, 163_840).await?;
+    first.write(&disk, "FIRST").await?;
+    second.apply("  - {name: mine, bus: NVMe, source: {persistentVolumeClaim: {claimName: mine}}}").await?;
+    let holder = second.says("VolumeHeld").await?;
+    ensure!(holder.contains(&first.dpu()), "the holder is not named: {holder}");
+
+    let frozen = site.freeze_agent(&first.dpu())?;
+    let remove = r#"[{"op":"remove","path":"/spec/disks/1"}]"#;
+    site.kubectl(&["patch", "bmm", first.name, "-n", NAMESPACE, "--type=json", "-p", remove]).await?;
+    let explained = first.says("DpuSilent").await?;
+    ensure!(explained.contains(&first.dpu()), "the silent DPU is not named: {explained}");
+    second.ready().await?;
+    let hold = hold(site).await?;
+    ensure!(hold["spec"]["holder"]["dpuName"] == second.dpu(), "who has the volume: {hold}");
+    ensure!(hold["spec"]["fences"][0]["proof"] == "StorageFenced", "how it was fenced: {hold}");
+    let moved = disk_of(second, 163_840).await?;
+    second.begins_with(&moved, "FIRST").await?;
+    second.write(&moved, "SECOND").await?;
+    // The first host still has the disk; what it writes waits in its DPU for a storage node that does not let it in.
+    first.guest().order(&format!("printf LATE | dd of=/dev/{disk} conv=notrunc,fsync &"), LIMIT).await?;
+    second.begins_with(&moved, "SECOND").await?;
+    let from = first.guest().printed().len();
+    drop(frozen);
+    first.sees_no_more(from, 163_840).await?;
+    first.ready().await?;
+    second.begins_with(&moved, "SECOND").await
+}
+
+/// The names of the lvols on the storage node.
+#[derive(PartialEq, Eq, Debug)]
+struct Pool(Vec<String>);
+
+impl Pool {
+    async fn of(site: &Site) -> Result<Self> {
+        let storage = site.spdk.as_ref().context("the site has no storage node")?;
+        let lvols = storage.ask("bdev_lvol_get_lvols", Value::Null).await?;
+        let names = lvols.as_array().into_iter().flatten().map(|lvol| lvol["name"].to_string());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        Ok(Self(names))
+    }
+}
+
+async fn nothing_is_left(first: &Machine<'_>, second: &Machine<'_>, empty: &Pool) -> Result<()> {
+    let site = first.site;
+    site.kubectl(&["delete", "bmm", "--all", "-n", NAMESPACE, LIMIT_FLAG]).await?;
+    ensure!(running_guests(site)?.is_empty(), "a guest still runs");
+    for machine in [first, second] {
+        until("the target has no disk left", LIMIT, async || {
+            let bdevs = site.ask_target(&machine.dpu(), "bdev_get_bdevs").await?;
+            Ok(if bdevs == serde_json::json!([]) { Ok(()) } else { Err(bdevs.to_string()) })
+        })
+        .await?;
+    }
+    site.kubectl(&["delete", "volumesnapshot,pvc", "--all", "-n", NAMESPACE, LIMIT_FLAG]).await?;
+    until("the pool has the image alone", LIMIT, async || {
+        let pool = Pool::of(site).await?;
+        Ok(if pool == *empty { Ok(()) } else { Err(format!("{pool:?}")) })
+    })
+    .await
 }

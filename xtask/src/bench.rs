@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 
 fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
     if ON_SPDK.contains(&words[0].as_str()) {
-        return match native::build(root)? {
+        return match native::build(root, None)? {
             Ok(target) => start(test::as_root_with(program, &[(native::VARIABLE, &target)]).args(words)),
             Err(missing) => {
                 eprintln!("SKIP {}: {missing}", words[0]);

@@ -3,6 +3,7 @@
 //! Flags of its own mean a target folder of its own, so that nothing else is built anew. Without SPDK on the machine nothing
 //! is built.
 
+use crate::programs::{self, Release};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -16,19 +17,23 @@ const OF_SPDK: [&str; 6] = ["--package", "spdk-target", "--package", "spdk-sys",
 
 /// `cargo xtask spdk-target`.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    match build(root)? {
+    match build(root, None)? {
         Ok(program) => println!("{}", program.display()),
         Err(missing) => bail!("{missing}"),
     }
     Ok(())
 }
 
-/// The program; else what is missing.
-pub(crate) fn build(root: &Path) -> Result<Result<PathBuf, String>> {
+/// The program, of a release as it ships; else what is missing.
+pub(crate) fn build(root: &Path, release: Option<&Release>) -> Result<Result<PathBuf, String>> {
     if let Err(missing) = installed() {
         return Ok(Err(missing));
     }
     let mut cargo = cargo(root, "build");
+    if let Some(release) = release {
+        cargo.arg("--release").env("METALPLANE_VERSION", release.version());
+        cargo.env("RUSTFLAGS", [vec![FLAGS.to_owned()], programs::moved(root)?].concat().join(" "));
+    }
     let done = cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit()).output();
     let done = done.context("start cargo build")?;
     ensure!(done.status.success(), "cargo build: {} (its output is above)", done.status);

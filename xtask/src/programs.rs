@@ -35,13 +35,17 @@ pub(crate) fn release(
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).env("METALPLANE_VERSION", release.version());
     // Added to those of .cargo/config.toml; RUSTFLAGS would take their place.
-    let moved = [(root.to_owned(), "/metalplane"), (cargo_home()?, "/cargo")];
-    let flags: Vec<String> =
-        moved.iter().map(|(from, to)| format!("'--remap-path-prefix={}={to}'", from.display())).collect();
+    let flags: Vec<String> = moved(root)?.iter().map(|flag| format!("'{flag}'")).collect();
     let target = r#"target.'cfg(all(target_os = "linux", target_env = "gnu"))'.rustflags"#;
     cargo.arg("--config").arg(format!("{target} = [{}]", flags.join(", ")));
     cargo.args(["build", "--release", "--bins"]).args(RELEASED.iter().flat_map(|name| ["--package", name]));
     built(cargo, names)
+}
+
+/// Flags by which no path of this machine is in a program.
+pub(crate) fn moved(root: &Path) -> Result<Vec<String>> {
+    let moved = [(root.to_owned(), "/metalplane"), (cargo_home()?, "/cargo")];
+    Ok(moved.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect())
 }
 
 /// Where cargo keeps the sources of dependencies.
@@ -73,7 +77,7 @@ impl Release {
     }
 
     /// What a program says it is (`version::VERSION`).
-    fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         format!("{VERSION}+{}", self.commit)
     }
 

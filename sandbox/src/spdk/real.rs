@@ -41,6 +41,11 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     if STANDS_FOR.contains(&name) && std::env::var_os(OWN_TARGET).is_some() {
         return own_target();
     }
+    spdk_program(name)
+}
+
+/// The same, but SPDK's own whatever `SPDK_TARGET` says.
+pub fn spdk_program(name: &str) -> Result<PathBuf, String> {
     if let Ok(folder) = folder() {
         let found = ["build/bin", "build/examples", "bin"].map(|sub| folder.join(sub).join(name));
         let missing = || format!("there is no {name} in {FOLDER}={}", folder.display());
@@ -49,6 +54,16 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|sub| sub.join(name)).find(|file| file.exists());
     found.ok_or_else(|| format!("{name} is neither on PATH nor in {FOLDER}"))
+}
+
+/// Waits for a target that somebody else has started.
+pub async fn until_listens(socket: &Path) -> Result<()> {
+    let started = Instant::now();
+    while UnixStream::connect(socket).await.is_err() {
+        ensure!(started.elapsed() < START, "no target listens on {} after {START:?}", socket.display());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
 }
 
 /// A running target. Ends with this value.

@@ -10,7 +10,7 @@ impl Site {
         say("starting the control plane");
         let options = Options { nodes: Vec::new(), servers: Vec::new(), ..Options::default() };
         let sandbox = Sandbox::start(name, options).await?;
-        let site = Self { sandbox, helm: install::helm().await?, agents: Agents::Process, target: None, ceph: None };
+        let site = Self { sandbox, helm: install::helm().await?, agents: Agents::Process, spdk: None, ceph: None };
         say("installing the snapshot API and Metalplane's charts with helm");
         site.definitions().await?;
         let off = ["controller", "agent", "csi"].map(|part| format!("--set={part}.enabled=false"));

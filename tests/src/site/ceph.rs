@@ -62,7 +62,7 @@ impl Site {
         say("starting a Ceph of one node in the control plane's network");
         let place = Place::inside(&sandbox.layout().netns_file(CONTROL_PLANE), API_ADDRESS);
         let ceph = Some(Ceph { lab: Lab::at(&programs, &place).await?, module });
-        let site = Self { sandbox, helm: install::helm().await?, agents: Agents::Process, target: None, ceph };
+        let site = Self { sandbox, helm: install::helm().await?, agents: Agents::Process, spdk: None, ceph };
         site.install(say).await?;
         Ok(site)
     }

@@ -1,6 +1,6 @@
 //! Golden images: built once, served by HTTP inside the sandbox, imported as MachineImages.
 
-use super::{GuestKind, STORAGE_CLASS, Site, until};
+use super::{GuestKind, POOL_CLASS, STORAGE_CLASS, Site, until};
 use anyhow::{Context, Result};
 use sandbox::supervisor::process::ProcessSpec;
 use sha2::{Digest, Sha256};
@@ -14,13 +14,14 @@ impl Site {
     /// Imports the golden image of `kind` as the MachineImage `name` of a namespace, or as a ClusterMachineImage.
     pub async fn golden_image(&self, kind: GuestKind, namespace: Option<&str>, name: &str) -> Result<()> {
         let (url, checksum, size) = self.golden_source(kind).await?;
+        let class = self.spdk.as_ref().map_or(STORAGE_CLASS, |_| POOL_CLASS);
         let (what, place) = match namespace {
             Some(namespace) => ("MachineImage", format!(", namespace: {namespace}")),
             None => ("ClusterMachineImage", String::new()),
         };
         self.apply(&format!(
             "apiVersion: metalplane.io/v1alpha1\nkind: {what}\nmetadata: {{name: {name}{place}}}\nspec:\n  source:\n    \
-             http: {{url: \"{url}\", checksum: \"sha256:{checksum}\"}}\n  size: \"{size}\"\n  storageClassName: {STORAGE_CLASS}\n"
+             http: {{url: \"{url}\", checksum: \"sha256:{checksum}\"}}\n  size: \"{size}\"\n  storageClassName: {class}\n"
         ))
         .await?;
         let object = format!("{}/{name}", what.to_lowercase());

@@ -15,7 +15,7 @@ pub fn release() -> Option<PathBuf> {
 
 impl Site {
     /// The file of one of them, named as `cargo xtask image` does.
-    pub fn image_file(&self, name: &str) -> PathBuf {
+    pub fn image_file(name: &str) -> PathBuf {
         folder().join(format!("{name}.tar"))
     }
 }

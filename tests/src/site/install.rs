@@ -1,6 +1,6 @@
 //! Installs Metalplane as a user would: the snapshot API, two charts, and images without a registry.
 
-use super::{Agents, INVENTORY_NAMESPACE, STORAGE_CLASS, SYSTEM_NAMESPACE, Site, images, run, until};
+use super::{Agents, INVENTORY_NAMESPACE, STORAGE_CLASS, SYSTEM_NAMESPACE, Site, Storage, images, run, until};
 use anyhow::{Context, Result};
 use sandbox::cluster::kubelet::CNI;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,8 @@ impl Site {
         self.ovn_secret().await?;
         let mut values = images::values();
         let boot = self.boot_values().await?;
-        values.extend(self.values().into_iter().chain(boot).map(|value| format!("--set={value}")));
+        let spdk = self.spdk.iter().flat_map(Storage::values);
+        values.extend(self.values().into_iter().chain(boot).chain(spdk).map(|value| format!("--set={value}")));
         self.chart("metalplane", &values).await?;
         if self.agents == Agents::Process {
             self.start_processes().await?;
@@ -109,6 +110,7 @@ impl Site {
         let pods = self.agents == Agents::DaemonSet;
         vec![
             format!("filePool.directory={}", self.sandbox.ready().pool.display()),
+            "filePool.fence=true".to_owned(),
             "filePool.storageClass.isDefault=true".to_owned(),
             "agent.bootIdFile=/run/metalplane/boot-id".to_owned(),
             format!("agent.enabled={pods}"),
@@ -138,8 +140,11 @@ impl Site {
             };
             let waiting: Vec<String> =
                 pods.iter().filter(|p| !ready(p)).map(|p| p["metadata"]["name"].to_string()).collect();
-            // The CSI driver and its plug-in on every node; controller, two DPUs' agents and the ordinary node's.
-            let expected = 1 + self.sandbox.ready().nodes.len() + if self.agents == Agents::DaemonSet { 4 } else { 0 };
+            // The CSI driver and its plug-in on every node; controller, two DPUs' agents and the ordinary node's; two targets.
+            let expected = 1
+                + self.sandbox.ready().nodes.len()
+                + if self.agents == Agents::DaemonSet { 4 } else { 0 }
+                + if self.spdk.is_some() { 2 } else { 0 };
             if pods.len() < expected {
                 return Ok(Err(format!("{} of {expected} pods", pods.len())));
             }

@@ -54,9 +54,27 @@ impl Site {
 
     /// Kills an agent where it stands. Its kubelet starts it again.
     pub fn kill_agent(&self, dpu: &str) -> Result<()> {
-        let processes = self.processes("dpu-agent", &[dpu])?;
-        ensure!(!processes.is_empty(), "no agent runs on {dpu}");
-        processes.into_iter().try_for_each(|pid| kill(pid, Signal::SIGKILL).context("kill the agent"))
+        self.kill_in_pods("dpu-agent", dpu)
+    }
+
+    /// The same of the SPDK target.
+    pub fn kill_target(&self, dpu: &str) -> Result<()> {
+        self.kill_in_pods("spdk-target", dpu)
+    }
+
+    fn kill_in_pods(&self, program: &str, node: &str) -> Result<()> {
+        let processes = self.processes(program, &[node])?;
+        ensure!(!processes.is_empty(), "no {program} runs on {node}");
+        processes.into_iter().try_for_each(|pid| kill(pid, Signal::SIGKILL).with_context(|| format!("kill {program}")))
+    }
+
+    /// Another agent in the place of this one, as an upgrade leaves it: the old pod has ended, and the DPU is Ready again.
+    pub async fn replace_agent(&self, dpu: &str) -> Result<()> {
+        let (pod, node) = ("app.kubernetes.io/component=dpu-agent", format!("spec.nodeName={dpu}"));
+        let delete = ["delete", "pod", "-n", SYSTEM_NAMESPACE, "-l", pod, "--field-selector", &node, "--timeout=120s"];
+        self.kubectl(&delete).await?;
+        self.wait_for_workloads().await?;
+        self.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await.map(drop)
     }
 
     /// Stops an agent in the middle of whatever it does.

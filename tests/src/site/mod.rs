@@ -14,11 +14,11 @@ mod probe;
 mod processes;
 mod release;
 mod server;
+mod spdk;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use sandbox::Sandbox;
 use sandbox::handle::Options;
-use sandbox::spdk::real;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -36,6 +36,7 @@ pub use pod::{ORDINARY_NODE, Pod};
 pub use probe::{Place, Probe};
 pub use sandbox::guest::Kind as GuestKind;
 pub use server::{Action, Server};
+pub use spdk::{POOL_CLASS, Storage};
 
 /// Where the controller, the agents and the CSI driver run.
 pub const SYSTEM_NAMESPACE: &str = "metalplane-system";
@@ -65,8 +66,8 @@ pub struct Site {
     pub sandbox: Sandbox,
     helm: PathBuf,
     pub agents: Agents,
-    /// The SPDK target that presents the disks, if the servers take them from one.
-    target: Option<PathBuf>,
+    /// The storage node, where the disks are presented by SPDK.
+    pub spdk: Option<Storage>,
     /// The cluster whose images the machines may have.
     pub ceph: Option<Ceph>,
 }
@@ -75,11 +76,9 @@ impl Site {
     /// Starts a sandbox and installs everything; `say` gets a line per step.
     pub async fn start(name: &str, options: Options, agents: Agents, say: &dyn Fn(&str)) -> Result<Self> {
         say("starting the cluster: control plane, two DPUs and an ordinary node");
-        let target = options.vfio_user.then(|| real::program("nvmf_tgt").map_err(anyhow::Error::msg)).transpose()?;
-        ensure!(target.is_none() || agents == Agents::Process, "pods would take their disks from the slots socket");
         let sandbox = Sandbox::start(name, options).await?;
         say("the cluster is up; building helm from its pinned module (minutes at the first time, then cached)");
-        let site = Self { sandbox, helm: install::helm().await?, agents, target, ceph: None };
+        let site = Self { sandbox, helm: install::helm().await?, agents, spdk: None, ceph: None };
         site.install(say).await?;
         Ok(site)
     }
@@ -87,7 +86,7 @@ impl Site {
     /// Uses a site that an earlier run left (`make demo KEEP=1`).
     pub async fn connect(name: &str) -> Result<Self> {
         let sandbox = Sandbox::connect(name).await?;
-        Ok(Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, target: None, ceph: None })
+        Ok(Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, spdk: None, ceph: None })
     }
 
     pub async fn down(self) -> Result<()> {
@@ -127,6 +126,12 @@ impl Site {
         let mut command = Command::new(images::bmctl()?);
         command.env("KUBECONFIG", self.sandbox.kubeconfig());
         run(command, args, None).await
+    }
+
+    /// What the API server says to a manifest, without anything being changed.
+    pub async fn dry_run(&self, yaml: &str) -> Result<String> {
+        let args = ["apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"];
+        run(self.sandbox.kubectl(), &args, Some(yaml)).await
     }
 
     /// A command inside a node.

@@ -2,13 +2,9 @@
 
 use super::{INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, program};
 use anyhow::Result;
-use sandbox::spdk::real;
 use sandbox::supervisor::process::ProcessSpec;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-/// Where a DPU's target takes JSON-RPC, inside the DPU.
-const TARGET_SOCKET: &str = "/run/metalplane/spdk.sock";
 
 impl Site {
     pub(super) async fn start_processes(&self) -> Result<()> {
@@ -26,13 +22,14 @@ impl Site {
             format!("--ovn-private-key={}", ovn.private_key.display()),
             format!("--ovn-ca-cert={}", ovn.ca_cert.display()),
             "--ovn-server-name=HOST".to_owned(),
+            format!("--file-pool=default={}", self.sandbox.ready().pool.display()),
         ];
         let process = ProcessSpec::new("control-plane/controller", argv).enter("cp");
         let process = self.ceph.iter().try_fold(process, |process, ceph| ceph.programs(process))?;
         self.sandbox.spawn(&process).await?;
         for node in self.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
             let kubeconfig = self.identity("metalplane-dpu-agent", Some(&node.name)).await?;
-            let mut argv = vec![
+            let argv = vec![
                 program("dpu-agent")?.display().to_string(),
                 format!("--kubeconfig={}", kubeconfig.display()),
                 format!("--node-name={}", node.name),
@@ -40,12 +37,6 @@ impl Site {
                 "--kubelet-dir=/var/lib/kubelet".to_owned(),
                 format!("--file-pool=default={}", self.sandbox.ready().pool.display()),
             ];
-            if let Some(target) = &self.target {
-                let words = std::iter::once(target.display().to_string()).chain(real::arguments(TARGET_SOCKET));
-                let process = ProcessSpec::new(format!("{}/spdk-target", node.name), words).enter(&node.name);
-                self.sandbox.spawn(&process).await?;
-                argv.extend(["--disks-by=spdk".to_owned(), format!("--spdk-socket={TARGET_SOCKET}")]);
-            }
             let mut process = ProcessSpec::new(format!("{}/dpu-agent", node.name), argv).enter(&node.name);
             if let Some(ceph) = &self.ceph {
                 self.sandbox.spawn(&ceph.daemon(&node.name)).await?;

@@ -22,7 +22,7 @@ impl Site {
     pub async fn from_registry(name: &str, options: Options, release: &Path, say: &dyn Fn(&str)) -> Result<Self> {
         say("starting the cluster");
         let sandbox = Sandbox::start(name, options).await?;
-        let site = Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, target: None, ceph: None };
+        let site = Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, spdk: None, ceph: None };
         say("starting the registry");
         let registry = site.start_registry().await?;
         site.snapshot_definitions().await?;

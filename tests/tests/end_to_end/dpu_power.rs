@@ -4,7 +4,7 @@ use super::machine::{Machine, SOON};
 use super::on_servers;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tests::site::{STORAGE_CLASS, Site, until};
+use tests::site::{HELD_CLASS, HELD_MANIFEST, Site, until};
 
 /// The host stays off: what is asked is who may write.
 #[test]
@@ -23,7 +23,9 @@ fn a_dpu_that_its_own_bmc_reads_off_gives_its_volumes_up() {
 }
 
 async fn life(site: &Site, machine: &Machine<'_>) -> Result<()> {
-    machine.apply_own_claim(STORAGE_CLASS).await?;
+    // Of a volume that nobody can refuse it.
+    site.apply(HELD_MANIFEST).await?;
+    machine.apply_own_claim(HELD_CLASS).await?;
     let halted = machine.manifest().replace("spec:\n  hardware", "spec:\n  runStrategy: Halted\n  hardware");
     site.apply(&Machine::with_own_disk(&halted)).await?;
     until("the disk is presented", SOON, async || {

@@ -5,6 +5,7 @@
 
 mod alone;
 mod bmc;
+mod chart;
 mod cni;
 mod dpu_power;
 mod guest_power;

@@ -1,7 +1,8 @@
 //! `cargo xtask image`: container images of our programs and of the sidecars that we build, one file each.
 //!
 //! An image is the static program and nothing else, but for the CSI driver's, whose node plug-in runs programs of the system
-//! ([`system`]), the agent's, which brings the CNI plugin to a node, and those that verify certificates of others ([`roots`]). Its tag carries the digest of its content
+//! ([`system`]), the agent's, which brings the CNI plugin to a node, those that verify certificates of others ([`roots`]), and
+//! that of `spdk-target`, which has the shared libraries that SPDK needs and is written where SPDK is ([`crate::native`]). Its tag carries the digest of its content
 //! (`dev-<12 digits>`, `<version>-<12 digits>` of a release), so a
 //! changed program has a new reference, a node imports only what it lacks, and a DaemonSet rolls when its program
 //! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
@@ -13,6 +14,7 @@ mod installer;
 mod roots;
 mod system;
 
+use crate::native;
 use crate::programs::{Release, VERSION};
 use anyhow::{Context, Result, ensure};
 use sandbox::oci::{self, Description};
@@ -52,6 +54,8 @@ enum Source {
     Cargo,
     /// `tools/build.sh` with this module.
     Go(&'static str),
+    /// cargo, with the SPDK of this machine. Left out by name where there is none.
+    Spdk,
 }
 
 struct Image {
@@ -71,12 +75,13 @@ struct Image {
 const NODE_PROGRAMS: &[&str] =
     &["blkid", "blockdev", "losetup", "mkfs.ext4", "mkfs.xfs", "mount", "resize2fs", "xfs_growfs"];
 
-const IMAGES: [Image; 10] = [
+const IMAGES: [Image; 11] = [
     Image { roots: true, ..ours("controller", "controller") },
     Image { roots: true, beside: &["metalplane"], ..ours("dpu-agent", "agent") },
     ours("boot", "boot"),
     Image { system: NODE_PROGRAMS, ..ours("csi", "csi") },
     ours("pause", "holder"),
+    Image { source: Source::Spdk, ..ours("spdk-target", "spdkTarget") },
     theirs("csi-provisioner", "provisioner", "provisioner"),
     theirs("csi-attacher", "kubernetes", "attacher"),
     theirs("csi-resizer", "kubernetes", "resizer"),
@@ -106,8 +111,16 @@ fn write_chosen(root: &Path, chosen: &[&Image], release: Option<&Release>, out: 
     let programs = build(root, chosen, release)?;
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
-        let (source, inside) = (programs[image.name].clone(), format!("/{}", image.name));
-        let mut members = vec![Member { source, inside, mode: EXECUTABLE }];
+        let Some(source) = programs.get(image.name).cloned() else {
+            // One of an earlier time would be installed with what is new.
+            let _ = fs::remove_file(&tar);
+            continue;
+        };
+        let mut members = vec![];
+        if image.source == Source::Spdk {
+            members.extend(system::libraries_of(&source)?);
+        }
+        members.insert(0, Member { source, inside: format!("/{}", image.name), mode: EXECUTABLE });
         members.extend(image.beside.iter().map(|name| Member {
             source: programs[name].clone(),
             inside: format!("/{name}"),
@@ -150,7 +163,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Image>> {
     names.iter().map(|name| find(name).with_context(|| format!("no image {name:?}; there are {}", known()))).collect()
 }
 
-/// Builds the programs of the images; gives the path of each.
+/// Builds the programs of the images; gives the path of each that can be built here.
 fn build(root: &Path, images: &[&Image], release: Option<&Release>) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut programs = BTreeMap::new();
     let own = images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name);
@@ -162,12 +175,19 @@ fn build(root: &Path, images: &[&Image], release: Option<&Release>) -> Result<BT
         });
     }
     for image in images {
-        if let Source::Go(module) = image.source {
-            let mut script = Command::new(root.join("tools/build.sh"));
-            let done = script.arg(module).stderr(Stdio::inherit()).output().context("run tools/build.sh")?;
-            ensure!(done.status.success(), "tools/build.sh {module}: {} (its output is above)", done.status);
-            let folder = PathBuf::from(String::from_utf8_lossy(&done.stdout).trim());
-            programs.insert(image.name, folder.join(image.name));
+        match image.source {
+            Source::Cargo => {}
+            Source::Go(module) => {
+                let mut script = Command::new(root.join("tools/build.sh"));
+                let done = script.arg(module).stderr(Stdio::inherit()).output().context("run tools/build.sh")?;
+                ensure!(done.status.success(), "tools/build.sh {module}: {} (its output is above)", done.status);
+                let folder = PathBuf::from(String::from_utf8_lossy(&done.stdout).trim());
+                programs.insert(image.name, folder.join(image.name));
+            }
+            Source::Spdk => match native::build(root, release)? {
+                Ok(program) => drop(programs.insert(image.name, program)),
+                Err(missing) => eprintln!("image: SKIP {}: {missing}", image.name),
+            },
         }
     }
     Ok(programs)

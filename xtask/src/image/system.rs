@@ -32,10 +32,7 @@ pub(super) fn members(programs: &[&str]) -> Result<Vec<Member>> {
         let Some(source) = find(program) else {
             bail!("{program} is missing: on Debian apt-get install util-linux mount e2fsprogs xfsprogs")
         };
-        for library in libraries(&source)? {
-            let inside = library.to_str().with_context(|| format!("{} is no UTF-8", library.display()))?.to_owned();
-            members.insert(Member { source: library, inside, mode: EXECUTABLE });
-        }
+        members.extend(libraries_of(&source)?);
         members.insert(Member { source, inside: format!("{PROGRAMS}/{program}"), mode: EXECUTABLE });
     }
     Ok(members.into_iter().collect())
@@ -45,6 +42,15 @@ fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// What a program loads, where the loader of an image looks for it.
+pub(super) fn libraries_of(program: &Path) -> Result<Vec<Member>> {
+    let member = |library: PathBuf| -> Result<Member> {
+        let inside = library.to_str().with_context(|| format!("{} is no UTF-8", library.display()))?.to_owned();
+        Ok(Member { source: library, inside, mode: EXECUTABLE })
+    };
+    libraries(program)?.into_iter().map(member).collect()
 }
 
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {

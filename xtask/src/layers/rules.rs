@@ -37,7 +37,7 @@ pub(super) const FOLDERS: &[Folder] = &[
     folder("drivers/linux-sys", &[]),
     folder("drivers/*", &["ports", "planner", "trust"]),
     folder("drivers/metadata", &["ports", "planner", "drivers/linux-sys"]),
-    folder("spdk-target", &["drivers/spdk-sys"]),
+    folder("spdk-target", &["version", "drivers/spdk-sys"]),
     Folder {
         drivers_in_wire_up: true,
         ..folder(

@@ -93,7 +93,7 @@ pub(super) fn spdk_target(root: &Path, report: &mut Report) -> Environment {
         return environment;
     }
     eprintln!("check: spdk-target");
-    match native::check(root).and_then(|()| native::build(root)) {
+    match native::check(root).and_then(|()| native::build(root, None)) {
         Ok(Ok(program)) => {
             environment.insert(native::VARIABLE.to_owned(), program.display().to_string());
             report.check("spdk-target", Ok(()), start.elapsed());

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use tests::guest::Guest;
-use tests::site::{HELD_CLASS, HELD_MANIFEST, SYSTEM_NAMESPACE, until};
+use tests::site::{HELD_CLASS, HELD_MANIFEST, OUT_OF_SERVICE, SYSTEM_NAMESPACE, until};
 
 #[test]
 fn a_machine_lives_on_disks_that_kubelet_connects() {
@@ -248,6 +248,10 @@ async fn lost(machine: &Machine<'_>) -> Result<()> {
     ensure!(by.contains(&dpu), "the holder is not named: {by}");
     ensure!(holder(machine, &held.volume).await?.as_deref() == Some(&dpu), "the volume has moved on its own");
     ensure!(site.get(&["pod", &held.pod, "-n", machine.namespace]).await?.is_some(), "the holder pod is gone");
+    // Half of an administrator's word is none.
+    site.kubectl(&["taint", "node", &dpu, &format!("{OUT_OF_SERVICE}=nodeshutdown:NoExecute")]).await?;
+    second.says("VolumeHeld").await?;
+    ensure!(holder(machine, &held.volume).await?.as_deref() == Some(&dpu), "the volume has moved by half a word");
 
     site.confirm_down(&dpu).await?;
     machine.kubectl(&["wait", "--for=delete", &format!("bmm/{}", machine.name), "--timeout=240s"]).await?;
