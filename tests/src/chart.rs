@@ -2,8 +2,9 @@
 
 use crate::site::tools;
 use anyhow::{Context, Result};
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/metalplane");
 
@@ -15,10 +16,15 @@ impl Helm {
         Ok(Self(tools("helm").await?.join("helm")))
     }
 
-    pub fn template(&self, flags: &[String]) -> Result<Output> {
+    /// `values`: in YAML; flags are stronger.
+    pub fn template(&self, values: &str, flags: &[String]) -> Result<Output> {
         let mut command = Command::new(&self.0);
-        command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system"]).args(flags);
-        command.output().context("start helm")
+        command.args(["template", "metalplane", CHART, "--namespace", "metalplane-system", "--values=-"]).args(flags);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut helm = command.spawn().context("start helm")?;
+        // Closed behind it: that is the end of the values.
+        helm.stdin.take().context("helm reads the values")?.write_all(values.as_bytes())?;
+        helm.wait_with_output().context("wait for helm")
     }
 }
 
@@ -30,7 +36,7 @@ pub fn file(name: &str) -> Result<String> {
 pub struct Setting {
     pub path: &'static str,
     pub json: &'static str,
-    /// As `--set` takes it.
+    /// Values in YAML.
     pub within: &'static str,
 }
 
@@ -48,20 +54,20 @@ const fn within(within: &'static str, path: &'static str, json: &'static str) ->
     Setting { path, json, within }
 }
 
-const AUTHORITIES: &str = "bmc.caBundle.configMap=trusted";
-const OVN: &str = "ovn.northBound=tcp:192.0.2.1:6641";
-const OVN_TLS: &str = "ovn.northBound=ssl:192.0.2.1:6641,ovn.tls.secretName=ovn";
-const VIRTNET: &str = "agent.nicsBy=virtnet";
-const SPDK: &str = "agent.disksBy=spdk";
-const TARGET: &str = "agent.disksBy=spdk,spdkTarget.enabled=true";
-const FABRICS: &str = "agent.disksBy=spdk,agent.hostOverFabrics.enabled=true";
-const STORAGE_NODE: &str = "controller.nvmeofTargets[0].address=192.0.2.1:4420,controller.nvmeofTargets[0].socket=storage-1.sock";
-const LVOLS: &str = "lvolPools[0].name=fast,lvolPools[0].lvstore=lvs0,lvolPools[0].address=192.0.2.1:4420,lvolPools[0].socket=storage-1.sock";
-const CNI: &str = "cni.enabled=true";
+const AUTHORITIES: &str = "bmc: {caBundle: {configMap: trusted}}";
+const OVN: &str = "ovn: {northBound: 'tcp:192.0.2.1:6641'}";
+const OVN_TLS: &str = "ovn: {northBound: 'ssl:192.0.2.1:6641', tls: {secretName: ovn}}";
+const VIRTNET: &str = "agent: {nicsBy: virtnet}";
+const SPDK: &str = "agent: {disksBy: spdk}";
+const TARGET: &str = "{agent: {disksBy: spdk}, spdkTarget: {enabled: true}}";
+const FABRICS: &str = "agent: {disksBy: spdk, hostOverFabrics: {enabled: true}}";
+const STORAGE_NODE: &str = "controller: {nvmeofTargets: [{address: '192.0.2.1:4420', socket: storage-1.sock}]}";
+const LVOLS: &str = "lvolPools: [{name: fast, lvstore: lvs0, address: '192.0.2.1:4420', socket: storage-1.sock}]";
+const CNI: &str = "cni: {enabled: true}";
 /// The Secret is named: the chart makes one at random otherwise, another one each time.
-const BOOT: &str = "boot.enabled=true,boot.address=192.0.2.1,boot.agentsKeySecret=given";
-const METRICS: &str = "monitoring.agents=true";
-const PROXY: &str = "csi.proxy.enabled=true,csi.proxy.machineNamespace=workers";
+const BOOT: &str = "boot: {enabled: true, address: 192.0.2.1, agentsKeySecret: given}";
+const METRICS: &str = "monitoring: {agents: true}";
+const PROXY: &str = "csi: {proxy: {enabled: true, machineNamespace: workers}}";
 
 pub const SETTINGS: &[Setting] = &[
     plain("images.pullPolicy", r#""Never""#),
@@ -81,7 +87,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("logFormat", r#""json""#),
     plain("ovn.northBound", r#""tcp:192.0.2.1:6641""#),
     within(OVN, "ovn.southBound", r#""tcp:192.0.2.1:6642""#),
-    within("ovn.northBound=ssl:192.0.2.1:6641,ovn.tls.secretName=ovn", "ovn.tls.secretName", r#""other""#),
+    within(OVN_TLS, "ovn.tls.secretName", r#""other""#),
     within(OVN_TLS, "ovn.tls.keys.certificate", r#""cert""#),
     within(OVN_TLS, "ovn.tls.keys.privateKey", r#""key""#),
     within(OVN_TLS, "ovn.tls.keys.authority", r#""cacert""#),
@@ -131,10 +137,10 @@ pub const SETTINGS: &[Setting] = &[
     plain("cni.enabled", "true"),
     within(CNI, "cni.chain", "true"),
     within(CNI, "cni.binDirectory", r#""/usr/libexec/cni""#),
-    within("cni.enabled=true,cni.chain=true", "cni.confDirectory", r#""/etc/cni/other.d""#),
+    within("cni: {enabled: true, chain: true}", "cni.confDirectory", r#""/etc/cni/other.d""#),
     within(CNI, "cni.nodeSelector", r#"{"pods": "vpc"}"#),
     within(CNI, "cni.resources", r#"{"requests": {"cpu": "70m"}}"#),
-    within("boot.address=192.0.2.1,boot.agentsKeySecret=given", "boot.enabled", "true"),
+    within("boot: {address: 192.0.2.1, agentsKeySecret: given}", "boot.enabled", "true"),
     within(BOOT, "boot.address", r#""192.0.2.2""#),
     within(BOOT, "boot.interface", r#""eth1""#),
     within(BOOT, "boot.dhcp", r#""Proxy""#),
@@ -175,7 +181,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("csi.node.tolerations", "[]"),
     plain("csi.node.kubeletDirectory", r#""/var/lib/k0s/kubelet""#),
     plain("csi.node.resources", r#"{"requests": {"cpu": "70m"}}"#),
-    within("csi.proxy.machineNamespace=workers", "csi.proxy.enabled", "true"),
+    within("csi: {proxy: {machineNamespace: workers}}", "csi.proxy.enabled", "true"),
     within(PROXY, "csi.proxy.machineNamespace", r#""others""#),
     within(PROXY, "csi.proxy.kubeconfigSecret", r#""machines""#),
     within(PROXY, "csi.proxy.nodeSelector", r#"{"worker": "machine"}"#),

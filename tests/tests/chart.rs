@@ -29,7 +29,7 @@ impl Helm {
     fn rendered(&self, flags: &[&str], values: &[&str]) -> Output {
         let flags = flags.iter().map(|flag| (*flag).to_owned());
         let flags: Vec<String> = flags.chain(values.iter().map(|value| format!("--set={value}"))).collect();
-        self.0.template(&flags).expect("helm runs")
+        self.0.template("", &flags).expect("helm runs")
     }
 
     /// A program's objects, and its flags as it understands them.
@@ -165,16 +165,15 @@ async fn every_value_changes_what_is_installed() {
     leaves("", &values, &mut documented);
     let set: BTreeSet<String> = SETTINGS.iter().map(|setting| setting.path.to_owned()).collect();
     assert_eq!(documented, set, "the values of the chart, and those that are set here");
-    let rendered = |flags: &[String]| {
-        let output = helm.0.template(flags).expect("helm runs");
-        assert!(output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let rendered = |within: &str, flags: &[String]| {
+        let output = helm.0.template(within, flags).expect("helm runs");
+        assert!(output.status.success(), "{within} {flags:?}: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
     let mut without: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
     for setting in SETTINGS {
-        let within = format!("--set={}", setting.within);
-        let before = without.entry(setting.within).or_insert_with(|| rendered(std::slice::from_ref(&within)));
-        assert!(rendered(&[within, setting.flag()]) != *before, "{} changes nothing", setting.path);
+        let before = without.entry(setting.within).or_insert_with(|| rendered(setting.within, &[]));
+        assert!(rendered(setting.within, &[setting.flag()]) != *before, "{} changes nothing", setting.path);
     }
 }
 
@@ -199,7 +198,7 @@ fn an_unknown_value_is_refused_wherever_it_is() {
         for (name, part) in schema["properties"].as_object().into_iter().flatten() {
             look(name, part, open);
         }
-        for part in [&schema["items"], &schema["additionalProperties"]] {
+        for part in [&schema["items"], &schema["additionalProperties"]].into_iter().filter(|part| part.is_object()) {
             look(&format!("{name}[]"), part, open);
         }
     }

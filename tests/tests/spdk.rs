@@ -240,7 +240,7 @@ spec:
     ))
     .await?;
     machine.plug("copy", &["--claim", "copy"]).await?;
-    let block = guest.shell("for d in /sys/block/nvme*; do echo MP-''DISK ${d##*/} $(cat $d/size); done", LIMIT).await?;
+    let block = guest.shell("for d in /sys/block/nvme[0-9]n*; do echo MP-''DISK ${d##*/} $(cat $d/size); done", LIMIT).await?;
     let all = block.lines().filter_map(|line| line.trim().strip_prefix("MP-DISK ")?.strip_suffix(" 393216"));
     let copy = all.into_iter().find(|name| *name != disk).context("the guest has no second disk of that size")?;
     machine.begins_with(copy, "ORIGINAL").await?;
@@ -252,7 +252,7 @@ spec:
 }
 
 async fn disk_of(machine: &Machine<'_>, sectors: u64) -> Result<String> {
-    let find = format!("for d in /sys/block/nvme*; do [ $(cat $d/size) = {sectors} ] && echo MP-''DISK ${{d##*/}}; done");
+    let find = format!("for d in /sys/block/nvme[0-9]n*; do [ $(cat $d/size) = {sectors} ] && echo MP-''DISK ${{d##*/}}; done");
     let said = machine.guest().shell(&find, LIMIT).await?;
     let disk = said.lines().find_map(|line| line.trim().strip_prefix("MP-DISK "));
     Ok(disk.with_context(|| format!("no disk of {sectors} sectors: {said}"))?.to_owned())

@@ -13,6 +13,20 @@ use serde_json::{Value, json};
 /// clusterctl moves objects of definitions with these labels from one management cluster to another.
 const LABELS: [&str; 2] = ["clusterctl.cluster.x-k8s.io", "clusterctl.cluster.x-k8s.io/move"];
 
+/// Texts that are required, and that are read all the same where an older version has left them out.
+pub(super) fn read_without(schema: &mut Schema) {
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let left_out = |(name, property): (&String, &mut Value)| {
+        let is_empty = property["default"] == "";
+        is_empty.then(|| property.as_object_mut().map(|property| property.remove("default")))?;
+        Some(Value::from(name.as_str()))
+    };
+    let mut required: Vec<Value> = properties.iter_mut().filter_map(left_out).collect();
+    required.extend(schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default());
+    required.sort_by_key(Value::to_string);
+    schema.insert("required".to_owned(), required.into());
+}
+
 pub(super) fn definition<Spec: JsonSchema, Status: JsonSchema>(
     resource: &ApiResource,
     short_names: &[&str],

@@ -1,6 +1,7 @@
 //! `tinkerbell.org/v1alpha1 Workflow`: one run of a Template on one server.
 
 use super::action::BmcAction;
+use super::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -206,13 +207,16 @@ pub struct WorkflowCondition {
 
 /// Actions that one agent runs in their order.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[schemars(transform = schema::read_without)]
 pub struct Task {
     /// Identifies the task.
+    // Not there in what Tinkerbell before v0.18 left, one of which would keep all others from being read.
+    #[serde(default)]
     pub id: String,
     /// Name of the task.
     pub name: String,
     /// The agent that runs the actions.
-    #[serde(rename = "agentID")]
+    #[serde(default, rename = "agentID")]
     pub agent_id: String,
     /// The actions, in their order.
     pub actions: Vec<Action>,
@@ -226,9 +230,11 @@ pub struct Task {
 
 /// One action.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[schemars(transform = schema::read_without)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {
     /// Identifies the action.
+    #[serde(default)]
     pub id: String,
     /// Name of the action.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 //! of Go's fields. `.references` is denied, as it is upstream by default: it is absent, and a template that reads it is
 //! not rendered.
 
+use super::metadata;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::Interface;
 use api::tinkerbell::workflow::Workflow;
@@ -43,8 +44,8 @@ fn map(entries: impl IntoIterator<Item = (String, Value)>) -> Value {
     Value::Map(Arc::new(entries))
 }
 
-fn fields<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    map(entries.map(|(key, value)| (key.to_owned(), value)))
+pub(super) fn fields<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)))
 }
 
 /// Go's zero value of a field that is not set.
@@ -59,12 +60,13 @@ fn texts(list: &[String]) -> Value {
 fn by_go_names(hardware: &Hardware) -> Value {
     let spec = &hardware.spec;
     let disks = spec.disks.iter().map(|disk| text(disk.device.as_ref())).collect();
-    let optional = |text: Option<&String>| text.map_or(Value::Nil, |text| string(text));
+    let metadata = serde_json::to_value(&spec.metadata).unwrap_or_default();
     fields([
         ("Disks", Value::List(disks)),
         ("Interfaces", Value::List(spec.interfaces.iter().map(interface).collect())),
-        ("UserData", optional(spec.user_data.as_ref())),
-        ("VendorData", optional(spec.vendor_data.as_ref())),
+        ("Metadata", metadata::by_go_names(&metadata)),
+        ("UserData", text(spec.user_data.as_ref())),
+        ("VendorData", text(spec.vendor_data.as_ref())),
     ])
 }
 

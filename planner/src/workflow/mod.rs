@@ -35,6 +35,7 @@ mod document;
 mod ended;
 mod extras;
 mod functions;
+mod metadata;
 pub mod older;
 mod order;
 mod render;
@@ -92,8 +93,10 @@ pub fn has_succeeded(workflow: &Workflow) -> bool {
     matches!(state_of(workflow), state::POST | state::SUCCESS)
 }
 
+/// Tinkerbell before v0.18 wrote `STATE_` before each.
 fn state_of(workflow: &Workflow) -> &str {
-    workflow.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default()
+    let state = workflow.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default();
+    state.strip_prefix("STATE_").unwrap_or(state)
 }
 
 fn is_done(action: &Action) -> bool {

@@ -26,9 +26,8 @@ fn the_api_server_takes_what_every_value_of_the_chart_becomes() {
 }
 
 async fn taken(site: &Site, helm: &Helm, within: &str, settings: &[&Setting]) -> Result<()> {
-    let flags: Vec<String> =
-        std::iter::once(format!("--set={within}")).chain(settings.iter().map(|setting| setting.flag())).collect();
-    let rendered = helm.template(&flags)?;
+    let flags: Vec<String> = settings.iter().map(|setting| setting.flag()).collect();
+    let rendered = helm.template(within, &flags)?;
     ensure!(rendered.status.success(), "helm: {}", String::from_utf8_lossy(&rendered.stderr));
     let said = site.dry_run(&String::from_utf8(rendered.stdout)?).await?;
     ensure!(said.contains("serverside-applied (server dry run)"), "kubectl said: {said}");

@@ -37,6 +37,21 @@ pub(super) fn state(workflow: &Workflow) -> &str {
     workflow.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default()
 }
 
+#[test]
+fn what_tinkerbell_before_v0_18_left_is_read_and_has_ended() {
+    for (word, ended) in [("STATE_SUCCESS", true), ("STATE_FAILED", true), ("STATE_TIMEOUT", true), ("STATE_RUNNING", false)] {
+        let tasks = json!([{"name": "t", "worker": AGENT, "actions": [{"name": "a", "image": "a", "status": "STATE_SUCCESS"}]}]);
+        let workflow: Workflow = serde_json::from_value(json!({
+            "metadata": {"name": "w"},
+            "spec": {"templateRef": "t", "hardwareRef": "h"},
+            "status": {"state": word, "tasks": tasks},
+        }))
+        .expect("one that cannot be read keeps all others from being read");
+        assert_eq!(is_terminal(&workflow), ended, "{word}");
+        assert!(next(AGENT, &workflow, at(0), at(0)).is_none(), "no agent is named as its tasks name agents now");
+    }
+}
+
 /// The action that the agent gets, once its status is written.
 fn get(workflow: &mut Workflow, agent: &str) -> Option<String> {
     ask(workflow, agent, 100)

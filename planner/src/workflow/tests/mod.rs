@@ -30,6 +30,7 @@ pub(super) fn hardware() -> Hardware {
         "spec": {
             "disks": [{"device": "/dev/nvme0n1"}],
             "interfaces": [{"dhcp": {"mac": AGENT, "ip": {"address": "10.0.0.2", "netmask": "255.255.255.0"}}}],
+            "metadata": {"state": "active", "instance": {"operating_system": {"os_slug": "debian_12"}, "ips": [{"address": "10.0.0.2"}]}},
         },
     }))
     .expect("a Hardware")

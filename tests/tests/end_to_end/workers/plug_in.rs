@@ -15,7 +15,7 @@ use sandbox::supervisor::process::ProcessSpec;
 use std::collections::HashMap;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
-use tests::site::{Place, program, until};
+use tests::site::{Place, Site, program, until};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
@@ -45,7 +45,7 @@ impl<'a> PlugIn<'a> {
         let (site, dpu) = (machine.site, machine.on().dpu());
         let files = tempfile::tempdir().context("make a folder")?;
         let own = program("sandbox")?;
-        symlink(tests::site::Site::image_file("csi"), files.path().join("csi.tar")).context("link the image")?;
+        symlink(Site::image_file("csi"), files.path().join("csi.tar")).context("link the image")?;
         symlink(&own, files.path().join("sandbox")).context("link the relay")?;
         let place = Place { namespace: machine.namespace, subnet: "blue", address: DPU };
         site.probe(&dpu, DPU_PORT, place).await?;
