@@ -1,5 +1,6 @@
 //! The sockets of DHCP, TFTP and syslog: the only place of this crate that sends or receives a datagram.
 
+use crate::dhcp::refusals::Refusals;
 use crate::dhcp::{self, Arrival, PROXY_PORT, SERVER_PORT, Seen};
 use crate::files::{Files, Program, mac_of_path};
 use crate::reports::{self, Eyes};
@@ -9,7 +10,7 @@ use crate::tftp::{self, Out};
 use anyhow::{Context, Result};
 use api::report::{HeardBy, NetbootStage};
 use planner::netboot::report::Sight;
-use planner::netboot::{Directory, Verdict, verdict};
+use planner::netboot::{Directory, Verdict, Why, verdict};
 use runtime::clock;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -96,6 +97,7 @@ pub async fn dhcp(
 ) -> Result<()> {
     let heard = Heard::open(&server.config, interface)?;
     let mut buffers = [[0; 2048]; 4];
+    let mut refusals = Refusals::default();
     loop {
         let (which, length, from) = match heard.next(&mut buffers).await {
             Ok(packet) => packet,
@@ -116,12 +118,12 @@ pub async fn dhcp(
             tracing::warn!(%error, to = %answer.to, "sending DHCP");
         }
         if let Some(seen) = seen {
-            tell(seen, &known, eyes);
+            tell(seen, &known, eyes, &mut refusals);
         }
     }
 }
 
-fn tell(seen: Seen, directory: &Directory, eyes: &Eyes) {
+fn tell(seen: Seen, directory: &Directory, eyes: &Eyes, refusals: &mut Refusals) {
     let saw = |mac: &str, sight: Option<Sight>| {
         // Of a stranger there is a sight where it was answered.
         if let (Some(sight), Ok(subject)) = (sight, directory.by_mac_or_stranger(mac, true)) {
@@ -136,7 +138,13 @@ fn tell(seen: Seen, directory: &Directory, eyes: &Eyes) {
         }
         Seen::NotAnswered { mac, why, sight } => {
             saw(&mac, sight);
-            tracing::debug!(mac, why, "DHCP: not answered");
+            // Of the inventory's an administrator has to know; of all others on the network there may be any number.
+            let known = !matches!(directory.by_mac(&mac), Err(Why::UnknownMac { .. }));
+            if known && refusals.is_news(&mac, &why, Instant::now()) {
+                tracing::warn!(mac, why, "DHCP: not answered");
+            } else {
+                tracing::debug!(mac, why, "DHCP: not answered");
+            }
         }
         Seen::Declined { mac, address } => {
             tracing::warn!(mac, ?address, "DHCP: declined; somebody else has the address");

@@ -13,6 +13,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use runtime::queue::Key;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::sync::watch;
 
 pub use executor::Object;
@@ -153,10 +154,23 @@ impl<K: Object> Cache<K> {
         let kind = K::kind(&());
         let stream = watcher(api, config).backoff(patience);
         let mut stream = std::pin::pin!(stream);
+        let mut failures = Failures::default();
         while let Some(event) = stream.next().await {
             match event {
-                Ok(event) => self.event(event, &changed),
-                Err(error) => tracing::warn!("watching {kind}: {error}"),
+                Ok(event) => {
+                    // Init comes before each list, also before one that fails.
+                    if !matches!(event, watcher::Event::Init) {
+                        failures = Failures::default();
+                    }
+                    self.event(event, &changed);
+                }
+                Err(error) => {
+                    if failures.is_news(&error) {
+                        tracing::warn!("watching {kind}: {error}");
+                    }
+                    // By which kube begins its own delays anew as well.
+                    tokio::time::sleep(failures.more_patience(&error)).await;
+                }
             }
         }
     }
@@ -235,6 +249,35 @@ impl<K: Object> Cache<K> {
     }
 }
 
+/// What a watch has met since it last worked.
+#[derive(Default)]
+struct Failures {
+    told: String,
+    /// How often the API server did not know the kind.
+    unknown: u32,
+}
+
+impl Failures {
+    /// The log has each of them once, however long it lasts.
+    fn is_news(&mut self, error: &watcher::Error) -> bool {
+        let text = error.to_string();
+        let is_news = self.told != text;
+        self.told = text;
+        is_news
+    }
+
+    /// A kind that is not there, as Multus's is not in most clusters, is asked for less and less; one that is just being installed is
+    /// not waited for.
+    fn more_patience(&mut self, error: &watcher::Error) -> Duration {
+        let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return Duration::ZERO };
+        if status.code != 404 {
+            return Duration::ZERO;
+        }
+        self.unknown += 1;
+        Duration::from_secs(1 << self.unknown.min(6)) - Duration::from_secs(2)
+    }
+}
+
 fn unindex(all: &mut HashMap<IndexKey, BTreeSet<Key>>, index: &IndexKey, key: &Key) {
     if let Some(keys) = all.get_mut(index) {
         keys.remove(key);
@@ -266,6 +309,22 @@ mod tests {
             },
             ..ConfigMap::default()
         }
+    }
+
+    fn unlisted(code: u16) -> watcher::Error {
+        let status = serde_json::from_value(serde_json::json!({"code": code, "message": code.to_string()}));
+        watcher::Error::InitialListFailed(kube::Error::Api(status.expect("a Status")))
+    }
+
+    #[test]
+    fn a_kind_that_is_not_there_is_told_once_and_asked_for_less_and_less() {
+        let (mut failures, missing) = (Failures::default(), unlisted(404));
+        let told: Vec<bool> = (0..8).map(|_| failures.is_news(&missing)).collect();
+        assert_eq!(told.iter().filter(|told| **told).count(), 1);
+        let waits: Vec<u64> = (0..8).map(|_| failures.more_patience(&missing).as_secs()).collect();
+        assert_eq!(waits, [0, 2, 6, 14, 30, 62, 62, 62]);
+        assert!(failures.is_news(&unlisted(403)), "another reason");
+        assert_eq!(failures.more_patience(&unlisted(500)), Duration::ZERO);
     }
 
     fn cache() -> Arc<Cache<ConfigMap>> {

@@ -231,7 +231,9 @@ async fn a_target_of_ours_has_what_the_agent_looks_for() {
     }
     assert!(text.contains("hugepages-2Mi: 1024Mi") && text.contains("HugePages-2Mi") && !ordinary.contains("uge-dir"));
     assert!(text.contains("type: OnDelete"), "a new image does not take the disks from hosts that run");
-    for folder in ["/run/target", "/run/metalplane", "/run/metalplane-host", "/var/lib/metalplane-pool", "/var/lib/kubelet"] {
+    for folder in
+        ["/run/target", "/run/metalplane", "/run/metalplane-host", "/var/lib/metalplane-pool", "/var/lib/kubelet"]
+    {
         assert!(text.contains(&format!("mountPath: {folder}")), "{folder}, as the agent sees it");
     }
     for (value, named) in [
@@ -242,7 +244,8 @@ async fn a_target_of_ours_has_what_the_agent_looks_for() {
         let refusal = helm.refusal("spdk-target", &[&values[..], &[value]].concat());
         assert!(refusal.contains(named), "{value}: {refusal}");
     }
-    let little = helm.refusal("spdk-target", &[&values[..], &["spdkTarget.hugePages=", "spdkTarget.memoryMiB=512"]].concat());
+    let little =
+        helm.refusal("spdk-target", &[&values[..], &["spdkTarget.hugePages=", "spdkTarget.memoryMiB=512"]].concat());
     assert!(little.contains("spdkTarget.memoryMiB"), "{little}");
 }
 

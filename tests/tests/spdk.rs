@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use tests::guest::Guest;
-use tests::site::{GuestKind, POOL_CLASS, STORAGE_CLASS, Site, running_guests, until};
+use tests::site::{GuestKind, POOL_CLASS, STORAGE_CLASS, SYSTEM_NAMESPACE, Site, running_guests, until};
 
 const NAMESPACE: &str = "t-spdk";
 const LIMIT: Duration = Duration::from_secs(300);
@@ -240,7 +240,8 @@ spec:
     ))
     .await?;
     machine.plug("copy", &["--claim", "copy"]).await?;
-    let block = guest.shell("for d in /sys/block/nvme[0-9]n*; do echo MP-''DISK ${d##*/} $(cat $d/size); done", LIMIT).await?;
+    let block =
+        guest.shell("for d in /sys/block/nvme[0-9]n*; do echo MP-''DISK ${d##*/} $(cat $d/size); done", LIMIT).await?;
     let all = block.lines().filter_map(|line| line.trim().strip_prefix("MP-DISK ")?.strip_suffix(" 393216"));
     let copy = all.into_iter().find(|name| *name != disk).context("the guest has no second disk of that size")?;
     machine.begins_with(copy, "ORIGINAL").await?;
@@ -252,7 +253,9 @@ spec:
 }
 
 async fn disk_of(machine: &Machine<'_>, sectors: u64) -> Result<String> {
-    let find = format!("for d in /sys/block/nvme[0-9]n*; do [ $(cat $d/size) = {sectors} ] && echo MP-''DISK ${{d##*/}}; done");
+    let find = format!(
+        "for d in /sys/block/nvme[0-9]n*; do [ $(cat $d/size) = {sectors} ] && echo MP-''DISK ${{d##*/}}; done"
+    );
     let said = machine.guest().shell(&find, LIMIT).await?;
     let disk = said.lines().find_map(|line| line.trim().strip_prefix("MP-DISK "));
     Ok(disk.with_context(|| format!("no disk of {sectors} sectors: {said}"))?.to_owned())
@@ -274,7 +277,8 @@ async fn target_is_lost(machine: &Machine<'_>) -> Result<()> {
     let (site, guest) = (machine.site, machine.guest());
     let (guests, actions) = (running_guests(site)?, site.server(machine.server).actions()?);
     site.kill_target(&machine.dpu())?;
-    let cycle = |c: &Value| c["type"] == "RestartRequired" && c["status"] == "True" && c["reason"] == "HostPowerCycleNeeded";
+    let cycle =
+        |c: &Value| c["type"] == "RestartRequired" && c["status"] == "True" && c["reason"] == "HostPowerCycleNeeded";
     until("the machine says that it needs a power cycle", LIMIT, async || machine.condition(cycle).await).await?;
     ensure!(running_guests(site)? == guests, "the guest was started anew");
     ensure!(site.server(machine.server).actions()? == actions, "somebody switched the host's power");
@@ -349,6 +353,16 @@ impl Pool {
     }
 }
 
+/// How often the targets' containers were started again, in order.
+async fn restarts(site: &Site) -> Result<String> {
+    let pods = ["get", "pods", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=spdk-target"];
+    let counts = ["-o", "jsonpath={.items[*].status.containerStatuses[0].restartCount}"];
+    let said = site.kubectl(&[&pods[..], &counts].concat()).await?;
+    let mut counts: Vec<&str> = said.split(' ').collect();
+    counts.sort_unstable();
+    Ok(counts.join(" "))
+}
+
 async fn nothing_is_left(first: &Machine<'_>, second: &Machine<'_>, empty: &Pool) -> Result<()> {
     let site = first.site;
     site.kubectl(&["delete", "bmm", "--all", "-n", NAMESPACE, LIMIT_FLAG]).await?;
@@ -360,6 +374,7 @@ async fn nothing_is_left(first: &Machine<'_>, second: &Machine<'_>, empty: &Pool
         })
         .await?;
     }
+    ensure!(restarts(site).await? == "0 1", "a target has died by itself: {}", restarts(site).await?);
     site.kubectl(&["delete", "volumesnapshot,pvc", "--all", "-n", NAMESPACE, LIMIT_FLAG]).await?;
     until("the pool has the image alone", LIMIT, async || {
         let pool = Pool::of(site).await?;

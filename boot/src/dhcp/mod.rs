@@ -8,6 +8,7 @@
 //! | `mode.rs` | which of the two ways below a network is served in |
 //! | `reservation.rs` | addresses of the Hardware, and the boot program |
 //! | `pool.rs` | addresses of who has none in the inventory |
+//! | `refusals.rs` | which refusals the log has not had yet |
 //! | `proxy.rs` | the boot program alone, beside a server that gives addresses (PXE 2.1, 2.2.4; port 4011 too) |
 //! | `reply.rs` | what stands in an answer |
 //! | `sight.rs` | what a packet tells of its server |
@@ -18,6 +19,7 @@
 mod mode;
 mod pool;
 mod proxy;
+pub(crate) mod refusals;
 mod reply;
 mod request;
 mod reservation;

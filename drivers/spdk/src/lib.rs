@@ -58,9 +58,11 @@ use ports::{
     emulation::{BootController, DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
 };
 use rpc::{
-    Rpc,
+    Rpc, RpcError,
+    error::METHOD_NOT_FOUND,
     methods::bdev::Bdev,
-    methods::nvmf::{AddNamespace, GetControllers, NewNamespace, RemoveNamespace},
+    methods::nvme,
+    methods::nvmf::{AddNamespace, GetControllers, GetSubsystems, NewNamespace, RemoveNamespace},
 };
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -135,11 +137,7 @@ async fn watch(inner: Arc<Inner>) {
     loop {
         tokio::time::sleep(WATCH).await;
         let mut state = inner.state.lock().await;
-        let sight = match inner.rpc.call(&GetControllers { nqn: &inner.host.nqn }).await {
-            Ok(controllers) => Sight::Presented { connected: !controllers.is_empty() },
-            Err(rpc::RpcError::Refused { .. }) => Sight::Empty,
-            Err(_) => Sight::Silent,
-        };
+        let sight = look(&inner, matches!(before, Some(Sight::Presented { .. }))).await;
         match sight {
             Sight::Silent => {}
             Sight::Empty => state.saw(false, false),
@@ -149,6 +147,24 @@ async fn watch(inner: Arc<Inner>) {
         if before.replace(sight) != Some(sight) {
             inner.changed.notify_one();
         }
+    }
+}
+
+/// A target writes an error into its log for each question about a subsystem that it does not have, so that is asked only of one
+/// that was there.
+async fn look(inner: &Inner, was_there: bool) -> Sight {
+    let (rpc, nqn) = (&inner.rpc, &inner.host.nqn);
+    if !was_there {
+        match rpc.call(&GetSubsystems {}).await {
+            Ok(all) if all.iter().any(|subsystem| subsystem.nqn == *nqn) => {}
+            Ok(_) | Err(RpcError::Refused { .. }) => return Sight::Empty,
+            Err(_) => return Sight::Silent,
+        }
+    }
+    match rpc.call(&GetControllers { nqn }).await {
+        Ok(controllers) => Sight::Presented { connected: !controllers.is_empty() },
+        Err(RpcError::Refused { .. }) => Sight::Empty,
+        Err(_) => Sight::Silent,
     }
 }
 
@@ -166,6 +182,22 @@ impl Inner {
         let observed = Observed::read(&self.rpc, &self.host).await.map_err(|e| e.at(step))?;
         state.saw(observed.subsystem().is_some(), observed.connected);
         Ok(observed)
+    }
+
+    /// What the host has asked of a volume whose storage does not answer, or lets this DPU in no more, waits for ever, and the target
+    /// waits for that before it takes a namespace away: not even its subsystem can be looked at then. Without the connection it fails.
+    async fn give_up_what_waits(&self, id: &ExposureId) -> Result<(), RpcError> {
+        let controllers = match self.rpc.call(&nvme::GetControllers {}).await {
+            // A target that connects no volumes.
+            Err(refused) if refused.code() == Some(METHOD_NOT_FOUND) => return Ok(()),
+            found => found?,
+        };
+        let of_this = |name: &str| names::parse_connection(name).as_ref() == Some(id);
+        let lost = controllers.iter().filter(|one| of_this(&one.name) && !one.ctrlrs.iter().any(|way| way.is_up()));
+        for controller in lost {
+            self.rpc.call(&nvme::DetachController { name: &controller.name }).await?;
+        }
+        Ok(())
     }
 
     /// Deletes the bdevs that lost their namespace. What the target does not release yet remains for the next time.
@@ -352,6 +384,7 @@ impl Emulation for SpdkEmulation {
         }
         let object = names::bdev(id);
         let mut state = self.inner.state.lock().await;
+        self.inner.give_up_what_waits(id).await.map_err(|error| error.at(&object))?;
         let observed = self.inner.observe(&mut state, &object).await?;
         if let Some((_, ns)) = observed.disks().find(|(shown, _)| shown == id) {
             // From now on it must not count as present, even if no answer comes.
@@ -361,6 +394,8 @@ impl Emulation for SpdkEmulation {
             }
             let removed = self.inner.rpc.call(&RemoveNamespace { nqn: &self.inner.host.nqn, nsid: ns.nsid }).await;
             if let Err(error) = removed {
+                // The storage may have gone under the request.
+                self.inner.give_up_what_waits(id).await.map_err(|e| e.at(&object))?;
                 let now = Observed::read(&self.inner.rpc, &self.inner.host).await.map_err(|e| e.at(&object))?;
                 if now.disks().any(|(shown, _)| shown == *id) {
                     return Err(error.at(&object));

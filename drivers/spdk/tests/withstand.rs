@@ -259,6 +259,26 @@ async fn a_volume_of_a_storage_node_stays_the_grants_own() {
     .await;
 }
 
+/// The storage lets this DPU in no more, as a fence leaves it, while the host has a write on its way: the disk goes all the same.
+#[tokio::test]
+async fn a_disk_goes_whose_storage_is_lost_under_a_write() {
+    each_fault(async |inject, when| {
+        let chain = Chain::over_nvme().await;
+        let connector =
+            || -> Box<dyn VolumeConnector> { Box::new(SpdkConnector::new(chain.lab.dpu().socket(), NvmeOf)) };
+        chain.bring(&connector, Some(MIB), when).await;
+        chain.lab.refuse_all(&chain.volume);
+        assert!(!chain.fake().open(&names::bdev(&chain.id)).write(1).expect("asked"), "it arrived: {when}");
+        inject(chain.fake());
+        chain.bring(&connector, None, when).await;
+        let left = chain.fake().with(|world| (world.bdevs.len(), world.initiator.controllers.len()));
+        assert_eq!(left, (0, 0), "{when}");
+        chain.lab.assert_harmless();
+        !chain.fake().has_faults()
+    })
+    .await;
+}
+
 /// Which calls of presenting a disk change something.
 async fn changing_calls() -> Vec<String> {
     let lab = fake(Over::File);

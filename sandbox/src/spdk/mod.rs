@@ -35,6 +35,8 @@ use world::World;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) const INTERNAL_ERROR: i64 = -32603;
+/// No code of SPDK's: the target waits, and says nothing before whoever asked has given up.
+pub(crate) const UNANSWERED: i64 = 0;
 
 /// A code and a message.
 pub(crate) type Refusal = (i64, String);
@@ -296,6 +298,7 @@ impl Shared {
                 Taken::Dead
             }
             Some(Fault::LostAfter) => Taken::Lost,
+            _ if matches!(outcome, Err((UNANSWERED, _))) => Taken::Lost,
             _ => Taken::Answered(match outcome {
                 Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
                 Err(refusal) => refused(refusal),

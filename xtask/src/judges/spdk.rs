@@ -42,7 +42,8 @@ fn run(bench: &Bench) -> Result<Verdict> {
         let ours = (native::VARIABLE, own.display().to_string());
         let variables = if target == ON_OURS { &[ours][..] } else { &[] };
         cases.extend(test::some_of_binary_with(bench.root, (package, target), Some(filter), variables)?);
-        writeln!(report, "cargo xtask test --no-checks --package {package} {filter}").context("note the command line")?;
+        writeln!(report, "cargo xtask test --no-checks --package {package} {filter}")
+            .context("note the command line")?;
     }
     // SPDK is there: each has to run.
     cases::verdict(bench, report, &cases)

@@ -214,6 +214,15 @@ impl Lab {
         self.storage.call("nvmf_subsystem_add_listener", json!({"nqn": nqn, "listen_address": address})).await;
     }
 
+    /// The storage node lets no host in to the volume any more: connections end, and none comes back.
+    pub fn refuse_all(&self, volume: &Volume) {
+        self.storage.fake().with(|world| {
+            let subsystem = world.nvmf.subsystems.get_mut(&volume.handle).expect("its subsystem");
+            subsystem.allow_any_host = false;
+            subsystem.hosts.clear();
+        });
+    }
+
     /// The file behind a volume of [`Lab::nvme_volume`].
     pub fn nvme_file(&self, volume: &Volume) -> PathBuf {
         self.path(&format!("{}.img", name_of(volume)))

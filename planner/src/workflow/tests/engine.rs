@@ -39,7 +39,9 @@ pub(super) fn state(workflow: &Workflow) -> &str {
 
 #[test]
 fn what_tinkerbell_before_v0_18_left_is_read_and_has_ended() {
-    for (word, ended) in [("STATE_SUCCESS", true), ("STATE_FAILED", true), ("STATE_TIMEOUT", true), ("STATE_RUNNING", false)] {
+    for (word, ended) in
+        [("STATE_SUCCESS", true), ("STATE_FAILED", true), ("STATE_TIMEOUT", true), ("STATE_RUNNING", false)]
+    {
         let tasks = json!([{"name": "t", "worker": AGENT, "actions": [{"name": "a", "image": "a", "status": "STATE_SUCCESS"}]}]);
         let workflow: Workflow = serde_json::from_value(json!({
             "metadata": {"name": "w"},

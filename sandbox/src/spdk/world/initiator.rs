@@ -140,11 +140,16 @@ fn attach(world: &mut World, name: String, params: &Value) -> Outcome {
 
 fn detach(world: &mut World, name: &str) -> Outcome {
     let Some(ways) = world.initiator.controllers.remove(name) else { return errno(-19) };
+    let is_lost = ways.iter().all(|way| reach(&world.outside.peers, way).is_none());
     leave(world, &ways);
     let of_this = |bdev: &&Bdev| matches!(&bdev.kind, Kind::Nvme { controller } if controller == name);
     let there: Vec<_> = world.bdevs.values().filter(of_this).map(|bdev| bdev.name.clone()).collect();
     for bdev in there {
-        world.unregister(&bdev)?;
+        // One that nobody can reach is of no use to who has it: what was asked of it fails.
+        match is_lost {
+            true => drop(world.vanish(&bdev)),
+            false => drop(world.unregister(&bdev)?),
+        }
     }
     Ok(json!(true))
 }

@@ -73,7 +73,13 @@ impl World {
             Some(Kind::Aio { file, readonly: false }) => {
                 File::options().write(true).open(file)?.write_all_at(&[byte], 0).map(|()| true)
             }
-            Some(Kind::Raid { bases }) => bases.first().map_or(Ok(false), |base| self.write(base, byte)),
+            Some(Kind::Raid { bases }) => {
+                let written = bases.first().map_or(Ok(false), |base| self.write(base, byte))?;
+                if !written {
+                    self.nvmf.waited_for.insert(bdev.to_owned());
+                }
+                Ok(written)
+            }
             Some(Kind::Nvme { controller }) => initiator::write(self, &controller, bdev, byte),
             _ => Ok(false),
         }

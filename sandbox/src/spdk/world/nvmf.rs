@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::initiator::Shown;
 use super::{Outcome, Way, World, invalid, text};
-use crate::spdk::INTERNAL_ERROR;
+use crate::spdk::{INTERNAL_ERROR, UNANSWERED};
 
 /// `NVMF_SUBSYSTEM_DEFAULT_NAMESPACES`.
 const NAMESPACES: u64 = 32;
@@ -21,6 +21,10 @@ pub struct Target {
     pub connected: BTreeSet<String>,
     /// Hosts that are connected over a fabric: subsystem, host, and the target that they are in.
     pub sessions: BTreeSet<(String, String, String)>,
+    /// Bdevs of which a host has asked something that nobody answers: it waits.
+    pub(super) waited_for: BTreeSet<String>,
+    /// Subsystems that are to lose a namespace of such a bdev: they answer nothing before that is over.
+    pausing: BTreeSet<String>,
     /// What accepts connections, and says no more.
     sockets: Vec<(String, TcpListener)>,
 }
@@ -54,6 +58,9 @@ impl Target {
     /// A bdev has gone: its namespaces go too. Where it was shown.
     pub(super) fn lose(&mut self, bdev: &str) -> Vec<String> {
         let mut lost = Vec::new();
+        if self.waited_for.remove(bdev) {
+            self.pausing.clear();
+        }
         for (nqn, subsystem) in &mut self.subsystems {
             let before = subsystem.namespaces.len();
             subsystem.namespaces.retain(|_, ns| ns.bdev != bdev);
@@ -107,6 +114,9 @@ impl World {
 
 pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Outcome> {
     let nqn = text(params, "nqn");
+    if world.nvmf.pausing.contains(nqn) {
+        return Some(Err((UNANSWERED, String::new())));
+    }
     Some(match method {
         "nvmf_get_transports" => Ok(world.nvmf.transports.iter().map(|name| json!({"trtype": name})).collect()),
         "nvmf_create_transport" => {
@@ -215,6 +225,10 @@ fn add_namespace(world: &mut World, nqn: &str, asked: &Value) -> Outcome {
 
 fn remove_namespace(world: &mut World, nqn: &str, nsid: u64) -> Outcome {
     let Some(subsystem) = world.nvmf.subsystems.get_mut(nqn) else { return invalid() };
+    if subsystem.namespaces.get(&nsid).is_some_and(|namespace| world.nvmf.waited_for.contains(&namespace.bdev)) {
+        world.nvmf.pausing.insert(nqn.to_owned());
+        return Err((UNANSWERED, String::new()));
+    }
     let Some(namespace) = subsystem.namespaces.remove(&nsid) else { return invalid() };
     if let Some(bdev) = world.bdevs.get_mut(&namespace.bdev) {
         bdev.claimed = None;

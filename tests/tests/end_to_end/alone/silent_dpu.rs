@@ -67,7 +67,11 @@ async fn write(machine: &Machine<'_>, text: &str) -> Result<()> {
 async fn begins_with(machine: &Machine<'_>, text: &str) -> Result<()> {
     let read = format!("dd if=/dev/vda bs=4096 count=1 iflag=direct 2>/dev/null | head -c {}; echo", text.len());
     let said = machine.guest().shell(&read, SOON).await?;
-    ensure!(said.lines().any(|line| line.trim() == text), "the disk of {} begins not with {text}: {said}", machine.name);
+    ensure!(
+        said.lines().any(|line| line.trim() == text),
+        "the disk of {} begins not with {text}: {said}",
+        machine.name
+    );
     Ok(())
 }
 
