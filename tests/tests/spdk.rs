@@ -316,7 +316,10 @@ spec: {{accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: {POOL
     let holder = second.says("VolumeHeld").await?;
     ensure!(holder.contains(&first.dpu()), "the holder is not named: {holder}");
 
-    let frozen = site.freeze_agent(&first.dpu())?;
+    // All the time, behind what is read here, so that the storage is lost under a write.
+    let write = format!("dd if=/dev/zero of=/dev/{disk} bs=4k count=1 seek=4096 conv=notrunc,fsync 2>/dev/null");
+    first.guest().order(&format!("while [ -b /dev/{disk} ]; do {write}; done &"), LIMIT).await?;
+    let (from, frozen) = (first.guest().printed().len(), site.freeze_agent(&first.dpu())?);
     let remove = r#"[{"op":"remove","path":"/spec/disks/1"}]"#;
     site.kubectl(&["patch", "bmm", first.name, "-n", NAMESPACE, "--type=json", "-p", remove]).await?;
     let explained = first.says("DpuSilent").await?;
@@ -328,10 +331,6 @@ spec: {{accessModes: [ReadWriteOnce], volumeMode: Block, storageClassName: {POOL
     let moved = disk_of(second, 163_840).await?;
     second.begins_with(&moved, "FIRST").await?;
     second.write(&moved, "SECOND").await?;
-    // The first host still has the disk; what it writes waits in its DPU for a storage node that does not let it in.
-    first.guest().order(&format!("printf LATE | dd of=/dev/{disk} conv=notrunc,fsync &"), LIMIT).await?;
-    second.begins_with(&moved, "SECOND").await?;
-    let from = first.guest().printed().len();
     drop(frozen);
     first.sees_no_more(from, 163_840).await?;
     first.ready().await?;

@@ -1,5 +1,6 @@
 //! SPDK on a site: a target as a pod on every DPU, which presents the disks, and a storage node with an lvol pool.
 
+use super::pod::ORDINARY_NODE;
 use super::{Agents, Site, install};
 use anyhow::{Context, Result, ensure};
 use sandbox::Sandbox;
@@ -9,8 +10,6 @@ use sandbox::spdk::real;
 use sandbox::supervisor::process::ProcessSpec;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-
-use super::pod::ORDINARY_NODE;
 
 /// Of the lvol pool `fast`.
 pub const POOL_CLASS: &str = "metalplane-fast";

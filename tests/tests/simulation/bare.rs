@@ -1,7 +1,7 @@
 //! Machines on a server without a DPU: nothing is installed that was not asked for, whatever goes wrong, and nothing is left.
 
 use super::kinds::{Kind, reference_of};
-use super::{each, every_of, sample, simulate};
+use super::{each, every_of, sample, simulate, wide};
 use tests::sim::bare;
 use tests::sim::faults::{Fault, Plan, Who};
 
@@ -10,7 +10,7 @@ fn everything_goes_wrong_with_an_installation() {
     for (fault, stride) in
         [(Fault::Crash, 3), (Fault::CrashBefore, 5), (Fault::LoseAnswer, 5), (Fault::Refuse, 5), (Fault::Late, 5)]
     {
-        every_of(Kind::Bare, Who::Controller, fault, stride);
+        every_of(Kind::Bare, Who::Controller, fault, wide(stride));
     }
 }
 

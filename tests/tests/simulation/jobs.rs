@@ -1,7 +1,7 @@
 //! Jobs: whatever goes wrong, each ends, none touches a machine's server, and a reset happens once.
 
-use super::every_of;
 use super::kinds::{Kind, reference_of};
+use super::{every_of, wide};
 use tests::sim::faults::{Fault, Who};
 
 #[test]
@@ -15,6 +15,6 @@ fn everything_goes_wrong_with_jobs() {
     for (fault, stride) in
         [(Fault::Crash, 3), (Fault::CrashBefore, 5), (Fault::LoseAnswer, 4), (Fault::Refuse, 6), (Fault::Late, 7)]
     {
-        every_of(Kind::Jobs, Who::Controller, fault, stride);
+        every_of(Kind::Jobs, Who::Controller, fault, wide(stride));
     }
 }

@@ -55,6 +55,11 @@ fn sample(all: usize, stride: usize) -> impl Iterator<Item = usize> {
     (0..all).skip(from).step_by(stride)
 }
 
+/// Of what takes minutes of processor: the judge `simulation` takes the stride as it is.
+fn wide(stride: usize) -> usize {
+    if std::env::var_os("LONG_TESTS").is_some() { stride } else { stride * 3 }
+}
+
 /// Nothing goes wrong; then each of these with one in `stride` of the first `count` effects of the controller.
 fn cases(faults: &[Fault], count: usize, stride: usize) -> impl Iterator<Item = Plan> {
     let at = move |fault: &Fault| {

@@ -15,6 +15,7 @@ mod ovn;
 mod pxe_boot;
 mod redfish;
 mod release;
+mod simulation;
 mod spdk;
 mod tinkerbell;
 
@@ -34,6 +35,7 @@ const JUDGES: &[Judge] = &[
     pxe_boot::JUDGE,
     redfish::JUDGE,
     release::JUDGE,
+    simulation::JUDGE,
     spdk::JUDGE,
     tinkerbell::JUDGE,
 ];
