@@ -1,7 +1,7 @@
 //! Functions of templates: those of sprig's hermetic set that templates for servers use, with sprig's order of arguments,
 //! and upstream's own. A name that is not here is refused when the text is parsed, by its name.
 
-use super::data::{string, value};
+use super::values::{string, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use gotmpl::{Result, Template, TemplateError, Value};

@@ -1,7 +1,7 @@
 //! `.Hardware.Metadata` of a template: the Hardware's metadata by the names of Go's fields, with Go's zero values where a field is not
 //! set and nothing where a part is missing, as upstream's types have them.
 
-use super::data::{fields, string, value};
+use super::values::{fields, string, value};
 use Kind::{Bool, Int, List, Part, Text, Texts};
 use gotmpl::Value;
 use serde_json::Value as Json;

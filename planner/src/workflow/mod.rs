@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `render.rs`, `functions.rs`, `data.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
+//! | `render.rs`, `functions.rs`, `data.rs`, `metadata.rs`, `values.rs` | the text of a Template, with Go's text/template and sprig's hermetic functions, for one server |
 //! | `yaml.rs`, `document.rs` | the YAML that the text renders to: tasks and actions, scalars as they were written |
 //! | `extras.rs` | the keys of that YAML that are ours |
 //! | `order.rs`, `turn.rs` | orders of tasks; whose turn it is |
@@ -45,6 +45,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod values;
 mod yaml;
 
 pub use advance::{Advance, advance};
