@@ -181,7 +181,7 @@ pub const SETTINGS: &[Setting] = &[
     plain("csi.node.tolerations", "[]"),
     plain("csi.node.kubeletDirectory", r#""/var/lib/k0s/kubelet""#),
     plain("csi.node.resources", r#"{"requests": {"cpu": "70m"}}"#),
-    within("csi: {proxy: {machineNamespace: workers}}", "csi.proxy.enabled", "true"),
+    within("csi: {proxy: {machineNamespace: default}}", "csi.proxy.enabled", "true"),
     within(PROXY, "csi.proxy.machineNamespace", r#""others""#),
     within(PROXY, "csi.proxy.kubeconfigSecret", r#""machines""#),
     within(PROXY, "csi.proxy.nodeSelector", r#"{"worker": "machine"}"#),

@@ -21,10 +21,16 @@ const SOCKET: &str = "storage-1.sock";
 const PROCESS: &str = "node-1/storage-target";
 const IMAGE: &str = "spdk-target";
 
+/// Of the two DPUs' targets, which have 1 GiB each.
+const HUGE_PAGES: u64 = 1024;
+const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+
 /// The storage node: an SPDK of its own beside the controller and the CSI driver, which have its socket.
 pub struct Storage {
     address: String,
     socket: PathBuf,
+    /// Of the DPUs' targets, as the chart takes it.
+    huge_pages: &'static str,
 }
 
 impl Storage {
@@ -41,7 +47,7 @@ impl Storage {
         words.extend(real::arguments(&inside.display().to_string()));
         sandbox.spawn(&ProcessSpec::new(PROCESS, words).enter(ORDINARY_NODE)).await?;
         real::until_listens(&socket).await?;
-        let storage = Self { address: format!("{}:{PORT}", node.address()), socket };
+        let storage = Self { address: format!("{}:{PORT}", node.address()), socket, huge_pages: huge_pages() };
         storage.ask("bdev_aio_create", json!({"name": "disk", "filename": disk, "block_size": 512})).await?;
         let store = json!({"bdev_name": "disk", "lvs_name": LVSTORE, "clear_method": "none"});
         storage.ask("bdev_lvol_create_lvstore", store).await?;
@@ -57,13 +63,19 @@ impl Storage {
             "agent.disksBy=spdk".to_owned(),
             "agent.spdkVolumes={nvmeof}".to_owned(),
             "spdkTarget.enabled=true".to_owned(),
-            "spdkTarget.hugePages=".to_owned(),
+            format!("spdkTarget.hugePages={}", self.huge_pages),
             "lvolPools[0].name=fast".to_owned(),
             format!("lvolPools[0].lvstore={LVSTORE}"),
             format!("lvolPools[0].address={}", self.address),
             format!("lvolPools[0].socket={SOCKET}"),
         ]
     }
+}
+
+/// Where the machine has enough of them: nobody but its owner reserves some.
+fn huge_pages() -> &'static str {
+    let free = std::fs::read_to_string(FREE).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    if free.is_some_and(|free| free >= HUGE_PAGES) { "2Mi" } else { "" }
 }
 
 impl Site {
@@ -80,7 +92,12 @@ impl Site {
         say("starting the cluster: control plane, two DPUs and an ordinary node");
         let sandbox = Sandbox::start(name, Options { vfio_user: true, ..Options::default() }).await?;
         say("starting a storage node on the ordinary node");
-        let spdk = Some(Storage::start(&sandbox).await?);
+        let storage = Storage::start(&sandbox).await?;
+        say(match storage.huge_pages {
+            "" => "the DPUs' targets take ordinary memory: this machine has too few free huge pages of 2 MiB",
+            _ => "the DPUs' targets take huge pages",
+        });
+        let spdk = Some(storage);
         let site = Self { sandbox, helm: install::helm().await?, agents: Agents::DaemonSet, spdk, ceph: None };
         site.install(say).await?;
         Ok(site)
