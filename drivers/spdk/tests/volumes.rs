@@ -149,7 +149,7 @@ async fn real_nvme_over_tcp_conforms() {
 
 #[tokio::test]
 async fn real_iscsi_conforms() {
-    let Some(lab) = Lab::real_with("real_iscsi_conforms", 1, ("iscsi_tgt", "nvmf_tgt")).await else { return };
+    let Some(lab) = Lab::real_iscsi("real_iscsi_conforms", "nvmf_tgt").await else { return };
     suite(&Kind { lab, of: Of::Iscsi, storage: Iscsi::default }).await;
 }
 

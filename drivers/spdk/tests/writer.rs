@@ -106,8 +106,7 @@ async fn a_thin_volume_of_a_real_target_stays_thin() {
 
 #[tokio::test]
 async fn a_real_iscsi_volume_is_written() {
-    let programs = ("iscsi_tgt", "spdk_tgt");
-    let Some(lab) = Lab::real_with("a_real_iscsi_volume_is_written", 1, programs).await else { return };
+    let Some(lab) = Lab::real_iscsi("a_real_iscsi_volume_is_written", "spdk_tgt").await else { return };
     let (connector, a) = (connector(&lab, Iscsi), id("a", 1));
     let volume = lab.iscsi_volume(1, 8 * MIB).await;
     connector.connect(&a, &volume).await.expect("connect");

@@ -149,6 +149,18 @@ impl Lab {
         Some(Lab { folder, dpus, storage, port: free_port(), portal: portal() })
     }
 
+    /// The storage node serves iSCSI. `None` where the DPU's SPDK has no initiator, too.
+    pub async fn real_iscsi(test: &str, dpu: &str) -> Option<Lab> {
+        const METHOD: &str = "bdev_iscsi_create";
+        let lab = Self::real_with(test, 1, ("iscsi_tgt", dpu)).await?;
+        let methods = lab.dpu().call("rpc_get_methods", Value::Null).await;
+        if methods.as_array().is_some_and(|all| all.iter().any(|method| method == METHOD)) {
+            return Some(lab);
+        }
+        eprintln!("SKIP {test}: this SPDK was built without --with-iscsi-initiator: {dpu} has no {METHOD}");
+        None
+    }
+
     pub fn dpu(&self) -> &Target {
         &self.dpus[0]
     }
