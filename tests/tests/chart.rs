@@ -247,6 +247,13 @@ async fn a_target_of_ours_has_what_the_agent_looks_for() {
     let little =
         helm.refusal("spdk-target", &[&values[..], &["spdkTarget.hugePages=", "spdkTarget.memoryMiB=512"]].concat());
     assert!(little.contains("spdkTarget.memoryMiB"), "{little}");
+    for (pages, memory) in [("2Mi", "1025"), ("1Gi", "1536")] {
+        let more = [format!("spdkTarget.hugePages={pages}"), format!("spdkTarget.memoryMiB={memory}")];
+        let refusal = helm.refusal("spdk-target", &[&values[..], &more.each_ref().map(String::as_str)].concat());
+        assert!(refusal.contains("whole huge pages"), "{refusal}");
+    }
+    // The agent may run outside of the cluster; the target's pod is none of it.
+    assert!(render(&["agent.enabled=false"]).contains("kind: DaemonSet"));
 }
 
 const THREE: &str = "ovn.northBound=ssl:192.0.2.1:6641\\,ssl:[2001:db8::2]:6641\\,ssl:ovn-nb.example:6641";

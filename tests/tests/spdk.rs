@@ -96,7 +96,8 @@ impl Machine<'_> {
     }
 
     async fn condition(&self, of: impl Fn(&Value) -> bool) -> Result<Result<String, String>> {
-        let machine = self.site.get(&["bmm", self.name, "-n", NAMESPACE]).await?.context("the machine is gone")?;
+        let machine =
+            self.site.get(&["bmm", self.name, "-n", NAMESPACE]).await?.context("the machine no longer exists")?;
         let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.iter().find(|condition| of(condition)).cloned();
         let message = |condition: Value| condition["message"].as_str().unwrap_or_default().to_owned();

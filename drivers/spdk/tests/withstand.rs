@@ -194,6 +194,10 @@ impl Chain {
         SpdkEmulation::new(self.lab.dpu().socket(), host, self.lab.path("state")).expect("a driver")
     }
 
+    fn connector(&self) -> Box<dyn VolumeConnector> {
+        Box::new(SpdkConnector::new(self.lab.dpu().socket(), NvmeOf))
+    }
+
     fn function(&self, backend: Backend) -> DiskFunction {
         DiskFunction { id: self.id.clone(), uuid: self.id.uid.clone(), ..disk(1, 1, Slot::HotPlug, backend) }
     }
@@ -234,8 +238,7 @@ impl Chain {
 async fn a_volume_of_a_storage_node_stays_the_grants_own() {
     each_fault(async |inject, when| {
         let chain = Chain::over_nvme().await;
-        let connector =
-            || -> Box<dyn VolumeConnector> { Box::new(SpdkConnector::new(chain.lab.dpu().socket(), NvmeOf)) };
+        let connector = || chain.connector();
         inject(chain.fake());
         chain.bring(&connector, Some(MIB), when).await;
         chain.lab.grow_nvme(&chain.volume, 2 * MIB).await;
@@ -264,8 +267,7 @@ async fn a_volume_of_a_storage_node_stays_the_grants_own() {
 async fn a_disk_goes_whose_storage_is_lost_under_a_write() {
     each_fault(async |inject, when| {
         let chain = Chain::over_nvme().await;
-        let connector =
-            || -> Box<dyn VolumeConnector> { Box::new(SpdkConnector::new(chain.lab.dpu().socket(), NvmeOf)) };
+        let connector = || chain.connector();
         chain.bring(&connector, Some(MIB), when).await;
         chain.lab.refuse_all(&chain.volume);
         assert!(!chain.fake().open(&names::bdev(&chain.id)).write(1).expect("asked"), "it arrived: {when}");

@@ -226,6 +226,11 @@ impl Lab {
         self.storage.call("nvmf_subsystem_add_listener", json!({"nqn": nqn, "listen_address": address})).await;
     }
 
+    /// `kill -9` of the storage node's target.
+    pub async fn kill_storage(&mut self) {
+        self.storage.kill().await;
+    }
+
     /// The storage node lets no host in to the volume any more: connections end, and none comes back.
     pub fn refuse_all(&self, volume: &Volume) {
         self.storage.fake().with(|world| {
