@@ -7,7 +7,7 @@ use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::liveness::Liveness;
 use crate::network::Pools;
 use crate::objects::Objects;
-use crate::snapshots::VolumeSnapshot;
+use crate::snapshots::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot};
 use crate::work::{Queues, Work};
 use api::tinkerbell::{Hardware, Job, Task, Template, Workflow, WorkflowRuleSet};
 use api::{
@@ -114,6 +114,8 @@ watched! {
     images: MachineImage,
     cluster_images: ClusterMachineImage,
     snapshots: VolumeSnapshot,
+    group_snapshots: VolumeGroupSnapshot,
+    group_classes: VolumeGroupSnapshotClass,
     namespaces: Namespace,
     machine_snapshots: MachineSnapshot,
     restores: MachineRestore,

@@ -32,6 +32,8 @@ subjects! {
         VolumeHold(claim: String) "the hold on the volume of PersistentVolumeClaim '{claim}'";
         VolumeAttachment(claim: String) "the VolumeAttachment of PersistentVolumeClaim '{claim}'";
         VolumeSnapshot(snapshot: String) "VolumeSnapshot '{snapshot}'";
+        VolumeGroupSnapshot(snapshot: String) "VolumeGroupSnapshot '{snapshot}'";
+        CutLabels "the labels of the PersistentVolumeClaims that are cut at one moment";
         VolumeSnapshots "the VolumeSnapshots of the MachineSnapshot";
         VolumeSnapshotsOfImage "the VolumeSnapshots of the image";
         ImageRecord "the record of the verified image";

@@ -63,6 +63,7 @@ reasons! {
         DpuNotOff { dpu: String, bmc: String, message: String } "the agent of Dpu '{dpu}' does not renew its Lease, and BMC '{bmc}' does not report Dpu '{dpu}' powered off: {message}", next "if the DPU is dead, power the DPU off by BMC '{bmc}'; or: bmctl dpu get, then bmctl dpu confirm-down UID";
         DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host: waiting for the agent of Dpu '{dpu}'";
         ImageNotReady { image: String, why: String } "image '{image}' is not ready: {why}", next "kubectl get mi,cmi";
+        GroupSnapshotNotReady { snapshot: String } "VolumeGroupSnapshot '{snapshot}' has not cut all disks", next "kubectl describe volumegroupsnapshot {snapshot}";
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
         ClaimPending { claim: String, class: String, message: String } "PersistentVolumeClaim '{claim}' (StorageClass {class}) is not bound: {message}", next "kubectl describe pvc {claim}";
         ClaimBindsLate { claim: String, node: String, message: String } "PersistentVolumeClaim '{claim}' (WaitForFirstConsumer) is not bound: its provisioner creates the volume for node '{node}': {message}", next "kubectl describe pvc {claim}";
@@ -207,13 +208,14 @@ reasons! {
         LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' has no I/O limits, although its VolumeAttributesClass asks for {limits}: Dpu '{dpu}' does not support them: {message}", next "kubectl edit bmm NAME, and write another volumeAttributesClassName at disk '{disk}'";
         ResizeNeedsPowerCycle { disk: String } "the host sees the new size of disk '{disk}' after its next power cycle", next "bmctl stop NAME && bmctl start NAME";
         MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
-        SeveralDisksRun { machine: String, disks: String } "BareMetalMachine '{machine}' runs with several disks ({disks}), and their storage cannot take snapshots of all these disks at one moment: stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
+        SeveralDisksRun { machine: String, disks: String, why: String } "BareMetalMachine '{machine}' runs with several disks ({disks}), and no VolumeGroupSnapshot can cut these disks at one moment: {why}. Stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
         HardwarePinned { machine: String, hardware: String } "BareMetalMachine '{machine}' is bound to Hardware '{hardware}' by its spec.hardware.name: a MachineMigration has to name its target", next "bmctl migrate {machine} --to HARDWARE";
         NotPlaced { machine: String } "BareMetalMachine '{machine}' has no Hardware to leave", next "bmctl explain {machine}";
         MachineRuns { machine: String } "BareMetalMachine '{machine}' is not stopped", next "bmctl stop {machine}";
         MachineSnapshotMissing { snapshot: String } "there is no MachineSnapshot '{snapshot}' in this namespace", next "kubectl get machinesnapshots";
         SnapshotOfAnother { snapshot: String, of: String, machine: String } "MachineSnapshot '{snapshot}' is of BareMetalMachine '{of}', not of BareMetalMachine '{machine}'", next "bmctl snapshot list {machine}";
         NothingToRestore { snapshot: String, machine: String } "MachineSnapshot '{snapshot}' has no disk that BareMetalMachine '{machine}' has", next "kubectl get machinesnapshot {snapshot} -o jsonpath='{{.status.disks[*].name}}'";
+        GroupSnapshotNotOurs { snapshot: String } "VolumeGroupSnapshot '{snapshot}' exists but was not made for this MachineSnapshot", next "give the MachineSnapshot another name, or: kubectl delete volumegroupsnapshot {snapshot}";
         SnapshotNotOurs { snapshot: String } "VolumeSnapshot '{snapshot}' exists but was not made for this MachineSnapshot", next "give the MachineSnapshot another name, or: kubectl delete volumesnapshot {snapshot}";
         NeedsDpu { hardware: String, what: String } "Hardware '{hardware}' has no DPU, and the machine asks for what only a DPU gives: {what}", next "kubectl get dpu, and choose a server with a DPU by spec.hardware; or delete the machine, and create it with boot.strategy: Workflow";
         DpuUnassigned { hardware: String, dpu: String } "Dpu '{dpu}' has no spec.hardwareRef, and may sit in Hardware '{hardware}': the controller installs no machine with boot.strategy: Auto there", next "kubectl edit dpu {dpu}, and write spec.hardwareRef; or create the machine with boot.strategy: Workflow";
@@ -248,6 +250,7 @@ reasons! {
         EraseIncomplete { hardware: String, message: String } "not every disk of Hardware '{hardware}' is shown to be erased, and Hardware '{hardware}' stays claimed: {message}", next "bmctl hardware erase {hardware}, to try once more; or bmctl hardware release {hardware} --with-data, to take Hardware '{hardware}' with what is on its disks";
         InstallerLost { workflow: String, action: String } "the agent has not begun action '{action}' of Workflow '{workflow}' within 20 minutes", next "look at the console of the server; then: bmctl stop NAME && bmctl start NAME";
         InstallFailed { workflow: String, message: String } "Workflow '{workflow}' has ended without having installed the machine: {message}; the host is left on", next "kubectl get workflow {workflow} -n INVENTORY -o yaml; then: bmctl reinstall NAME";
+        GroupSnapshotFailed { snapshot: String, message: String } "VolumeGroupSnapshot '{snapshot}' failed: {message}", next "kubectl describe volumegroupsnapshot {snapshot}; bmctl stop MACHINE if the disks are written without a pause";
         SnapshotFailed { snapshot: String, message: String } "VolumeSnapshot '{snapshot}' failed: {message}", next "kubectl describe volumesnapshot {snapshot}";
         MachineDeleted { machine: String } "BareMetalMachine '{machine}' was deleted meanwhile", next "kubectl get machinesnapshots,machinerestores,machinemigrations, and delete the one of '{machine}'";
         NotTakenInTime { seconds: i64, message: String } "not every VolumeSnapshot was taken within {seconds} s: {message}", next "kubectl get machinesnapshots, delete this one, then bmctl snapshot create MACHINE";

@@ -34,7 +34,9 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self.machineName == oldSelf.machineName && self.consistency == oldSelf.consistency && has(self.volumeSnapshotClassName) == has(oldSelf.volumeSnapshotClassName) && (!has(self.volumeSnapshotClassName) || self.volumeSnapshotClassName == oldSelf.volumeSnapshotClassName)")
+    validation = Rule::new("!has(self.volumeGroupSnapshotClassName) || !has(self.consistency) || self.consistency == 'Machine'")
+        .message("with consistency: PerDisk no VolumeGroupSnapshot is made: take volumeGroupSnapshotClassName away"),
+    validation = Rule::new("self.machineName == oldSelf.machineName && self.consistency == oldSelf.consistency && has(self.volumeSnapshotClassName) == has(oldSelf.volumeSnapshotClassName) && (!has(self.volumeSnapshotClassName) || self.volumeSnapshotClassName == oldSelf.volumeSnapshotClassName) && has(self.volumeGroupSnapshotClassName) == has(oldSelf.volumeGroupSnapshotClassName) && (!has(self.volumeGroupSnapshotClassName) || self.volumeGroupSnapshotClassName == oldSelf.volumeGroupSnapshotClassName)")
         .message("spec is immutable but for deletionPolicy: a snapshot is taken once; make another one")
 )]
 pub struct MachineSnapshotSpec {
@@ -42,14 +44,21 @@ pub struct MachineSnapshotSpec {
     #[schemars(length(min = 1, max = 63))]
     pub machine_name: String,
     /// What the disks are to each other. Machine: all at the same moment, as after a power failure. That is so for one
-    /// disk, and for a machine that is off. A machine that runs with several disks is refused. PerDisk: each disk as after
-    /// a power failure of its own, one after the other. Immutable.
+    /// disk, and for a machine that is off. Of a machine that runs with several disks it takes one VolumeGroupSnapshot:
+    /// refused where the disks' CSI driver has no VolumeGroupSnapshotClass. PerDisk: each disk as after a power failure of
+    /// its own, one after the other. Immutable.
     #[serde(default)]
     pub consistency: Consistency,
-    /// The VolumeSnapshotClass. Default: the default class of each disk's driver. Immutable.
+    /// The VolumeSnapshotClass of disks that are cut one by one. Default: the default class of each disk's driver.
+    /// Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub volume_snapshot_class_name: Option<String>,
+    /// The VolumeGroupSnapshotClass by which several disks of a machine that runs are cut. Default: the default class of the
+    /// disks' driver. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub volume_group_snapshot_class_name: Option<String>,
     /// What becomes of the VolumeSnapshots when this object is deleted. Retain: they are kept.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
@@ -74,6 +83,9 @@ pub struct MachineSnapshotStatus {
     /// What was got: one disk, or a machine that was off, is Machine whatever was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Consistency>,
+    /// The VolumeGroupSnapshotClass, where one VolumeGroupSnapshot of this object's name cuts all disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_group_snapshot_class_name: Option<String>,
     /// Whether the machine was off.
     #[serde(default)]
     pub machine_was_off: bool,
@@ -102,7 +114,8 @@ pub struct SnapshotDisk {
     pub name: String,
     /// The PersistentVolumeClaim that it was taken of.
     pub claim_name: String,
-    /// The VolumeSnapshot, in this namespace.
+    /// The VolumeSnapshot, in this namespace. Of a VolumeGroupSnapshot: empty until the storage has cut the disks.
+    #[serde(default)]
     pub volume_snapshot_name: String,
     /// The StorageClass of that claim: what is made of the snapshot gets the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]

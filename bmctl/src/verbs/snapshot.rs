@@ -29,6 +29,7 @@ pub async fn create(cluster: &Cluster, args: &CreateSnapshot) -> Result<String, 
             machine_name: args.machine.clone(),
             consistency: if args.per_disk { Consistency::PerDisk } else { Consistency::Machine },
             volume_snapshot_class_name: args.volume_snapshot_class.clone(),
+            volume_group_snapshot_class_name: args.volume_group_snapshot_class.clone(),
             deletion_policy: if args.retain { DeletionPolicy::Retain } else { DeletionPolicy::Delete },
         },
     );

@@ -1,8 +1,9 @@
-//! Golden images, of either kind, and the VolumeSnapshots that they and the operations rest on.
+//! Golden images, of either kind, and the VolumeSnapshots and VolumeGroupSnapshots that they and the operations rest on.
 
 use super::{label, namespace_of, own_uid};
+use crate::cache::key;
 use crate::index::IndexKey;
-use crate::snapshots::VolumeSnapshot;
+use crate::snapshots::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot};
 use crate::work::Work;
 use crate::world::{Kind, World};
 use api::{ClusterMachineImage, MachineImage, labels};
@@ -35,7 +36,8 @@ impl Kind for VolumeSnapshot {
 
     fn index(&self) -> Vec<IndexKey> {
         let labels = [labels::IMAGE_UID, labels::OPERATION_UID];
-        labels.into_iter().filter_map(|name| label(&self.metadata, name)).map(IndexKey::Owner).collect()
+        let of_group = self.group().map(|group| group.uid.clone());
+        labels.into_iter().filter_map(|name| label(&self.metadata, name)).chain(of_group).map(IndexKey::Owner).collect()
     }
 
     fn wake(&self, world: &World) {
@@ -48,7 +50,27 @@ impl Kind for VolumeSnapshot {
             }
         }
         world.operations_with(meta);
+        if let Some(group) = self.group() {
+            // A MachineSnapshot and its VolumeGroupSnapshot have one name.
+            world.look(Work::MachineSnapshot, (namespace_of(meta).to_owned(), group.name.clone()));
+        }
         world.machines_that_name::<Self>(namespace_of(meta), meta.name.as_deref().unwrap_or_default());
+    }
+}
+
+impl Kind for VolumeGroupSnapshot {
+    const OPTIONAL: bool = true;
+
+    fn wake(&self, world: &World) {
+        world.look(Work::MachineSnapshot, key(&self.metadata));
+    }
+}
+
+impl Kind for VolumeGroupSnapshotClass {
+    const OPTIONAL: bool = true;
+
+    fn wake(&self, world: &World) {
+        world.snapshots_that_wait();
     }
 }
 

@@ -74,6 +74,17 @@ impl World {
         }
     }
 
+    /// MachineSnapshots that are not begun, for what can be cut together has changed.
+    pub(super) fn snapshots_that_wait(&self) {
+        for snapshot in self.machine_snapshots.all().iter().filter(|s| s.phase() == OperationPhase::Pending) {
+            self.look(Work::MachineSnapshot, key(&snapshot.metadata));
+        }
+    }
+
+    pub(super) fn snapshot_by_uid(&self, uid: &str) {
+        self.look_at_each(Work::MachineSnapshot, &self.machine_snapshots, &IndexKey::uid(uid));
+    }
+
     /// The operation that something was made for is looked at again.
     pub(super) fn operations_with(&self, meta: &ObjectMeta) {
         let Some(uid) = label(meta, labels::OPERATION_UID).map(IndexKey::Uid) else { return };

@@ -8,19 +8,22 @@ use crate::cache::{Cache, Object};
 use crate::error::Error;
 use crate::index::IndexKey;
 use crate::objects;
-use crate::snapshots::{SnapshotSource, VolumeSnapshot, VolumeSnapshotSpec};
+use crate::snapshots::{
+    GroupSource, SnapshotSource, VolumeGroupSnapshot, VolumeGroupSnapshotSpec, VolumeSnapshot, VolumeSnapshotSpec,
+};
 use crate::work::Work;
 use crate::world::World;
 use api::verbs::HasPhase;
 use api::{BareMetalMachine, labels};
 use executor::{claims, hosts};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
 use kube::core::object::HasStatus;
 use planner::machine::observed::label;
 use planner::machine::plan::Target;
-use planner::verbs::operation::{MachineVersion, NewSnapshot, Told};
+use planner::verbs::operation::{MachineVersion, NewGroup, NewSnapshot, Told};
 use planner::verbs::{Action, Lock, Plan, Verb};
 use runtime::queue::{Key, Next};
 use serde::Serialize;
@@ -91,7 +94,11 @@ async fn act<K: Operation>(c: &Controller, key: &Key, action: &Action) -> Result
         }
         Action::Unlock(machine) => annotate(c, &key.0, machine, json!({labels::OPERATION: null})).await,
         Action::CreateSnapshot(new) => create_snapshot(c, &key.0, new).await,
-        Action::DeleteSnapshot(target) => delete_snapshot(c, target).await,
+        Action::DeleteSnapshot(target) => delete::<VolumeSnapshot>(c, &c.world.snapshots, target).await,
+        Action::MarkClaim(claim) => mark(c, claim, json!(meta.uid)).await,
+        Action::UnmarkClaim(claim) => mark(c, claim, Value::Null).await,
+        Action::CreateGroup(new) => create_group(c, &key.0, new, meta.uid.as_deref().unwrap_or_default()).await,
+        Action::DeleteGroup(target) => delete::<VolumeGroupSnapshot>(c, &c.world.group_snapshots, target).await,
         Action::CreateClaim(claim) => claims::create(c, claim, labels::OPERATION_UID).await,
         Action::DeleteClaim(target) => claims::delete(c, target).await,
         Action::ClaimTarget { machine, hardware } => {
@@ -158,9 +165,36 @@ async fn create_snapshot(c: &Controller, namespace: &str, new: &NewSnapshot) -> 
     objects::create(&c.objects.namespaced(namespace), &c.world.snapshots, &snapshot, ours).await.map(drop)
 }
 
-async fn delete_snapshot(c: &Controller, target: &Target) -> Result<(), Error> {
-    let there = c.world.snapshots.get(&target.namespace, &target.name);
-    let Some(there) = there.filter(|there| there.metadata.uid.as_deref() == Some(&target.uid)) else { return Ok(()) };
-    let api = c.objects.namespaced::<VolumeSnapshot>(&target.namespace);
-    objects::delete(&api, &c.world.snapshots, &there.metadata, false).await
+/// Its volume is cut with all others that have the mark.
+async fn mark(c: &Controller, claim: &Target, mark: Value) -> Result<(), Error> {
+    let api = c.objects.namespaced::<PersistentVolumeClaim>(&claim.namespace);
+    let change = json!({"metadata": {"labels": {labels::CUT_TOGETHER: mark}}});
+    objects::patch(&api, &c.world.claims, &claim.name, &claim.uid, None, change).await.map(drop)
+}
+
+async fn create_group(c: &Controller, namespace: &str, new: &NewGroup, operation: &str) -> Result<(), Error> {
+    let mark = [(labels::CUT_TOGETHER.to_owned(), operation.to_owned())];
+    let mut group = VolumeGroupSnapshot::new(
+        &new.name,
+        VolumeGroupSnapshotSpec {
+            source: GroupSource {
+                selector: Some(LabelSelector { match_labels: Some(mark.into()), ..LabelSelector::default() }),
+            },
+            volume_group_snapshot_class_name: Some(new.class.clone()),
+        },
+    );
+    group.metadata.namespace = Some(namespace.to_owned());
+    group.metadata.labels = Some(new.labels.clone());
+    let ours = |there: &VolumeGroupSnapshot| label(&there.metadata, labels::OPERATION_UID) == Some(operation);
+    objects::create(&c.objects.namespaced(namespace), &c.world.group_snapshots, &group, ours).await.map(drop)
+}
+
+async fn delete<K>(c: &Controller, cache: &Cache<K>, target: &Target) -> Result<(), Error>
+where
+    K: Object + Resource<Scope = NamespaceResourceScope>,
+{
+    let there = cache.get(&target.namespace, &target.name);
+    let Some(there) = there.filter(|there| there.meta().uid.as_deref() == Some(&target.uid)) else { return Ok(()) };
+    let api = c.objects.namespaced::<K>(&target.namespace);
+    objects::delete(&api, cache, there.meta(), false).await
 }

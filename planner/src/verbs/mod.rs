@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `operation.rs` | what they have in common: finalizer, the lock on the machine, phases, the condition |
 //! | `snapshot.rs` | the disks of a machine at one moment |
+//! | `group.rs` | the same while the machine runs: a VolumeGroupSnapshot |
 //! | `restore.rs` | the disks of a machine back to a snapshot |
 //! | `migration.rs` | a machine to another server |
 
+pub mod group;
 pub mod migration;
 pub mod operation;
 pub mod restore;

@@ -113,6 +113,11 @@ pub enum Action {
     Unlock(MachineVersion),
     CreateSnapshot(NewSnapshot),
     DeleteSnapshot(Target),
+    /// The label by which a VolumeGroupSnapshot finds the claims.
+    MarkClaim(Target),
+    UnmarkClaim(Target),
+    CreateGroup(NewGroup),
+    DeleteGroup(Target),
     CreateClaim(Box<PersistentVolumeClaim>),
     DeleteClaim(Target),
     /// All disks by one write: by the disk's name, its claim.
@@ -179,6 +184,14 @@ pub struct NewSnapshot {
     pub name: String,
     pub claim: String,
     pub class: Option<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A VolumeGroupSnapshot of all claims that are marked for the operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewGroup {
+    pub name: String,
+    pub class: String,
     pub labels: BTreeMap<String, String>,
 }
 

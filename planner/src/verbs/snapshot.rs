@@ -1,8 +1,10 @@
-//! A `MachineSnapshot`: one VolumeSnapshot per disk, cut while nothing can be written between the first and the last.
+//! A `MachineSnapshot`: one VolumeSnapshot per disk, cut while nothing can be written between the first and the last: the machine
+//! is off, or one VolumeGroupSnapshot cuts them ([`super::group`]).
 //!
 //! Which disks, and of which claims, is recorded in status before the first one is made. The lock is kept until the last is
 //! cut, not until all are ready: a back end may upload them for hours.
 
+use super::group::{self, GroupClass, GroupSeen};
 use super::operation::{Action, NewSnapshot, Plan, Progress, Subject, Verb, is_off};
 use crate::about::About;
 use crate::machine::{bound_claim, claim_name};
@@ -29,6 +31,12 @@ pub struct Observed {
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
     /// By name: those that the status names, and all that were made for this operation.
     pub snapshots: BTreeMap<String, VolumeSnapshotSeen>,
+    /// By the name of the claim: the CSI driver of its volume. Known where it decides something.
+    pub drivers: BTreeMap<String, String>,
+    pub classes: Vec<GroupClass>,
+    pub group: Option<GroupSeen>,
+    /// The claims that are marked for this operation's VolumeGroupSnapshot.
+    pub marked: Vec<Arc<PersistentVolumeClaim>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,6 +49,16 @@ pub struct VolumeSnapshotSeen {
     pub taken: bool,
     pub ready: bool,
     pub error: Option<String>,
+    /// The claim whose volume it is of.
+    pub claim: Option<String>,
+    /// The UID of the VolumeGroupSnapshot that it is a member of.
+    pub group_uid: Option<String>,
+}
+
+impl VolumeSnapshotSeen {
+    pub(super) fn is_member_of(&self, group: &GroupSeen) -> bool {
+        self.group_uid.as_ref() == Some(&group.target.uid)
+    }
 }
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
@@ -59,13 +77,21 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
             true => begin(o, &subject, &mut status, now, actions),
             false => take(o, &subject, &mut status, now, actions),
         },
-        |actions| undo(o, actions),
+        |actions| undo(o, now, actions),
     );
-    let deadline = status.started_at.as_ref().map(|at| at.0 + PATIENCE);
-    let wake_at = deadline.filter(|_| status.taken_at.is_none() && !o.object.phase().is_over());
+    let is_over = status.taken_at.is_some() || matches!(progress, Progress::Failed(_) | Progress::Same);
+    if is_over && o.object.metadata.deletion_timestamp.is_none() {
+        group::unmark(o, &mut actions);
+    }
+    let wake_at = deadline(&status).filter(|_| status.taken_at.is_none() && !o.object.phase().is_over());
     let done = format!("{} of machine '{}'", disks_in_words(status.disks.len()), o.object.spec.machine_name);
     let tell = subject.tell(&mut status.operation, &progress, &done, now);
     Plan { actions, status, wake_at, tell }
+}
+
+/// No disk is waited for any longer than until then.
+fn deadline(status: &MachineSnapshotStatus) -> Option<Timestamp> {
+    status.started_at.as_ref().map(|at| at.0 + PATIENCE)
 }
 
 fn disks_in_words(disks: usize) -> String {
@@ -95,17 +121,29 @@ fn begin(
     // Once the lock is there, a machine that was off at that moment stays off, whatever is asked of it meanwhile.
     let power = machine.status.as_ref().and_then(|status| status.power.as_ref()).map(|power| power.state.as_str());
     let off = is_off(machine) || (subject.locked() && asked == Consistency::Machine && power == Some("Off"));
+    let mut group_class = None;
     if disks.len() > 1 && !off && asked == Consistency::Machine {
-        // It was started by hand, beside us.
-        subject.give_lock_back(actions);
-        let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
-        let (machine, disks) = (name(&machine.metadata).to_owned(), names.join(", "));
-        return Progress::Pending(Blocked::SeveralDisksRun { machine, disks }.into());
+        match group::class(o, &disks) {
+            Ok(class) => group_class = Some(class),
+            Err(why) => {
+                // It was started by hand, beside us.
+                subject.give_lock_back(actions);
+                let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+                let (machine, disks) = (name(&machine.metadata).to_owned(), names.join(", "));
+                return Progress::Pending(Blocked::SeveralDisksRun { machine, disks, why }.into());
+            }
+        }
     }
     if let Err(reason) = subject.take_lock(machine, actions) {
         return Progress::Pending(reason);
     }
-    let together = disks.len() == 1 || off;
+    let mut disks = disks;
+    if group_class.is_some() {
+        // The snapshot controller gives them their names.
+        disks.iter_mut().for_each(|disk| disk.volume_snapshot_name.clear());
+    }
+    let together = disks.len() == 1 || off || group_class.is_some();
+    status.volume_group_snapshot_class_name = group_class;
     status.consistency = Some(if together { Consistency::Machine } else { Consistency::PerDisk });
     status.machine_was_off = off;
     status.machine_uid = Some(uid(&machine.metadata).to_owned());
@@ -146,9 +184,15 @@ fn take(
 ) -> Progress {
     let was_taken = status.taken_at.is_some();
     let mut waiting: Option<Reason> = None;
-    for disk in &mut status.disks {
-        let reason = one(o, subject, disk, was_taken, actions);
-        waiting = waiting.or(reason);
+    let class = status.volume_group_snapshot_class_name.clone();
+    match class.as_ref().filter(|_| !was_taken) {
+        Some(class) => waiting = group::cut(o, subject, class, status, actions),
+        None => {
+            for disk in &mut status.disks {
+                let reason = one(o, subject, disk, (was_taken, class.is_some()), actions);
+                waiting = waiting.or(reason);
+            }
+        }
     }
     if was_taken {
         return waiting.map_or(Progress::Done, Progress::Running);
@@ -162,7 +206,7 @@ fn take(
         return Progress::Failed(Failed::MachineDeleted { machine: o.object.spec.machine_name.clone() }.into());
     }
     let seconds = PATIENCE.as_secs();
-    if status.started_at.as_ref().is_some_and(|at| now >= at.0 + PATIENCE) {
+    if deadline(status).is_some_and(|deadline| now >= deadline) {
         // The last word of the storage, if it had one.
         let message = waiting.map(|reason| reason.message()).unwrap_or_default();
         return Progress::Failed(Failed::NotTakenInTime { seconds, message }.into());
@@ -175,7 +219,7 @@ fn one(
     o: &Observed,
     subject: &Subject<'_>,
     disk: &mut SnapshotDisk,
-    was_taken: bool,
+    (was_taken, is_member): (bool, bool),
     actions: &mut Vec<Action>,
 ) -> Option<Reason> {
     let snapshot = disk.volume_snapshot_name.clone();
@@ -192,7 +236,7 @@ fn one(
         }));
         return Some(Waiting::Creating { what: About::VolumeSnapshot(snapshot.clone()) }.into());
     };
-    if !seen.ours {
+    if !seen.ours && !(is_member && seen.group_uid.is_some()) {
         return Some(Blocked::SnapshotNotOurs { snapshot }.into());
     }
     disk.taken |= seen.taken || seen.ready;
@@ -205,9 +249,20 @@ fn one(
 }
 
 /// By the deletion policy.
-fn undo(o: &Observed, actions: &mut Vec<Action>) -> Option<Reason> {
+fn undo(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
+    group::unmark(o, actions);
     if o.object.spec.deletion_policy == DeletionPolicy::Retain {
         return None;
+    }
+    if let Some(group) = o.group.as_ref().filter(|group| group.ours && !group.deleting) {
+        let snapshot = group.target.name.clone();
+        // Deleted before it is known what its content is called, it would leave that to nobody.
+        let is_late = o.object.status.as_ref().and_then(deadline).is_none_or(|deadline| now >= deadline);
+        if !group.bound && group.error.is_none() && !is_late {
+            return Some(Waiting::GroupSnapshotNotReady { snapshot }.into());
+        }
+        actions.push(Action::DeleteGroup(group.target.clone()));
+        return Some(Waiting::Deleting { what: About::VolumeGroupSnapshot(snapshot) }.into());
     }
     let left: Vec<&VolumeSnapshotSeen> = o.snapshots.values().filter(|seen| seen.ours && !seen.deleting).collect();
     actions.extend(left.iter().map(|seen| Action::DeleteSnapshot(seen.target.clone())));

@@ -8,6 +8,7 @@
 //! | `signal.rs` | a value that many wait for, woken in order |
 //! | `addresses.rs` | one address and two machines that ask for it; Subnets under a machine |
 //! | `storage.rs` | the actor that stands for the storage system and its sidecars |
+//! | `groups.rs` | the same for snapshots of several volumes at one moment |
 //! | `host.rs`, `host/bmc.rs` | a server with its BMC and its DPU |
 //! | `parts.rs`, `bmcs.rs` | the ports as a process reaches them |
 //! | `north_bound.rs` | OVN's databases as a controller reaches them |
@@ -39,6 +40,7 @@ pub mod bmc_objects;
 mod bmcs;
 pub mod csi;
 pub mod faults;
+mod groups;
 mod held;
 pub mod host;
 pub mod jobs;

@@ -290,6 +290,26 @@ impl Scene {
         }
     }
 
+    /// Or by one group, which has all of them, while the machine is locked.
+    pub fn before_group_cut(&self, group: &Value, content: &Value) {
+        let operation = &group["metadata"]["labels"][api::labels::OPERATION_UID];
+        let all = self.server.list("metalplane.io/machinesnapshots");
+        // Deleted meanwhile: nobody asks what is in it.
+        let Some(of) = all.iter().find(|of| of["metadata"]["uid"] == *operation) else { return };
+        let cut = |claim: &Value| content["spec"]["claims"].as_array().is_some_and(|cut| cut.contains(claim));
+        let disks = of["status"]["disks"].as_array().cloned().unwrap_or_default();
+        if !disks.iter().all(|disk| cut(&disk["claimName"])) {
+            self.violated(format!("{} lacks a disk of {disks:?}: {content}", group["metadata"]["name"]));
+        }
+        let machine = of["spec"]["machineName"].as_str().unwrap_or_default();
+        let namespace = of["metadata"]["namespace"].as_str().unwrap_or_default();
+        let machine = self.server.get("metalplane.io/baremetalmachines", namespace, machine).unwrap_or_default();
+        let lock = machine["metadata"]["annotations"][api::labels::OPERATION].as_str().unwrap_or_default();
+        if !lock.ends_with(operation.as_str().unwrap_or_default()) {
+            self.violated(format!("{} is cut without the lock of its machine: '{lock}'", group["metadata"]["name"]));
+        }
+    }
+
     pub fn before_volume_deleted(&self, path: &Path) {
         use futures::FutureExt;
         let blocks = self.blocks(path);

@@ -4,6 +4,7 @@
 use super::api::path::Id;
 use super::api::store::Part;
 use super::csi::Manners;
+use super::groups;
 use super::host::{DRIVER, FOREIGN};
 use super::scene::Scene;
 use api::quantity::{bytes, quantity};
@@ -29,7 +30,7 @@ pub async fn run(scene: Arc<Scene>) {
     }
 }
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -41,7 +42,17 @@ fn id(resource: &str, object: &Value) -> Id {
     Id::new(resource, text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
+/// Written over whatever version is there.
+pub(super) fn change(scene: &Scene, id: &Id, change: impl FnOnce(&mut Value)) {
+    scene.server.write(|store| {
+        let mut object = Value::clone(&*store.get(id).expect("it was listed"));
+        change(&mut object);
+        store.update(id, Part::Main, object).expect("the version is right");
+    });
+}
+
 fn work(scene: &Arc<Scene>) {
+    groups::work(scene);
     let claims = scene.server.list("persistentvolumeclaims");
     for claim in &claims {
         if text(claim, "/spec/volumeName").is_empty() {

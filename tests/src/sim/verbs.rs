@@ -1,8 +1,11 @@
 //! What is done to a whole machine: snapshots, restores, migrations.
 
+use super::groups::{CLASSES, CONTENTS, GROUPS};
+use super::host::DRIVER;
 use super::life::{self, runs};
 use super::simulation::{Simulation, USER};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const MACHINES: &str = "metalplane.io/baremetalmachines";
 const SNAPSHOTS: &str = "metalplane.io/machinesnapshots";
@@ -53,6 +56,45 @@ pub async fn snapshot(s: &Simulation, machine: &str, name: &str) -> Result<(), S
     s.until("the snapshot is taken", |s| phase(s, SNAPSHOTS, name) == "Succeeded" && is_free(s, machine)).await
 }
 
+/// Both disks are cut while the machine runs, once its storage can cut them together.
+pub async fn snapshot_running(s: &Simulation, machine: &str, name: &str) -> Result<(), String> {
+    s.create(SNAPSHOTS, USER, operation("MachineSnapshot", name, &json!({"machineName": machine})));
+    s.until("no class of the storage's is there yet", |s| reason(s, SNAPSHOTS, name) == "SeveralDisksRun").await?;
+    let class = json!({"apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshotClass",
+        "metadata": {"name": "together", "annotations": {"groupsnapshot.storage.kubernetes.io/is-default-class": "true"}},
+        "driver": DRIVER, "deletionPolicy": "Delete"});
+    s.create(CLASSES, "", class);
+    s.until("the snapshot is taken", |s| {
+        phase(s, SNAPSHOTS, name) == "Succeeded" && is_free(s, machine) && !is_anything_marked(s)
+    })
+    .await?;
+    let status = s.scene.server.get(SNAPSHOTS, USER, name).unwrap_or_default()["status"].clone();
+    let disks = status["disks"].as_array().cloned().unwrap_or_default();
+    let moment = |disk: &Value| {
+        let snapshot = disk["volumeSnapshotName"].as_str().unwrap_or_default();
+        s.scene.server.get(VOLUME_SNAPSHOTS, USER, snapshot).unwrap_or_default()["status"]["creationTime"].clone()
+    };
+    let moments: Vec<Value> = disks.iter().map(moment).collect();
+    let at_once = moments.len() == 2 && moments[0].is_string() && moments[0] == moments[1];
+    match at_once && runs(s, machine) && status["machineWasOff"] == false && status["consistency"] == "Machine" {
+        true => Ok(()),
+        false => Err(format!("cut at {moments:?}: {status}")),
+    }
+}
+
+/// Asked for and taken back at once, however far it is.
+pub async fn snapshot_taken_back(s: &Simulation, machine: &str, name: &str, after: Duration) -> Result<(), String> {
+    s.create(SNAPSHOTS, USER, operation("MachineSnapshot", name, &json!({"machineName": machine})));
+    tokio::time::sleep(after).await;
+    delete_snapshot(s, name).await?;
+    s.until("the machine is free and runs", |s| is_free(s, machine) && runs(s, machine) && !is_anything_marked(s)).await
+}
+
+fn is_anything_marked(s: &Simulation) -> bool {
+    let claims = s.scene.server.list("persistentvolumeclaims");
+    claims.iter().any(|claim| !claim["metadata"]["labels"][api::labels::CUT_TOGETHER].is_null())
+}
+
 /// Of a machine that is off.
 pub async fn snapshot_stopped(s: &Simulation, machine: &str, name: &str) -> Result<(), String> {
     s.create(SNAPSHOTS, USER, operation("MachineSnapshot", name, &json!({"machineName": machine})));
@@ -63,7 +105,9 @@ pub async fn snapshot_stopped(s: &Simulation, machine: &str, name: &str) -> Resu
 pub async fn delete_snapshot(s: &Simulation, name: &str) -> Result<(), String> {
     s.delete(SNAPSHOTS, USER, name);
     s.until("only the golden snapshot is left", |s| {
-        s.scene.server.list(SNAPSHOTS).is_empty() && s.scene.server.list(VOLUME_SNAPSHOTS).len() == 1
+        let none = |resource| s.scene.server.list(resource).is_empty();
+        let golden = s.scene.server.list(VOLUME_SNAPSHOTS).len() == 1;
+        golden && none(SNAPSHOTS) && none(GROUPS) && none(CONTENTS)
     })
     .await
 }

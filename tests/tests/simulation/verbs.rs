@@ -1,6 +1,7 @@
 //! What is done to a whole machine, with the controller dying in between.
 
 use super::{each, sample, seed, simulate};
+use std::time::Duration;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::{Simulation, life, verbs};
 
@@ -42,6 +43,35 @@ fn several_disks_are_cut_together_whenever_the_controller_dies() {
             let s = Simulation::start(1, seed(), Plan::At { who: Who::Controller, at: *at, fault: *fault });
             verbs::two_disks(&s, "bm-01").await?;
             snapshots(&s).await
+        })
+    });
+}
+
+async fn snapshots_of_one_that_runs(s: &Simulation) -> Result<(), String> {
+    verbs::snapshot_running(s, "bm-01", "s1").await?;
+    verbs::delete_snapshot(s, "s1").await?;
+    // A MachineSnapshot is deleted between any two steps of the snapshot controller.
+    for after in [50, 200, 350, 500, 700] {
+        verbs::snapshot_taken_back(s, "bm-01", "s2", Duration::from_millis(after)).await?;
+    }
+    life::delete(s, "bm-01").await
+}
+
+#[test]
+fn several_disks_of_a_machine_that_runs_are_cut_together_whenever_the_controller_dies() {
+    let (first, last) = effects(
+        1,
+        Who::Controller,
+        async |s| verbs::two_disks(s, "bm-01").await.expect("it runs without a fault"),
+        async |s| snapshots_of_one_that_runs(s).await.expect("it is taken without a fault"),
+    );
+    let faults = [Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::Late];
+    let cases = sample(last - first, 5).map(|at| (first + at, faults[at / 5 % faults.len()]));
+    each(cases, |(at, fault)| {
+        simulate(async {
+            let s = Simulation::start(1, seed(), Plan::At { who: Who::Controller, at: *at, fault: *fault });
+            verbs::two_disks(&s, "bm-01").await?;
+            snapshots_of_one_that_runs(&s).await
         })
     });
 }

@@ -56,8 +56,20 @@ fn world(disks: &[&str], state: MachineState) -> Observed {
         claims: names.map(|name| (name.clone(), Arc::new(claim(&name)))).collect(),
         object: Arc::new(object),
         machine: Some(Arc::new(machine)),
-        snapshots: BTreeMap::new(),
+        ..Observed::default()
     }
+}
+
+/// The same, whose disks a CSI driver can cut together.
+fn groupable(disks: &[&str]) -> Observed {
+    let mut o = world(disks, MachineState::Running);
+    o.drivers = disks.iter().map(|disk| (format!("bm-{disk}"), "one.example".to_owned())).collect();
+    o.classes = vec![group_class("default", "one.example", true)];
+    o
+}
+
+fn group_class(name: &str, driver: &str, is_default: bool) -> GroupClass {
+    GroupClass { name: name.to_owned(), driver: driver.to_owned(), is_default }
 }
 
 /// Carries a plan out; what the storage does is the test's.
@@ -73,12 +85,43 @@ fn step(o: &mut Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
                 let seen = VolumeSnapshotSeen { ours: true, ..VolumeSnapshotSeen::default() };
                 assert!(o.snapshots.insert(new.name.clone(), seen).is_none(), "made twice");
             }
+            Action::MarkClaim(target) => mark(o, &target.name, Some("s-1")),
+            Action::UnmarkClaim(target) => mark(o, &target.name, None),
+            Action::CreateGroup(new) => {
+                assert!(locked(o), "a group is made without the lock");
+                assert_eq!(o.marked.len(), o.claims.len(), "the group does not find every claim");
+                assert!(o.group.is_none(), "made twice");
+                assert_eq!((new.name.as_str(), new.class.as_str()), ("s1", "default"));
+                let target = Target { uid: "g-1".to_owned(), name: new.name.clone(), ..Target::default() };
+                o.group = Some(GroupSeen { target, ours: true, ..GroupSeen::default() });
+            }
+            Action::DeleteGroup(_) => o.group.as_mut().expect("there").deleting = true,
             Action::DeleteSnapshot(_) => o.snapshots.values_mut().for_each(|seen| seen.deleting = true),
             Action::RemoveFinalizer => {}
             other => panic!("{other:?}"),
         }
     }
     plan
+}
+
+fn mark(o: &mut Observed, claim: &str, mark: Option<&str>) {
+    let claim = Arc::make_mut(o.claims.get_mut(claim).expect("there"));
+    claim.metadata.labels = mark.map(|mark| [(labels::CUT_TOGETHER.to_owned(), mark.to_owned())].into());
+    o.marked = o.claims.values().filter(|claim| claim.metadata.labels.is_some()).cloned().collect();
+}
+
+/// What the snapshot controller does once the driver has cut the volumes of these claims.
+fn cut_members(o: &mut Observed, disks: &[&str]) {
+    let uid = o.group.as_ref().expect("made").target.uid.clone();
+    for disk in disks {
+        let seen = VolumeSnapshotSeen {
+            claim: Some(format!("bm-{disk}")),
+            group_uid: Some(uid.clone()),
+            taken: true,
+            ..VolumeSnapshotSeen::default()
+        };
+        o.snapshots.insert(format!("snapshot-{disk}"), seen);
+    }
 }
 
 fn lock(o: &mut Observed, lock: Option<&str>) {
@@ -210,4 +253,126 @@ fn a_deletion_follows_the_policy_and_gives_the_lock_back() {
         assert!(!locked(&o));
         assert!(o.snapshots.values().all(|seen| seen.deleting == (policy == DeletionPolicy::Delete)));
     }
+}
+
+#[test]
+fn several_disks_of_a_running_machine_are_cut_by_one_group() {
+    let mut o = groupable(&["root", "data"]);
+    let waiting = settle(&mut o, at(1));
+    assert_eq!((waiting.status.operation.phase, reason(&waiting)), (OperationPhase::Running, "GroupSnapshotNotReady"));
+    assert!(locked(&o) && waiting.status.disks.iter().all(|disk| disk.volume_snapshot_name.is_empty()));
+    o.group.as_mut().expect("made").bound = true;
+    cut_members(&mut o, &["root"]);
+    assert_eq!(reason(&settle(&mut o, at(2))), "GroupSnapshotNotReady", "one disk of two is no machine");
+    assert!(locked(&o) && o.marked.len() == 2);
+    cut_members(&mut o, &["data"]);
+    let cut = settle(&mut o, at(3));
+    assert!(
+        cut.status.taken_at.is_some() && !locked(&o) && o.marked.is_empty(),
+        "the machine is free, no label is left"
+    );
+    assert_eq!(reason(&cut), "SnapshotNotReady");
+    o.snapshots.values_mut().for_each(|seen| seen.ready = true);
+    let ready = settle(&mut o, at(4));
+    assert_eq!(
+        (ready.status.operation.phase, ready.status.consistency),
+        (OperationPhase::Succeeded, Some(Consistency::Machine))
+    );
+    assert!(!ready.status.machine_was_off);
+    let names: Vec<&str> = ready.status.disks.iter().map(|disk| disk.volume_snapshot_name.as_str()).collect();
+    assert_eq!(names, ["snapshot-root", "snapshot-data"]);
+    o.snapshots.remove("snapshot-data");
+    assert_eq!(reason(&settle(&mut o, at(5))), "SnapshotMissing");
+}
+
+#[test]
+fn why_no_group_can_be_made_is_said() {
+    let cases: [(&str, &str, fn(&mut Observed)); 6] = [
+        ("no class", "driver 'one.example' of the disks has no default VolumeGroupSnapshotClass", |o| {
+            o.classes.clear()
+        }),
+        ("not the default", "has no default", |o| o.classes[0].is_default = false),
+        ("two defaults", "several default VolumeGroupSnapshotClasses: default, other", |o| {
+            o.classes.push(group_class("other", "one.example", true));
+        }),
+        ("two drivers", "disk 'root' is of CSI driver 'one.example', disk 'data' of CSI driver 'two.example'", |o| {
+            o.drivers.insert("bm-data".to_owned(), "two.example".to_owned());
+        }),
+        ("no CSI volume", "the volume of disk 'data' is not a CSI volume", |o| drop(o.drivers.remove("bm-data"))),
+        ("another's class", "VolumeGroupSnapshotClass 'theirs' is of CSI driver 'two.example'", |o| {
+            o.classes.push(group_class("theirs", "two.example", true));
+            let class = &mut Arc::make_mut(&mut o.object).spec.volume_group_snapshot_class_name;
+            *class = Some("theirs".to_owned());
+        }),
+    ];
+    for (what, said, change) in cases {
+        let mut o = groupable(&["root", "data"]);
+        change(&mut o);
+        let refused = settle(&mut o, at(1));
+        assert_eq!((refused.status.operation.phase, reason(&refused)), (OperationPhase::Pending, "SeveralDisksRun"));
+        let message = &refused.status.operation.conditions[0].message;
+        assert!(message.contains(said), "{what}: {message}");
+        assert!(!locked(&o) && o.group.is_none() && o.marked.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_group_that_is_not_cut_in_time_leaves_no_label() {
+    let mut o = groupable(&["root", "data"]);
+    settle(&mut o, at(1));
+    o.group.as_mut().expect("made").error = Some("written without a pause".to_owned());
+    let failing = settle(&mut o, at(2));
+    assert_eq!(reason(&failing), "GroupSnapshotFailed");
+    let failed = settle(&mut o, at(301));
+    assert_eq!((failed.status.operation.phase, reason(&failed)), (OperationPhase::Failed, "NotTakenInTime"));
+    assert!(failed.status.operation.conditions[0].message.contains("written without a pause"));
+    assert!(!locked(&o) && o.marked.is_empty());
+}
+
+#[test]
+fn a_group_of_somebody_elses_is_not_taken() {
+    let mut o = groupable(&["root", "data"]);
+    o.group = Some(GroupSeen::default());
+    assert_eq!(reason(&settle(&mut o, at(1))), "GroupSnapshotNotOurs");
+    cut_members(&mut o, &["root", "data"]);
+    assert_eq!(reason(&settle(&mut o, at(2))), "GroupSnapshotNotOurs");
+    Arc::make_mut(&mut o.object).metadata.deletion_timestamp = Some(Time(at(3)));
+    for _ in 0..4 {
+        step(&mut o, at(3));
+    }
+    assert!(!o.group.expect("it is not ours").deleting);
+}
+
+#[test]
+fn a_group_is_deleted_once_its_content_is_known_and_kept_by_policy() {
+    let deleted = |policy| {
+        let mut o = groupable(&["root", "data"]);
+        settle(&mut o, at(1));
+        let object = Arc::make_mut(&mut o.object);
+        object.spec.deletion_policy = policy;
+        object.metadata.deletion_timestamp = Some(Time(at(2)));
+        o
+    };
+    let mut o = deleted(DeletionPolicy::Delete);
+    let waiting = settle(&mut o, at(2));
+    assert!(o.marked.is_empty() && waiting.wake_at == Some(at(301)), "{waiting:?}");
+    assert!(!o.group.as_ref().expect("there").deleting, "its content would be nobody's");
+    let mut late = o.clone();
+    o.group.as_mut().expect("there").bound = true;
+    step(&mut late, at(301));
+    for mut o in [o, late] {
+        let mut last = Vec::new();
+        for _ in 0..4 {
+            last = step(&mut o, at(302)).actions;
+        }
+        assert!(o.group.as_ref().expect("there").deleting && !locked(&o));
+        assert_eq!(last, [Action::RemoveFinalizer]);
+    }
+    let mut o = deleted(DeletionPolicy::Retain);
+    let mut last = Vec::new();
+    for _ in 0..4 {
+        last = step(&mut o, at(2)).actions;
+    }
+    assert!(!o.group.as_ref().expect("there").deleting && o.marked.is_empty());
+    assert_eq!(last, [Action::RemoveFinalizer]);
 }
