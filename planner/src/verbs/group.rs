@@ -5,34 +5,15 @@
 //! are cut, or that is given up, the marks go. The VolumeSnapshots of the members are the snapshot controller's: they are
 //! found by their owner and the claim that they name, and go with the VolumeGroupSnapshot only.
 
+use super::observed::Observed;
 use super::operation::{Action, NewGroup, Subject};
-use super::snapshot::Observed;
+
 use crate::about::About;
-use crate::meta::{Target, label, name, target, uid};
+use crate::meta::{label, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::labels;
 use api::verbs::snapshot::{MachineSnapshotStatus, SnapshotDisk};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-
-/// A VolumeGroupSnapshotClass.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupClass {
-    pub name: String,
-    pub driver: String,
-    pub is_default: bool,
-}
-
-/// The VolumeGroupSnapshot with the name of the operation.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GroupSeen {
-    pub target: Target,
-    /// Made for this operation.
-    pub ours: bool,
-    pub deleting: bool,
-    /// Its content is made: which volumes it cuts is decided.
-    pub bound: bool,
-    pub error: Option<String>,
-}
 
 /// The VolumeGroupSnapshotClass for these disks; `Err`: why there is none.
 pub(super) fn class(o: &Observed, disks: &[SnapshotDisk]) -> Result<String, String> {

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `operation.rs` | what they have in common: finalizer, the lock on the machine, phases, the condition |
+//! | `observed.rs` | what a snapshot rests on |
 //! | `snapshot.rs` | the disks of a machine at one moment |
 //! | `group.rs` | the same while the machine runs: a VolumeGroupSnapshot |
 //! | `restore.rs` | the disks of a machine back to a snapshot |
@@ -10,6 +11,7 @@
 
 pub mod group;
 pub mod migration;
+pub mod observed;
 pub mod operation;
 pub mod restore;
 pub mod snapshot;

@@ -4,8 +4,8 @@
 //! claim is behind it ([`crate::machine::claim_name`]). The machine's own plan then takes the old disks away and presents
 //! the new ones. Before that write nothing of the machine was changed, and a deletion of the restore undoes it.
 
+use super::observed::VolumeSnapshotSeen;
 use super::operation::{Action, MachineVersion, Plan, Progress, Subject, Verb, is_off};
-use super::snapshot::VolumeSnapshotSeen;
 use crate::about::About;
 use crate::machine::{bound_claim, claim_name, is_users_own, snapshot_claim};
 use crate::meta::{annotation, in_use_by, label, name, target, uid};

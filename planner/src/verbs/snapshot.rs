@@ -4,62 +4,22 @@
 //! Which disks, and of which claims, is recorded in status before the first one is made. The lock is kept until the last is
 //! cut, not until all are ready: a back end may upload them for hours.
 
-use super::group::{self, GroupClass, GroupSeen};
+use super::group;
+use super::observed::{Observed, VolumeSnapshotSeen};
 use super::operation::{Action, NewSnapshot, Plan, Progress, Subject, Verb, is_off};
 use crate::about::About;
 use crate::machine::{bound_claim, claim_name};
-use crate::meta::{Target, name, uid};
+use crate::meta::{name, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use api::machine::DeletionPolicy;
 use api::verbs::HasPhase;
 use api::verbs::snapshot::{Consistency, MachineSnapshotStatus, SnapshotDisk};
-use api::{BareMetalMachine, MachineSnapshot, names};
+use api::{BareMetalMachine, names};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A machine that is off may not be started for so long at most.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(300);
-
-#[derive(Debug, Clone, Default)]
-pub struct Observed {
-    pub object: Arc<MachineSnapshot>,
-    pub machine: Option<Arc<BareMetalMachine>>,
-    /// By name: those that the machine's disks name.
-    pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
-    /// By name: those that the status names, and all that were made for this operation.
-    pub snapshots: BTreeMap<String, VolumeSnapshotSeen>,
-    /// By the name of the claim: the CSI driver of its volume. Known where it decides something.
-    pub drivers: BTreeMap<String, String>,
-    pub classes: Vec<GroupClass>,
-    pub group: Option<GroupSeen>,
-    /// The claims that are marked for this operation's VolumeGroupSnapshot.
-    pub marked: Vec<Arc<PersistentVolumeClaim>>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VolumeSnapshotSeen {
-    pub target: Target,
-    /// Made for this operation.
-    pub ours: bool,
-    pub deleting: bool,
-    /// The content is what it was, whatever is written now.
-    pub taken: bool,
-    pub ready: bool,
-    pub error: Option<String>,
-    /// The claim whose volume it is of.
-    pub claim: Option<String>,
-    /// The UID of the VolumeGroupSnapshot that it is a member of.
-    pub group_uid: Option<String>,
-}
-
-impl VolumeSnapshotSeen {
-    pub(super) fn is_member_of(&self, group: &GroupSeen) -> bool {
-        self.group_uid.as_ref() == Some(&group.target.uid)
-    }
-}
 
 pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
     let mut status = o.object.status.clone().unwrap_or_default();

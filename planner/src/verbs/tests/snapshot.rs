@@ -1,10 +1,13 @@
 use super::*;
-use api::labels;
+use crate::meta::Target;
+use crate::verbs::observed::{GroupClass, GroupSeen};
 use api::machine::{BareMetalMachineSpec, BareMetalMachineStatus, Disk, MachineState, PowerStatus};
 use api::verbs::OperationPhase;
 use api::verbs::snapshot::MachineSnapshotSpec;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
+use api::{BareMetalMachine, MachineSnapshot, labels};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::sync::Arc;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
