@@ -11,6 +11,7 @@ mod fences;
 mod jobs;
 mod kinds;
 mod network;
+mod requests;
 mod scenarios;
 mod seeds;
 mod verbs;

@@ -19,6 +19,7 @@ pub mod watch;
 use super::signal::Signal;
 use path::{Id, Target};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::{Answer, Part, Refusal, Store};
 
@@ -26,15 +27,29 @@ pub struct Server {
     store: Mutex<Store>,
     /// The last version: woken with every change.
     pub changed: Arc<Signal<u64>>,
+    requests: Mutex<Requests>,
 }
+
+/// How many requests a process has sent, watches left out: by the process's name, and by method, resource and subresource.
+pub type Requests = BTreeMap<(String, String), usize>;
 
 impl Server {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { store: Mutex::new(Store::default()), changed: Signal::new(0) })
+        let (store, requests) = (Mutex::new(Store::default()), Mutex::default());
+        Arc::new(Self { store, changed: Signal::new(0), requests })
     }
 
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, process: &str, what: String) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests.entry((process.to_owned(), what)).or_default() += 1;
+    }
+
+    pub fn requests(&self) -> Requests {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A write, by whomever; watchers are woken.

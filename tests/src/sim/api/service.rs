@@ -78,6 +78,10 @@ impl Service {
         );
         let is_delete = method == http::Method::DELETE;
         let counted = method != http::Method::GET && !is_time(&target.id.resource, target.subresource.as_deref());
+        if let Some(process) = &self.process {
+            let sub = target.subresource.as_ref().map(|sub| format!(" {sub}")).unwrap_or_default();
+            server.count(&process.name, format!("{method} {}{sub}", target.id.resource));
+        }
         let Some(process) = &self.process else {
             return deleted(is_delete, server.answer(&method, &target, &kind, body));
         };
