@@ -33,6 +33,8 @@ struct State<K> {
     listing: Option<BTreeMap<Key, Arc<K>>>,
     /// What a write of ours was answered about since it began.
     during: HashSet<Key>,
+    /// How many objects it has seen the end of.
+    ends: u64,
 }
 
 pub struct Cache<K> {
@@ -51,6 +53,7 @@ impl<K: Object> Cache<K> {
             told: 0,
             listing: None,
             during: HashSet::new(),
+            ends: 0,
         };
         Arc::new(Self { state: RwLock::new(state), index_of, ready: watch::Sender::new(false) })
     }
@@ -75,6 +78,11 @@ impl<K: Object> Cache<K> {
 
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()
+    }
+
+    /// How many objects it has told the end of: none that is not there has ended since that was as many.
+    pub fn ends(&self) -> u64 {
+        self.read().ends
     }
 
     pub fn is_ready(&self) -> bool {
@@ -122,6 +130,7 @@ impl<K: Object> Cache<K> {
             if version(old.meta()) > version(meta) {
                 return;
             }
+            state.ends += u64::from(old.meta().uid != meta.uid);
             for index in (self.index_of)(old) {
                 unindex(&mut state.index, &index, &key);
             }
@@ -137,6 +146,7 @@ impl<K: Object> Cache<K> {
             return;
         }
         if let Some(old) = state.objects.remove(key) {
+            state.ends += 1;
             for index in (self.index_of)(&old) {
                 unindex(&mut state.index, &index, key);
             }

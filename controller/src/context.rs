@@ -9,6 +9,7 @@ use crate::network::Logical;
 use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::world::World;
+use executor::Confirmed;
 use std::sync::Arc;
 
 pub struct Controller {
@@ -17,6 +18,7 @@ pub struct Controller {
     pub hosts: Arc<Hosts>,
     pub events: Events,
     pub volumes: Volumes,
+    pub(crate) confirmed: Confirmed,
     pub(crate) metrics: Arc<Metrics>,
     pub prepared: Prepared,
     pub first_seen: FirstSeen,

@@ -9,7 +9,7 @@ use crate::world::World;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
 use executor::snapshots::{VolumeSnapshot, VolumeSnapshotContent};
-use executor::{Part, Shell, Verbs, what, writes};
+use executor::{Confirmed, Part, Shell, Verbs, what, writes};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -260,6 +260,10 @@ impl<K: Reached> Verbs<K> for Controller {
 impl Shell for Controller {
     fn inventory(&self) -> &str {
         &self.inventory
+    }
+
+    fn confirmed(&self) -> Option<(&Confirmed, u64)> {
+        Some((&self.confirmed, self.world.ends()))
     }
 
     /// *LeaseIsUnchanged*: before a proof that a DPU is down takes effect its agent has not renewed its Lease. What the proof rests

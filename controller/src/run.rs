@@ -16,6 +16,7 @@ use crate::world::World;
 use crate::{admissions, collector, dpu, enrol, hold, image, job, machine, network, verbs, workflow};
 use anyhow::{Context, Result, anyhow, bail};
 use api::labels;
+use executor::Confirmed;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::{Api, Client};
@@ -88,6 +89,7 @@ pub async fn run(
         ),
         events: Events::start(client.clone(), &settings.identity),
         volumes: Volumes::default(),
+        confirmed: Confirmed::default(),
         metrics,
         prepared: Prepared::default(),
         first_seen: FirstSeen::default(),

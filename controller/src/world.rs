@@ -70,6 +70,11 @@ macro_rules! watched {
                 set
             }
 
+            /// How many objects the caches have told the end of.
+            pub fn ends(&self) -> u64 {
+                0 $(+ self.$field.ends())*
+            }
+
             /// The caches hold everything.
             pub fn is_ready(&self) -> bool {
                 $((<$kind>::OPTIONAL || self.$field.is_ready()) &&)* self.liveness.is_ready()

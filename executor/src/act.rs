@@ -1,6 +1,7 @@
 //! Carries a plan's actions out: one `match`.
 
-use crate::{Error, Shell, Verbs, get, known, put, writes};
+use crate::confirmed::is_read_each_time;
+use crate::{Confirmed, Error, Shell, Verbs, get, known, put, writes};
 use crate::{claims, disks, fences, holder_pods, hosts, install, nics};
 use api::machine::BootStrategy;
 use api::{BareMetalMachine, MachineMigration, labels, names};
@@ -41,7 +42,9 @@ impl<'a> Owner<'a> {
 pub async fn all(c: &impl Shell, owner: Owner<'_>, actions: &[Action]) -> Result<(), Error> {
     let mut first: Option<Error> = None;
     let asks = match owner {
-        Owner::Machine(machine) if actions.iter().any(needs_fresh_machine) => Some((machine, fresh(c, machine).await?)),
+        Owner::Machine(machine) if actions.iter().any(needs_fresh_machine) && !is_confirmed(c, machine, actions) => {
+            Some((machine, confirm(c, machine).await?))
+        }
         // What is made for a machine that no longer exists erases the disks of its server.
         Owner::Machine(_) | Owner::Gone(_) => None,
     };
@@ -181,7 +184,21 @@ async fn confirm_spec(c: &impl Shell, owner: Owner<'_>) -> Result<(), Error> {
     Err(Error::NotConfirmed { what, message: "it asks for something else by now".to_owned() })
 }
 
-/// From quorum, once for all actions of a plan.
+fn is_confirmed(c: &impl Shell, machine: &BareMetalMachine, actions: &[Action]) -> bool {
+    let holds = |(confirmed, ended): (&Confirmed, u64)| confirmed.holds(&machine.metadata, ended);
+    !actions.iter().any(is_read_each_time) && c.confirmed().is_some_and(holds)
+}
+
+/// From quorum, once for all actions of a plan, and for those of the plans after it.
+async fn confirm(c: &impl Shell, machine: &BareMetalMachine) -> Result<BareMetalMachine, Error> {
+    let before = c.confirmed().map(|(_, ended)| ended);
+    let there = fresh(c, machine).await?;
+    if let Some(((confirmed, _), ended)) = c.confirmed().zip(before) {
+        confirmed.note(&there.metadata, ended);
+    }
+    Ok(there)
+}
+
 async fn fresh(c: &impl Shell, machine: &BareMetalMachine) -> Result<BareMetalMachine, Error> {
     let (namespace, name) = crate::verbs::names(&machine.metadata);
     get(c, namespace, name).await

@@ -8,6 +8,7 @@
 
 pub mod act;
 pub mod claims;
+mod confirmed;
 pub mod disks;
 mod error;
 pub mod fences;
@@ -21,6 +22,7 @@ mod verbs;
 pub mod volumes;
 pub mod writes;
 
+pub use confirmed::Confirmed;
 pub use error::{Error, found};
 pub use shell::{Shell, Storage};
 pub use verbs::{Object, Part, Verbs, forget, get, known, list, put, seen, what};

@@ -1,6 +1,6 @@
 //! What the sequences rest on beside one kind's verbs.
 
-use crate::{Error, Verbs};
+use crate::{Confirmed, Error, Verbs};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, DiskAttachment, Dpu, MachineMigration, NicAttachment, VNic, VolumeHold};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
@@ -54,6 +54,12 @@ pub trait Shell:
 {
     /// The namespace of Hardware.
     fn inventory(&self) -> &str;
+
+    /// What was read from quorum of machines, and how many objects the copies of this process have told the end of; `None`: each plan
+    /// reads its machine.
+    fn confirmed(&self) -> Option<(&Confirmed, u64)> {
+        None
+    }
 
     /// From quorum: the agent that renews its Lease in this namespace is still silent.
     fn confirm_silent(&self, dpu_namespace: &str) -> impl Future<Output = Result<(), Error>>;

@@ -62,6 +62,8 @@ pub struct Elector {
     name: String,
     identity: String,
     sent: Sent,
+    /// The answer to our last write: while nobody else writes, that is what is there.
+    written: Mutex<Option<Lease>>,
 }
 
 /// What became of an attempt to lead.
@@ -112,7 +114,7 @@ struct Observed {
 impl Elector {
     /// `identity` must differ between any two processes, restarts included.
     pub fn new(leases: Api<Lease>, name: impl Into<String>, identity: impl Into<String>) -> Self {
-        Self { leases, name: name.into(), identity: identity.into(), sent: Sent::default() }
+        Self { leases, name: name.into(), identity: identity.into(), sent: Sent::default(), written: Mutex::default() }
     }
 
     /// Waits until this process leads. Errors of the API server are tried again. A lease that goes back meanwhile ends the waiting: what
@@ -158,7 +160,7 @@ impl Elector {
         let lease = Lease { metadata, spec: Some(self.spec(1, None)) };
         self.sent.send(&lease);
         let created = conflict_is_none(self.leases.create(&PostParams::default(), &lease).await)?;
-        created.iter().for_each(|lease| self.sent.confirm(lease));
+        self.confirm(created.as_ref());
         Ok(Attempt::of(created))
     }
 
@@ -168,8 +170,17 @@ impl Elector {
         let change = change::of(read, wanted).map_err(kube::Error::SerdeError)?;
         let patch = Patch::Merge(change.unwrap_or_default());
         let written = conflict_is_none(self.leases.patch(&self.name, &PatchParams::default(), &patch).await)?;
-        written.iter().for_each(|lease| self.sent.confirm(lease));
+        self.confirm(written.as_ref());
         Ok(written)
+    }
+
+    fn confirm(&self, written: Option<&Lease>) {
+        written.iter().for_each(|lease| self.sent.confirm(lease));
+        *self.last_written() = written.cloned();
+    }
+
+    fn last_written(&self) -> MutexGuard<'_, Option<Lease>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renews until that fails for too long. The caller ends the process: what is under way must not go on.
@@ -194,6 +205,13 @@ impl Elector {
     }
 
     async fn renew(&self, leadership: &Leadership) -> kube::Result<Renewal> {
+        let written = self.last_written().clone();
+        // Without an answer, or after a conflict, what is there is read.
+        if let Some(written) = written.filter(|lease| leadership.is_of(lease))
+            && self.renewed(&written).await?
+        {
+            return Ok(Renewal::Renewed);
+        }
         let lease = self.leases.get(&self.name).await?;
         let spec = lease.spec.clone().unwrap_or_default();
         if !leadership.is_of(&lease) {
@@ -202,10 +220,15 @@ impl Elector {
         if !self.sent.explains(&lease) {
             return Ok(Renewal::WentBack);
         }
+        Ok(if self.renewed(&lease).await? { Renewal::Renewed } else { Renewal::Conflict })
+    }
+
+    /// False: that is not what is there any more.
+    async fn renewed(&self, lease: &Lease) -> kube::Result<bool> {
+        let spec = lease.spec.clone().unwrap_or_default();
         let transitions = spec.lease_transitions.unwrap_or_default();
         let renewed = Lease { spec: Some(self.spec(transitions, spec.acquire_time)), ..lease.clone() };
-        let written = self.change(&lease, &renewed).await?;
-        Ok(if written.is_some() { Renewal::Renewed } else { Renewal::Conflict })
+        Ok(self.change(lease, &renewed).await?.is_some())
     }
 
     /// Gives the lease back, so that the next leader need not wait for it to run out.

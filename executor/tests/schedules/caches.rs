@@ -17,11 +17,12 @@ pub struct Cache<K> {
     ended: BTreeSet<String>,
     told: u64,
     position: usize,
+    ends: u64,
 }
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        Self { there: Sorted::default(), ended: BTreeSet::new(), told: 0, position: 0 }
+        Self { there: Sorted::default(), ended: BTreeSet::new(), told: 0, position: 0, ends: 0 }
     }
 }
 
@@ -51,6 +52,7 @@ impl<K: Kind> Cache<K> {
         let ended = meta.uid.as_ref().is_some_and(|uid| self.ended.contains(uid));
         let newer = self.there.get(names(meta)).is_some_and(|old| version(old.meta()) > version(meta));
         if !ended && !newer {
+            self.ends += u64::from(self.replaces(meta));
             self.there.insert(object);
         }
     }
@@ -58,7 +60,12 @@ impl<K: Kind> Cache<K> {
     fn remove(&mut self, meta: &ObjectMeta) {
         if self.there.get(names(meta)).is_some_and(|old| old.meta().uid == meta.uid) {
             self.there.remove(names(meta));
+            self.ends += 1;
         }
+    }
+
+    fn replaces(&self, meta: &ObjectMeta) -> bool {
+        self.there.get(names(meta)).is_some_and(|old| old.meta().uid != meta.uid)
     }
 
     /// The watch tells up to this one.
@@ -151,6 +158,11 @@ macro_rules! caches {
         })*
 
         impl Caches {
+            /// How many objects they have told the end of.
+            pub fn ends(&self) -> u64 {
+                0 $(+ self.$field.ends)*
+            }
+
             /// One kind's watch tells up to there.
             pub fn follow(&mut self, objects: &Objects, kind: usize, upto: usize, listeners: &[Listener], time: &Time) {
                 let mut number = 0;

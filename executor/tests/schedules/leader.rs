@@ -12,7 +12,7 @@ use api::dpu::{ConfirmedDown, Orphan};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, HardwarePolicy, labels, names};
 use executor::holder_pods::{is_ended, target};
-use executor::{Error, act, hosts, writes};
+use executor::{Confirmed, Error, act, hosts, writes};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::Rests;
@@ -45,6 +45,7 @@ pub struct Leader {
     pub bmcs: BTreeMap<String, (Rc<Bmc>, Rc<Bmc>)>,
     beats: RefCell<BTreeMap<String, Beat>>,
     pub problems: RefCell<BTreeMap<String, String>>,
+    pub confirmed: Confirmed,
     /// UIDs of the pods that it has deleted.
     pub ended_pods: RefCell<BTreeSet<String>>,
     /// How the storage of a driver can be told to refuse.
@@ -85,6 +86,7 @@ impl Leader {
             bmcs: bmcs.collect(),
             beats: RefCell::default(),
             problems: RefCell::default(),
+            confirmed: Confirmed::default(),
             ended_pods: RefCell::default(),
             fences: fences.into_iter().collect(),
             idle: RefCell::default(),

@@ -8,7 +8,7 @@ use super::site::Volume as Stored;
 use super::world::{Via, World, timestamp};
 use super::{DRIVER, INVENTORY};
 use api::{DiskAttachment, VolumeHold};
-use executor::{Error, Part, Shell, Storage, Verbs};
+use executor::{Confirmed, Error, Part, Shell, Storage, Verbs};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::Preconditions;
@@ -221,6 +221,10 @@ impl Storage for Leader {
 impl Shell for Leader {
     fn inventory(&self) -> &str {
         INVENTORY
+    }
+
+    fn confirmed(&self) -> Option<(&Confirmed, u64)> {
+        Some((&self.confirmed, self.watch.caches.borrow().ends()))
     }
 
     async fn confirm_silent(&self, dpu_namespace: &str) -> Result<(), Error> {

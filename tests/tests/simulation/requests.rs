@@ -15,11 +15,18 @@ const HELD: [(&str, f64); 0] = [];
 /// In a minute in which nothing happens, whatever the number of machines is.
 const MOST_IDLE: usize = 100;
 
+/// Until what is written late is written.
+const CALM: Duration = Duration::from_secs(20);
+const MINUTE: Duration = Duration::from_secs(60);
+
 type Counts = BTreeMap<String, usize>;
 
 fn counted(s: &Simulation) -> Counts {
     let requests = s.scene.server.requests().into_iter();
-    requests.filter(|((process, _), _)| process.starts_with("controller-1 ")).map(|((_, what), count)| (what, count)).collect()
+    requests
+        .filter(|((process, _), _)| process.starts_with("controller-1 "))
+        .map(|((_, what), count)| (what, count))
+        .collect()
 }
 
 fn since(now: Counts, before: &Counts) -> Counts {
@@ -45,7 +52,7 @@ fn a_machine_costs_no_more_requests_than_are_written_down() {
             s.scene.server.list("metalplane.io/dpus").iter().all(|dpu| life::condition(dpu, "Ready") == "True")
         })
         .await?;
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(CALM).await;
         let before = counted(&s);
         let name = |number: usize| format!("bm-{number:02}");
         for number in 0..MACHINES {
@@ -56,9 +63,9 @@ fn a_machine_costs_no_more_requests_than_are_written_down() {
         s.until("all machines are ready", |s| (0..MACHINES).all(|number| life::runs(s, &name(number)))).await?;
         let made = since(counted(&s), &before);
         // What is sent late: Events, and statuses that follow.
-        tokio::time::sleep(Duration::from_secs(120)).await;
+        tokio::time::sleep(CALM).await;
         let before = counted(&s);
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(MINUTE).await;
         Ok::<_, String>((made, since(counted(&s), &before)))
     })
     .unwrap_or_else(|e| panic!("SIM_SEED={}: {e}", seed()));

@@ -113,6 +113,10 @@ fn make(o: &Observed, interface: &Interface, vnic_name: String, draft: &mut Draf
     );
     vnic.metadata.namespace = Some(o.namespace().to_owned());
     vnic.metadata.labels = Some(own_labels(&o.machine));
+    // Of what others made `ProtectVNic` says it.
+    vnic.metadata.finalizers = Some(vec![labels::FINALIZER_IN_USE.to_owned()]);
+    let mark = (format!("{}{}", labels::IN_USE_BY, o.uid()), interface.name.clone());
+    vnic.metadata.annotations = Some([mark].into());
     draft.act(Action::CreateVNic(Box::new(vnic)));
     Waiting::Creating { what: About::VNic(vnic_name.to_owned()) }.into()
 }
