@@ -6,22 +6,31 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use planner::machine::plan::Told;
 use planner::reason::Reason;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use tokio::sync::mpsc;
 
 /// The API server refuses longer notes (1 KiB) and reasons (128 bytes): kube's recorder does not cut them.
 const NOTE: usize = 1000;
 const REASON: usize = 128;
-const WAITING: usize = 4096;
+/// So many are sent at a time; those of one object one after the other.
+const SENDERS: usize = 8;
+/// By one sender.
+const WAITING: usize = 1024;
 
 pub struct Events {
-    sender: mpsc::Sender<(Event, ObjectReference)>,
+    senders: Vec<mpsc::Sender<(Event, ObjectReference)>>,
 }
 
 impl Events {
-    /// Sends until the sender is dropped.
-    pub fn start(client: Client, instance: &str) -> Self {
+    /// Sends until they are dropped.
+    pub fn start(client: &Client, instance: &str) -> Self {
+        Self { senders: (0..SENDERS).map(|_| Self::sender(client.clone(), instance)).collect() }
+    }
+
+    fn sender(client: Client, instance: &str) -> mpsc::Sender<(Event, ObjectReference)> {
         let (sender, mut receiver) = mpsc::channel::<(Event, ObjectReference)>(WAITING);
         let reporter = Reporter { controller: api::labels::CONTROLLER.to_owned(), instance: Some(instance.to_owned()) };
+        // Each looks through the series of its own objects only.
         let recorder = Recorder::new(client, reporter);
         tokio::spawn(async move {
             while let Some((event, object)) = receiver.recv().await {
@@ -31,7 +40,7 @@ impl Events {
                 }
             }
         });
-        Self { sender }
+        sender
     }
 
     /// Something became so that was asked for.
@@ -63,7 +72,11 @@ impl Events {
             action: format!("{}-{}", cut(reason, REASON / 2), api::names::short(note, 8)),
             secondary: None,
         };
-        if self.sender.try_send((event, object.object_ref(&()))).is_err() {
+        let reference = object.object_ref(&());
+        let mut hasher = DefaultHasher::new();
+        reference.uid.hash(&mut hasher);
+        let sender = &self.senders[hasher.finish() as usize % SENDERS];
+        if sender.try_send((event, reference)).is_err() {
             tracing::warn!(reason, "an Event was dropped: too many are waiting");
         }
     }

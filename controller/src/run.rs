@@ -87,7 +87,7 @@ pub async fn run(
             metrics.clone(),
             settings.bmc_concurrency,
         ),
-        events: Events::start(client.clone(), &settings.identity),
+        events: Events::start(&client, &settings.identity),
         volumes: Volumes::default(),
         confirmed: Confirmed::default(),
         metrics,
