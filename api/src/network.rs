@@ -17,7 +17,7 @@ pub use group::{
 };
 pub use provider::{ProviderNetwork, ProviderNetworkSpec, ProviderNetworkStatus};
 pub use qos::Qos;
-pub use subnet::{Dhcp, Ipv6Mode, Usage};
+pub use subnet::{Dhcp, Ipv6Mode, Metadata, Usage};
 pub use vpc::{AdmittedSubnet, DEFAULT, Dns, Route, Vpc, VpcSpec, VpcStatus};
 
 use crate::Named;
@@ -59,6 +59,7 @@ use std::collections::BTreeMap;
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.cidr == oldSelf.cidr").message("cidr is immutable: make another Subnet"),
     validation = Rule::new("self.vpc == oldSelf.vpc").message("vpc is immutable: make another Subnet"),
+    validation = Rule::new("self.metadata == oldSelf.metadata").message("metadata is immutable: make another Subnet"),
     validation = Rule::new("!has(oldSelf.ipv6Cidr) || (has(self.ipv6Cidr) && self.ipv6Cidr == oldSelf.ipv6Cidr)")
         .message("ipv6Cidr may be added, and is immutable then: make another Subnet"),
     validation = Rule::new("has(self.gateway) == has(oldSelf.gateway) && (!has(self.gateway) || self.gateway == oldSelf.gateway)")
@@ -119,6 +120,10 @@ pub struct SubnetSpec {
     #[schemars(length(max = 64), inner(length(max = 91)), extend("x-kubernetes-list-type" = "set"))]
     #[x_kube(validation = Rule::new("self.all(r, r.split('-').size() <= 2 && r.split('-').all(a, isIP(a)))").message("reserved must be addresses such as 10.20.0.9, or ranges such as 10.20.0.100-10.20.0.199"))]
     pub reserved: Vec<String>,
+    /// Whether guests whose machine has cloudInit.source: Metadata are answered at the metadata address of this Subnet. Disabled: OVN has
+    /// no port there, and DHCP tells no route to it. Immutable.
+    #[serde(default)]
+    pub metadata: Metadata,
 }
 
 pub fn default_vpc() -> Named {

@@ -14,6 +14,14 @@ pub enum Ipv6Mode {
     SLAAC,
 }
 
+/// Whether anybody answers at the metadata address.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema)]
+pub enum Metadata {
+    #[default]
+    Enabled,
+    Disabled,
+}
+
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(crates(kube_core = "::kube_core"))]

@@ -5,6 +5,7 @@ use super::world::World;
 use api::conditions;
 use api::labels;
 use api::machine::{AttachPhase, CloudInit, CloudInitSource, Disk, DiskBus, DiskSource, MachineState, ReadinessProbe};
+use api::network::Metadata;
 use api::quantity::quantity;
 use planner::host::PowerState;
 use planner::machine::{Action, Disruptive, plan};
@@ -137,6 +138,30 @@ fn an_empty_readiness_probe_asks_for_no_answer() {
         assert!(reason(&plan, conditions::READY).starts_with(ready), "{probe:?}");
         assert_eq!(plan.status.state, Some(state), "{probe:?}");
     }
+}
+
+/// A machine that would find nobody to ask is not started.
+#[test]
+fn a_guest_that_asks_where_nobody_answers_gets_no_nic() {
+    let mut world = World::new();
+    world.machine("a", false);
+    let cloud_init = CloudInit { source: CloudInitSource::Metadata, ..CloudInit::default() };
+    world.machines.get_mut("a").expect("there").spec.cloud_init = Some(cloud_init);
+    world.metadata = Metadata::Disabled;
+    let mut said = String::new();
+    for _ in 0..40 {
+        world.report_dpus();
+        let o = world.observe("a").expect("there");
+        let plan = plan(&o, world.now);
+        said = reason(&plan, conditions::NICS_ATTACHED);
+        world.carry_out(&o, &plan, usize::MAX);
+        world.bind_claims();
+    }
+    assert!(said.contains("MetadataDisabled"), "{said}");
+    assert!(
+        world.nics.values().next().is_none() && world.servers.values().all(|server| server.power == PowerState::Off),
+        "{said}"
+    );
 }
 
 /// No cloud-init disk; what would be on it goes with the grant of each NIC, and the machine starts without the disk.

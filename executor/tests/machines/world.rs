@@ -8,6 +8,7 @@ use api::dpu::{
 use api::machine::{
     BareMetalMachineSpec, ClaimReference, Disk, DiskBus, DiskSource, ImageKind, ImageReference, Interface, RunStrategy,
 };
+use api::network::Metadata;
 use api::quantity::quantity;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::TypedLocalObjectReference;
@@ -68,6 +69,8 @@ pub struct World {
     pub classes: BTreeMap<String, (String, BTreeMap<String, String>)>,
     /// UIDs of attachments that the storage refuses.
     pub fenced: BTreeSet<String>,
+    /// Of the one Subnet.
+    pub metadata: Metadata,
 }
 
 pub fn server_of(hardware: &str) -> String {
@@ -128,6 +131,7 @@ impl World {
             servers: BTreeMap::new(),
             classes: BTreeMap::new(),
             fenced: BTreeSet::new(),
+            metadata: Metadata::Enabled,
         };
         world.rack(1, PowerDomain::Standby);
         world.rack(2, PowerDomain::Host);
@@ -366,7 +370,7 @@ impl World {
         o.holds = self.holds.all().map(|hold| (name(&hold.metadata).to_owned(), hold.clone())).collect();
         o.disk_attachments = self.disks.all().filter(|a| a.spec.owner.uid == own).cloned().collect();
         o.nic_attachments = self.nics.all().filter(|a| a.spec.owner.uid == own).cloned().collect();
-        let spec = serde_json::json!({"cidr": "10.20.0.0/24", "gateway": "10.20.0.1"});
+        let spec = serde_json::json!({"cidr": "10.20.0.0/24", "gateway": "10.20.0.1", "metadata": self.metadata});
         let subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
         o.subnets.insert("blue".into(), Arc::new(subnet));
         o.vnics = self.vnics.all().map(|vnic| (name(&vnic.metadata).to_owned(), vnic.clone())).collect();

@@ -3,7 +3,7 @@
 use super::cidr::families;
 use super::rows::{self, Direction, Peer, Rule};
 use crate::machine::observed::uid;
-use api::network::{self as declared, Dhcp, IpFamily, Ipv6Mode, PortRange, Protocol};
+use api::network::{self as declared, Dhcp, IpFamily, Ipv6Mode, Metadata, PortRange, Protocol};
 use api::{SecurityGroup, Subnet, Vpc, names};
 use std::net::IpAddr;
 
@@ -34,7 +34,13 @@ pub fn subnet(subnet: &Subnet, vpc: &Vpc) -> Option<rows::Subnet> {
         slaac: subnet.spec.ipv6_mode == Some(Ipv6Mode::SLAAC),
         dns_servers: dns.iter().flat_map(|dns| addresses(&dns.servers)).collect(),
         domain: dns.as_ref().and_then(|dns| dns.domain.clone()),
+        metadata: metadata(subnet),
     })
+}
+
+/// Whether its guests are answered at the metadata address.
+pub fn metadata(subnet: &Subnet) -> bool {
+    subnet.spec.metadata == Metadata::Enabled
 }
 
 fn dhcp_of(subnet: &Subnet) -> Dhcp {

@@ -141,6 +141,7 @@ pub fn subnet(uid: &'static str) -> Vec<Row> {
         slaac: uid == "s2",
         dns_servers: vec!["10.1.0.53".parse().expect("an address"), "fd00:1::53".parse().expect("an address")],
         domain: Some("blue.example".to_owned()),
+        metadata: true,
     };
     subnet.rows(SITE)
 }

@@ -138,6 +138,7 @@ fn subnet() -> Vec<Row> {
         slaac: false,
         dns_servers: Vec::new(),
         domain: None,
+        metadata: true,
     };
     subnet.rows("site")
 }

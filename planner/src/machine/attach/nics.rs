@@ -132,6 +132,10 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         return Waiting::Creating { what: About::VNicProtection(vnic_name) }.into();
     }
     let subnet = o.subnets.get(&vnic.spec.subnet);
+    let told = subnet.filter(|subnet| !is_by_disk(&o.machine) && desired::metadata(subnet));
+    if let Some(reason) = nobody_tells(o) {
+        return reason;
+    }
     let spec = NicAttachmentSpec {
         owner: owner(o),
         dpu_name: host.dpu.name().to_owned(),
@@ -145,7 +149,7 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
         pod: None,
         function_kind: FunctionKind::HotplugPF,
         mtu: subnet.map_or(desired::MTU, |subnet| desired::mtu(subnet)),
-        metadata: subnet.filter(|_| !is_by_disk(&o.machine)).map(|subnet| NicMetadata {
+        metadata: told.map(|subnet| NicMetadata {
             secret_name: format!("metadata-{}", names::short(&format!("{}/{}", o.uid(), interface.name), 12)),
             subnet_uid: uid(&subnet.metadata).to_owned(),
         }),
@@ -156,6 +160,22 @@ fn create(o: &Observed, host: Host<'_>, interface: &Interface, vnic: &VNic, draf
     own_attachment(o, host.namespace, &mut attachment.metadata);
     draft.act(Action::CreateNicAttachment(Box::new(attachment)));
     Waiting::Creating { what: About::NicAttachment(interface.name.clone()) }.into()
+}
+
+/// The machine has its cloud-init data from the metadata address, and no Subnet of its interfaces has that.
+fn nobody_tells(o: &Observed) -> Option<Reason> {
+    let subnet_of = |interface: &Interface| {
+        let vnic = o.vnics.get(&vnic_name(&o.machine, interface));
+        interface.subnet.clone().or_else(|| Some(vnic?.spec.subnet.clone()))
+    };
+    let names: BTreeSet<String> = o.machine.spec.interfaces.iter().filter_map(subnet_of).collect();
+    let all_known = names.iter().all(|name| o.subnets.contains_key(name));
+    let tells = |name: &String| o.subnets.get(name).is_some_and(|subnet| desired::metadata(subnet));
+    if is_by_disk(&o.machine) || !all_known || names.iter().any(tells) {
+        return None;
+    }
+    let subnets = names.into_iter().collect::<Vec<_>>().join(", ");
+    Some(Blocked::MetadataDisabled { subnets }.into())
 }
 
 fn grant(

@@ -51,6 +51,8 @@ pub struct Subnet {
     pub slaac: bool,
     pub dns_servers: Vec<IpAddr>,
     pub domain: Option<String>,
+    /// Whether guests may ask at the metadata address.
+    pub metadata: bool,
 }
 
 /// Name and MAC address of the port at which the guests of the Subnet with this UID ask about themselves.
@@ -65,7 +67,7 @@ impl Subnet {
         let mut rows = vec![maker.row(Table::LogicalSwitch, "", [("name", Cell::Text(switch.name()))])];
         rows.extend(self.acls(&maker).into_iter().map(|acl| acl.in_set(switch.clone(), Table::LogicalSwitch, "acls")));
         rows.extend(self.to_the_router(&maker));
-        rows.push(self.metadata(&maker));
+        rows.extend(self.metadata.then(|| self.metadata(&maker)));
         rows.extend(self.dhcp.iter().flat_map(|dhcp| {
             let served = self.families.iter().filter(|family| !self.slaac || family.network.network().is_ipv4());
             served.map(|family| self.dhcp(&maker, dhcp, family))
@@ -77,30 +79,35 @@ impl Subnet {
         use Direction::{Egress, Ingress};
         let router = RowId::part(&self.uid, ROUTER).name();
         let dhcp = "(ip4 && udp.src == 68 && udp.dst == 67) || (ip6 && udp.src == 546 && udp.dst == 547)";
-        let metadata = RowId::part(&self.uid, METADATA).name();
-        let either =
-            |side: &str| format!("(ip4.{side} == {ADDRESS_V4} || ip6.{side} == {ADDRESS_V6}) && tcp.{side} == {PORT}");
-        // Nobody else can send from these addresses: each port is held to its own (`port.rs`).
-        let (asked, told) = (either("dst"), either("src"));
-        vec![
+        let mut acls = vec![
             maker.acl("deny-ingress", Ingress, DENY, "ip".to_owned(), "drop"),
             maker.acl("deny-egress", Egress, DENY, "ip".to_owned(), "drop"),
             // What comes from and goes to the router has passed, or passes, the rules of the guests' own ports.
             maker.acl("router-ingress", Ingress, TO_ROUTER, format!("outport == \"{router}\""), "allow-stateless"),
             maker.acl("router-egress", Egress, TO_ROUTER, format!("inport == \"{router}\""), "allow-stateless"),
             maker.acl("dhcp", Egress, TO_SWITCH, dhcp.to_owned(), "allow-stateless"),
-            // Stateless: the switch in user space tracks no connection of a guest that leaves checksums to its hardware.
-            maker.acl("metadata-asked", Egress, TO_SWITCH, asked, "allow-stateless"),
-            maker.acl(
-                "metadata-heard",
-                Ingress,
-                TO_SWITCH,
-                format!("outport == \"{metadata}\" && tcp"),
-                "allow-stateless",
-            ),
-            maker.acl("metadata-answered", Egress, TO_SWITCH, format!("inport == \"{metadata}\""), "allow-stateless"),
-            maker.acl("metadata-told", Ingress, TO_SWITCH, told, "allow-stateless"),
+        ];
+        if self.metadata {
+            acls.extend(self.metadata_acls(maker));
+        }
+        acls
+    }
+
+    fn metadata_acls(&self, maker: &Maker<'_>) -> [Row; 4] {
+        use Direction::{Egress, Ingress};
+        let port = RowId::part(&self.uid, METADATA).name();
+        let either =
+            |side: &str| format!("(ip4.{side} == {ADDRESS_V4} || ip6.{side} == {ADDRESS_V6}) && tcp.{side} == {PORT}");
+        // Nobody else can send from these addresses: each port is held to its own (`port.rs`).
+        let (asked, told) = (either("dst"), either("src"));
+        // Stateless: the switch in user space tracks no connection of a guest that leaves checksums to its hardware.
+        [
+            ("metadata-asked", Egress, asked),
+            ("metadata-heard", Ingress, format!("outport == \"{port}\" && tcp")),
+            ("metadata-answered", Egress, format!("inport == \"{port}\"")),
+            ("metadata-told", Ingress, told),
         ]
+        .map(|(name, direction, matches)| maker.acl(name, direction, TO_SWITCH, matches, "allow-stateless"))
     }
 
     fn to_the_router(&self, maker: &Maker<'_>) -> Vec<Row> {
@@ -186,12 +193,15 @@ impl Subnet {
                 ("mtu", self.mtu.to_string()),
             ];
             // Clients that read option 121 ignore option 3 (RFC 3442): all routes stand in it. The metadata address is on the link.
-            let mut routes = format!("{ADDRESS_V4}/32,0.0.0.0");
+            let mut routes: Vec<String> =
+                self.metadata.then(|| format!("{ADDRESS_V4}/32,0.0.0.0")).into_iter().collect();
             if let Some(gateway) = family.gateway {
                 options.push(("router", gateway.to_string()));
-                routes.push_str(&format!(", 0.0.0.0/0,{gateway}"));
+                routes.push(format!("0.0.0.0/0,{gateway}"));
             }
-            options.push(("classless_static_route", format!("{{{routes}}}")));
+            if !routes.is_empty() {
+                options.push(("classless_static_route", format!("{{{}}}", routes.join(", "))));
+            }
             options.extend(set("dns_server", &self.dns(true)));
             options.extend(set("ntp_server", &dhcp.ntp_servers));
             options.extend(domain("domain_name"));

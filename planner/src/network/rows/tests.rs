@@ -21,6 +21,7 @@ pub fn subnet() -> Subnet {
         slaac: false,
         dns_servers: vec!["10.20.0.53".parse().expect("an address")],
         domain: None,
+        metadata: true,
     }
 }
 
@@ -87,6 +88,21 @@ fn every_subnet_has_a_place_to_ask_on_each_chassis() {
     let told = |subnet: &Subnet| options(subnet, DHCP4).expect("served")["classless_static_route"].clone();
     assert_eq!(told(&subnet()), "{169.254.169.254/32,0.0.0.0, 0.0.0.0/0,10.20.0.1}", "all routes stand in option 121");
     assert_eq!(told(&unrouted), "{169.254.169.254/32,0.0.0.0}");
+}
+
+#[test]
+fn where_metadata_is_disabled_nothing_leads_to_it() {
+    let without = Subnet { metadata: false, ..subnet() };
+    let rows = without.rows("site");
+    let says = |row: &Row| format!("{:?}", row.columns);
+    let names = |row: &&Row| says(row).contains("169.254.169.254") || says(row).contains("metadata");
+    assert!(rows.iter().find(names).is_none(), "{:?}", rows.iter().find(names));
+    assert_eq!(subnet().rows("site").len(), rows.len() + 5, "its port and four rules");
+    let told = |subnet: &Subnet| options(subnet, DHCP4).expect("served").get("classless_static_route").cloned();
+    assert_eq!(told(&without), Some("{0.0.0.0/0,10.20.0.1}".to_owned()));
+    let mut unrouted = without.clone();
+    unrouted.families[0].gateway = None;
+    assert_eq!(told(&unrouted), None, "OVN takes no empty list");
 }
 
 #[test]
