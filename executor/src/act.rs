@@ -1,12 +1,11 @@
 //! Carries a plan's actions out: one `match`.
 
-use crate::confirmed::is_read_each_time;
 use crate::{Confirmed, Error, Shell, Verbs, get, known, put, writes};
 use crate::{claims, disks, fences, holder_pods, hosts, install, nics};
 use api::machine::BootStrategy;
 use api::{BareMetalMachine, MachineMigration, labels, names};
 use futures::future::join_all;
-use planner::machine::{Action, Gone, asks_for, needs_fresh_machine};
+use planner::machine::{Action, Gone, asks_for, needs_fresh_machine, needs_machine_of_this_moment};
 use planner::meta::{Target, name, uid};
 use serde_json::{Value, json};
 
@@ -186,7 +185,7 @@ async fn confirm_spec(c: &impl Shell, owner: Owner<'_>) -> Result<(), Error> {
 
 fn is_confirmed(c: &impl Shell, machine: &BareMetalMachine, actions: &[Action]) -> bool {
     let holds = |(confirmed, ended): (&Confirmed, u64)| confirmed.holds(&machine.metadata, ended);
-    !actions.iter().any(is_read_each_time) && c.confirmed().is_some_and(holds)
+    !actions.iter().any(needs_machine_of_this_moment) && c.confirmed().is_some_and(holds)
 }
 
 /// From quorum, once for all actions of a plan, and for those of the plans after it.

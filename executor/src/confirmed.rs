@@ -6,7 +6,6 @@
 //! either. And a machine with a later generation than that which was read is known from an even later time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use planner::machine::Action;
 use planner::meta::uid;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -38,17 +37,6 @@ impl Confirmed {
         let holds = |reading: &Reading| reading.ended == ended && planned.generation >= reading.generation;
         all.get(uid(planned)).is_some_and(holds)
     }
-}
-
-/// What is decided on this very moment's machine: who has a server, and what is written over its disks.
-pub(crate) fn is_read_each_time(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::ClaimHardware { .. }
-            | Action::CreateTemplate(_)
-            | Action::CreateWorkflow(_)
-            | Action::RecordInstall { .. }
-    )
 }
 
 #[cfg(test)]

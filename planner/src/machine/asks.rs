@@ -16,11 +16,7 @@ use api::{BareMetalMachine, labels, names};
 pub fn needs_fresh_machine(action: &Action) -> bool {
     matches!(
         action,
-        Action::ClaimHardware { .. }
-            | Action::CreateTemplate(_)
-            | Action::CreateWorkflow(_)
-            | Action::RecordInstall { .. }
-            | Action::CreateClaim(_)
+        Action::CreateClaim(_)
             | Action::CreateVNic(_)
             | Action::CreateDiskAttachment(_)
             | Action::CreateNicAttachment(_)
@@ -28,6 +24,17 @@ pub fn needs_fresh_machine(action: &Action) -> bool {
             | Action::TakeVNic { .. }
             | Action::GrantDisk { .. }
             | Action::GrantNic { .. }
+    ) || needs_machine_of_this_moment(action)
+}
+
+/// For which no earlier reading of the machine will do: who gets a server, and what is written over its disks.
+pub fn needs_machine_of_this_moment(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::ClaimHardware { .. }
+            | Action::CreateTemplate(_)
+            | Action::CreateWorkflow(_)
+            | Action::RecordInstall { .. }
     )
 }
 

@@ -1,6 +1,6 @@
 //! What is done to a whole machine, with the controller dying in between.
 
-use super::{each, sample, seed, simulate};
+use super::{each, sample, seed, simulate, wide};
 use std::time::Duration;
 use tests::sim::faults::{Fault, Plan, Who};
 use tests::sim::{Simulation, life, verbs};
@@ -66,7 +66,8 @@ fn several_disks_of_a_machine_that_runs_are_cut_together_whenever_the_controller
         async |s| snapshots_of_one_that_runs(s).await.expect("it is taken without a fault"),
     );
     let faults = [Fault::Crash, Fault::LoseAnswer, Fault::Refuse, Fault::Late];
-    let cases = sample(last - first, 5).map(|at| (first + at, faults[at / 5 % faults.len()]));
+    let stride = wide(5);
+    let cases = sample(last - first, stride).map(|at| (first + at, faults[at / stride % faults.len()]));
     each(cases, |(at, fault)| {
         simulate(async {
             let s = Simulation::start(1, seed(), Plan::At { who: Who::Controller, at: *at, fault: *fault });
