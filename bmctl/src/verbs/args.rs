@@ -58,8 +58,7 @@ pub struct CreateSnapshot {
     pub machine: String,
     /// The snapshot's name [default: the machine's with date and time]
     pub name: Option<String>,
-    /// Take the snapshot of each disk by itself: for a machine that runs with several disks, whose storage cannot cut all at
-    /// one moment
+    /// Take the snapshot of each disk by itself: for a machine that runs with several disks
     #[arg(long)]
     pub per_disk: bool,
     /// Keep the VolumeSnapshots when the snapshot is deleted
@@ -68,7 +67,7 @@ pub struct CreateSnapshot {
     /// The VolumeSnapshotClass [default: that of each disk's driver]
     #[arg(long)]
     pub volume_snapshot_class: Option<String>,
-    /// The VolumeGroupSnapshotClass, for a machine that runs with several disks [default: that of the disks' driver]
+    /// The VolumeGroupSnapshotClass of several disks that run [default: that of their driver]
     #[arg(long, conflicts_with = "per_disk")]
     pub volume_group_snapshot_class: Option<String>,
     #[command(flatten)]
