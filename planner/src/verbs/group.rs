@@ -7,7 +7,6 @@
 
 use super::observed::Observed;
 use super::operation::{Action, NewGroup, Subject};
-
 use crate::about::About;
 use crate::meta::{label, name, target, uid};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
