@@ -196,7 +196,8 @@ fn one(
         }));
         return Some(Waiting::Creating { what: About::VolumeSnapshot(snapshot.clone()) }.into());
     };
-    if !seen.ours && !(is_member && seen.group_uid.is_some()) {
+    let is_ours = seen.ours || (is_member && seen.group_uid.is_some());
+    if !is_ours {
         return Some(Blocked::SnapshotNotOurs { snapshot }.into());
     }
     disk.taken |= seen.taken || seen.ready;

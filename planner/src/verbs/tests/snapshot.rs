@@ -290,7 +290,8 @@ fn several_disks_of_a_running_machine_are_cut_by_one_group() {
 
 #[test]
 fn why_no_group_can_be_made_is_said() {
-    let cases: [(&str, &str, fn(&mut Observed)); 6] = [
+    type Change = fn(&mut Observed);
+    let cases: [(&str, &str, Change); 6] = [
         ("no class", "driver 'one.example' of the disks has no default VolumeGroupSnapshotClass", |o| {
             o.classes.clear()
         }),
