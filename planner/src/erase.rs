@@ -157,6 +157,11 @@ impl Disk {
         [self.serial.as_str(), wwid].into_iter().any(|id| id.len() >= 4 && last.contains(id))
     }
 
+    /// As an action's message has it; see [`disks`].
+    pub fn line(&self) -> String {
+        format!("disk {}", serde_json::to_string(self).unwrap_or_default())
+    }
+
     /// By what a person finds it.
     pub fn words(&self) -> String {
         match (self.serial.as_str(), self.wwid.as_str()) {

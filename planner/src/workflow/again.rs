@@ -4,6 +4,7 @@
 //! served, and a report of an earlier serving (late, or of an earlier boot of the agent) names an action that there is not.
 
 use super::extras::Extras;
+use super::message::say;
 use super::status::{current, set};
 use super::{MOST_SERVED, later, state};
 use api::tinkerbell::workflow::{Action, WorkflowStatus};
@@ -66,13 +67,13 @@ pub(super) fn after_failure(
     let action = &mut of.actions[at];
     *action = Action {
         state: Some(state::PENDING.to_owned()),
-        message: Some(message.clone()),
         execution_start: None,
         // By our clock, whatever the agent says: the wait is counted from here.
         execution_stop: Some(Time(now)),
         execution_duration: None,
         ..action.clone()
     };
+    say(action, &message);
     status.current_state = Some(current(of, at));
     set(status, RETRIED, "True", "BackOff", &message, now);
     true

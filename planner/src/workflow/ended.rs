@@ -2,6 +2,7 @@
 //! began. All or nothing: the Workflow ends with its first failure, and from then on nothing of it is served.
 
 use super::is_whole;
+use super::message::say;
 use super::status::{current, set};
 use super::turn::has_begun;
 use api::tinkerbell::workflow::{Task, WorkflowStatus};
@@ -24,7 +25,7 @@ pub(super) fn end(status: &mut WorkflowStatus, places: &[(usize, usize)], why: &
         let action = &mut status.tasks[*task].actions[*action];
         action.state = Some(why.state.to_owned());
         action.execution_stop = Some(Time(now));
-        action.message = Some(why.message.clone());
+        say(action, &why.message);
     }
     tell(status, places.first().copied(), why, now);
 }

@@ -35,6 +35,7 @@ mod document;
 mod ended;
 mod extras;
 mod functions;
+mod message;
 mod metadata;
 pub mod older;
 mod order;

@@ -3,6 +3,7 @@
 
 use super::ended::{self, Why};
 use super::extras::Extras;
+use super::message::say;
 use super::status::current;
 use super::turn::{first_agent, place_of};
 use super::{again, boots_are_asked, is_terminal, later, state, state_of};
@@ -59,7 +60,7 @@ pub fn report(workflow: &Workflow, report: &Report, now: Timestamp) -> Option<Wo
         Reported::Timeout => state::TIMEOUT,
     };
     action.state = Some(word.to_owned());
-    action.message = some(cut(&report.message));
+    say(action, cut(&report.message));
     if report.state == Reported::Running {
         action.execution_start = Some(Time(now));
         (action.execution_stop, action.execution_duration) = (None, None);

@@ -56,7 +56,7 @@ impl Disks {
     pub fn told(&self, result: Outcome) -> String {
         let erased = result == Outcome::Erased;
         let line = |serial: &str| {
-            let disk = Disk {
+            Disk {
                 name: serial.to_lowercase(),
                 serial: serial.to_owned(),
                 wwid: String::new(),
@@ -66,8 +66,8 @@ impl Disks {
                 read: erased.then(|| "all of it is zero".to_owned()),
                 seconds: None,
                 why: (result == Outcome::Failed).then(|| "medium error".to_owned()),
-            };
-            format!("disk {}", serde_json::to_string(&disk).expect("JSON"))
+            }
+            .line()
         };
         self.there().map(line).collect::<Vec<_>>().join("\n")
     }

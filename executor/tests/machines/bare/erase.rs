@@ -171,6 +171,23 @@ fn a_disk_that_was_told_of_once_has_to_be_seen_whatever_became_of_the_report() {
     world.until("it is gone", |world| world.machine().is_none());
 }
 
+/// No controller has read the first message when the second takes its place.
+#[test]
+fn a_disk_that_was_told_of_between_two_looks_has_to_be_seen() {
+    let mut world = World::new();
+    world.local_disks = LocalDisks::Erase;
+    world.until("it installs", |world| world.in_installer);
+    while world.disks.dirty.is_empty() {
+        world.step();
+    }
+    world.disks.hidden.insert("DISK-2");
+    world.step();
+    assert!(world.writes.len() > 1, "it told of its disks twice");
+    world.delete();
+    world.until("it is incomplete", is_incomplete);
+    assert!(!is_free(&world));
+}
+
 /// What is on record at the Hardware is lost with it: its machine knows, or a Workflow that has run.
 #[test]
 fn a_hardware_that_is_registered_anew_has_its_disks_erased_and_its_host_off() {
