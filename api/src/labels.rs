@@ -75,8 +75,8 @@ pub const AGENT_ATTRIBUTES: &str = "tinkerbell.org/agent-attributes";
 /// Tinkerbell's Cluster API provider owns the Hardware: counts as taken.
 pub const TINKERBELL_OWNER: &str = "v1alpha1.tinkerbell.org/ownerName";
 
-/// On PersistentVolumeClaims, a label, while their volumes are cut at one moment: the UID of the MachineSnapshot.
-pub const CUT_TOGETHER: &str = "metalplane.io/cut-together";
+/// On PersistentVolumeClaims, a label, while a VolumeGroupSnapshot is taken of their volumes: the UID of the MachineSnapshot.
+pub const GROUP_SNAPSHOT: &str = "metalplane.io/group-snapshot";
 
 /// On a BareMetalMachine: hardware, attachments and volumes are released before it goes.
 pub const FINALIZER_MACHINE: &str = "metalplane.io/machine";

@@ -8,6 +8,7 @@ use futures::future::join_all;
 use planner::machine::{Action, Gone, asks_for, needs_fresh_machine, needs_machine_of_this_moment};
 use planner::meta::{Target, name, uid};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// For whom actions are carried out.
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +42,8 @@ impl<'a> Owner<'a> {
 pub async fn all(c: &impl Shell, owner: Owner<'_>, actions: &[Action]) -> Result<(), Error> {
     let mut first: Option<Error> = None;
     let asks = match owner {
-        Owner::Machine(machine) if actions.iter().any(needs_fresh_machine) && !is_confirmed(c, machine, actions) => {
-            Some((machine, confirm(c, machine).await?))
+        Owner::Machine(machine) if actions.iter().any(needs_fresh_machine) => {
+            Some((machine, confirmed(c, machine, actions).await?))
         }
         // What is made for a machine that no longer exists erases the disks of its server.
         Owner::Machine(_) | Owner::Gone(_) => None,
@@ -183,19 +184,23 @@ async fn confirm_spec(c: &impl Shell, owner: Owner<'_>) -> Result<(), Error> {
     Err(Error::NotConfirmed { what, message: "it asks for something else by now".to_owned() })
 }
 
-fn is_confirmed(c: &impl Shell, machine: &BareMetalMachine, actions: &[Action]) -> bool {
-    let holds = |(confirmed, ended): (&Confirmed, u64)| confirmed.holds(&machine.metadata, ended);
-    !actions.iter().any(needs_machine_of_this_moment) && c.confirmed().is_some_and(holds)
-}
-
-/// From quorum, once for all actions of a plan, and for those of the plans after it.
-async fn confirm(c: &impl Shell, machine: &BareMetalMachine) -> Result<BareMetalMachine, Error> {
+/// The machine as it is read from quorum, once for all actions of a plan, and for those of the plans after it; or the one that is
+/// planned for, where such a reading holds.
+async fn confirmed<'a>(
+    c: &impl Shell,
+    planned: &'a BareMetalMachine,
+    actions: &[Action],
+) -> Result<Cow<'a, BareMetalMachine>, Error> {
+    let holds = |(confirmed, ended): (&Confirmed, u64)| confirmed.holds(&planned.metadata, ended);
+    if !actions.iter().any(needs_machine_of_this_moment) && c.confirmed().is_some_and(holds) {
+        return Ok(Cow::Borrowed(planned));
+    }
     let before = c.confirmed().map(|(_, ended)| ended);
-    let there = fresh(c, machine).await?;
+    let there = fresh(c, planned).await?;
     if let Some(((confirmed, _), ended)) = c.confirmed().zip(before) {
         confirmed.note(&there.metadata, ended);
     }
-    Ok(there)
+    Ok(Cow::Owned(there))
 }
 
 async fn fresh(c: &impl Shell, machine: &BareMetalMachine) -> Result<BareMetalMachine, Error> {

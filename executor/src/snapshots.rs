@@ -123,7 +123,7 @@ pub struct VolumeGroupSnapshotSpec {
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 pub struct GroupSource {
-    /// The claims that are cut: those of the namespace with these labels, when the content is made.
+    /// The claims whose volumes are taken: those of the namespace with these labels, when the content is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
@@ -131,7 +131,7 @@ pub struct GroupSource {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeGroupSnapshotStatus {
-    /// From then on it is decided which volumes are cut.
+    /// From then on it is decided which volumes are taken.
     #[serde(default)]
     pub bound_volume_group_snapshot_content_name: Option<String>,
     #[serde(default)]

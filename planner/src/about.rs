@@ -33,7 +33,7 @@ subjects! {
         VolumeAttachment(claim: String) "the VolumeAttachment of PersistentVolumeClaim '{claim}'";
         VolumeSnapshot(snapshot: String) "VolumeSnapshot '{snapshot}'";
         VolumeGroupSnapshot(snapshot: String) "VolumeGroupSnapshot '{snapshot}'";
-        CutLabels "the labels of the PersistentVolumeClaims that are cut at one moment";
+        GroupSnapshotLabels "the labels by which the VolumeGroupSnapshot finds the PersistentVolumeClaims";
         VolumeSnapshots "the VolumeSnapshots of the MachineSnapshot";
         VolumeSnapshotsOfImage "the VolumeSnapshots of the image";
         ImageRecord "the record of the verified image";

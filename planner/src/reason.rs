@@ -63,7 +63,7 @@ reasons! {
         DpuNotOff { dpu: String, bmc: String, message: String } "the agent of Dpu '{dpu}' does not renew its Lease, and BMC '{bmc}' does not report Dpu '{dpu}' powered off: {message}", next "if the DPU is dead, power the DPU off by BMC '{bmc}'; or: bmctl dpu get, then bmctl dpu confirm-down UID";
         DpuStarting { dpu: String } "Dpu '{dpu}' starts with its host: waiting for the agent of Dpu '{dpu}'";
         ImageNotReady { image: String, why: String } "image '{image}' is not ready: {why}", next "kubectl get mi,cmi";
-        GroupSnapshotNotReady { snapshot: String } "VolumeGroupSnapshot '{snapshot}' has not cut all disks", next "kubectl describe volumegroupsnapshot {snapshot}";
+        GroupSnapshotNotReady { snapshot: String } "VolumeGroupSnapshot '{snapshot}' has no snapshot of every disk", next "kubectl describe volumegroupsnapshot {snapshot}";
         SnapshotNotReady { snapshot: String } "VolumeSnapshot '{snapshot}' is not ready to use", next "kubectl describe volumesnapshot {snapshot}";
         ClaimPending { claim: String, class: String, message: String } "PersistentVolumeClaim '{claim}' (StorageClass {class}) is not bound: {message}", next "kubectl describe pvc {claim}";
         ClaimBindsLate { claim: String, node: String, message: String } "PersistentVolumeClaim '{claim}' (WaitForFirstConsumer) is not bound: its provisioner creates the volume for node '{node}': {message}", next "kubectl describe pvc {claim}";
@@ -209,7 +209,7 @@ reasons! {
         LimitsUnsupported { disk: String, limits: String, dpu: String, message: String } "disk '{disk}' has no I/O limits, although its VolumeAttributesClass asks for {limits}: Dpu '{dpu}' does not support them: {message}", next "kubectl edit bmm NAME, and write another volumeAttributesClassName at disk '{disk}'";
         ResizeNeedsPowerCycle { disk: String } "the host sees the new size of disk '{disk}' after its next power cycle", next "bmctl stop NAME && bmctl start NAME";
         MachineMissing { machine: String } "there is no BareMetalMachine '{machine}' in this namespace", next "kubectl get bmm";
-        SeveralDisksRun { machine: String, disks: String, why: String } "BareMetalMachine '{machine}' runs with several disks ({disks}), and no VolumeGroupSnapshot can cut these disks at one moment: {why}. Stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
+        SeveralDisksRun { machine: String, disks: String, why: String } "BareMetalMachine '{machine}' runs with several disks ({disks}), and no VolumeGroupSnapshot can be taken of these disks: {why}. Stop the machine, or write consistency: PerDisk", next "bmctl stop {machine}";
         HardwarePinned { machine: String, hardware: String } "BareMetalMachine '{machine}' is bound to Hardware '{hardware}' by its spec.hardware.name: a MachineMigration has to name its target", next "bmctl migrate {machine} --to HARDWARE";
         NotPlaced { machine: String } "BareMetalMachine '{machine}' has no Hardware to leave", next "bmctl explain {machine}";
         MachineRuns { machine: String } "BareMetalMachine '{machine}' is not stopped", next "bmctl stop {machine}";

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self == oldSelf").message("spec is immutable: delete the migration, which cancels it while the machine has its disks, and make another one")
+    validation = Rule::new("self == oldSelf").message("spec is immutable: delete the migration, which cancels it while the machine has its disks, and create another MachineMigration")
 )]
 pub struct MachineMigrationSpec {
     /// The BareMetalMachine in this namespace.

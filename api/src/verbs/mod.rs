@@ -24,7 +24,7 @@ pub enum OperationPhase {
     Pending,
     Running,
     Succeeded,
-    /// It is over and did not work; the condition says why. Delete it and make another one.
+    /// It is over and did not work; the condition says why. Delete the operation, and create another one of its kind.
     Failed,
 }
 

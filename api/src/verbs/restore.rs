@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     crates(kube_core = "::kube_core"),
-    validation = Rule::new("self == oldSelf").message("spec is immutable: a restore is done once; make another one")
+    validation = Rule::new("self == oldSelf").message("spec is immutable: a MachineRestore is done once; create another MachineRestore")
 )]
 pub struct MachineRestoreSpec {
     /// The BareMetalMachine in this namespace. It must be stopped.

@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
     validation = Rule::new("!has(self.volumeGroupSnapshotClassName) || !has(self.consistency) || self.consistency == 'Machine'")
         .message("with consistency: PerDisk no VolumeGroupSnapshot is made: take volumeGroupSnapshotClassName away"),
     validation = Rule::new("self.machineName == oldSelf.machineName && self.consistency == oldSelf.consistency && has(self.volumeSnapshotClassName) == has(oldSelf.volumeSnapshotClassName) && (!has(self.volumeSnapshotClassName) || self.volumeSnapshotClassName == oldSelf.volumeSnapshotClassName) && has(self.volumeGroupSnapshotClassName) == has(oldSelf.volumeGroupSnapshotClassName) && (!has(self.volumeGroupSnapshotClassName) || self.volumeGroupSnapshotClassName == oldSelf.volumeGroupSnapshotClassName)")
-        .message("spec is immutable but for deletionPolicy: a snapshot is taken once; make another one")
+        .message("spec is immutable but for deletionPolicy: a MachineSnapshot is taken once; create another MachineSnapshot")
 )]
 pub struct MachineSnapshotSpec {
     /// The BareMetalMachine in this namespace. Immutable.
@@ -49,12 +49,12 @@ pub struct MachineSnapshotSpec {
     /// its own, one after the other. Immutable.
     #[serde(default)]
     pub consistency: Consistency,
-    /// The VolumeSnapshotClass of disks that are cut one by one. Default: the default class of each disk's driver.
+    /// The VolumeSnapshotClass of disks that have a VolumeSnapshot each. Default: the default class of each disk's driver.
     /// Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub volume_snapshot_class_name: Option<String>,
-    /// The VolumeGroupSnapshotClass by which several disks of a machine that runs are cut. Default: the default class of the
+    /// The VolumeGroupSnapshotClass for several disks of a machine that runs. Default: the default class of the
     /// disks' driver. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
@@ -83,7 +83,7 @@ pub struct MachineSnapshotStatus {
     /// What was got: one disk, or a machine that was off, is Machine whatever was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Consistency>,
-    /// The VolumeGroupSnapshotClass, where one VolumeGroupSnapshot of this object's name cuts all disks.
+    /// The VolumeGroupSnapshotClass, where one VolumeGroupSnapshot of this object's name is taken of all disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_group_snapshot_class_name: Option<String>,
     /// Whether the machine was off.
@@ -92,7 +92,7 @@ pub struct MachineSnapshotStatus {
     /// When it was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
-    /// When the last disk was cut.
+    /// When the snapshot of the last disk was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<MicroTime>,
     /// The disks that are in it: all that the machine could write to.
@@ -114,7 +114,7 @@ pub struct SnapshotDisk {
     pub name: String,
     /// The PersistentVolumeClaim that it was taken of.
     pub claim_name: String,
-    /// The VolumeSnapshot, in this namespace. Of a VolumeGroupSnapshot: empty until the storage has cut the disks.
+    /// The VolumeSnapshot, in this namespace. Of a VolumeGroupSnapshot: empty until the storage has taken it.
     #[serde(default)]
     pub volume_snapshot_name: String,
     /// The StorageClass of that claim: what is made of the snapshot gets the same.

@@ -14,7 +14,7 @@ impl Kind for PersistentVolumeClaim {
         let volume = self.spec.iter().filter_map(|spec| spec.volume_name.as_deref());
         let class = self.status.iter().filter_map(|s| s.current_volume_attributes_class_name.as_deref());
         let mut all = owners(&self.metadata);
-        all.extend(label(&self.metadata, labels::CUT_TOGETHER).map(IndexKey::Owner));
+        all.extend(label(&self.metadata, labels::GROUP_SNAPSHOT).map(IndexKey::Owner));
         all.extend(volume.map(|volume| IndexKey::names::<PersistentVolume>("", volume)));
         all.extend(class.map(|class| IndexKey::names::<VolumeAttributesClass>("", class)));
         all
@@ -26,7 +26,7 @@ impl Kind for PersistentVolumeClaim {
         label(meta, labels::IMAGE_UID).iter().for_each(|uid| world.of_image(uid));
         world.of_users(meta);
         world.operations_with(meta);
-        label(meta, labels::CUT_TOGETHER).iter().for_each(|uid| world.snapshot_by_uid(uid));
+        label(meta, labels::GROUP_SNAPSHOT).iter().for_each(|uid| world.snapshot_by_uid(uid));
         // A claim of the user's own is named by the spec only.
         world.machines_that_name::<Self>(namespace_of(meta), meta.name.as_deref().unwrap_or_default());
     }

@@ -95,8 +95,8 @@ async fn act<K: Operation>(c: &Controller, key: &Key, action: &Action) -> Result
         Action::Unlock(machine) => annotate(c, &key.0, machine, json!({labels::OPERATION: null})).await,
         Action::CreateSnapshot(new) => create_snapshot(c, &key.0, new).await,
         Action::DeleteSnapshot(target) => delete::<VolumeSnapshot>(c, &c.world.snapshots, target).await,
-        Action::MarkClaim(claim) => mark(c, claim, json!(meta.uid)).await,
-        Action::UnmarkClaim(claim) => mark(c, claim, Value::Null).await,
+        Action::LabelClaim(claim) => label_claim(c, claim, json!(meta.uid)).await,
+        Action::UnlabelClaim(claim) => label_claim(c, claim, Value::Null).await,
         Action::CreateGroup(new) => create_group(c, &key.0, new, meta.uid.as_deref().unwrap_or_default()).await,
         Action::DeleteGroup(target) => delete::<VolumeGroupSnapshot>(c, &c.world.group_snapshots, target).await,
         Action::CreateClaim(claim) => claims::create(c, claim, labels::OPERATION_UID).await,
@@ -165,20 +165,20 @@ async fn create_snapshot(c: &Controller, namespace: &str, new: &NewSnapshot) -> 
     objects::create(&c.objects.namespaced(namespace), &c.world.snapshots, &snapshot, ours).await.map(drop)
 }
 
-/// Its volume is cut with all others that have the mark.
-async fn mark(c: &Controller, claim: &Target, mark: Value) -> Result<(), Error> {
+/// A VolumeGroupSnapshot of the operation takes the volumes of all claims with the label.
+async fn label_claim(c: &Controller, claim: &Target, operation: Value) -> Result<(), Error> {
     let api = c.objects.namespaced::<PersistentVolumeClaim>(&claim.namespace);
-    let change = json!({"metadata": {"labels": {labels::CUT_TOGETHER: mark}}});
+    let change = json!({"metadata": {"labels": {labels::GROUP_SNAPSHOT: operation}}});
     objects::patch(&api, &c.world.claims, &claim.name, &claim.uid, None, change).await.map(drop)
 }
 
 async fn create_group(c: &Controller, namespace: &str, new: &NewGroup, operation: &str) -> Result<(), Error> {
-    let mark = [(labels::CUT_TOGETHER.to_owned(), operation.to_owned())];
+    let wanted = [(labels::GROUP_SNAPSHOT.to_owned(), operation.to_owned())];
     let mut group = VolumeGroupSnapshot::new(
         &new.name,
         VolumeGroupSnapshotSpec {
             source: GroupSource {
-                selector: Some(LabelSelector { match_labels: Some(mark.into()), ..LabelSelector::default() }),
+                selector: Some(LabelSelector { match_labels: Some(wanted.into()), ..LabelSelector::default() }),
             },
             volume_group_snapshot_class_name: Some(new.class.clone()),
         },

@@ -57,7 +57,7 @@ async fn gather(c: &Controller, object: &Arc<MachineSnapshot>) -> Result<Observe
     Ok(Observed {
         drivers: if decides { drivers(c, &claims).await? } else { BTreeMap::new() },
         classes: world.group_classes.all().iter().map(|class| group_class(class)).collect(),
-        marked: marked(c, own_uid),
+        labelled: labelled(c, own_uid),
         group,
         snapshots,
         object: object.clone(),
@@ -80,10 +80,10 @@ async fn drivers(
     Ok(drivers)
 }
 
-fn marked(c: &Controller, operation: &str) -> Vec<Arc<PersistentVolumeClaim>> {
-    let is_marked =
-        |claim: &Arc<PersistentVolumeClaim>| label(&claim.metadata, labels::CUT_TOGETHER) == Some(operation);
-    c.world.claims.by(&IndexKey::owner(operation)).into_iter().filter(is_marked).collect()
+fn labelled(c: &Controller, operation: &str) -> Vec<Arc<PersistentVolumeClaim>> {
+    let is_labelled =
+        |claim: &Arc<PersistentVolumeClaim>| label(&claim.metadata, labels::GROUP_SNAPSHOT) == Some(operation);
+    c.world.claims.by(&IndexKey::owner(operation)).into_iter().filter(is_labelled).collect()
 }
 
 fn group_class(class: &VolumeGroupSnapshotClass) -> GroupClass {

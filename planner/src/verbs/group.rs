@@ -1,9 +1,9 @@
-//! Several disks of a machine that runs, cut at one moment: by a VolumeGroupSnapshot of the disks' CSI driver.
+//! Several disks of a machine that runs, taken at one moment: by a VolumeGroupSnapshot of the disks' CSI driver.
 //!
 //! A VolumeGroupSnapshot finds its claims by labels, once, when the snapshot controller makes its content. So the claims of
-//! the recorded disks are marked first, with the operation's UID, then the VolumeGroupSnapshot is made, and when all disks
-//! are cut, or that is given up, the marks go. The VolumeSnapshots of the members are the snapshot controller's: they are
-//! found by their owner and the claim that they name, and go with the VolumeGroupSnapshot only.
+//! the recorded disks are labelled first, with the operation's UID, then the VolumeGroupSnapshot is created, and when it is
+//! taken, or given up, the labels are removed. The VolumeSnapshots of the members are the snapshot controller's: they are
+//! found by their owner and the claim that they name, and are deleted with the VolumeGroupSnapshot only.
 
 use super::observed::Observed;
 use super::operation::{Action, NewGroup, Subject};
@@ -56,8 +56,8 @@ pub(super) fn class(o: &Observed, disks: &[SnapshotDisk]) -> Result<String, Stri
     }
 }
 
-/// `None`: all disks are cut, and each has its VolumeSnapshot.
-pub(super) fn cut(
+/// `None`: it is taken, and each disk has its VolumeSnapshot.
+pub(super) fn take(
     o: &Observed,
     subject: &Subject<'_>,
     class: &str,
@@ -89,7 +89,7 @@ pub(super) fn cut(
     }
 }
 
-/// The VolumeGroupSnapshot, once every claim is marked.
+/// The VolumeGroupSnapshot, once every claim has the label.
 fn make(
     o: &Observed,
     subject: &Subject<'_>,
@@ -98,29 +98,29 @@ fn make(
     status: &MachineSnapshotStatus,
     actions: &mut Vec<Action>,
 ) -> Option<Reason> {
-    let mut all_marked = true;
+    let mut all_labelled = true;
     for disk in &status.disks {
         let Some(claim) = o.claims.get(&disk.claim_name) else {
             return Some(Blocked::ClaimMissing { claim: disk.claim_name.clone() }.into());
         };
-        if !has_mark(o, claim) {
-            all_marked = false;
-            actions.push(Action::MarkClaim(target(&claim.metadata)));
+        if !is_labelled(o, claim) {
+            all_labelled = false;
+            actions.push(Action::LabelClaim(target(&claim.metadata)));
         }
     }
-    if !all_marked {
-        return Some(Waiting::Creating { what: About::CutLabels }.into());
+    if !all_labelled {
+        return Some(Waiting::Creating { what: About::GroupSnapshotLabels }.into());
     }
     let labels = subject.labels(&o.object.spec.machine_name);
     actions.push(Action::CreateGroup(NewGroup { name: snapshot.clone(), class: class.to_owned(), labels }));
     Some(Waiting::Creating { what: About::VolumeGroupSnapshot(snapshot) }.into())
 }
 
-fn has_mark(o: &Observed, claim: &PersistentVolumeClaim) -> bool {
-    label(&claim.metadata, labels::CUT_TOGETHER) == Some(uid(&o.object.metadata))
+fn is_labelled(o: &Observed, claim: &PersistentVolumeClaim) -> bool {
+    label(&claim.metadata, labels::GROUP_SNAPSHOT) == Some(uid(&o.object.metadata))
 }
 
-/// Nothing is cut any more: no claim keeps its mark.
-pub(super) fn unmark(o: &Observed, actions: &mut Vec<Action>) {
-    actions.extend(o.marked.iter().map(|claim| Action::UnmarkClaim(target(&claim.metadata))));
+/// Nothing is taken any more: no claim keeps the label.
+pub(super) fn unlabel(o: &Observed, actions: &mut Vec<Action>) {
+    actions.extend(o.labelled.iter().map(|claim| Action::UnlabelClaim(target(&claim.metadata))));
 }

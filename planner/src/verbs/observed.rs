@@ -18,8 +18,8 @@ pub struct Observed {
     pub drivers: BTreeMap<String, String>,
     pub classes: Vec<GroupClass>,
     pub group: Option<GroupSeen>,
-    /// The claims that are marked for this operation's VolumeGroupSnapshot.
-    pub marked: Vec<Arc<PersistentVolumeClaim>>,
+    /// The claims that have the label of this operation's VolumeGroupSnapshot.
+    pub labelled: Vec<Arc<PersistentVolumeClaim>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -114,8 +114,8 @@ pub enum Action {
     CreateSnapshot(NewSnapshot),
     DeleteSnapshot(Target),
     /// The label by which a VolumeGroupSnapshot finds the claims.
-    MarkClaim(Target),
-    UnmarkClaim(Target),
+    LabelClaim(Target),
+    UnlabelClaim(Target),
     CreateGroup(NewGroup),
     DeleteGroup(Target),
     CreateClaim(Box<PersistentVolumeClaim>),
@@ -187,7 +187,7 @@ pub struct NewSnapshot {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A VolumeGroupSnapshot of all claims that are marked for the operation.
+/// A VolumeGroupSnapshot of all claims that have the label of the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewGroup {
     pub name: String,

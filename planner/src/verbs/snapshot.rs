@@ -1,5 +1,5 @@
-//! A `MachineSnapshot`: one VolumeSnapshot per disk, cut while nothing can be written between the first and the last: the machine
-//! is off, or one VolumeGroupSnapshot cuts them ([`super::group`]).
+//! A `MachineSnapshot`: one VolumeSnapshot per disk, taken while nothing can be written between the first and the last: the machine
+//! is off, or one VolumeGroupSnapshot takes them ([`super::group`]).
 //!
 //! Which disks, and of which claims, is recorded in status before the first one is made. The lock is kept until the last is
 //! cut, not until all are ready: a back end may upload them for hours.
@@ -41,7 +41,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
     );
     let is_over = status.taken_at.is_some() || matches!(progress, Progress::Failed(_) | Progress::Same);
     if is_over && o.object.metadata.deletion_timestamp.is_none() {
-        group::unmark(o, &mut actions);
+        group::unlabel(o, &mut actions);
     }
     let wake_at = deadline(&status).filter(|_| status.taken_at.is_none() && !o.object.phase().is_over());
     let done = format!("{} of machine '{}'", disks_in_words(status.disks.len()), o.object.spec.machine_name);
@@ -146,7 +146,7 @@ fn take(
     let mut waiting: Option<Reason> = None;
     let class = status.volume_group_snapshot_class_name.clone();
     match class.as_ref().filter(|_| !was_taken) {
-        Some(class) => waiting = group::cut(o, subject, class, status, actions),
+        Some(class) => waiting = group::take(o, subject, class, status, actions),
         None => {
             for disk in &mut status.disks {
                 let reason = one(o, subject, disk, (was_taken, class.is_some()), actions);
@@ -211,7 +211,7 @@ fn one(
 
 /// By the deletion policy.
 fn undo(o: &Observed, now: Timestamp, actions: &mut Vec<Action>) -> Option<Reason> {
-    group::unmark(o, actions);
+    group::unlabel(o, actions);
     if o.object.spec.deletion_policy == DeletionPolicy::Retain {
         return None;
     }

@@ -1,5 +1,5 @@
-//! VolumeGroupSnapshots, as the snapshot controller and the CSI driver's sidecar treat them: which claims are cut is decided once, by
-//! their labels, when the content is made; then it is bound, then all are cut at one moment. Content that was not bound when its
+//! VolumeGroupSnapshots, as the snapshot controller and the CSI driver's sidecar treat them: of which claims it is taken is decided once, by
+//! their labels, when the content is made; then it is bound, then all are taken at one moment. Content that was not bound when its
 //! VolumeGroupSnapshot was deleted stays, as with the real one.
 
 use super::api::path::Id;
@@ -25,7 +25,7 @@ pub fn work(scene: &Scene) {
                 change(scene, &id, |group| group["status"] = json!({"boundVolumeGroupSnapshotContentName": name}));
                 change(scene, &Id::new(CONTENTS, "", &name), |content| content["status"] = json!({"bound": true}));
             }
-            Some(content) => cut(scene, group, &content),
+            Some(content) => take(scene, group, &content),
         }
     }
     let is_there = |uid: &str| groups.iter().any(|group| text(group, "/metadata/uid") == uid);
@@ -48,8 +48,8 @@ fn delete(scene: &Scene, id: &Id) {
 }
 
 fn make(scene: &Scene, group: &Value, name: &str) {
-    let wanted = &group["spec"]["source"]["selector"]["matchLabels"][labels::CUT_TOGETHER];
-    let has_label = |claim: &&std::sync::Arc<Value>| claim["metadata"]["labels"][labels::CUT_TOGETHER] == *wanted;
+    let wanted = &group["spec"]["source"]["selector"]["matchLabels"][labels::GROUP_SNAPSHOT];
+    let has_label = |claim: &&std::sync::Arc<Value>| claim["metadata"]["labels"][labels::GROUP_SNAPSHOT] == *wanted;
     let claims = scene.server.list("persistentvolumeclaims");
     let found: Vec<&str> = claims.iter().filter(has_label).map(|claim| text(claim, "/metadata/name")).collect();
     if found.is_empty() {
@@ -60,13 +60,13 @@ fn make(scene: &Scene, group: &Value, name: &str) {
     scene.server.write(|store| store.create(&Id::new(CONTENTS, "", name), content).expect("its name is new"));
 }
 
-fn cut(scene: &Scene, group: &Value, content: &Value) {
+fn take(scene: &Scene, group: &Value, content: &Value) {
     let uid = text(group, "/metadata/uid");
     let all = scene.server.list(SNAPSHOTS);
     if all.iter().any(|member| text(member, "/metadata/ownerReferences/0/uid") == uid) {
         return;
     }
-    scene.before_group_cut(group, content);
+    scene.before_group_taken(group, content);
     let (namespace, now) = (text(group, "/metadata/namespace"), runtime::clock::now().to_string());
     let owner = json!({"apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshot",
         "name": text(group, "/metadata/name"), "uid": uid, "controller": true});

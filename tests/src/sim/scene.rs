@@ -275,7 +275,7 @@ impl Scene {
         dpu["spec"]["forget"].as_array().into_iter().flatten().any(|uid| *uid == json!(id.uid))
     }
 
-    /// Several disks of one machine are cut together only while nothing can be written to any of them.
+    /// Several disks of one machine are taken together only while nothing can be written to any of them.
     pub fn before_cut(&self, snapshot: &Value) {
         let operation = &snapshot["metadata"]["labels"][api::labels::OPERATION_UID];
         let all = self.server.list("metalplane.io/machinesnapshots");
@@ -291,14 +291,14 @@ impl Scene {
     }
 
     /// Or by one group, which has all of them, while the machine is locked.
-    pub fn before_group_cut(&self, group: &Value, content: &Value) {
+    pub fn before_group_taken(&self, group: &Value, content: &Value) {
         let operation = &group["metadata"]["labels"][api::labels::OPERATION_UID];
         let all = self.server.list("metalplane.io/machinesnapshots");
         // Deleted meanwhile: nobody asks what is in it.
         let Some(of) = all.iter().find(|of| of["metadata"]["uid"] == *operation) else { return };
-        let cut = |claim: &Value| content["spec"]["claims"].as_array().is_some_and(|cut| cut.contains(claim));
+        let has = |claim: &Value| content["spec"]["claims"].as_array().is_some_and(|all| all.contains(claim));
         let disks = of["status"]["disks"].as_array().cloned().unwrap_or_default();
-        if !disks.iter().all(|disk| cut(&disk["claimName"])) {
+        if !disks.iter().all(|disk| has(&disk["claimName"])) {
             self.violated(format!("{} lacks a disk of {disks:?}: {content}", group["metadata"]["name"]));
         }
         let machine = of["spec"]["machineName"].as_str().unwrap_or_default();
@@ -306,7 +306,7 @@ impl Scene {
         let machine = self.server.get("metalplane.io/baremetalmachines", namespace, machine).unwrap_or_default();
         let lock = machine["metadata"]["annotations"][api::labels::OPERATION].as_str().unwrap_or_default();
         if !lock.ends_with(operation.as_str().unwrap_or_default()) {
-            self.violated(format!("{} is cut without the lock of its machine: '{lock}'", group["metadata"]["name"]));
+            self.violated(format!("{} is taken without the lock of its machine: '{lock}'", group["metadata"]["name"]));
         }
     }
 

@@ -56,7 +56,7 @@ pub async fn snapshot(s: &Simulation, machine: &str, name: &str) -> Result<(), S
     s.until("the snapshot is taken", |s| phase(s, SNAPSHOTS, name) == "Succeeded" && is_free(s, machine)).await
 }
 
-/// Both disks are cut while the machine runs, once its storage can cut them together.
+/// Both disks are taken while the machine runs, once there is a VolumeGroupSnapshotClass of its storage.
 pub async fn snapshot_running(s: &Simulation, machine: &str, name: &str) -> Result<(), String> {
     s.create(SNAPSHOTS, USER, operation("MachineSnapshot", name, &json!({"machineName": machine})));
     s.until("no class of the storage's is there yet", |s| reason(s, SNAPSHOTS, name) == "SeveralDisksRun").await?;
@@ -65,7 +65,7 @@ pub async fn snapshot_running(s: &Simulation, machine: &str, name: &str) -> Resu
         "driver": DRIVER, "deletionPolicy": "Delete"});
     s.create(CLASSES, "", class);
     s.until("the snapshot is taken", |s| {
-        phase(s, SNAPSHOTS, name) == "Succeeded" && is_free(s, machine) && !is_anything_marked(s)
+        phase(s, SNAPSHOTS, name) == "Succeeded" && is_free(s, machine) && !is_any_claim_labelled(s)
     })
     .await?;
     let status = s.scene.server.get(SNAPSHOTS, USER, name).unwrap_or_default()["status"].clone();
@@ -78,7 +78,7 @@ pub async fn snapshot_running(s: &Simulation, machine: &str, name: &str) -> Resu
     let at_once = moments.len() == 2 && moments[0].is_string() && moments[0] == moments[1];
     match at_once && runs(s, machine) && status["machineWasOff"] == false && status["consistency"] == "Machine" {
         true => Ok(()),
-        false => Err(format!("cut at {moments:?}: {status}")),
+        false => Err(format!("taken at {moments:?}: {status}")),
     }
 }
 
@@ -87,12 +87,13 @@ pub async fn snapshot_taken_back(s: &Simulation, machine: &str, name: &str, afte
     s.create(SNAPSHOTS, USER, operation("MachineSnapshot", name, &json!({"machineName": machine})));
     tokio::time::sleep(after).await;
     delete_snapshot(s, name).await?;
-    s.until("the machine is free and runs", |s| is_free(s, machine) && runs(s, machine) && !is_anything_marked(s)).await
+    s.until("the machine is free and runs", |s| is_free(s, machine) && runs(s, machine) && !is_any_claim_labelled(s))
+        .await
 }
 
-fn is_anything_marked(s: &Simulation) -> bool {
+fn is_any_claim_labelled(s: &Simulation) -> bool {
     let claims = s.scene.server.list("persistentvolumeclaims");
-    claims.iter().any(|claim| !claim["metadata"]["labels"][api::labels::CUT_TOGETHER].is_null())
+    claims.iter().any(|claim| !claim["metadata"]["labels"][api::labels::GROUP_SNAPSHOT].is_null())
 }
 
 /// Of a machine that is off.

@@ -14,7 +14,7 @@ const SHELL: Duration = Duration::from_secs(60);
 const DISKS: &str = "\n  - {name: data, bus: VirtioBlk, size: 64Mi, source: {blank: {}}}\n  interfaces:";
 /// A number to one disk, and once that is there the same number to the other; a pause; the next number.
 const COUNT: &str = "(n=0; while [ ! -e /halt ]; do n=$((n+1)); echo $n >/mnt/count; sync; printf '%08d' $n | \
-                     dd of=/dev/vda bs=512 seek=1 conv=notrunc,fsync 2>/dev/null; sleep 0.3; done; echo >/halted) &";
+                     dd of=/dev/vda bs=512 seek=1 conv=notrunc,fsync 2>/dev/null; echo >/counting; sleep 0.3; done; echo >/halted) &";
 
 /// The line of what the guest prints that has this mark before it.
 async fn read(site: &Site, namespace: &str, name: &str, mark: &str, command: &str) -> Result<String> {
@@ -43,15 +43,17 @@ async fn bmctl(site: &Site, namespace: &str, words: &[&str]) -> Result<String> {
 
 /// Of a machine that runs and writes to both: one VolumeGroupSnapshot, which leaves nothing on the claims.
 async fn snapshot(site: &Site, namespace: &str) -> Result<()> {
-    guest(site, namespace, "bm").await?.order(COUNT, SHELL).await?;
+    let console = guest(site, namespace, "bm").await?;
+    console.order(COUNT, SHELL).await?;
+    console.shell("while [ ! -e /counting ]; do sleep 0.1; done", SHELL).await?;
     bmctl(site, namespace, &["snapshot", "create", "bm", "s1"]).await?;
-    guest(site, namespace, "bm").await?.shell("touch /halt; while [ ! -e /halted ]; do sleep 1; done", SHELL).await?;
+    console.shell("touch /halt; while [ ! -e /halted ]; do sleep 1; done", SHELL).await?;
     let snapshot = site.get(&["msnap", "s1", "-n", namespace]).await?.context("no snapshot")?;
     let status = &snapshot["status"];
     ensure!(status["consistency"] == "Machine" && status["machineWasOff"] == false, "the snapshot is {status}");
-    let label = format!("-l={}", api::labels::CUT_TOGETHER);
-    let marked = site.kubectl(&["get", "pvc", "-n", namespace, &label, "-o", "name"]).await?;
-    ensure!(marked.is_empty(), "a label is left on {marked}");
+    let label = format!("-l={}", api::labels::GROUP_SNAPSHOT);
+    let labelled = site.kubectl(&["get", "pvc", "-n", namespace, &label, "-o", "name"]).await?;
+    ensure!(labelled.is_empty(), "a label is left on {labelled}");
     site.kubectl(&["get", "volumegroupsnapshot", "s1", "-n", namespace]).await.map(drop)
 }
 

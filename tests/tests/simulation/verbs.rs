@@ -29,7 +29,7 @@ async fn snapshots(s: &Simulation) -> Result<(), String> {
 }
 
 #[test]
-fn several_disks_are_cut_together_whenever_the_controller_dies() {
+fn several_disks_are_taken_together_whenever_the_controller_dies() {
     let (first, last) = effects(
         1,
         Who::Controller,
@@ -58,7 +58,7 @@ async fn snapshots_of_one_that_runs(s: &Simulation) -> Result<(), String> {
 }
 
 #[test]
-fn several_disks_of_a_machine_that_runs_are_cut_together_whenever_the_controller_dies() {
+fn several_disks_of_a_machine_that_runs_are_taken_at_one_moment_whenever_the_controller_dies() {
     let (first, last) = effects(
         1,
         Who::Controller,

@@ -141,7 +141,7 @@ pub fn subnet(uid: &'static str) -> Vec<Row> {
         slaac: uid == "s2",
         dns_servers: vec!["10.1.0.53".parse().expect("an address"), "fd00:1::53".parse().expect("an address")],
         domain: Some("blue.example".to_owned()),
-        metadata: true,
+        metadata: uid != "s3",
     };
     subnet.rows(SITE)
 }
@@ -249,6 +249,20 @@ async fn two_vpcs_do_not_meet(ovn: &Ovn) {
         let packet = format!("eth.dst == {hop} && ip4.src == {} && {}", RED.v4, echo(to));
         assert!(!ovn.passes(&RED, &packet, to.uid), "{} by {hop}", to.uid);
     }
+    nobody_is_asked_for_metadata(ovn);
+}
+
+/// Where the Subnet says so, though the guest's group lets everything out: it has no port for it, and tells no route to it.
+fn nobody_is_asked_for_metadata(ovn: &Ovn) {
+    let (port, mac) = metadata_port("s3");
+    let asked = format!("eth.src == {} && eth.dst == {mac} && ip4.src == {}", RED.mac, RED.v4);
+    let asked = format!("{asked} && ip4.dst == 169.254.169.254 && ip.ttl == 64 && tcp.src == 4000 && tcp.dst == 80");
+    let trace = ovn.trace("mp-s3", &format!("inport == \"mp-{}\" && {asked}", RED.uid));
+    assert!(!trace.contains(&format!("output to \"{port}\"")), "{trace}");
+    let flows = ovn.south.tool("ovn-sbctl", &["lflow-list", "mp-s3"]);
+    let with = ovn.south.tool("ovn-sbctl", &["lflow-list", "mp-s1"]);
+    assert!(with.contains("169.254.169.254") && !flows.contains("169.254.169.254"), "{flows}");
+    assert!(flows.contains("classless_static_route = {0.0.0.0/0,10.1.0.1}"), "{flows}");
 }
 
 fn in_no_group_nothing_passes(ovn: &Ovn) {

@@ -63,7 +63,7 @@ fn world(disks: &[&str], state: MachineState) -> Observed {
     }
 }
 
-/// The same, whose disks a CSI driver can cut together.
+/// The same, of whose disks a CSI driver can take a VolumeGroupSnapshot.
 fn groupable(disks: &[&str]) -> Observed {
     let mut o = world(disks, MachineState::Running);
     o.drivers = disks.iter().map(|disk| (format!("bm-{disk}"), "one.example".to_owned())).collect();
@@ -88,11 +88,11 @@ fn step(o: &mut Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
                 let seen = VolumeSnapshotSeen { ours: true, ..VolumeSnapshotSeen::default() };
                 assert!(o.snapshots.insert(new.name.clone(), seen).is_none(), "made twice");
             }
-            Action::MarkClaim(target) => mark(o, &target.name, Some("s-1")),
-            Action::UnmarkClaim(target) => mark(o, &target.name, None),
+            Action::LabelClaim(target) => put_label(o, &target.name, Some("s-1")),
+            Action::UnlabelClaim(target) => put_label(o, &target.name, None),
             Action::CreateGroup(new) => {
                 assert!(locked(o), "a group is made without the lock");
-                assert_eq!(o.marked.len(), o.claims.len(), "the group does not find every claim");
+                assert_eq!(o.labelled.len(), o.claims.len(), "the group does not find every claim");
                 assert!(o.group.is_none(), "made twice");
                 assert_eq!((new.name.as_str(), new.class.as_str()), ("s1", "default"));
                 let target = Target { uid: "g-1".to_owned(), name: new.name.clone(), ..Target::default() };
@@ -107,14 +107,14 @@ fn step(o: &mut Observed, now: Timestamp) -> Plan<MachineSnapshotStatus> {
     plan
 }
 
-fn mark(o: &mut Observed, claim: &str, mark: Option<&str>) {
+fn put_label(o: &mut Observed, claim: &str, label: Option<&str>) {
     let claim = Arc::make_mut(o.claims.get_mut(claim).expect("there"));
-    claim.metadata.labels = mark.map(|mark| [(labels::CUT_TOGETHER.to_owned(), mark.to_owned())].into());
-    o.marked = o.claims.values().filter(|claim| claim.metadata.labels.is_some()).cloned().collect();
+    claim.metadata.labels = label.map(|label| [(labels::GROUP_SNAPSHOT.to_owned(), label.to_owned())].into());
+    o.labelled = o.claims.values().filter(|claim| claim.metadata.labels.is_some()).cloned().collect();
 }
 
-/// What the snapshot controller does once the driver has cut the volumes of these claims.
-fn cut_members(o: &mut Observed, disks: &[&str]) {
+/// What the snapshot controller does once the driver has taken the volumes of these claims.
+fn take_members(o: &mut Observed, disks: &[&str]) {
     let uid = o.group.as_ref().expect("made").target.uid.clone();
     for disk in disks {
         let seen = VolumeSnapshotSeen {
@@ -259,22 +259,22 @@ fn a_deletion_follows_the_policy_and_gives_the_lock_back() {
 }
 
 #[test]
-fn several_disks_of_a_running_machine_are_cut_by_one_group() {
+fn several_disks_of_a_running_machine_are_taken_by_one_group() {
     let mut o = groupable(&["root", "data"]);
     let waiting = settle(&mut o, at(1));
     assert_eq!((waiting.status.operation.phase, reason(&waiting)), (OperationPhase::Running, "GroupSnapshotNotReady"));
     assert!(locked(&o) && waiting.status.disks.iter().all(|disk| disk.volume_snapshot_name.is_empty()));
     o.group.as_mut().expect("made").bound = true;
-    cut_members(&mut o, &["root"]);
+    take_members(&mut o, &["root"]);
     assert_eq!(reason(&settle(&mut o, at(2))), "GroupSnapshotNotReady", "one disk of two is no machine");
-    assert!(locked(&o) && o.marked.len() == 2);
-    cut_members(&mut o, &["data"]);
-    let cut = settle(&mut o, at(3));
+    assert!(locked(&o) && o.labelled.len() == 2);
+    take_members(&mut o, &["data"]);
+    let taken = settle(&mut o, at(3));
     assert!(
-        cut.status.taken_at.is_some() && !locked(&o) && o.marked.is_empty(),
+        taken.status.taken_at.is_some() && !locked(&o) && o.labelled.is_empty(),
         "the machine is free, no label is left"
     );
-    assert_eq!(reason(&cut), "SnapshotNotReady");
+    assert_eq!(reason(&taken), "SnapshotNotReady");
     o.snapshots.values_mut().for_each(|seen| seen.ready = true);
     let ready = settle(&mut o, at(4));
     assert_eq!(
@@ -316,12 +316,12 @@ fn why_no_group_can_be_made_is_said() {
         assert_eq!((refused.status.operation.phase, reason(&refused)), (OperationPhase::Pending, "SeveralDisksRun"));
         let message = &refused.status.operation.conditions[0].message;
         assert!(message.contains(said), "{what}: {message}");
-        assert!(!locked(&o) && o.group.is_none() && o.marked.is_empty(), "{what}");
+        assert!(!locked(&o) && o.group.is_none() && o.labelled.is_empty(), "{what}");
     }
 }
 
 #[test]
-fn a_group_that_is_not_cut_in_time_leaves_no_label() {
+fn a_group_that_is_not_taken_in_time_leaves_no_label() {
     let mut o = groupable(&["root", "data"]);
     settle(&mut o, at(1));
     o.group.as_mut().expect("made").error = Some("written without a pause".to_owned());
@@ -330,7 +330,7 @@ fn a_group_that_is_not_cut_in_time_leaves_no_label() {
     let failed = settle(&mut o, at(301));
     assert_eq!((failed.status.operation.phase, reason(&failed)), (OperationPhase::Failed, "NotTakenInTime"));
     assert!(failed.status.operation.conditions[0].message.contains("written without a pause"));
-    assert!(!locked(&o) && o.marked.is_empty());
+    assert!(!locked(&o) && o.labelled.is_empty());
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_group_of_somebody_elses_is_not_taken() {
     let mut o = groupable(&["root", "data"]);
     o.group = Some(GroupSeen::default());
     assert_eq!(reason(&settle(&mut o, at(1))), "GroupSnapshotNotOurs");
-    cut_members(&mut o, &["root", "data"]);
+    take_members(&mut o, &["root", "data"]);
     assert_eq!(reason(&settle(&mut o, at(2))), "GroupSnapshotNotOurs");
     Arc::make_mut(&mut o.object).metadata.deletion_timestamp = Some(Time(at(3)));
     for _ in 0..4 {
@@ -359,7 +359,7 @@ fn a_group_is_deleted_once_its_content_is_known_and_kept_by_policy() {
     };
     let mut o = deleted(DeletionPolicy::Delete);
     let waiting = settle(&mut o, at(2));
-    assert!(o.marked.is_empty() && waiting.wake_at == Some(at(301)), "{waiting:?}");
+    assert!(o.labelled.is_empty() && waiting.wake_at == Some(at(301)), "{waiting:?}");
     assert!(!o.group.as_ref().expect("there").deleting, "its content would be nobody's");
     let mut late = o.clone();
     o.group.as_mut().expect("there").bound = true;
@@ -377,6 +377,6 @@ fn a_group_is_deleted_once_its_content_is_known_and_kept_by_policy() {
     for _ in 0..4 {
         last = step(&mut o, at(2)).actions;
     }
-    assert!(!o.group.as_ref().expect("there").deleting && o.marked.is_empty());
+    assert!(!o.group.as_ref().expect("there").deleting && o.labelled.is_empty());
     assert_eq!(last, [Action::RemoveFinalizer]);
 }

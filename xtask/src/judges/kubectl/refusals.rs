@@ -351,8 +351,18 @@ const FIXED: &[(&str, &str, &str, &str)] = &[
         r#"[{"op":"replace","path":"/spec/addresses","value":["10.20.0.10"]}]"#,
         "make another VNic",
     ),
-    ("msnap", "before-upgrade", r#"[{"op":"replace","path":"/spec/machineName","value":"b"}]"#, "make another one"),
-    ("mrestore", "back", r#"[{"op":"replace","path":"/spec/snapshotName","value":"b"}]"#, "make another one"),
+    (
+        "msnap",
+        "before-upgrade",
+        r#"[{"op":"replace","path":"/spec/machineName","value":"b"}]"#,
+        "create another MachineSnapshot",
+    ),
+    (
+        "mrestore",
+        "back",
+        r#"[{"op":"replace","path":"/spec/snapshotName","value":"b"}]"#,
+        "create another MachineRestore",
+    ),
     ("mmig", "away", r#"[{"op":"remove","path":"/spec/target"}]"#, "delete the migration, which cancels it"),
     ("dpu", "dpu-1", r#"[{"op":"remove","path":"/spec/hardwareRef"}]"#, "delete the Dpu to take the DPU out"),
 ];
