@@ -134,6 +134,8 @@ mod tests {
             last_action_accepted_at: None,
             started_boot_id: None,
             started_for: None,
+            boot_disk_reads: None,
+            booted_elsewhere: false,
         });
         machine
     }

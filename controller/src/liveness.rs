@@ -14,6 +14,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
+use planner::dpu::boot_disk::BootDiskReads;
 use planner::dpu::went_back::Heard;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,8 @@ struct Beat {
     changed: u64,
     /// The agent's word that the API server went back (`planner::dpu::went_back`).
     went_back: u64,
+    /// What the agent has counted of its host's reads.
+    boot_disk_reads: Option<BootDiskReads>,
     /// The silence has been confirmed by a quorum read.
     confirmed: bool,
 }
@@ -93,7 +96,8 @@ impl Liveness {
         if news {
             let turned = before.is_none_or(|beat| beat.confirmed || beat.went_back != went_back);
             let changed = 1 + self.changes.fetch_add(1, Ordering::SeqCst);
-            let beat = Beat { value, since: Instant::now(), changed, went_back, confirmed: false };
+            let boot_disk_reads = text(lease, labels::BOOT_DISK_READS).and_then(BootDiskReads::parse);
+            let beat = Beat { value, since: Instant::now(), changed, went_back, boot_disk_reads, confirmed: false };
             beats.insert(namespace.to_owned(), beat);
             drop(beats);
             if turned {
@@ -148,6 +152,11 @@ impl Liveness {
         clock::now().checked_sub(SignedDuration::try_from(since.elapsed()).ok()?).ok()
     }
 
+    /// As its last beat told.
+    pub fn boot_disk_reads(&self, namespace: &str) -> Option<BootDiskReads> {
+        self.beats().get(namespace)?.boot_disk_reads.clone()
+    }
+
     /// Namespaces that have been quiet for too long and are not confirmed.
     pub fn quiet(&self) -> Vec<String> {
         let quiet = |beat: &Beat| !beat.confirmed && beat.since.elapsed() >= SILENT_AFTER;
@@ -186,7 +195,10 @@ impl Liveness {
     }
 }
 
+fn text<'a>(lease: &'a Lease, annotation: &str) -> Option<&'a str> {
+    lease.metadata.annotations.as_ref()?.get(annotation).map(String::as_str)
+}
+
 fn number(lease: &Lease, annotation: &str) -> u64 {
-    let text = lease.metadata.annotations.as_ref().and_then(|all| all.get(annotation));
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    text(lease, annotation).and_then(|text| text.parse().ok()).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 //! API server confirmed and does not have any more tells that its state went back, by a restore of etcd say, or that it is another
 //! cluster's (docs/design/fencing.md, *TimeWentBack*). Resource versions do not tell: a restore may set them ahead.
 
+use crate::boot_disk::BootDisk;
 use crate::record::write_in_memory;
 use planner::dpu::ready::Renewals;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ pub(crate) struct Beats {
     /// `None`: nothing was confirmed on this boot.
     known: Mutex<Option<Known>>,
     pub renewing: Renewing,
+    /// What a renewal tells besides.
+    pub boot_disk: BootDisk,
 }
 
 /// The renewals of this process.
@@ -80,7 +83,8 @@ impl Beats {
         let path = run_dir.join("beat");
         let known = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let known = known.filter(|known: &Known| known.boot_id == boot_id);
-        Self { path, boot_id: boot_id.to_owned(), known: Mutex::new(known), renewing: Renewing::default() }
+        let (known, renewing, boot_disk) = (Mutex::new(known), Renewing::default(), BootDisk::new());
+        Self { path, boot_id: boot_id.to_owned(), known, renewing, boot_disk }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Known>> {

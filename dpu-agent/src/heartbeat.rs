@@ -111,7 +111,7 @@ impl Heart<'_> {
 
     /// `version`: the Lease that this renews; nothing: there is none.
     async fn write(&mut self, version: Option<&str>, beat: Beat) -> Result<(), PortError> {
-        let lease = json!({
+        let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {
@@ -120,6 +120,7 @@ impl Heart<'_> {
                 "annotations": {
                     labels::BEAT: beat.number.to_string(),
                     labels::WENT_BACK: beat.went_back.to_string(),
+                    labels::BOOT_DISK_READS: self.as_whom.beats.boot_disk.told(),
                 },
             },
             "spec": {
@@ -131,6 +132,10 @@ impl Heart<'_> {
         let written = match version {
             Some(_) => bounded(WHAT, self.leases.patch(NAME, &PatchParams::default(), &Patch::Merge(&lease))).await?,
             None => {
+                // A patch takes it away; here it is none.
+                if let Some(annotations) = lease["metadata"]["annotations"].as_object_mut() {
+                    annotations.retain(|_, value| !value.is_null());
+                }
                 let invalid = |error: serde_json::Error| PortError::new(ErrorClass::Invalid, error.to_string());
                 let lease = serde_json::from_value(lease).map_err(invalid)?;
                 bounded(WHAT, self.leases.create(&PostParams::default(), &lease)).await?

@@ -28,6 +28,7 @@ pub mod act;
 pub mod args;
 mod attachments;
 mod beats;
+mod boot_disk;
 mod claim;
 pub mod cluster;
 mod dpu_status;
@@ -132,6 +133,7 @@ pub async fn run_with(
     let view = Arc::new(serve::View::new(&args.node_name, &boot_id));
     let metrics = Arc::new(metrics::Metrics::default());
     let beats = Arc::new(beats::Beats::open(&args.run_dir, &boot_id));
+    beats.boot_disk.adopt(actor.record.all().into_values().map(|entry| entry.id));
     let session = session::run(args, access, &cluster, desired.clone(), (&beats, &metrics));
     let devices = actor.ports.pods.clone();
     let pods = devices.map(|devices| Arc::new(interfaces::Pods::new(&args.node_name, devices, wake.clone())));

@@ -92,6 +92,7 @@ impl Reconciler {
     /// For ever.
     pub async fn run(mut self) {
         let guests = std::mem::take(&mut self.guests);
+        let (beats, emulation) = (self.beats.clone(), self.actor.ports.emulation.clone());
         let (switch, wake) = (self.actor.ports.switch.clone(), self.actor.wake.clone());
         let rounds = async {
             loop {
@@ -106,7 +107,7 @@ impl Reconciler {
                 }
             }
         };
-        tokio::join!(rounds, guests.run(switch, &wake));
+        tokio::join!(rounds, guests.run(switch, &wake), beats.boot_disk.run(emulation));
     }
 
     /// Works until there is nothing left to do; how long to wait then.
@@ -134,6 +135,7 @@ impl Reconciler {
             let server = cluster.as_ref().map(|cluster| Server { cluster, desired: &desired });
             let (observed, plan) = self.decide(observed, server).await;
             guests.watch(&observed);
+            self.beats.boot_disk.watch(&observed, &*self.actor.ports.emulation).await;
             self.view.update(&observed, &plan);
             if let Some(pods) = &self.pods {
                 pods.update(began, &self.desired, &plan);

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::sync::Arc;
 
+pub mod boot_disk;
 mod orphans;
 pub mod ready;
 pub mod went_back;

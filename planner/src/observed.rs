@@ -1,5 +1,6 @@
 //! What is observed of the things that machines, images and Dpus share: DPUs and their BMCs, claims and their volumes, orphans.
 
+use crate::dpu::boot_disk::BootDiskReads;
 use crate::host::HostObserved;
 use crate::meta::{Target, name, target, uid};
 use crate::protocol::Protocol;
@@ -21,6 +22,8 @@ pub struct DpuSeen {
     pub silent: bool,
     /// When its agent was last heard.
     pub heard_at: Option<Timestamp>,
+    /// What its agent has counted of its host's reads.
+    pub boot_disk_reads: Option<BootDiskReads>,
     /// Its Node carries the out-of-service taint.
     pub out_of_service: bool,
     /// Its own BMC, which `spec.bmcRef` names.

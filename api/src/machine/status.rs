@@ -94,6 +94,12 @@ pub struct PowerStatus {
     /// The UID of the Workflow for which the host was last powered on from the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_for: Option<String>,
+    /// What the DPU's agent had told of reads of the boot disk when the host was last powered on, as on the agent's Lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_disk_reads: Option<String>,
+    /// The host had not read its boot disk and was powered off; it stays off until it is stopped, or a restart is asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub booted_elsewhere: bool,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]

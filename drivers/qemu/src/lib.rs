@@ -11,7 +11,7 @@
 //!   host has let go, the block node is deleted, and only then does `list` stop to name the disk: its file is closed.
 //!
 //! Commands used: `qom-list`, `qom-get` (`parent_bus`, `drive`, `netdev`), `query-named-block-nodes`, `blockdev-add`,
-//! `blockdev-del`, `block_resize`, `query-block`, `block_set_io_throttle`, `netdev_add`, `netdev_del`, `set_link`, `object-add`, `object-del`, `device_add`,
+//! `blockdev-del`, `block_resize`, `query-block`, `query-blockstats`, `block_set_io_throttle`, `netdev_add`, `netdev_del`, `set_link`, `object-add`, `object-del`, `device_add`,
 //! `device_del`, and, if offered,
 //! `human-monitor-command` with `info network`. Event: `DEVICE_DELETED`.
 
@@ -22,6 +22,7 @@ pub mod names;
 mod nbd;
 mod observed;
 pub mod qmp;
+mod statistics;
 mod throttle;
 
 use async_trait::async_trait;
@@ -29,7 +30,7 @@ use observed::{Function, Observed};
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
 use ports::{
     Emulation, ErrorClass, PortError,
-    emulation::{Backend, BootController, DiskFunction, EmulationCapabilities, NicFunction},
+    emulation::{Backend, BootController, DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction},
 };
 use qmp::{Qmp, QmpError};
 use serde_json::{Value, json};
@@ -312,6 +313,10 @@ impl Emulation for QemuEmulation {
             exposures.push(Exposure { id, kind, presence, size_bytes, limits, representor, link_up });
         }
         Ok(exposures)
+    }
+
+    async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {
+        statistics::read(&self.inner.qmp).await.map_err(|e| port_error(&self.inner.qmp, "statistics of the disks", &e))
     }
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {

@@ -389,6 +389,7 @@ impl World {
             dpu: dpu.clone(),
             silent: !server.agent_lives,
             heard_at: Some(server.heard_at),
+            boot_disk_reads: None,
             out_of_service: server.confirmed_down,
             bmc: own_bmc(if server.dpu_off { PowerState::Off } else { PowerState::On }, self.now),
             attached: self.attached(name),

@@ -197,6 +197,7 @@ impl Leader {
             dpu: if believed { confirmed_down(dpu) } else { dpu.clone() },
             silent,
             heard_at: beat.map(|beat| timestamp(beat.since)),
+            boot_disk_reads: None,
             out_of_service: believed || self.world.server(&dpu_name).tainted,
             bmc: match dpu.spec.bmc_ref {
                 Some(_) => self.bmcs[&dpu_name].1.seen(self.world.now()),

@@ -58,7 +58,7 @@ pub fn plan(left: &Leftovers, now: Timestamp) -> Plan {
     let mut draft = Draft::default();
     draft.glance(o);
     let waits_for = release(o, now, &mut draft);
-    let power = status::power::record(o, recorded.clone(), None, draft.disruptive.as_ref(), now);
+    let power = status::power::record(o, recorded.clone(), None, (draft.disruptive.as_ref(), false), now);
     Plan {
         actions: draft.actions,
         disruptive: draft.disruptive,

@@ -13,6 +13,7 @@ mod attach;
 mod boot;
 pub mod claim;
 mod draft;
+mod elsewhere;
 mod erase;
 mod guest;
 mod install;

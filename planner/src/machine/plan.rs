@@ -63,11 +63,23 @@ pub struct PowerOrder {
     /// The restart request that this action carries out.
     pub restart: Option<Timestamp>,
     pub attempts: u32,
+    /// What the DPU's agent had told of reads of the boot disk, where this powers the host on.
+    pub boot_disk_reads: Option<String>,
+    /// The host has not read its boot disk: that is why this powers it off.
+    pub booted_elsewhere: bool,
 }
 
 impl PowerOrder {
     pub fn plain(action: PowerAction) -> Self {
-        Self { action, started_boot_id: None, started_for: None, restart: None, attempts: 0 }
+        Self {
+            action,
+            started_boot_id: None,
+            started_for: None,
+            restart: None,
+            attempts: 0,
+            boot_disk_reads: None,
+            booted_elsewhere: false,
+        }
     }
 }
 

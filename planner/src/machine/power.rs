@@ -5,6 +5,7 @@
 
 use super::attach::{disks, nics};
 use super::draft::Draft;
+use super::elsewhere::{self, Elsewhere};
 use super::named::{SEED_DISK, is_by_disk};
 use super::plan::{Action, Disruptive, PowerOrder};
 use super::situation::{
@@ -104,7 +105,9 @@ pub(super) fn plan(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Times
             None => Outcome::Off,
         },
         Want::Keep => match o.owned.reading {
-            Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off) => Outcome::Off,
+            Reading::Fresh(PowerState::Off) | Reading::Old(PowerState::Off) if !o.owned.record.booted_elsewhere => {
+                Outcome::Off
+            }
             _ => on(o, host, gates, now, draft),
         },
     };
@@ -123,6 +126,15 @@ fn stopped_for_maintenance(o: &Situation<'_>) -> Option<Reason> {
 }
 
 fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
+    // What a Manual machine was last started by is gone by then: a request is a new one.
+    let asked_again =
+        o.owned.owner.restart_request().is_some() || (o.run_strategy() == RunStrategy::Manual && o.want == Want::On);
+    if o.owned.record.booted_elsewhere && !asked_again {
+        let reason = off(&o.owned, host.name, now, draft);
+        return Outcome::Not(
+            reason.unwrap_or_else(|| Failed::BootedElsewhere { hardware: host.name.to_owned() }.into()),
+        );
+    }
     match o.owned.reading {
         Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),
         Reading::Fresh(PowerState::Off) => start(o, host, gates, now, draft),
@@ -173,7 +185,7 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
             let dpu = dpu.to_owned();
             draft.restart_required.get_or_insert(Blocked::DpuRestarted { dpu }.into());
         }
-        return Outcome::Done;
+        return elsewhere(o, host, now, draft).map_or(Outcome::Done, Outcome::Not);
     }
     if let Some(reason) = &gates.reset {
         return if must_reset { Outcome::Not(reason.clone()) } else { Outcome::Done };
@@ -188,6 +200,7 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
         started_for: None,
         restart,
         attempts: record.attempts,
+        ..PowerOrder::plain(PowerAction::WarmReset)
     };
     match send(&o.owned, &hardware, order, draft) {
         None => Outcome::Not(Waiting::Resetting { hardware }.into()),
@@ -198,6 +211,23 @@ fn running(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, dr
             Outcome::Done
         }
     }
+}
+
+/// The host runs, but not from its boot disk: it is powered off, and why.
+fn elsewhere(o: &Situation<'_>, host: Power<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let found = elsewhere::judge(o, host, now, draft)?;
+    let hardware = host.name.to_owned();
+    if found.answers {
+        let Elsewhere { disk, minutes, .. } = found;
+        draft.restart_required.get_or_insert(Blocked::BootDiskUnread { hardware, disk, minutes }.into());
+        return None;
+    }
+    if o.owned.reading != Reading::Fresh(PowerState::On) {
+        draft.need_bmc(BmcNeed::Now);
+        return None;
+    }
+    let order = PowerOrder { booted_elsewhere: true, ..PowerOrder::plain(PowerAction::ForceOff) };
+    Some(send(&o.owned, &hardware, order, draft).unwrap_or_else(|| Failed::BootedElsewhere { hardware }.into()))
 }
 
 /// It is waited for, whatever comes next.
@@ -249,7 +279,9 @@ fn started(
     let attempts = record.attempts + u32::from(record.asked_on());
     let started_boot_id = (!host.shares_power).then(|| host.boot_id.map(str::to_owned)).flatten();
     let (restart, started_for) = (o.owner.restart_request(), workflow.map(str::to_owned));
-    let order = PowerOrder { action: PowerAction::On, started_boot_id, started_for, restart, attempts };
+    let boot_disk_reads = host.boot_disk_reads.map(ToString::to_string);
+    let on = PowerOrder::plain(PowerAction::On);
+    let order = PowerOrder { started_boot_id, started_for, restart, attempts, boot_disk_reads, ..on };
     if let Some(reason) = send(o, &hardware, order, draft) {
         return reason;
     }

@@ -143,6 +143,11 @@ async fn expose_is_idempotent_and_adopted(bench: &dyn Bench, bus: Bus) {
         assert_eq!(seen.size_bytes, Some(size), "{seen:?}");
     }
 
+    // Where somebody counts, each disk is counted from the start: that it was never read tells that its host booted another.
+    let counted = port.statistics().await.expect("statistics");
+    let is_counted = |disk: &DiskFunction| counted.iter().any(|counted| counted.id == disk.id);
+    assert!(counted.is_empty() || is_counted(&boot) && is_counted(&data), "not every disk is counted: {counted:?}");
+
     drop(port);
     let adopted = bench.connect().await;
     let seen = adopted.list().await.expect("list after a restart");

@@ -120,6 +120,7 @@ impl Machine {
             "query-status"
             | "query-named-block-nodes"
             | "query-block"
+            | "query-blockstats"
             | "qom-list"
             | "qom-get"
             | "human-monitor-command" => match &mut state.host {

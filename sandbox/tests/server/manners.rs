@@ -208,6 +208,8 @@ fn a_file_grows_with_its_node_and_never_shrinks() {
     slots.accepted("block_resize", resize(2 << 20));
     assert_eq!(slots.accepted("query-named-block-nodes", json!({}))[0]["image"]["virtual-size"], 2 << 20);
     assert!(slots.refused("block_resize", resize(1 << 20)).contains("lose data"));
+    let counted = slots.accepted("query-blockstats", json!({}));
+    assert_eq!((&counted[0]["node-name"], &counted[0]["stats"]["rd_operations"]), (&json!("n-disk-1"), &json!(0)));
     assert_eq!(std::fs::metadata(&file).expect("the disk").len(), 2 << 20);
     let missing = json!({ "driver": "raw", "node-name": "x", "file": { "driver": "file", "filename": "/nowhere" } });
     assert!(slots.refused("blockdev-add", missing).contains("Could not open '/nowhere': No such file or directory"));

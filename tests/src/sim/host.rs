@@ -31,6 +31,8 @@ const DPU: Duration = Duration::from_secs(4);
 const GUEST: Duration = Duration::from_secs(5);
 const SHUTDOWN: Duration = Duration::from_secs(2);
 const LET_GO: Duration = Duration::from_millis(300);
+/// Of a start.
+const READS: u64 = 200;
 const HOT_PLUG_PORTS: u32 = 14;
 pub const DRIVER: &str = "csi.metalplane.io";
 /// Of a StorageClass whose volumes only kubelet can connect.
@@ -105,6 +107,10 @@ struct State {
     dpu: Arc<Dpu>,
     /// The firmware found the boot disk when it looked last.
     found: bool,
+    /// The firmware boots a disk of the server's own, whatever the order says; and whether that speaks as the guest does.
+    own_disk: Option<bool>,
+    /// What presents disks counts what the host does to them.
+    counts: bool,
     /// The firmware took the network when it looked last.
     from_network: bool,
     /// Actions that had an effect.
@@ -160,6 +166,8 @@ impl Host {
             boots: 1,
             dpu: Dpu::new(&dpu_name, 1, dir, shared),
             found: false,
+            own_disk: None,
+            counts: true,
             from_network: false,
             actions: Vec::new(),
         };
@@ -199,6 +207,19 @@ impl Host {
     pub fn from_network(&self) -> Option<u64> {
         let state = self.state();
         state.from_network.then_some(state.turn)
+    }
+
+    /// From its next start on; see `State`.
+    pub fn boots_own_disk(&self, own_disk: Option<bool>) {
+        self.state().own_disk = own_disk;
+    }
+
+    pub fn counts_nothing(&self) {
+        self.state().counts = false;
+    }
+
+    pub fn counts(&self) -> bool {
+        self.state().counts
     }
 
     /// What runs there restarts the server.
@@ -325,10 +346,14 @@ impl Host {
             state.from_network = next.is_some_and(|next| next.source == BootSource::Pxe);
             let overridden = next.is_some();
             let first = !overridden && state.boot.order.first().map(String::as_str) == Some("Boot0003");
-            state.found = first && state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
+            let is_there = state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
+            state.found = first && is_there && state.own_disk.is_none();
+            if state.found {
+                state.dpu.emulation.boot(READS);
+            }
         });
         self.later(after + GUEST, state.turn, |_, state| {
-            if state.power == PowerState::On && state.found {
+            if state.power == PowerState::On && (state.found || state.own_disk == Some(true)) {
                 state.guest_since = Some(runtime::clock::now());
             }
         });

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use controller::Fences;
 use planner::exposure::{Exposure, ExposureId, FunctionKind, Limits};
 use ports::conformance::memory::MemoryFence;
-use ports::emulation::{Backend, DiskFunction, EmulationCapabilities, NicFunction};
+use ports::emulation::{Backend, DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction};
 use ports::fence::Admission;
 use ports::switch::{GuestObserved, MetadataPlug, PortObserved, SwitchPort};
 use ports::volume::{Connection, Fence, Volume};
@@ -129,6 +129,14 @@ impl Emulation for Parts {
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {
         self.process.travel().await;
         Emulation::list(&self.dpu.emulation).await
+    }
+
+    async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {
+        self.process.travel().await;
+        match self.host.counts() {
+            true => self.dpu.emulation.statistics().await,
+            false => Ok(Vec::new()),
+        }
     }
 
     async fn expose_disk(&self, disk: &DiskFunction) -> Result<(), PortError> {

@@ -2,7 +2,9 @@
 
 use super::machine::{Machine, SOON, SOON_FLAG};
 use super::on_servers;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use api::labels;
+use planner::dpu::boot_disk::BootDiskReads;
 use serde_json::{Value, json};
 use tests::guest::Guest;
 use tests::site::{Place, Site, until};
@@ -40,6 +42,7 @@ fn a_machine_boots_is_changed_while_it_runs_and_leaves_nothing() {
         site.apply(&asking_for_no_address(&machine)).await?;
         machine.wait_ready().await?;
         addresses(&machine, &guest, from).await?;
+        boot_disk_is_read(&machine).await?;
         let seen = machine.object().await?["status"].clone();
         ensure!(seen["state"] == "Running", "state is {}", seen["state"]);
         ensure!(seen["addresses"][0]["address"] == machine.address, "addresses are {}", seen["addresses"]);
@@ -71,6 +74,24 @@ async fn addresses(machine: &Machine<'_>, guest: &Guest, from: usize) -> Result<
         guest.line(&format!("the guest has {address}"), from, SOON, has).await?;
     }
     Ok(())
+}
+
+/// The agent tells that the host reads its boot disk; a host that did not would have been started from something else.
+async fn boot_disk_is_read(machine: &Machine<'_>) -> Result<()> {
+    let of =
+        format!("{}={}", labels::MACHINE_UID, machine.object().await?["metadata"]["uid"].as_str().unwrap_or_default());
+    let attachments = machine.site.get(&["diskattachments", "-A", "-l", &of]).await?.unwrap_or_default();
+    let all = attachments["items"].as_array().cloned().unwrap_or_default();
+    let boot = all.iter().find(|attachment| attachment["spec"]["slot"] == "Boot").context("a disk in the boot slot")?;
+    let (uid, namespace) = (&boot["metadata"]["uid"], boot["metadata"]["namespace"].as_str().unwrap_or_default());
+    until("reads of the boot disk are told", SOON, async || {
+        let lease = machine.site.get(&["lease", "agent", "-n", namespace]).await?.unwrap_or_default();
+        let told = &lease["metadata"]["annotations"][labels::BOOT_DISK_READS];
+        let reads = told.as_str().and_then(BootDiskReads::parse);
+        let is_read = reads.is_some_and(|reads| *uid == reads.attachment && reads.count > 0);
+        Ok(if is_read { Ok(()) } else { Err(format!("{told}, of {uid}")) })
+    })
+    .await
 }
 
 async fn disks(machine: &Machine<'_>, guest: &Guest) -> Result<()> {

@@ -14,7 +14,7 @@ use tests::sim::Simulation;
 use tests::sim::faults::Plan;
 use tests::sim::host::{Host, HostBmc, Manners, Shared};
 use tests::sim::random::Random;
-use tests::sim::{bmc_objects, upkeep};
+use tests::sim::{bmc_objects, elsewhere, upkeep};
 
 struct Rack {
     host: Arc<Host>,
@@ -99,6 +99,32 @@ fn seen(scenario: impl AsyncFnOnce(&Simulation) -> Result<(), String>) {
         }
     })
     .unwrap_or_else(|error: String| panic!("{error}"));
+}
+
+#[test]
+fn a_host_that_does_not_read_its_boot_disk_is_powered_off_until_its_user_asks() {
+    seen(elsewhere::silent);
+}
+
+#[test]
+fn a_host_that_answers_without_having_read_its_boot_disk_is_told_of_and_left_on() {
+    seen(elsewhere::answers);
+}
+
+#[test]
+fn a_host_whose_reads_nobody_has_counted_is_left_on() {
+    for counts in [true, false] {
+        let ended = simulate(async {
+            let mut s = Simulation::start(1, seed(), Plan::None);
+            elsewhere::unknown(&mut s, counts).await
+        });
+        ended.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
+fn a_host_that_boots_is_left_on() {
+    seen(elsewhere::boots);
 }
 
 #[test]

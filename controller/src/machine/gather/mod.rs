@@ -168,8 +168,9 @@ pub(crate) async fn dpus(c: &Controller, dpus: Vec<Arc<Dpu>>) -> Result<Vec<DpuS
         let out_of_service = asked && is_out_of_service(c, name(&dpu.metadata)).await?;
         let bmc = planner::own_bmc::name(&dpu).map(|bmc| c.hosts.seen(&Which::Dpu(bmc.to_owned()))).unwrap_or_default();
         let heard_at = namespace.and_then(|namespace| c.world.liveness.heard_at(namespace));
+        let boot_disk_reads = namespace.and_then(|namespace| c.world.liveness.boot_disk_reads(namespace));
         let attached = attached(c, name(&dpu.metadata));
-        all.push(DpuSeen { dpu, silent, heard_at, out_of_service, bmc, attached });
+        all.push(DpuSeen { dpu, silent, heard_at, boot_disk_reads, out_of_service, bmc, attached });
     }
     Ok(all)
 }

@@ -1,5 +1,6 @@
 //! Which servers the machine has, which of them it is on, and the DPU in it.
 
+use crate::dpu::boot_disk::BootDiskReads;
 use crate::dpu::not_ready;
 use crate::install;
 use crate::machine::observed::{Belongings, DpuSeen, Observed};
@@ -29,7 +30,8 @@ impl<'a> Host<'a> {
     /// Whose power is planned.
     pub fn power(&self) -> Power<'a> {
         let (shares_power, boot_id) = (self.shares_power(), self.boot_id());
-        Power { name: self.name(), shares_power, boot_id, dpu: Some(self.dpu.name()) }
+        let boot_disk_reads = self.dpu.boot_disk_reads.as_ref().filter(|_| !self.dpu.silent);
+        Power { name: self.name(), shares_power, boot_id, dpu: Some(self.dpu.name()), boot_disk_reads }
     }
 
     pub fn shares_power(&self) -> bool {
@@ -57,11 +59,13 @@ pub(in crate::machine) struct Power<'a> {
     /// Of the DPU, if there is one whose agent lives.
     pub boot_id: Option<&'a str>,
     pub dpu: Option<&'a str>,
+    /// As its DPU's agent tells now.
+    pub boot_disk_reads: Option<&'a BootDiskReads>,
 }
 
 impl<'a> Power<'a> {
     pub fn bare(hardware: &'a Hardware) -> Self {
-        Self { name: name(&hardware.metadata), shares_power: false, boot_id: None, dpu: None }
+        Self { name: name(&hardware.metadata), shares_power: false, boot_id: None, dpu: None, boot_disk_reads: None }
     }
 }
 

@@ -17,6 +17,9 @@ pub(in crate::machine) struct Record<'a> {
     /// The Workflow for which the host was last started from the network.
     pub started_for: Option<&'a str>,
     pub attempts: u32,
+    pub boot_disk_reads: Option<&'a str>,
+    /// It was powered off because it had not read its boot disk, and nobody has asked for another start.
+    pub booted_elsewhere: bool,
     /// The state that was last read, and since when it is so.
     state: Option<&'a str>,
     since: Option<Timestamp>,
@@ -77,6 +80,8 @@ impl<'a> Record<'a> {
             started_boot_id: power.and_then(|p| p.started_boot_id.as_deref()),
             started_for: power.and_then(|p| p.started_for.as_deref()),
             attempts,
+            boot_disk_reads: power.and_then(|p| p.boot_disk_reads.as_deref()),
+            booted_elsewhere: power.is_some_and(|p| p.booted_elsewhere),
             state: power.map(|p| p.state.as_str()),
             since: power.map(|p| p.observed_at.0),
         }

@@ -45,7 +45,9 @@ pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
     status.hardware_name = hardware;
     status.addresses = addresses(o);
     let before_plan = PowerRecord { power: status.power.take(), power_on_attempts: status.power_on_attempts };
-    let after = power::record(&o.owned, before_plan, adopted(o, &draft.steps), draft.disruptive.as_ref(), now);
+    let is_stopped = o.want == Want::Off && matches!(draft.steps.get(Step::PoweredOn), Outcome::Off);
+    let disruptive = (draft.disruptive.as_ref(), is_stopped);
+    let after = power::record(&o.owned, before_plan, adopted(o, &draft.steps), disruptive, now);
     (status.power, status.power_on_attempts) = (after.power, after.power_on_attempts);
     if let Some(Disruptive::Power(PowerOrder { restart: Some(restart), .. })) = &draft.disruptive {
         status.last_restart_at = Some(Time(*restart));

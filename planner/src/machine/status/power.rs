@@ -9,12 +9,12 @@ use api::machine::PowerStatus;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-/// The record after a plan. `adopted`: the boot of the DPU on which the host was found running.
+/// The record after a plan. `adopted`: the boot of the DPU on which the host was found running. `is_stopped`: its user wants it off, and it is.
 pub(in crate::machine) fn record(
     o: &Owned<'_>,
     before: PowerRecord,
     adopted: Option<String>,
-    disruptive: Option<&Disruptive>,
+    (disruptive, is_stopped): (Option<&Disruptive>, bool),
     now: Timestamp,
 ) -> PowerRecord {
     if o.held().is_empty() {
@@ -38,6 +38,8 @@ pub(in crate::machine) fn record(
         last_action_accepted_at: accepted_at(o, before.as_ref()).map(MicroTime),
         started_boot_id: before.as_ref().and_then(|old| old.started_boot_id.clone()),
         started_for: before.as_ref().and_then(|old| old.started_for.clone()),
+        boot_disk_reads: before.as_ref().and_then(|old| old.boot_disk_reads.clone()),
+        booted_elsewhere: before.as_ref().is_some_and(|old| old.booted_elsewhere) && !is_stopped,
         state,
     };
     let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
@@ -60,6 +62,13 @@ pub(in crate::machine) fn record(
 fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
     power.last_action = Some(action_name(order.action).to_owned());
     power.last_action_at = Some(MicroTime(now));
+    match order.action {
+        PowerAction::On | PowerAction::WarmReset => {
+            power.boot_disk_reads = order.boot_disk_reads.clone();
+            power.booted_elsewhere = false;
+        }
+        PowerAction::SoftOff | PowerAction::ForceOff => power.booted_elsewhere |= order.booted_elsewhere,
+    }
     if order.started_boot_id.is_some() {
         power.started_boot_id = order.started_boot_id.clone();
     }

@@ -68,7 +68,7 @@ impl World {
         status.boot_id = Some("boot-1".to_owned());
         dpu.status = Some(status);
         let (heard_at, bmc, attached) = (None, Default::default(), BTreeMap::new());
-        let seen = DpuSeen { dpu: Arc::new(dpu), silent: false, heard_at, out_of_service: false, bmc, attached };
+        let seen = DpuSeen { dpu: Arc::new(dpu), heard_at, bmc, attached, ..DpuSeen::default() };
         self.o.dpus = vec![seen];
     }
 

@@ -46,6 +46,8 @@ fn world(disks: &[&str], state: MachineState) -> Observed {
             last_action_accepted_at: None,
             started_boot_id: None,
             started_for: None,
+            boot_disk_reads: None,
+            booted_elsewhere: false,
         }),
         ..BareMetalMachineStatus::default()
     });

@@ -2,7 +2,7 @@
 
 use super::volume::MemoryStorage;
 use super::{lock, reachable, refuse};
-use crate::emulation::{Backend, ByKind, DiskFunction, EmulationCapabilities, NicFunction};
+use crate::emulation::{Backend, ByKind, DiskFunction, DiskStatistics, EmulationCapabilities, NicFunction, Traffic};
 use crate::{Emulation, ErrorClass, PortError};
 use async_trait::async_trait;
 use planner::exposure::{Bus, Exposure, ExposureId, FunctionKind, Limits, Presence, Slot};
@@ -35,6 +35,8 @@ struct Function {
     slot: Slot,
     bus: Option<Bus>,
     backend: Option<Backend>,
+    /// Operations of the host.
+    reads: u64,
 }
 
 impl MemoryEmulation {
@@ -77,6 +79,12 @@ impl MemoryEmulation {
     /// How many disks were presented at once, each time.
     pub fn recovered(&self) -> Vec<usize> {
         lock(&self.state).recovered.clone()
+    }
+
+    /// The host reads the disk in its boot slot.
+    pub fn boot(&self, reads: u64) {
+        let mut state = lock(&self.state);
+        state.functions.iter_mut().filter(|f| f.slot == Slot::Boot).for_each(|f| f.reads += reads);
     }
 
     /// Representors that are there.
@@ -130,6 +138,19 @@ impl Emulation for MemoryEmulation {
         Ok(state.functions.iter().map(|f| f.exposure.clone()).collect())
     }
 
+    async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {
+        let state = lock(&self.state);
+        reachable(state.down, "the emulator")?;
+        let disks = state.functions.iter().filter(|f| f.exposure.kind == FunctionKind::Disk);
+        let counted = |f: &Function| DiskStatistics {
+            id: f.exposure.id.clone(),
+            read: Traffic { operations: f.reads, ..Traffic::default() },
+            written: Traffic::default(),
+            latencies: None,
+        };
+        Ok(disks.map(counted).collect())
+    }
+
     async fn list_by_kind(&self) -> ByKind {
         let awaits_recovery = lock(&self.state).awaits_recovery;
         ByKind { awaits_recovery, ..ByKind::of_one(self.list().await) }
@@ -165,7 +186,8 @@ impl Emulation for MemoryEmulation {
             representor: None,
             link_up: None,
         };
-        self.present(Function { exposure, slot: disk.slot, bus: Some(disk.bus), backend: Some(disk.backend.clone()) })
+        let (bus, backend) = (Some(disk.bus), Some(disk.backend.clone()));
+        self.present(Function { exposure, slot: disk.slot, bus, backend, reads: 0 })
     }
 
     async fn expose_nic(&self, nic: &NicFunction) -> Result<(), PortError> {
@@ -181,7 +203,7 @@ impl Emulation for MemoryEmulation {
             representor: Some(nic.device.clone()),
             link_up: Some(false),
         };
-        self.present(Function { exposure, slot: Slot::HotPlug, bus: None, backend: None })
+        self.present(Function { exposure, slot: Slot::HotPlug, bus: None, backend: None, reads: 0 })
     }
 
     async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError> {

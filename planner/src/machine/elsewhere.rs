@@ -1,0 +1,44 @@
+//! A host that was powered on and has not read its boot disk once was not started from it: its firmware booted another disk, or none. The
+//! number of reads is its DPU's agent's (`dpu::boot_disk`), so it counts only what the agent has counted all the time; where nothing is
+//! counted, nothing is concluded. That some of the disk was read proves nothing: firmware looks at each disk.
+//!
+//! A host whose guest is not heard either is powered off, and stays off until its user asks again: what runs there is not the machine. One whose
+//! guest answers is left on and told of, for a number is a weak reason to stop what somebody may use.
+
+use super::attach::disks;
+use super::draft::Draft;
+use super::situation::{Power, Situation, answered};
+use crate::dpu::boot_disk::BootDiskReads;
+use crate::host::{Post, PowerAction};
+use jiff::{SignedDuration, Timestamp};
+
+/// Servers take 15 minutes to come up; a boot loader reads its disk soon after.
+const WITHIN: SignedDuration = SignedDuration::from_mins(20);
+/// As long as the BMC says that POST is not over. Some never say that it is.
+const IN_POST: SignedDuration = SignedDuration::from_mins(40);
+
+pub(super) struct Elsewhere {
+    pub disk: String,
+    pub minutes: i64,
+    /// Something answers at the address of the machine.
+    pub answers: bool,
+}
+
+/// Of a host that was read on.
+pub(super) fn judge(o: &Situation<'_>, host: Power<'_>, now: Timestamp, draft: &mut Draft) -> Option<Elsewhere> {
+    let record = o.owned.record;
+    let (Some(PowerAction::On), Some(at)) = (record.action, record.at) else { return None };
+    let disk = o.machine.spec.disks.iter().find(|disk| disk.boot_order == Some(1))?;
+    let attachment = disks::current(o, &disk.name)?;
+    let before = record.boot_disk_reads.and_then(BootDiskReads::parse);
+    if !host.boot_disk_reads?.none_since(before.as_ref(), attachment.metadata.uid.as_deref()?) {
+        return None;
+    }
+    let in_post = o.bmc.host.last().is_some_and(|host| host.post == Post::Running);
+    let waited = if in_post { IN_POST } else { WITHIN };
+    if now < at + waited {
+        draft.wake(at + waited);
+        return None;
+    }
+    Some(Elsewhere { disk: disk.name.clone(), minutes: waited.as_mins(), answers: answered(o, now).is_some() })
+}
