@@ -52,6 +52,9 @@ pub const SHARED_STORAGE_CREDENTIAL: &str = "SharedStorageCredential";
 
 /// The host has disks or NICs that no attachment explains (`status.orphans`): true is what to look into.
 pub const ORPHANS_HELD: &str = "OrphansHeld";
+/// After a boot of the DPU its switch could forward for NICs of the boot before, until the agent took their ports out: true is what to
+/// order the start of the switch for.
+pub const BOOT_WINDOW: &str = "BootWindow";
 /// False: the API server was put back to an earlier state, and what the DPU's host has been shown since is not known yet.
 pub const EXPOSURES_KNOWN: &str = "ExposuresKnown";
 

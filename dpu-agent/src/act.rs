@@ -16,8 +16,7 @@ use ports::volume::Connection;
 use ports::{ErrorClass, PortError, VolumeConnector};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
 /// All that a step needs but the API server.
@@ -32,8 +31,8 @@ pub struct Actor {
     pub imports: Imports,
     pub(crate) written: Written,
     pub wake: Arc<Notify>,
-    /// The switch knows of this boot: what is left of another is gone.
-    sanitized: AtomicBool,
+    /// The switch knows of this boot: what is left of another is gone. With the devices that were taken out by this run.
+    sanitized: OnceLock<Vec<String>>,
 }
 
 /// The API server, once there is a session with it.
@@ -62,20 +61,25 @@ impl Actor {
             imports: Imports::new(wake.clone()),
             written: Written::default(),
             wake,
-            sanitized: AtomicBool::new(false),
+            sanitized: OnceLock::new(),
         })
     }
 
     pub(crate) fn is_sanitized(&self) -> bool {
-        self.sanitized.load(Ordering::Relaxed)
+        self.sanitized.get().is_some()
+    }
+
+    /// What the switch could forward for until this run took it out: it was of an earlier boot.
+    pub(crate) fn taken_late(&self) -> &[String] {
+        self.sanitized.get().map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Before anything is plugged, and as soon as the switch can be written.
     pub(crate) async fn sanitize(&self) -> Result<(), PortError> {
         if !self.is_sanitized() {
             let known: Vec<ExposureId> = self.record.all().into_values().map(|entry| entry.id).collect();
-            self.ports.switch.begin_boot(&self.boot_id, &known).await?;
-            self.sanitized.store(true, Ordering::Relaxed);
+            let taken = self.ports.switch.begin_boot(&self.boot_id, &known).await?;
+            self.sanitized.get_or_init(|| taken);
         }
         Ok(())
     }

@@ -53,6 +53,8 @@ pub(crate) struct Seen<'a> {
     pub observed: &'a Observed,
     /// `None`: not known now.
     pub orphans: Option<&'a [Orphan]>,
+    /// Devices of an earlier boot for which the switch could forward until this run of the agent.
+    pub taken_late: &'a [String],
     /// How often the API server was found to have gone back before all of this was listed; `None`: it is being listed.
     pub went_back: Option<u64>,
 }
@@ -184,12 +186,19 @@ fn orphans(dpu: &Dpu, seen: Seen<'_>) -> Vec<Orphan> {
 const NAMED: usize = 8;
 
 /// The agent's own conditions of its Dpu, in this order.
-const OWN: [&str; 4] =
-    [conditions::READY, conditions::HOST_RESTRICTED, conditions::SHARED_STORAGE_CREDENTIAL, conditions::ORPHANS_HELD];
+const OWN: [&str; 5] = [
+    conditions::READY,
+    conditions::HOST_RESTRICTED,
+    conditions::SHARED_STORAGE_CREDENTIAL,
+    conditions::ORPHANS_HELD,
+    conditions::BOOT_WINDOW,
+];
 
 /// `ready`: nothing where it stands as it was told.
 fn own_conditions(dpu: &Dpu, seen: Seen<'_>, ready: Option<Ready<'_>>, orphans: &[Orphan]) -> Vec<Condition> {
-    let Seen { ports, placement, observed, .. } = seen;
+    let Seen { ports, placement, observed, taken_late, .. } = seen;
+    // Another run of the agent may have told it of this boot.
+    let is_same_boot = dpu.status.as_ref().is_some_and(|status| status.boot_id.as_ref() == Some(&observed.boot_id));
     let (generation, mut own) = (dpu.metadata.generation, told(dpu));
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
         conditions::set(&mut own, type_, status, reason, message, generation, observed.now);
@@ -208,8 +217,21 @@ fn own_conditions(dpu: &Dpu, seen: Seen<'_>, ready: Option<Ready<'_>>, orphans: 
         [] => set(conditions::ORPHANS_HELD, ConditionStatus::False, "NoOrphans", ""),
         some => set(conditions::ORPHANS_HELD, ConditionStatus::True, "OrphansHeld", &held(&dpu.name_any(), some)),
     }
+    match taken_late {
+        [] if is_same_boot && conditions::get(&own, conditions::BOOT_WINDOW).is_some() => {}
+        [] => set(conditions::BOOT_WINDOW, ConditionStatus::False, "NothingForwarded", ""),
+        late => set(conditions::BOOT_WINDOW, ConditionStatus::True, "PortsTakenLate", &window(late)),
+    }
     own.sort_by_key(|condition| OWN.iter().position(|type_| *type_ == condition.type_));
     own
+}
+
+fn window(devices: &[String]) -> String {
+    format!(
+        "after this boot the switch had ports of the boot before, and could forward for them, until the agent took them out: {}. Next: \
+         run `dpu-agent --sanitize` between ovsdb-server and ovs-vswitchd",
+        devices.join(", ")
+    )
 }
 
 fn held(dpu: &str, orphans: &[Orphan]) -> String {

@@ -109,7 +109,7 @@ pub async fn sanitize(args: &Args, ports: &Ports) -> anyhow::Result<()> {
                 tracing::debug!(%error, "asking again");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            result => return result.context("removing what an earlier boot left in the switch"),
+            result => return result.map(drop).context("removing what an earlier boot left in the switch"),
         }
     }
 }

@@ -179,6 +179,41 @@ async fn restarts_and_boots(site: &ApiServer) {
     });
     assert_eq!(boot.await, Some(format!("memory.{uid}.1")), "the same identity");
     dpu.until_ready().await;
+    dpu.until_condition(conditions::BOOT_WINDOW, "False NothingForwarded").await;
+    dpu.stop().await;
+}
+
+/// Nobody has run `--sanitize` before the switch forwarded: it is told for as long as that boot lasts.
+async fn ports_that_outlived_a_boot_are_told_until_the_next(site: &ApiServer) {
+    let mut dpu = TestDpu::joined(site, "window").await;
+    dpu.until_condition(conditions::BOOT_WINDOW, "False NothingForwarded").await;
+    dpu.stop().await;
+    let stale = SwitchPort {
+        id: ExposureId { uid: "stale".to_owned(), epoch: 1 },
+        device: "mpstale".to_owned(),
+        mac: "02:00:00:00:00:01".to_owned(),
+        logical_port: "mp-stale".to_owned(),
+        version: "stale.1".to_owned(),
+    };
+    dpu.switch.plug(&stale).await.expect("plug");
+    dpu.set_boot("boot-2");
+    dpu.start();
+    dpu.until_condition(conditions::BOOT_WINDOW, "True PortsTakenLate").await;
+    let told = conditions::get(&dpu.dpu().await.status.expect("a status").conditions, conditions::BOOT_WINDOW).cloned();
+    assert!(told.as_ref().is_some_and(|told| told.message.contains("mpstale")), "{told:?}");
+    dpu.stop().await;
+    let before = renewed(&dpu).await;
+    dpu.start();
+    until("the agent lives again", async || {
+        let now = renewed(&dpu).await;
+        (now != before).then_some(()).ok_or(now)
+    })
+    .await;
+    dpu.until_condition(conditions::BOOT_WINDOW, "True PortsTakenLate").await;
+    dpu.stop().await;
+    dpu.set_boot("boot-3");
+    dpu.start();
+    dpu.until_condition(conditions::BOOT_WINDOW, "False NothingForwarded").await;
     dpu.stop().await;
 }
 

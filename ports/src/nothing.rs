@@ -85,8 +85,8 @@ impl Switch for Nothing {
         Ok(Vec::new())
     }
 
-    async fn begin_boot(&self, _: &str, _: &[ExposureId]) -> Result<(), PortError> {
-        Ok(())
+    async fn begin_boot(&self, _: &str, _: &[ExposureId]) -> Result<Vec<String>, PortError> {
+        Ok(Vec::new())
     }
 
     async fn not_secure(&self) -> Result<Option<String>, PortError> {

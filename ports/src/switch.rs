@@ -72,8 +72,9 @@ pub trait Switch: Send + Sync {
 
     /// What the switch's database keeps of an earlier boot of the DPU is taken out of the switch, before anything else is plugged: no host
     /// explains it any more. A restart of the switch or of the agent is no boot, and takes nothing. `known`: what is of this boot, for a
-    /// switch that has not been told of any boot yet.
-    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError>;
+    /// switch that has not been told of any boot yet. Returns the devices that this call has taken out: until then the switch could forward
+    /// for them.
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<Vec<String>, PortError>;
 
     /// Why the bridge, as it is set up, could let through what OVN does not; `None`: it could not.
     async fn not_secure(&self) -> Result<Option<String>, PortError>;

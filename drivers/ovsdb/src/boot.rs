@@ -13,8 +13,13 @@ use uuid::Uuid;
 const BOOT: &str = "metalplane-boot";
 const SECURE: &str = "secure";
 
-/// `None`: the switch knows this boot.
-pub(crate) fn begin(cache: &Cache, bridge: Uuid, boot_id: &str, known: &[ExposureId]) -> Option<Transaction> {
+/// With the devices that it takes out; `None`: the switch knows this boot.
+pub(crate) fn begin(
+    cache: &Cache,
+    bridge: Uuid,
+    boot_id: &str,
+    known: &[ExposureId],
+) -> Option<(Transaction, Vec<String>)> {
     let ids = cache.row("Bridge", bridge).and_then(|row| row.get("external_ids"));
     let before = ids.and_then(|ids| ids.get(BOOT));
     if before == Some(boot_id) {
@@ -39,7 +44,7 @@ pub(crate) fn begin(cache: &Cache, bridge: Uuid, boot_id: &str, known: &[Exposur
     if !names.is_empty() {
         tracing::warn!(boot_id, ports = ?names, "ports of an earlier boot are removed from the switch");
     }
-    Some(transaction)
+    Some((transaction, names))
 }
 
 /// ovs-vswitchd.conf.db(5), "fail_mode": what is not secure forwards by itself while nobody has told the switch what passes.

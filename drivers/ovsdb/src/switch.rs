@@ -196,7 +196,7 @@ impl Switch for OpenVSwitch {
         }
     }
 
-    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError> {
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<Vec<String>, PortError> {
         let what = format!("removing ports of an earlier boot from bridge {}", self.bridge);
         let change = self.fresh(&what, |cache| {
             let missing = || PortError::new(ErrorClass::NotFound, format!("{what}: there is no such bridge"));
@@ -204,8 +204,8 @@ impl Switch for OpenVSwitch {
             Ok(boot::begin(cache, bridge, boot_id, known))
         });
         match change.await?? {
-            Some(transaction) => self.write(&what, &transaction).await,
-            None => Ok(()),
+            Some((transaction, devices)) => self.write(&what, &transaction).await.map(|()| devices),
+            None => Ok(Vec::new()),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::switch::{GuestObserved, MetadataPlug, PortObserved, SwitchPort};
 use crate::{ErrorClass, Switch};
 use async_trait::async_trait;
 use planner::exposure::ExposureId;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// A switch that nobody else uses, with devices to plug and guests behind them.
@@ -145,16 +146,23 @@ async fn only_a_boot_takes_what_was_before(bench: &impl Bench) {
     switch.plug(&first).await.expect("plug");
     switch.plug(&second).await.expect("plug");
     // An agent that knows of boots takes the place of one that does not.
-    switch.begin_boot("boot-1", std::slice::from_ref(&second.id)).await.expect("the first boot");
+    let taken = switch.begin_boot("boot-1", std::slice::from_ref(&second.id)).await.expect("the first boot");
+    assert_eq!(taken, std::slice::from_ref(&first.device));
     assert_eq!(wanted(&switch).await, std::slice::from_ref(&second), "what nothing of this boot explains is gone");
     switch.plug(&first).await.expect("plug again");
     switch.plug_metadata(std::slice::from_ref(&plug)).await.expect("plug");
     let after_restart = bench.open().await;
-    after_restart.begin_boot("boot-1", &[]).await.expect("the same boot");
+    assert_eq!(after_restart.begin_boot("boot-1", &[]).await.expect("the same boot"), [""; 0]);
     assert_eq!(wanted(&after_restart).await, [first.clone(), second.clone()], "a restart takes nothing");
-    assert_eq!(after_restart.metadata_plugs().await.expect("list"), [plug]);
+    assert_eq!(after_restart.metadata_plugs().await.expect("list"), std::slice::from_ref(&plug));
     let foreign = bench.foreign_device().await;
-    after_restart.begin_boot("boot-2", &[first.id.clone(), second.id.clone()]).await.expect("another boot");
+    let known = [first.id.clone(), second.id.clone()];
+    let taken: BTreeSet<_> =
+        after_restart.begin_boot("boot-2", &known).await.expect("another boot").into_iter().collect();
+    assert_eq!(
+        taken,
+        [&first, &second].map(|port| port.device.clone()).into_iter().chain([plug.device.clone()]).collect()
+    );
     assert_eq!(wanted(&after_restart).await, [], "whatever is known: it is not of this boot");
     assert_eq!(after_restart.metadata_plugs().await.expect("list"), []);
     let taken = class_of_plug(&after_restart, &port("c", 1, &foreign, 3)).await;

@@ -248,7 +248,7 @@ impl Switch for Parts {
         self.dpu.switch.plug_metadata(plugs).await
     }
 
-    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError> {
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<Vec<String>, PortError> {
         self.process.travel().await;
         self.dpu.switch.begin_boot(boot_id, known).await
     }

@@ -147,19 +147,19 @@ impl Switch for MemorySwitch {
         Ok(state.metadata.clone())
     }
 
-    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<(), PortError> {
+    async fn begin_boot(&self, boot_id: &str, known: &[ExposureId]) -> Result<Vec<String>, PortError> {
         let state = &mut *lock(&self.state);
         reachable(state.down, "the switch")?;
         if state.boot_id.as_deref() == Some(boot_id) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let is_new = state.boot_id.is_none();
-        state.ports.retain(|port| is_new && known.contains(&port.id));
+        let stale = state.ports.extract_if(.., |port| !(is_new && known.contains(&port.id))).map(|port| port.device);
+        let taken = stale.chain(state.metadata.drain(..).map(|plug| plug.device)).collect();
         let ports = &state.ports;
         state.installed.retain(|device, _| ports.iter().any(|port| port.device == *device));
-        state.metadata.clear();
         state.boot_id = Some(boot_id.to_owned());
-        Ok(())
+        Ok(taken)
     }
 
     async fn not_secure(&self) -> Result<Option<String>, PortError> {
