@@ -197,9 +197,10 @@ const OWN: [&str; 5] = [
 /// `ready`: nothing where it stands as it was told.
 fn own_conditions(dpu: &Dpu, seen: Seen<'_>, ready: Option<Ready<'_>>, orphans: &[Orphan]) -> Vec<Condition> {
     let Seen { ports, placement, observed, taken_late, .. } = seen;
-    // Another run of the agent may have told it of this boot.
-    let is_same_boot = dpu.status.as_ref().is_some_and(|status| status.boot_id.as_ref() == Some(&observed.boot_id));
     let (generation, mut own) = (dpu.metadata.generation, told(dpu));
+    let is_same_boot = dpu.status.as_ref().is_some_and(|status| status.boot_id.as_ref() == Some(&observed.boot_id));
+    // Another run of the agent has told it of this boot.
+    let is_window_told = is_same_boot && conditions::get(&own, conditions::BOOT_WINDOW).is_some();
     let mut set = |type_: &str, status: ConditionStatus, reason: &str, message: &str| {
         conditions::set(&mut own, type_, status, reason, message, generation, observed.now);
     };
@@ -218,7 +219,7 @@ fn own_conditions(dpu: &Dpu, seen: Seen<'_>, ready: Option<Ready<'_>>, orphans: 
         some => set(conditions::ORPHANS_HELD, ConditionStatus::True, "OrphansHeld", &held(&dpu.name_any(), some)),
     }
     match taken_late {
-        [] if is_same_boot && conditions::get(&own, conditions::BOOT_WINDOW).is_some() => {}
+        [] if is_window_told => {}
         [] => set(conditions::BOOT_WINDOW, ConditionStatus::False, "NothingForwarded", ""),
         late => set(conditions::BOOT_WINDOW, ConditionStatus::True, "PortsTakenLate", &window(late)),
     }

@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use planner::exposure::{Exposure, ExposureId, Presence};
+use ports::switch::SwitchPort;
 use ports::{Emulation, Switch, VolumeConnector};
 use proto::agent::v1alpha1::agent_client::AgentClient;
 use proto::agent::v1alpha1::{GetStatusRequest, ListExposuresRequest};
@@ -48,6 +49,7 @@ async fn the_agent_and_a_real_api_server() {
     tokio::join!(
         Box::pin(a_disk_from_grant_to_release(&site)),
         Box::pin(restarts_and_boots(&site)),
+        Box::pin(ports_that_outlived_a_boot_are_told_until_the_next(&site)),
         Box::pin(orphans_stay_until_they_may_go_and_fenced_stays_fenced(&site)),
         Box::pin(a_nic_and_a_seed(&site)),
         Box::pin(what_the_host_may_do_is_told(&site)),
