@@ -98,8 +98,8 @@ pub const AGENT: &str = "metalplane-dpu-agent";
 pub const BEAT: &str = "metalplane.io/beat";
 /// On an agent's Lease: how often the agent has found that the API server forgot renewals which it had confirmed.
 pub const WENT_BACK: &str = "metalplane.io/went-back";
-/// On an agent's Lease: how often the host has read the disk in its boot slot, as `RUN/UID/COUNT`: one run of the agent, the
-/// DiskAttachment, and operations since that was presented. Not there where nobody counts.
+/// On an agent's Lease: how often the host has read the disk in its boot slot, as `RUN/UID.EPOCH/COUNT`: one run of the agent, the
+/// DiskAttachment and the epoch of its grant, and operations since it was presented. Not there where nobody counts.
 pub const BOOT_DISK_READS: &str = "metalplane.io/boot-disk-reads";
 
 /// The attacher of the VolumeAttachments that the controller makes itself: nobody serves it.

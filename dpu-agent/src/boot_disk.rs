@@ -18,10 +18,17 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct BootDisk {
     /// What other runs of the agent counted is not known to this one.
     run: String,
-    /// What was presented before this run.
-    adopted: Mutex<BTreeSet<ExposureId>>,
-    counted: Mutex<Option<Counted>>,
+    state: Mutex<State>,
     changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counted: Option<Counted>,
+    /// What was presented before this run, or has been counted before: it may have been read while nobody counted.
+    before: BTreeSet<ExposureId>,
+    /// No two counts of such a disk are the same: the most so far.
+    most: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,42 +39,46 @@ struct Counted {
     count: u64,
 }
 
-impl Counted {
-    /// `is_known`: it was counted from its first operation on.
-    fn new(id: ExposureId, raw: Option<u64>, is_known: bool) -> Self {
-        Self { id, raw, count: u64::from(!is_known) }
+impl State {
+    fn begin(&mut self, id: ExposureId, raw: Option<u64>) {
+        let is_new = self.before.insert(id.clone());
+        let count = if is_new && raw.is_some() { 0 } else { self.most + 1 };
+        self.most = self.most.max(count);
+        self.counted = Some(Counted { id, raw, count });
     }
 
-    fn read(&mut self, now: u64) {
+    fn read(&mut self, id: &ExposureId, now: u64) {
+        let Some(counted) = self.counted.as_mut().filter(|counted| counted.id == *id) else { return };
         // One that starts anew has counted what it says.
-        let more = self.raw.map_or(1, |before| now.checked_sub(before).unwrap_or(now));
-        (self.raw, self.count) = (Some(now), self.count.saturating_add(more));
+        let more = counted.raw.map_or(1, |before| now.checked_sub(before).unwrap_or(now));
+        (counted.raw, counted.count) = (Some(now), counted.count.saturating_add(more));
+        self.most = self.most.max(counted.count);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BootDisk {
     pub(crate) fn new() -> Self {
-        Self {
-            run: format!("{:x}", clock::now().as_nanosecond()),
-            adopted: Mutex::default(),
-            counted: Mutex::default(),
-            changed: Notify::new(),
-        }
+        let run = format!("{:x}", clock::now().as_nanosecond());
+        Self { run, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counted(&self) -> Option<ExposureId> {
+        self.state().counted.as_ref().map(|counted| counted.id.clone())
     }
 
     pub(crate) fn adopt(&self, known: impl IntoIterator<Item = ExposureId>) {
-        lock(&self.adopted).extend(known);
+        self.state().before.extend(known);
     }
 
     /// For the Lease; `None`: there is no such disk, or nobody counts.
     pub(crate) fn told(&self) -> Option<String> {
-        let counted = lock(&self.counted);
-        let counted = counted.as_ref().filter(|counted| counted.raw.is_some())?;
-        let reads = BootDiskReads { run: self.run.clone(), attachment: counted.id.uid.clone(), count: counted.count };
+        let state = self.state();
+        let counted = state.counted.as_ref().filter(|counted| counted.raw.is_some())?;
+        let reads = BootDiskReads { run: self.run.clone(), disk: counted.id.version(), count: counted.count };
         Some(reads.to_string())
     }
 
@@ -80,26 +91,23 @@ impl BootDisk {
                 Some(Function::Disk { presentation, .. }) if presentation.slot == Slot::Boot)
         };
         let now = shown.iter().map(|exposure| &exposure.id).find(in_slot);
-        if lock(&self.counted).as_ref().map(|counted| &counted.id) == now {
+        if self.counted().as_ref() == now {
             return;
         }
-        let counted = match now {
+        match now {
             Some(id) => {
                 let raw = reads(emulation, id).await;
-                let is_known = raw.is_some() && !lock(&self.adopted).contains(id);
-                Some(Counted::new(id.clone(), raw, is_known))
+                self.state().begin(id.clone(), raw);
             }
-            None => None,
-        };
-        *lock(&self.counted) = counted;
+            None => self.state().counted = None,
+        }
         self.changed.notify_one();
     }
 
     /// Counts for ever.
     pub(crate) async fn run(&self, emulation: Arc<dyn Emulation>) {
         loop {
-            let id = lock(&self.counted).as_ref().map(|counted| counted.id.clone());
-            let Some(id) = id else {
+            let Some(id) = self.counted() else {
                 self.changed.notified().await;
                 continue;
             };
@@ -108,9 +116,8 @@ impl BootDisk {
                 () = tokio::time::sleep(EVERY) => {}
                 () = self.changed.notified() => continue,
             }
-            let Some(now) = reads(&*emulation, &id).await else { continue };
-            if let Some(counted) = lock(&self.counted).as_mut().filter(|counted| counted.id == id) {
-                counted.read(now);
+            if let Some(now) = reads(&*emulation, &id).await {
+                self.state().read(&id, now);
             }
         }
     }
@@ -130,25 +137,36 @@ mod tests {
         ExposureId { uid: "u".to_owned(), epoch: 1 }
     }
 
-    fn counted(known: bool, first: Option<u64>, then: &[u64]) -> u64 {
-        let mut counted = Counted::new(id(), first, known);
-        then.iter().for_each(|now| counted.read(*now));
-        counted.count
+    fn counted(state: &mut State, first: Option<u64>, then: &[u64]) -> u64 {
+        state.begin(id(), first);
+        then.iter().for_each(|now| state.read(&id(), *now));
+        state.counted.as_ref().expect("counted").count
     }
 
     #[test]
     fn what_was_read_before_the_host_had_it_does_not_count() {
-        assert_eq!(counted(true, Some(12), &[12, 12]), 0);
-        assert_eq!(counted(true, Some(12), &[12, 15]), 3);
+        let new = |then: &[u64]| counted(&mut State::default(), Some(12), then);
+        assert_eq!(new(&[12, 12]), 0);
+        assert_eq!(new(&[12, 15]), 3);
         // What presents it was started anew.
-        assert_eq!(counted(true, Some(12), &[0, 0]), 0);
-        assert_eq!(counted(true, Some(12), &[4, 5]), 5);
+        assert_eq!(new(&[0, 0]), 0);
+        assert_eq!(new(&[4, 5]), 5);
     }
 
-    /// It may have been read while nobody counted: never nothing.
+    /// It may have been read while nobody counted: never nothing, and never what was told before.
     #[test]
     fn a_disk_that_was_not_counted_from_the_start_was_read() {
-        assert_eq!(counted(false, Some(0), &[0]), 1);
-        assert_eq!(counted(false, None, &[0, 0]), 2);
+        assert_eq!(counted(&mut State::default(), None, &[0, 0]), 2);
+        let mut state = State::default();
+        state.before.insert(id());
+        let mut told = Vec::new();
+        // It was gone each time: what presents it had crashed.
+        for raw in [0, 0, 7, 0] {
+            told.push(counted(&mut state, Some(raw), &[raw]));
+        }
+        assert!(told.is_sorted_by(|before, after| before < after) && told[0] > 0, "{told:?}");
+        let mut state = State::default();
+        assert_eq!(counted(&mut state, Some(0), &[0]), 0);
+        assert_ne!(counted(&mut state, Some(0), &[0]), 0, "presented again under a host that runs");
     }
 }

@@ -9,6 +9,7 @@ use super::attach::disks;
 use super::draft::Draft;
 use super::situation::{Power, Situation, answered};
 use crate::dpu::boot_disk::BootDiskReads;
+use crate::exposure::ExposureId;
 use crate::host::{Post, PowerAction};
 use jiff::{SignedDuration, Timestamp};
 
@@ -24,14 +25,28 @@ pub(super) struct Elsewhere {
     pub answers: bool,
 }
 
+/// What is on record of a power-on: reads of the boot disk so far.
+pub(super) fn before(o: &Situation<'_>, host: Power<'_>) -> Option<String> {
+    let (_, disk) = boot_disk(o)?;
+    let told = host.boot_disk_reads.filter(|told| told.disk == disk.version());
+    Some(told.cloned().unwrap_or_else(|| BootDiskReads::not_told(&disk)).to_string())
+}
+
+/// Its name, and what presents it.
+fn boot_disk<'a>(o: &Situation<'a>) -> Option<(&'a str, ExposureId)> {
+    let disk = o.machine.spec.disks.iter().find(|disk| disk.boot_order == Some(1))?;
+    let attachment = disks::current(o, &disk.name)?;
+    let (uid, grant) = (attachment.metadata.uid.clone()?, attachment.spec.grant.as_ref()?);
+    Some((&disk.name, ExposureId { uid, epoch: grant.epoch }))
+}
+
 /// Of a host that was read on.
 pub(super) fn judge(o: &Situation<'_>, host: Power<'_>, now: Timestamp, draft: &mut Draft) -> Option<Elsewhere> {
     let record = o.owned.record;
     let (Some(PowerAction::On), Some(at)) = (record.action, record.at) else { return None };
-    let disk = o.machine.spec.disks.iter().find(|disk| disk.boot_order == Some(1))?;
-    let attachment = disks::current(o, &disk.name)?;
-    let before = record.boot_disk_reads.and_then(BootDiskReads::parse);
-    if !host.boot_disk_reads?.none_since(before.as_ref(), attachment.metadata.uid.as_deref()?) {
+    let (name, disk) = boot_disk(o)?;
+    let before = record.boot_disk_reads.and_then(BootDiskReads::parse)?;
+    if !host.boot_disk_reads?.none_since(&before, &disk) {
         return None;
     }
     let in_post = o.bmc.host.last().is_some_and(|host| host.post == Post::Running);
@@ -40,5 +55,5 @@ pub(super) fn judge(o: &Situation<'_>, host: Power<'_>, now: Timestamp, draft: &
         draft.wake(at + waited);
         return None;
     }
-    Some(Elsewhere { disk: disk.name.clone(), minutes: waited.as_mins(), answers: answered(o, now).is_some() })
+    Some(Elsewhere { disk: name.to_owned(), minutes: waited.as_mins(), answers: answered(o, now).is_some() })
 }

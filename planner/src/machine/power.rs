@@ -238,7 +238,8 @@ fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
 }
 
 fn start(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
-    Outcome::Not(started(&o.owned, host, gates.start.as_ref(), None, now, draft))
+    let start = Start { workflow: None, boot_disk_reads: elsewhere::before(o, host) };
+    Outcome::Not(started(&o.owned, host, gates.start.as_ref(), start, now, draft))
 }
 
 /// Powers a host on that is off, from the network: for the Workflow with this UID.
@@ -250,14 +251,21 @@ pub(super) fn start_for(
     now: Timestamp,
     draft: &mut Draft,
 ) -> Reason {
-    started(o, host, forbids.as_ref(), Some(workflow), now, draft)
+    let start = Start { workflow: Some(workflow), boot_disk_reads: None };
+    started(o, host, forbids.as_ref(), start, now, draft)
+}
+
+/// What is written into the record of a power-on.
+struct Start<'a> {
+    workflow: Option<&'a str>,
+    boot_disk_reads: Option<String>,
 }
 
 fn started(
     o: &Owned<'_>,
     host: Power<'_>,
     forbids: Option<&Reason>,
-    workflow: Option<&str>,
+    start: Start<'_>,
     now: Timestamp,
     draft: &mut Draft,
 ) -> Reason {
@@ -278,9 +286,8 @@ fn started(
     }
     let attempts = record.attempts + u32::from(record.asked_on());
     let started_boot_id = (!host.shares_power).then(|| host.boot_id.map(str::to_owned)).flatten();
-    let (restart, started_for) = (o.owner.restart_request(), workflow.map(str::to_owned));
-    let boot_disk_reads = host.boot_disk_reads.map(ToString::to_string);
-    let on = PowerOrder::plain(PowerAction::On);
+    let (restart, started_for) = (o.owner.restart_request(), start.workflow.map(str::to_owned));
+    let (on, boot_disk_reads) = (PowerOrder::plain(PowerAction::On), start.boot_disk_reads);
     let order = PowerOrder { started_boot_id, started_for, restart, attempts, boot_disk_reads, ..on };
     if let Some(reason) = send(o, &hardware, order, draft) {
         return reason;

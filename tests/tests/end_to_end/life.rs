@@ -83,12 +83,13 @@ async fn boot_disk_is_read(machine: &Machine<'_>) -> Result<()> {
     let attachments = machine.site.get(&["diskattachments", "-A", "-l", &of]).await?.unwrap_or_default();
     let all = attachments["items"].as_array().cloned().unwrap_or_default();
     let boot = all.iter().find(|attachment| attachment["spec"]["slot"] == "Boot").context("a disk in the boot slot")?;
-    let (uid, namespace) = (&boot["metadata"]["uid"], boot["metadata"]["namespace"].as_str().unwrap_or_default());
+    let text = |field: &str| boot["metadata"][field].as_str().context("a name");
+    let (uid, namespace) = (text("uid")?, text("namespace")?);
     until("reads of the boot disk are told", SOON, async || {
         let lease = machine.site.get(&["lease", "agent", "-n", namespace]).await?.unwrap_or_default();
         let told = &lease["metadata"]["annotations"][labels::BOOT_DISK_READS];
         let reads = told.as_str().and_then(BootDiskReads::parse);
-        let is_read = reads.is_some_and(|reads| *uid == reads.attachment && reads.count > 0);
+        let is_read = reads.is_some_and(|reads| reads.disk.starts_with(uid) && reads.count > 0);
         Ok(if is_read { Ok(()) } else { Err(format!("{told}, of {uid}")) })
     })
     .await
