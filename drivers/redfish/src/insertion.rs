@@ -13,11 +13,20 @@ pub(crate) struct Insertion {
     /// Required by some BMCs.
     protocol: Option<&'static str>,
     stream: bool,
+    /// With a user and a password that stand for none.
+    anonymous: bool,
 }
 
 impl Insertion {
     pub(crate) fn new(url: &MediaUrl) -> Self {
-        Self { url: url.clone(), inserted: true, write_protected: true, protocol: None, stream: false }
+        Self {
+            url: url.clone(),
+            inserted: true,
+            write_protected: true,
+            protocol: None,
+            stream: false,
+            anonymous: false,
+        }
     }
 
     pub(crate) fn parameters(&self) -> Value {
@@ -34,12 +43,16 @@ impl Insertion {
         if self.stream {
             all["TransferMethod"] = "Stream".into();
         }
+        if self.anonymous {
+            all["UserName"] = "none".into();
+            all["Password"] = "none".into();
+        }
         all
     }
 
     /// The next attempt after a BMC has refused this one; `None`: there is no other. `said`: the BMC's answer. As OpenStack's sushy and
-    /// Tinkerbell's bmclib found: some BMCs require the protocol or the method, and name it; some of Lenovo's take no `WriteProtected`,
-    /// some of Supermicro's neither that nor `Inserted`.
+    /// Tinkerbell's bmclib found: some BMCs require the protocol, the method, or (NVIDIA's DGX) an account, and name it; some of Lenovo's
+    /// take no `WriteProtected`, some of Supermicro's neither that nor `Inserted`.
     pub(crate) fn after(&self, said: &str) -> Option<Self> {
         let mut next = self.clone();
         let protocol = protocol(&self.url).filter(|_| self.protocol.is_none() && said.contains("TransferProtocolType"));
@@ -47,6 +60,8 @@ impl Insertion {
             next.protocol = protocol;
         } else if !self.stream && said.contains("TransferMethod") {
             next.stream = true;
+        } else if !self.anonymous && said.contains("UserName") {
+            next.anonymous = true;
         } else if self.write_protected {
             next.write_protected = false;
         } else if self.inserted {
@@ -96,6 +111,8 @@ mod tests {
         assert_eq!(named.len(), 5, "nothing is added twice: {named:?}");
         assert_eq!(named[1], [&full[..2], &[r#"TransferProtocolType "HTTPS""#], &full[2..]].concat());
         assert!(named[2].contains(&r#"TransferMethod "Stream""#.to_owned()), "{named:?}");
+        let account = attempts("https://a/b.iso", &["UserName"]).swap_remove(1);
+        assert!(account.contains(&r#"Password "none""#.to_owned()), "{account:?}");
         // There is no word for this protocol.
         assert_eq!(attempts("tftp://a/b.iso", &["TransferProtocolType"]).len(), 3);
     }

@@ -73,7 +73,7 @@ fn insert(url: &str) -> MediumChange {
 async fn each_bmc_conforms_in_its_own_way() {
     let refuses: [&[&str]; 3] = [&["WriteProtected"], &["WriteProtected", "Inserted"], &["Inserted"]];
     let refusing = refuses.map(|refuses| Media { refuses, ..Media::new() });
-    let requiring = ["TransferProtocolType", "TransferMethod"];
+    let requiring = ["TransferProtocolType", "TransferMethod", "UserName"];
     let requiring = requiring.map(|requires| Media { requires: Some(requires), ..Media::new() });
     let ways = [
         Some(Media::new()),
