@@ -1,5 +1,9 @@
 //! Words for a host as its BMC shows it.
 
+mod medium;
+
+pub use medium::{MediaUrl, Medium, MediumChange, redacted};
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -140,6 +144,9 @@ pub struct HostObserved {
     pub post: Post,
     /// The PCIe devices that the BMC lists, each by its address in the service: another list means that cards were moved.
     pub pcie_devices: Vec<String>,
+    /// In the virtual CD or DVD drive of the BMC. The URL of an image may hold a password: it is not written anywhere.
+    #[serde(skip)]
+    pub medium: Medium,
     /// As the BMC shows of itself; never concluded from a request that failed.
     pub lacks: BTreeSet<Lack>,
 }
@@ -157,6 +164,7 @@ impl HostObserved {
             firmware_version: None,
             post: Post::Unknown,
             pcie_devices: Vec::new(),
+            medium: Medium::Unknown,
             lacks: BTreeSet::new(),
         }
     }
@@ -176,6 +184,8 @@ pub enum Lack {
     BootOptions,
     /// No persistent boot order.
     BootOrder,
+    /// No virtual CD or DVD drive.
+    VirtualMedia,
 }
 
 impl Lack {
@@ -188,6 +198,7 @@ impl Lack {
             Self::Power(PowerAction::WarmReset) => "warm reset",
             Self::BootOptions => "list of boot options",
             Self::BootOrder => "persistent boot order",
+            Self::VirtualMedia => "virtual CD or DVD drive",
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::PortError;
 use async_trait::async_trait;
-use planner::host::{BootChange, HostObserved, PowerAction};
+use planner::host::{BootChange, HostObserved, MediumChange, PowerAction};
 
 /// The implementation keeps at most one request to the same BMC under way and bounds each by a time limit.
 #[async_trait]
 pub trait Bmc: Send + Sync {
-    /// Reads power, boot configuration and identity, uncached; and what this BMC lacks, as it shows of itself. A verb that needs
+    /// Reads power, boot configuration, medium and identity, uncached; and what this BMC lacks, as it shows of itself. A verb that needs
     /// what is lacking is `Unsupported`.
     async fn observe(&self) -> Result<HostObserved, PortError>;
 
@@ -22,4 +22,9 @@ pub trait Bmc: Send + Sync {
     /// while POST runs, is `Busy`. `First` and `Restore` end an override of either kind; `Restore` leaves out options that
     /// are gone.
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError>;
+
+    /// Changes what is in the virtual CD or DVD drive, and returns when the BMC has accepted it. The caller reads it back with
+    /// [`Bmc::observe`]. It is so already: nothing happens. Another image is ejected first; a BMC that needs time for that is
+    /// `Busy`. A URL that the BMC does not take is `Invalid`. No message shows the user, the password or the query of a URL.
+    async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError>;
 }

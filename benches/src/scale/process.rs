@@ -13,7 +13,7 @@ use controller::bmc::{BmcFactory, RedfishEndpoint};
 use controller::{Fences, OpenNorthBound, OpenSouthBound, Ovn, Settings, run};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use planner::host::{BootChange, HostObserved, PowerAction};
+use planner::host::{BootChange, HostObserved, MediumChange, PowerAction};
 use ports::conformance::memory::MemorySouthBound;
 use ports::{Bmc, ErrorClass, PortError};
 use std::collections::HashMap;
@@ -166,5 +166,9 @@ impl Bmc for Told {
 
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
         self.bmc.configure_boot(change).await
+    }
+
+    async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError> {
+        self.bmc.change_medium(change).await
     }
 }

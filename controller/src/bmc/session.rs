@@ -150,6 +150,7 @@ impl Host {
         let result = match request {
             Request::Power(action) => self.send("power", slot, driver.power(*action)).await,
             Request::Boot(change) => self.send("configure_boot", slot, driver.configure_boot(change)).await,
+            Request::Medium(change) => self.send("change_medium", slot, driver.change_medium(change)).await,
         };
         let mut state = self.state();
         (state.answered, state.since) = (None, Some(clock::now()));

@@ -6,6 +6,7 @@ use nv_redfish::{
     core::{Bmc, RepairError},
     quirks::CompatBmc,
 };
+use planner::host::redacted;
 use ports::{ErrorClass, PortError};
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -20,12 +21,13 @@ const LONGEST: usize = 400;
 pub(crate) type Layer = CompatBmc<nv_redfish::bmc_http::HttpBmc<nv_redfish::bmc_http::reqwest::Client>>;
 pub(crate) type LayerError = <Layer as Bmc>::Error;
 
-/// An error of this BMC, with the password cut out should the BMC have repeated it.
+/// An error of this BMC, with the password and what URLs keep secret cut out, should the BMC have repeated them.
 pub(crate) fn error(config: &RedfishConfig, step: &str, class: ErrorClass, cause: &str) -> PortError {
-    let mut cause: String = cause.chars().take(LONGEST).collect();
+    let mut cause = redacted(cause);
     if !config.password.reveal().is_empty() {
         cause = cause.replace(config.password.reveal(), "***");
     }
+    let cause: String = cause.chars().take(LONGEST).collect();
     PortError::new(class, format!("BMC {}: {step}: {cause}", config.address()))
 }
 
@@ -96,6 +98,14 @@ fn is_for_now(body: &str) -> bool {
     ids.filter_map(|id| id.rsplit('.').next()).any(|id| FOR_NOW.contains(&id))
 }
 
+/// What the BMC answered when it refused a request.
+pub(crate) fn answer(failed: &LayerError) -> Option<&str> {
+    match failed {
+        RepairError::Transport(BmcError::InvalidResponse { text, .. }) => Some(text),
+        _ => None,
+    }
+}
+
 pub(crate) fn is_precondition_failed(failed: &LayerError) -> bool {
     let RepairError::Transport(BmcError::InvalidResponse { status, .. }) = failed else { return false };
     *status == StatusCode::PRECONDITION_FAILED
@@ -161,6 +171,11 @@ mod tests {
             {"Message": "The value hunter2 is bad."}, {"MessageId": "Base.1.0.Nothing"}, {"Message": "Try again."}]}});
         let message = answered(400, &body).message;
         assert_eq!(message, "BMC https://bmc.example:443: Reset: HTTP 400: The value *** is bad. Try again.");
+        let url = "http://ann:secret@nas/a.iso?sig=secret";
+        let said = json!({"error": {"message": format!("{}{url} is no image", "x".repeat(LONGEST - 30))}});
+        assert!(
+            answered(400, &said).message.contains("http://nas/a.iso") && !answered(400, &said).message.contains("secr")
+        );
         assert!(answered(401, &json!({})).message.contains("update the Secret of this BMC"));
         assert!(answered(400, &json!({"error": {"message": "General"}})).message.ends_with("HTTP 400: General"));
     }

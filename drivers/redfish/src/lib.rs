@@ -3,24 +3,28 @@
 //! The transport and the repairs for what vendors get wrong (entity tags that their own BMC refuses, accepted changes
 //! without a task, …) are nv-redfish's. Its generated schema is not used: a resource with one mistake anywhere would
 //! not be read at all, and it drops the `AllowableValues` that decide which reset may be asked for. [`observed`] reads
-//! the few properties that are needed, [`plan`] decides on the request, [`service`] sends it.
+//! the few properties that are needed, [`plan`] decides on the request, [`service`] sends it; [`virtual_media`] has its resources
+//! beside the system's.
 //!
 //! One request at a time per [`RedfishBmc`], each bounded by [`RedfishConfig::timeout`]. Nothing is ever sent twice, with
-//! one exception: a request that a BMC refused because its session had ended, after a new login.
+//! two exceptions: a request that a BMC refused because its session had ended, after a new login; and an image that a BMC
+//! refused to insert, with other parameters.
 
 mod config;
 mod failure;
+mod insertion;
 mod observed;
 mod plan;
 mod service;
+mod virtual_media;
 
 pub use config::{RedfishConfig, Scheme, Secret, Verify};
 
 use async_trait::async_trait;
 use nv_redfish::bmc_http::{HttpBmc, reqwest::Client};
 use nv_redfish::core::{ODataId, Raw};
-use observed::Documents;
-use planner::host::{BootChange, BootOption, HostObserved, PowerAction};
+use observed::{Beside, Documents};
+use planner::host::{BootChange, BootOption, HostObserved, MediumChange, PowerAction};
 use ports::{Bmc, ErrorClass, PortError};
 use serde_json::{Value, json};
 use service::{Patched, Service};
@@ -63,7 +67,9 @@ impl Bmc for RedfishBmc {
         let unknown = || service.error("read the system", ErrorClass::Invalid, "it does not tell its PowerState");
         let power = observed::power(system.value()).ok_or_else(unknown)?;
         let settings = settings.as_ref().map(|(_, settings)| settings.value());
-        Ok(observed::host(Documents { system: system.value(), settings }, power, options, &resets, job))
+        let medium = virtual_media::read(service, system.value()).await;
+        let beside = Beside { options, resets, job, medium };
+        Ok(observed::host(Documents { system: system.value(), settings }, power, beside))
     }
 
     async fn power(&self, action: PowerAction) -> Result<(), PortError> {
@@ -115,6 +121,11 @@ impl Bmc for RedfishBmc {
             }
         }
         Err(service.error(&step, ErrorClass::Busy, "somebody else keeps changing the system"))
+    }
+
+    async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError> {
+        let mut service = self.service.lock().await;
+        virtual_media::change(self.opened(&mut service).await?, change).await
     }
 }
 

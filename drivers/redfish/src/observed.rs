@@ -4,8 +4,8 @@
 
 use crate::plan;
 use planner::host::{
-    BootConfiguration, BootMode, BootOption, BootOverride, BootSource, HostObserved, Lack, Post, PowerAction,
-    PowerState,
+    BootConfiguration, BootMode, BootOption, BootOverride, BootSource, HostObserved, Lack, MediaUrl, Medium, Post,
+    PowerAction, PowerState,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ pub(crate) struct Documents<'a> {
 
 impl Documents<'_> {
     /// Some BMCs tell only in the settings which overrides they take.
-    fn first<T>(self, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+    pub(crate) fn first<T>(self, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
         read(self.system).or_else(|| self.settings.and_then(&read))
     }
 
@@ -78,24 +78,31 @@ impl Resets {
     }
 }
 
-fn lacks(system: &Value, options: Option<&Vec<BootOption>>, resets: &Resets) -> BTreeSet<Lack> {
+fn lacks(system: &Value, beside: &Beside) -> BTreeSet<Lack> {
     use PowerAction::{ForceOff, On, SoftOff, WarmReset};
-    let power = [On, SoftOff, ForceOff, WarmReset].into_iter().filter(|action| resets.of(*action).is_none());
-    let options = options.is_none().then_some(Lack::BootOptions);
+    let power = [On, SoftOff, ForceOff, WarmReset].into_iter().filter(|action| beside.resets.of(*action).is_none());
+    let options = beside.options.is_none().then_some(Lack::BootOptions);
     let order = boot_order(system).is_none().then_some(Lack::BootOrder);
-    power.map(Lack::Power).chain(options).chain(order).collect()
+    let media = beside.medium.is_none().then_some(Lack::VirtualMedia);
+    power.map(Lack::Power).chain(options).chain(order).chain(media).collect()
 }
 
-/// `options`: `None` where the BMC has no list of them. `job`: the order that waits in a job of the BMC's.
-pub(crate) fn host(
-    documents: Documents<'_>,
-    power: PowerState,
-    options: Option<Vec<BootOption>>,
-    resets: &Resets,
-    job: Option<Vec<String>>,
-) -> HostObserved {
+/// What was read beside the system.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// `None` where the BMC has no list of them.
+    pub(crate) options: Option<Vec<BootOption>>,
+    pub(crate) resets: Resets,
+    /// The order that waits in a job of the BMC's.
+    pub(crate) job: Option<Vec<String>>,
+    /// `None` where the BMC has no virtual CD or DVD drive.
+    pub(crate) medium: Option<Medium>,
+}
+
+pub(crate) fn host(documents: Documents<'_>, power: PowerState, beside: Beside) -> HostObserved {
     let system = documents.system;
-    let lacks = lacks(system, options.as_ref(), resets);
+    let lacks = lacks(system, &beside);
+    let Beside { options, job, medium, .. } = beside;
     let boot = BootConfiguration {
         order: boot_order(system).unwrap_or_default(),
         pending: job.or_else(|| documents.pending()),
@@ -115,11 +122,26 @@ pub(crate) fn host(
         firmware_version: text(system, "/BiosVersion"),
         post: if power == PowerState::On { post(system) } else { Post::Unknown },
         pcie_devices: links(system, "/PCIeDevices"),
+        medium: medium.unwrap_or_default(),
         lacks,
     }
 }
 
-fn links(document: &Value, pointer: &str) -> Vec<String> {
+/// Of a VirtualMedia resource: a CD or a DVD can be inserted.
+pub(crate) fn is_optical(drive: &Value) -> bool {
+    texts(drive, "/MediaTypes").is_some_and(|types| types.iter().any(|of| of == "CD" || of == "DVD"))
+}
+
+/// Of a VirtualMedia resource. Some BMCs go on showing the image that they have ejected, and some do not tell `Inserted`.
+pub(crate) fn medium(drive: &Value) -> Medium {
+    let image = text(drive, "/Image");
+    if drive["Inserted"].as_bool().unwrap_or(image.is_some()) {
+        return Medium::Inserted(image.map(MediaUrl::shown));
+    }
+    Medium::Ejected
+}
+
+pub(crate) fn links(document: &Value, pointer: &str) -> Vec<String> {
     let links = document.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
     let mut links: Vec<String> = links.filter_map(|link| link["@odata.id"].as_str()).map(str::to_owned).collect();
     links.sort();
@@ -267,16 +289,35 @@ mod tests {
             target: Some("/Reset".to_owned()),
             allowable: allowable.map(|all| all.iter().map(|&reset| reset.to_owned()).collect()),
         };
-        let seen = |system: &Value, options: Option<Vec<BootOption>>, resets: &Resets| {
-            host(of(system), PowerState::On, options, resets, None).lacks.into_iter().collect::<Vec<_>>()
+        let seen = |system: &Value, beside: Beside| {
+            host(of(system), PowerState::On, beside).lacks.into_iter().collect::<Vec<_>>()
         };
+        let all = |resets| Beside { options: Some(Vec::new()), resets, job: None, medium: Some(Medium::Unknown) };
         // An order that is empty before the first POST is one.
-        assert_eq!(seen(&full, Some(Vec::new()), &resets(None)), []);
+        assert_eq!(seen(&full, all(resets(None))), []);
         let told = resets(Some(&["ForceOn", "ForceOff", "PowerCycle"]));
         let (soft, warm) = (Lack::Power(PowerAction::SoftOff), Lack::Power(PowerAction::WarmReset));
-        assert_eq!(seen(&full, Some(Vec::new()), &told), [soft, warm]);
-        assert_eq!(seen(&json!({}), None, &resets(None)), [Lack::BootOptions, Lack::BootOrder]);
-        assert_eq!(seen(&full, Some(Vec::new()), &Resets::default()).len(), 4);
+        assert_eq!(seen(&full, all(told)), [soft, warm]);
+        let none = Beside { resets: resets(None), ..Beside::default() };
+        assert_eq!(seen(&json!({}), none), [Lack::BootOptions, Lack::BootOrder, Lack::VirtualMedia]);
+        assert_eq!(seen(&full, all(Resets::default())).len(), 4);
+    }
+
+    #[test]
+    fn what_is_in_a_drive() {
+        let inserted = |image: &str| Medium::Inserted(Some(MediaUrl::shown(image)));
+        for (drive, expected) in [
+            (json!({"Image": null, "Inserted": false}), Medium::Ejected),
+            (json!({"Image": "", "Inserted": null}), Medium::Ejected),
+            (json!({"Image": "http://a/b.iso", "Inserted": false}), Medium::Ejected),
+            (json!({"Image": "http://a/b.iso", "Inserted": true}), inserted("http://a/b.iso")),
+            (json!({"Image": "http://a/b.iso"}), inserted("http://a/b.iso")),
+            (json!({"Inserted": true}), Medium::Inserted(None)),
+        ] {
+            assert_eq!(medium(&drive), expected, "{drive}");
+        }
+        assert!(is_optical(&json!({"MediaTypes": ["USBStick", "DVD"]})));
+        assert!(!is_optical(&json!({"MediaTypes": ["Floppy"]})) && !is_optical(&json!({})));
     }
 
     #[test]

@@ -6,12 +6,16 @@ use serde_json::{Value, json};
 
 pub(crate) const OVERRIDE_TARGETS: &str = "/Boot/BootSourceOverrideTarget@Redfish.AllowableValues";
 
+/// Supermicro's word for a virtual CD drive, which DSP0268 does not have.
+const USB_CD: &str = "UsbCd";
+
 /// Redfish's words for the sources that are asked for (DSP0268, ComputerSystem).
-pub(crate) const SOURCES: [(BootSource, &str); 7] = [
+pub(crate) const SOURCES: [(BootSource, &str); 8] = [
     (BootSource::Pxe, "Pxe"),
     (BootSource::UefiHttp, "UefiHttp"),
     (BootSource::Hdd, "Hdd"),
     (BootSource::Cd, "Cd"),
+    (BootSource::Cd, USB_CD),
     (BootSource::Setup, "BiosSetup"),
     (BootSource::UefiShell, "UefiShell"),
     (BootSource::UefiTarget, "UefiTarget"),
@@ -118,10 +122,8 @@ fn restored(order: &[String], current: &[String]) -> Option<Vec<String>> {
 fn ended(documents: Documents<'_>) -> Option<Value> {
     in_force(documents)?;
     let mut boot = json!({"BootSourceOverrideEnabled": "Disabled"});
-    let targets = |of: &Value| observed::texts(of, OVERRIDE_TARGETS);
-    let targets = targets(documents.system).or_else(|| documents.settings.and_then(targets));
     // Some BMCs want both, others do not know the target.
-    if targets.is_some_and(|targets| targets.iter().any(|target| target == "None")) {
+    if targets(documents).is_some_and(|targets| targets.iter().any(|target| target == "None")) {
         boot["BootSourceOverrideTarget"] = "None".into();
     }
     Some(boot)
@@ -134,17 +136,37 @@ fn in_force(documents: Documents<'_>) -> Option<(&'static str, BootOverride)> {
     find(documents.system).or_else(|| documents.settings.and_then(find))
 }
 
+/// The targets that the BMC says that it takes.
+fn targets(documents: Documents<'_>) -> Option<Vec<String>> {
+    documents.first(|of| observed::texts(of, OVERRIDE_TARGETS))
+}
+
+/// The target that stands for a source; `None`: there is no word for it.
+fn word(documents: Documents<'_>, source: BootSource) -> Option<&'static str> {
+    let told = targets(documents).unwrap_or_default();
+    let is_told = |word: &str| told.iter().any(|told| told == word);
+    if source == BootSource::Cd && is_told(USB_CD) && (!is_told("Cd") || is_usb_cd(documents.system)) {
+        return Some(USB_CD);
+    }
+    SOURCES.iter().find(|(known, _)| *known == source).map(|(_, word)| *word)
+}
+
+/// By OpenStack's sushy (`System.set_system_boot_options`): of the two targets that Supermicro's X11 and X12 list, only `UsbCd` boots
+/// virtual media; of a model of theirs that lists both too, only `Cd` does.
+fn is_usb_cd(system: &Value) -> bool {
+    let is = |key: &str, value: &str| system[key].as_str().is_some_and(|told| told.trim().eq_ignore_ascii_case(value));
+    is("Manufacturer", "Supermicro") && !is("Model", "ARS-111GL-NHR")
+}
+
 fn overriding(documents: Documents<'_>, enabled: &'static str, source: BootSource, mode: BootMode) -> Boot {
-    let Some((_, target)) = SOURCES.iter().find(|(known, _)| *known == source) else {
+    let Some(target) = word(documents, source) else {
         return Boot::Unsupported("the source Other names nothing that could be asked for".to_owned());
     };
     let is_so = |found: &BootOverride| found.source == source && found.mode.is_none_or(|found| found == mode);
     if in_force(documents).is_some_and(|(how, found)| how == enabled && is_so(&found)) {
         return Boot::Nothing;
     }
-    let targets = |of: &Value| of.pointer(OVERRIDE_TARGETS).is_some();
-    let told = targets(documents.system) || documents.settings.is_some_and(targets);
-    if told && !observed::allowed(documents, enabled).contains(&source) {
+    if targets(documents).is_some() && !observed::allowed(documents, enabled).contains(&source) {
         return Boot::Unsupported(format!("the BMC takes no boot source override to {target} with {enabled}"));
     }
     let mode = match mode {
@@ -253,5 +275,27 @@ mod tests {
         assert!(matches!(boot(&json!({}), &hdd), Boot::Patch(_)));
         let target = BootChange::Always { source: BootSource::UefiTarget, mode: BootMode::Uefi };
         assert!(matches!(boot(&allowing(&["UefiTarget"]), &target), Boot::Unsupported(_)), "by its schema");
+    }
+
+    #[test]
+    fn a_virtual_cd_has_its_own_target_where_it_needs_one() {
+        let mut system = json!({"Manufacturer": "Supermicro", "Model": "SYS-821GE",
+            "Boot": {"BootSourceOverrideTarget@Redfish.AllowableValues": ["Pxe", "Cd", "UsbCd"]}});
+        let change = BootChange::Next { source: BootSource::Cd, mode: BootMode::Uefi };
+        let target = |system: &Value| match boot(system, &change) {
+            Boot::Patch(Patch { overriding: Some(boot), .. }) => boot["BootSourceOverrideTarget"].clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(target(&system), "UsbCd");
+        system["Model"] = "ARS-111GL-NHR".into();
+        assert_eq!(target(&system), "Cd");
+        system["Manufacturer"] = "AMI".into();
+        assert_eq!(target(&system), "Cd");
+        system["Boot"]["BootSourceOverrideTarget@Redfish.AllowableValues"] = json!(["UsbCd"]);
+        assert_eq!(target(&system), "UsbCd");
+        system["Boot"]["BootSourceOverrideTarget"] = "UsbCd".into();
+        system["Boot"]["BootSourceOverrideEnabled"] = "Once".into();
+        assert_eq!(boot(&system, &change), Boot::Nothing);
+        assert_eq!(target(&json!({})), "Cd");
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     config::{RedfishConfig, Verify},
     failure::{self, Layer, LayerError},
     observed::{self, Resets},
+    virtual_media::Drive,
 };
 use http::{HeaderMap, HeaderValue};
 use nv_redfish::{
@@ -33,6 +34,20 @@ pub(crate) enum Patched {
     Job(ODataId),
 }
 
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) error: PortError,
+    /// What the BMC answered; `None`: nothing that it decided on.
+    pub(crate) said: Option<String>,
+}
+
+impl From<PortError> for Refusal {
+    fn from(error: PortError) -> Self {
+        Self { error, said: None }
+    }
+}
+
 /// A BMC whose service root has been read.
 pub(crate) struct Service {
     config: Arc<RedfishConfig>,
@@ -41,12 +56,14 @@ pub(crate) struct Service {
     /// Where a session is opened; `None` with basic authentication.
     sessions: Option<ODataId>,
     systems: ODataId,
+    pub(crate) managers: Option<ODataId>,
     /// Where our system was last found.
     system: Option<ODataId>,
     /// The order that a job of the BMC's will set, and that job.
     waiting: Option<(ODataId, Vec<String>)>,
     /// What the description of its action Reset said: its address, and the values. It is asked for once.
     described: Option<(String, Option<Vec<String>>)>,
+    pub(crate) drive: Drive,
 }
 
 /// A client for the BMC; connects to nothing yet.
@@ -110,8 +127,10 @@ impl Service {
         let link = |pointer: &str| root.value().pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let sessions = link("/Links/Sessions/@odata.id").filter(|_| !config.use_basic_auth).map(ODataId::from);
         let systems = link("/Systems/@odata.id").unwrap_or_else(|| SYSTEMS.to_owned()).into();
+        let managers = link("/Managers/@odata.id").map(ODataId::from);
         let layer = CompatBmc::new(http.clone(), Arc::new(quirks));
-        let mut service = Self { config, http, layer, sessions, systems, system: None, waiting: None, described: None };
+        let (system, waiting, described, drive) = (None, None, None, Drive::Unknown);
+        let mut service = Self { config, http, layer, sessions, systems, managers, system, waiting, described, drive };
         service.log_in().await?;
         Ok(service)
     }
@@ -147,14 +166,23 @@ impl Service {
         result.map_err(|e| failure::from_layer(&self.config, step, &e))
     }
 
+    fn refusal(&self, step: &str, failed: &LayerError) -> Refusal {
+        let error = failure::from_layer(&self.config, step, failed);
+        Refusal { error, said: failure::answer(failed).map(str::to_owned) }
+    }
+
     /// Sends an action once.
     pub(crate) async fn post(&mut self, step: &str, target: &str, parameters: &Value) -> Result<(), PortError> {
+        self.action(step, target, parameters).await.map_err(|refusal| refusal.error)
+    }
+
+    pub(crate) async fn action(&mut self, step: &str, target: &str, parameters: &Value) -> Result<(), Refusal> {
         let action = Action::<Value, Raw>::new(ActionTarget::new(target.to_owned()));
         let mut result = self.layer.action(&action, parameters).await;
         if self.logged_in_again(&result).await? {
             result = self.layer.action(&action, parameters).await;
         }
-        result.map(drop).map_err(|e| failure::from_layer(&self.config, step, &e))
+        result.map(drop).map_err(|e| self.refusal(step, &e))
     }
 
     /// Changes `id` if it is still what was read as `seen`.
@@ -165,6 +193,16 @@ impl Service {
         seen: &Raw,
         change: &Value,
     ) -> Result<Patched, PortError> {
+        self.update(step, id, seen, change).await.map_err(|refusal| refusal.error)
+    }
+
+    pub(crate) async fn update(
+        &mut self,
+        step: &str,
+        id: &ODataId,
+        seen: &Raw,
+        change: &Value,
+    ) -> Result<Patched, Refusal> {
         let mut result: Result<ModificationResponse<Raw>, _> = self.layer.update(id, seen.etag(), change).await;
         if self.logged_in_again(&result).await? {
             result = self.layer.update(id, seen.etag(), change).await;
@@ -173,7 +211,7 @@ impl Service {
             Ok(ModificationResponse::Task(task)) => Ok(Patched::Job(local(&task.location.0))),
             Ok(_) => Ok(Patched::Done),
             Err(e) if failure::is_precondition_failed(&e) => Ok(Patched::Conflict),
-            Err(e) => Err(failure::from_layer(&self.config, step, &e)),
+            Err(e) => Err(self.refusal(step, &e)),
         }
     }
 

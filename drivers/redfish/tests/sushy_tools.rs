@@ -1,8 +1,12 @@
 //! The driver against the emulator of sushy-tools with its fake systems: power takes seconds to change, there is no boot
-//! order, no session service, and basic authentication over HTTP or HTTPS.
+//! order, no session service, and basic authentication over HTTP or HTTPS. It downloads the images that are inserted.
 
 use async_trait::async_trait;
-use planner::host::Lack;
+use axum::{
+    Router,
+    http::{HeaderMap, StatusCode, Uri},
+};
+use planner::host::{Lack, MediaUrl, MediumChange};
 use ports::{
     Bmc, ErrorClass,
     conformance::{
@@ -14,12 +18,14 @@ use redfish::{RedfishBmc, RedfishConfig, Scheme, Secret, Verify};
 use std::{
     path::Path,
     process::Stdio,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
 use tokio::{
     net::{TcpListener, TcpStream},
     process::{Child, Command},
+    task::AbortHandle,
 };
 use trust::Bundle;
 
@@ -31,6 +37,47 @@ struct Emulator {
     scheme: Scheme,
     _process: Child,
     folder: TempDir,
+    images: Images,
+}
+
+/// What was asked for, and with whose authorization.
+type Asked = (String, Option<String>);
+
+/// Serves any `.iso`, and nothing else.
+struct Images {
+    port: u16,
+    requests: Arc<Mutex<Vec<Asked>>>,
+    serving: AbortHandle,
+}
+
+impl Images {
+    async fn serve() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let port = listener.local_addr().expect("an address").port();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        let router = Router::new().fallback(async move |uri: Uri, headers: HeaderMap| {
+            let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).map(str::to_owned);
+            seen.lock().expect("the requests").push((uri.to_string(), authorization));
+            if uri.path().ends_with(".iso") { (StatusCode::OK, "CD001") } else { (StatusCode::NOT_FOUND, "") }
+        });
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await }).abort_handle();
+        Self { port, requests, serving }
+    }
+
+    fn url(&self, user: &str, path: &str) -> MediaUrl {
+        MediaUrl::parse(&format!("http://{user}127.0.0.1:{}/{path}", self.port)).expect("a URL")
+    }
+
+    fn requests(&self) -> Vec<Asked> {
+        self.requests.lock().expect("the requests").clone()
+    }
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
 }
 
 /// The folder of the programs; `None`, with the reason on stderr, where they cannot be had.
@@ -89,7 +136,7 @@ async fn start(test: &str, scheme: Scheme) -> Option<Emulator> {
         assert!(started.elapsed() < Duration::from_secs(180), "sushy-emulator does not listen: {e}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Some(Emulator { port, scheme, _process: process, folder })
+    Some(Emulator { port, scheme, _process: process, folder, images: Images::serve().await })
 }
 
 fn authority() -> rcgen::CertifiedIssuer<'static, rcgen::KeyPair> {
@@ -143,12 +190,45 @@ impl Bench for Emulator {
         let config = RedfishConfig { port: free_port().await, ..self.config() };
         Some(Box::new(RedfishBmc::new(config).expect("a client")))
     }
+
+    fn images(&self) -> [MediaUrl; 2] {
+        ["first.iso", "second.iso"].map(|path| self.images.url("", path))
+    }
 }
 
 #[tokio::test]
 async fn sushy_tools_conforms() {
     let Some(emulator) = start("sushy_tools_conforms", Scheme::Http).await else { return };
     bmc::run(&emulator).await;
+}
+
+#[tokio::test]
+async fn an_image_is_read_by_the_bmc_and_its_secrets_by_nobody_else() {
+    let test = "an_image_is_read_by_the_bmc_and_its_secrets_by_nobody_else";
+    let Some(emulator) = start(test, Scheme::Http).await else { return };
+    let (client, images) = (emulator.connect().await, &emulator.images);
+    let medium = async || client.observe().await.expect("observe").medium;
+    let image = MediumChange::Insert(images.url("ann:hunter2@", "debian.iso?sig=c2VjcmV0"));
+    for _ in 0..2 {
+        client.change_medium(&image).await.expect("inserted");
+        assert!(image.is_shown(&medium().await), "{:?}", medium().await);
+    }
+    // The emulator downloads it once: it was inserted once. ("ann:hunter2" in Base64.)
+    let asked = ("/debian.iso?sig=c2VjcmV0".to_owned(), Some("Basic YW5uOmh1bnRlcjI=".to_owned()));
+    assert_eq!(images.requests(), [asked]);
+
+    let missing = MediumChange::Insert(images.url("ann:hunter2@", "debian.img?sig=c2VjcmV0"));
+    let e = client.change_medium(&missing).await.expect_err("there is no such image");
+    assert_eq!(e.class, ErrorClass::Invalid, "{e}");
+    assert!(e.message.contains("debian.img") && e.message.contains("Cannot download virtual media"), "{e}");
+    assert!(!e.message.contains("hunter2") && !e.message.contains("c2VjcmV0"), "{e}");
+    assert!(MediumChange::Eject.is_shown(&medium().await), "the image of before was ejected first");
+
+    client.change_medium(&image).await.expect("inserted again");
+    for _ in 0..2 {
+        client.change_medium(&MediumChange::Eject).await.expect("ejected");
+        assert!(MediumChange::Eject.is_shown(&medium().await), "{:?}", medium().await);
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! What an action of Tinkerbell's asks of a BMC.
 
-use crate::host::{BootChange, BootConfiguration, BootMode, BootOverride, BootSource, HostObserved, PowerAction};
-use api::tinkerbell::action::{BmcAction, PowerAction as Asked};
+use crate::host::{
+    BootChange, BootConfiguration, BootMode, BootOverride, BootSource, HostObserved, MediaUrl, MediumChange,
+    PowerAction,
+};
+use api::tinkerbell::action::{BmcAction, PowerAction as Asked, VirtualMediaAction};
 
 /// One request of the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     Power(PowerAction),
     Boot(BootChange),
+    Medium(MediumChange),
 }
 
 /// What an action wants to be so.
@@ -27,6 +31,7 @@ pub(super) enum Wish {
         persistent: bool,
         mode: Option<BootMode>,
     },
+    Medium(MediumChange),
 }
 
 /// `Err`: what is not served, and what to write.
@@ -50,12 +55,25 @@ pub(super) fn wish(action: &BmcAction) -> Result<Wish, String> {
         let device = boot_device.device.as_deref().unwrap_or_default();
         return boot("bootDevice.device", device, boot_device.persistent == Some(true), boot_device.efi_boot);
     }
-    if action.virtual_media_action.is_some() {
-        return Err("virtualMediaAction is not served: the driver of this BMC has no virtual media. Next: insert the image by the \
-                    BMC's own page, and leave the action out"
-            .to_owned());
+    if let Some(media) = &action.virtual_media_action {
+        return medium(media).map(Wish::Medium);
     }
-    Err("the action is empty: write powerAction, bootDevice or oneTimeBootDeviceAction".to_owned())
+    Err("the action is empty: write powerAction, bootDevice, oneTimeBootDeviceAction or virtualMediaAction".to_owned())
+}
+
+fn medium(media: &VirtualMediaAction) -> Result<MediumChange, String> {
+    if media.kind != "CD" {
+        return Err(format!("virtualMediaAction.kind: '{}' is not served. Next: write CD", media.kind));
+    }
+    match media.media_url.as_deref().filter(|url| !url.is_empty()) {
+        None => Ok(MediumChange::Eject),
+        // It is not repeated: it may hold a password.
+        Some(url) => MediaUrl::parse(url).map(MediumChange::Insert).ok_or_else(|| {
+            "virtualMediaAction.mediaURL is no URL of an image. Next: write scheme://host/path, as in http://images.example/debian.iso; \
+             or leave it empty, and the medium is ejected"
+                .to_owned()
+        }),
+    }
 }
 
 fn boot(field: &str, device: &str, persistent: bool, efi: Option<bool>) -> Result<Wish, String> {

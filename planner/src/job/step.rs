@@ -9,7 +9,7 @@
 
 use super::plan::{Action, Answer, COMPLETED, FAILED, LIMIT, Plan, Sent, is, set};
 use super::request::{Request, Wish, change, shows, wish};
-use crate::host::{BmcNeed, HostObserved, PowerAction, PowerState};
+use crate::host::{BmcNeed, HostObserved, Medium, MediumChange, PowerAction, PowerState};
 use crate::meta::name;
 use crate::observed::{BmcProblem, BmcSeen};
 use api::tinkerbell::task::{Task, TaskStatus};
@@ -45,7 +45,7 @@ pub(super) fn step(task: &Task, bmc: &BmcSeen, sent: Option<&Sent>, now: Timesta
         return waits(if sent.is_some() { BmcNeed::Awaiting } else { BmcNeed::Now });
     };
     let is_off = is(&before.conditions, POWERED_OFF);
-    let wanted = match judge(&wish, host, is_off) {
+    let wanted = match judge(&wish, host, is_off, sent) {
         Judged::Done(message) => return end(task, &before, COMPLETED, message, now),
         Judged::HalfDone => {
             let mut status = before;
@@ -117,7 +117,7 @@ enum Judged {
     Fails(String),
 }
 
-fn judge(wish: &Wish, host: &HostObserved, is_off: bool) -> Judged {
+fn judge(wish: &Wish, host: &HostObserved, is_off: bool, sent: Option<&Sent>) -> Judged {
     let power = |action| Judged::Wants(Request::Power(action));
     let is = host.power;
     match wish {
@@ -138,7 +138,15 @@ fn judge(wish: &Wish, host: &HostObserved, is_off: bool) -> Judged {
             Some(change) => Judged::Wants(Request::Boot(change)),
             None => Judged::Done(None),
         },
+        Wish::Medium(change) if change.is_shown(&host.medium) || is_untold(change, host, sent) => Judged::Done(None),
+        Wish::Medium(change) => Judged::Wants(Request::Medium(change.clone())),
     }
+}
+
+/// Some BMCs show that a medium is inserted, and not which: what they accepted last is what is there.
+fn is_untold(change: &MediumChange, host: &HostObserved, sent: Option<&Sent>) -> bool {
+    let accepted = |sent: &Sent| sent.answer == Answer::Accepted && sent.request == Request::Medium(change.clone());
+    matches!(change, MediumChange::Insert(_)) && host.medium == Medium::Inserted(None) && sent.is_some_and(accepted)
 }
 
 fn word(power: PowerState) -> &'static str {
@@ -163,9 +171,10 @@ fn too_late(wish: &Wish, bmc: &BmcSeen, sent: Option<&Sent>) -> String {
     if let Some(problem) = &bmc.problem {
         return format!("the BMC could not be read for {minutes} minutes: {}", problem.message());
     }
-    let shown = bmc.host.last().map(|host| match change(wish, &host.boot) {
-        Some(_) => format!("next {:?}, always {:?}", host.boot.next, host.boot.always),
-        None => format!("power {}", word(host.power)),
+    let shown = bmc.host.last().map(|host| match wish {
+        Wish::Boot { .. } => format!("next {:?}, always {:?}", host.boot.next, host.boot.always),
+        Wish::Medium(_) => host.medium.to_string(),
+        _ => format!("power {}", word(host.power)),
     });
     let said = match sent.map(|sent| &sent.answer) {
         Some(Answer::Accepted) => "it accepted the request".to_owned(),

@@ -1,5 +1,7 @@
 use super::*;
-use crate::host::{BootChange, BootOverride, BootSource, HostObserved, PowerAction, PowerState};
+use crate::host::{
+    BootChange, BootOverride, BootSource, HostObserved, MediaUrl, Medium, MediumChange, PowerAction, PowerState,
+};
 use crate::meta::{name, uid};
 use crate::observed::BmcProblem;
 use crate::observed::BmcSeen;
@@ -39,6 +41,9 @@ struct World {
     /// Warm resets that the host has seen.
     resets: usize,
     readable: bool,
+    media: Vec<MediumChange>,
+    /// The BMC does not tell which image is inserted.
+    untold: bool,
 }
 
 impl World {
@@ -57,7 +62,7 @@ impl World {
             ..Observed::default()
         };
         let host = HostObserved::with_power(power);
-        Self { o, now: 0, host, sent: Vec::new(), resets: 0, readable: true }
+        Self { o, now: 0, host, sent: Vec::new(), resets: 0, readable: true, media: Vec::new(), untold: false }
     }
 
     fn read(&mut self) {
@@ -109,8 +114,10 @@ impl World {
             self.o.sent = None;
             return;
         }
-        if let Request::Power(action) = request {
-            self.sent.push(action);
+        match &request {
+            Request::Power(action) => self.sent.push(*action),
+            Request::Medium(change) => self.media.push(change.clone()),
+            Request::Boot(_) => {}
         }
         if matches!(fate, Fate::Done | Fate::LostDone | Fate::CrashAfter) {
             self.effect(&request);
@@ -137,6 +144,11 @@ impl World {
                 self.host.boot.always = Some(BootOverride { source: *source, mode: Some(*mode) });
             }
             Request::Boot(_) => {}
+            Request::Medium(MediumChange::Eject) => self.host.medium = Medium::Ejected,
+            Request::Medium(MediumChange::Insert(url)) => {
+                let told = (!self.untold).then(|| MediaUrl::shown(url.reveal()));
+                self.host.medium = Medium::Inserted(told);
+            }
         }
     }
 
@@ -209,8 +221,12 @@ fn each_request_is_sent_once_in_its_order_and_shown() {
 fn what_is_not_served_fails_by_name_and_sends_nothing() {
     for (action, why) in [
         (
-            json!({"virtualMediaAction": {"mediaURL": "http://x/a.iso", "kind": "CD"}}),
-            "virtualMediaAction is not served",
+            json!({"virtualMediaAction": {"mediaURL": "http://x/a.iso", "kind": "Floppy"}}),
+            "kind: 'Floppy' is not served",
+        ),
+        (
+            json!({"virtualMediaAction": {"mediaURL": "debian.iso", "kind": "CD"}}),
+            "virtualMediaAction.mediaURL is no URL of an image. Next: write scheme://host/path",
         ),
         (json!({"bootDevice": {"device": "safe"}}), "safe is no boot source"),
         (json!({"oneTimeBootDeviceAction": {"device": []}}), "device is empty"),
@@ -224,6 +240,60 @@ fn what_is_not_served_fails_by_name_and_sends_nothing() {
     let mut w = World::new(power("reset"), PowerState::Off);
     w.run(std::iter::empty());
     assert!(w.failure().contains("the host is off"), "{}", w.failure());
+}
+
+fn medium(url: Option<&str>) -> Value {
+    json!({"virtualMediaAction": {"mediaURL": url, "kind": "CD"}})
+}
+
+#[test]
+fn a_medium_is_inserted_booted_and_ejected() {
+    let url = "http://ann:hunter2@images.example/a.iso?sig=c2VjcmV0";
+    let cdrom = json!({"oneTimeBootDeviceAction": {"device": ["cdrom"], "efiBoot": true}});
+    let isoboot = json!([{"powerAction": "off"}, medium(None), medium(Some(url)), cdrom, {"powerAction": "on"}]);
+    let inserted = MediumChange::Insert(MediaUrl::parse(url).expect("a URL"));
+    for before in [Medium::Unknown, Medium::Ejected, Medium::Inserted(Some(MediaUrl::shown("http://x/b.iso")))] {
+        let mut w = World::new(isoboot.clone(), PowerState::On);
+        w.host.medium = before.clone();
+        w.completes();
+        let ejected = if before == Medium::Ejected { Vec::new() } else { vec![MediumChange::Eject] };
+        assert_eq!(w.media, [ejected, vec![inserted.clone()]].concat(), "{before}");
+        let next = w.host.boot.next.map(|next| (next.source, next.mode));
+        assert_eq!(next, Some((BootSource::Cd, Some(crate::host::BootMode::Uefi))));
+        assert_eq!(w.sent, [PowerAction::ForceOff, PowerAction::On]);
+    }
+    let mut w = World::new(json!([medium(Some(""))]), PowerState::On);
+    w.host.medium = Medium::Inserted(None);
+    w.completes();
+    assert_eq!(w.media, [MediumChange::Eject], "an empty URL ejects");
+}
+
+#[test]
+fn an_inserted_medium_is_shown_before_its_task_is_done() {
+    let url = "http://ann:hunter2@images.example/a.iso?sig=c2VjcmV0";
+    let mut w = World::new(json!([medium(Some(url))]), PowerState::On);
+    w.host.medium = Medium::Inserted(Some(MediaUrl::shown("http://x/b.iso")));
+    w.run(std::iter::repeat(Fate::Forgotten));
+    let said = "after 10 minutes the BMC shows http://x/b.iso in its virtual drive: it accepted the request";
+    assert!(w.failure().contains(said), "{}", w.failure());
+    assert!((5..20).contains(&w.media.len()), "{}", w.media.len());
+
+    // Nothing was shown before, and nothing in particular afterwards: what was accepted counts, and no lost answer does.
+    let mut w = World::new(json!([medium(Some(url))]), PowerState::On);
+    (w.untold, w.host.medium) = (true, Medium::Inserted(None));
+    w.run(std::iter::repeat_n(Fate::LostNotDone, 20).chain(std::iter::repeat_n(Fate::Busy, 20)));
+    assert!(is(w.conditions(), COMPLETED), "{:?}", w.conditions());
+    let said = w.o.sent.as_ref().map(|sent| (sent.answer.clone(), sent.count as usize));
+    assert_eq!(said, Some((Answer::Accepted, w.media.len())));
+    assert!(w.media.len() > 2, "{}", w.media.len());
+
+    for sent in w.o.sent.iter().map(|sent| format!("{sent:?}")) {
+        assert!(sent.contains("images.example/a.iso") && !sent.contains("hunter2") && !sent.contains("sig"), "{sent}");
+    }
+    let wrong = medium(Some("http://ann:hunter2/x@images.example/a.iso"));
+    let mut w = World::new(json!([wrong]), PowerState::On);
+    w.run(std::iter::empty());
+    assert!(!w.failure().contains("hunter2"), "{}", w.failure());
 }
 
 #[test]
@@ -368,10 +438,12 @@ proptest! {
     #[test]
     fn a_job_ends_and_does_not_lie(
         actions in prop::collection::vec(prop::sample::select(vec!["on", "off", "soft", "cycle", "reset", "status"]), 1..4),
+        media in prop::collection::vec(prop::sample::select(vec!["", "http://x/a.iso", "http://x/b.iso"]), 0..3),
         on in any::<bool>(),
         fates in prop::collection::vec(fate(), 0..60),
     ) {
-        let tasks: Vec<Value> = actions.iter().map(|action| json!({"powerAction": action})).collect();
+        let power = actions.iter().map(|action| json!({"powerAction": action}));
+        let tasks: Vec<Value> = media.iter().map(|url| medium(Some(url))).chain(power).collect();
         let asked = actions.iter().filter(|action| **action == "reset").count();
         let mut w = World::new(json!(tasks), if on { PowerState::On } else { PowerState::Off });
         w.run(fates.into_iter());
@@ -385,6 +457,8 @@ proptest! {
                 None => w.host.power,
             };
             prop_assert_eq!(w.host.power, wanted);
+            let change = media.last().map(|url| MediaUrl::parse(url).map_or(MediumChange::Eject, MediumChange::Insert));
+            prop_assert!(change.is_none_or(|change| change.is_shown(&w.host.medium)), "{}", w.host.medium);
         }
     }
 }

@@ -1,11 +1,14 @@
 //! What every implementation of [`Bmc`] must do.
 //!
-//! The suite may find the host in any state; it leaves it off, with the boot configuration that it found.
+//! The suite may find the host in any state; it leaves it off, with the boot configuration that it found and without a medium.
 
 use super::{Sleep, eventually};
 use crate::{Bmc, ErrorClass, PortError};
 use async_trait::async_trait;
-use planner::host::{BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Lack, PowerAction, PowerState};
+use planner::host::{
+    BootChange, BootConfiguration, BootMode, BootSource, HostObserved, Lack, MediaUrl, Medium, MediumChange,
+    PowerAction, PowerState,
+};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -36,6 +39,12 @@ pub trait Bench: Sleep {
 
     /// A BMC at an address where nobody listens; `None` where there are no addresses.
     async fn absent(&self) -> Option<Box<dyn Bmc>>;
+
+    /// Two images that a BMC with a virtual drive can read.
+    fn images(&self) -> [MediaUrl; 2] {
+        ["http://images.example/first.iso", "http://images.example/second.iso"]
+            .map(|url| MediaUrl::parse(url).expect("a URL"))
+    }
 }
 
 /// Panics at the first promise that is not kept.
@@ -54,6 +63,7 @@ pub async fn run(bench: &dyn Bench) {
         boot_order(bench, bmc.as_ref(), &found).await;
     }
     overrides(bench, bmc.as_ref(), &found).await;
+    virtual_media(bench).await;
     refusals(bench).await;
 }
 
@@ -190,6 +200,44 @@ async fn overrides(bench: &dyn Bench, bmc: &dyn Bmc, found: &BootConfiguration) 
     }
     let other = BootChange::Next { source: BootSource::Other, mode };
     assert_eq!(class(bmc.configure_boot(&other).await), Some(ErrorClass::Unsupported), "Other names no boot source");
+}
+
+/// The part of [`run`] about the virtual drive.
+pub async fn virtual_media(bench: &dyn Bench) {
+    let bmc = bench.connect().await;
+    let bmc = bmc.as_ref();
+    let lacks = observe(bmc).await.lacks(Lack::VirtualMedia);
+    assert_eq!(lacks, bench.abilities().lacks.contains(&Lack::VirtualMedia), "what the BMC says that it lacks");
+    if lacks {
+        return no_virtual_media(bench, bmc).await;
+    }
+    let [first, second] = bench.images().map(MediumChange::Insert);
+    for change in [MediumChange::Eject, first.clone(), first, second, MediumChange::Eject, MediumChange::Eject] {
+        eventually(bench, bench.abilities().settles_within, &format!("{change} is accepted"), async || {
+            match bmc.change_medium(&change).await {
+                Err(e) if e.class == ErrorClass::Busy => Err(e.to_string()),
+                result => result.map_err(|e| panic!("{change}: {e}")),
+            }
+        })
+        .await;
+        eventually(bench, bench.abilities().settles_within, &format!("{change} is read back"), async || {
+            let medium = observe(bmc).await.medium;
+            if change.is_shown(&medium) { Ok(()) } else { Err(medium.to_string()) }
+        })
+        .await;
+    }
+}
+
+async fn no_virtual_media(bench: &dyn Bench, bmc: &dyn Bmc) {
+    let [image, _] = bench.images();
+    for change in [MediumChange::Insert(image), MediumChange::Eject] {
+        assert_eq!(
+            class(bmc.change_medium(&change).await),
+            Some(ErrorClass::Unsupported),
+            "{change}: there is no drive"
+        );
+    }
+    assert_eq!(observe(bmc).await.medium, Medium::Unknown, "there is no drive");
 }
 
 async fn refusals(bench: &dyn Bench) {

@@ -91,9 +91,10 @@ personalities! {
 
 #[tokio::test]
 async fn what_a_vendors_bmc_lacks_is_told() {
-    for (personality, lacks) in
-        [("supermicro", vec![Lack::BootOrder]), ("openbmc", vec![Lack::BootOptions, Lack::BootOrder])]
-    {
+    for (personality, lacks) in [
+        ("supermicro", vec![Lack::BootOrder, Lack::VirtualMedia]),
+        ("openbmc", vec![Lack::BootOptions, Lack::BootOrder, Lack::VirtualMedia]),
+    ] {
         let bench = start(personality, ZEROS);
         let bmc = bench.bmc();
         let seen = bmc.observe().await.expect("observe");

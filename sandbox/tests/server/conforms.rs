@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Namespace, Server, missing_for_boot, one_at_a_time, skip};
 use async_trait::async_trait;
-use planner::host::PowerAction;
+use planner::host::{Lack, PowerAction};
 use ports::conformance::{Sleep, bmc, emulation};
 use ports::emulation::Backend;
 use ports::{Bmc, Emulation};
@@ -53,7 +53,7 @@ impl bmc::Bench for Bench {
     fn abilities(&self) -> bmc::Abilities {
         // Without a disk no guest runs that could obey.
         let settles_within = Duration::from_secs(60);
-        let (lacks, order_is_pending) = (Default::default(), self.order_is_pending);
+        let (lacks, order_is_pending) = ([Lack::VirtualMedia].into(), self.order_is_pending);
         bmc::Abilities { lacks, override_ends: true, order_is_pending, guest_obeys: false, settles_within }
     }
 

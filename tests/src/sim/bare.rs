@@ -15,7 +15,7 @@ use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use kube::Resource;
 use planner::erase;
-use planner::host::PowerState;
+use planner::host::{BootSource, PowerState};
 use planner::install::{Phase, Record};
 use planner::netboot::report::{Sight, add, is_of};
 use planner::netboot::{Directory, Verdict, verdict};
@@ -48,7 +48,7 @@ tasks:
 /// What the agent is at.
 #[derive(Default)]
 struct Agent {
-    /// The start from the network that was answered, and whether it led to the installer.
+    /// The start that led to the network or to the medium, and whether that led to the installer.
     start: Option<(u64, bool)>,
     /// The system on the disk has taken its address since it was started.
     heard: bool,
@@ -130,10 +130,13 @@ fn see(scene: &Scene, directory: &Directory, sight: &Sight) {
 
 impl Agent {
     fn step(&mut self, scene: &Scene, host: &Arc<Host>, directory: &Directory) {
-        let start = host.from_network().filter(|_| host.power() == PowerState::On);
+        let start = host.booted().filter(|_| host.power() == PowerState::On);
         let may_boot = directory.by_mac(MAC).is_ok_and(|subject| verdict(&subject) == Verdict::Boot);
         match start {
-            Some(start) if self.start.is_none_or(|(known, _)| known != start) => self.start = Some((start, may_boot)),
+            // Whoever has the medium asks nobody.
+            Some((start, source)) if self.start.is_none_or(|(known, _)| known != start) => {
+                self.start = Some((start, source == BootSource::Cd || may_boot));
+            }
             Some(_) => {}
             None => self.start = None,
         }

@@ -4,7 +4,7 @@ use super::host::{DpuBmc, Host, HostBmc};
 use super::process::Process;
 use async_trait::async_trait;
 use controller::bmc::{BmcFactory, RedfishEndpoint};
-use planner::host::{BootChange, HostObserved, PowerAction};
+use planner::host::{BootChange, HostObserved, MediumChange, PowerAction};
 use ports::{Bmc, ErrorClass, PortError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -113,6 +113,10 @@ impl Bmc for Session<DpuBmc> {
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
         self.bmc.configure_boot(change).await
     }
+
+    async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError> {
+        self.bmc.change_medium(change).await
+    }
 }
 
 impl Session<HostBmc> {
@@ -142,5 +146,12 @@ impl Bmc for Session<HostBmc> {
         let (host, wanted) = (self.host(), change.clone());
         let act = async move { HostBmc(host).configure_boot(&wanted).await };
         self.process.effect(&format!("{} {change:?}", self.bmc.0.name), act, lost, busy).await
+    }
+
+    async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError> {
+        let _request = self.request();
+        let (host, wanted) = (self.host(), change.clone());
+        let act = async move { HostBmc(host).change_medium(&wanted).await };
+        self.process.effect(&format!("{} {change}", self.bmc.0.name), act, lost, busy).await
     }
 }

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use jiff::Timestamp;
 use planner::connector::KUBELET;
 use planner::exposure::{Exposure, ExposureId, Presence, Slot};
-use planner::host::{BootConfiguration, BootOption, BootSource, Lack, PowerAction, PowerState};
+use planner::host::{BootConfiguration, BootOption, BootSource, Lack, Medium, PowerAction, PowerState};
 use ports::conformance::memory::{
     MemoryChassis, MemoryEmulation, MemoryNorthBound, MemoryStorage, MemorySwitch, MemoryVolumes,
 };
@@ -93,6 +93,7 @@ impl Dpu {
 struct State {
     power: PowerState,
     boot: BootConfiguration,
+    medium: Medium,
     order_is_pending: bool,
     /// Grows with every power action: what was begun before it does not end.
     turn: u64,
@@ -111,8 +112,8 @@ struct State {
     own_disk: Option<bool>,
     /// What presents disks counts what the host does to them.
     counts: bool,
-    /// The firmware took the network when it looked last.
-    from_network: bool,
+    /// What the firmware took when it looked last, if it was told once or always.
+    booted: Option<BootSource>,
     /// Actions that had an effect.
     actions: Vec<PowerAction>,
 }
@@ -149,13 +150,14 @@ impl Host {
                 option("Boot0002", "UEFI Micron_7450_MTFDKCE7T6TFR 241147900A8C 1", &nvme("PciRoot(0x0)/Pci(0x3,0x0)")),
                 option("Boot0003", &disk, &nvme("PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)")),
             ],
-            allowed_next: vec![BootSource::Pxe, BootSource::Setup],
+            allowed_next: vec![BootSource::Pxe, BootSource::Cd, BootSource::Setup],
             allowed_always: vec![BootSource::Hdd],
             ..BootConfiguration::default()
         };
         let state = State {
             power: PowerState::Off,
             boot,
+            medium: Medium::Ejected,
             order_is_pending: false,
             turn: 0,
             guest_since: None,
@@ -168,7 +170,7 @@ impl Host {
             found: false,
             own_disk: None,
             counts: true,
-            from_network: false,
+            booted: None,
             actions: Vec::new(),
         };
         let running = watch::Sender::new(Some(1));
@@ -203,10 +205,14 @@ impl Host {
         self.state().order_is_pending = true;
     }
 
-    /// Which start it is, if the firmware took the network in it.
-    pub fn from_network(&self) -> Option<u64> {
+    /// Which start it is, if the firmware took the network in it, or the medium in its virtual drive.
+    pub fn booted(&self) -> Option<(u64, BootSource)> {
         let state = self.state();
-        state.from_network.then_some(state.turn)
+        state.booted.map(|source| (state.turn, source))
+    }
+
+    pub fn medium(&self) -> Medium {
+        self.state().medium.clone()
     }
 
     /// From its next start on; see `State`.
@@ -315,7 +321,7 @@ impl Host {
 
     fn off(&self, state: &mut State) {
         state.power = PowerState::Off;
-        (state.guest_since, state.from_network) = (None, false);
+        (state.guest_since, state.booted) = (None, None);
         state.dpu.emulation.set_host_off(true);
         if state.dpu.exposures().iter().any(|exposure| exposure.presence == Presence::Leaving) {
             state.dpu.emulation.let_go();
@@ -337,13 +343,18 @@ impl Host {
     }
 
     fn start(self: &Arc<Self>, state: &mut State, after: Duration) {
-        (state.guest_since, state.from_network) = (None, false);
+        (state.guest_since, state.booted) = (None, None);
         self.later(after, state.turn, |_, state| {
             if let Some(order) = state.boot.pending.take() {
                 state.boot.order = order;
             }
             let next = state.boot.next.take().or(state.boot.always);
-            state.from_network = next.is_some_and(|next| next.source == BootSource::Pxe);
+            let has_medium = matches!(state.medium, Medium::Inserted(_));
+            state.booted = next.map(|next| next.source).filter(|source| match source {
+                BootSource::Pxe => true,
+                BootSource::Cd => has_medium,
+                _ => false,
+            });
             let overridden = next.is_some();
             let first = !overridden && state.boot.order.first().map(String::as_str) == Some("Boot0003");
             let is_there = state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);

@@ -4,7 +4,7 @@ use super::Simulation;
 use super::bare::{self, HARDWARE, MAC, TEMPLATES, WORKFLOWS};
 use super::life::{MACHINES, condition, is_clean, machine, runs};
 use super::simulation::{INVENTORY, USER};
-use planner::host::{PowerAction, PowerState};
+use planner::host::{MediaUrl, Medium, PowerAction, PowerState};
 use serde_json::{Value, json};
 
 pub const JOBS: &str = "bmc.tinkerbell.org/jobs";
@@ -55,7 +55,7 @@ async fn lives(s: &Simulation) -> Result<(), String> {
         says(&json!({"status": power(s)}), "Contactable") && power(s)["powerState"] == "off"
     })
     .await?;
-    workflow(s).await?;
+    workflows(s).await?;
     s.until("the Machine says that the host is on", |s| power(s)["powerState"] == "on").await?;
 
     s.create(JOBS, INVENTORY, job("turn", &json!([{"powerAction": "cycle"}, {"powerAction": "reset"}])));
@@ -83,33 +83,57 @@ async fn lives(s: &Simulation) -> Result<(), String> {
     s.until("nothing is left", is_clean).await
 }
 
-/// A Workflow that brings its server to boot by a Job.
-async fn workflow(s: &Simulation) -> Result<(), String> {
+const IMAGE: &str = "http://images.example/installer.iso";
+
+/// Workflows that bring their server to boot by Jobs: from the network, and from a virtual medium.
+async fn workflows(s: &Simulation) -> Result<(), String> {
     s.change(HARDWARE, INVENTORY, "server-1", |server| {
         server["spec"]["interfaces"] = json!([{"dhcp": {"mac": MAC, "uefi": true}, "netboot": {"allowPXE": false}}]);
     });
     let template = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Template",
         "metadata": {"name": "look"}, "spec": {"data": TEXT}});
     s.create(TEMPLATES, INVENTORY, template);
-    let workflow = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Workflow", "metadata": {"name": "w"},
-        "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": MAC},
-            "bootOptions": {"bootMode": "netboot", "toggleAllowNetboot": true}}});
-    s.create(WORKFLOWS, INVENTORY, workflow);
-    let state =
-        |s: &Simulation| s.scene.server.get(WORKFLOWS, INVENTORY, "w").unwrap_or_default()["status"]["state"].clone();
-    s.until("the Workflow has ended", |s| state(s) == "SUCCESS" || state(s) == "FAILED").await?;
-    if state(s) != "SUCCESS" {
-        return wrong(s, "the Workflow has failed");
-    }
+    let host = &s.scene.hosts[0];
+    workflow(s, "netboot", &json!({"bootMode": "netboot", "toggleAllowNetboot": true}), &Medium::Ejected).await?;
     let server = s.scene.server.get(HARDWARE, INVENTORY, "server-1").unwrap_or_default();
     if server["spec"]["interfaces"][0]["netboot"]["allowPXE"] != false {
         return wrong(s, "allowPXE was not set back");
     }
-    let starts = s.scene.hosts[0].actions().iter().filter(|action| **action == PowerAction::On).count();
-    if starts != 1 {
+    let inserted = Medium::Inserted(MediaUrl::parse(IMAGE));
+    workflow(s, "isoboot", &json!({"bootMode": "isoboot", "isoURL": IMAGE}), &inserted).await?;
+    if host.medium() != Medium::Ejected {
+        return wrong(s, "the medium was not ejected");
+    }
+    Ok(())
+}
+
+/// `medium`: what is in the virtual drive while the Workflow's actions run.
+async fn workflow(s: &Simulation, called: &str, options: &Value, medium: &Medium) -> Result<(), String> {
+    let host = &s.scene.hosts[0];
+    let starts = || host.actions().iter().filter(|action| **action == PowerAction::On).count();
+    let before = starts();
+    let workflow = json!({"apiVersion": "tinkerbell.org/v1alpha1", "kind": "Workflow", "metadata": {"name": called},
+        "spec": {"templateRef": "look", "hardwareRef": "server-1", "hardwareMap": {"device_1": MAC},
+            "bootOptions": options}});
+    s.create(WORKFLOWS, INVENTORY, workflow);
+    let state = |s: &Simulation| {
+        let workflow = s.scene.server.get(WORKFLOWS, INVENTORY, called).unwrap_or_default();
+        workflow["status"]["state"].as_str().unwrap_or_default().to_owned()
+    };
+    s.until("the Workflow prepares its server", |s| state(s) == "PREPARING").await?;
+    let reached = |s: &Simulation, wanted: &str| state(s) == wanted || state(s) == "FAILED";
+    s.until("the Workflow runs", |s| reached(s, "RUNNING")).await?;
+    if host.medium() != *medium {
+        return wrong(s, &format!("the Workflow '{called}' runs with {}", host.medium()));
+    }
+    s.until("the Workflow has ended", |s| reached(s, "SUCCESS")).await?;
+    if state(s) != "SUCCESS" {
+        return wrong(s, &format!("the Workflow '{called}' has failed"));
+    }
+    if starts() != before + 1 {
         return wrong(s, "the host was started more than once");
     }
-    // Its Job goes with it.
-    s.delete(WORKFLOWS, INVENTORY, "w");
+    // Its Jobs go with it.
+    s.delete(WORKFLOWS, INVENTORY, called);
     Ok(())
 }

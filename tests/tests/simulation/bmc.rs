@@ -63,7 +63,7 @@ impl Bench for Rack {
 #[test]
 fn keeps_the_ports_promises() {
     let all = [PowerAction::SoftOff, PowerAction::WarmReset].map(Lack::Power);
-    let all = all.into_iter().chain([Lack::BootOptions, Lack::BootOrder]).collect();
+    let all = all.into_iter().chain([Lack::BootOptions, Lack::BootOrder, Lack::VirtualMedia]).collect();
     for (lacks, order_is_pending) in
         [(Vec::new(), false), (Vec::new(), true), (vec![Lack::BootOptions], false), (all, false)]
     {

@@ -3,7 +3,8 @@
 use super::{Host, State, serial_number};
 use async_trait::async_trait;
 use planner::host::{
-    BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, Lack, PowerAction, PowerState,
+    BootChange, BootConfiguration, BootOverride, BootSource, HostObserved, Lack, Medium, MediumChange, PowerAction,
+    PowerState,
 };
 use ports::{Bmc, ErrorClass, PortError};
 use std::sync::Arc;
@@ -55,6 +56,10 @@ impl State {
         }
         boot
     }
+
+    fn shown_medium(&self) -> Medium {
+        if self.lacks.contains(&Lack::VirtualMedia) { Medium::Unknown } else { self.medium.clone() }
+    }
 }
 
 /// The BMC of the DPU, on power of its own. Nobody has any business commanding it.
@@ -80,6 +85,10 @@ impl Bmc for DpuBmc {
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError> {
         panic!("{}: {change:?} sent to a DPU's own BMC", self.0.dpu_name)
     }
+
+    async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError> {
+        panic!("{}: {change:?} sent to a DPU's own BMC", self.0.dpu_name)
+    }
 }
 
 /// Nobody compares it: what boots from the network here sends none.
@@ -99,6 +108,7 @@ impl Bmc for HostBmc {
             system_uuid: Some(SYSTEM_UUID.to_owned()),
             model: Some("Simulation".to_owned()),
             manufacturer: Some("Metalplane".to_owned()),
+            medium: state.shown_medium(),
             lacks: state.lacks.clone(),
             ..HostObserved::with_power(state.power)
         })
@@ -164,6 +174,21 @@ impl Bmc for HostBmc {
             true => boot.pending = Some(order).filter(|order| *order != boot.order),
             false => boot.order = order,
         }
+        Ok(())
+    }
+
+    async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError> {
+        if self.0.answers().await? == Manners::Lies {
+            return Ok(());
+        }
+        let mut state = self.0.state();
+        if state.lacks.contains(&Lack::VirtualMedia) {
+            return Err(PortError::new(ErrorClass::Unsupported, format!("{}: no virtual drive", self.0.name)));
+        }
+        state.medium = match change {
+            MediumChange::Insert(url) => Medium::Inserted(Some(url.clone())),
+            MediumChange::Eject => Medium::Ejected,
+        };
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! What the driver sends, and what it makes of the answers.
 
 mod stub;
+mod virtual_media;
 
 use axum::http::Method;
 use planner::host::{BootChange, Lack, PowerAction, PowerState};
@@ -137,7 +138,8 @@ async fn what_the_bmc_does_not_offer_is_told_by_type_and_not_sent() {
     let (soft, warm) = (PowerAction::SoftOff, PowerAction::WarmReset);
     for _ in 0..2 {
         let lacks = client.observe().await.expect("observe").lacks;
-        assert_eq!(lacks.into_iter().collect::<Vec<_>>(), [Lack::Power(soft), Lack::Power(warm), Lack::BootOptions]);
+        let expected = [Lack::Power(soft), Lack::Power(warm), Lack::BootOptions, Lack::VirtualMedia];
+        assert_eq!(lacks.into_iter().collect::<Vec<_>>(), expected);
     }
     for lacking in [soft, warm] {
         assert_eq!(client.power(lacking).await.expect_err("it is lacking").class, ErrorClass::Unsupported);

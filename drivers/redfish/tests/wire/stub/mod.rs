@@ -1,5 +1,7 @@
 //! A BMC on the wire that does what a test tells it: the answers that real ones give on bad days.
 
+pub mod media;
+
 use axum::{
     Json, Router,
     body::Bytes,
@@ -7,6 +9,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
+use media::Media;
 use redfish::{RedfishConfig, Scheme, Secret};
 use serde_json::{Value, json};
 use std::{
@@ -50,6 +53,10 @@ pub struct Script {
     pub more_systems: bool,
     /// The resets that the description of the action names; `None`: nothing tells.
     pub resets: Option<&'static [&'static str]>,
+    /// Whoever reads this gets that status.
+    pub refused: Option<(&'static str, u16)>,
+    /// `None`: the BMC has no virtual media.
+    pub media: Option<Media>,
 }
 
 pub struct Stub {
@@ -114,6 +121,12 @@ fn respond(script: &mut Script, request: &Request) -> Response {
     if let Some(refused) = authenticate(script, request) {
         return refused;
     }
+    if let Some((_, status)) = script.refused.filter(|(path, _)| *path == request.path) {
+        return StatusCode::from_u16(status).expect("a status").into_response();
+    }
+    if let Some(response) = media::respond(script, request) {
+        return response;
+    }
     match (&request.method, request.path.as_str()) {
         (&Method::GET, "/redfish/v1") => Json(root(script)).into_response(),
         (&Method::GET, "/redfish/v1/Systems") => {
@@ -155,6 +168,9 @@ fn authenticate(script: &mut Script, request: &Request) -> Option<Response> {
 
 fn root(script: &Script) -> Value {
     let mut root = json!({"@odata.id": "/redfish/v1", "Systems": {"@odata.id": "/redfish/v1/Systems"}});
+    if script.media.is_some() {
+        root["Managers"] = json!({"@odata.id": "/redfish/v1/Managers"});
+    }
     if script.tokens.is_some() {
         root["Links"] = json!({"Sessions": {"@odata.id": "/redfish/v1/SessionService/Sessions"}});
     }
@@ -170,11 +186,15 @@ fn system(script: &Script) -> Value {
     if script.resets.is_some() {
         reset["@Redfish.ActionInfo"] = RESET_INFO.into();
     }
-    json!({
+    let mut system = json!({
         "@odata.id": SYSTEM, "@odata.etag": etag(script), "Id": "1", "Name": "Server", "PowerState": script.power,
         "Boot": {"BootOrder": script.boot_order},
         "Actions": {"#ComputerSystem.Reset": reset},
-    })
+    });
+    if script.media.as_ref().is_some_and(|media| media.below_system) {
+        system["VirtualMedia"] = media::link();
+    }
+    system
 }
 
 fn write(script: &mut Script, request: &Request) -> Response {
