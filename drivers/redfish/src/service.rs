@@ -64,6 +64,8 @@ pub(crate) struct Service {
     /// What the description of its action Reset said: its address, and the values. It is asked for once.
     described: Option<(String, Option<Vec<String>>)>,
     pub(crate) drive: Drive,
+    /// Somebody has asked for a change of what is in the drive: readings tell it.
+    pub(crate) is_drive_used: bool,
 }
 
 /// A client for the BMC; connects to nothing yet.
@@ -130,7 +132,9 @@ impl Service {
         let managers = link("/Managers/@odata.id").map(ODataId::from);
         let layer = CompatBmc::new(http.clone(), Arc::new(quirks));
         let (system, waiting, described, drive) = (None, None, None, Drive::Unknown);
-        let mut service = Self { config, http, layer, sessions, systems, managers, system, waiting, described, drive };
+        let is_drive_used = false;
+        let mut service =
+            Self { config, http, layer, sessions, systems, managers, system, waiting, described, drive, is_drive_used };
         service.log_in().await?;
         Ok(service)
     }

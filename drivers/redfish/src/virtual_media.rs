@@ -33,6 +33,8 @@ pub(crate) async fn read(service: &mut Service, system: &Value) -> Option<Medium
     match service.drive {
         Drive::Nowhere => return None,
         Drive::NotShown => return Some(Medium::Unknown),
+        // A request more with each reading is for who changes something there.
+        Drive::At(_) if !service.is_drive_used => return Some(Medium::Unknown),
         Drive::Unknown | Drive::At(_) => {}
     }
     match find(service, "read the virtual media", system).await {
@@ -48,6 +50,7 @@ pub(crate) async fn read(service: &mut Service, system: &Value) -> Option<Medium
 
 pub(crate) async fn change(service: &mut Service, change: &MediumChange) -> Result<(), PortError> {
     let step = change.to_string();
+    service.is_drive_used = true;
     let (_, system) = service.system().await?;
     let Some(drive) = find(service, &step, system.value()).await? else {
         return Err(service.error(&step, ErrorClass::Unsupported, "the BMC has no virtual CD or DVD drive"));
