@@ -24,7 +24,7 @@ pub trait Bmc: Send + Sync {
     async fn configure_boot(&self, change: &BootChange) -> Result<(), PortError>;
 
     /// Changes what is in the virtual CD or DVD drive, and returns when the BMC has accepted it. The caller reads it back with
-    /// [`Bmc::observe`]. It is so already: nothing happens. Another image is ejected first; a BMC that needs time for that is
+    /// [`Bmc::observe`], which may tell nothing of the drive before somebody has asked for a change. It is so already: nothing happens. Another image is ejected first; a BMC that needs time for that is
     /// `Busy`. A URL that the BMC does not take is `Invalid`. No message shows the user, the password or the query of a URL.
     async fn change_medium(&self, change: &MediumChange) -> Result<(), PortError>;
 }

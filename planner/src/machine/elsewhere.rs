@@ -33,7 +33,7 @@ pub(super) fn before(o: &Situation<'_>, host: Power<'_>) -> Option<String> {
 }
 
 /// Its name, and what presents it.
-fn boot_disk<'a>(o: &Situation<'a>) -> Option<(&'a str, ExposureId)> {
+fn boot_disk<'a>(o: &'a Situation<'_>) -> Option<(&'a str, ExposureId)> {
     let disk = o.machine.spec.disks.iter().find(|disk| disk.boot_order == Some(1))?;
     let attachment = disks::current(o, &disk.name)?;
     let (uid, grant) = (attachment.metadata.uid.clone()?, attachment.spec.grant.as_ref()?);

@@ -215,13 +215,21 @@ async fn a_bmc_that_cannot_show_its_drive_is_read_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_drive_is_looked_for_once() {
+async fn a_drive_is_looked_for_once_and_read_once_somebody_has_used_it() {
     let shelf = Shelf::with(Some(Media::new())).await;
     let client = shelf.client();
+    let asked = || {
+        let requests = shelf.0.requests(&Method::GET);
+        let count = |path: &str| requests.iter().filter(|request| request.path == path).count();
+        (count(MANAGER), count(CD))
+    };
     for _ in 0..3 {
+        assert!(!client.observe().await.expect("observe").lacks.contains(&Lack::VirtualMedia));
+    }
+    assert_eq!(asked(), (1, 1), "no reading costs more");
+    client.change_medium(&MediumChange::Eject).await.expect("nothing is in it");
+    for _ in 0..2 {
         assert_eq!(client.observe().await.expect("observe").medium, Medium::Ejected);
     }
-    let requests = shelf.0.requests(&Method::GET);
-    let count = |path: &str| requests.iter().filter(|request| request.path == path).count();
-    assert_eq!((count(MANAGER), count(CD)), (1, 3));
+    assert_eq!(asked(), (1, 4));
 }
