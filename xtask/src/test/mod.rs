@@ -6,6 +6,8 @@
 //! [`libtest`] reads its output: a test that prints `SKIP <name>: <reason>` counts as skipped, one that prints
 //! `TIME <name> <ms>` has that time, any other has the time from its start to its result line.
 //!
+//! Property tests draw the same cases each time (`PROPTEST_RNG_SEED` for others).
+//!
 //! The last line is always `N passed, N failed, N skipped`.
 
 mod binaries;
@@ -20,7 +22,7 @@ pub(crate) use prepare::{packages, print as prepare};
 use report::Report;
 pub(crate) use report::{Case, Outcome, failures};
 use running::Environment;
-pub(crate) use running::{as_root, as_root_with, needs_sudo};
+pub(crate) use running::{PROPTEST_SEED, as_root, as_root_with, needs_sudo};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -53,6 +55,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         checks::run(root, options, &mut report);
     }
     let mut environment = checks::needs(root, &mut report);
+    environment.extend([running::proptest_seed()]);
     if options.package.is_empty() {
         environment.extend(checks::spdk_target(root, &mut report));
     }
@@ -122,6 +125,12 @@ pub(crate) fn some_of_binary_with(
 /// The same for one that needs neither Go-built programs nor packages.
 pub(crate) fn plain_binary(root: &Path, package: &str, target: &str) -> Result<Vec<Case>> {
     build_and_run(root, package, target, &Environment::new(), None)
+}
+
+/// The same with another draw of its property tests.
+pub(crate) fn properties_of_binary(root: &Path, package: &str, target: &str, seed: u64) -> Result<Vec<Case>> {
+    let environment = Environment::from([(PROPTEST_SEED.to_owned(), seed.to_string())]);
+    build_and_run(root, package, target, &environment, None)
 }
 
 fn build_and_run(

@@ -93,6 +93,16 @@ fn idle(program: &Path) -> Command {
 /// Set for tests that take minutes each; without it they are skipped.
 pub(super) const LONG_TESTS: &str = "LONG_TESTS";
 
+/// Where property tests begin to draw (proptest's own variable).
+pub(crate) const PROPTEST_SEED: &str = "PROPTEST_RNG_SEED";
+/// The cases of every run are the same: what another draw would find turns no unrelated change red. The judge `simulation` draws.
+const DRAWN_ONCE: &str = "20261127";
+
+/// As its caller says, or as ever.
+pub(super) fn proptest_seed() -> (String, String) {
+    (PROPTEST_SEED.to_owned(), std::env::var(PROPTEST_SEED).unwrap_or_else(|_| DRAWN_ONCE.to_owned()))
+}
+
 /// What a test that runs as root takes over from its caller.
 pub(super) fn kept() -> Vec<(&'static str, String)> {
     let names = [
