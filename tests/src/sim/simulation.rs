@@ -367,8 +367,9 @@ fn files(run_dir: &std::path::Path) -> Vec<String> {
 
 fn timeless(value: &Value) -> Value {
     // How often a start was tried, and whether a stop had to be forced, depends on the fault; what a guest last said, on
-    // when the agent looked; which number OVN was asked for, on how often it was asked.
-    const VARIES: [&str; 8] = [
+    // when the agent looked, as what it had told of the boot disk when the host was powered on; which number OVN was asked for, on how often
+    // it was asked.
+    const VARIES: [&str; 9] = [
         "resourceVersion",
         "generation",
         "observedGeneration",
@@ -376,6 +377,7 @@ fn timeless(value: &Value) -> Value {
         "powerOnAttempts",
         "lastAction",
         "guest",
+        "bootDiskReads",
         "nbCfg",
     ];
     let varies =
