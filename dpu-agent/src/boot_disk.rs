@@ -37,6 +37,8 @@ struct Counted {
     /// The emulation's own counter, which starts anew with what presents the disk; `None`: it was not read yet.
     raw: Option<u64>,
     count: u64,
+    /// The last attempt to read the counter succeeded. A number that nobody could look at stands still as well.
+    is_current: bool,
 }
 
 impl State {
@@ -44,7 +46,18 @@ impl State {
         let is_new = self.before.insert(id.clone());
         let count = if is_new && raw.is_some() { 0 } else { self.most + 1 };
         self.most = self.most.max(count);
-        self.counted = Some(Counted { id, raw, count });
+        self.counted = Some(Counted { id, raw, count, is_current: raw.is_some() });
+    }
+
+    /// `now`: nothing if the counter could not be read.
+    fn look(&mut self, id: &ExposureId, now: Option<u64>) {
+        match now {
+            Some(now) => self.read(id, now),
+            None => {
+                let counted = self.counted.iter_mut().find(|counted| counted.id == *id);
+                counted.into_iter().for_each(|counted| counted.is_current = false);
+            }
+        }
     }
 
     fn read(&mut self, id: &ExposureId, now: u64) {
@@ -52,6 +65,7 @@ impl State {
         // One that starts anew has counted what it says.
         let more = counted.raw.map_or(1, |before| now.checked_sub(before).unwrap_or(now));
         (counted.raw, counted.count) = (Some(now), counted.count.saturating_add(more));
+        counted.is_current = true;
         self.most = self.most.max(counted.count);
     }
 }
@@ -74,10 +88,10 @@ impl BootDisk {
         self.state().before.extend(known);
     }
 
-    /// For the Lease; `None`: there is no such disk, or nobody counts.
+    /// For the Lease; `None`: there is no such disk, or its counter cannot be read now.
     pub(crate) fn told(&self) -> Option<String> {
         let state = self.state();
-        let counted = state.counted.as_ref().filter(|counted| counted.raw.is_some())?;
+        let counted = state.counted.as_ref().filter(|counted| counted.is_current)?;
         let reads = BootDiskReads { run: self.run.clone(), disk: counted.id.version(), count: counted.count };
         Some(reads.to_string())
     }
@@ -116,9 +130,8 @@ impl BootDisk {
                 () = tokio::time::sleep(EVERY) => {}
                 () = self.changed.notified() => continue,
             }
-            if let Some(now) = reads(&*emulation, &id).await {
-                self.state().read(&id, now);
-            }
+            let now = reads(&*emulation, &id).await;
+            self.state().look(&id, now);
         }
     }
 }
@@ -151,6 +164,21 @@ mod tests {
         // What presents it was started anew.
         assert_eq!(new(&[0, 0]), 0);
         assert_eq!(new(&[4, 5]), 5);
+    }
+
+    /// What is told stands still only while the counter is seen to.
+    #[test]
+    fn a_counter_that_cannot_be_read_is_not_told() {
+        let disk = BootDisk::new();
+        disk.state().begin(id(), Some(0));
+        let told = || disk.told().and_then(|told| BootDiskReads::parse(&told)).map(|told| told.count);
+        assert_eq!(told(), Some(0));
+        disk.state().look(&id(), None);
+        assert_eq!(told(), None);
+        disk.state().look(&id(), Some(9));
+        assert_eq!(told(), Some(9), "what was read meanwhile counts");
+        disk.state().begin(ExposureId { epoch: 2, ..id() }, None);
+        assert_eq!(told(), None);
     }
 
     /// It may have been read while nobody counted: never nothing, and never what was told before.

@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// MachineSnapshots that are not begun, for of which disks a VolumeGroupSnapshot can be taken has changed.
+    /// MachineSnapshots that are not begun: whether a VolumeGroupSnapshot can be taken of their disks may have changed.
     pub(super) fn snapshots_that_wait(&self) {
         for snapshot in self.machine_snapshots.all().iter().filter(|s| s.phase() == OperationPhase::Pending) {
             self.look(Work::MachineSnapshot, key(&snapshot.metadata));

@@ -49,7 +49,8 @@ pub(super) fn judge(o: &Situation<'_>, host: Power<'_>, now: Timestamp, draft: &
     if !host.boot_disk_reads?.none_since(&before, &disk) {
         return None;
     }
-    let in_post = o.bmc.host.last().is_some_and(|host| host.post == Post::Running);
+    // Or somebody sits in the firmware's setup, to choose what is booted.
+    let in_post = o.bmc.host.last().is_some_and(|host| matches!(host.post, Post::Running | Post::InSetup));
     let waited = if in_post { IN_POST } else { WITHIN };
     if now < at + waited {
         draft.wake(at + waited);
