@@ -19,8 +19,11 @@ const PIECE: usize = 1 << 20;
 
 pub async fn run(args: &ServeFiles) -> Result<()> {
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listen on {}", args.listen))?;
-    let router = Router::new().route("/{file}", get(file)).with_state(args.folder.clone());
-    axum::serve(listener, router).await.context("serve files")
+    axum::serve(listener, router(&args.folder)).await.context("serve files")
+}
+
+pub fn router(folder: &std::path::Path) -> Router {
+    Router::new().route("/{file}", get(file)).with_state(folder.to_owned())
 }
 
 /// The route takes one path segment, so a name cannot leave the folder but by `..`, which is no file.

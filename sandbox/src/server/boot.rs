@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::personality::{BootDisk, Personality};
+use super::personality::{BootDisk, Personality, VirtualDrive};
 
 /// What the firmware has boot options of. The numbers are those of the options' references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,16 +56,21 @@ pub enum OverrideTarget {
     None,
     Pxe,
     Hdd,
+    Cd,
+    /// Supermicro's word for a virtual CD drive.
+    UsbCd,
     BiosSetup,
     UefiTarget,
     UefiBootNext,
 }
 
 impl OverrideTarget {
-    pub const ALL: [OverrideTarget; 6] = [
+    /// What every BMC takes.
+    pub const USUAL: [OverrideTarget; 7] = [
         OverrideTarget::None,
         OverrideTarget::Pxe,
         OverrideTarget::Hdd,
+        OverrideTarget::Cd,
         OverrideTarget::BiosSetup,
         OverrideTarget::UefiTarget,
         OverrideTarget::UefiBootNext,
@@ -116,12 +121,19 @@ impl Settings {
         order
     }
 
+    /// The next start is from the virtual CD drive, if there is a medium in it.
+    pub fn takes_drive(&self, personality: &Personality) -> bool {
+        let is_asked = |drive: &VirtualDrive| drive.target == self.target;
+        self.enabled != OverrideEnabled::Disabled && personality.drive.as_ref().is_some_and(is_asked)
+    }
+
     fn overridden(&self, personality: &Personality, disk: &BootDisk) -> Option<BootOption> {
         if self.enabled == OverrideEnabled::Disabled {
             return None;
         }
         match self.target {
-            OverrideTarget::None | OverrideTarget::BiosSetup => None,
+            // A CD drive is in no boot order.
+            OverrideTarget::None | OverrideTarget::BiosSetup | OverrideTarget::Cd | OverrideTarget::UsbCd => None,
             OverrideTarget::Pxe => Some(BootOption::Network),
             OverrideTarget::Hdd => self.order.iter().copied().find(|option| *option != BootOption::Network),
             OverrideTarget::UefiTarget => {
@@ -218,6 +230,25 @@ mod tests {
         settings.target = OverrideTarget::Hdd;
         settings.started(personality);
         assert_eq!(settings.effective(personality, &disk())[0], BootOption::Slot);
+    }
+
+    #[test]
+    fn the_virtual_drive_is_taken_by_the_target_that_it_has() {
+        for (name, targets) in [
+            ("bare", [(OverrideTarget::Cd, true), (OverrideTarget::Pxe, false)]),
+            ("supermicro", [(OverrideTarget::UsbCd, true), (OverrideTarget::Cd, false)]),
+            ("dgx", [(OverrideTarget::Cd, false), (OverrideTarget::UsbCd, false)]),
+        ] {
+            let (personality, mut settings) = settings(name);
+            for (target, taken) in targets {
+                settings.target = target;
+                settings.enabled = OverrideEnabled::Once;
+                assert_eq!(settings.takes_drive(personality), taken, "{name}: {target:?}");
+                assert_eq!(settings.effective(personality, &disk()).len(), personality.factory_boot_order.len());
+                settings.enabled = OverrideEnabled::Disabled;
+                assert!(!settings.takes_drive(personality), "{name}: {target:?}");
+            }
+        }
     }
 
     #[test]

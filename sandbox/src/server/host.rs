@@ -16,6 +16,8 @@ use super::{inside, ports};
 pub const LOCAL_DISK: &str = "local";
 /// Id of the NIC on the provisioning network.
 pub const PROVISIONING: &str = "provisioning";
+/// Id of the USB controller, at which a virtual CD drive appears.
+pub const USB: &str = "usb";
 /// Id of the NVMe controller that a target on the DPU offers.
 pub const CONTROLLER: &str = "controller";
 
@@ -161,6 +163,9 @@ fn arguments(config: &Config, accelerator: &str) -> Result<Vec<String>> {
     add("-serial", "chardev:console".to_owned());
     add("-qmp", format!("unix:{},server=on,wait=off", state("qmp.sock")));
     add("-device", "virtio-rng-pci,bus=pcie.0,addr=0x10".to_owned());
+    if personality.drive.is_some() {
+        add("-device", format!("qemu-xhci,id={USB},bus=pcie.0,addr=0x{:x}", ports::USB_SLOT));
+    }
     // What a DPU presents is not booted from the network, and a firmware that tries would be the first to send a packet.
     let (of_both, of_ipv6) =
         (["IPv4PXESupport", "IPv4Support", "IPv6PXESupport", "IPv6Support"], ["IPv6PXESupport", "IPv6Support"]);

@@ -14,6 +14,7 @@ use tokio::sync::{Mutex, OnceCell, broadcast, watch};
 use super::boot::{BootOption, Settings, Store};
 use super::config::Config;
 use super::host::{CONTROLLER, Host, LOCAL_DISK, PROVISIONING};
+use super::medium::Drive;
 use super::personality::Personality;
 use super::qmp::{Answer, Arguments, Refusal, event};
 use super::record::{Record, file_of, text};
@@ -78,6 +79,8 @@ pub struct Machine {
     pub state: Mutex<State>,
     /// When the firmware last began its POST.
     pub posted: std::sync::Mutex<Option<std::time::Instant>>,
+    /// The virtual CD drive. Changed while the state is locked.
+    pub drive: std::sync::Mutex<Drive>,
     boot: std::sync::Mutex<Store>,
 }
 
@@ -105,6 +108,7 @@ impl Machine {
             events: broadcast::Sender::new(EVENTS_KEPT),
             state: Mutex::new(state),
             posted: std::sync::Mutex::default(),
+            drive: std::sync::Mutex::default(),
             boot: std::sync::Mutex::new(boot),
         }))
     }
@@ -311,12 +315,17 @@ impl Machine {
 
     fn boot_indexes(&self, state: &State) -> Vec<(String, Option<u32>)> {
         let record = &state.record;
-        let order = self.boot_settings().effective(self.personality, &self.config.boot_disk());
+        let settings = self.boot_settings();
+        let order = settings.effective(self.personality, &self.config.boot_disk());
         let index = |option: BootOption, port: usize| {
             let place = order.iter().position(|candidate| *candidate == option)?;
             u32::try_from((place + 1) * 100 + port).ok()
         };
         let mut indexes = Vec::new();
+        if let Some(medium) = self.medium() {
+            // Before all options, or not at all.
+            indexes.push((medium.device(), settings.takes_drive(self.personality).then_some(1)));
+        }
         if self.personality.has_local_disk {
             indexes.push((LOCAL_DISK.to_owned(), index(BootOption::LocalDisk, 0)));
         }

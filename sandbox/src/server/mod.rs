@@ -13,14 +13,15 @@
 //! | [`host`], [`qmp`], [`ports`] | one run of QEMU, its monitor, its PCIe ports |
 //! | [`slots`] | the slots socket |
 //! | [`boot`] | boot order and override, turned into `bootindex` |
+//! | [`medium`] | the virtual CD drive |
 //! | [`bmc`] | Redfish: the host's BMC, and the DPU's own |
 //! | [`faults`], [`actions`] | faults to inject; the log of power actions |
 //! | [`vfio_user`] | a QEMU whose disks come from a target on the DPU |
 //! | [`accelerator`] | KVM, if a probe guest gets through with it |
 //! | [`inside`] | programs run in the DPU's namespaces: QEMU, taps; and the DPU's power |
 //!
-//! In the state folder: `firmware-variables.fd`, `boot-settings.json`, `bmc-certificate.pem`, `console.log` and
-//! `console.sock` (the serial port), `qemu.log`, `actions.jsonl`, `faults.sock`, `ready` (written when all listen).
+//! In the state folder: `firmware-variables.fd`, `boot-settings.json`, `bmc-certificate.pem`, `virtual-cd.iso`, `console.log`
+//! and `console.sock` (the serial port), `qemu.log`, `actions.jsonl`, `faults.sock`, `ready` (written when all listen).
 
 pub mod accelerator;
 pub mod actions;
@@ -31,6 +32,7 @@ pub mod faults;
 pub mod host;
 pub mod inside;
 pub mod machine;
+pub mod medium;
 pub mod personality;
 pub mod ports;
 pub mod power;

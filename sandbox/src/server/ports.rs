@@ -10,6 +10,8 @@ pub const SEED: &str = "seed";
 pub const LOCAL_DISK_SLOT: u8 = 8;
 /// Slot of the provisioning network's NIC on the root bus.
 pub const PROVISIONING_SLOT: u8 = 9;
+/// Slot of the USB controller on the root bus.
+pub const USB_SLOT: u8 = 10;
 
 /// The ids of all ports.
 pub fn all() -> impl Iterator<Item = String> {

@@ -61,6 +61,7 @@ impl Machine {
         state.host = Some(host);
         self.replay(state).await;
         self.connect_controller(state).await;
+        self.connect_medium(state).await;
         self.apply_boot_order(state).await;
         self.release(state, &mut events).await?;
         self.boot_settings_used(state).await;

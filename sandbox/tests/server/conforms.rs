@@ -1,31 +1,49 @@
 //! The virtual server behind the shipped drivers: its BMC and its slots socket keep what the ports promise.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::support::{Namespace, Server, missing_for_boot, one_at_a_time, skip};
+use crate::support::{Namespace, Server, images, missing_for_boot, one_at_a_time, skip};
 use async_trait::async_trait;
-use planner::host::{Lack, PowerAction};
+use planner::host::{Lack, MediaUrl, PowerAction};
 use ports::conformance::{Sleep, bmc, emulation};
 use ports::emulation::Backend;
 use ports::{Bmc, Emulation};
 use qemu::QemuEmulation;
 use redfish::{RedfishBmc, RedfishConfig, Secret};
+use sandbox::server::personality::{self, Personality};
 use serde_json::{Value, json};
+
+/// What a BMC finds in its server's own folder.
+const IMAGES: [&str; 2] = ["first.iso", "second.iso"];
 
 /// A virtual server, its power as it is.
 pub struct Bench {
     pub server: Server,
     /// A boot order is the firmware's after the next POST only.
     pub order_is_pending: bool,
+    personality: &'static Personality,
+    /// Of the server that it reads images from.
+    images: u16,
     namespace: Option<Namespace>,
     files: AtomicU32,
 }
 
 impl Bench {
-    pub fn new(server: Server, namespace: Option<Namespace>) -> Bench {
-        Bench { server, order_is_pending: false, namespace, files: AtomicU32::new(0) }
+    /// `extra` adds to the server's description.
+    pub fn start(personality: &str, extra: impl FnOnce(&Path) -> Value) -> Bench {
+        let server = Server::start(personality, |folder| {
+            for image in IMAGES {
+                std::fs::write(folder.join(image), "CD001").expect("write an image");
+            }
+            extra(folder)
+        });
+        let images = images::serve(server.folder.path());
+        let personality = personality::by_name(personality).expect("a personality");
+        let files = AtomicU32::new(0);
+        Bench { server, order_is_pending: false, personality, images, namespace: None, files }
     }
 
     fn redfish(&self) -> RedfishConfig {
@@ -53,7 +71,9 @@ impl bmc::Bench for Bench {
     fn abilities(&self) -> bmc::Abilities {
         // Without a disk no guest runs that could obey.
         let settles_within = Duration::from_secs(60);
-        let (lacks, order_is_pending) = ([Lack::VirtualMedia].into(), self.order_is_pending);
+        let has_drive = self.personality.drive.is_some();
+        let lacks = if has_drive { BTreeSet::new() } else { [Lack::VirtualMedia].into() };
+        let order_is_pending = self.order_is_pending;
         bmc::Abilities { lacks, override_ends: true, order_is_pending, guest_obeys: false, settles_within }
     }
 
@@ -71,6 +91,10 @@ impl bmc::Bench for Bench {
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let config = RedfishConfig { port: free.expect("a free port").port(), ..self.redfish() };
         Some(Box::new(RedfishBmc::new(config).expect("a client")))
+    }
+
+    fn images(&self) -> [MediaUrl; 2] {
+        IMAGES.map(|image| MediaUrl::parse(&format!("http://127.0.0.1:{}/{image}", self.images)).expect("a URL"))
     }
 }
 
@@ -116,7 +140,7 @@ fn start(test: &str) -> Option<Bench> {
         return None;
     }
     let mut namespace = None;
-    let server = Server::start("standby", |folder| -> Value {
+    let mut bench = Bench::start("standby", |folder| {
         namespace = Namespace::make(&folder.join("enter"));
         if namespace.is_some() { json!({ "enter": folder.join("enter") }) } else { json!({}) }
     });
@@ -124,7 +148,8 @@ fn start(test: &str) -> Option<Bench> {
         skip(test, "a network namespace cannot be made; run as root");
         return None;
     }
-    Some(Bench::new(server, namespace))
+    bench.namespace = namespace;
+    Some(bench)
 }
 
 #[tokio::test]

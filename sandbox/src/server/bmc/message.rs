@@ -97,9 +97,56 @@ impl Problem {
 
     pub fn parameter_value(value: &str, name: &str, action: &str) -> Problem {
         let text = format!("The value '{value}' for the parameter '{name}' in the action {action} is not acceptable.");
-        let resolution = "Choose a value of ResetType@Redfish.AllowableValues.";
+        let resolution = "Choose a value that the action's description allows.";
         let status = StatusCode::BAD_REQUEST;
         Problem::new(status, "ActionParameterValueNotInList", &[value, name, action], text, resolution)
+    }
+
+    /// `value`: as it may be repeated.
+    pub fn parameter_format(value: &str, name: &str, action: &str) -> Problem {
+        let text = format!(
+            "The value '{value}' for the parameter '{name}' in the action {action} is of a different format than the parameter can accept."
+        );
+        let message = "ActionParameterValueFormatError";
+        let resolution = "Send an http or https URL.";
+        Problem::new(StatusCode::BAD_REQUEST, message, &[value, name, action], text, resolution)
+    }
+
+    pub fn parameter_unknown(action: &str, name: &str) -> Problem {
+        let text = format!("The action {action} was submitted with the invalid parameter '{name}'.");
+        let resolution = "Remove the parameter.";
+        Problem::new(StatusCode::BAD_REQUEST, "ActionParameterUnknown", &[action, name], text, resolution)
+    }
+
+    /// A medium is there already, or is just being changed.
+    pub fn media_in_use() -> Problem {
+        let text = "The change to the requested resource failed because the resource is in use or in transition.";
+        let resolution = "Eject the medium first, or wait until the change that is under way is complete.";
+        Problem::new(StatusCode::CONFLICT, "ResourceInUse", &[], text.to_owned(), resolution)
+    }
+
+    pub fn no_connection(uri: &str) -> Problem {
+        let text = format!("The service failed to establish a connection with the URI '{uri}'.");
+        let resolution = "Make sure that the URI is right, and that its host can be reached from the service.";
+        Problem::new(StatusCode::BAD_REQUEST, "CouldNotEstablishConnection", &[uri], text, resolution)
+    }
+
+    /// At another service than this one.
+    pub fn missing_at(uri: &str) -> Problem {
+        Problem { status: StatusCode::BAD_REQUEST, ..Problem::missing(uri) }
+    }
+
+    pub fn not_authorized_at(uri: &str, status: StatusCode) -> Problem {
+        let status = status.as_str();
+        let text =
+            format!("While accessing the resource at '{uri}', the service received an authorization error '{status}'.");
+        let resolution = "Give the account that the resource wants.";
+        Problem::new(StatusCode::BAD_REQUEST, "ResourceAtUriUnauthorized", &[uri, status], text, resolution)
+    }
+
+    pub fn no_room() -> Problem {
+        let text = "There are insufficient resources to complete the requested operation.".to_owned();
+        Problem::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", &[], text, "Choose a smaller image.")
     }
 
     pub fn precondition_failed() -> Problem {

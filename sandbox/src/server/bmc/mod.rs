@@ -5,12 +5,14 @@
 
 mod auth;
 mod dpu;
+mod image;
 mod message;
 mod reset;
 mod resources;
 mod response;
 mod system;
 mod tls;
+mod virtual_media;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -49,6 +51,8 @@ pub struct Bmc {
     faults: Injected,
     log: Log,
     sessions: Sessions,
+    /// Held while the medium is changed, which takes as long as an image comes.
+    media: tokio::sync::Mutex<()>,
 }
 
 impl Bmc {
@@ -63,7 +67,8 @@ impl Bmc {
 
     fn of(of: Of, machine: Arc<Machine>, faults: Injected) -> Result<Arc<Bmc>> {
         let log = Log::open(&machine.config.state("actions.jsonl"))?;
-        Ok(Arc::new(Bmc { of, machine, faults, log, sessions: Sessions::default() }))
+        let (sessions, media) = (Sessions::default(), tokio::sync::Mutex::default());
+        Ok(Arc::new(Bmc { of, machine, faults, log, sessions, media }))
     }
 
     fn is_of_host(&self) -> bool {
@@ -135,7 +140,10 @@ impl Bmc {
             Method::POST if self.is_of_host() && path == system::RESET => Ok(self.reset(&parts.headers, &body).await),
             Method::POST if path == auth::SESSIONS => self.log_in(&body).await,
             Method::DELETE if path.starts_with(auth::SESSIONS) => self.log_out(path),
-            _ => Err(self.no_such_method(path)),
+            _ => {
+                let changed = self.change_media(&parts.method, path, &parts.headers, &body).await;
+                changed.unwrap_or_else(|| Err(self.no_such_method(path)))
+            }
         };
         if changes_something && self.faults.use_up(|faults| &mut faults.lost_answer) {
             return Err(std::io::Error::other("the answer is lost, as was asked for"));
@@ -163,6 +171,7 @@ impl Bmc {
             system::RESET if self.is_of_host() => "POST",
             auth::SESSIONS => "GET, HEAD, POST",
             resources::METADATA => "GET, HEAD",
+            path if self.media_methods(path).is_some() => return self.media_methods(path),
             _ if self.resource(path).is_none() => return None,
             _ if path.starts_with(auth::SESSIONS) => "GET, HEAD, DELETE",
             _ => "GET, HEAD",

@@ -7,19 +7,23 @@ use serde_json::{Value, json};
 use super::auth::{SESSIONS, session_resource};
 use super::system::{BOOT_OPTIONS, JOB, PATH as SYSTEM, boot_option, option_id};
 use super::{Bmc, Of};
+use crate::server::personality::Owner;
 use crate::server::system_uuid;
 
 const ROOT: &str = "/redfish/v1";
+pub const MANAGER: &str = "/redfish/v1/Managers/1";
 pub const METADATA: &str = "/redfish/v1/$metadata";
 pub const VERSION: &str = "1.17.0";
 
 /// Schemas whose namespaces `$metadata` names: collections and resources without version, then the versions in use.
-const SCHEMAS: [(&str, &[&str]); 17] = [
+const SCHEMAS: [(&str, &[&str]); 19] = [
     ("ServiceRoot", &["ServiceRoot.v1_16_0"]),
     ("ComputerSystemCollection", &[]),
     ("ComputerSystem", &["ComputerSystem.v1_20_0"]),
     ("BootOptionCollection", &[]),
     ("BootOption", &["BootOption.v1_0_4"]),
+    ("VirtualMediaCollection", &[]),
+    ("VirtualMedia", &["VirtualMedia.v1_6_5"]),
     ("ManagerCollection", &[]),
     ("Manager", &["Manager.v1_18_0"]),
     ("ChassisCollection", &[]),
@@ -89,7 +93,10 @@ impl Bmc {
                 collection(path, "RoleCollection", "Roles", &names)
             }
             _ if path == JOB => return self.job(),
-            _ => return self.settings(path).map(|(resource, _)| resource).or_else(|| self.member(path)),
+            _ => {
+                let settings = self.settings(path).map(|(resource, _)| resource);
+                return settings.or_else(|| self.media_resource(path)).or_else(|| self.member(path));
+            }
         })
     }
 
@@ -133,8 +140,8 @@ impl Bmc {
     }
 
     fn manager(&self) -> Value {
-        json!({
-            "@odata.id": "/redfish/v1/Managers/1",
+        let mut manager = json!({
+            "@odata.id": MANAGER,
             "@odata.type": "#Manager.v1_18_0.Manager",
             "Id": "1",
             "Name": "BMC",
@@ -150,7 +157,11 @@ impl Bmc {
                 "ManagerForServers": [{ "@odata.id": SYSTEM }],
                 "ManagerForChassis": [{ "@odata.id": "/redfish/v1/Chassis/1" }],
             },
-        })
+        });
+        if let Some(media) = self.media_of(Owner::Manager) {
+            manager["VirtualMedia"] = media;
+        }
+        manager
     }
 
     fn chassis(&self) -> Value {
@@ -168,7 +179,7 @@ impl Bmc {
             "Status": { "State": "Enabled", "Health": "OK" },
             "Links": {
                 "ComputerSystems": [{ "@odata.id": SYSTEM }],
-                "ManagedBy": [{ "@odata.id": "/redfish/v1/Managers/1" }],
+                "ManagedBy": [{ "@odata.id": MANAGER }],
             },
         })
     }

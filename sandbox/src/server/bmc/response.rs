@@ -18,8 +18,7 @@ pub fn json(status: StatusCode, value: &Value) -> Response {
 /// A resource: JSON with its entity tag and a link to its schema.
 pub fn resource(status: StatusCode, value: &Value) -> Response {
     let mut response = json(status, value);
-    let etag = value["@odata.etag"].as_str().map_or_else(|| etag(value), str::to_owned);
-    insert(&mut response, header::ETAG, &etag);
+    insert(&mut response, header::ETAG, &etag_of(value));
     // "#Type.version.Type" is described by the file "Type.version", "#Type.Type" by "Type".
     if let Some((schema, _)) =
         value["@odata.type"].as_str().and_then(|name| name.trim_start_matches('#').rsplit_once('.'))
@@ -46,6 +45,11 @@ pub fn etag(value: &Value) -> String {
     let hash = Sha256::digest(value.to_string());
     let hex: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("\"{hex}\"")
+}
+
+/// The entity tag that a resource has, or is to have.
+pub fn etag_of(resource: &Value) -> String {
+    resource["@odata.etag"].as_str().map_or_else(|| etag(resource), str::to_owned)
 }
 
 fn finished(status: StatusCode, body: Body, content_type: Option<&str>) -> Response {

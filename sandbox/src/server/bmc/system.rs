@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::message::Problem;
 use super::{Bmc, reset, response};
 use crate::server::boot::{BootOption, OverrideEnabled, OverrideTarget, Settings};
-use crate::server::personality::{Order, PostTold};
+use crate::server::personality::{Order, Owner, PostTold};
 use crate::server::{machine::Machine, system_uuid};
 
 pub const PATH: &str = "/redfish/v1/Systems/1";
@@ -87,6 +87,9 @@ impl Bmc {
             let object = json!({ "@odata.id": settings });
             system["@Redfish.Settings"] =
                 json!({ "@odata.type": "#Settings.v1_3_5.Settings", "SettingsObject": object });
+        }
+        if let Some(media) = self.media_of(Owner::System) {
+            system["VirtualMedia"] = media;
         }
         self.tell_post(&mut system, power == "On");
         let etag = response::etag(&system);
@@ -178,7 +181,7 @@ impl Bmc {
         let paths: Vec<String> =
             personality.options.iter().filter_map(|option| (personality.words)(*option, &disk).path).collect();
         boot["BootSourceOverrideEnabled@Redfish.AllowableValues"] = json!(personality.overrides);
-        boot["BootSourceOverrideTarget@Redfish.AllowableValues"] = json!(OverrideTarget::ALL);
+        boot["BootSourceOverrideTarget@Redfish.AllowableValues"] = json!(personality.targets());
         boot["BootSourceOverrideMode@Redfish.AllowableValues"] = json!(["UEFI"]);
         boot["UefiTargetBootSourceOverride"] = json!(settings.uefi_target);
         boot["UefiTargetBootSourceOverride@Redfish.AllowableValues"] = json!(paths);
@@ -201,14 +204,7 @@ impl Bmc {
         let personality = self.machine.personality;
         let shown = || self.settings(path).unwrap_or_else(|| self.system());
         let (resource, etag) = shown();
-        let wanted = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok());
-        let matches = |wanted: &str| {
-            let is_it = |tag: &str| (tag == "*" && !personality.is_strict) || tag.trim_start_matches("W/") == etag;
-            wanted.split(',').any(|tag| is_it(tag.trim()))
-        };
-        if !wanted.map_or(!personality.is_strict, matches) {
-            return Err(Problem::precondition_failed());
-        }
+        is_current(headers, &etag, personality.is_strict)?;
         if personality.refuses_in_post && self.machine.is_in_post() {
             return Err(Problem::in_post());
         }
@@ -260,7 +256,12 @@ impl Bmc {
                         return Err(Problem::bad_value(name, value));
                     }
                 }
-                "BootSourceOverrideTarget" => settings.target = parsed(name, value)?,
+                "BootSourceOverrideTarget" => {
+                    settings.target = parsed(name, value)?;
+                    if !personality.targets().contains(&settings.target) {
+                        return Err(Problem::bad_value(name, value));
+                    }
+                }
                 "BootSourceOverrideMode" if value == "UEFI" => {}
                 "UefiTargetBootSourceOverride" => settings.uefi_target = parsed(name, value)?,
                 "BootNext" => settings.boot_next = parsed(name, value)?,
@@ -324,6 +325,16 @@ impl Bmc {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a change rests on the resource as it is; `is_strict`: it has to say on which.
+pub(super) fn is_current(headers: &HeaderMap, etag: &str, is_strict: bool) -> Result<(), Problem> {
+    let wanted = headers.get(header::IF_MATCH).and_then(|value| value.to_str().ok());
+    let matches = |wanted: &str| {
+        let is_it = |tag: &str| (tag == "*" && !is_strict) || tag.trim_start_matches("W/") == etag;
+        wanted.split(',').any(|tag| is_it(tag.trim()))
+    };
+    if wanted.map_or(!is_strict, matches) { Ok(()) } else { Err(Problem::precondition_failed()) }
 }
 
 fn parsed<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, Problem> {

@@ -5,13 +5,15 @@
 //! report of them. A host behind one of these starts too, but has no other disk than its DPU's.
 
 mod bare;
+mod drive;
 mod forgets_overrides;
 mod local_disk;
 mod shared_power;
 mod standby;
 mod vendors;
 
-use super::boot::{BootOption, OverrideEnabled};
+use super::boot::{BootOption, OverrideEnabled, OverrideTarget};
+pub use drive::{Changed, Owner, VirtualDrive};
 use serde::{Deserialize, Serialize};
 
 /// The disk in the DPU's boot slot, as a firmware has seen it.
@@ -82,11 +84,21 @@ pub struct Personality {
     pub order: Order,
     /// How long an override may last.
     pub overrides: &'static [OverrideEnabled],
+    /// None: the BMC has no virtual CD drive.
+    pub drive: Option<VirtualDrive>,
     /// What may be asked for stands in the settings resource alone, and changes have to name the version that they rest on.
     pub is_strict: bool,
     /// A change is refused while the firmware is in its POST.
     pub refuses_in_post: bool,
     pub post: PostTold,
+}
+
+impl Personality {
+    /// What the next start may be told to take.
+    pub fn targets(&self) -> Vec<OverrideTarget> {
+        let own = self.drive.map(|drive| drive.target).filter(|target| !OverrideTarget::USUAL.contains(target));
+        OverrideTarget::USUAL.into_iter().chain(own).collect()
+    }
 }
 
 /// OVMF's words for what a virtual server has.
@@ -124,6 +136,7 @@ const PLEASANT: Personality = Personality {
     has_own_ids: false,
     order: Order::AtOnce,
     overrides: ALL_OVERRIDES,
+    drive: Some(drive::CD),
     is_strict: false,
     refuses_in_post: false,
     post: PostTold::Never,

@@ -1,11 +1,17 @@
 //! BMCs of vendors, in front of the same virtual server. What each lists is in the form of its published dumps.
 
+use super::drive::{CD, Changed, Owner, VirtualDrive};
 use super::{BootDisk, Order, PLEASANT, Personality, PostTold, Words};
-use crate::server::boot::{BootOption, OverrideEnabled};
+use crate::server::boot::{BootOption, OverrideEnabled, OverrideTarget};
 
 const LISTED: &[BootOption] = &BootOption::ALL;
 const FACTORY: &[BootOption] =
     &[BootOption::Installed, BootOption::LocalDisk, BootOption::SecondDisk, BootOption::Network, BootOption::Slot];
+
+/// What some drives take beside CDs.
+const EVERY: &[&str] = &["CD", "DVD", "Floppy", "USBStick"];
+/// HPE's: the first is one for floppies.
+const ILO: VirtualDrive = VirtualDrive { owner: Owner::Manager, id: "2", ..CD };
 
 const VENDORS: Personality = Personality { factory_boot_order: FACTORY, options: LISTED, ..PLEASANT };
 
@@ -17,6 +23,7 @@ pub const DELL: Personality = Personality {
     words: dell,
     order: Order::Job,
     post: PostTold::BootProgress,
+    drive: Some(VirtualDrive { id: "1", types: &["CD", "DVD", "USBStick"], ..CD }),
     ..VENDORS
 };
 
@@ -51,6 +58,7 @@ pub const HPE: Personality = Personality {
     has_own_ids: true,
     refuses_in_post: true,
     post: PostTold::PostState,
+    drive: Some(ILO),
     ..VENDORS
 };
 
@@ -88,6 +96,7 @@ pub const EDGELINE: Personality = Personality {
     options: &[BootOption::LocalDisk, BootOption::SecondDisk, BootOption::Network],
     factory_boot_order: &[BootOption::LocalDisk, BootOption::SecondDisk, BootOption::Network],
     post: PostTold::PostState,
+    drive: Some(ILO),
     ..VENDORS
 };
 
@@ -118,6 +127,7 @@ pub const LENOVO: Personality = Personality {
     factory_boot_order: &[BootOption::LocalDisk, BootOption::Network],
     order: Order::Settings("Pending"),
     overrides: &[OverrideEnabled::Disabled, OverrideEnabled::Once],
+    drive: Some(VirtualDrive { id: "EXT1", types: EVERY, changed: Changed::ByPatch, ..CD }),
     ..VENDORS
 };
 
@@ -139,6 +149,13 @@ pub const SUPERMICRO: Personality = Personality {
     words: supermicro,
     order: Order::Missing,
     post: PostTold::BootProgress,
+    drive: Some(VirtualDrive {
+        owner: Owner::Manager,
+        id: "VirtualMedia1",
+        types: EVERY,
+        changed: Changed::ByActionsInTurn,
+        target: OverrideTarget::UsbCd,
+    }),
     ..VENDORS
 };
 
@@ -162,6 +179,7 @@ pub const DGX: Personality = Personality {
     order: Order::Settings("SD"),
     is_strict: true,
     post: PostTold::BootProgress,
+    drive: None,
     ..VENDORS
 };
 
@@ -193,6 +211,7 @@ pub const GB200: Personality = Personality {
     words: gb200,
     order: Order::Settings("Settings"),
     post: PostTold::BootProgress,
+    drive: Some(VirtualDrive { owner: Owner::Manager, id: "USB1", types: &["CD", "USBStick"], ..CD }),
     ..VENDORS
 };
 
@@ -225,5 +244,6 @@ pub const OPENBMC: Personality = Personality {
     options: &[],
     factory_boot_order: &[],
     order: Order::Missing,
+    drive: None,
     ..PLEASANT
 };

@@ -1,5 +1,6 @@
 //! A virtual server run as the program it is, seen from outside: its Redfish, its slots socket, its serial console.
 
+pub mod images;
 pub mod redfish;
 pub mod slots;
 
