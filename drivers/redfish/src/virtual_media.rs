@@ -109,8 +109,8 @@ async fn managers(service: &mut Service, step: &str, system: &Value) -> Result<V
     Ok(collection.map(|collection| members(collection.value())).unwrap_or_default())
 }
 
-/// Of the virtual media of a system or a manager: a drive that inserts what it is told to, or else the first. (Some are for the
-/// BMC's console alone, and have no action.)
+/// Of the virtual media of a system or a manager: a drive that inserts or ejects when it is told to, or else the first. (Some are for the
+/// BMC's console alone, and have no action; some show the action alone that can be taken now.)
 async fn drive_of(service: &mut Service, step: &str, owner: &Value) -> Result<Option<Found>, PortError> {
     let Some(media) = owner.pointer("/VirtualMedia/@odata.id").and_then(Value::as_str) else { return Ok(None) };
     let Some(media) = there(service, step, &media.to_owned().into()).await? else { return Ok(None) };
@@ -120,7 +120,7 @@ async fn drive_of(service: &mut Service, step: &str, owner: &Value) -> Result<Op
         if !observed::is_optical(drive.value()) {
             continue;
         }
-        if target(drive.value(), INSERT).is_some() {
+        if [INSERT, EJECT].iter().any(|action| target(drive.value(), action).is_some()) {
             return Ok(Some((id, drive)));
         }
         other = other.or(Some((id, drive)));

@@ -82,12 +82,22 @@ async fn each_bmc_conforms_in_its_own_way() {
         Some(Media { has_actions: false, ..Media::new() }),
         Some(Media { has_actions: false, refuses: &["WriteProtected"], ..Media::new() }),
         Some(Media { nothing_to_eject: 404, ..Media::new() }),
+        Some(Media { in_turn: true, ..Media::new() }),
         Some(Media { has_drive: false, ..Media::new() }),
         None,
     ];
     for media in ways.into_iter().chain(refusing.into_iter().chain(requiring).map(Some)) {
         virtual_media(&Shelf::with(media).await).await;
     }
+}
+
+/// Where the drive with the image cannot insert for now, and another one can.
+#[tokio::test]
+async fn a_later_session_ejects_from_the_drive_that_the_image_is_in() {
+    let shelf = Shelf::with(Some(Media { in_turn: true, ..Media::new() })).await;
+    shelf.client().change_medium(&insert(IMAGE)).await.expect("inserted");
+    shelf.client().change_medium(&MediumChange::Eject).await.expect("ejected");
+    assert_eq!(shelf.media(|media| media.inserted.clone()), None);
 }
 
 #[tokio::test]

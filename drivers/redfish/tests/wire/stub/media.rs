@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 pub const MANAGER: &str = "/redfish/v1/Managers/1";
 pub const CD: &str = "/media/Cd";
+const SECOND: &str = "/media/Second";
 const INSERT: &str = "/media/Cd/Insert";
 const EJECT: &str = "/media/Cd/Eject";
 
@@ -35,6 +36,8 @@ pub struct Media {
     pub stale: Option<String>,
     /// The image that is inserted is not told.
     pub untold: bool,
+    /// A drive shows the action that can be taken now alone, and there are several drives, as on Supermicro's.
+    pub in_turn: bool,
 }
 
 impl Media {
@@ -51,6 +54,7 @@ impl Media {
             nothing_to_eject: 400,
             stale: None,
             untold: false,
+            in_turn: false,
         }
     }
 
@@ -81,8 +85,12 @@ impl Media {
             cd["Image"] = Value::Null;
         }
         if self.has_actions {
-            cd["Actions"] = json!({
-                "#VirtualMedia.InsertMedia": {"target": INSERT}, "#VirtualMedia.EjectMedia": {"target": EJECT}});
+            if !self.in_turn || shown.is_none() {
+                cd["Actions"]["#VirtualMedia.InsertMedia"] = json!({"target": INSERT});
+            }
+            if !self.in_turn || shown.is_some() {
+                cd["Actions"]["#VirtualMedia.EjectMedia"] = json!({"target": EJECT});
+            }
         }
         cd
     }
@@ -134,6 +142,12 @@ pub fn respond(script: &mut Script, request: &Request) -> Option<Response> {
         (&Method::GET, MANAGER) if media.below_system => Json(json!({"@odata.id": MANAGER, "Id": "1"})).into_response(),
         (&Method::GET, MANAGER) => {
             Json(json!({"@odata.id": MANAGER, "Id": "1", "VirtualMedia": link()})).into_response()
+        }
+        (&Method::GET, "/media") if media.in_turn => collection("/media", &[CD, SECOND]),
+        (&Method::GET, SECOND) => {
+            let target = json!({"#VirtualMedia.InsertMedia": {"target": "/media/Second/Insert"}});
+            Json(json!({"@odata.id": SECOND, "MediaTypes": ["CD"], "Inserted": false, "Actions": target}))
+                .into_response()
         }
         (&Method::GET, "/media") if media.has_drive => collection("/media", &["/media/Floppy", "/media/Console", CD]),
         (&Method::GET, "/media") => collection("/media", &["/media/Floppy"]),
