@@ -4,12 +4,14 @@
 //! ```text
 //! PREPARING: claimed by a machine? -> allowPXE true -> Job netboot-W | iso-mount-W | customboot-preparing-W -> PENDING
 //! POST:                               allowPXE false -> Job iso-eject-W | customboot-post-W                 -> SUCCESS
+//! FAILED, TIMEOUT, after Job iso-mount-W:               Job iso-eject-W
 //! ```
 //!
-//! A Job that was there under the name is deleted before the Workflow's own is made. A Job that fails is the end: FAILED.
+//! A Job that was there under the name is deleted before the Workflow's own is made. A Job that fails is the end: FAILED. Upstream leaves the
+//! medium of a run that does not succeed in its drive; a server that is restarted may boot it again.
 
 use super::status::set;
-use super::{data, render, state, state_of};
+use super::{data, is_terminal, render, state, state_of};
 use crate::install;
 use crate::job::{self, is};
 use crate::meta::{Target, annotation, name, target, uid};
@@ -30,6 +32,9 @@ const SETUP_COMPLETE: &str = "BootJobSetupComplete";
 const JOB_RUNNING: &str = "BootJobRunning";
 const JOB_FAILED: &str = "BootJobFailed";
 const JOB_COMPLETE: &str = "BootJobComplete";
+/// Before the name of the Workflow, in the names of its Jobs.
+const MOUNT: &str = "iso-mount";
+const EJECT: &str = "iso-eject";
 
 /// What becomes of a Workflow now: a status to be written first, then an action.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -50,8 +55,26 @@ pub enum Prepare {
 
 /// The boot options are at work: the controller's turn.
 pub fn is_prepared(workflow: &Workflow) -> bool {
-    let at_work = matches!(state_of(workflow), state::PREPARING | state::POST);
+    let at_work = matches!(state_of(workflow), state::PREPARING | state::POST) || ejects(workflow);
     at_work && workflow.metadata.deletion_timestamp.is_none() && workflow.spec.disabled != Some(true)
+}
+
+/// A run that did not succeed ejects what it has inserted.
+fn ejects(workflow: &Workflow) -> bool {
+    let options = workflow.status.as_ref().and_then(|status| status.boot_options.as_ref());
+    let job = options.and_then(|options| options.jobs.get(&format!("{EJECT}-{}", name(&workflow.metadata))));
+    is_terminal(workflow) && state_of(workflow) != state::SUCCESS && job.is_some_and(|job| job.complete != Some(true))
+}
+
+/// The end of a run that did not succeed: its medium is still to be ejected. What ended before anybody wrote so has its drive in peace:
+/// another one's medium may be in it by now.
+pub(super) fn eject_at_the_end(status: &mut WorkflowStatus) {
+    let Some(options) = &mut status.boot_options else { return };
+    let mut made = options.jobs.iter().filter(|(_, job)| job.uid.is_some());
+    let mounted = made.find_map(|(job, _)| job.strip_prefix(MOUNT).map(str::to_owned));
+    if let Some(workflow) = mounted {
+        options.jobs.entry(format!("{EJECT}{workflow}")).or_default();
+    }
 }
 
 /// The name of the Job that is at work now, if the boot options ask for one.
@@ -60,9 +83,10 @@ pub fn job_name(workflow: &Workflow) -> Option<String> {
     let (preparing, post) = custom(options);
     let word = match (state_of(workflow), options.boot_mode?) {
         (state::PREPARING, BootMode::Netboot) => "netboot",
-        (state::PREPARING, BootMode::Isoboot | BootMode::Iso) => "iso-mount",
+        (state::PREPARING, BootMode::Isoboot | BootMode::Iso) => MOUNT,
         (state::PREPARING, BootMode::Customboot) if !preparing.is_empty() => "customboot-preparing",
-        (state::POST, BootMode::Isoboot | BootMode::Iso) => "iso-eject",
+        (state::POST, BootMode::Isoboot | BootMode::Iso) => EJECT,
+        (_, BootMode::Isoboot | BootMode::Iso) if ejects(workflow) => EJECT,
         (state::POST, BootMode::Customboot) if !post.is_empty() => "customboot-post",
         _ => return None,
     };
@@ -90,8 +114,15 @@ pub fn prepare(
     let action = match next(workflow, hardware, found, &mut status, now) {
         Ok(action) => action,
         Err((type_, why)) => {
-            set(&mut status, type_, "True", "Error", &why, now);
-            status.state = Some(state::FAILED.to_owned());
+            let (is_over, is_told) = (is_terminal(workflow), status.conditions.iter().any(|c| c.type_ == type_));
+            // What a run has ended by stays told.
+            if !is_over || !is_told {
+                set(&mut status, type_, "True", "Error", &why, now);
+            }
+            if !is_over {
+                status.state = Some(state::FAILED.to_owned());
+                eject_at_the_end(&mut status);
+            }
             None
         }
     };
@@ -127,8 +158,9 @@ fn next(
             "Hardware '{hardware}' is claimed by BareMetalMachine '{by}': no Workflow but that machine's own touches its server"
         )));
     }
-    if let Some(action) = toggle(&options, hardware, status, now) {
-        return Ok(Some(action));
+    let toggled = if is_terminal(workflow) { None } else { toggle(&options, hardware, status, now) };
+    if toggled.is_some() {
+        return Ok(toggled);
     }
     let Some(job) = job_name(workflow) else {
         done(workflow, status);
@@ -139,8 +171,12 @@ fn next(
 }
 
 fn done(workflow: &Workflow, status: &mut WorkflowStatus) {
-    let next = if state_of(workflow) == state::PREPARING { state::PENDING } else { state::SUCCESS };
-    status.state = Some(next.to_owned());
+    match state_of(workflow) {
+        state::PREPARING => status.state = Some(state::PENDING.to_owned()),
+        state::POST => status.state = Some(state::SUCCESS.to_owned()),
+        // What has ended stays so.
+        _ => {}
+    }
 }
 
 /// `allowPXE`, and that it was set.

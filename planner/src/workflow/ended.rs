@@ -1,6 +1,7 @@
 //! The end of a run that did not succeed: the action, the Workflow, and a condition that says what failed and what therefore never
 //! began. All or nothing: the Workflow ends with its first failure, and from then on nothing of it is served.
 
+use super::boot::eject_at_the_end;
 use super::is_whole;
 use super::message::say;
 use super::status::{current, set};
@@ -40,6 +41,7 @@ pub(super) fn tell(status: &mut WorkflowStatus, place: Option<(usize, usize)>, w
     }
     let message = told(status, place, why);
     set(status, FAILED, "True", why.reason, &message, now);
+    eject_at_the_end(status);
 }
 
 fn told(status: &WorkflowStatus, place: Option<(usize, usize)>, why: &Why) -> String {

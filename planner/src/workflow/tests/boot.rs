@@ -72,13 +72,17 @@ impl World {
     }
 
     fn runs(&mut self) {
+        self.ends(Reported::Success);
+    }
+
+    fn ends(&mut self, how: Reported) {
         let served = serve(AGENT, &self.workflow).expect("served");
         self.workflow.status = served.status;
         let report_ = Report {
             agent_id: AGENT.to_owned(),
             task_id: String::new(),
             action_id: served.action_id,
-            state: Reported::Success,
+            state: how,
             start: None,
             stop: None,
             duration: String::new(),
@@ -158,6 +162,48 @@ fn each_mode_has_upstreams_jobs() {
     let mut w = World::new(json!({"bootMode": "customboot"}));
     w.settle(None);
     assert_eq!((w.state(), w.story.len()), ("PENDING", 0));
+}
+
+#[test]
+fn the_medium_of_a_run_that_did_not_succeed_is_ejected() {
+    let eject = r#"iso-eject-w [{"virtualMediaAction":{"kind":"CD"}}]"#;
+    let iso = || World::new(json!({"bootMode": "isoboot", "isoURL": "http://x/a.iso", "toggleAllowNetboot": true}));
+    for (how, state) in [(Reported::Failed, "FAILED"), (Reported::Timeout, "TIMEOUT")] {
+        let mut w = iso();
+        w.settle(Some("Completed"));
+        w.ends(how);
+        assert_eq!(w.state(), state);
+        assert!(is_prepared(&w.workflow), "{state}: the medium is still in");
+        let why = w.condition("WorkflowFailed");
+        w.settle(Some("Completed"));
+        assert_eq!((w.state(), w.story.last().map(String::as_str)), (state, Some(eject)));
+        assert_eq!(w.condition("WorkflowFailed"), why);
+        assert!(!is_prepared(&w.workflow), "{state}: the medium is out");
+        assert!(!w.story.contains(&"allowPXE false".to_owned()), "as upstream leaves it: {:?}", w.story);
+    }
+
+    // It cannot be ejected: that is said, and the end is no other one.
+    let mut w = iso();
+    w.settle(Some("Completed"));
+    w.ends(Reported::Timeout);
+    w.settle(Some("Failed"));
+    assert_eq!((w.state(), w.story.last().map(String::as_str)), ("TIMEOUT", Some(eject)));
+    assert!(w.condition("BootJobFailed").contains("the BMC is away"), "{:?}", w.workflow.status);
+
+    // The Job that inserts it has failed half-way.
+    let mut w = iso();
+    w.settle(Some("Failed"));
+    let ejected = |w: &World| w.story.iter().any(|told| told == eject);
+    assert!(w.state() == "FAILED" && ejected(&w), "{:?}", w.story);
+
+    // Nothing was inserted.
+    let mut w = World::new(json!({"bootMode": "isoboot"}));
+    w.settle(None);
+    assert!(w.state() == "FAILED" && w.story.is_empty() && !is_prepared(&w.workflow), "{:?}", w.story);
+    let mut w = World::new(json!({"bootMode": "netboot"}));
+    w.settle(Some("Completed"));
+    w.ends(Reported::Failed);
+    assert!(w.state() == "FAILED" && !is_prepared(&w.workflow), "{:?}", w.workflow.status);
 }
 
 #[test]
