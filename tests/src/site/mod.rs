@@ -31,7 +31,7 @@ pub use ceph::Ceph;
 pub use images::release;
 pub use install::tools;
 pub use life::{Frozen, OUT_OF_SERVICE};
-pub use netboot::{POOL, bare};
+pub use netboot::{InstallerCd, POOL, bare};
 pub use pod::{ORDINARY_NODE, Pod};
 pub use probe::{Place, Probe};
 pub use sandbox::guest::Kind as GuestKind;

@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 use sandbox::cluster::servers::LOCAL_DISK;
 use sandbox::layout::{BARE, PROVISIONING_GATEWAY, PROVISIONING_LEG, Provisioned};
 use sandbox::{guest, preflight};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -16,6 +18,19 @@ const NODE: &str = "node-1";
 /// By which iPXE is called, whichever program it is.
 const IPXE: &str = "ipxe.efi";
 
+/// Of the installer, in the boot service's folder.
+const KERNEL: &str = "vmlinuz-x86_64";
+const INITRAMFS: &str = "initramfs-x86_64";
+const CD: &str = "installer.iso";
+
+/// The installer as a CD for one server.
+pub struct InstallerCd {
+    /// Where the server's BMC reads it.
+    pub url: String,
+    /// Bytes of the program on it, which firmware reads as a whole.
+    pub program: u64,
+}
+
 /// The addresses of servers that are in no inventory.
 pub const POOL: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 88, 0, 200), Ipv4Addr::new(10, 88, 0, 209)];
 
@@ -24,7 +39,38 @@ pub fn bare(server: &str) -> (String, String) {
     (server.to_owned(), BARE.to_owned())
 }
 
+/// Of the boot service.
+fn boot_address() -> Result<Ipv4Addr> {
+    Ok(sandbox::layout::NodeId::parse(NODE)?.provisioning_address())
+}
+
 impl Site {
+    /// Of what the boot service serves.
+    fn netboot_folder(&self) -> PathBuf {
+        self.sandbox.layout().dir.join("netboot")
+    }
+
+    /// Makes a CD of the installer, which the boot service serves from then on. `xorriso`: its path, and the environment that it needs.
+    pub async fn installer_cd(
+        &self,
+        server: &str,
+        (xorriso, environment): (PathBuf, BTreeMap<String, String>),
+    ) -> Result<InstallerCd> {
+        let folder = self.netboot_folder();
+        let made = tokio::task::spawn_blocking(move || {
+            let files = guest::BootFiles { kernel: folder.join(KERNEL), initramfs: folder.join(INITRAMFS) };
+            let work = tempfile::tempdir_in(&folder).context("create a work folder")?;
+            let (program, image) = (work.path().join("installer.efi"), work.path().join(CD));
+            guest::unified_installer(&files, &program)?;
+            guest::installer_iso(&program, &image, (&xorriso, &environment))?;
+            std::fs::rename(&image, folder.join(CD)).with_context(|| format!("make {CD}"))?;
+            anyhow::Ok(std::fs::metadata(&program).context("measure the program")?.len())
+        });
+        let mac = Provisioned::of(server)?.mac.replace(':', "-");
+        let url = format!("http://{}:7080/iso/{mac}/{CD}", boot_address()?);
+        Ok(InstallerCd { url, program: made.await.context("the CD's maker ended early")?? })
+    }
+
     /// Servers that have no DPU.
     pub fn bare_servers(&self) -> Vec<String> {
         let ready = self.sandbox.ready();
@@ -37,13 +83,13 @@ impl Site {
         if self.bare_servers().is_empty() {
             return Ok(Vec::new());
         }
-        let folder = self.sandbox.layout().dir.join("netboot");
+        let folder = self.netboot_folder();
         let ipxe = preflight::ipxe().await?;
         let installer = program("installer")?;
         let into = folder.clone();
         let digest = tokio::task::spawn_blocking(move || {
             let files = guest::installer(&installer, None, &sandbox::args::cache_folder(), &into)?;
-            for (from, name) in [(files.kernel, "vmlinuz-x86_64"), (files.initramfs, "initramfs-x86_64")] {
+            for (from, name) in [(files.kernel, KERNEL), (files.initramfs, INITRAMFS)] {
                 std::fs::rename(from, into.join(name)).with_context(|| format!("make {name}"))?;
             }
             let bytes = std::fs::read(&ipxe).with_context(|| format!("read {}", ipxe.display()))?;
@@ -51,10 +97,9 @@ impl Site {
             anyhow::Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>())
         })
         .await??;
-        let node = sandbox::layout::NodeId::parse(NODE)?;
         Ok(vec![
             "boot.enabled=true".to_owned(),
-            format!("boot.address={}", node.provisioning_address()),
+            format!("boot.address={}", boot_address()?),
             format!("boot.interface={PROVISIONING_LEG}"),
             format!("boot.directory={}", folder.display()),
             format!("boot.nodeSelector.kubernetes\\.io/hostname={NODE}"),
@@ -84,11 +129,17 @@ impl Site {
     pub async fn switch_on_from_network(&self, server: &str) -> Result<()> {
         let once = r#"{"Boot":{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once"}}"#;
         self.redfish(server, "", "PATCH", once).await?;
-        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"On"}"#).await
+        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"On"}"#).await.map(drop)
     }
 
     pub async fn switch_off(&self, server: &str) -> Result<()> {
-        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"ForceOff"}"#).await
+        self.redfish(server, "/Actions/ComputerSystem.Reset", "POST", r#"{"ResetType":"ForceOff"}"#).await.map(drop)
+    }
+
+    /// What its BMC shows of its virtual CD drive.
+    pub async fn virtual_drive(&self, server: &str) -> Result<Value> {
+        let shown = self.redfish(server, "/VirtualMedia/Cd", "GET", "").await?;
+        serde_json::from_str(&shown).with_context(|| format!("read {shown}"))
     }
 
     /// A server without a DPU as inventory.
@@ -130,7 +181,8 @@ spec:
         self.kubectl(&["delete", "-n", INVENTORY_NAMESPACE, &hardware, &machine, &secret]).await.map(drop)
     }
 
-    async fn redfish(&self, server: &str, below: &str, method: &str, body: &str) -> Result<()> {
+    /// What is answered, as text.
+    async fn redfish(&self, server: &str, below: &str, method: &str, body: &str) -> Result<String> {
         let known = self.sandbox.ready().servers.iter().find(|known| known.name == server);
         let known = known.with_context(|| format!("no server {server}"))?;
         let password = std::fs::read_to_string(&known.bmc_password_file).context("read the BMC's password")?;
@@ -143,6 +195,6 @@ spec:
         let config = config.display().to_string();
         let args = ["curl", "-sS", "--fail-with-body", "-k", "-K", &config, "-X", method];
         let words = [&args[..], &["-H", "Content-Type: application/json", "-d", body, &url]].concat();
-        run(self.sandbox.enter(sandbox::layout::CONTROL_PLANE), &words, None).await.map(drop)
+        run(self.sandbox.enter(sandbox::layout::CONTROL_PLANE), &words, None).await
     }
 }

@@ -10,6 +10,7 @@ mod cni;
 mod dpu_power;
 mod guest_power;
 mod holder_pods;
+mod isoboot;
 mod life;
 mod machine;
 mod metadata;

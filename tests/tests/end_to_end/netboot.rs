@@ -12,10 +12,10 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, Site, until};
 
-const SERVER: &str = "server-3";
-const HARDWARE: &str = "rack1-u03";
+pub(super) const SERVER: &str = "server-3";
+pub(super) const HARDWARE: &str = "rack1-u03";
 /// As the guest says it when it is up.
-const BOOTED: &str = "MP-BOOT u03 bm-03";
+pub(super) const BOOTED: &str = "MP-BOOT u03 bm-03";
 
 #[test]
 fn a_workflow_installs_a_server_without_a_dpu() {
@@ -157,13 +157,6 @@ async fn after_the_workflow(site: &Site) -> Result<()> {
     let get = async |kind: &str, name: &str| {
         anyhow::Ok(site.get(&[kind, name, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default())
     };
-    let says = |object: &Value, type_: &str| {
-        object["status"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|c| c["type"] == type_ && c["status"] == "True")
-    };
     let job = get("jobs.bmc.tinkerbell.org", "netboot-install-u03").await?;
     ensure!(says(&job, "Completed"), "{job}");
     for at in 0..3 {
@@ -264,6 +257,11 @@ async fn erased(site: &Site, namespace: &str) -> Result<()> {
     Ok(())
 }
 
+/// One of its conditions is true.
+pub(super) fn says(object: &Value, type_: &str) -> bool {
+    conditions(object).any(|c| c["type"] == type_ && c["status"] == "True")
+}
+
 fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
     object["status"]["conditions"].as_array().into_iter().flatten()
 }
@@ -294,7 +292,7 @@ spec:
     )
 }
 
-async fn answers(site: &Site) -> Result<()> {
+pub(super) async fn answers(site: &Site) -> Result<()> {
     let address = Provisioned::of(SERVER)?.address.to_string();
     until("the installed system answers", SOON, async || {
         let asked = site.enter(CONTROL_PLANE, &["ping", "-c", "1", "-W", "1", &address]).await;
@@ -304,7 +302,7 @@ async fn answers(site: &Site) -> Result<()> {
 }
 
 /// The tiny image, and a seed by which the guest has its name and asks for its address.
-async fn template(site: &Site, namespace: &str) -> Result<String> {
+pub(super) async fn template(site: &Site, namespace: &str) -> Result<String> {
     let (url, checksum, _) = site.golden_source(GuestKind::Tiny).await?;
     let mac = Provisioned::of(SERVER)?.mac;
     Ok(format!(
