@@ -10,6 +10,7 @@ AGENTS ?= daemonset
 RELEASE ?=
 REGISTRY ?=
 PART ?=
+ARCH ?=
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,15 +28,15 @@ demo: ## Boot three virtual servers by kubectl apply, live (PART=machine, networ
 demo-clean: ## Delete the demo's machine, show that nothing is left, end the cluster
 	@$(BUILD) && $(AS_ROOT) $(PROGRAMS)/demo clean
 
-images: ## Write the container images that ship, optimised, to target/release-images
+images: ## Write the container images that ship, optimised, to target/release-images (ARCH=arm64: of one architecture)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
-	@$(BUILD) && $(XTASK) image --release
+	@$(BUILD) && $(XTASK) image --release $(if $(ARCH),--arch $(ARCH))
 
-release: ## Write all that an installation needs to dist/VERSION: images, charts, bmctl, checksums, instructions
+release: ## Write all that an installation needs to dist/VERSION: images, charts, bmctl, checksums, instructions (ARCH=arm64: of one architecture)
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)
 	@$(call need,go,Go 1.26 or newer: https://go.dev/dl)
-	@$(BUILD) && $(XTASK) release
+	@$(BUILD) && $(XTASK) release $(if $(ARCH),--arch $(ARCH))
 
 push: ## Push the images of the release to a registry (REGISTRY=host:port/path), with the password of docker login
 	@$(call need,cargo,Rust 1.95 or newer: https://rustup.rs)

@@ -1,16 +1,18 @@
 #!/bin/sh
-# Builds the programs of one module below tools/ and prints the folder they are in.
-#   tools/build.sh kubernetes    -> ~/.cache/metalplane/tools/kubernetes-<key>
-# The folder is keyed by go.mod, go.sum, this script and the Go version; a second call builds nothing.
+# Builds the programs of one module below tools/, or one of them, and prints the folder they are in.
+#   tools/build.sh kubernetes                               -> ~/.cache/metalplane/tools/kubernetes-<key>
+#   GOARCH=arm64 tools/build.sh kubernetes csi-attacher     -> ~/.cache/metalplane/tools/kubernetes-csi-attacher-<key>
+# The folder is keyed by go.mod, go.sum, this script, the Go version and the architecture; a second call builds nothing.
 set -eu
 cd "$(dirname "$0")"
 module=$1
+program=${2:-}
 [ -f "$module/go.mod" ] || { echo "tools/build.sh: no module tools/$module" >&2; exit 2; }
 command -v go >/dev/null || { echo "tools/build.sh: Go is missing: install Go 1.26 or newer" >&2; exit 1; }
 key=$({ cat "$module/go.mod" "$module/go.sum" build.sh; find "$module" -name '*.go' -exec cat {} +; go env GOVERSION GOARCH; } |
     sha256sum | cut -c1-16)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/metalplane/tools
-out=$cache/$module-$key
+out=$cache/$module${program:+-$program}-$key
 if [ ! -d "$out" ]; then
     mkdir -p "$cache"
     exec 9>"$cache/$module.lock"
@@ -31,10 +33,14 @@ if [ ! -d "$out" ]; then
     fi
     [ "$module" = containerd ] && tags=no_btrfs,no_zfs,no_devmapper,no_aufs
     [ "$module" = helm ] && flags="$flags -X helm.sh/helm/v4/internal/version.version=$(go list -mod=readonly -m -f '{{.Version}}' helm.sh/helm/v4)"
-    CGO_ENABLED=0 GOTOOLCHAIN=local go build -mod=readonly -buildvcs=false -trimpath -tags "$tags" -ldflags "$flags" -o "$part/" tool
+    packages=tool
+    if [ -n "$program" ]; then
+        packages=$(go list -mod=readonly -f '{{.ImportPath}}' tool | grep "/$program\$") || { echo "tools/build.sh: tools/$module has no program $program" >&2; exit 2; }
+    fi
+    CGO_ENABLED=0 GOTOOLCHAIN=local go build -mod=readonly -buildvcs=false -trimpath -tags "$tags" -ldflags "$flags" -o "$part/" "$packages"
     [ -f "$part/server" ] && mv "$part/server" "$part/etcd" # etcd's main package is called server
     snapshotter=$(go list -mod=readonly -m -f '{{.Dir}}' github.com/kubernetes-csi/external-snapshotter/client/v8 2>/dev/null || true)
-    if [ -n "$snapshotter" ]; then
+    if [ -n "$snapshotter" ] && [ -z "$program" ]; then
         # The snapshot API's definitions, for `kubectl apply --server-side -k FOLDER/snapshot-crds`.
         cp -r "$snapshotter/config/crd" "$part/snapshot-crds"
         chmod -R u+w "$part/snapshot-crds"

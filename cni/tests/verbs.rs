@@ -51,7 +51,11 @@ impl Call<'_> {
     }
 
     fn run_as(&self, ifname: &str, stdin: &str, args: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_metalplane"));
+        // The plugin of another architecture is started by what EMULATOR names.
+        let program: Vec<String> =
+            std::env::var("EMULATOR").into_iter().chain([env!("CARGO_BIN_EXE_metalplane").to_owned()]).collect();
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]);
         command.env_clear().env("CNI_COMMAND", self.verb).env("CNI_CONTAINERID", self.container);
         command.env("CNI_NETNS", self.netns).env("CNI_IFNAME", ifname).env("CNI_ARGS", args);
         let mut child =

@@ -15,8 +15,11 @@
 //! | [`handle`] | start and drive a sandbox from a test or the demo |
 //! | [`ceph`] | a Ceph of one node |
 //! | [`spdk`] | a fake SPDK, and where a real one is found |
+//! | [`architecture`] | what Metalplane is built for |
 //! | [`oci`] | writes container images without a container engine |
+//! | [`packages`] | Debian packages of any architecture, unpacked |
 
+pub mod architecture;
 pub mod args;
 pub mod ceph;
 pub mod cluster;
@@ -26,6 +29,7 @@ pub mod handle;
 pub mod layout;
 pub mod oci;
 pub mod outside;
+pub mod packages;
 pub mod preflight;
 pub mod programs;
 pub mod registry;

@@ -23,10 +23,10 @@ pub(crate) enum How {
 }
 
 /// Command or file, the Debian package that has it, and how to get that.
-pub(crate) type Row = (&'static str, &'static str, How);
+pub(crate) type Row<'a> = (&'a str, &'a str, How);
 
 /// What every sandbox needs.
-const NEEDED: &[Row] = &[
+const NEEDED: &[Row<'_>] = &[
     ("ip", "iproute2", How::Install),
     ("mount", "mount", How::Install),
     ("losetup", "mount", How::Install),
@@ -51,10 +51,10 @@ const NEEDED_BY_SERVERS: [&[(&str, &str)]; 5] =
     [server::COMMANDS, server::FILES, guest::COMMANDS, guest::DEBIAN_COMMANDS, guest::FILES];
 
 /// An iPXE program for UEFI that uses the firmware's own network driver. Its package would add itself to the boot menu.
-const IPXE: Row = ("/usr/lib/ipxe/snponly.efi", "ipxe", How::Unpack);
+const IPXE: Row<'_> = ("/usr/lib/ipxe/snponly.efi", "ipxe", How::Unpack);
 
 /// SYSLINUX, by which BIOS boots an image, and what it puts into the first sector. Its package would ask where to install it.
-const SYSLINUX: [Row; 2] =
+const SYSLINUX: [Row<'_>; 2] =
     [("syslinux", "syslinux", How::Unpack), ("/usr/lib/syslinux/mbr/gptmbr.bin", "syslinux-common", How::Unpack)];
 
 /// How the folder of unpacked packages is named in the cache, before its key.
@@ -94,22 +94,27 @@ pub(crate) fn syslinux() -> Result<(PathBuf, PathBuf)> {
     let fetched = || -> Result<(PathBuf, PathBuf)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("a runtime")?;
         let found = runtime.block_on(get(&SYSLINUX))?;
-        let path = |row: &Row| found.find(row.0).with_context(|| explain(&SYSLINUX));
+        let path = |row: &Row<'_>| found.find(row.0).with_context(|| explain(&SYSLINUX));
         Ok((path(&SYSLINUX[0])?, path(&SYSLINUX[1])?))
     };
     std::thread::scope(|scope| scope.spawn(fetched).join()).unwrap_or_else(|_| bail!("getting SYSLINUX panicked"))
 }
 
 /// A program of a package whose service must not start, and the environment that it needs.
-pub async fn unpacked(program: &'static str, package: &'static str) -> Result<(PathBuf, BTreeMap<String, String>)> {
-    let row = (program, package, How::Unpack);
-    let preflight = get(&[row]).await?;
-    let path = preflight.find(program).with_context(|| explain(&[row]))?;
+pub async fn unpacked(program: &str, package: &str) -> Result<(PathBuf, BTreeMap<String, String>)> {
+    let preflight = unpack(&[(program, package)]).await?;
+    let path = preflight.find(program).with_context(|| explain(&[(program, package, How::Unpack)]))?;
     Ok((path, preflight.environment(&[])))
 }
 
+/// Commands or files, each with the package that has it; those that this machine lacks are unpacked.
+pub async fn unpack(needed: &[(&str, &str)]) -> Result<Preflight> {
+    let rows: Vec<Row<'_>> = needed.iter().map(|(what, package)| (*what, *package, How::Unpack)).collect();
+    get(&rows).await
+}
+
 /// Gets what is missing of a table.
-pub(crate) async fn get(needed: &[Row]) -> Result<Preflight> {
+pub(crate) async fn get(needed: &[Row<'_>]) -> Result<Preflight> {
     let mut preflight = Preflight::on(search_path(), &args::cache_folder());
     let missing = preflight.missing(needed);
     if missing.is_empty() {
@@ -185,11 +190,11 @@ impl Preflight {
     }
 
     /// The root of unpacked packages, if any were.
-    pub(crate) fn unpacked(&self) -> Option<&Path> {
+    pub fn unpacked(&self) -> Option<&Path> {
         self.unpacked.as_deref()
     }
 
-    fn missing(&self, needed: &[Row]) -> Vec<Row> {
+    fn missing<'a>(&self, needed: &[Row<'a>]) -> Vec<Row<'a>> {
         needed.iter().filter(|(command, ..)| self.find(command).is_none()).copied().collect()
     }
 
@@ -212,7 +217,7 @@ fn search_path() -> Vec<PathBuf> {
     folders
 }
 
-fn explain(missing: &[Row]) -> String {
+fn explain(missing: &[Row<'_>]) -> String {
     let commands: Vec<&str> = missing.iter().map(|row| row.0).collect();
     let mut packages: Vec<&str> = missing.iter().map(|row| row.1).collect();
     packages.dedup();

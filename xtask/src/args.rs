@@ -33,6 +33,8 @@ pub(crate) enum Task {
     Image(image::Options),
     /// Write the kernel and the initramfs that install a server over the network and print their paths
     InstallerImage(image::InstallerOptions),
+    /// Look up anew, in this machine's package sources, the Debian packages with programs that ship: xtask/src/image/packages.lock
+    LockPackages,
     /// Write everything that an installation needs (images, charts, bmctl, checksums, instructions) to dist/VERSION
     Release(release::Options),
     /// Push the images of a release to a registry; what is there already is not sent again

@@ -41,7 +41,7 @@ fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
     }
     test::needs(root)?;
     if ON_A_SITE.contains(&words[0].as_str()) {
-        let folder = release::run(root, &release::Options::default())?;
+        let folder = release::run(root, &release::Options::here())?;
         return start(test::as_root_with(program, &[(release::VARIABLE, &folder)]).args(words));
     }
     start(test::as_root(program).args(words))

@@ -5,6 +5,7 @@
 //! | [`bench`] | figures, measured |
 //! | [`crds`] | the definitions of `api` as YAML in the chart |
 //! | [`docs`] | the reference in docs/reference |
+//! | [`cross`] | what builds programs for another architecture |
 //! | [`generated`] | files that are written from code and committed |
 //! | [`judges`] | programs of others that say whether we keep to their specification |
 //! | [`layers`] | which folder may depend on which |
@@ -20,6 +21,7 @@
 mod args;
 mod bench;
 mod crds;
+mod cross;
 mod docs;
 mod generated;
 mod image;
@@ -54,6 +56,7 @@ fn run() -> Result<ExitCode> {
         Task::Layers => layers::run(&root),
         Task::Image(options) => image::run(&root, &options),
         Task::InstallerImage(options) => image::installer(&root, &options),
+        Task::LockPackages => image::lock_packages(&root),
         Task::Release(options) => release::run(&root, &options).map(|folder| println!("{}", folder.display())),
         Task::Push(options) => push::run(&root, &options),
         Task::Bench(options) => bench::run(&root, &options),

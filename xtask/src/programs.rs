@@ -2,7 +2,9 @@
 //!
 //! What runs in tests, demo and sandbox has the same profile and flags as the tests; what ships has the profile `release`.
 
+use crate::cross::Toolchain;
 use anyhow::{Context, Result, bail, ensure};
+use sandbox::architecture::Architecture;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -31,14 +33,17 @@ pub(crate) fn release(
     root: &Path,
     names: &[&'static str],
     release: &Release,
+    architecture: Architecture,
 ) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).env("METALPLANE_VERSION", release.version());
+    cargo.envs(Toolchain::of(root, architecture)?.environment);
     // Added to those of .cargo/config.toml; RUSTFLAGS would take their place.
     let flags: Vec<String> = moved(root)?.iter().map(|flag| format!("'{flag}'")).collect();
     let target = r#"target.'cfg(all(target_os = "linux", target_env = "gnu"))'.rustflags"#;
     cargo.arg("--config").arg(format!("{target} = [{}]", flags.join(", ")));
-    cargo.args(["build", "--release", "--bins"]).args(RELEASED.iter().flat_map(|name| ["--package", name]));
+    cargo.args(["build", "--release", "--bins", "--target", architecture.target()]);
+    cargo.args(RELEASED.iter().flat_map(|name| ["--package", name]));
     built(cargo, names)
 }
 

@@ -15,6 +15,11 @@ pub struct Driver {
     pub socket: PathBuf,
 }
 
+/// How the driver is started: of another architecture by what EMULATOR names.
+pub fn program() -> Vec<String> {
+    std::env::var("EMULATOR").into_iter().chain([env!("CARGO_BIN_EXE_csi").to_owned()]).collect()
+}
+
 impl Driver {
     /// With a file pool.
     pub fn start(mounted: &Mounted, flags: &[&str]) -> Driver {
@@ -25,7 +30,9 @@ impl Driver {
     /// Starts the driver with these pools and waits until it answers on its socket, which is in the folder.
     pub fn start_with(folder: &Path, flags: &[&str]) -> Driver {
         let socket = folder.join("csi.sock");
-        let child = Command::new(env!("CARGO_BIN_EXE_csi"))
+        let program = program();
+        let child = Command::new(&program[0])
+            .args(&program[1..])
             .arg(format!("--csi-address=unix://{}", socket.display()))
             .args(["--node-id=node-1", "--log-filter=error"])
             .args(flags)

@@ -4,6 +4,8 @@
 
 use crate::server::{Server, action};
 use proto::tink::action_status_request::StateType;
+use sandbox::architecture::Architecture;
+use sandbox::guest::Target;
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -99,45 +101,91 @@ fn disk(folder: &Path, name: &str, size: usize) -> PathBuf {
     path
 }
 
-/// The guest's end, with what its console said.
-async fn run(folder: &Path, arguments: &str, server: &Server) -> String {
-    let program = Path::new(env!("CARGO_BIN_EXE_installer"));
-    let cache = sandbox::args::cache_folder();
-    let files = sandbox::guest::installer(program, None, &cache, folder).expect("the installer's image");
-    let console = folder.join("console");
-    let machine = "-nodefaults -no-user-config -display none -no-reboot -machine q35 -accel tcg -cpu max -m 256 \
-                   -netdev user,id=net -device virtio-net-pci,netdev=net,mac=52:54:00:00:00:01,romfile=";
-    let mut command = Command::new("qemu-system-x86_64");
-    command.args(machine.split_whitespace()).arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
-    command.args(["-append", arguments]).arg("-serial").arg(format!("file:{}", console.display()));
-    for (name, device) in [("disk-1", "virtio-blk-pci"), ("disk-2", "nvme"), ("disk-3", "virtio-blk-pci")] {
-        let path = folder.join(name);
-        command.arg("-drive").arg(format!("if=none,format=raw,discard=unmap,id={name},file={}", path.display()));
-        command.arg("-device").arg(format!("{device},drive={name},serial={name}"));
-    }
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let mut guest = command.spawn().expect("QEMU starts");
-    let said = || std::fs::read_to_string(&console).unwrap_or_default();
-    let Ok(ended) = timeout(LIMIT, guest.wait()).await else {
-        panic!("the guest did not restart within {} s; reports: {:?}\n{}", LIMIT.as_secs(), server.told(), said())
-    };
-    assert!(ended.expect("QEMU's end").success(), "{}", said());
-    said()
+/// The virtual server, and the installer for it.
+struct Machine {
+    architecture: Architecture,
+    installer: PathBuf,
+    objcopy: PathBuf,
+    qemu: PathBuf,
+    limit: Duration,
 }
 
-fn arguments(server: SocketAddr) -> String {
-    format!(
-        "console=ttyS0 loglevel=4 panic=1 edd=off grpc_authority={HOST}:{} tinkerbell_tls=false \
-         worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01",
-        server.port()
-    )
+impl Machine {
+    /// Like this one.
+    fn here() -> Self {
+        Self {
+            architecture: Architecture::here(),
+            installer: env!("CARGO_BIN_EXE_installer").into(),
+            objcopy: "objcopy".into(),
+            qemu: format!("qemu-system-{}", Architecture::here().machine()).into(),
+            limit: LIMIT,
+        }
+    }
+
+    /// Of another architecture: its installer, and the programs for it, are named by variables. Their names, if they are not.
+    fn arm64() -> Result<Self, String> {
+        let names = ["ARM64_INSTALLER", "ARM64_OBJCOPY", "ARM64_QEMU"];
+        let [installer, objcopy, qemu] = names.map(|name| std::env::var_os(name).map(PathBuf::from));
+        match (installer, objcopy, qemu) {
+            (Some(installer), Some(objcopy), Some(qemu)) => {
+                Ok(Self { architecture: Architecture::Arm64, installer, objcopy, qemu, limit: 4 * LIMIT })
+            }
+            _ => Err(format!("{} are not set: `make judges JUDGE=arm64` sets them", names.join(", "))),
+        }
+    }
+
+    /// What QEMU emulates, and the kernel's name of its console.
+    fn board(&self) -> (&'static str, &'static str) {
+        match self.architecture {
+            Architecture::Amd64 => ("-machine q35 -cpu max", "ttyS0"),
+            Architecture::Arm64 => ("-machine virt -cpu cortex-a72", "ttyAMA0"),
+        }
+    }
+
+    fn arguments(&self, server: SocketAddr) -> String {
+        format!(
+            "console={} loglevel=4 panic=1 edd=off grpc_authority={HOST}:{} tinkerbell_tls=false \
+             worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01",
+            self.board().1,
+            server.port()
+        )
+    }
+
+    /// The guest's end, with what its console said.
+    async fn run(&self, folder: &Path, arguments: &str, server: &Server) -> String {
+        let cache = sandbox::args::cache_folder();
+        let target = Target { architecture: self.architecture, objcopy: &self.objcopy };
+        let files = sandbox::guest::installer(&self.installer, target, None, &cache, folder);
+        let files = files.expect("the installer's image");
+        let console = folder.join("console");
+        let machine = "-nodefaults -no-user-config -display none -no-reboot -accel tcg -m 256 \
+                       -netdev user,id=net -device virtio-net-pci,netdev=net,mac=52:54:00:00:00:01,romfile=";
+        let mut command = Command::new(&self.qemu);
+        command.args(self.board().0.split_whitespace()).args(machine.split_whitespace());
+        command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
+        command.args(["-append", arguments]).arg("-serial").arg(format!("file:{}", console.display()));
+        for (name, device) in [("disk-1", "virtio-blk-pci"), ("disk-2", "nvme"), ("disk-3", "virtio-blk-pci")] {
+            let path = folder.join(name);
+            command.arg("-drive").arg(format!("if=none,format=raw,discard=unmap,id={name},file={}", path.display()));
+            command.arg("-device").arg(format!("{device},drive={name},serial={name}"));
+        }
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let mut guest = command.spawn().expect("QEMU starts");
+        let said = || std::fs::read_to_string(&console).unwrap_or_default();
+        let Ok(ended) = timeout(self.limit, guest.wait()).await else {
+            let limit = self.limit.as_secs();
+            panic!("the guest did not restart within {limit} s; reports: {:?}\n{}", server.told(), said())
+        };
+        assert!(ended.expect("QEMU's end").success(), "{}", said());
+        said()
+    }
 }
 
 /// By what each kind of disk has: QEMU's NVMe has Format NVM, and no sanitize.
-async fn erases(folder: &Path) {
+async fn erases(machine: &Machine, folder: &Path) {
     let (server, address) =
         Server::start(vec![action("erase", "metalplane.io/erase", &[]), action("restart", "reboot", &[])]).await;
-    run(folder, &arguments(address), &server).await;
+    machine.run(folder, &machine.arguments(address), &server).await;
     server.done(Duration::from_secs(1)).await;
     let told = message(&server, "erase");
     assert_eq!(server.result("erase").map(|report| report.action_state()), Some(StateType::Success), "{told}");
@@ -159,12 +207,24 @@ fn message(server: &Server, name: &str) -> String {
 
 #[tokio::test]
 async fn a_server_is_installed_from_the_network_and_restarts() {
-    for (program, package) in
-        [("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs"), ("objcopy", "binutils")]
-    {
+    is_installed("a_server_is_installed_from_the_network_and_restarts", Machine::here()).await;
+}
+
+#[tokio::test]
+async fn a_server_of_arm64_is_installed_from_the_network_and_restarts() {
+    let name = "a_server_of_arm64_is_installed_from_the_network_and_restarts";
+    match Machine::arm64() {
+        Ok(machine) => is_installed(name, machine).await,
+        Err(missing) => eprintln!("SKIP {name}: {missing}"),
+    }
+}
+
+async fn is_installed(name: &str, machine: Machine) {
+    let qemu = machine.qemu.to_string_lossy();
+    let packages = [(&*qemu, "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs"), ("objcopy", "binutils")];
+    for (program, package) in packages {
         let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if version.await.is_err() {
-            let name = "a_server_is_installed_from_the_network_and_restarts";
             eprintln!("SKIP {name}: {program} is not installed (package {package})");
             return;
         }
@@ -209,7 +269,7 @@ async fn a_server_is_installed_from_the_network_and_restarts() {
         action("restart", "reboot", &[]),
     ])
     .await;
-    let console = run(folder.path(), &arguments(address), &server).await;
+    let console = machine.run(folder.path(), &machine.arguments(address), &server).await;
     server.done(Duration::from_secs(1)).await;
 
     let state = |name| server.result(name).map(|report| report.action_state());
@@ -249,5 +309,5 @@ async fn a_server_is_installed_from_the_network_and_restarts() {
     let asked = server.lock().asked[0].agent_attributes.clone().expect("attributes");
     assert_eq!(asked.block.len(), 3, "{:?}", asked.block);
     assert_eq!(message(&server, "raw").matches("\"result\":\"Seen\"").count(), 3, "an installation tells of all disks");
-    erases(folder.path()).await;
+    erases(&machine, folder.path()).await;
 }

@@ -15,7 +15,7 @@ use crate::outside;
 use crate::preflight::{self, How, Preflight, Row};
 
 /// The first two have services.
-const NEEDED: &[Row] = &[
+const NEEDED: &[Row<'_>] = &[
     ("ceph-mon", "ceph-mon", How::Unpack),
     ("ceph-osd", "ceph-osd", How::Unpack),
     ("ceph", "ceph-common", How::Unpack),

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::architecture::Architecture;
+
 use super::command::run;
 use super::disk::{self, Content, ROOT_PARTITION_ID};
 use super::kernel::Kernel;
@@ -46,7 +48,7 @@ const MASKED: &[&str] =
     &["apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_reap.service", "systemd-timesyncd.service"];
 
 /// Builds the disk into `folder`.
-pub fn build(folder: &Path) -> Result<()> {
+pub fn build(folder: &Path, cache: &Path) -> Result<()> {
     let work = tempfile::tempdir_in(folder).context("create a work folder")?;
     let root = work.path().join("root");
     let root_name = root.display().to_string();
@@ -57,7 +59,7 @@ pub fn build(folder: &Path) -> Result<()> {
     let arguments =
         ["--quiet", "--mode=root", "--variant=minbase", slim, slimmer, slimmest, &include, "bookworm", &root_name];
     run("mmdebstrap", arguments)?;
-    let kernel = Kernel::fetch(work.path())?;
+    let kernel = Kernel::fetch(Architecture::here(), work.path(), cache)?;
     let modules = root.join("usr/lib/modules");
     fs::create_dir_all(&modules).with_context(|| format!("create {}", modules.display()))?;
     run("cp", [Path::new("-a"), kernel.modules_root(), &modules])?;

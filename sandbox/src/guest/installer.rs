@@ -11,6 +11,8 @@ use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::architecture::Architecture;
+
 use super::command::{run, run_command};
 use super::cpio::Archive;
 use super::kernel::{self, Kernel};
@@ -22,14 +24,39 @@ const RECIPE: &[&str] = &[include_str!("installer.rs"), include_str!("tiny.rs"),
 /// Where programs look for those of a system.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// Writes `vmlinuz` and `initramfs` of a static installer to `folder`. Without a file of certificates an image's URL cannot be https.
-pub fn installer(program: &Path, certificates: Option<&Path>, cache: &Path, folder: &Path) -> Result<BootFiles> {
-    let kept = super::cached("installer-kernel", RECIPE, cache, keep_kernel)?;
+/// What the installer runs on.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    pub architecture: Architecture,
+    /// The program of that name for it, which takes from the installer what only a debugger reads.
+    pub objcopy: &'a Path,
+}
+
+impl Target<'static> {
+    /// A machine like this one.
+    pub fn here() -> Self {
+        Self { architecture: Architecture::here(), objcopy: Path::new("objcopy") }
+    }
+}
+
+/// Writes kernel and initramfs of a static installer to `folder`, with the names by which `boot` serves them (`vmlinuz-x86_64`,
+/// `initramfs-x86_64`). Without a file of certificates an image's URL cannot be https.
+pub fn installer(
+    program: &Path,
+    target: Target<'_>,
+    certificates: Option<&Path>,
+    cache: &Path,
+    folder: &Path,
+) -> Result<BootFiles> {
+    let architecture = target.architecture;
+    let name = format!("installer-kernel-{architecture}");
+    let kept = super::cached(&name, RECIPE, cache, |into| keep_kernel(into, architecture, cache))?;
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    let files = BootFiles { kernel: folder.join("vmlinuz"), initramfs: folder.join("initramfs") };
+    let file = |name: &str| folder.join(format!("{name}-{}", architecture.machine()));
+    let files = BootFiles { kernel: file("vmlinuz"), initramfs: file("initramfs") };
     let from = kept.join("vmlinuz");
     fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
-    let archive = archive(program, certificates, &kept)?;
+    let archive = archive(&stripped(program, target.objcopy)?, certificates, &kept)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed
         .write_all(&archive)
@@ -66,9 +93,9 @@ pub fn installer_iso(program: &Path, image: &Path, xorriso: (&Path, &BTreeMap<St
 }
 
 /// The kernel and the modules, each named for its place in the order.
-fn keep_kernel(folder: &Path) -> Result<()> {
+fn keep_kernel(folder: &Path, architecture: Architecture, cache: &Path) -> Result<()> {
     let work = tempfile::tempdir_in(folder).context("create a work folder")?;
-    let kernel = Kernel::fetch(work.path())?;
+    let kernel = Kernel::fetch(architecture, work.path(), cache)?;
     fs::copy(&kernel.image, folder.join("vmlinuz")).with_context(|| format!("copy {}", kernel.image.display()))?;
     let modules = folder.join("modules");
     fs::create_dir(&modules).context("create the modules' folder")?;
@@ -80,12 +107,12 @@ fn keep_kernel(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn archive(program: &Path, certificates: Option<&Path>, kept: &Path) -> Result<Vec<u8>> {
+fn archive(program: &[u8], certificates: Option<&Path>, kept: &Path) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in "dev etc etc/ssl etc/ssl/certs lib lib/modules proc run sys tmp".split(' ') {
         archive.folder(folder);
     }
-    archive.program("init", &stripped(program)?);
+    archive.program("init", program);
     if let Some(path) = certificates {
         let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         archive.program(CERTIFICATES, &bytes);
@@ -103,10 +130,10 @@ fn archive(program: &Path, certificates: Option<&Path>, kept: &Path) -> Result<V
 }
 
 /// Without what only a debugger reads. The initramfs has no libraries: a program that wants some would not start.
-fn stripped(program: &Path) -> Result<Vec<u8>> {
+fn stripped(program: &Path, objcopy: &Path) -> Result<Vec<u8>> {
     let work = tempfile::tempdir().context("create a work folder")?;
     let out = work.path().join("init");
-    run("objcopy", ["--strip-all".as_ref(), program.as_os_str(), out.as_os_str()])?;
+    run_command(Command::new(objcopy).arg("--strip-all").arg(program).arg(&out))?;
     let program = fs::read(&out).with_context(|| format!("read {}", out.display()))?;
     let loader = b"/ld-linux";
     ensure!(!program.windows(loader.len()).take(1 << 12).any(|window| window == loader), "the installer is not static");

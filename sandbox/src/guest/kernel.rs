@@ -2,15 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::command::{run, run_command};
+use crate::architecture::Architecture;
+use crate::packages::{self, Packages};
 
 pub const RECIPE: &str = include_str!("kernel.rs");
-const META_PACKAGE: &str = "linux-image-cloud-amd64";
-
 /// An unpacked kernel package.
 pub struct Kernel {
     pub image: PathBuf,
@@ -19,21 +17,16 @@ pub struct Kernel {
 
 impl Kernel {
     /// Downloads the package that the meta-package names today and unpacks it under `work`.
-    pub fn fetch(work: &Path) -> Result<Kernel> {
-        let depends = run("apt-cache", ["depends", META_PACKAGE])?;
-        let package = depends
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("Depends: "))
-            .find(|name| name.starts_with("linux-image-"))
-            .with_context(|| format!("apt knows no kernel behind '{META_PACKAGE}': run apt-get update"))?;
-        run_command(
-            Command::new("apt-get")
-                .args(["-q", "-o", "APT::Sandbox::User=root", "download", package])
-                .current_dir(work),
-        )?;
-        let archive = the_only(work, |name| name.starts_with("linux-image-") && name.ends_with(".deb"))?;
+    pub fn fetch(architecture: Architecture, work: &Path, cache: &Path) -> Result<Kernel> {
+        let packages = Packages::of(architecture.name(), cache)?;
+        packages.update();
+        let named = packages.behind(&format!("linux-image-cloud-{architecture}"), "linux-image-")?;
+        let planned = packages.with_dependencies(&[&named])?;
+        let package = planned.iter().find(|package| package.name == named);
+        let package = package.with_context(|| format!("apt-get would not install {named}"))?;
+        let (archive, _) = packages.download(package, work)?;
         let tree = work.join("kernel");
-        run("dpkg-deb", [Path::new("-x"), &archive, &tree])?;
+        packages::unpack(&archive, &tree)?;
         let image = the_only(&tree.join("boot"), |name| name.starts_with("vmlinuz-"))?;
         let modules = the_only(&tree.join("lib/modules"), |_| true)?.join("kernel");
         Ok(Kernel { image, modules })

@@ -18,7 +18,7 @@
 //! the partitions of a GPT. Each image boots from a unified kernel image at the ESP's removable-media path, so any
 //! firmware that finds the disk finds the system. The tiny ones boot by BIOS too.
 
-mod command;
+pub(crate) mod command;
 mod cpio;
 mod debian;
 mod disk;
@@ -36,7 +36,7 @@ use sha2::{Digest, Sha256};
 
 use crate::args;
 
-pub use installer::{installer, installer_iso, unified_installer};
+pub use installer::{Target, installer, installer_iso, unified_installer};
 pub use tiny::{BootFiles, boot_files};
 
 /// Commands that building any image runs, and the Debian package that has each.
@@ -120,9 +120,9 @@ pub async fn run(args: &args::GuestImage) -> Result<()> {
 /// The path of the image's raw disk, built first if the cache lacks it. Nobody may write to that file: copy it.
 pub fn image(kind: Kind, cache: &Path) -> Result<PathBuf> {
     let disk = cached(kind.name(), &kind.recipe(), cache, |folder| match kind {
-        Kind::Tiny => tiny::build(folder, "tiny", "mp-root"),
-        Kind::Old => tiny::build(folder, "old", "mp-old"),
-        Kind::Debian => debian::build(folder),
+        Kind::Tiny => tiny::build(folder, cache, "tiny", "mp-root"),
+        Kind::Old => tiny::build(folder, cache, "old", "mp-old"),
+        Kind::Debian => debian::build(folder, cache),
     })?;
     Ok(disk.join("disk.raw"))
 }

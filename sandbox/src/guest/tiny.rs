@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::architecture::Architecture;
+
 use super::command::run;
 use super::cpio::Archive;
 use super::disk::{self, Content};
@@ -82,9 +84,9 @@ pub fn boot_files(cache: &Path) -> Result<BootFiles> {
 }
 
 /// Builds disk, kernel and initramfs into `folder`. `system` is what the guest says it is (`MP-SYSTEM`).
-pub fn build(folder: &Path, system: &str, root_label: &str) -> Result<()> {
+pub fn build(folder: &Path, cache: &Path, system: &str, root_label: &str) -> Result<()> {
     let work = tempfile::tempdir_in(folder).context("create a work folder")?;
-    let kernel = Kernel::fetch(work.path())?;
+    let kernel = Kernel::fetch(Architecture::here(), work.path(), cache)?;
     let image = folder.join("vmlinuz");
     fs::copy(&kernel.image, &image).with_context(|| format!("copy {}", kernel.image.display()))?;
     let initramfs_path = folder.join("initramfs.cpio");

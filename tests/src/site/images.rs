@@ -32,7 +32,7 @@ pub(super) fn chart(name: &str) -> PathBuf {
 }
 
 pub(super) fn bmctl() -> Result<PathBuf> {
-    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let architecture = sandbox::architecture::Architecture::here();
     match release() {
         Some(release) => Ok(release.join(format!("bmctl-linux-{architecture}"))),
         None => super::program("bmctl"),

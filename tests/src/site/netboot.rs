@@ -88,10 +88,7 @@ impl Site {
         let installer = program("installer")?;
         let into = folder.clone();
         let digest = tokio::task::spawn_blocking(move || {
-            let files = guest::installer(&installer, None, &sandbox::args::cache_folder(), &into)?;
-            for (from, name) in [(files.kernel, KERNEL), (files.initramfs, INITRAMFS)] {
-                std::fs::rename(from, into.join(name)).with_context(|| format!("make {name}"))?;
-            }
+            guest::installer(&installer, guest::Target::here(), None, &sandbox::args::cache_folder(), &into)?;
             let bytes = std::fs::read(&ipxe).with_context(|| format!("read {}", ipxe.display()))?;
             std::fs::write(into.join(IPXE), &bytes).with_context(|| format!("write {IPXE}"))?;
             anyhow::Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>())

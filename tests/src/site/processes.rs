@@ -1,4 +1,6 @@
 //! Controller and agents as plain processes of the sandbox, with the identities that their pods would have.
+//!
+//! They may be those of another architecture: the variable EMULATED names the folder that has them, EMULATOR what runs them.
 
 use super::{INVENTORY_NAMESPACE, SYSTEM_NAMESPACE, Site, program};
 use anyhow::Result;
@@ -10,8 +12,8 @@ impl Site {
     pub(super) async fn start_processes(&self) -> Result<()> {
         let controller = self.identity("metalplane-controller", None).await?;
         let ovn = &self.sandbox.ready().ovn;
-        let argv = vec![
-            program("controller")?.display().to_string(),
+        let mut argv = start_of("controller")?;
+        argv.extend([
             format!("--kubeconfig={}", controller.display()),
             format!("--namespace={SYSTEM_NAMESPACE}"),
             format!("--inventory-namespace={INVENTORY_NAMESPACE}"),
@@ -23,20 +25,20 @@ impl Site {
             format!("--ovn-ca-cert={}", ovn.ca_cert.display()),
             "--ovn-server-name=HOST".to_owned(),
             format!("--file-pool=default={}", self.sandbox.ready().pool.display()),
-        ];
+        ]);
         let process = ProcessSpec::new("control-plane/controller", argv).enter("cp");
         let process = self.ceph.iter().try_fold(process, |process, ceph| ceph.programs(process))?;
         self.sandbox.spawn(&process).await?;
         for node in self.sandbox.ready().nodes.iter().filter(|node| node.dpu) {
             let kubeconfig = self.identity("metalplane-dpu-agent", Some(&node.name)).await?;
-            let argv = vec![
-                program("dpu-agent")?.display().to_string(),
+            let mut argv = start_of("dpu-agent")?;
+            argv.extend([
                 format!("--kubeconfig={}", kubeconfig.display()),
                 format!("--node-name={}", node.name),
                 "--boot-id-file=/run/metalplane/boot-id".to_owned(),
                 "--kubelet-dir=/var/lib/kubelet".to_owned(),
                 format!("--file-pool=default={}", self.sandbox.ready().pool.display()),
-            ];
+            ]);
             let mut process = ProcessSpec::new(format!("{}/dpu-agent", node.name), argv).enter(&node.name);
             if let Some(ceph) = &self.ceph {
                 self.sandbox.spawn(&ceph.daemon(&node.name)).await?;
@@ -72,6 +74,16 @@ impl Site {
         write_secret(&path, &text)?;
         Ok(path)
     }
+}
+
+/// How a program of ours is started.
+fn start_of(name: &str) -> Result<Vec<String>> {
+    let path = |variable| std::env::var_os(variable).map(PathBuf::from);
+    let words = match (path("EMULATOR"), path("EMULATED")) {
+        (Some(emulator), Some(folder)) => vec![emulator, folder.join(name)],
+        _ => vec![program(name)?],
+    };
+    Ok(words.iter().map(|word| word.display().to_string()).collect())
 }
 
 fn write_secret(path: &Path, text: &str) -> Result<()> {

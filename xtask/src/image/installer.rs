@@ -1,9 +1,11 @@
 //! `cargo xtask installer-image`: what a server without a DPU boots from the network.
 
 use super::roots;
+use crate::cross::Toolchain;
 use crate::programs::{self, Release};
 use anyhow::{Context, Result};
-use sandbox::guest::BootFiles;
+use sandbox::architecture::Architecture;
+use sandbox::guest::{BootFiles, Target};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,9 @@ pub(crate) struct Options {
     /// Build what ships: optimised, with the commit in it
     #[arg(long)]
     release: bool,
+    /// For which architecture: amd64, arm64; what ships only [default: this machine's]
+    #[arg(long, requires = "release", conflicts_with_all = ["unified", "iso"])]
+    arch: Option<Architecture>,
     /// Where they go [default: target/images/installer; with --release target/release-images/installer]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -29,11 +34,12 @@ pub(crate) struct Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let default = if options.release { "target/release-images/installer" } else { "target/images/installer" };
     let folder = root.join(options.out.as_deref().unwrap_or(Path::new(default)));
+    let architecture = options.arch.unwrap_or(Architecture::here());
     let programs = match options.release {
-        true => programs::release(root, &[PROGRAM], &Release::of(root)?)?,
+        true => programs::release(root, &[PROGRAM], &Release::of(root)?, architecture)?,
         false => programs::build(root, &[PROGRAM])?,
     };
-    let files = write(root, &programs, &folder)?;
+    let files = write(root, &programs, architecture, &folder)?;
     if !options.unified && !options.iso {
         return Ok(());
     }
@@ -50,15 +56,22 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 }
 
 /// As it ships.
-pub(crate) fn of_release(root: &Path, release: &Release, folder: &Path) -> Result<()> {
-    write(root, &programs::release(root, &[PROGRAM], release)?, folder).map(|_| ())
+pub(crate) fn of_release(root: &Path, release: &Release, architecture: Architecture, folder: &Path) -> Result<()> {
+    write(root, &programs::release(root, &[PROGRAM], release, architecture)?, architecture, folder).map(|_| ())
 }
 
-fn write(root: &Path, programs: &BTreeMap<&'static str, PathBuf>, folder: &Path) -> Result<BootFiles> {
+fn write(
+    root: &Path,
+    programs: &BTreeMap<&'static str, PathBuf>,
+    architecture: Architecture,
+    folder: &Path,
+) -> Result<BootFiles> {
     let program = programs.get(PROGRAM).context("the installer was built")?;
     let certificates = roots::member(root)?.source;
     let cache = sandbox::args::cache_folder();
-    let files = sandbox::guest::installer(program, Some(&certificates), &cache, folder)?;
+    let toolchain = Toolchain::of(root, architecture)?;
+    let target = Target { architecture, objcopy: &toolchain.objcopy };
+    let files = sandbox::guest::installer(program, target, Some(&certificates), &cache, folder)?;
     for path in [&files.kernel, &files.initramfs] {
         println!("{}", path.display());
     }

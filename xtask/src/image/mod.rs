@@ -8,15 +8,19 @@
 //! changed and not otherwise. Beside the images lies `values.yaml` with their references for the chart.
 //!
 //! With `--release` (`make images`) they are what ships: optimised, without what only tests ask of a library, with the commit in the
-//! programs and in the image's labels. The sandbox and the tests run the others, for a second profile builds everything twice.
+//! programs and in the image's labels, and for every architecture that is asked for, of which a node takes its own. The sandbox and the
+//! tests run the others, for a second profile builds everything twice.
 
 mod installer;
+mod locked;
+mod machine;
 mod roots;
 mod system;
 
 use crate::native;
 use crate::programs::{Release, VERSION};
 use anyhow::{Context, Result, ensure};
+use sandbox::architecture::Architecture;
 use sandbox::oci::{self, Description};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -27,6 +31,7 @@ use std::process::{Command, Stdio};
 use system::{EXECUTABLE, Member};
 
 pub(crate) use installer::{Options as InstallerOptions, of_release as installer_of_release, run as installer};
+pub(crate) use locked::{lay_out as lay_out_node_programs, renew as lock_packages};
 
 #[derive(Default, clap::Args)]
 pub(crate) struct Options {
@@ -35,6 +40,9 @@ pub(crate) struct Options {
     /// Build what ships: optimised, with the commit in it
     #[arg(long)]
     release: bool,
+    /// Only for this architecture: amd64 or arm64; what ships only [default: both]
+    #[arg(long, value_delimiter = ',', requires = "release")]
+    arch: Vec<Architecture>,
     /// Where the images go [default: target/images; with --release target/release-images]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -98,42 +106,77 @@ const fn theirs(name: &'static str, module: &'static str, value: &'static str) -
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    let release = if options.release { Some(Release::of(root)?) } else { None };
-    write_chosen(root, &choose(&options.names)?, release.as_ref(), &root.join(options.out()))
+    let (chosen, out) = (choose(&options.names)?, root.join(options.out()));
+    if !options.release {
+        return write_chosen(root, &chosen, None, &[Architecture::here()], &out);
+    }
+    let architectures: &[_] = if options.arch.is_empty() { &Architecture::ALL } else { &options.arch };
+    write_chosen(root, &chosen, Some(&Release::of(root)?), architectures, &out)
 }
 
 /// All images, as they ship.
-pub(crate) fn of_release(root: &Path, release: &Release, out: &Path) -> Result<()> {
-    write_chosen(root, &choose(&[])?, Some(release), out)
+pub(crate) fn of_release(root: &Path, release: &Release, architectures: &[Architecture], out: &Path) -> Result<()> {
+    write_chosen(root, &choose(&[])?, Some(release), architectures, out)
 }
 
-fn write_chosen(root: &Path, chosen: &[&Image], release: Option<&Release>, out: &Path) -> Result<()> {
-    let programs = build(root, chosen, release)?;
+fn write_chosen(
+    root: &Path,
+    chosen: &[&Image],
+    release: Option<&Release>,
+    architectures: &[Architecture],
+    out: &Path,
+) -> Result<()> {
+    let mut built = Vec::new();
+    for architecture in architectures {
+        built.push((*architecture, build(root, chosen, release, *architecture)?));
+    }
     for image in chosen {
         let tar = out.join(format!("{}.tar", image.name));
-        let Some(source) = programs.get(image.name).cloned() else {
+        let mut variants = Vec::new();
+        for (architecture, programs) in &built {
+            if programs.contains_key(image.name) {
+                let members = members(root, image, programs, release.map(|_| *architecture))?;
+                variants.push(Variant { architecture: *architecture, members });
+            }
+        }
+        if variants.is_empty() {
             // One of an earlier time would be installed with what is new.
             let _ = fs::remove_file(&tar);
             continue;
-        };
-        let mut members = vec![];
-        if image.source == Source::Spdk {
-            members.extend(system::libraries_of(&source)?);
         }
-        members.insert(0, Member { source, inside: format!("/{}", image.name), mode: EXECUTABLE });
-        members.extend(image.beside.iter().map(|name| Member {
-            source: programs[name].clone(),
-            inside: format!("/{name}"),
-            mode: EXECUTABLE,
-        }));
-        members.extend(system::members(image.system)?);
-        if image.roots {
-            members.push(roots::member(root)?);
-        }
-        write(image.name, &members, release, &tar)?;
+        write(image.name, &variants, release, &tar)?;
         println!("{}", tar.display());
     }
     write_values(out)
+}
+
+/// What is in an image for one architecture. The first member is what it starts.
+struct Variant {
+    architecture: Architecture,
+    members: Vec<Member>,
+}
+
+/// `ships`: the architecture of an image that ships.
+fn members(
+    root: &Path,
+    image: &Image,
+    programs: &BTreeMap<&'static str, PathBuf>,
+    ships: Option<Architecture>,
+) -> Result<Vec<Member>> {
+    let own = |name: &str| Member { source: programs[name].clone(), inside: format!("/{name}"), mode: EXECUTABLE };
+    let mut members = vec![own(image.name)];
+    if image.source == Source::Spdk {
+        members.extend(system::libraries_of(&programs[image.name])?);
+    }
+    members.extend(image.beside.iter().map(|name| own(name)));
+    members.extend(match ships {
+        Some(architecture) => locked::members(image.system, architecture)?,
+        None => system::members(image.system)?,
+    });
+    if image.roots {
+        members.push(roots::member(root)?);
+    }
+    Ok(members)
 }
 
 /// The references of every image in the folder, of this call or an earlier one, by their keys in the chart's values.
@@ -164,25 +207,30 @@ fn choose(names: &[String]) -> Result<Vec<&'static Image>> {
 }
 
 /// Builds the programs of the images; gives the path of each that can be built here.
-fn build(root: &Path, images: &[&Image], release: Option<&Release>) -> Result<BTreeMap<&'static str, PathBuf>> {
+fn build(
+    root: &Path,
+    images: &[&Image],
+    release: Option<&Release>,
+    architecture: Architecture,
+) -> Result<BTreeMap<&'static str, PathBuf>> {
     let mut programs = BTreeMap::new();
     let own = images.iter().filter(|image| image.source == Source::Cargo).map(|image| image.name);
     let ours: Vec<&'static str> = own.chain(images.iter().flat_map(|image| image.beside.iter().copied())).collect();
     if !ours.is_empty() {
         programs.extend(match release {
-            Some(release) => crate::programs::release(root, &ours, release)?,
+            Some(release) => crate::programs::release(root, &ours, release, architecture)?,
             None => crate::programs::build(root, &ours)?,
         });
     }
     for image in images {
         match image.source {
             Source::Cargo => {}
-            Source::Go(module) => {
-                let mut script = Command::new(root.join("tools/build.sh"));
-                let done = script.arg(module).stderr(Stdio::inherit()).output().context("run tools/build.sh")?;
-                ensure!(done.status.success(), "tools/build.sh {module}: {} (its output is above)", done.status);
-                let folder = PathBuf::from(String::from_utf8_lossy(&done.stdout).trim());
-                programs.insert(image.name, folder.join(image.name));
+            Source::Go(module) => drop(programs.insert(image.name, of_go(root, module, image.name, architecture)?)),
+            Source::Spdk if architecture != Architecture::here() => {
+                eprintln!(
+                    "image: SKIP {} for {architecture}: SPDK is built on a machine of that architecture",
+                    image.name
+                );
             }
             Source::Spdk => match native::build(root, release)? {
                 Ok(program) => drop(programs.insert(image.name, program)),
@@ -193,32 +241,56 @@ fn build(root: &Path, images: &[&Image], release: Option<&Release>) -> Result<BT
     Ok(programs)
 }
 
-/// Writes an image unless the file is that very image already; gives its reference. The first member is what it starts.
-fn write(name: &str, members: &[Member], release: Option<&Release>, tar: &Path) -> Result<String> {
+/// Of this machine's architecture with everything else of the module, which is built once and kept; of another one alone.
+fn of_go(root: &Path, module: &str, name: &str, architecture: Architecture) -> Result<PathBuf> {
+    let mut script = Command::new(root.join("tools/build.sh"));
+    script.arg(module);
+    if architecture != Architecture::here() {
+        script.arg(name).env("GOARCH", architecture.name());
+    }
+    let done = script.stderr(Stdio::inherit()).output().context("run tools/build.sh")?;
+    ensure!(done.status.success(), "tools/build.sh {module}: {} (its output is above)", done.status);
+    Ok(PathBuf::from(String::from_utf8_lossy(&done.stdout).trim()).join(name))
+}
+
+/// Writes an image unless the file is that very image already; gives its reference.
+fn write(name: &str, variants: &[Variant], release: Option<&Release>, tar: &Path) -> Result<String> {
+    for Variant { architecture, members } in variants {
+        members.iter().try_for_each(|member| machine::check(&member.source, *architecture))?;
+    }
     let kind = release.map_or("dev", |_| VERSION);
-    let reference = format!("metalplane.io/{name}:{kind}-{}", &content(members)?[..12]);
+    let reference = format!("metalplane.io/{name}:{kind}-{}", &content(variants)?[..12]);
     if tar.exists() && oci::read_name(tar).is_ok_and(|present| present.reference == reference) {
         return Ok(reference);
     }
     eprintln!("writing {reference}");
-    let files: Vec<(&Path, &str, u32)> =
-        members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), member.mode)).collect();
-    let start: Vec<&str> = files.iter().take(1).map(|(_, inside, _)| *inside).collect();
+    let files: Vec<(Architecture, Vec<(&Path, &str, u32)>)> = variants
+        .iter()
+        .map(|Variant { architecture, members }| {
+            let files = members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), member.mode));
+            (*architecture, files.collect())
+        })
+        .collect();
+    let start: Vec<&str> = variants[0].members.iter().take(1).map(|member| member.inside.as_str()).collect();
     let labels: Vec<(&str, &str)> = release.iter().flat_map(|release| release.labels()).collect();
     let description =
         Description { reference: &reference, entrypoint: &start, labels: &labels, compressed: release.is_some() };
-    oci::write_image(tar, description, &files)?;
+    let files: Vec<_> = files.iter().map(|(architecture, files)| (*architecture, files.as_slice())).collect();
+    oci::write_images(tar, description, &files)?;
     Ok(reference)
 }
 
 /// Digest of everything that goes into an image.
-fn content(members: &[Member]) -> Result<String> {
+fn content(variants: &[Variant]) -> Result<String> {
     let mut digest = Sha256::new();
-    for Member { source, inside, mode } in members {
-        digest.update(inside);
-        digest.update(mode.to_le_bytes());
-        let mut file = File::open(source).with_context(|| format!("read {}", source.display()))?;
-        std::io::copy(&mut file, &mut digest).with_context(|| format!("read {}", source.display()))?;
+    for Variant { architecture, members } in variants {
+        digest.update(architecture.name());
+        for Member { source, inside, mode } in members {
+            digest.update(inside);
+            digest.update(mode.to_le_bytes());
+            let mut file = File::open(source).with_context(|| format!("read {}", source.display()))?;
+            std::io::copy(&mut file, &mut digest).with_context(|| format!("read {}", source.display()))?;
+        }
     }
     Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -232,8 +304,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let (program, tar) = (folder.path().join("program"), folder.path().join("images/x.tar"));
         fs::write(&program, "one").expect("written");
-        let members = [Member { source: program.clone(), inside: "/x".to_owned(), mode: EXECUTABLE }];
-        let of = |release| write("x", &members, release, &tar).expect("image");
+        let members = vec![Member { source: program.clone(), inside: "/x".to_owned(), mode: EXECUTABLE }];
+        let variants = [Variant { architecture: Architecture::here(), members }];
+        let of = |release| write("x", &variants, release, &tar).expect("image");
         let first = of(None);
         assert!(
             first.starts_with("metalplane.io/x:dev-") && first.len() == "metalplane.io/x:dev-".len() + 12,

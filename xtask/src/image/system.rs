@@ -1,7 +1,8 @@
 //! Programs of this system for an image: each with the libraries that the loader names, at the same paths.
 //!
-//! A node plug-in makes filesystems and mounts them with the programs that do so on any Linux. No registry and no package
-//! manager is needed to have them in an image: what is on the machine that writes the image is taken as it is.
+//! A node plug-in makes filesystems and mounts them with the programs that do so on any Linux. For the images of tests and demo no
+//! registry and no package manager is needed: what is on the machine that writes them is taken as it is. What ships is taken from
+//! packages ([`super::locked`]).
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where a container looks for programs.
-const PROGRAMS: &str = "/usr/bin";
+pub(super) const PROGRAMS: &str = "/usr/bin";
 
 /// A file of this machine and where it is in the image.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,7 @@
 //! line, `judge <name>: pass|fail|skip <done>/<all> [what was skipped, and why]`. Later ones are a file here and a line
 //! in [`JUDGES`].
 
+mod arm64;
 mod boot_options;
 mod cases;
 mod cni;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const JUDGES: &[Judge] = &[
+    arm64::JUDGE,
     boot_options::JUDGE,
     cni::JUDGE,
     csi_foreign::JUDGE,

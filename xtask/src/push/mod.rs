@@ -165,8 +165,9 @@ impl Target {
         let explain = |step: &'static str| move |error| self.refused(step, reference, &error);
         let asked = self.client.auth(reference, &auth, RegistryOperation::Push).await;
         asked.map_err(explain("log in"))?;
+        let (top, others) = content.manifests.split_last().context("an image has a manifest")?;
         match self.client.fetch_manifest_digest(reference, &auth).await {
-            Ok(digest) if digest == content.digest => return Ok(Done::Present),
+            Ok(digest) if digest == top.digest => return Ok(Done::Present),
             Ok(_) => {}
             Err(error) if refused::is_absent(&error) => {}
             Err(error) => bail!(self.refused("look for the image", reference, &error)),
@@ -182,9 +183,13 @@ impl Target {
             sent.map_err(explain("send a blob"))?;
             (blobs, bytes) = (blobs + 1, bytes + blob.size);
         }
-        let kind = content.media_type.parse().context("the manifest's mediaType as a header")?;
-        let sent = self.client.push_manifest_raw(reference, content.manifest.clone(), kind).await;
-        sent.map_err(explain("send the manifest"))?;
+        // By digest; the tag is that of what names them.
+        let by_digest = others.iter().map(|manifest| (reference.clone_with_digest(manifest.digest.clone()), manifest));
+        for (target, manifest) in by_digest.chain([(reference.clone(), top)]) {
+            let kind = manifest.media_type.parse().context("the manifest's mediaType as a header")?;
+            let sent = self.client.push_manifest_raw(&target, manifest.bytes.clone(), kind).await;
+            sent.map_err(explain("send the manifest"))?;
+        }
         Ok(Done::Pushed { blobs, bytes })
     }
 

@@ -1,6 +1,7 @@
 //! Against the distribution's own registry, with TLS and a password.
 
 use super::*;
+use sandbox::architecture::Architecture;
 use sandbox::oci::Description;
 use sandbox::registry::{self, Registry};
 use std::process::Stdio;
@@ -102,8 +103,40 @@ async fn a_real_registry_gets_what_it_lacks_and_gives_it_back() {
     let accepted = vec!["application/vnd.oci.image.layer.v1.tar"];
     let pulled = target.client.pull(&reference, &auth, accepted).await.expect("pulled");
     let content = oci::read_content(&bench.images().join("one.tar")).expect("an image");
-    assert_eq!(pulled.digest, Some(content.digest));
+    assert_eq!(pulled.digest.as_ref(), content.manifests.last().map(|manifest| &manifest.digest));
     assert!(pulled.layers[0].data.windows(7).any(|window| window == b"another"));
+}
+
+#[tokio::test]
+async fn a_real_registry_gives_each_architecture_its_own() {
+    let Some(bench) = Bench::start("a_real_registry_gives_each_architecture_its_own").await else { return };
+    let programs = Architecture::ALL.map(|architecture| {
+        let program = bench.folder.path().join(architecture.name());
+        fs::write(&program, format!("a program for {architecture}")).expect("written");
+        program
+    });
+    let files = [0, 1].map(|at: usize| [(programs[at].as_path(), "/program", 0o755)]);
+    let variants = [(Architecture::ALL[0], &files[0][..]), (Architecture::ALL[1], &files[1][..])];
+    let tar = bench.images().join("both.tar");
+    let description = Description { reference: "metalplane.io/both:1", ..Description::default() };
+    oci::write_images(&tar, description, &variants).expect("an image");
+    let done = bench.pushed("both").await;
+    assert!(matches!(done, Done::Pushed { blobs: 4, .. }), "{done:?}");
+    assert_eq!(bench.pushed("both").await, Done::Present);
+
+    let target = Target::of(&bench.options()).expect("a target");
+    let (reference, auth) = (target.reference("metalplane.io/both:1").expect("a reference"), target.auth());
+    let (manifest, digest) = target.client.pull_manifest(&reference, &auth).await.expect("pulled");
+    let oci_client::manifest::OciManifest::ImageIndex(index) = manifest else { panic!("no index: {manifest:?}") };
+    assert_eq!(digest, oci::read_name(&tar).expect("a name").digest);
+    let platforms: Vec<String> =
+        index.manifests.iter().flat_map(|m| &m.platform).map(|p| p.architecture.to_string()).collect();
+    assert_eq!(platforms, ["amd64", "arm64"]);
+    // By digest: of this one alone, its own program.
+    let arm64 = reference.clone_with_digest(index.manifests[1].digest.clone());
+    let accepted = vec!["application/vnd.oci.image.layer.v1.tar"];
+    let pulled = target.client.pull(&arm64, &auth, accepted).await.expect("pulled");
+    assert!(String::from_utf8_lossy(&pulled.layers[0].data).contains("a program for arm64"));
 }
 
 #[tokio::test]

@@ -2,10 +2,10 @@
 //!
 //! | in `dist/VERSION` | what it is |
 //! |---|---|
-//! | `images/` | the container images, an OCI layout in a tar each, and `values.yaml` with their references |
+//! | `images/` | the container images, an OCI layout in a tar each, with an index of the architectures, and `values.yaml` with their references |
 //! | `charts/` | both charts as helm takes them; the references of these very images are in the values |
-//! | `installer/` | kernel and initramfs of the system that installs a server over the network |
-//! | `bmctl-linux-ARCH` | the command line program |
+//! | `installer/` | kernel and initramfs of the system that installs a server over the network, of each architecture |
+//! | `bmctl-linux-ARCH` | the command line program, of each architecture |
 //! | `install.md` | the commands, in their order |
 //! | `SHA256SUMS` | of every other file |
 //!
@@ -17,20 +17,12 @@ mod chart;
 use crate::image;
 use crate::programs::{self, Release, VERSION};
 use anyhow::{Context, Result};
+use sandbox::architecture::Architecture;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 const INSTALL: &str = include_str!("install.md");
-/// In the folder.
-pub(crate) const BMCTL: &str = if cfg!(target_arch = "aarch64") { "bmctl-linux-arm64" } else { "bmctl-linux-amd64" };
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-/// Programs are built for the architecture of the machine that builds them; whoever has nodes of the other one has to know.
-pub(crate) const LEFT_OUT: &str = if cfg!(target_arch = "aarch64") {
-    "amd64 (images, installer, bmctl-linux-amd64): `make release` on an amd64 machine builds them"
-} else {
-    "arm64 (images, installer, bmctl-linux-arm64): `make release` on an arm64 machine builds them"
-};
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
 /// By which a site is told to install a release.
@@ -41,6 +33,21 @@ pub(crate) struct Options {
     /// The folder, made anew [default: dist/VERSION]
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Only for this architecture: amd64 or arm64 [default: both]
+    #[arg(long, value_delimiter = ',')]
+    arch: Vec<Architecture>,
+}
+
+impl Options {
+    /// For machines like this one alone.
+    pub(crate) fn here() -> Self {
+        Self { arch: vec![Architecture::here()], ..Self::default() }
+    }
+}
+
+/// The command line program of a release, in its folder.
+pub(crate) fn bmctl(architecture: Architecture) -> String {
+    format!("bmctl-linux-{architecture}")
 }
 
 /// The folder.
@@ -49,23 +56,27 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<PathBuf> {
     if release.is_dirty() {
         eprintln!("release: files differ from commit {}: this release cannot be built again", release.commit);
     }
-    eprintln!("release: SKIP {LEFT_OUT}");
+    let architectures = if options.arch.is_empty() { Architecture::ALL.to_vec() } else { options.arch.clone() };
     let out = root.join(options.out.clone().unwrap_or_else(|| Path::new("dist").join(VERSION)));
     if out.exists() {
         fs::remove_dir_all(&out).with_context(|| format!("remove {}", out.display()))?;
     }
     let images = out.join("images");
-    image::of_release(root, &release, &images)?;
+    image::of_release(root, &release, &architectures, &images)?;
     for chart in ["metalplane-crds", "metalplane"] {
         let file = out.join("charts").join(format!("{chart}-{VERSION}.tgz"));
         chart::write(&root.join("charts").join(chart), &image::references(&images)?, &file)?;
     }
-    image::installer_of_release(root, &release, &out.join("installer"))?;
-    let bmctl = &programs::release(root, &["bmctl"], &release)?["bmctl"];
-    let copy = out.join(BMCTL);
-    fs::copy(bmctl, &copy).with_context(|| format!("copy {} to {}", bmctl.display(), copy.display()))?;
+    for architecture in &architectures {
+        image::installer_of_release(root, &release, *architecture, &out.join("installer"))?;
+        let program = &programs::release(root, &["bmctl"], &release, *architecture)?["bmctl"];
+        let copy = out.join(bmctl(*architecture));
+        fs::copy(program, &copy).with_context(|| format!("copy {} to {}", program.display(), copy.display()))?;
+    }
     let text = INSTALL.replace("{version}", VERSION).replace("{commit}", &release.commit);
-    fs::write(out.join("install.md"), text.replace("{architecture}", ARCHITECTURE)).context("write install.md")?;
+    let names: Vec<&str> = architectures.iter().map(|architecture| architecture.name()).collect();
+    fs::write(out.join("install.md"), text.replace("{architectures}", &names.join(" and ")))
+        .context("write install.md")?;
     fs::write(out.join(SUMS), sums(&out)?).with_context(|| format!("write {SUMS}"))?;
     Ok(out)
 }
@@ -124,7 +135,7 @@ mod tests {
     #[test]
     fn every_file_that_the_instructions_name_is_one_of_the_release() {
         for named in
-            ["SHA256SUMS", "images/controller.tar", "charts/metalplane-{version}.tgz", "bmctl-linux-{architecture}"]
+            ["SHA256SUMS", "images/controller.tar", "charts/metalplane-{version}.tgz", "bmctl-linux-$ARCHITECTURE"]
         {
             assert!(INSTALL.contains(named), "{named}");
         }

@@ -29,6 +29,21 @@ pub(super) struct Binary {
     pub(super) folder: PathBuf,
     /// Programs of the same package, by the variable under which cargo tells a test their path.
     pub(super) programs: BTreeMap<String, PathBuf>,
+    /// What runs programs of an architecture that is not this machine's.
+    pub(super) emulator: Option<PathBuf>,
+    /// Tests that are not run.
+    pub(super) left_out: Vec<String>,
+}
+
+/// Another architecture than this machine's.
+pub(crate) struct Foreign<'a> {
+    /// Rust's.
+    pub(crate) target: &'a str,
+    /// What cargo has to be told to build for it.
+    pub(crate) environment: &'a BTreeMap<String, String>,
+    pub(crate) emulator: &'a Path,
+    /// Tests that an emulated process cannot do: they are not run.
+    pub(crate) left_out: &'a [&'a str],
 }
 
 impl Binary {
@@ -55,8 +70,24 @@ impl Binary {
 
 /// Those that cargo understands by `which`.
 pub(super) fn build(root: &Path, which: &[&str]) -> Result<Vec<Binary>> {
-    eprintln!("building the tests");
+    let cargo = Command::new("cargo");
+    built(root, cargo, which)
+}
+
+/// The same for another architecture.
+pub(super) fn foreign(root: &Path, which: &[&str], foreign: &Foreign<'_>) -> Result<Vec<Binary>> {
     let mut cargo = Command::new("cargo");
+    cargo.envs(foreign.environment);
+    let mut binaries = built(root, cargo, &[which, &["--target", foreign.target]].concat())?;
+    for binary in &mut binaries {
+        binary.emulator = Some(foreign.emulator.to_owned());
+        binary.left_out = foreign.left_out.iter().map(|name| (*name).to_owned()).collect();
+    }
+    Ok(binaries)
+}
+
+fn built(root: &Path, mut cargo: Command, which: &[&str]) -> Result<Vec<Binary>> {
+    eprintln!("building the tests");
     cargo.current_dir(root).args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
     let mut child = cargo.args(which).stdout(Stdio::piped()).spawn().context("start cargo test")?;
     let output = child.stdout.take().context("cargo's output is a pipe")?;
@@ -90,7 +121,9 @@ fn binaries(messages: &[Value]) -> Vec<Binary> {
             "bin" => "unit (program)".to_owned(),
             _ => "unit".to_owned(),
         };
-        found.push(Binary { package, target, program: program.into(), folder, programs: BTreeMap::new() });
+        let programs = BTreeMap::new();
+        let (program, emulator, left_out) = (program.into(), None, Vec::new());
+        found.push(Binary { package, target, program, folder, programs, emulator, left_out });
     }
     for binary in &mut found {
         binary.programs = programs.get(&binary.folder).cloned().unwrap_or_default();

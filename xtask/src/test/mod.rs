@@ -18,6 +18,7 @@ mod report;
 mod running;
 
 use anyhow::{Context, Result};
+pub(crate) use binaries::Foreign;
 pub(crate) use prepare::{packages, print as prepare};
 use report::Report;
 pub(crate) use report::{Case, Outcome, failures};
@@ -131,6 +132,18 @@ pub(crate) fn plain_binary(root: &Path, package: &str, target: &str) -> Result<V
 pub(crate) fn properties_of_binary(root: &Path, package: &str, target: &str, seed: u64) -> Result<Vec<Case>> {
     let environment = Environment::from([(PROPTEST_SEED.to_owned(), seed.to_string())]);
     build_and_run(root, package, target, &environment, None)
+}
+
+/// All tests of these packages, built for another architecture and run by its emulator.
+pub(crate) fn foreign(root: &Path, packages: &[&str], foreign: &Foreign<'_>) -> Result<Vec<Case>> {
+    prepare::programs(root)?;
+    let mut environment = self::packages()?;
+    environment.extend([running::proptest_seed()]);
+    // By it they start their own programs, too.
+    environment.insert("EMULATOR".to_owned(), foreign.emulator.display().to_string());
+    let which: Vec<&str> = packages.iter().flat_map(|package| ["--package", package]).collect();
+    let binaries = binaries::foreign(root, &which, foreign)?;
+    Ok(binaries.iter().flat_map(|binary| running::run(binary, &environment, None)).collect())
 }
 
 fn build_and_run(

@@ -37,7 +37,8 @@ pub(super) fn run(binary: &Binary, environment: &Environment, filter: Option<&st
             let threads = binary.threads(tests.len());
             eprintln!("{name}: {} tests", tests.len());
             let mut command = command(binary, environment);
-            command.args(["--show-output", "--color=never", &format!("--test-threads={threads}")]).args(filter);
+            command.args(["--show-output", "--color=never", &format!("--test-threads={threads}")]);
+            command.args(chosen(binary, filter));
             let reader = Reader::new(name, Some(tests), threads, began);
             follow(command, reader)
         }
@@ -62,10 +63,11 @@ pub(super) fn doc_tests(root: &Path, options: &Options) -> Vec<Case> {
 /// A test binary as cargo would start it; as root if that can be had, because clusters, switches and virtual servers
 /// need it. What cannot be had is skipped by the tests themselves, with the reason.
 fn command(binary: &Binary, environment: &Environment) -> Command {
+    let words: Vec<&Path> = binary.emulator.as_deref().into_iter().chain([binary.program.as_path()]).collect();
     let mut command = match (needs_sudo(), binary.only_computes()) {
         (true, false) => Command::new("sudo"),
-        (false, false) => Command::new(&binary.program),
-        (_, true) => idle(&binary.program),
+        (false, false) => Command::new(words[0]),
+        (_, true) => idle(words[0]),
     };
     let folder = binary.folder.to_string_lossy().into_owned();
     let mut variables = environment.clone();
@@ -75,9 +77,9 @@ fn command(binary: &Binary, environment: &Environment) -> Command {
     if needs_sudo() && !binary.only_computes() {
         // sudo clears the environment.
         command.arg("env").args(kept().into_iter().map(|(name, value)| format!("{name}={value}")));
-        command.args(variables.iter().map(|(name, value)| format!("{name}={value}"))).arg(&binary.program);
+        command.args(variables.iter().map(|(name, value)| format!("{name}={value}"))).args(&words);
     } else {
-        command.envs(variables);
+        command.envs(variables).args(&words[1..]);
     }
     command.current_dir(&binary.folder).stdin(Stdio::null());
     command
@@ -150,9 +152,14 @@ pub(crate) fn needs_sudo() -> bool {
     })
 }
 
+/// Which of its tests, in libtest's words.
+fn chosen<'a>(binary: &'a Binary, filter: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+    binary.left_out.iter().flat_map(|name| ["--skip", name]).chain(filter)
+}
+
 fn listed(binary: &Binary, environment: &Environment, filter: Option<&str>) -> Result<Vec<String>> {
-    let done =
-        command(binary, environment).args(["--list", "--format=terse"]).args(filter).output().context("start it")?;
+    let done = command(binary, environment).args(["--list", "--format=terse"]).args(chosen(binary, filter)).output();
+    let done = done.context("start it")?;
     ensure!(done.status.success(), "--list: {}: {}", done.status, String::from_utf8_lossy(&done.stderr).trim());
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())

@@ -48,7 +48,8 @@ pub async fn parts(way: &Way) -> Result<tempfile::TempDir, String> {
     let image = guest::image(guest::Kind::Tiny, &cache).map_err(absent)?;
     std::fs::create_dir(into("images")).expect("made");
     std::os::unix::fs::symlink(image, into("images").join("tiny.raw")).expect("linked");
-    let files = guest::installer(&installer, None, &cache, &into("files")).expect("the installer's image");
+    let files = guest::installer(&installer, guest::Target::here(), None, &cache, &into("files"));
+    let files = files.expect("the installer's image");
     if !way.script {
         let unified = into("installer.efi");
         guest::unified_installer(&files, &unified).map_err(absent)?;
@@ -61,9 +62,6 @@ pub async fn parts(way: &Way) -> Result<tempfile::TempDir, String> {
             let text = format!("{}\n{libraries}\n", module.parent().expect("a folder").display());
             std::fs::write(into(MODULES), text).expect("written");
         }
-    }
-    for (from, name) in [(files.kernel, "vmlinuz-x86_64"), (files.initramfs, "initramfs-x86_64")] {
-        std::fs::rename(from, into("files").join(name)).expect("renamed");
     }
     File::create(into("disk.raw")).and_then(|disk| disk.set_len(96 << 20)).expect("an empty disk");
     Ok(folder)
