@@ -156,6 +156,12 @@ struct Variant {
     members: Vec<Member>,
 }
 
+impl Variant {
+    fn files(&self) -> Vec<(&Path, &str, u32)> {
+        self.members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), member.mode)).collect()
+    }
+}
+
 /// `ships`: the architecture of an image that ships.
 fn members(
     root: &Path,
@@ -264,18 +270,12 @@ fn write(name: &str, variants: &[Variant], release: Option<&Release>, tar: &Path
         return Ok(reference);
     }
     eprintln!("writing {reference}");
-    let files: Vec<(Architecture, Vec<(&Path, &str, u32)>)> = variants
-        .iter()
-        .map(|Variant { architecture, members }| {
-            let files = members.iter().map(|member| (member.source.as_path(), member.inside.as_str(), member.mode));
-            (*architecture, files.collect())
-        })
-        .collect();
     let start: Vec<&str> = variants[0].members.iter().take(1).map(|member| member.inside.as_str()).collect();
     let labels: Vec<(&str, &str)> = release.iter().flat_map(|release| release.labels()).collect();
     let description =
         Description { reference: &reference, entrypoint: &start, labels: &labels, compressed: release.is_some() };
-    let files: Vec<_> = files.iter().map(|(architecture, files)| (*architecture, files.as_slice())).collect();
+    let files: Vec<_> = variants.iter().map(Variant::files).collect();
+    let files: Vec<_> = variants.iter().zip(&files).map(|(of, files)| (of.architecture, files.as_slice())).collect();
     oci::write_images(tar, description, &files)?;
     Ok(reference)
 }
