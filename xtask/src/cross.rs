@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What builds for one architecture.
 pub(crate) struct Toolchain {
     /// What cargo has to be told.
     pub(crate) environment: BTreeMap<String, String>,
@@ -64,8 +65,11 @@ fn has_library(target: &str) -> Result<bool> {
 fn programs(root: &Path, architecture: Architecture) -> Result<[PathBuf; 3]> {
     let triplet = architecture.triplet();
     let library = format!("/usr/{triplet}/lib/libc.a");
-    let needed =
-        [(format!("{triplet}-gcc"), format!("gcc-{triplet}")), (library, format!("libc6-dev-{architecture}-cross"))];
+    // A package's name has no underscore.
+    let needed = [
+        (format!("{triplet}-gcc"), format!("gcc-{}", triplet.replace('_', "-"))),
+        (library.clone(), format!("libc6-dev-{architecture}-cross")),
+    ];
     let needed: Vec<(&str, &str)> = needed.iter().map(|(what, package)| (what.as_str(), package.as_str())).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("a runtime")?;
     let found = runtime.block_on(preflight::unpack(&needed))?;
@@ -75,7 +79,9 @@ fn programs(root: &Path, architecture: Architecture) -> Result<[PathBuf; 3]> {
     };
     let [compiler, archiver, objcopy] = [path("gcc")?, path("ar")?, path("objcopy")?];
     let Some(unpacked) = found.unpacked() else { return Ok([compiler, archiver, objcopy]) };
-    let sysroot = format!("'--sysroot={}'", unpacked.display());
+    // A compiler of the machine's own finds the C library that was installed with it.
+    let is_unpacked = found.find(&library).is_some_and(|library| library.starts_with(unpacked));
+    let sysroot = if is_unpacked { format!("'--sysroot={}'", unpacked.display()) } else { String::new() };
     Ok([
         with_libraries(root, &found, &compiler, &sysroot)?,
         with_libraries(root, &found, &archiver, "")?,

@@ -16,7 +16,7 @@ pub struct Driver {
 }
 
 /// How the driver is started: of another architecture by what EMULATOR names.
-pub fn program() -> Vec<String> {
+fn program() -> Vec<String> {
     std::env::var("EMULATOR").into_iter().chain([env!("CARGO_BIN_EXE_csi").to_owned()]).collect()
 }
 

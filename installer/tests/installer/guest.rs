@@ -221,7 +221,11 @@ async fn a_server_of_arm64_is_installed_from_the_network_and_restarts() {
 
 async fn is_installed(name: &str, machine: Machine) {
     let qemu = machine.qemu.to_string_lossy();
-    let packages = [(&*qemu, "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs"), ("objcopy", "binutils")];
+    let emulator = match machine.architecture {
+        Architecture::Amd64 => "qemu-system-x86",
+        Architecture::Arm64 => "qemu-system-arm",
+    };
+    let packages = [(&*qemu, emulator), ("mkfs.ext4", "e2fsprogs"), ("objcopy", "binutils")];
     for (program, package) in packages {
         let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if version.await.is_err() {

@@ -62,8 +62,20 @@ pub fn is_prepared(workflow: &Workflow) -> bool {
 /// A run that did not succeed ejects what it has inserted.
 fn ejects(workflow: &Workflow) -> bool {
     let options = workflow.status.as_ref().and_then(|status| status.boot_options.as_ref());
-    let job = options.and_then(|options| options.jobs.get(&format!("{EJECT}-{}", name(&workflow.metadata))));
+    let job = options.and_then(|options| options.jobs.get(&eject_job(workflow)));
     is_terminal(workflow) && state_of(workflow) != state::SUCCESS && job.is_some_and(|job| job.complete != Some(true))
+}
+
+fn eject_job(workflow: &Workflow) -> String {
+    format!("{EJECT}-{}", name(&workflow.metadata))
+}
+
+/// What could not be asked for at the end is not asked for later: another one's medium may be in the drive by then.
+fn eject_no_more(workflow: &Workflow, status: &mut WorkflowStatus) {
+    let eject = eject_job(workflow);
+    if let Some(options) = &mut status.boot_options {
+        options.jobs.retain(|job, record| *job != eject || record.uid.is_some());
+    }
 }
 
 /// The end of a run that did not succeed: its medium is still to be ejected. What ended before anybody wrote so has its drive in peace:
@@ -119,7 +131,9 @@ pub fn prepare(
             if !is_over || !is_told {
                 set(&mut status, type_, "True", "Error", &why, now);
             }
-            if !is_over {
+            if is_over {
+                eject_no_more(workflow, &mut status);
+            } else {
                 status.state = Some(state::FAILED.to_owned());
                 eject_at_the_end(&mut status);
             }

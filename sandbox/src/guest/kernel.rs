@@ -9,6 +9,7 @@ use crate::architecture::Architecture;
 use crate::packages::{self, Packages};
 
 pub const RECIPE: &str = include_str!("kernel.rs");
+
 /// An unpacked kernel package.
 pub struct Kernel {
     pub image: PathBuf,

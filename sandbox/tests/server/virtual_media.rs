@@ -58,7 +58,7 @@ fn a_medium_is_inserted_once_and_ejected() {
         assert_eq!(act(&server, EJECT, &json!({})).status, 204);
         assert_eq!(shown(), empty);
     }
-    assert!(!server.path("virtual-cd.iso").exists(), "the copy is gone");
+    assert!(!server.path("virtual-cd.iso").exists(), "the BMC deletes its copy");
     assert_eq!(act(&server, INSERT, &json!({ "Image": image })).status, 204, "the rest is optional");
 }
 

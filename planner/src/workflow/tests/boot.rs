@@ -71,6 +71,12 @@ impl World {
         panic!("it does not converge: {:?}", self.workflow.status);
     }
 
+    /// A machine takes the server.
+    fn claim(&mut self) {
+        let claim = [("metalplane.io/claimed-by", "m"), ("metalplane.io/claimed-by-name", "team-a/bm-01")];
+        self.hardware.metadata.annotations = Some(claim.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    }
+
     fn runs(&mut self) {
         self.ends(Reported::Success);
     }
@@ -190,6 +196,19 @@ fn the_medium_of_a_run_that_did_not_succeed_is_ejected() {
     assert_eq!((w.state(), w.story.last().map(String::as_str)), ("TIMEOUT", Some(eject)));
     assert!(w.condition("BootJobFailed").contains("the BMC is away"), "{:?}", w.workflow.status);
 
+    // A machine has the server by then: nothing is ejected, not when the machine has given the server back either.
+    let mut w = iso();
+    w.settle(Some("Completed"));
+    w.ends(Reported::Failed);
+    let annotations = w.hardware.metadata.annotations.clone();
+    w.claim();
+    w.settle(Some("Completed"));
+    assert!(w.condition("BootJobSetupFailed").contains("claimed by BareMetalMachine"), "{:?}", w.workflow.status);
+    w.hardware.metadata.annotations = annotations;
+    w.settle(Some("Completed"));
+    assert!(w.state() == "FAILED" && !is_prepared(&w.workflow), "{:?}", w.workflow.status);
+    assert!(!w.story.iter().any(|told| told == eject), "another one's medium may be in the drive: {:?}", w.story);
+
     // The Job that inserts it has failed half-way.
     let mut w = iso();
     w.settle(Some("Failed"));
@@ -220,8 +239,7 @@ fn what_cannot_be_done_is_failed_and_says_why() {
     w.hardware.spec.bmc_ref = None;
     fails(w, None, "BootJobSetupFailed", "has no spec.bmcRef");
     let mut w = netboot();
-    let claim = [("metalplane.io/claimed-by", "m"), ("metalplane.io/claimed-by-name", "team-a/bm-01")];
-    w.hardware.metadata.annotations = Some(claim.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    w.claim();
     fails(w, None, "BootJobSetupFailed", "claimed by BareMetalMachine 'team-a/bm-01'");
 
     let mut w = netboot();
