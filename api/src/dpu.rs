@@ -325,8 +325,8 @@ pub struct OrphanVolume {
     pub volume_handle: String,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+pub(crate) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]

@@ -136,6 +136,8 @@ mod tests {
             started_for: None,
             boot_disk_reads: None,
             booted_elsewhere: false,
+            in_setup: false,
+            setup_starts: 0,
         });
         machine
     }

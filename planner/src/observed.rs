@@ -66,6 +66,8 @@ pub struct BmcSeen {
     pub host: Seen<HostObserved>,
     /// When the read that gave `host` was begun: an action that was sent later is not in it.
     pub read_at: Option<Timestamp>,
+    /// Since which reading the BMC has told the same boot options and the same stage of POST.
+    pub listing_since: Option<Timestamp>,
     pub problem: Option<BmcProblem>,
     /// When a power action of ours was last accepted.
     pub accepted_at: Option<Timestamp>,

@@ -100,6 +100,12 @@ pub struct PowerStatus {
     /// The host had not read its boot disk and was powered off; it stays off until it is stopped, or a restart is asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub booted_elsewhere: bool,
+    /// The host was powered on into its firmware's setup, and was not off since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_setup: bool,
+    /// How often that was done since the last start from the boot disk.
+    #[serde(default, skip_serializing_if = "crate::dpu::is_zero")]
+    pub setup_starts: u32,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]

@@ -79,6 +79,7 @@ pub(super) struct State {
     /// When the read of `host` began, and when it was answered.
     began: Option<Timestamp>,
     pub(super) answered: Option<Instant>,
+    listing_since: Option<Timestamp>,
     failures: u32,
     problem: Option<BmcProblem>,
     pub(super) accepted_at: Option<Timestamp>,
@@ -160,6 +161,7 @@ impl Host {
                 _ => Seen::Unknown,
             },
             read_at: state.began,
+            listing_since: state.listing_since,
             problem: state.problem.clone(),
             accepted_at: state.accepted_at,
             boot_sent_at: state.boot_sent_at,
@@ -244,6 +246,10 @@ impl Host {
                 let sent = state.boot_sent_at.is_some_and(|sent| began > sent);
                 if sent && state.boot_before.as_ref().is_some_and(|before| *before != host.boot) {
                     (state.boot_attempts, state.boot_before) = (0, None);
+                }
+                let lists = |seen: &HostObserved| seen.boot.options == host.boot.options && seen.post == host.post;
+                if !state.host.as_ref().is_some_and(lists) {
+                    state.listing_since = Some(began);
                 }
                 state.host = Some(host);
                 state.began = Some(began);

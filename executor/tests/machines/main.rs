@@ -20,6 +20,7 @@ mod post;
 mod power;
 mod properties;
 mod requests;
+mod setup;
 mod timeline;
 mod verify;
 mod world;

@@ -108,6 +108,7 @@ impl Bmc {
                 _ => Seen::Unknown,
             },
             read_at: self.began.get().map(timestamp),
+            listing_since: None,
             problem,
             accepted_at: self.accepted_at.get().map(timestamp),
             boot_sent_at: self.boot_sent_at.get().map(timestamp),

@@ -8,7 +8,7 @@ use super::claim::strategy;
 use super::draft::Draft;
 use super::observed::Belongings;
 use super::plan::{Action, Disruptive};
-use super::situation::{Host, is_bare, unread};
+use super::situation::{Host, Situation, is_bare, unread};
 use crate::about::About;
 use crate::boot_option::{self, Choice, Learnt, Own, Refusal};
 use crate::host::{BmcNeed, BootChange, BootConfiguration, BootMode, BootOption, BootSource, HostObserved, Lack};
@@ -60,16 +60,42 @@ fn pci_address(text: &str) -> Option<(u8, u8, u8)> {
     Some((bus, device, function.parse().ok()?))
 }
 
-/// What makes the host boot from its DPU; `presented`: the firmware could see the disk in a POST.
-fn wanted(host: Host<'_>, seen: &HostObserved, presented: bool, draft: &mut Draft) -> Result<BootChange, Reason> {
+/// What the firmware knows of the boot disk, from which a start from it follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disk {
+    /// It could not see the disk in a POST yet: the disk is not presented.
+    NotPresented,
+    Presented,
+    /// The same, and the host may be started so that the firmware sees it.
+    MayBeShown,
+}
+
+/// Where the boot disk was found before, if that still counts.
+fn learnt(host: Host<'_>, seen: &HostObserved) -> Option<Learnt> {
+    let record = annotation(&host.hardware.metadata, labels::BOOT_PATH);
+    record.and_then(Learnt::parse).filter(|learnt| learnt.holds(Some(&controller(host)), seen))
+}
+
+fn named(host: Host<'_>) -> Option<&str> {
+    annotation(&host.hardware.metadata, labels::BOOT_OPTION)
+}
+
+/// The firmware lists the boot disk, or what may be the boot disk.
+pub(super) fn is_listed(host: Host<'_>, seen: &HostObserved) -> bool {
+    let own = own(host, learnt(host, seen).map(|learnt| learnt.path));
+    boot_option::choose(named(host), &own, &seen.boot.options) != Err(Refusal::NotListed)
+}
+
+/// What makes the host boot from its DPU.
+fn wanted(host: Host<'_>, seen: &HostObserved, disk: Disk, draft: &mut Draft) -> Result<BootChange, Reason> {
     let (hardware, boot) = (host.name().to_owned(), &seen.boot);
     let first = |reference: String| BootChange::First { reference };
-    let named = annotation(&host.hardware.metadata, labels::BOOT_OPTION);
+    let named = named(host);
     if let Some(named) = named.filter(|named| boot.order.iter().any(|reference| reference == named)) {
         return Ok(first(named.to_owned()));
     }
     let record = annotation(&host.hardware.metadata, labels::BOOT_PATH);
-    let learnt = record.and_then(Learnt::parse).filter(|learnt| learnt.holds(Some(&controller(host)), seen));
+    let learnt = learnt(host, seen);
     let own = own(host, learnt.as_ref().map(|learnt| learnt.path.clone()));
     let choice = boot_option::choose(named, &own, &boot.options);
     let proven = match &choice {
@@ -90,7 +116,10 @@ fn wanted(host: Host<'_>, seen: &HostObserved, presented: bool, draft: &mut Draf
         Ok(Choice::AnyDisk) => lacks("continuous boot source override to Hdd".to_owned()),
         _ if missing(seen).is_some() => lacks(missing(seen).unwrap_or_default()),
         Ok(Choice::Option { reference, .. }) => Ok(first(reference)),
-        Err(Refusal::NotListed) if !presented => Err(Waiting::AttachmentsFirst {}.into()),
+        Err(Refusal::NotListed) if disk == Disk::NotPresented => Err(Waiting::AttachmentsFirst {}.into()),
+        Err(Refusal::NotListed) if disk == Disk::MayBeShown && named.is_none() => {
+            Ok(BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi })
+        }
         Err(refusal) => Err(refused(host, refusal, named, &own, &boot.options)),
     }
 }
@@ -159,24 +188,40 @@ fn is_so(change: &BootChange, boot: &BootConfiguration) -> bool {
     }
 }
 
-/// Plans the boot order; `None`: the next start boots from the DPU, as the BMC last showed.
-pub(super) fn plan(
-    o: &Belongings,
-    host: Host<'_>,
-    presented: bool,
-    now: Timestamp,
-    draft: &mut Draft,
-) -> Option<Reason> {
-    let hardware_name = host.name().to_owned();
+/// How the next start boots, as the BMC last showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Next {
+    FromDpu,
+    /// The firmware's setup, and nothing is booted.
+    Setup,
+    Not(Reason),
+}
+
+/// Plans the boot order.
+pub(super) fn plan(o: &Situation<'_>, host: Host<'_>, disk: Disk, now: Timestamp, draft: &mut Draft) -> Next {
     let Some(seen) = o.bmc.host.last() else {
         draft.need_bmc(BmcNeed::Now);
-        return Some(unread(o, hardware_name));
+        return Next::Not(unread(o, host.name().to_owned()));
     };
-    let change = match wanted(host, seen, presented, draft) {
+    let change = match wanted(host, seen, disk, draft) {
         Ok(change) => change,
-        Err(reason) => return Some(reason),
+        Err(reason) => return Next::Not(reason),
     };
-    made(o, host.hardware, change, now, draft)
+    let next = match change {
+        BootChange::Next { .. } => Next::Setup,
+        _ => Next::FromDpu,
+    };
+    // An override that we asked for, and that no start has used up.
+    let stale = next == Next::FromDpu && o.owned.record.setup_starts > 0 && goes_to_setup(seen);
+    let reason = match stale {
+        true => changed(o, host.hardware, change, now, draft),
+        false => made(o, host.hardware, change, now, draft),
+    };
+    reason.map_or(next, Next::Not)
+}
+
+fn goes_to_setup(seen: &HostObserved) -> bool {
+    seen.boot.next.is_some_and(|next| next.source == BootSource::Setup)
 }
 
 /// The next boot, and that one alone, is from the network; `None`: it is, by a reading of this moment.
@@ -232,12 +277,23 @@ pub(super) fn local(o: &Belongings, hardware: &Hardware, now: Timestamp, draft: 
     made(o, hardware, change, now, draft)
 }
 
-/// What was there before is remembered before the first change.
+/// `None`: it is so, as the BMC last showed.
 fn made(o: &Belongings, hardware: &Hardware, change: BootChange, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
-    let hardware_name = name(&hardware.metadata).to_owned();
     if o.bmc.host.last().is_some_and(|seen| is_so(&change, &seen.boot)) {
         return None;
     }
+    changed(o, hardware, change, now, draft)
+}
+
+/// What was there before is remembered before the first change.
+fn changed(
+    o: &Belongings,
+    hardware: &Hardware,
+    change: BootChange,
+    now: Timestamp,
+    draft: &mut Draft,
+) -> Option<Reason> {
+    let hardware_name = name(&hardware.metadata).to_owned();
     let Some(seen) = fresh(o, draft) else {
         return Some(Waiting::BootOrderSetting { hardware: hardware_name }.into());
     };
@@ -257,8 +313,11 @@ pub(super) fn restore(o: &Belongings, hardware: &Hardware, now: Timestamp, draft
     let Some(host) = fresh(o, draft) else {
         return Some(unread(o, hardware_name));
     };
-    // An override that no boot has used up would send the next machine's server to the network.
-    let left = is_bare(hardware) && host.boot.next.is_some_and(|next| next.source == BootSource::Pxe);
+    // An override that no boot has used up would send the next machine's server to the network, or into its setup.
+    let left = match is_bare(hardware) {
+        true => host.boot.next.is_some_and(|next| next.source == BootSource::Pxe),
+        false => goes_to_setup(host),
+    };
     if is_so(&change, &host.boot) && !left || o.bmc.boot_attempts >= ATTEMPTS {
         return None;
     }

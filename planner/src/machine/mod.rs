@@ -25,6 +25,7 @@ pub mod plan;
 mod post;
 mod power;
 mod release;
+mod setup;
 mod situation;
 mod status;
 pub mod steps;
@@ -201,10 +202,24 @@ fn start(
     draft: &mut Draft,
 ) -> power::Gates {
     let all_presented = disks.is_done() && nics.is_done();
-    let boot = match o.want {
-        Want::Off => None,
-        // A DPU that starts with its host presents nothing before: its disk was seen in an earlier start, or is not listed.
-        _ => boot::plan(o, host, all_presented || host.shares_power(), now, draft),
+    let held = verbs::forbids_start(&o.machine.metadata).or_else(|| maintenance::forbids_start(host));
+    let (setup, boot) = match (o.want, setup::stage(o, host, now, draft)) {
+        (Want::Off, _) => (None, None),
+        (_, Some(stage)) => (Some(stage), Some(awaited(host))),
+        _ => {
+            let starts = all_presented && leaving.is_none() && held.is_none();
+            let disk = match () {
+                () if setup::may_begin(o, host, starts) => boot::Disk::MayBeShown,
+                // A DPU that starts with its host presents nothing before: its disk was seen in an earlier start, or is not listed.
+                () if all_presented || host.shares_power() => boot::Disk::Presented,
+                () => boot::Disk::NotPresented,
+            };
+            match boot::plan(o, host, disk, now, draft) {
+                boot::Next::FromDpu => (None, None),
+                boot::Next::Setup => (Some(setup::Setup::Next), Some(awaited(host))),
+                boot::Next::Not(reason) => (None, Some(reason)),
+            }
+        }
     };
     draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
     let presented = match all_presented {
@@ -218,8 +233,16 @@ fn start(
         false => Some(Waiting::AttachmentsFirst {}.into()),
     };
     let start = if host.shares_power() { granted } else { presented.clone() };
-    let held = verbs::forbids_start(&o.machine.metadata).or_else(|| maintenance::forbids_start(host));
-    power::Gates { start: leaving.clone().or(start).or(boot.clone()).or(held), reset: leaving.or(presented).or(boot) }
+    let unordered = boot.clone().filter(|_| setup != Some(setup::Setup::Next));
+    power::Gates {
+        start: leaving.clone().or(start).or(unordered).or(held),
+        reset: leaving.or(presented).or(boot),
+        setup,
+    }
+}
+
+fn awaited(host: Host<'_>) -> Reason {
+    Waiting::BootOptionAwaited { hardware: host.name().to_owned() }.into()
 }
 
 /// The machine moves: all is given back here, then this Hardware itself.

@@ -67,6 +67,8 @@ pub struct PowerOrder {
     pub boot_disk_reads: Option<String>,
     /// The host has not read its boot disk: that is why this powers it off.
     pub booted_elsewhere: bool,
+    /// This powers the host on into its firmware's setup.
+    pub into_setup: bool,
 }
 
 impl PowerOrder {
@@ -79,6 +81,7 @@ impl PowerOrder {
             attempts: 0,
             boot_disk_reads: None,
             booted_elsewhere: false,
+            into_setup: false,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::draft::Draft;
 use super::elsewhere::{self, Elsewhere};
 use super::named::{SEED_DISK, is_by_disk};
 use super::plan::{Action, Disruptive, PowerOrder};
+use super::setup::Setup;
 use super::situation::{
     Host, Owned, Power, Reading, SETTLE, Situation, Want, answered, is_granted, unread, wrong_server,
 };
@@ -94,6 +95,7 @@ fn lacks(o: &Owned<'_>, action: PowerAction) -> bool {
 pub(super) struct Gates {
     pub start: Option<Reason>,
     pub reset: Option<Reason>,
+    pub setup: Option<Setup>,
 }
 
 pub(super) fn plan(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) {
@@ -134,6 +136,17 @@ fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
         return Outcome::Not(
             reason.unwrap_or_else(|| Failed::BootedElsewhere { hardware: host.name.to_owned() }.into()),
         );
+    }
+    match &gates.setup {
+        Some(Setup::Running) => {
+            return Outcome::Not(Waiting::BootOptionAwaited { hardware: host.name.to_owned() }.into());
+        }
+        Some(Setup::Over) => {
+            if let Some(reason) = off(&o.owned, host.name, now, draft) {
+                return Outcome::Not(reason);
+            }
+        }
+        Some(Setup::Next) | None => {}
     }
     match o.owned.reading {
         Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),
@@ -238,7 +251,9 @@ fn rising(hardware: &str, settled: Timestamp, draft: &mut Draft) -> Reason {
 }
 
 fn start(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: &mut Draft) -> Outcome {
-    let start = Start { workflow: None, boot_disk_reads: elsewhere::before(o, host) };
+    let into_setup = gates.setup == Some(Setup::Next);
+    let boot_disk_reads = if into_setup { None } else { elsewhere::before(o, host) };
+    let start = Start { workflow: None, boot_disk_reads, into_setup };
     Outcome::Not(started(&o.owned, host, gates.start.as_ref(), start, now, draft))
 }
 
@@ -251,7 +266,7 @@ pub(super) fn start_for(
     now: Timestamp,
     draft: &mut Draft,
 ) -> Reason {
-    let start = Start { workflow: Some(workflow), boot_disk_reads: None };
+    let start = Start { workflow: Some(workflow), boot_disk_reads: None, into_setup: false };
     started(o, host, forbids.as_ref(), start, now, draft)
 }
 
@@ -259,6 +274,7 @@ pub(super) fn start_for(
 struct Start<'a> {
     workflow: Option<&'a str>,
     boot_disk_reads: Option<String>,
+    into_setup: bool,
 }
 
 fn started(
@@ -276,7 +292,7 @@ fn started(
     if let Some(reason) = forbids {
         return reason.clone();
     }
-    if went_off {
+    if went_off && !record.in_setup {
         let due = record.off_since(now) + back_off(record.attempts);
         if now < due {
             draft.wake(due);
@@ -288,7 +304,8 @@ fn started(
     let started_boot_id = (!host.shares_power).then(|| host.boot_id.map(str::to_owned)).flatten();
     let (restart, started_for) = (o.owner.restart_request(), start.workflow.map(str::to_owned));
     let (on, boot_disk_reads) = (PowerOrder::plain(PowerAction::On), start.boot_disk_reads);
-    let order = PowerOrder { started_boot_id, started_for, restart, attempts, boot_disk_reads, ..on };
+    let into_setup = start.into_setup;
+    let order = PowerOrder { started_boot_id, started_for, restart, attempts, boot_disk_reads, into_setup, ..on };
     if let Some(reason) = send(o, &hardware, order, draft) {
         return reason;
     }
@@ -347,9 +364,9 @@ fn stop(o: &Owned<'_>, hardware: String, now: Timestamp, draft: &mut Draft) -> R
                 .unwrap_or_else(|| Failed::PowerNotTaken { hardware, action: "ForceOff".to_owned(), attempts }.into())
         }
         (last, _) => {
-            // A system that was never started through us has nobody to ask.
+            // A system that was never started through us has nobody to ask, and a firmware in its setup is none.
             let asked_before = last == Some(PowerAction::SoftOff) || !record.asked_on();
-            let nobody = asked_before || o.is_in_installer();
+            let nobody = asked_before || record.in_setup || o.is_in_installer();
             let ask = !grace.is_zero() && !nobody && !lacks(o, PowerAction::SoftOff);
             let order = PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff });
             send(o, &hardware, order, draft).unwrap_or_else(|| match ask {

@@ -94,9 +94,20 @@ pub struct Settings {
     /// For target `UefiBootNext`.
     #[serde(default)]
     pub boot_next: Option<BootOption>,
+    /// There was a disk in the boot slot in the last POST.
+    #[serde(default)]
+    pub slot_seen: bool,
 }
 
 impl Settings {
+    /// What the firmware has boot options of.
+    pub fn options(&self, personality: &Personality) -> Vec<BootOption> {
+        let lists = |option: &BootOption| {
+            *option != BootOption::Slot || !personality.lists_what_it_saw || self.slot_seen
+        };
+        personality.options.iter().copied().filter(lists).collect()
+    }
+
     pub fn factory(personality: &Personality) -> Settings {
         Settings {
             order: personality.factory_boot_order.to_vec(),
@@ -105,13 +116,14 @@ impl Settings {
             target: OverrideTarget::None,
             uefi_target: None,
             boot_next: None,
+            slot_seen: false,
         }
     }
 
     /// The order of the next start.
     pub fn effective(&self, personality: &Personality, disk: &BootDisk) -> Vec<BootOption> {
         let mut order = self.pending.as_ref().unwrap_or(&self.order).clone();
-        if self.enabled != OverrideEnabled::Disabled && self.target == OverrideTarget::BiosSetup {
+        if self.enters_setup() {
             return Vec::new();
         }
         if let Some(first) = self.overridden(personality, disk) {
@@ -119,6 +131,11 @@ impl Settings {
             order.insert(0, first);
         }
         order
+    }
+
+    /// Nothing is booted in the next start.
+    pub fn enters_setup(&self) -> bool {
+        self.enabled != OverrideEnabled::Disabled && self.target == OverrideTarget::BiosSetup
     }
 
     /// The next start is from the virtual CD drive, if there is a medium in it.
@@ -139,20 +156,27 @@ impl Settings {
             OverrideTarget::UefiTarget => {
                 let path = self.uefi_target.as_deref()?;
                 let has_path = |option: &BootOption| (personality.words)(*option, disk).path.as_deref() == Some(path);
-                personality.options.iter().copied().find(has_path)
+                self.options(personality).into_iter().find(has_path)
             }
             OverrideTarget::UefiBootNext => self.boot_next,
         }
     }
 
-    /// What a start of the host leaves of the settings.
-    pub fn started(&mut self, personality: &Personality) {
+    /// What a start of the host leaves of the settings; `has_slot`: there is a disk in the boot slot.
+    pub fn started(&mut self, personality: &Personality, has_slot: bool) {
         if personality.forgets_boot_settings {
             *self = Settings::factory(personality);
             return;
         }
         if let Some(order) = self.pending.take() {
             self.order = order;
+        }
+        if personality.lists_what_it_saw {
+            self.slot_seen = has_slot;
+            self.order.retain(|option| has_slot || *option != BootOption::Slot);
+            if has_slot && !self.order.contains(&BootOption::Slot) {
+                self.order.push(BootOption::Slot);
+            }
         }
         if self.enabled == OverrideEnabled::Once {
             self.enabled = OverrideEnabled::Disabled;
@@ -218,7 +242,7 @@ mod tests {
         settings.uefi_target = (personality.words)(BootOption::Slot, &disk()).path;
         let effective = |settings: &Settings| settings.effective(personality, &disk());
         assert_eq!(effective(&settings), [BootOption::Slot, BootOption::LocalDisk, BootOption::Network]);
-        settings.started(personality);
+        settings.started(personality, true);
         assert_eq!(effective(&settings), personality.factory_boot_order);
         assert_eq!(settings.enabled, OverrideEnabled::Disabled);
     }
@@ -228,7 +252,7 @@ mod tests {
         let (personality, mut settings) = settings("standby");
         settings.enabled = OverrideEnabled::Continuous;
         settings.target = OverrideTarget::Hdd;
-        settings.started(personality);
+        settings.started(personality, true);
         assert_eq!(settings.effective(personality, &disk())[0], BootOption::Slot);
     }
 
@@ -256,7 +280,7 @@ mod tests {
         let (personality, mut settings) = settings("gb200");
         settings.pending = Some(vec![BootOption::Slot, BootOption::Network]);
         assert_eq!(settings.effective(personality, &disk())[0], BootOption::Slot);
-        settings.started(personality);
+        settings.started(personality, true);
         assert_eq!((settings.order[0], settings.pending), (BootOption::Slot, None));
     }
 
@@ -264,8 +288,24 @@ mod tests {
     fn a_forgetful_bmc_forgets_the_order_too() {
         let (personality, mut settings) = settings("forgets-overrides");
         settings.order = vec![BootOption::Slot, BootOption::Network];
-        settings.started(personality);
+        settings.started(personality, true);
         assert_eq!(settings, Settings::factory(personality));
+    }
+
+    #[test]
+    fn a_disk_is_listed_from_the_post_on_in_which_it_was_there() {
+        let (personality, mut settings) = settings("edgeline");
+        let lists = |settings: &Settings| settings.options(personality).contains(&BootOption::Slot);
+        settings.started(personality, false);
+        assert!(!lists(&settings));
+        settings.started(personality, true);
+        assert!(lists(&settings));
+        assert_eq!(settings.order.last(), Some(&BootOption::Slot), "after those that were there before");
+        settings.order.rotate_right(1);
+        settings.started(personality, true);
+        assert_eq!(settings.order.first(), Some(&BootOption::Slot));
+        settings.started(personality, false);
+        assert!(!lists(&settings) && !settings.order.contains(&BootOption::Slot));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::config::Config;
 use super::qmp::{Answer, Arguments, Client};
-use super::{inside, ports};
+use super::{firmware, inside, ports};
 
 /// Id of the local disk's device.
 pub const LOCAL_DISK: &str = "local";
@@ -62,7 +62,13 @@ impl Process {
 
 impl Host {
     /// Starts QEMU, its processors stopped.
-    pub async fn start(config: &Config, enter: Option<&Path>, accelerator: &str, number: u64) -> Result<Started> {
+    pub async fn start(
+        config: &Config,
+        enter: Option<&Path>,
+        accelerator: &str,
+        number: u64,
+        into_setup: bool,
+    ) -> Result<Started> {
         let monitor = config.state("qmp.sock");
         for socket in [&monitor, &config.state("console.sock")] {
             if let Err(error) = std::fs::remove_file(socket)
@@ -76,6 +82,9 @@ impl Host {
             let from = &config.firmware.variables;
             std::fs::copy(from, &variables)
                 .with_context(|| format!("copy the firmware's variables {}", from.display()))?;
+        }
+        if into_setup {
+            firmware::enter_setup(&variables)?;
         }
         let log_path = config.state("qemu.log");
         let log = std::fs::File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;

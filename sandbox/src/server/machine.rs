@@ -5,6 +5,7 @@
 //! with half of its devices.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result};
@@ -79,6 +80,7 @@ pub struct Machine {
     pub state: Mutex<State>,
     /// When the firmware last began its POST.
     pub posted: std::sync::Mutex<Option<std::time::Instant>>,
+    in_setup: AtomicBool,
     /// The virtual CD drive. Changed while the state is locked.
     pub drive: std::sync::Mutex<Drive>,
     boot: std::sync::Mutex<Store>,
@@ -108,6 +110,7 @@ impl Machine {
             events: broadcast::Sender::new(EVENTS_KEPT),
             state: Mutex::new(state),
             posted: std::sync::Mutex::default(),
+            in_setup: AtomicBool::new(false),
             drive: std::sync::Mutex::default(),
             boot: std::sync::Mutex::new(boot),
         }))
@@ -270,6 +273,11 @@ impl Machine {
         *self.power.borrow() == Power::On && began.is_some_and(|began| began.elapsed() < POST)
     }
 
+    /// The last start was one into the setup.
+    pub fn is_in_setup(&self) -> bool {
+        self.in_setup.load(Ordering::Relaxed)
+    }
+
     pub fn boot_settings(&self) -> Settings {
         self.boot.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
     }
@@ -287,9 +295,11 @@ impl Machine {
         *self.posted.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::time::Instant::now());
         let before = self.boot_settings();
         let personality = self.personality;
+        self.in_setup.store(before.enters_setup(), Ordering::Relaxed);
+        let has_slot = state.has_controller || state.record.placed().iter().any(|(bus, _)| bus == ports::BOOT);
         let changed = {
             let mut store = self.boot.lock().unwrap_or_else(PoisonError::into_inner);
-            store.change(|settings| settings.started(personality))
+            store.change(|settings| settings.started(personality, has_slot))
         };
         if let Err(error) = changed.context("keep the boot settings") {
             tracing::warn!("{error:#}");

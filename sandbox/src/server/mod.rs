@@ -13,6 +13,7 @@
 //! | [`host`], [`qmp`], [`ports`] | one run of QEMU, its monitor, its PCIe ports |
 //! | [`slots`] | the slots socket |
 //! | [`boot`] | boot order and override, turned into `bootindex` |
+//! | [`firmware`] | what the firmware is told between two runs |
 //! | [`medium`] | the virtual CD drive |
 //! | [`bmc`] | Redfish: the host's BMC, and the DPU's own |
 //! | [`faults`], [`actions`] | faults to inject; the log of power actions |
@@ -29,6 +30,7 @@ pub mod bmc;
 pub mod boot;
 pub mod config;
 pub mod faults;
+pub mod firmware;
 pub mod host;
 pub mod inside;
 pub mod machine;

@@ -55,7 +55,8 @@ impl Machine {
         state.after_shutdown = AfterShutdown::StayOff;
         state.crashed = false;
         let enter = enter.filter(|_| dpu_is_there);
-        let started = Host::start(&self.config, enter, accelerator, state.starts).await?;
+        let into_setup = self.boot_settings().enters_setup();
+        let started = Host::start(&self.config, enter, accelerator, state.starts, into_setup).await?;
         let Started { host, mut events, process } = started;
         let number = host.number;
         state.host = Some(host);

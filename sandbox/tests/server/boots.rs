@@ -187,6 +187,33 @@ fn the_boot_order_decides_between_local_disk_and_slot() {
     server.console("MP-SYSTEM tiny", BOOT);
 }
 
+/// OVMF's own setup, and not a host that waits for nothing.
+#[test]
+fn a_disk_is_listed_after_a_start_into_the_setup() {
+    if let Some(reason) = missing_for_boot() {
+        return skip("a_disk_is_listed_after_a_start_into_the_setup", &reason);
+    }
+    let _lock = one_at_a_time();
+    let mut server = Server::start("edgeline", |_| json!({}));
+    present(&server, Kind::Tiny);
+    let lists = || {
+        let options = server.redfish.get("/redfish/v1/Systems/1/BootOptions");
+        options["Members"].as_array().into_iter().flatten().any(|o| o["@odata.id"].as_str().is_some_and(|id| id.ends_with("Boot0001")))
+    };
+    assert!(!lists());
+    let once = json!({ "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "BiosSetup" });
+    assert_eq!(server.redfish.patch_boot(&once), 200);
+    assert_eq!(server.redfish.reset("On"), 204);
+    wait_for("the disk is listed", BOOT, || lists().then_some(()));
+    server.console("Boot Manager", BOOT);
+    assert_eq!(server.redfish.reset("ForceOff"), 204);
+    server.wait_for_power("Off", SOON);
+    let order = ["Boot0001", "Boot0002", "Boot0004", "Boot0003"];
+    assert_eq!(server.redfish.patch_boot(&json!({ "BootOrder": order })), 200);
+    assert_eq!(server.redfish.reset("On"), 204);
+    server.console("MP-BOOT", BOOT);
+}
+
 #[test]
 fn a_forgetful_bmc_needs_its_order_again_after_each_start() {
     if let Some(reason) = missing_for_boot() {

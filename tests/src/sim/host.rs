@@ -34,15 +34,49 @@ const LET_GO: Duration = Duration::from_millis(300);
 /// Of a start.
 const READS: u64 = 200;
 const HOT_PLUG_PORTS: u32 = 14;
+/// The boot option of the DPU's disk.
+const SLOT: &str = "Boot0003";
 pub const DRIVER: &str = "csi.metalplane.io";
 /// Of a StorageClass whose volumes only kubelet can connect.
 pub const FOREIGN: &str = "foreign.example.com";
+
+fn option(reference: &str, display: &str, path: &str) -> BootOption {
+    BootOption {
+        reference: reference.to_owned(),
+        display_name: display.to_owned(),
+        uefi_device_path: Some(path.to_owned()),
+        enabled: true,
+        present: true,
+    }
+}
+
+fn nvme(root: &str) -> String {
+    format!("{root}/NVMe(0x1,00-00-00-00-00-00-00-00)")
+}
+
+/// As a firmware after EDK2 names it: model, serial number, NSID.
+fn slot(dpu_name: &str) -> BootOption {
+    let disk = format!("UEFI QEMU NVMe Ctrl {} 1", api::names::boot_serial(dpu_name));
+    option(SLOT, &disk, &nvme("PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)"))
+}
 
 /// What all servers reach.
 #[derive(Clone, Default)]
 pub struct Shared {
     pub storage: MemoryStorage,
     pub north_bound: MemoryNorthBound,
+}
+
+/// How a firmware comes to list the disk of its DPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// It has seen the disk before.
+    Known,
+    /// From the next POST on.
+    New,
+    Never,
+    /// As `New`, and an override to the setup is ignored: it boots whatever there is.
+    WithoutSetup,
 }
 
 /// What a reboot of the DPU forgets.
@@ -110,6 +144,7 @@ struct State {
     found: bool,
     /// The firmware boots a disk of the server's own, whatever the order says; and whether that speaks as the guest does.
     own_disk: Option<bool>,
+    listing: Listing,
     /// What presents disks counts what the host does to them.
     counts: bool,
     /// What the firmware took when it looked last, if it was told once or always.
@@ -133,22 +168,12 @@ pub struct Host {
 impl Host {
     pub fn new(number: usize, power_domain: PowerDomain, dir: &Path, shared: &Shared, random: Random) -> Arc<Self> {
         let (name, dpu_name) = (format!("server-{number}"), format!("dpu-{number}"));
-        let option = |reference: &str, display: &str, path: &str| BootOption {
-            reference: reference.to_owned(),
-            display_name: display.to_owned(),
-            uefi_device_path: Some(path.to_owned()),
-            enabled: true,
-            present: true,
-        };
-        // As a firmware after EDK2 names it: model, serial number, NSID.
-        let disk = format!("UEFI QEMU NVMe Ctrl {} 1", api::names::boot_serial(&dpu_name));
-        let nvme = |root: &str| format!("{root}/NVMe(0x1,00-00-00-00-00-00-00-00)");
         let boot = BootConfiguration {
-            order: ["Boot0001", "Boot0002", "Boot0003"].map(str::to_owned).to_vec(),
+            order: ["Boot0001", "Boot0002", SLOT].map(str::to_owned).to_vec(),
             options: vec![
                 option("Boot0001", "UEFI PXEv4", "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000001,0x1)/IPv4(0.0.0.0)"),
                 option("Boot0002", "UEFI Micron_7450_MTFDKCE7T6TFR 241147900A8C 1", &nvme("PciRoot(0x0)/Pci(0x3,0x0)")),
-                option("Boot0003", &disk, &nvme("PciRoot(0x0)/Pci(0x4,0x0)/Pci(0x0,0x0)")),
+                slot(&dpu_name),
             ],
             allowed_next: vec![BootSource::Pxe, BootSource::Cd, BootSource::Setup],
             allowed_always: vec![BootSource::Hdd],
@@ -169,6 +194,7 @@ impl Host {
             dpu: Dpu::new(&dpu_name, 1, dir, shared),
             found: false,
             own_disk: None,
+            listing: Listing::Known,
             counts: true,
             booted: None,
             actions: Vec::new(),
@@ -218,6 +244,19 @@ impl Host {
     /// From its next start on; see `State`.
     pub fn boots_own_disk(&self, own_disk: Option<bool>) {
         self.state().own_disk = own_disk;
+    }
+
+    /// The firmware has not seen the disk of the DPU yet.
+    pub fn is_new(&self, listing: Listing) {
+        let mut state = self.state();
+        state.listing = listing;
+        state.boot.options.retain(|option| option.reference != SLOT);
+        state.boot.order.retain(|reference| reference != SLOT);
+    }
+
+    /// No override to the firmware's setup.
+    pub fn knows_no_setup(&self) {
+        self.state().boot.allowed_next.retain(|source| *source != BootSource::Setup);
     }
 
     pub fn counts_nothing(&self) {
@@ -344,7 +383,7 @@ impl Host {
 
     fn start(self: &Arc<Self>, state: &mut State, after: Duration) {
         (state.guest_since, state.booted) = (None, None);
-        self.later(after, state.turn, |_, state| {
+        self.later(after, state.turn, |host, state| {
             if let Some(order) = state.boot.pending.take() {
                 state.boot.order = order;
             }
@@ -356,9 +395,15 @@ impl Host {
                 _ => false,
             });
             let overridden = next.is_some();
-            let first = !overridden && state.boot.order.first().map(String::as_str) == Some("Boot0003");
+            let first = !overridden && state.boot.order.first().map(String::as_str) == Some(SLOT);
             let is_there = state.dpu.disks().iter().any(|disk| disk.slot == Slot::Boot);
-            state.found = first && is_there && state.own_disk.is_none();
+            let falls_through = overridden && state.listing == Listing::WithoutSetup;
+            state.found = (first || falls_through) && is_there && state.own_disk.is_none();
+            let is_news = matches!(state.listing, Listing::New | Listing::WithoutSetup);
+            if is_there && is_news && !state.boot.order.iter().any(|reference| reference == SLOT) {
+                state.boot.options.push(slot(&host.dpu_name));
+                state.boot.order.push(SLOT.to_owned());
+            }
             if state.found {
                 state.dpu.emulation.boot(READS);
             }

@@ -52,6 +52,7 @@ pub mod life;
 pub mod limits;
 pub mod lives;
 pub mod network;
+pub mod new_server;
 mod north_bound;
 pub mod orphans;
 mod parts;

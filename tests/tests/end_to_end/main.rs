@@ -15,6 +15,7 @@ mod life;
 mod machine;
 mod metadata;
 mod netboot;
+mod new_server;
 mod ovn;
 mod pods;
 mod refusals;

@@ -14,7 +14,7 @@ use tests::sim::Simulation;
 use tests::sim::faults::Plan;
 use tests::sim::host::{Host, HostBmc, Manners, Shared};
 use tests::sim::random::Random;
-use tests::sim::{bmc_objects, elsewhere, upkeep};
+use tests::sim::{bmc_objects, elsewhere, new_server, upkeep};
 
 struct Rack {
     host: Arc<Host>,
@@ -125,6 +125,30 @@ fn a_host_whose_reads_nobody_has_counted_is_left_on() {
 #[test]
 fn a_host_that_boots_is_left_on() {
     seen(elsewhere::boots);
+}
+
+#[test]
+fn a_new_server_is_started_into_its_setup_once_and_boots() {
+    let crash = |who, at| Plan::At { who, at, fault: Fault::Crash };
+    let plans = sample(60, 3).map(|at| crash(Who::Controller, at));
+    each([Plan::None].into_iter().chain(plans), |plan| {
+        simulate(async { new_server::listed(&mut Simulation::start(1, seed(), plan.clone())).await })
+    });
+}
+
+#[test]
+fn a_firmware_that_never_lists_the_disk_is_asked_twice() {
+    seen(new_server::never);
+}
+
+#[test]
+fn a_guest_that_answers_although_setup_was_asked_for_was_started() {
+    seen(new_server::ignored);
+}
+
+#[test]
+fn without_an_override_to_the_setup_a_person_is_asked() {
+    seen(new_server::refused);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn installed(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut
     };
     draft.set(Step::BootConfigured, boot.clone().map_or(Outcome::Done, Outcome::Not));
     let held = forbids_start(&o.machine.metadata);
-    let gates = power::Gates { start: boot.clone().or(held), reset: boot };
+    let gates = power::Gates { start: boot.clone().or(held), reset: boot, setup: None };
     power::plan(o, Power::bare(hardware), &gates, now, draft);
 }
 
@@ -57,7 +57,7 @@ fn installed(o: &Situation<'_>, hardware: &Hardware, now: Timestamp, draft: &mut
 fn not_installed(o: &Situation<'_>, hardware: &Hardware, reason: Reason, now: Timestamp, draft: &mut Draft) {
     draft.set(Step::Installed, Outcome::Not(reason.clone()));
     if o.want == Want::Off {
-        let gates = power::Gates { start: None, reset: None };
+        let gates = power::Gates { start: None, reset: None, setup: None };
         return power::plan(o, Power::bare(hardware), &gates, now, draft);
     }
     let keeps_off = o.want == Want::Keep

@@ -20,6 +20,9 @@ pub(in crate::machine) struct Record<'a> {
     pub boot_disk_reads: Option<&'a str>,
     /// It was powered off because it had not read its boot disk, and nobody has asked for another start.
     pub booted_elsewhere: bool,
+    /// It was powered on into its firmware's setup, and was not off since.
+    pub in_setup: bool,
+    pub setup_starts: u32,
     /// The state that was last read, and since when it is so.
     state: Option<&'a str>,
     since: Option<Timestamp>,
@@ -82,6 +85,8 @@ impl<'a> Record<'a> {
             attempts,
             boot_disk_reads: power.and_then(|p| p.boot_disk_reads.as_deref()),
             booted_elsewhere: power.is_some_and(|p| p.booted_elsewhere),
+            in_setup: power.is_some_and(|p| p.in_setup),
+            setup_starts: power.map_or(0, |p| p.setup_starts),
             state: power.map(|p| p.state.as_str()),
             since: power.map(|p| p.observed_at.0),
         }

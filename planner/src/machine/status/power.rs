@@ -40,6 +40,8 @@ pub(in crate::machine) fn record(
         started_for: before.as_ref().and_then(|old| old.started_for.clone()),
         boot_disk_reads: before.as_ref().and_then(|old| old.boot_disk_reads.clone()),
         booted_elsewhere: before.as_ref().is_some_and(|old| old.booted_elsewhere) && !is_stopped,
+        in_setup: before.as_ref().is_some_and(|old| old.in_setup) && !is_off_again(o),
+        setup_starts: before.as_ref().filter(|_| !is_stopped).map_or(0, |old| old.setup_starts),
         state,
     };
     let on_since = power.last_action_at.as_ref().map_or(power.observed_at.0, |at| at.0.max(power.observed_at.0));
@@ -58,6 +60,11 @@ pub(in crate::machine) fn record(
     PowerRecord { power: Some(power), power_on_attempts }
 }
 
+/// Off after the last action, which was to power it off.
+fn is_off_again(o: &Owned<'_>) -> bool {
+    matches!(o.record.action, Some(PowerAction::SoftOff | PowerAction::ForceOff)) && o.was_off()
+}
+
 /// The record of an action, written before it is sent.
 fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
     power.last_action = Some(action_name(order.action).to_owned());
@@ -66,6 +73,8 @@ fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
         PowerAction::On | PowerAction::WarmReset => {
             power.boot_disk_reads = order.boot_disk_reads.clone();
             power.booted_elsewhere = false;
+            power.in_setup = order.into_setup;
+            power.setup_starts = if order.into_setup { power.setup_starts + 1 } else { 0 };
         }
         PowerAction::SoftOff | PowerAction::ForceOff => power.booted_elsewhere |= order.booted_elsewhere,
     }

@@ -48,6 +48,8 @@ fn world(disks: &[&str], state: MachineState) -> Observed {
             started_for: None,
             boot_disk_reads: None,
             booted_elsewhere: false,
+            in_setup: false,
+            setup_starts: 0,
         }),
         ..BareMetalMachineStatus::default()
     });

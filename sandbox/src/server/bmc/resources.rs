@@ -67,10 +67,11 @@ impl Bmc {
             "/Systems" => collection(path, "ComputerSystemCollection", "Computer systems", &["1"]),
             "/Systems/1" => self.system().0,
             "/Systems/1/BootOptions" => {
-                let options = self.machine.personality.options;
-                if options.is_empty() {
+                let personality = self.machine.personality;
+                if personality.options.is_empty() {
                     return None;
                 }
+                let options = self.machine.boot_settings().options(personality);
                 let ids: Vec<String> = options.iter().map(|option| option_id(&self.machine, *option)).collect();
                 let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
                 collection(path, "BootOptionCollection", "Boot options", &ids)
@@ -105,8 +106,8 @@ impl Bmc {
         let (folder, name) = path.rsplit_once('/')?;
         match folder {
             BOOT_OPTIONS => {
-                let mut options = self.machine.personality.options.iter().copied();
-                let option = options.find(|option| option_id(&self.machine, *option) == name)?;
+                let options = self.machine.boot_settings().options(self.machine.personality);
+                let option = options.into_iter().find(|option| option_id(&self.machine, *option) == name)?;
                 Some(boot_option(&self.machine, option))
             }
             SESSIONS => {

@@ -98,13 +98,14 @@ impl Bmc {
     }
 
     fn tell_post(&self, system: &mut Value, on: bool) {
-        let posting = self.machine.is_in_post();
+        let (posting, in_setup) = (self.machine.is_in_post(), self.machine.is_in_setup());
         match self.machine.personality.post {
             PostTold::Never => {}
             PostTold::BootProgress => {
                 let state = match (on, posting) {
                     (false, _) => "None",
                     (true, true) => "SystemHardwareInitializationComplete",
+                    (true, false) if in_setup => "SetupEntered",
                     (true, false) => "OSRunning",
                 };
                 system["BootProgress"] = json!({ "LastState": state });
@@ -177,9 +178,9 @@ impl Bmc {
     fn tell_overrides(&self, boot: &mut Value, settings: &Settings) {
         let personality = self.machine.personality;
         let disk = self.machine.config.boot_disk();
-        let references: Vec<&str> = personality.options.iter().map(|option| option.reference()).collect();
-        let paths: Vec<String> =
-            personality.options.iter().filter_map(|option| (personality.words)(*option, &disk).path).collect();
+        let options = settings.options(personality);
+        let references: Vec<&str> = options.iter().map(|option| option.reference()).collect();
+        let paths: Vec<String> = options.iter().filter_map(|option| (personality.words)(*option, &disk).path).collect();
         boot["BootSourceOverrideEnabled@Redfish.AllowableValues"] = json!(personality.overrides);
         boot["BootSourceOverrideTarget@Redfish.AllowableValues"] = json!(personality.targets());
         boot["BootSourceOverrideMode@Redfish.AllowableValues"] = json!(["UEFI"]);
@@ -290,8 +291,9 @@ impl Bmc {
             return Err(Problem::unknown_property(name));
         }
         let order: Vec<BootOption> = parsed(name, value)?;
+        let options = settings.options(personality);
         let unique = order.iter().enumerate().all(|(position, option)| !order[..position].contains(option));
-        if order.is_empty() || !unique || !order.iter().all(|option| personality.options.contains(option)) {
+        if order.is_empty() || !unique || !order.iter().all(|option| options.contains(option)) {
             return Err(Problem::bad_value(name, value));
         }
         match (personality.order, in_settings) {
@@ -309,17 +311,15 @@ impl Bmc {
     fn check_target(&self, settings: &Settings) -> Result<(), Problem> {
         let (personality, disk) = (self.machine.personality, self.machine.config.boot_disk());
         let path = settings.uefi_target.as_deref();
+        let options = settings.options(personality);
         let known = |path: &str| {
-            let mut options = personality.options.iter();
-            options.any(|option| (personality.words)(*option, &disk).path.as_deref() == Some(path))
+            options.iter().any(|option| (personality.words)(*option, &disk).path.as_deref() == Some(path))
         };
         match settings.target {
             OverrideTarget::UefiTarget if !path.is_some_and(known) => {
                 Err(Problem::bad_value("UefiTargetBootSourceOverride", &json!(settings.uefi_target)))
             }
-            OverrideTarget::UefiBootNext
-                if !settings.boot_next.is_some_and(|next| personality.options.contains(&next)) =>
-            {
+            OverrideTarget::UefiBootNext if !settings.boot_next.is_some_and(|next| options.contains(&next)) => {
                 Err(Problem::bad_value("BootNext", &json!(settings.boot_next)))
             }
             _ => Ok(()),

@@ -79,6 +79,8 @@ pub struct Personality {
     /// The boot options that the BMC lists; none: it has no such list.
     pub options: &'static [BootOption],
     pub words: fn(BootOption, &BootDisk) -> Words,
+    /// The DPU's disk is in that list after a POST in which it was there, and not before.
+    pub lists_what_it_saw: bool,
     /// The members of the list are numbered in another way than the options' references.
     pub has_own_ids: bool,
     pub order: Order,
@@ -133,6 +135,7 @@ const PLEASANT: Personality = Personality {
     factory_boot_order: &[BootOption::Network, BootOption::Slot],
     options: &[BootOption::Slot, BootOption::Network],
     words: ovmf,
+    lists_what_it_saw: false,
     has_own_ids: false,
     order: Order::AtOnce,
     overrides: ALL_OVERRIDES,

@@ -87,20 +87,21 @@ fn hpe(option: BootOption, disk: &BootDisk) -> Words {
     }
 }
 
-/// Two disks of its own without an EUI-64, before the DPU's was ever seen.
+/// Two disks of its own without an EUI-64; the DPU's is listed once it was seen.
 pub const EDGELINE: Personality = Personality {
     name: "edgeline",
     manufacturer: "HPE",
     model: "Edgeline e930t",
     words: edgeline,
-    options: &[BootOption::LocalDisk, BootOption::SecondDisk, BootOption::Network],
+    options: &[BootOption::Slot, BootOption::LocalDisk, BootOption::SecondDisk, BootOption::Network],
+    lists_what_it_saw: true,
     factory_boot_order: &[BootOption::LocalDisk, BootOption::SecondDisk, BootOption::Network],
     post: PostTold::PostState,
     drive: Some(ILO),
     ..VENDORS
 };
 
-fn edgeline(option: BootOption, _: &BootDisk) -> Words {
+fn edgeline(option: BootOption, seen: &BootDisk) -> Words {
     let disk = |serial: &str, function: &str| {
         Words::new(
             format!("Embedded : NVM Express Controller - {serial}-Generic-00000000"),
@@ -108,6 +109,8 @@ fn edgeline(option: BootOption, _: &BootDisk) -> Words {
         )
     };
     match option {
+        // In the words of HPE's other servers: nobody has published such a one.
+        BootOption::Slot => hpe(option, seen),
         BootOption::SecondDisk => disk("CJ98N7161I0608A3R", "0x4"),
         BootOption::Network => Words::new(
             "Embedded LOM 1 Port 1 : HPE Ethernet - 94:18:82:00:00:01 (PXE IPv4)",

@@ -1,0 +1,126 @@
+//! A start into the firmware's setup: when it may begin, and when it is over.
+
+use super::growth::running;
+use api::conditions;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use planner::host::{BootChange, BootMode, BootOverride, BootSource, HostObserved, Post, PowerAction, PowerState};
+use planner::machine::observed::Observed;
+use planner::machine::{Disruptive, Plan, action_name, plan};
+use planner::seen::Seen;
+use std::sync::Arc;
+
+const SLOT: &str = "Boot0001";
+const SETUP: BootOverride = BootOverride { source: BootSource::Setup, mode: Some(BootMode::Uefi) };
+
+/// All is presented to a host that is off, whose firmware does not list the disk and knows of its setup.
+fn new_server(change: impl FnOnce(&mut HostObserved)) -> (Observed, Timestamp) {
+    let world = running();
+    let mut o = world.observe("a").expect("there");
+    let mut host = o.bmc.host.fresh().expect("read").clone();
+    host.power = PowerState::Off;
+    host.boot.options.retain(|option| option.reference != SLOT);
+    host.boot.order.retain(|reference| reference != SLOT);
+    host.boot.allowed_next = vec![BootSource::Setup];
+    change(&mut host);
+    o.bmc.host = Seen::Fresh(host);
+    let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
+    status.power.as_mut().expect("on record").last_action = Some(action_name(PowerAction::ForceOff).to_owned());
+    (o, world.now)
+}
+
+fn reason(plan: &Plan) -> &str {
+    &conditions::get(&plan.status.conditions, conditions::BOOT_CONFIGURED).expect("told").reason
+}
+
+fn power(plan: &Plan) -> Option<(PowerAction, bool)> {
+    match &plan.disruptive {
+        Some(Disruptive::Power(order)) => Some((order.action, order.into_setup)),
+        _ => None,
+    }
+}
+
+#[test]
+fn it_is_asked_for_and_read_back_before_the_power_on() {
+    let (o, now) = new_server(|_| {});
+    let setup = BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi };
+    assert_eq!(plan(&o, now).disruptive, Some(Disruptive::ConfigureBoot(setup)));
+    let (o, now) = new_server(|host| host.boot.next = Some(SETUP));
+    let plan = plan(&o, now);
+    assert_eq!((power(&plan), reason(&plan)), (Some((PowerAction::On, true)), "BootOptionAwaited"));
+    let recorded = plan.status.power.expect("on record");
+    assert_eq!((recorded.in_setup, recorded.setup_starts), (true, 1));
+}
+
+#[test]
+fn it_begins_with_a_host_that_is_off_and_a_bmc_that_knows_of_it() {
+    type Change = fn(&mut HostObserved);
+    let changes: [(&str, Change); 2] = [
+        ("on", |host| host.power = PowerState::On),
+        ("no such override", |host| host.boot.allowed_next = vec![BootSource::Pxe]),
+    ];
+    for (what, change) in changes {
+        let (o, now) = new_server(change);
+        let plan = plan(&o, now);
+        assert_eq!((&plan.disruptive, reason(&plan)), (&None, "BootOptionNotListed"), "{what}");
+    }
+}
+
+#[test]
+fn it_ends_by_a_list_that_stands_still_or_by_the_time() {
+    let secs = SignedDuration::from_secs;
+    let listed = |host: &mut HostObserved| {
+        let world = running();
+        let o = world.observe("a").expect("there");
+        host.boot.options.clone_from(&o.bmc.host.fresh().expect("read").boot.options);
+    };
+    // Whether the disk is listed, what is told of POST, for how long both were so, and for how long the host is on.
+    for (is_listed, post, same, on, over) in [
+        (true, Post::InSetup, secs(9), secs(60), false),
+        (true, Post::InSetup, secs(10), secs(60), true),
+        (true, Post::Unknown, secs(59), secs(60), false),
+        (true, Post::Running, secs(60), secs(60), true),
+        (false, Post::Done, secs(119), secs(600), false),
+        (false, Post::Done, secs(120), secs(600), true),
+        (false, Post::Running, secs(1199), secs(1199), false),
+        (false, Post::Running, secs(1200), secs(1200), true),
+        (false, Post::Unknown, secs(0), secs(1200), true),
+    ] {
+        let (mut o, now) = new_server(|host| {
+            host.power = PowerState::On;
+            host.post = post;
+            if is_listed {
+                listed(host);
+            }
+        });
+        let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
+        let record = status.power.as_mut().expect("on record");
+        (record.in_setup, record.setup_starts) = (true, 1);
+        record.last_action = Some(action_name(PowerAction::On).to_owned());
+        record.last_action_at = Some(MicroTime(now - on));
+        o.bmc.listing_since = Some(now - same);
+        let plan = plan(&o, now);
+        let expected = over.then_some((PowerAction::ForceOff, false));
+        assert_eq!(power(&plan), expected, "{is_listed} {post:?} {same:#} {on:#}");
+        assert_eq!(reason(&plan), "BootOptionAwaited");
+        assert!(plan.status.power.expect("on record").in_setup, "until it is off");
+    }
+}
+
+/// The override that no start has used up is ended with the order that is set.
+#[test]
+fn an_override_that_is_left_is_ended() {
+    for starts in [0, 1] {
+        let world = running();
+        let mut o = world.observe("a").expect("there");
+        let mut host = o.bmc.host.fresh().expect("read").clone();
+        (host.power, host.boot.next) = (PowerState::Off, Some(SETUP));
+        o.bmc.host = Seen::Fresh(host);
+        let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
+        status.power.as_mut().expect("on record").setup_starts = starts;
+        let first = Some(Disruptive::ConfigureBoot(BootChange::First { reference: SLOT.to_owned() }));
+        let sent = plan(&o, world.now).disruptive;
+        // One that somebody else asked for is left to the next start.
+        assert_eq!(sent == first, starts > 0, "{sent:?}");
+    }
+}

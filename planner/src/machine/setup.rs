@@ -1,0 +1,86 @@
+//! A start into the firmware's setup, so that the firmware lists the DPU's boot disk.
+//!
+//! A firmware lists a disk once it has seen the disk in a POST. A server that is new has not, and by its boot order it would start something
+//! else. So it is started into its setup once, where nothing is booted, with all that the machine has presented; it is powered off when the disk
+//! is listed, and started again from the disk. At most twice; then a person is asked. The host is off before, by a reading of this moment, and
+//! the override to the setup has been read back: no host that runs is disturbed.
+//!
+//! An override may be ignored. A host whose guest answers meanwhile is taken as started.
+
+use super::boot;
+use super::draft::Draft;
+use super::situation::{Host, Reading, Situation, Want};
+use crate::host::{BootSource, Post, PowerAction, PowerState};
+use crate::writer::down;
+use jiff::{SignedDuration, Timestamp};
+
+/// For one machine, until its user asks for another start.
+const STARTS: u32 = 2;
+/// How often the options are read.
+const EVERY: SignedDuration = SignedDuration::from_secs(10);
+/// A list that has been the same for so long is whole: of a BMC that says that POST is over, and of one that does not.
+const WHOLE: SignedDuration = SignedDuration::from_secs(10);
+const WHOLE_IN_POST: SignedDuration = SignedDuration::from_secs(60);
+/// Firmware tells its BMC of the options at the end of POST. So long after that the disk is not listed.
+const TOLD: SignedDuration = SignedDuration::from_mins(2);
+/// Servers take 15 minutes to come up; some BMCs never tell of an end.
+const LONGEST: SignedDuration = SignedDuration::from_mins(20);
+
+/// What such a start asks of the host's power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Setup {
+    /// The next start is into the setup.
+    Next,
+    /// The host is in it.
+    Running,
+    /// It has been for long enough.
+    Over,
+}
+
+/// The host is off, and may be started so. `starts`: nothing but the boot order forbids a start.
+pub(super) fn may_begin(o: &Situation<'_>, host: Host<'_>, starts: bool) -> bool {
+    let record = &o.owned.record;
+    let asked_again = o.owned.owner.restart_request().is_some_and(|asked| record.at.is_none_or(|at| asked > at));
+    let takes = o.bmc.host.last().is_some_and(|seen| seen.boot.allowed_next.contains(&BootSource::Setup));
+    starts
+        && takes
+        && o.want == Want::On
+        && o.owned.reading == Reading::Fresh(PowerState::Off)
+        // Such a DPU presents nothing yet in the POST of its host.
+        && !host.shares_power()
+        && (record.setup_starts < STARTS || asked_again)
+}
+
+/// The guest has answered since the host was powered on into its setup: it was started.
+pub(super) fn is_ignored(o: &Situation<'_>) -> bool {
+    let record = &o.owned.record;
+    let answered = o.nic_attachments.iter().filter_map(|a| a.status.as_ref()?.guest.as_ref()?.answered_at.as_ref());
+    record.in_setup && record.at.is_some_and(|at| answered.map(|answered| answered.0).any(|answered| answered > at))
+}
+
+/// Of a host that was powered on into its setup, and was not read off since.
+pub(super) fn stage(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Setup> {
+    let record = &o.owned.record;
+    let is_on = matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
+    if !record.in_setup || !is_on || is_ignored(o) {
+        return None;
+    }
+    let (Some(PowerAction::On), Some(at), Some(read_at)) = (record.action, record.at, o.bmc.read_at) else {
+        // Powered off already, and not off yet.
+        return Some(Setup::Over);
+    };
+    let seen = o.bmc.host.last()?;
+    let is_over = matches!(seen.post, Post::InSetup | Post::Done);
+    let wait = match (boot::is_listed(host, seen), is_over) {
+        (true, true) => WHOLE,
+        (true, false) => WHOLE_IN_POST,
+        (false, true) => TOLD,
+        (false, false) => LONGEST,
+    };
+    let same_since = o.bmc.listing_since.unwrap_or(read_at).max(at);
+    if read_at >= same_since + wait || now >= at + LONGEST {
+        return Some(Setup::Over);
+    }
+    down::read_host(Some(read_at), EVERY, now, draft);
+    Some(Setup::Running)
+}
