@@ -24,6 +24,10 @@ fn new_server(change: impl FnOnce(&mut HostObserved)) -> (Observed, Timestamp) {
     host.boot.allowed_next = vec![BootSource::Setup];
     change(&mut host);
     o.bmc.host = Seen::Fresh(host);
+    for attachment in &mut o.nic_attachments {
+        // No guest has answered.
+        Arc::make_mut(attachment).status.as_mut().expect("told").guest = None;
+    }
     let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
     status.power.as_mut().expect("on record").last_action = Some(action_name(PowerAction::ForceOff).to_owned());
     (o, world.now)

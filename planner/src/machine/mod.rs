@@ -208,11 +208,13 @@ fn start(
         (_, Some(stage)) => (Some(stage), Some(awaited(host))),
         _ => {
             let starts = all_presented && leaving.is_none() && held.is_none();
-            let disk = match () {
-                () if setup::may_begin(o, host, starts) => boot::Disk::MayBeShown,
+            let disk = if setup::may_begin(o, host, starts, draft) {
+                boot::Disk::MayBeShown
+            } else if all_presented || host.shares_power() {
                 // A DPU that starts with its host presents nothing before: its disk was seen in an earlier start, or is not listed.
-                () if all_presented || host.shares_power() => boot::Disk::Presented,
-                () => boot::Disk::NotPresented,
+                boot::Disk::Presented
+            } else {
+                boot::Disk::NotPresented
             };
             match boot::plan(o, host, disk, now, draft) {
                 boot::Next::FromDpu => (None, None),

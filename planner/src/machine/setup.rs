@@ -10,7 +10,7 @@
 use super::boot;
 use super::draft::Draft;
 use super::situation::{Host, Reading, Situation, Want};
-use crate::host::{BootSource, Post, PowerAction, PowerState};
+use crate::host::{BmcNeed, BootSource, HostObserved, Post, PowerAction, PowerState};
 use crate::writer::down;
 use jiff::{SignedDuration, Timestamp};
 
@@ -38,17 +38,20 @@ pub(super) enum Setup {
 }
 
 /// The host is off, and may be started so. `starts`: nothing but the boot order forbids a start.
-pub(super) fn may_begin(o: &Situation<'_>, host: Host<'_>, starts: bool) -> bool {
+pub(super) fn may_begin(o: &Situation<'_>, host: Host<'_>, starts: bool, draft: &mut Draft) -> bool {
     let record = &o.owned.record;
-    let asked_again = o.owned.owner.restart_request().is_some_and(|asked| record.at.is_none_or(|at| asked > at));
-    let takes = o.bmc.host.last().is_some_and(|seen| seen.boot.allowed_next.contains(&BootSource::Setup));
-    starts
-        && takes
-        && o.want == Want::On
-        && o.owned.reading == Reading::Fresh(PowerState::Off)
-        // Such a DPU presents nothing yet in the POST of its host.
-        && !host.shares_power()
-        && (record.setup_starts < STARTS || asked_again)
+    let asked_again = || o.owned.owner.restart_request().is_some_and(|asked| record.at.is_none_or(|at| asked > at));
+    // A DPU that shares its host's power presents nothing yet in the POST of its host.
+    let may = starts && o.want == Want::On && o.owned.was_off() && !host.shares_power();
+    let helps =
+        |seen: &HostObserved| seen.boot.allowed_next.contains(&BootSource::Setup) && !boot::is_listed(host, seen);
+    if !may || !o.bmc.host.last().is_some_and(helps) || (record.setup_starts >= STARTS && !asked_again()) {
+        return false;
+    }
+    if !o.owned.is_off() {
+        draft.need_bmc(BmcNeed::Now);
+    }
+    o.owned.is_off()
 }
 
 /// The guest has answered since the host was powered on into its setup: it was started.

@@ -102,9 +102,8 @@ pub struct Settings {
 impl Settings {
     /// What the firmware has boot options of.
     pub fn options(&self, personality: &Personality) -> Vec<BootOption> {
-        let lists = |option: &BootOption| {
-            *option != BootOption::Slot || !personality.lists_what_it_saw || self.slot_seen
-        };
+        let lists =
+            |option: &BootOption| *option != BootOption::Slot || !personality.lists_what_it_saw || self.slot_seen;
         personality.options.iter().copied().filter(lists).collect()
     }
 

@@ -198,7 +198,11 @@ fn a_disk_is_listed_after_a_start_into_the_setup() {
     present(&server, Kind::Tiny);
     let lists = || {
         let options = server.redfish.get("/redfish/v1/Systems/1/BootOptions");
-        options["Members"].as_array().into_iter().flatten().any(|o| o["@odata.id"].as_str().is_some_and(|id| id.ends_with("Boot0001")))
+        options["Members"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|o| o["@odata.id"].as_str().is_some_and(|id| id.ends_with("Boot0001")))
     };
     assert!(!lists());
     let once = json!({ "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "BiosSetup" });

@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const MACHINES: &str = "metalplane.io/baremetalmachines";
-/// Longer than any start may take.
-const LONG: Duration = Duration::from_secs(45 * 60);
+/// Longer than a start into the setup may take, and than two of them.
+const LONG: Duration = Duration::from_mins(21);
+const TWICE: Duration = Duration::from_mins(41);
+/// Of what would happen at once.
+const SHORT: Duration = Duration::from_mins(2);
 
 fn ready(s: &Simulation) -> Value {
     let machine = s.machine("bm-01").unwrap_or_default();
@@ -20,7 +23,11 @@ fn ready(s: &Simulation) -> Value {
 fn acted(s: &Simulation, expected: &[PowerAction]) -> Result<(), String> {
     let actions = s.scene.hosts[0].actions();
     let status = || s.machine("bm-01").unwrap_or_default()["status"].to_string();
-    if actions == expected { Ok(()) } else { Err(format!("{actions:?}, not {expected:?}: {}\n{}", status(), s.story())) }
+    if actions == expected {
+        Ok(())
+    } else {
+        Err(format!("{actions:?}, not {expected:?}: {}\n{}", status(), s.story()))
+    }
 }
 
 /// It is started into its setup once, and boots. The next machine's start costs nothing more.
@@ -48,14 +55,15 @@ pub async fn never(s: &Simulation) -> Result<(), String> {
     host.is_new(Listing::Never);
     s.create(MACHINES, USER, life::machine("bm-01", 7));
     let asks = |s: &Simulation| ready(s)["reason"] == "BootOptionNotListed" && host.power() == PowerState::Off;
+    tokio::time::sleep(TWICE).await;
     s.until("a person is asked", asks).await?;
-    tokio::time::sleep(LONG).await;
+    tokio::time::sleep(SHORT).await;
     s.until("a person is still asked", asks).await?;
     let twice = [PowerAction::On, PowerAction::ForceOff].repeat(2);
     acted(s, &twice)?;
     s.change(MACHINES, USER, "bm-01", |machine| machine["metadata"]["annotations"] = life::restart_now());
-    s.until("it is tried again", |_| host.actions().len() == 3 * 2).await?;
-    // While it is in its setup it is halted: nobody is there to be asked.
+    tokio::time::sleep(LONG).await;
+    // While it is in its setup for the second time it is halted: nobody is there to be asked.
     s.until("it is on", |_| host.actions().len() == 3 * 2 + 1 && host.power() == PowerState::On).await?;
     s.change(MACHINES, USER, "bm-01", |machine| machine["spec"]["runStrategy"] = json!("Halted"));
     s.until("it is stopped", |s| ready(s)["reason"] == "Stopped").await?;
@@ -85,7 +93,7 @@ pub async fn refused(s: &Simulation) -> Result<(), String> {
     host.knows_no_setup();
     s.create(MACHINES, USER, life::machine("bm-01", 7));
     s.until("a person is asked", |s| ready(s)["reason"] == "BootOptionNotListed").await?;
-    tokio::time::sleep(LONG).await;
+    tokio::time::sleep(SHORT).await;
     acted(s, &[])?;
     life::delete(s, "bm-01").await
 }

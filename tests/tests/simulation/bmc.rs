@@ -1,7 +1,7 @@
 //! The simulated BMC keeps its port's promises; and how the controller treats one, whoever refers to it.
 
 use super::kinds::seed;
-use super::{each, simulate};
+use super::{cases, each, simulate, wide};
 use api::dpu::PowerDomain;
 use async_trait::async_trait;
 use planner::host::{Lack, PowerAction};
@@ -11,7 +11,7 @@ use ports::conformance::bmc::{Abilities, Bench, run};
 use std::sync::Arc;
 use std::time::Duration;
 use tests::sim::Simulation;
-use tests::sim::faults::Plan;
+use tests::sim::faults::{Fault, Plan};
 use tests::sim::host::{Host, HostBmc, Manners, Shared};
 use tests::sim::random::Random;
 use tests::sim::{bmc_objects, elsewhere, new_server, upkeep};
@@ -129,9 +129,7 @@ fn a_host_that_boots_is_left_on() {
 
 #[test]
 fn a_new_server_is_started_into_its_setup_once_and_boots() {
-    let crash = |who, at| Plan::At { who, at, fault: Fault::Crash };
-    let plans = sample(60, 3).map(|at| crash(Who::Controller, at));
-    each([Plan::None].into_iter().chain(plans), |plan| {
+    each(cases(&[Fault::Crash, Fault::LoseAnswer], 60, wide(3)), |plan| {
         simulate(async { new_server::listed(&mut Simulation::start(1, seed(), plan.clone())).await })
     });
 }

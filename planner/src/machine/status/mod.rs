@@ -44,10 +44,8 @@ pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
     status.install = install::status(o, before.install.as_ref());
     status.hardware_name = hardware;
     status.addresses = addresses(o);
-    let power = status.power.take().map(|power| PowerStatus {
-        in_setup: power.in_setup && !setup::is_ignored(o),
-        ..power
-    });
+    let power =
+        status.power.take().map(|power| PowerStatus { in_setup: power.in_setup && !setup::is_ignored(o), ..power });
     let before_plan = PowerRecord { power, power_on_attempts: status.power_on_attempts };
     let is_stopped = o.want == Want::Off && matches!(draft.steps.get(Step::PoweredOn), Outcome::Off);
     let disruptive = (draft.disruptive.as_ref(), is_stopped);

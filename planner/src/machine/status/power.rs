@@ -74,7 +74,12 @@ fn sent(order: &PowerOrder, power: &mut PowerStatus, now: Timestamp) {
             power.boot_disk_reads = order.boot_disk_reads.clone();
             power.booted_elsewhere = false;
             power.in_setup = order.into_setup;
-            power.setup_starts = if order.into_setup { power.setup_starts + 1 } else { 0 };
+            power.setup_starts = match order.restart {
+                _ if !order.into_setup => 0,
+                // Its user asks anew.
+                Some(_) => 1,
+                None => power.setup_starts + 1,
+            };
         }
         PowerAction::SoftOff | PowerAction::ForceOff => power.booted_elsewhere |= order.booted_elsewhere,
     }

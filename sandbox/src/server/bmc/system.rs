@@ -312,9 +312,8 @@ impl Bmc {
         let (personality, disk) = (self.machine.personality, self.machine.config.boot_disk());
         let path = settings.uefi_target.as_deref();
         let options = settings.options(personality);
-        let known = |path: &str| {
-            options.iter().any(|option| (personality.words)(*option, &disk).path.as_deref() == Some(path))
-        };
+        let known =
+            |path: &str| options.iter().any(|option| (personality.words)(*option, &disk).path.as_deref() == Some(path));
         match settings.target {
             OverrideTarget::UefiTarget if !path.is_some_and(known) => {
                 Err(Problem::bad_value("UefiTargetBootSourceOverride", &json!(settings.uefi_target)))

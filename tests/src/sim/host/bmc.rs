@@ -157,7 +157,9 @@ impl Bmc for HostBmc {
             BootChange::Restore { order: before } => {
                 let known = |option: &&String| boot.options.iter().any(|known| known.reference == **option);
                 if !before.is_empty() {
-                    order = before.iter().filter(known).cloned().collect();
+                    // New ones come last.
+                    order.retain(|reference| !before.contains(reference));
+                    order.splice(..0, before.iter().filter(known).cloned());
                 }
                 (boot.next, boot.always) = (None, None);
             }
