@@ -59,8 +59,13 @@ fn it_is_asked_for_and_read_back_before_the_power_on() {
 #[test]
 fn it_begins_with_a_host_that_is_off_and_a_bmc_that_knows_of_it() {
     type Change = fn(&mut HostObserved);
-    let changes: [(&str, Change); 2] = [
+    let changes: [(&str, Change); 3] = [
         ("on", |host| host.power = PowerState::On),
+        ("classes of devices", |host| {
+            for option in &mut host.boot.options {
+                option.uefi_device_path = Some("VenHw_B2AD3248-4F72-4950-A966-CFE5062DB83A_05000000".to_owned());
+            }
+        }),
         ("no such override", |host| host.boot.allowed_next = vec![BootSource::Pxe]),
     ];
     for (what, change) in changes {
@@ -68,6 +73,19 @@ fn it_begins_with_a_host_that_is_off_and_a_bmc_that_knows_of_it() {
         let plan = plan(&o, now);
         assert_eq!((&plan.disruptive, reason(&plan)), (&None, "BootOptionNotListed"), "{what}");
     }
+}
+
+#[test]
+fn a_host_that_comes_on_is_waited_for() {
+    let (mut o, now) = new_server(|_| {});
+    let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
+    let record = status.power.as_mut().expect("on record");
+    (record.in_setup, record.setup_starts) = (true, 1);
+    record.last_action = Some(action_name(PowerAction::On).to_owned());
+    record.last_action_at = Some(MicroTime(now));
+    let plan = plan(&o, now);
+    assert_eq!((&plan.disruptive, reason(&plan)), (&None, "BootOptionAwaited"));
+    assert!(plan.bmc > planner::machine::BmcNeed::Slow, "it is read");
 }
 
 #[test]

@@ -124,6 +124,11 @@ pub fn choose(named: Option<&str>, own: &Own, options: &[BootOption]) -> Result<
     Err(Refusal::NotListed)
 }
 
+/// Some are of a device, and not all of a class of devices.
+pub fn tell_devices(options: &[BootOption]) -> bool {
+    options.iter().any(|option| option.uefi_device_path.as_deref().map(Path::parse) != Some(Place::Opaque))
+}
+
 fn ambiguous(rule: Rule, found: &[&Candidate<'_>]) -> Refusal {
     Refusal::Ambiguous(rule, found.iter().map(|c| c.option.clone()).collect())
 }

@@ -60,13 +60,12 @@ fn pci_address(text: &str) -> Option<(u8, u8, u8)> {
     Some((bus, device, function.parse().ok()?))
 }
 
-/// What the firmware knows of the boot disk, from which a start from it follows.
+/// Whether the firmware could see the boot disk in a POST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disk {
-    /// It could not see the disk in a POST yet: the disk is not presented.
     NotPresented,
     Presented,
-    /// The same, and the host may be started so that the firmware sees it.
+    /// It is presented, and the host may be started for that.
     MayBeShown,
 }
 
@@ -84,6 +83,12 @@ fn named(host: Host<'_>) -> Option<&str> {
 pub(super) fn is_listed(host: Host<'_>, seen: &HostObserved) -> bool {
     let own = own(host, learnt(host, seen).map(|learnt| learnt.path));
     boot_option::choose(named(host), &own, &seen.boot.options) != Err(Refusal::NotListed)
+}
+
+/// The firmware may list the boot disk once it has seen that in a POST: nobody names an option, and it lists devices, not classes of them.
+pub(super) fn may_be_unseen(host: Host<'_>, seen: &HostObserved) -> bool {
+    let lists_devices = seen.boot.options.is_empty() || boot_option::tell_devices(&seen.boot.options);
+    missing(seen).is_none() && named(host).is_none() && lists_devices && !is_listed(host, seen)
 }
 
 /// What makes the host boot from its DPU.
@@ -117,7 +122,7 @@ fn wanted(host: Host<'_>, seen: &HostObserved, disk: Disk, draft: &mut Draft) ->
         _ if missing(seen).is_some() => lacks(missing(seen).unwrap_or_default()),
         Ok(Choice::Option { reference, .. }) => Ok(first(reference)),
         Err(Refusal::NotListed) if disk == Disk::NotPresented => Err(Waiting::AttachmentsFirst {}.into()),
-        Err(Refusal::NotListed) if disk == Disk::MayBeShown && named.is_none() => {
+        Err(Refusal::NotListed) if disk == Disk::MayBeShown => {
             Ok(BootChange::Next { source: BootSource::Setup, mode: BootMode::Uefi })
         }
         Err(refusal) => Err(refused(host, refusal, named, &own, &boot.options)),

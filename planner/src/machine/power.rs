@@ -137,8 +137,9 @@ fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
             reason.unwrap_or_else(|| Failed::BootedElsewhere { hardware: host.name.to_owned() }.into()),
         );
     }
+    let is_on = matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
     match &gates.setup {
-        Some(Setup::Running) => {
+        Some(Setup::Running) if is_on => {
             return Outcome::Not(Waiting::BootOptionAwaited { hardware: host.name.to_owned() }.into());
         }
         Some(Setup::Over) => {
@@ -146,7 +147,7 @@ fn on(o: &Situation<'_>, host: Power<'_>, gates: &Gates, now: Timestamp, draft: 
                 return Outcome::Not(reason);
             }
         }
-        Some(Setup::Next) | None => {}
+        Some(Setup::Running | Setup::Next) | None => {}
     }
     match o.owned.reading {
         Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On) => running(o, host, gates, now, draft),

@@ -44,7 +44,7 @@ pub(super) fn may_begin(o: &Situation<'_>, host: Host<'_>, starts: bool, draft: 
     // A DPU that shares its host's power presents nothing yet in the POST of its host.
     let may = starts && o.want == Want::On && o.owned.was_off() && !host.shares_power();
     let helps =
-        |seen: &HostObserved| seen.boot.allowed_next.contains(&BootSource::Setup) && !boot::is_listed(host, seen);
+        |seen: &HostObserved| seen.boot.allowed_next.contains(&BootSource::Setup) && boot::may_be_unseen(host, seen);
     if !may || !o.bmc.host.last().is_some_and(helps) || (record.setup_starts >= STARTS && !asked_again()) {
         return false;
     }
@@ -64,17 +64,19 @@ pub(super) fn is_ignored(o: &Situation<'_>) -> bool {
 /// Of a host that was powered on into its setup, and was not read off since.
 pub(super) fn stage(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Setup> {
     let record = &o.owned.record;
-    let is_on = matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
-    if !record.in_setup || !is_on || is_ignored(o) {
+    if !record.in_setup || o.owned.was_off() || is_ignored(o) {
         return None;
     }
-    let (Some(PowerAction::On), Some(at), Some(read_at)) = (record.action, record.at, o.bmc.read_at) else {
+    let (Some(PowerAction::On), Some(at)) = (record.action, record.at) else {
         // Powered off already, and not off yet.
         return Some(Setup::Over);
     };
-    let seen = o.bmc.host.last()?;
-    let is_over = matches!(seen.post, Post::InSetup | Post::Done);
-    let wait = match (boot::is_listed(host, seen), is_over) {
+    let is_on = matches!(o.owned.reading, Reading::Fresh(PowerState::On) | Reading::Old(PowerState::On));
+    let (true, Some(seen), Some(read_at)) = (is_on, o.bmc.host.last(), o.bmc.read_at) else {
+        return Some(Setup::Running);
+    };
+    let post_is_over = matches!(seen.post, Post::InSetup | Post::Done);
+    let wait = match (boot::is_listed(host, seen), post_is_over) {
         (true, true) => WHOLE,
         (true, false) => WHOLE_IN_POST,
         (false, true) => TOLD,

@@ -16,8 +16,13 @@ fn a_dpu_that_its_own_bmc_reads_off_gives_its_volumes_up() {
         let result = machine.told(life(site, &machine).await).await;
         site.sandbox.power(&dpu, "on").await?;
         site.wait_for_workloads().await?;
-        site.kubectl(&["wait", "--for=condition=Ready", &format!("dpu/{dpu}"), "--timeout=180s"]).await?;
+        let object = format!("dpu/{dpu}");
+        site.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=180s"]).await?;
         site.name_dpu_bmc(&dpu, None).await?;
+        // Open vSwitch had the port of the boot before in its database, and forwarded there until the agent took that out.
+        let window = "jsonpath={.status.conditions[?(@.type=='BootWindow')]['status','message']}";
+        let window = site.kubectl(&["get", &object, "-o", window]).await?;
+        ensure!(result.is_err() || window.starts_with("True "), "a DPU that came back with a port tells '{window}'");
         result
     });
 }
