@@ -101,12 +101,16 @@ fn it_ends_by_a_list_that_stands_still_or_by_the_time() {
         (true, Post::InSetup, secs(9), secs(60), false),
         (true, Post::InSetup, secs(10), secs(60), true),
         (true, Post::Unknown, secs(59), secs(60), false),
-        (true, Post::Running, secs(60), secs(60), true),
+        (true, Post::Unknown, secs(60), secs(60), true),
+        (true, Post::Running, secs(299), secs(600), false),
+        (true, Post::Running, secs(300), secs(600), true),
         (false, Post::Done, secs(119), secs(600), false),
         (false, Post::Done, secs(120), secs(600), true),
-        (false, Post::Running, secs(1199), secs(1199), false),
-        (false, Post::Running, secs(1200), secs(1200), true),
+        (false, Post::Unknown, secs(1199), secs(1199), false),
         (false, Post::Unknown, secs(0), secs(1200), true),
+        // Firmware may be updated meanwhile.
+        (false, Post::Running, secs(2399), secs(2399), false),
+        (false, Post::Running, secs(0), secs(2400), true),
     ] {
         let (mut o, now) = new_server(|host| {
             host.power = PowerState::On;

@@ -18,13 +18,16 @@ use jiff::{SignedDuration, Timestamp};
 const STARTS: u32 = 2;
 /// How often the options are read.
 const EVERY: SignedDuration = SignedDuration::from_secs(10);
-/// A list that has been the same for so long is whole: of a BMC that says that POST is over, and of one that does not.
+/// A list that has been the same for so long is whole: of a BMC that says that POST is over, of one that tells nothing of POST, and of one that
+/// says that POST runs. That may be so for as long as the setup is open; or firmware is being updated, and the power shall stay.
 const WHOLE: SignedDuration = SignedDuration::from_secs(10);
-const WHOLE_IN_POST: SignedDuration = SignedDuration::from_secs(60);
+const WHOLE_UNTOLD: SignedDuration = SignedDuration::from_secs(60);
+const WHOLE_IN_POST: SignedDuration = SignedDuration::from_mins(5);
 /// Firmware tells its BMC of the options at the end of POST. So long after that the disk is not listed.
 const TOLD: SignedDuration = SignedDuration::from_mins(2);
-/// Servers take 15 minutes to come up; some BMCs never tell of an end.
+/// Servers take 15 minutes to come up, longer where something is updated. Some BMCs never tell of an end.
 const LONGEST: SignedDuration = SignedDuration::from_mins(20);
+const LONGEST_IN_POST: SignedDuration = SignedDuration::from_mins(40);
 
 /// What such a start asks of the host's power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,15 +78,14 @@ pub(super) fn stage(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &m
     let (true, Some(seen), Some(read_at)) = (is_on, o.bmc.host.last(), o.bmc.read_at) else {
         return Some(Setup::Running);
     };
-    let post_is_over = matches!(seen.post, Post::InSetup | Post::Done);
-    let wait = match (boot::is_listed(host, seen), post_is_over) {
-        (true, true) => WHOLE,
-        (true, false) => WHOLE_IN_POST,
-        (false, true) => TOLD,
-        (false, false) => LONGEST,
+    let (whole, told, longest) = match seen.post {
+        Post::InSetup | Post::Done => (WHOLE, TOLD, LONGEST),
+        Post::Unknown => (WHOLE_UNTOLD, LONGEST, LONGEST),
+        Post::Running => (WHOLE_IN_POST, LONGEST_IN_POST, LONGEST_IN_POST),
     };
+    let wait = if boot::is_listed(host, seen) { whole } else { told };
     let same_since = o.bmc.listing_since.unwrap_or(read_at).max(at);
-    if read_at >= same_since + wait || now >= at + LONGEST {
+    if read_at >= same_since + wait || now >= at + longest {
         return Some(Setup::Over);
     }
     down::read_host(Some(read_at), EVERY, now, draft);
