@@ -4,7 +4,7 @@
 //! and the actions that it can take now. Nothing is remembered between rounds but what stands in the objects.
 //!
 //! Words first: [`observed`], [`steps`], [`plan`], `named`. Then `situation`, what follows from them for every step, and the steps,
-//! each of which names none that comes after it: [`claim`], `volumes`, `attach`, `boot`, `power`, `guest`, `install`, `erase`, `release`, `status`.
+//! each of which names none that comes after it: [`claim`], `volumes`, `attach`, `boot`, `setup`, `power`, `guest`, `install`, `erase`, `release`, `status`.
 //! [`leftovers`] plans for a machine that no longer exists, by the stages of a release.
 //! Who may write a volume is decided in [`crate::writer`].
 
