@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::wait;
 use api::BareMetalMachine;
 use api::labels::{POWER_REQUESTED, RESTART_REQUESTED_AT};
-use api::machine::RunStrategy;
+use api::machine::{MachineState, RunStrategy};
 use kube::ResourceExt;
 use std::cell::RefCell;
 
@@ -49,11 +49,11 @@ pub async fn stop(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
 pub async fn restart(cluster: &Cluster, args: &Power) -> Result<String, Failure> {
     let at = jiff::Timestamp::now();
     each(cluster, args, "restart submitted", wait::Goal::RestartedSince(at), |machine| {
-        let running = machine.status.as_ref().and_then(|s| s.power.as_ref()).is_some_and(|p| p.state == "On");
-        if !running {
+        // A host that is off for another reason than its user's wish may wait for this very request.
+        if machine.status.as_ref().and_then(|s| s.state) == Some(MachineState::Stopped) {
             return Err(Failure::Told {
                 object: format!("machine '{}'", machine.name_any()),
-                cause: "it is not powered on, so there is nothing to restart".to_owned(),
+                cause: "it is stopped, so there is nothing to restart".to_owned(),
                 next: format!("{} start {}", cluster.program, machine.name_any()),
             });
         }

@@ -1,7 +1,10 @@
 //! A start into the firmware's setup: when it may begin, and when it is over.
 
 use super::growth::running;
+use api::attachment::GuestStatus;
 use api::conditions;
+use api::dpu::PowerDomain;
+use api::machine::RunStrategy;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use planner::host::{BootChange, BootMode, BootOverride, BootSource, HostObserved, Post, PowerAction, PowerState};
@@ -31,6 +34,15 @@ fn new_server(change: impl FnOnce(&mut HostObserved)) -> (Observed, Timestamp) {
     let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
     status.power.as_mut().expect("on record").last_action = Some(action_name(PowerAction::ForceOff).to_owned());
     (o, world.now)
+}
+
+/// It was powered on into its setup.
+fn started(o: &mut Observed, at: Timestamp) {
+    let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
+    let record = status.power.as_mut().expect("on record");
+    (record.in_setup, record.setup_starts) = (true, 1);
+    record.last_action = Some(action_name(PowerAction::On).to_owned());
+    record.last_action_at = Some(MicroTime(at));
 }
 
 fn reason(plan: &Plan) -> &str {
@@ -76,13 +88,38 @@ fn it_begins_with_a_host_that_is_off_and_a_bmc_that_knows_of_it() {
 }
 
 #[test]
+fn a_dpu_that_shares_its_hosts_power_is_left_to_a_person() {
+    let (mut o, now) = new_server(|_| {});
+    let dpu = &mut o.dpus[0].dpu;
+    Arc::make_mut(dpu).spec.power_domain = PowerDomain::Host;
+    let plan = plan(&o, now);
+    assert_eq!((&plan.disruptive, reason(&plan)), (&None, "BootOptionNotListed"));
+}
+
+/// It was started, whatever was asked of the firmware; and is asked before its power is taken.
+#[test]
+fn a_guest_that_answers_was_started() {
+    for (post, is_started) in [(Post::Unknown, true), (Post::Done, true), (Post::InSetup, false)] {
+        let (mut o, now) = new_server(|host| (host.power, host.post) = (PowerState::On, post));
+        let sent = now - SignedDuration::from_secs(30);
+        started(&mut o, sent);
+        for attachment in &mut o.nic_attachments {
+            let status = Arc::make_mut(attachment).status.as_mut().expect("told");
+            let answered_at = Some(MicroTime(sent + SignedDuration::from_secs(20)));
+            status.guest = Some(GuestStatus { answered_at, ..GuestStatus::default() });
+        }
+        assert_eq!(reason(&plan(&o, now)) != "BootOptionAwaited", is_started, "{post:?}");
+        assert_eq!(plan(&o, now).status.power.expect("on record").in_setup, !is_started, "{post:?}");
+        Arc::make_mut(&mut o.machine).spec.run_strategy = RunStrategy::Halted;
+        let action = if is_started { PowerAction::SoftOff } else { PowerAction::ForceOff };
+        assert_eq!(power(&plan(&o, now)), Some((action, false)), "{post:?}");
+    }
+}
+
+#[test]
 fn a_host_that_comes_on_is_waited_for() {
     let (mut o, now) = new_server(|_| {});
-    let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
-    let record = status.power.as_mut().expect("on record");
-    (record.in_setup, record.setup_starts) = (true, 1);
-    record.last_action = Some(action_name(PowerAction::On).to_owned());
-    record.last_action_at = Some(MicroTime(now));
+    started(&mut o, now);
     let plan = plan(&o, now);
     assert_eq!((&plan.disruptive, reason(&plan)), (&None, "BootOptionAwaited"));
     assert!(plan.bmc > planner::machine::BmcNeed::Slow, "it is read");
@@ -119,11 +156,7 @@ fn it_ends_by_a_list_that_stands_still_or_by_the_time() {
                 listed(host);
             }
         });
-        let status = Arc::make_mut(&mut o.machine).status.get_or_insert_default();
-        let record = status.power.as_mut().expect("on record");
-        (record.in_setup, record.setup_starts) = (true, 1);
-        record.last_action = Some(action_name(PowerAction::On).to_owned());
-        record.last_action_at = Some(MicroTime(now - on));
+        started(&mut o, now - on);
         o.bmc.listing_since = Some(now - same);
         let plan = plan(&o, now);
         let expected = over.then_some((PowerAction::ForceOff, false));

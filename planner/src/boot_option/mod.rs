@@ -124,9 +124,10 @@ pub fn choose(named: Option<&str>, own: &Own, options: &[BootOption]) -> Result<
     Err(Refusal::NotListed)
 }
 
-/// Some are of a device, and not all of a class of devices.
-pub fn tell_devices(options: &[BootOption]) -> bool {
-    options.iter().any(|option| option.uefi_device_path.as_deref().map(Path::parse) != Some(Place::Opaque))
+/// The firmware lists classes of devices, and no device.
+pub fn are_classes(options: &[BootOption]) -> bool {
+    let is_class = |option: &BootOption| option.uefi_device_path.as_deref().map(Path::parse) == Some(Place::Opaque);
+    !options.is_empty() && options.iter().all(is_class)
 }
 
 fn ambiguous(rule: Rule, found: &[&Candidate<'_>]) -> Refusal {

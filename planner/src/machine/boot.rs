@@ -87,8 +87,8 @@ pub(super) fn is_listed(host: Host<'_>, seen: &HostObserved) -> bool {
 
 /// The firmware may list the boot disk once it has seen that in a POST: nobody names an option, and it lists devices, not classes of them.
 pub(super) fn may_be_unseen(host: Host<'_>, seen: &HostObserved) -> bool {
-    let lists_devices = seen.boot.options.is_empty() || boot_option::tell_devices(&seen.boot.options);
-    missing(seen).is_none() && named(host).is_none() && lists_devices && !is_listed(host, seen)
+    let helps = missing(seen).is_none() && named(host).is_none() && !boot_option::are_classes(&seen.boot.options);
+    helps && !is_listed(host, seen)
 }
 
 /// What makes the host boot from its DPU.

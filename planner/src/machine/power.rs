@@ -367,7 +367,7 @@ fn stop(o: &Owned<'_>, hardware: String, now: Timestamp, draft: &mut Draft) -> R
         (last, _) => {
             // A system that was never started through us has nobody to ask, and a firmware in its setup is none.
             let asked_before = last == Some(PowerAction::SoftOff) || !record.asked_on();
-            let nobody = asked_before || record.in_setup || o.is_in_installer();
+            let nobody = asked_before || o.is_in_setup() || o.is_in_installer();
             let ask = !grace.is_zero() && !nobody && !lacks(o, PowerAction::SoftOff);
             let order = PowerOrder::plain(if ask { PowerAction::SoftOff } else { PowerAction::ForceOff });
             send(o, &hardware, order, draft).unwrap_or_else(|| match ask {

@@ -57,17 +57,10 @@ pub(super) fn may_begin(o: &Situation<'_>, host: Host<'_>, starts: bool, draft: 
     o.owned.is_off()
 }
 
-/// The guest has answered since the host was powered on into its setup: it was started.
-pub(super) fn is_ignored(o: &Situation<'_>) -> bool {
-    let record = &o.owned.record;
-    let answered = o.nic_attachments.iter().filter_map(|a| a.status.as_ref()?.guest.as_ref()?.answered_at.as_ref());
-    record.in_setup && record.at.is_some_and(|at| answered.map(|answered| answered.0).any(|answered| answered > at))
-}
-
-/// Of a host that was powered on into its setup, and was not read off since.
+/// Of a host that is in its setup, or on the way there.
 pub(super) fn stage(o: &Situation<'_>, host: Host<'_>, now: Timestamp, draft: &mut Draft) -> Option<Setup> {
     let record = &o.owned.record;
-    if !record.in_setup || o.owned.was_off() || is_ignored(o) {
+    if !o.owned.is_in_setup() || o.owned.was_off() {
         return None;
     }
     let (Some(PowerAction::On), Some(at)) = (record.action, record.at) else {

@@ -70,7 +70,7 @@ fn eject_job(workflow: &Workflow) -> String {
     format!("{EJECT}-{}", name(&workflow.metadata))
 }
 
-/// What could not be asked for at the end is not asked for later: another one's medium may be in the drive by then.
+/// What could not be asked for at the end is not asked for later: the medium of another Workflow may be in the drive by then.
 fn eject_no_more(workflow: &Workflow, status: &mut WorkflowStatus) {
     let eject = eject_job(workflow);
     if let Some(options) = &mut status.boot_options {

@@ -7,7 +7,7 @@ use super::hardware::{held, is_bare};
 use super::power::{Reading, reading};
 use super::record::Record;
 use crate::erase;
-use crate::host::PowerState;
+use crate::host::{Post, PowerState};
 use crate::install;
 use crate::machine::named::labels_of;
 use crate::machine::observed::{Belongings, Gone};
@@ -139,6 +139,15 @@ impl<'a> Owned<'a> {
     /// Its Hardware, if it is claimed to be installed there by a workflow.
     pub fn bare(&self) -> Option<&'a Hardware> {
         self.current.filter(|hardware| is_bare(hardware))
+    }
+
+    /// The host was powered on into its firmware's setup, and that is where it is: there is nothing to save. A firmware may ignore the override;
+    /// a guest that answers was started, unless the BMC says that the setup is open.
+    pub fn is_in_setup(&self) -> bool {
+        let guests = self.own.nic_attachments.iter().filter_map(|a| a.status.as_ref()?.guest.as_ref());
+        let mut answered = guests.filter_map(|guest| guest.answered_at.as_ref()).map(|at| at.0);
+        let is_open = || self.own.bmc.host.last().is_some_and(|seen| seen.post == Post::InSetup);
+        self.record.in_setup && (is_open() || !answered.any(|at| self.record.at.is_some_and(|sent| at > sent)))
     }
 
     /// The installer runs on the host: there is nothing to save.

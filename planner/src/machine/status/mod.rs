@@ -9,7 +9,7 @@ use super::observed::Observed;
 use super::plan::{Action, Disruptive, Plan, PowerOrder, Told};
 use super::situation::{Reading, Situation, Want, answered, heard_of, is_granted};
 use super::steps::{Outcome, Step, Steps};
-use super::{install, maintenance, setup};
+use super::{install, maintenance};
 use crate::erase::PowerRecord;
 use crate::host::PowerState;
 use crate::install::strategy;
@@ -17,7 +17,7 @@ use crate::meta::name;
 use crate::network;
 use crate::reason::{Blocked, Reason, ReasonKind, Waiting};
 use api::conditions::{self, ConditionStatus};
-use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState, PowerStatus};
+use api::machine::{AttachPhase, BareMetalMachineStatus, BootStrategy, MachineAddress, MachineState};
 use api::report::GuestSeen;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -44,9 +44,7 @@ pub(super) fn finish(o: &Situation<'_>, draft: Draft, now: Timestamp) -> Plan {
     status.install = install::status(o, before.install.as_ref());
     status.hardware_name = hardware;
     status.addresses = addresses(o);
-    let power =
-        status.power.take().map(|power| PowerStatus { in_setup: power.in_setup && !setup::is_ignored(o), ..power });
-    let before_plan = PowerRecord { power, power_on_attempts: status.power_on_attempts };
+    let before_plan = PowerRecord { power: status.power.take(), power_on_attempts: status.power_on_attempts };
     let is_stopped = o.want == Want::Off && matches!(draft.steps.get(Step::PoweredOn), Outcome::Off);
     let disruptive = (draft.disruptive.as_ref(), is_stopped);
     let after = power::record(&o.owned, before_plan, adopted(o, &draft.steps), disruptive, now);

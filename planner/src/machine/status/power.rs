@@ -40,7 +40,7 @@ pub(in crate::machine) fn record(
         started_for: before.as_ref().and_then(|old| old.started_for.clone()),
         boot_disk_reads: before.as_ref().and_then(|old| old.boot_disk_reads.clone()),
         booted_elsewhere: before.as_ref().is_some_and(|old| old.booted_elsewhere) && !is_stopped,
-        in_setup: before.as_ref().is_some_and(|old| old.in_setup) && !is_off_again(o),
+        in_setup: o.is_in_setup() && !is_off_again(o),
         setup_starts: before.as_ref().filter(|_| !is_stopped).map_or(0, |old| old.setup_starts),
         state,
     };

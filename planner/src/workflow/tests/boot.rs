@@ -207,7 +207,11 @@ fn the_medium_of_a_run_that_did_not_succeed_is_ejected() {
     w.hardware.metadata.annotations = annotations;
     w.settle(Some("Completed"));
     assert!(w.state() == "FAILED" && !is_prepared(&w.workflow), "{:?}", w.workflow.status);
-    assert!(!w.story.iter().any(|told| told == eject), "another one's medium may be in the drive: {:?}", w.story);
+    assert!(
+        !w.story.iter().any(|told| told == eject),
+        "the medium of another Workflow may be in the drive: {:?}",
+        w.story
+    );
 
     // The Job that inserts it has failed half-way.
     let mut w = iso();
