@@ -18,6 +18,14 @@ pub enum IndexKey {
     Agent(String),
     /// A Hardware that was discovered and that nobody has approved, or the report of a server of which there is no Hardware.
     Unapproved,
+    /// The Hardware of this name.
+    Server(String),
+    /// A Hardware that no machine has claimed.
+    Unclaimed,
+    /// A Dpu of which nobody has said in which server it sits.
+    Unassigned,
+    /// A Dpu whose agent reports orphans.
+    HasOrphans,
     /// An address or a MAC address in the Subnet of this namespace and name, which the object has or asks for.
     Address(Key, String),
     /// An address that the guest of a VNic may have beside the VNic's own, in the Subnet of this namespace and name.

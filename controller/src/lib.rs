@@ -28,6 +28,7 @@ mod metrics;
 mod network;
 mod objects;
 mod orphans;
+mod placement;
 mod run;
 mod verbs;
 mod volumes;

@@ -2,6 +2,7 @@
 
 use crate::Controller;
 use crate::error::Error;
+use crate::index::IndexKey;
 use crate::machine::gather;
 use crate::memory;
 use crate::objects;
@@ -42,10 +43,8 @@ pub(crate) async fn concerning(c: &Controller, own: &Belongings) -> Result<Vec<O
 }
 
 async fn on_dpus(c: &Controller) -> Result<Vec<OrphanOn>, Error> {
-    let has_some = |dpu: &Arc<Dpu>| dpu.status.as_ref().is_some_and(|status| !status.orphans.is_empty());
-    let dpus: Vec<Arc<Dpu>> = c.world.dpus.all().into_iter().filter(has_some).collect();
     let mut found = Vec::new();
-    for dpu in gather::dpus(c, dpus).await? {
+    for dpu in gather::dpus(c, c.world.dpus.by(&IndexKey::HasOrphans)).await? {
         let orphans = dpu.dpu.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
         found.extend(orphans.into_iter().map(|orphan| OrphanOn { dpu: dpu.clone(), orphan }));
     }

@@ -7,6 +7,7 @@ use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::liveness::Liveness;
 use crate::network::Pools;
 use crate::objects::Objects;
+use crate::placement::Placement;
 use crate::snapshots::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot};
 use crate::work::{Queues, Work};
 use api::tinkerbell::{Hardware, Job, Task, Template, Workflow, WorkflowRuleSet};
@@ -51,6 +52,7 @@ macro_rules! watched {
             pub liveness: Arc<Liveness>,
             queues: Queues,
             pub pools: Pools,
+            pub placement: Placement,
             $($(#[$doc])* pub $field: Arc<Cache<$kind>>,)*
         }
 
@@ -58,7 +60,8 @@ macro_rules! watched {
             /// `nonce`: differs between any two processes.
             pub fn new(nonce: u64) -> Arc<Self> {
                 let (liveness, queues, pools) = (Liveness::new(), Queues::default(), Pools::default());
-                Arc::new(Self { nonce, liveness, queues, pools, $($field: Cache::new(<$kind>::index),)* })
+                let placement = Placement::default();
+                Arc::new(Self { nonce, liveness, queues, pools, placement, $($field: Cache::new(<$kind>::index),)* })
             }
 
             /// Starts every watch. They end when the set is dropped.

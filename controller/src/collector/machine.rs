@@ -64,7 +64,10 @@ async fn observed(c: &Controller, uid: &str, memo: &mut Memo) -> Result<Leftover
     let of = Gone { uid: uid.to_owned(), namespace: namespace(c, uid).unwrap_or_default() };
     let own = gather::belongings(c, (uid, &of.namespace), &gather::Asked::default(), memo).await?;
     let mut left = Leftovers { of, own };
-    left.own.hardware = c.world.hardware.all();
+    match left.own.hardware.is_empty() {
+        true => gather::servers::inventory(c, &mut left.own).await?,
+        false => left.own.hardware = c.world.hardware.all(),
+    }
     left.own.bmc = gather::bmc(c, leftovers::server(&left));
     left.own.report = gather::report(c, leftovers::server(&left));
     Ok(left)

@@ -30,7 +30,9 @@ impl Kind for Hardware {
         let agents = self.spec.agent_id.iter().chain(macs).map(|agent| IndexKey::agent(agent));
         let waits = is_unapproved(self).then_some(IndexKey::Unapproved);
         let bmc = of_server(self).map(|bmc| IndexKey::names::<Machine>("", bmc));
-        owners.chain(bmc).chain(agents).chain(waits).collect()
+        let unclaimed = claimed_by(self).is_none().then_some(IndexKey::Unclaimed);
+        let own = IndexKey::Server(self.metadata.name.clone().unwrap_or_default());
+        owners.chain(bmc).chain(agents).chain(waits).chain(unclaimed).chain([own]).collect()
     }
 
     fn wake(&self, world: &World) {
@@ -84,7 +86,9 @@ impl Kind for Dpu {
     fn index(&self) -> Vec<IndexKey> {
         let hardware = self.spec.hardware_ref.iter().map(|hardware| IndexKey::names::<Hardware>("", &hardware.name));
         let bmc = self.spec.bmc_ref.iter().map(|bmc| IndexKey::names::<Machine>("", &bmc.name));
-        hardware.chain(bmc).collect()
+        let unassigned = self.spec.hardware_ref.is_none().then_some(IndexKey::Unassigned);
+        let holds = self.status.as_ref().is_some_and(|status| !status.orphans.is_empty());
+        hardware.chain(bmc).chain(unassigned).chain(holds.then_some(IndexKey::HasOrphans)).collect()
     }
 
     /// The machine on its host, and all that still look for one.
@@ -98,7 +102,10 @@ impl Kind for Dpu {
         world.look_at_each(Work::VNic, &world.vnics, &held);
         world.vnics.by(&held).iter().for_each(|vnic| world.floating_ips_of(vnic));
         world.look_at_each(Work::ProviderNetwork, &world.provider_networks, &held);
-        world.machines_without_hardware();
+        let name = self.metadata.name.as_deref().unwrap_or_default();
+        if world.placement.is_news(name, world.dpus.get("", name).as_deref()) {
+            world.machines_without_hardware();
+        }
     }
 }
 
@@ -119,8 +126,8 @@ impl World {
     /// The machine on the DPU's host.
     pub fn machines_of_dpu(&self, dpu: &Dpu) {
         let Some(reference) = dpu.spec.hardware_ref.as_ref() else { return };
-        for hardware in self.hardware.all().iter().filter(|h| h.metadata.name.as_deref() == Some(&reference.name)) {
-            if let Some(uid) = claimed_by(hardware) {
+        for hardware in self.hardware.by(&IndexKey::Server(reference.name.clone())) {
+            if let Some(uid) = claimed_by(&hardware) {
                 self.machine_by_uid(uid);
             }
         }
@@ -128,11 +135,7 @@ impl World {
 
     /// What becomes of an orphan may hang on who holds its volume or its VNic now.
     pub(super) fn dpus_with_orphans(&self) {
-        for dpu in self.dpus.all() {
-            if dpu.status.as_ref().is_some_and(|status| !status.orphans.is_empty()) {
-                self.look(Work::Dpu, key(&dpu.metadata));
-            }
-        }
+        self.look_at_each(Work::Dpu, &self.dpus, &IndexKey::HasOrphans);
     }
 
     /// A Dpu that is being deleted waits for the last attachment.

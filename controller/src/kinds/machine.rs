@@ -96,12 +96,7 @@ impl World {
     /// Those that have no server yet, for the inventory has changed.
     pub(super) fn machines_without_hardware(&self) {
         self.migrations_that_look();
-        for machine in self.machines.all() {
-            let uid = machine.metadata.uid.as_deref();
-            if uid.is_none_or(|uid| self.hardware.by(&IndexKey::owner(uid)).is_empty()) {
-                self.look(Work::Machine, key(&machine.metadata));
-            }
-        }
+        self.placement.waiting().into_iter().for_each(|machine| self.look(Work::Machine, machine));
     }
 }
 

@@ -30,6 +30,7 @@ pub async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     for _ in 0..ROUNDS {
         let Some(machine) = c.world.machines.get(&key.0, &key.1) else {
             c.hosts.needs(&owner, &[]);
+            c.world.placement.ended(key);
             return Ok(Next::Wait);
         };
         let o = gather::gather(c, machine.clone(), &mut memo).await?;

@@ -30,7 +30,7 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
 async fn plan(c: &Controller, object: &Arc<MachineMigration>) -> Result<Plan<MachineMigrationStatus>, Error> {
     let (namespace, _) = key(&object.metadata);
     let machine = match c.world.machines.get(&namespace, &object.spec.machine_name) {
-        Some(machine) => Some(gather::for_placement(c, machine).await?),
+        Some(machine) => Some(gather::servers::for_move(c, machine).await?),
         None => None,
     };
     let o = Observed { object: object.clone(), machine };

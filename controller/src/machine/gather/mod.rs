@@ -1,9 +1,11 @@
 //! Everything that a plan for one machine rests on: from the caches, and by a read where a cache would be too much.
 
 mod images;
+pub(crate) mod servers;
 
 use crate::Controller;
 use crate::bmc::Which;
+use crate::cache::key;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::kinds::is_machine;
@@ -13,9 +15,9 @@ use api::{BareMetalMachine, Dpu, HardwareReport, Subnet, VNic, labels};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::api::ListParams;
 use planner::machine::observed::{
-    Belongings, BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, DpuSeen, Observed, annotation, name, uid,
+    Belongings, BmcSeen, ClaimSeen, ClassSeen, CloudInitSeen, DpuSeen, Observed, name, uid,
 };
-use planner::machine::{claim_name, foreign_workflow, vnic_name};
+use planner::machine::{claim_name, vnic_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,9 +36,6 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     let world = &c.world;
     let own = belongings(c, (uid, &namespace), &Asked::by(&machine), memo).await?;
     let mut o = Observed { machine: machine.clone(), own, ..Observed::default() };
-    if !o.hardware.iter().any(|hardware| annotation(&hardware.metadata, labels::CLAIMED_BY) == Some(uid)) {
-        o.busy = busy(c, &o.hardware);
-    }
     o.bmc = bmc(c, planner::machine::claim::current(&o));
     o.report = report(c, planner::machine::claim::current(&o));
     o.holder_image = c.holder_image.clone();
@@ -49,6 +48,13 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     cloud_init(c, &namespace, &mut o).await?;
     o.migrations = world.migrations.by(&IndexKey::names::<BareMetalMachine>(&namespace, o.name()));
     o.lock_is_void = crate::verbs::lock_is_void(c, &o.machine).await?;
+    match o.hardware.is_empty() {
+        true => {
+            world.placement.looks(&key(&machine.metadata));
+            servers::for_choice(c, &mut o).await?;
+        }
+        false => world.placement.ended(&key(&machine.metadata)),
+    }
     Ok(o)
 }
 
@@ -72,8 +78,7 @@ impl Asked {
     }
 }
 
-/// What belongs to the machine with this UID, whether it exists or not. While it has no server: the whole inventory, of which no BMC is
-/// read here.
+/// What belongs to the machine with this UID, whether it exists or not.
 pub(crate) async fn belongings(
     c: &Controller,
     (uid, namespace): (&str, &str),
@@ -94,12 +99,7 @@ pub(crate) async fn belongings(
         vnics: vnics(c, owner, namespace, &asked.vnics),
         ..Belongings::default()
     };
-    if own.hardware.is_empty() {
-        own.hardware = world.hardware.all();
-        own.dpus = dpus(c, world.dpus.all()).await?;
-    } else {
-        own.dpus = dpus(c, own_dpus(c, &own)).await?;
-    }
+    own.dpus = dpus(c, own_dpus(c, &own)).await?;
     for pod in world.holder_pods.by(owner) {
         let event = pod_event(c, &pod, memo).await?;
         own.holder_pods.push(holder_pods::seen(&pod, event));
@@ -107,39 +107,6 @@ pub(crate) async fn belongings(
     claims(c, (owner, namespace), asked, &mut own, memo).await?;
     own.orphans = crate::orphans::concerning(c, &own).await?;
     Ok(own)
-}
-
-/// What a choice of another Hardware rests on: the whole inventory, beside the machine and what is presented of it.
-pub(crate) async fn for_placement(c: &Controller, machine: Arc<BareMetalMachine>) -> Result<Observed, Error> {
-    let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
-    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
-    let world = &c.world;
-    let own = Belongings {
-        namespace_labels: namespace_labels(c, &namespace),
-        hardware: world.hardware.all(),
-        policies: world.policies.all(),
-        dpus: dpus(c, world.dpus.all()).await?,
-        disk_attachments: world.disks.by(&owner),
-        nic_attachments: world.nics.by(&owner),
-        ..Belongings::default()
-    };
-    let mut o = Observed { busy: busy(c, &own.hardware), own, machine, ..Observed::default() };
-    o.bmc = bmc(c, planner::machine::claim::current(&o));
-    Ok(o)
-}
-
-/// The Workflow or Job that is no machine's and runs on a Hardware, by that one's name.
-fn busy(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
-    let names = hardware.iter().map(|hardware| name(&hardware.metadata));
-    let workflow = |name: &str| {
-        let runs = foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
-        runs.map(|workflow| (name.to_owned(), format!("Workflow '{workflow}'")))
-    };
-    let job = |hardware: &Arc<Hardware>| {
-        let job = crate::job::that_has(c, hardware)?;
-        Some((name(&hardware.metadata).to_owned(), format!("Job '{}'", name(&job.metadata))))
-    };
-    names.filter_map(workflow).chain(hardware.iter().filter_map(job)).collect()
 }
 
 fn namespace_labels(c: &Controller, namespace: &str) -> BTreeMap<String, String> {

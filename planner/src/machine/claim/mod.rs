@@ -113,9 +113,8 @@ fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<(&'a Hardw
         let labels = hardware.metadata.labels.clone().unwrap_or_default();
         choices.iter().filter_map(|c| c.selector.as_ref()).all(|wanted| selector::matches(wanted, &labels))
     };
-    // Each machine has an order of its own, or many that start at once would all try the same one.
     let mut candidates: Vec<&Arc<Hardware>> = o.hardware.iter().filter(chosen).collect();
-    candidates.sort_by_cached_key(|h| api::names::short(&format!("{}/{}", o.uid(), name(&h.metadata)), 12));
+    candidates.sort_by_cached_key(|hardware| place(o.uid(), hardware));
     let mut refused = BTreeMap::<&'static str, usize>::new();
     let mut taken = false;
     for hardware in candidates {
@@ -135,6 +134,28 @@ fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<(&'a Hardw
         true => Waiting::NoFreeHardware { summary }.into(),
         false => Blocked::NoHardwareFits { summary }.into(),
     })
+}
+
+/// A machine that has nothing yet takes whatever server will do; of others it is known which one they need.
+pub fn chooses(o: &Observed) -> bool {
+    let has_nothing = o.disk_attachments.is_empty() && o.nic_attachments.is_empty();
+    let owned = &Situation::of(o).owned;
+    has_nothing && !o.deleting() && owned.current.is_none() && !owned.was_installed()
+}
+
+/// One of the servers in `o.hardware` will do.
+pub fn finds(o: &Observed) -> bool {
+    pick(o, o.machine.spec.hardware.iter().collect()).is_ok()
+}
+
+/// The order in which the machine with this UID tries servers.
+pub fn sort(machine_uid: &str, servers: &mut [Arc<Hardware>]) {
+    servers.sort_by_cached_key(|hardware| place(machine_uid, hardware));
+}
+
+/// Each machine has an order of its own, or many that start at once would all try the same server.
+fn place(machine_uid: &str, hardware: &Hardware) -> String {
+    api::names::short(&format!("{machine_uid}/{}", name(&hardware.metadata)), 12)
 }
 
 fn take(o: &Observed, hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reason {

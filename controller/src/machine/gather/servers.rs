@@ -1,0 +1,80 @@
+//! What a choice of a server rests on.
+//!
+//! Of a machine that is new: one server that it may take, if there is one. The unclaimed ones are looked at one after the other, each as
+//! a plan does it; so a choice costs what the looking at a few servers costs, however many there are. Where none will do, and for
+//! whatever else has no server: the inventory, of which a plan says why.
+
+use super::{bmc, dpus, namespace_labels};
+use crate::Controller;
+use crate::error::Error;
+use crate::index::IndexKey;
+use api::tinkerbell::Hardware;
+use api::{BareMetalMachine, Dpu};
+use planner::machine::observed::{Belongings, Observed, name};
+use planner::machine::{claim, foreign_workflow};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Of a machine that has no server.
+pub(super) async fn for_choice(c: &Controller, o: &mut Observed) -> Result<(), Error> {
+    if claim::chooses(o) {
+        let unassigned = dpus(c, c.world.dpus.by(&IndexKey::Unassigned)).await?;
+        let mut unclaimed = c.world.hardware.by(&IndexKey::Unclaimed);
+        claim::sort(o.uid(), &mut unclaimed);
+        for hardware in unclaimed {
+            let of_it = dpus(c, dpus_of(c, &hardware)).await?;
+            o.own.dpus = of_it.into_iter().chain(unassigned.iter().cloned()).collect();
+            o.own.hardware = vec![hardware];
+            o.busy = busy(c, &o.own.hardware);
+            if claim::finds(o) {
+                return Ok(());
+            }
+        }
+    }
+    o.busy = busy(c, &c.world.hardware.all());
+    inventory(c, &mut o.own).await
+}
+
+/// All servers and DPUs; of no BMC anything is read here.
+pub(crate) async fn inventory(c: &Controller, own: &mut Belongings) -> Result<(), Error> {
+    own.hardware = c.world.hardware.all();
+    own.dpus = dpus(c, c.world.dpus.all()).await?;
+    Ok(())
+}
+
+fn dpus_of(c: &Controller, hardware: &Hardware) -> Vec<Arc<Dpu>> {
+    c.world.dpus.by(&IndexKey::names::<Hardware>("", name(&hardware.metadata)))
+}
+
+/// Of a machine that moves: the inventory, beside the machine and what is presented of it.
+pub(crate) async fn for_move(c: &Controller, machine: Arc<BareMetalMachine>) -> Result<Observed, Error> {
+    let owner = IndexKey::Owner(machine.metadata.uid.clone().unwrap_or_default());
+    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    let world = &c.world;
+    let own = Belongings {
+        namespace_labels: namespace_labels(c, &namespace),
+        policies: world.policies.all(),
+        disk_attachments: world.disks.by(&owner),
+        nic_attachments: world.nics.by(&owner),
+        ..Belongings::default()
+    };
+    let mut o = Observed { own, machine, ..Observed::default() };
+    o.busy = busy(c, &world.hardware.all());
+    inventory(c, &mut o.own).await?;
+    o.bmc = bmc(c, claim::current(&o));
+    Ok(o)
+}
+
+/// The Workflow or Job that is no machine's and runs on a Hardware, by that one's name.
+fn busy(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
+    let names = hardware.iter().map(|hardware| name(&hardware.metadata));
+    let workflow = |name: &str| {
+        let runs = foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
+        runs.map(|workflow| (name.to_owned(), format!("Workflow '{workflow}'")))
+    };
+    let job = |hardware: &Arc<Hardware>| {
+        let job = crate::job::that_has(c, hardware)?;
+        Some((name(&hardware.metadata).to_owned(), format!("Job '{}'", name(&job.metadata))))
+    };
+    names.filter_map(workflow).chain(hardware.iter().filter_map(job)).collect()
+}

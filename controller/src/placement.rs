@@ -1,0 +1,106 @@
+//! Who looks for a server, and what of the inventory they were woken for.
+//!
+//! Of a thousand machines that come at once, each changes the inventory several times, and nearly all of it concerns servers that
+//! others have: a machine without a server is looked at again for what may give it one.
+
+use api::Dpu;
+use api::dpu::{DpuSpec, DpuStatus};
+use runtime::queue::Key;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+pub struct Placement {
+    waiting: Mutex<HashSet<Key>>,
+    dpus: Mutex<HashMap<String, Said>>,
+}
+
+/// All of a Dpu but what follows from the machine that its server has.
+#[derive(PartialEq)]
+struct Said {
+    generation: Option<i64>,
+    leaves: bool,
+    spec: DpuSpec,
+    status: Option<DpuStatus>,
+}
+
+impl Placement {
+    /// This machine has no server. Said before the inventory is read: what changes from then on wakes it.
+    pub(crate) fn looks(&self, machine: &Key) {
+        lock(&self.waiting).insert(machine.clone());
+    }
+
+    /// It has one, or is gone.
+    pub(crate) fn ended(&self, machine: &Key) {
+        lock(&self.waiting).remove(machine);
+    }
+
+    pub(crate) fn waiting(&self) -> Vec<Key> {
+        lock(&self.waiting).iter().cloned().collect()
+    }
+
+    /// This Dpu says what it did not say before, to those who look for a server. `None`: there is no such Dpu any more.
+    pub(crate) fn is_news(&self, name: &str, dpu: Option<&Dpu>) -> bool {
+        let said = dpu.map(|dpu| Said {
+            generation: dpu.metadata.generation,
+            leaves: dpu.metadata.deletion_timestamp.is_some(),
+            spec: dpu.spec.clone(),
+            status: dpu.status.clone().map(|status| DpuStatus { allocatable: None, ..status }),
+        });
+        let mut all = lock(&self.dpus);
+        match said {
+            Some(said) if all.get(name) == Some(&said) => false,
+            Some(said) => {
+                all.insert(name.to_owned(), said);
+                true
+            }
+            None => {
+                all.remove(name);
+                true
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::dpu::DpuCapacity;
+
+    fn dpu(change: impl FnOnce(&mut DpuStatus)) -> Dpu {
+        let mut dpu = Dpu::new("dpu-1", DpuSpec::default());
+        change(dpu.status.insert(DpuStatus::default()));
+        dpu
+    }
+
+    #[test]
+    fn a_disk_that_comes_is_no_news_to_those_who_look_for_a_server_and_all_else_is() {
+        let placement = Placement::default();
+        let is_news = |dpu: &Dpu| placement.is_news("dpu-1", Some(dpu));
+        assert!(is_news(&dpu(|_| {})));
+        assert!(!is_news(&dpu(|_| {})));
+        assert!(!is_news(&dpu(|status| status.allocatable = Some(DpuCapacity::default()))));
+        assert!(is_news(&dpu(|status| status.capacity = Some(DpuCapacity::default()))));
+        let mut assigned = dpu(|status| status.capacity = Some(DpuCapacity::default()));
+        assert!(!is_news(&assigned));
+        assigned.spec.approved = true;
+        assert!(is_news(&assigned));
+        assigned.metadata.generation = Some(2);
+        assert!(is_news(&assigned));
+        assert!(placement.is_news("dpu-1", None));
+        assert!(is_news(&assigned), "it is there again");
+    }
+
+    #[test]
+    fn who_waits_is_woken_until_that_has_ended() {
+        let (placement, machine) = (Placement::default(), ("team-a".to_owned(), "bm-01".to_owned()));
+        placement.looks(&machine);
+        assert_eq!(placement.waiting(), [machine.clone()]);
+        placement.ended(&machine);
+        assert!(placement.waiting().is_empty());
+    }
+}
