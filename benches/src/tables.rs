@@ -76,6 +76,7 @@ const TABLES: &[(&str, &[Row])] = &[
             ("machinesPerMinute", "machines per minute, from all created at once to the last one ready", ""),
             ("createdToReady", "created → ready, of one of them (a second of it is the simulated guest)", ""),
             ("requestsPerMachine", "requests of the controller to the API server, per machine", ""),
+            ("reconcilesPerMachine", "looks of the controller at one object, per machine", ""),
             ("cpuPerMachine", "processor time of the controller, per machine", ""),
             ("memoryBefore", "controller, resident memory, DPUs and Hardware only", ""),
             ("memory", "controller, resident memory, all machines ready", ""),

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 pub enum IndexKey {
     /// The object's own UID.
     Uid(String),
+    /// Its own, or of a Dpu that of its attachments.
     Namespace(String),
     /// The UID of what the object was made for, belongs to, or is in use by: a machine, an image, an operation, a VNic, a Subnet.
     Owner(String),
@@ -26,6 +27,8 @@ pub enum IndexKey {
     Unassigned,
     /// A Dpu whose agent reports orphans.
     HasOrphans,
+    /// A Dpu that was asked what its host has, for the API server went back.
+    AskedForReport,
     /// An address or a MAC address in the Subnet of this namespace and name, which the object has or asks for.
     Address(Key, String),
     /// An address that the guest of a VNic may have beside the VNic's own, in the Subnet of this namespace and name.

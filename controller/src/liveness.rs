@@ -11,13 +11,13 @@ use api::labels;
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use planner::dpu::boot_disk::BootDiskReads;
 use planner::dpu::went_back::Heard;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -27,10 +27,13 @@ pub const LEASE: &str = "agent";
 /// A lost DPU is noticed within five seconds of its loss: this, the next look, and the quorum read.
 pub const SILENT_AFTER: Duration = Duration::from_millis(4500);
 
+/// `renewTime` and `holderIdentity`.
+type Value = (Option<MicroTime>, Option<String>);
+
 #[derive(Debug, Clone)]
 struct Beat {
-    /// `renewTime` and `holderIdentity`, as they were last seen.
-    value: String,
+    /// As it was last seen.
+    value: Value,
     since: Instant,
     /// Which of all changes that this process has heard of was its last.
     changed: u64,
@@ -42,11 +45,38 @@ struct Beat {
     confirmed: bool,
 }
 
-pub struct Liveness {
-    beats: Mutex<BTreeMap<String, Beat>>,
+/// By namespace.
+#[derive(Default)]
+struct Beats {
+    all: BTreeMap<String, Beat>,
     /// How often any of them has changed, and how often when this process began to lead.
-    changes: AtomicU64,
-    led_at: AtomicU64,
+    changes: u64,
+    led_at: u64,
+    /// Agents that have said that the API server went back.
+    went_back: BTreeSet<String>,
+    /// Agents that are not silent, and have not renewed since this process began to lead.
+    unheard: BTreeSet<String>,
+}
+
+impl Beats {
+    fn put(&mut self, namespace: &str, beat: Beat) {
+        match beat.went_back > 0 {
+            true => self.went_back.insert(namespace.to_owned()),
+            false => self.went_back.remove(namespace),
+        };
+        self.unheard.remove(namespace);
+        self.all.insert(namespace.to_owned(), beat);
+    }
+
+    fn remove(&mut self, namespace: &str) {
+        self.went_back.remove(namespace);
+        self.unheard.remove(namespace);
+        self.all.remove(namespace);
+    }
+}
+
+pub struct Liveness {
+    beats: Mutex<Beats>,
     ready: watch::Sender<bool>,
     /// Namespaces whose agent has come back, or whose Lease is gone.
     turned: Mutex<Vec<String>>,
@@ -56,16 +86,14 @@ pub struct Liveness {
 impl Liveness {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            beats: Mutex::new(BTreeMap::new()),
-            changes: AtomicU64::new(0),
-            led_at: AtomicU64::new(0),
+            beats: Mutex::default(),
             ready: watch::Sender::new(false),
             turned: Mutex::default(),
             wake: Notify::new(),
         })
     }
 
-    fn beats(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Beat>> {
+    fn beats(&self) -> std::sync::MutexGuard<'_, Beats> {
         self.beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,21 +112,17 @@ impl Liveness {
     /// What a watch or a quorum read showed. True: it is news.
     pub fn saw(&self, namespace: &str, lease: &Lease) -> bool {
         let spec = lease.spec.as_ref();
-        let value = format!(
-            "{:?} {:?}",
-            spec.and_then(|spec| spec.renew_time.as_ref()),
-            spec.and_then(|spec| spec.holder_identity.as_ref())
-        );
+        let value = spec.map(|spec| (spec.renew_time.clone(), spec.holder_identity.clone())).unwrap_or_default();
         let went_back = number(lease, labels::WENT_BACK);
         let mut beats = self.beats();
-        let before = beats.get(namespace);
+        let before = beats.all.get(namespace);
         let news = before.is_none_or(|beat| beat.value != value);
         if news {
             let turned = before.is_none_or(|beat| beat.confirmed || beat.went_back != went_back);
-            let changed = 1 + self.changes.fetch_add(1, Ordering::SeqCst);
+            beats.changes += 1;
+            let (changed, since) = (beats.changes, Instant::now());
             let boot_disk_reads = text(lease, labels::BOOT_DISK_READS).and_then(BootDiskReads::parse);
-            let beat = Beat { value, since: Instant::now(), changed, went_back, boot_disk_reads, confirmed: false };
-            beats.insert(namespace.to_owned(), beat);
+            beats.put(namespace, Beat { value, since, changed, went_back, boot_disk_reads, confirmed: false });
             drop(beats);
             if turned {
                 self.turn(namespace);
@@ -109,21 +133,30 @@ impl Liveness {
 
     /// This process leads from now on: what was heard before says nothing about what is so now.
     pub fn lead(&self) {
-        self.led_at.store(self.now(), Ordering::SeqCst);
+        let mut beats = self.beats();
+        beats.led_at = beats.changes;
+        let heard = beats.all.iter().filter(|(_, beat)| !beat.confirmed).map(|(namespace, _)| namespace.clone());
+        beats.unheard = heard.collect();
     }
 
     /// How many changes this process has heard of, of whatever agent.
     pub fn now(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
+        self.beats().changes
+    }
+
+    /// The namespaces of agents that may forbid grants to all (*TimeWentBack*): most often none.
+    pub fn noteworthy(&self) -> Vec<String> {
+        let beats = self.beats();
+        beats.went_back.union(&beats.unheard).cloned().collect()
     }
 
     /// `asked_at`: the moment, as [`Liveness::now`] counts, at which the agent's Dpu was seen to be asked.
     pub fn heard(&self, namespace: &str, asked_at: Option<u64>) -> Heard {
         let beats = self.beats();
-        let Some(beat) = beats.get(namespace) else { return Heard::default() };
+        let Some(beat) = beats.all.get(namespace) else { return Heard::default() };
         Heard {
             went_back: beat.went_back,
-            since_leading: beat.changed > self.led_at.load(Ordering::SeqCst),
+            since_leading: beat.changed > beats.led_at,
             since_asked: asked_at.is_some_and(|asked_at| beat.changed > asked_at),
         }
     }
@@ -136,31 +169,33 @@ impl Liveness {
 
     /// A quorum read showed nothing newer: it is silent, until a beat comes.
     pub fn confirm(&self, namespace: &str) {
-        if let Some(beat) = self.beats().get_mut(namespace) {
+        let mut beats = self.beats();
+        if let Some(beat) = beats.all.get_mut(namespace) {
             beat.confirmed = true;
         }
+        beats.unheard.remove(namespace);
     }
 
     /// Silent, and confirmed; an agent that never had a Lease is silent.
     pub fn is_silent(&self, namespace: &str) -> bool {
-        self.beats().get(namespace).is_none_or(|beat| beat.confirmed)
+        self.beats().all.get(namespace).is_none_or(|beat| beat.confirmed)
     }
 
     /// When its Lease was last seen to change.
     pub fn heard_at(&self, namespace: &str) -> Option<Timestamp> {
-        let since = self.beats().get(namespace)?.since;
+        let since = self.beats().all.get(namespace)?.since;
         clock::now().checked_sub(SignedDuration::try_from(since.elapsed()).ok()?).ok()
     }
 
     /// As its last beat told.
     pub fn boot_disk_reads(&self, namespace: &str) -> Option<BootDiskReads> {
-        self.beats().get(namespace)?.boot_disk_reads.clone()
+        self.beats().all.get(namespace)?.boot_disk_reads.clone()
     }
 
     /// Namespaces that have been quiet for too long and are not confirmed.
     pub fn quiet(&self) -> Vec<String> {
         let quiet = |beat: &Beat| !beat.confirmed && beat.since.elapsed() >= SILENT_AFTER;
-        self.beats().iter().filter(|(_, beat)| quiet(beat)).map(|(namespace, _)| namespace.clone()).collect()
+        self.beats().all.iter().filter(|(_, beat)| quiet(beat)).map(|(namespace, _)| namespace.clone()).collect()
     }
 
     pub fn is_ready(&self) -> bool {
@@ -201,4 +236,48 @@ fn text<'a>(lease: &'a Lease, annotation: &str) -> Option<&'a str> {
 
 fn number(lease: &Lease, annotation: &str) -> u64 {
     text(lease, annotation).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    fn lease(beat: i64, went_back: u64) -> Lease {
+        let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(beat);
+        let mut lease = Lease {
+            spec: Some(LeaseSpec { renew_time: Some(MicroTime(at)), ..LeaseSpec::default() }),
+            ..Lease::default()
+        };
+        let said = [(labels::WENT_BACK.to_owned(), went_back.to_string())];
+        lease.metadata.annotations = (went_back > 0).then(|| said.into());
+        lease
+    }
+
+    /// *TimeWentBack* is asked for every plan, of every Dpu: only by these it can be so.
+    #[tokio::test(start_paused = true)]
+    async fn agents_are_noteworthy_until_they_are_heard_and_once_they_have_said_that_time_went_back() {
+        let all = Liveness::new();
+        for agent in ["a", "b", "c"] {
+            assert!(all.saw(agent, &lease(1, 0)) && !all.saw(agent, &lease(1, 0)));
+        }
+        assert!(all.noteworthy().is_empty());
+        all.lead();
+        assert_eq!(all.noteworthy(), ["a", "b", "c"]);
+        assert!(!all.heard("a", None).since_leading);
+        all.saw("a", &lease(2, 0));
+        assert!(all.heard("a", None).since_leading);
+        all.confirm("b");
+        all.beats().remove("c");
+        assert!(all.noteworthy().is_empty(), "one was heard, one is silent, one is gone");
+        all.lead();
+        assert_eq!(all.noteworthy(), ["a"], "what is silent is not waited for");
+        all.saw("b", &lease(2, 1));
+        assert_eq!(all.noteworthy(), ["a", "b"]);
+        all.saw("a", &lease(3, 0));
+        all.saw("b", &lease(3, 1));
+        assert_eq!(all.noteworthy(), ["b"]);
+        all.saw("b", &lease(4, 0));
+        assert!(all.noteworthy().is_empty(), "its Lease was made anew");
+    }
 }

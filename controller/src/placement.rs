@@ -99,7 +99,7 @@ mod tests {
     fn who_waits_is_woken_until_that_has_ended() {
         let (placement, machine) = (Placement::default(), ("team-a".to_owned(), "bm-01".to_owned()));
         placement.looks(&machine);
-        assert_eq!(placement.waiting(), [machine.clone()]);
+        assert_eq!(placement.waiting(), std::slice::from_ref(&machine));
         placement.ended(&machine);
         assert!(placement.waiting().is_empty());
     }

@@ -137,9 +137,8 @@ impl BootDisk {
 }
 
 async fn reads(emulation: &dyn Emulation, id: &ExposureId) -> Option<u64> {
-    let all = tokio::time::timeout(LIMIT, emulation.statistics()).await.ok()?;
-    let all = all.inspect_err(|error| tracing::debug!(%error, "reading the counters of the boot disk")).ok()?;
-    all.iter().find(|disk| disk.id == *id).map(|disk| disk.read.operations)
+    let counted = tokio::time::timeout(LIMIT, emulation.reads(id)).await.ok()?;
+    counted.inspect_err(|error| tracing::debug!(%error, "reading the counter of the boot disk")).ok()?
 }
 
 #[cfg(test)]

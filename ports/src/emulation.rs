@@ -216,6 +216,11 @@ pub trait Emulation: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// How often the host has read this disk, of what [`Emulation::statistics`] tells; `None`: nobody counts it.
+    async fn reads(&self, id: &ExposureId) -> Result<Option<u64>, PortError> {
+        Ok(self.statistics().await?.into_iter().find(|disk| disk.id == *id).map(|disk| disk.read.operations))
+    }
+
     /// Returns when [`Emulation::list`] may say something else than before although no verb was called. Where nothing
     /// tells, it never returns.
     async fn changed(&self) {

@@ -92,6 +92,10 @@ impl Emulation for Split {
         self.disks.statistics().await
     }
 
+    async fn reads(&self, id: &ExposureId) -> Result<Option<u64>, PortError> {
+        self.disks.reads(id).await
+    }
+
     async fn changed(&self) {
         use std::future::poll_fn;
         use std::task::Poll;

@@ -12,6 +12,10 @@ const ON_SPDK: [&str; 2] = ["spdk", "stall"];
 /// What runs on a site with pods: those of a release.
 const ON_A_SITE: [&str; 5] = ["starts", "disks", "lost", "footprint", "load"];
 
+/// What has the controller in a process of its own, and by which it is told which program that is.
+const SCALE: &str = "scale";
+const CONTROLLER: &str = "METALPLANE_BENCH_CONTROLLER";
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// A figure and its flags (`cargo xtask bench -- --help` lists them); none: all of them
@@ -43,6 +47,10 @@ fn measure(root: &Path, program: &Path, words: &[String]) -> Result<()> {
     if ON_A_SITE.contains(&words[0].as_str()) {
         let folder = release::run(root, &release::Options::here())?;
         return start(test::as_root_with(program, &[(release::VARIABLE, &folder)]).args(words));
+    }
+    if words[0] == SCALE {
+        let controller = programs::bench(root)?;
+        return start(test::as_root_with(program, &[(CONTROLLER, &controller)]).args(words));
     }
     start(test::as_root(program).args(words))
 }

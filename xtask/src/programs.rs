@@ -35,6 +35,19 @@ pub(crate) fn release(
     release: &Release,
     architecture: Architecture,
 ) -> Result<BTreeMap<&'static str, PathBuf>> {
+    let mut cargo = optimised(root, release, architecture)?;
+    cargo.args(RELEASED.iter().flat_map(|name| ["--package", name]));
+    built(cargo, names)
+}
+
+/// The program of the benches with the controller in it, as what ships is built.
+pub(crate) fn bench(root: &Path) -> Result<PathBuf> {
+    let mut cargo = optimised(root, &Release::of(root)?, Architecture::here())?;
+    cargo.args(["--package", "benches"]);
+    built(cargo, &["bench"])?.remove("bench").context("the program was built")
+}
+
+fn optimised(root: &Path, release: &Release, architecture: Architecture) -> Result<Command> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).env("METALPLANE_VERSION", release.version());
     cargo.envs(Toolchain::of(root, architecture)?.environment);
@@ -43,8 +56,7 @@ pub(crate) fn release(
     let target = r#"target.'cfg(all(target_os = "linux", target_env = "gnu"))'.rustflags"#;
     cargo.arg("--config").arg(format!("{target} = [{}]", flags.join(", ")));
     cargo.args(["build", "--release", "--bins", "--target", architecture.target()]);
-    cargo.args(RELEASED.iter().flat_map(|name| ["--package", name]));
-    built(cargo, names)
+    Ok(cargo)
 }
 
 /// Flags by which no path of this machine is in a program.

@@ -18,6 +18,7 @@ use ports::conformance::memory::MemorySouthBound;
 use ports::{Bmc, ErrorClass, PortError};
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,8 @@ use tokio::task::JoinSet;
 
 /// From power-on to a guest's first packet.
 const GUEST: Duration = Duration::from_secs(1);
+/// This program as what ships is built; else it is the running one.
+const PROGRAM: &str = "METALPLANE_BENCH_CONTROLLER";
 const USER: &str = "metalplane-controller";
 
 pub struct Controller {
@@ -44,7 +47,8 @@ impl Controller {
         let folder = crate::root().join("target/bench");
         std::fs::create_dir_all(&folder)?;
         let log = std::fs::File::create(folder.join("scale-controller.log"))?;
-        let mut child = Command::new(std::env::current_exe()?)
+        let program = std::env::var_os(PROGRAM).map(PathBuf::from).map_or_else(std::env::current_exe, Ok)?;
+        let mut child = Command::new(program)
             .arg("scale-controller")
             .arg("--kubeconfig")
             .arg(site.sandbox.kubeconfig())

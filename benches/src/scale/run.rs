@@ -20,7 +20,10 @@ use std::time::{Duration, Instant};
 /// Without a machine more in so long something is wrong.
 const STUCK: Duration = Duration::from_secs(180);
 const CALM: Duration = Duration::from_secs(60);
-/// How many rows of requests are shown.
+/// Of the controller to the API server, by method and resource; and of its work, by kind.
+const REQUESTS: &str = "rest_client_requests_total";
+const RECONCILES: &str = "controller_runtime_reconcile_total";
+/// How many rows of a counter are shown.
 const ROWS: usize = 20;
 
 pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controller: &Controller) -> Result<Figures> {
@@ -29,7 +32,8 @@ pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controll
     story.say(&format!("all DPUs are ready after {:.0} s", dpus.elapsed().as_secs_f64()));
     let process = controller.process;
     let (memory_before, cpu_before) = (process.memory("VmRSS")?, process.cpu_seconds()?);
-    let before = Requests::of(&controller.metrics().await?);
+    let metrics = controller.metrics().await?;
+    let (before, reconciled) = (Counts::of(REQUESTS, &metrics), Counts::of(RECONCILES, &metrics));
     let missed = agents.missed();
 
     let began = Instant::now();
@@ -41,21 +45,25 @@ pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controll
     };
     let took = began.elapsed().as_secs_f64();
     let (memory, cpu) = (process.memory("VmRSS")?, process.cpu_seconds()? - cpu_before);
-    let requests = Requests::of(&controller.metrics().await?).since(&before);
+    let metrics = controller.metrics().await?;
+    let requests = Counts::of(REQUESTS, &metrics).since(&before);
+    let reconciles = Counts::of(RECONCILES, &metrics).since(&reconciled);
     let n = inventory.size.machines as f64;
     story.say(&format!("{n} machines in {took:.0} s; renewals of Leases that failed: {}", agents.missed() - missed));
-    requests.show(story, n);
+    requests.show(story, "requests", n);
+    reconciles.show(story, "reconciles", n);
 
     story.say("a minute of nothing");
-    let (before, cpu_calm, calm) = (Requests::of(&controller.metrics().await?), process.cpu_seconds()?, Instant::now());
+    let (before, cpu_calm, calm) = (Counts::of(REQUESTS, &controller.metrics().await?), process.cpu_seconds()?, Instant::now());
     tokio::time::sleep(CALM).await;
     let idle_percent = (process.cpu_seconds()? - cpu_calm) / calm.elapsed().as_secs_f64() * 100.0;
-    let idle_requests = Requests::of(&controller.metrics().await?).since(&before);
-    idle_requests.show(story, n);
+    let idle_requests = Counts::of(REQUESTS, &controller.metrics().await?).since(&before);
+    idle_requests.show(story, "requests", n);
     Ok([
         ("machinesPerMinute", Figure::one(Unit::Count, n / took * 60.0)),
         ("createdToReady", Figure::of(Unit::Milliseconds, &times).context("machines became ready")?),
         ("requestsPerMachine", Figure::one(Unit::Count, requests.total() / n)),
+        ("reconcilesPerMachine", Figure::one(Unit::Count, reconciles.total() / n)),
         ("cpuPerMachine", Figure::one(Unit::Milliseconds, cpu / n * 1000.0)),
         ("memoryBefore", Figure::one(Unit::Mebibytes, memory_before)),
         ("memory", Figure::one(Unit::Mebibytes, memory)),
@@ -126,12 +134,12 @@ where
     Ok(seen.into_values().filter_map(|(_, took)| took).collect())
 }
 
-/// Requests of the controller to the API server, by method and resource.
-struct Requests(BTreeMap<String, f64>);
+/// A counter of the controller's metrics, by its labels.
+struct Counts(BTreeMap<String, f64>);
 
-impl Requests {
-    fn of(metrics: &str) -> Self {
-        let lines = metrics.lines().filter_map(|line| line.strip_prefix("rest_client_requests_total{"));
+impl Counts {
+    fn of(counter: &str, metrics: &str) -> Self {
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix(counter)?.strip_prefix('{'));
         let mut all = BTreeMap::new();
         for (labels, count) in lines.filter_map(|line| line.rsplit_once("} ")) {
             *all.entry(labels.replace('"', "")).or_default() += count.parse::<f64>().unwrap_or_default();
@@ -151,10 +159,10 @@ impl Requests {
         self.0.values().sum()
     }
 
-    fn show(&self, story: &Story, machines: f64) {
+    fn show(&self, story: &Story, what: &str, machines: f64) {
         let mut rows: Vec<_> = self.0.iter().collect();
         rows.sort_by(|a, b| b.1.total_cmp(a.1));
-        story.say(&format!("{:.1} requests per machine", self.total() / machines));
+        story.say(&format!("{:.1} {what} per machine", self.total() / machines));
         for (labels, count) in rows.into_iter().take(ROWS) {
             story.say(&format!("    {:6.2} {labels}", count / machines));
         }
@@ -166,11 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_counted_since_a_moment() {
-        let before = Requests::of("rest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 3\n");
+    fn a_counter_is_read_since_a_moment() {
+        let before = Counts::of(REQUESTS, "rest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 3\n");
         let text = "# TYPE x counter\nrest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 5\n\
                     rest_client_requests_total{method=\"PUT\",resource=\"holds\",code=\"409\"} 1\nother 9\n";
-        let since = Requests::of(text).since(&before);
+        let since = Counts::of(REQUESTS, text).since(&before);
         assert_eq!((since.total(), since.0.len()), (3.0, 2));
         assert_eq!(since.0["method=GET,resource=pods,code=200"], 2.0);
     }

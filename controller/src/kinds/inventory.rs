@@ -11,6 +11,7 @@ use api::tinkerbell::{Hardware, Machine};
 use api::{Dpu, HardwarePolicy, HardwareReport, labels};
 use kube::Api;
 use kube::runtime::watcher;
+use planner::dpu::went_back::is_asked;
 use planner::enrol::is_unapproved;
 
 fn claimed_by(hardware: &Hardware) -> Option<&String> {
@@ -88,7 +89,9 @@ impl Kind for Dpu {
         let bmc = self.spec.bmc_ref.iter().map(|bmc| IndexKey::names::<Machine>("", &bmc.name));
         let unassigned = self.spec.hardware_ref.is_none().then_some(IndexKey::Unassigned);
         let holds = self.status.as_ref().is_some_and(|status| !status.orphans.is_empty());
-        hardware.chain(bmc).chain(unassigned).chain(holds.then_some(IndexKey::HasOrphans)).collect()
+        let namespace = self.status.iter().flat_map(|status| &status.namespace).map(|own| IndexKey::namespace(own));
+        let told = [holds.then_some(IndexKey::HasOrphans), is_asked(self).then_some(IndexKey::AskedForReport)];
+        hardware.chain(bmc).chain(unassigned).chain(namespace).chain(told.into_iter().flatten()).collect()
     }
 
     /// The machine on its host, and all that still look for one.

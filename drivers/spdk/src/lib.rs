@@ -440,6 +440,10 @@ impl Emulation for SpdkEmulation {
         statistics::read(&self.inner.rpc).await.map_err(|error| error.at("statistics of the disks"))
     }
 
+    async fn reads(&self, id: &ExposureId) -> Result<Option<u64>, PortError> {
+        statistics::reads(&self.inner.rpc, id).await.map_err(|error| error.at("reads of a disk"))
+    }
+
     async fn changed(&self) {
         self.inner.changed.notified().await;
     }

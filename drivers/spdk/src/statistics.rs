@@ -5,11 +5,12 @@ use crate::rpc::methods::bdev::{BdevTraffic, GetHistogram, GetIostat, Histogram}
 use crate::rpc::{Rpc, RpcError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use planner::exposure::ExposureId;
 use ports::emulation::{DiskStatistics, LATENCY_BOUNDS, Latencies, Traffic};
 use std::time::Duration;
 
 pub(crate) async fn read(rpc: &Rpc) -> Result<Vec<DiskStatistics>, RpcError> {
-    let counted = rpc.call(&GetIostat {}).await?;
+    let counted = rpc.call(&GetIostat { name: None }).await?;
     let mut all = Vec::new();
     for bdev in &counted.bdevs {
         let Some(id) = names::parse_bdev(&bdev.name) else { continue };
@@ -23,6 +24,16 @@ pub(crate) async fn read(rpc: &Rpc) -> Result<Vec<DiskStatistics>, RpcError> {
         all.push(DiskStatistics { id, read, written, latencies });
     }
     Ok(all)
+}
+
+/// Of one disk, without what the others did.
+pub(crate) async fn reads(rpc: &Rpc, id: &ExposureId) -> Result<Option<u64>, RpcError> {
+    let name = names::bdev(id);
+    match rpc.call(&GetIostat { name: Some(&name) }).await {
+        Ok(counted) => Ok(counted.bdevs.iter().find(|bdev| bdev.name == name).map(|bdev| bdev.num_read_ops)),
+        Err(RpcError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn traffic(bdev: &BdevTraffic, tick_rate: u64) -> (Traffic, Traffic) {

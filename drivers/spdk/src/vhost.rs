@@ -224,6 +224,10 @@ impl Emulation for VhostEmulation {
         statistics::read(&self.rpc).await.map_err(|error| error.at("statistics of the disks"))
     }
 
+    async fn reads(&self, id: &ExposureId) -> Result<Option<u64>, PortError> {
+        statistics::reads(&self.rpc, id).await.map_err(|error| error.at("reads of a disk"))
+    }
+
     async fn changed(&self) {
         let look = async || {
             let controllers = self.rpc.call(&GetControllers {}).await.ok()?;

@@ -147,6 +147,11 @@ async fn expose_is_idempotent_and_adopted(bench: &dyn Bench, bus: Bus) {
     let counted = port.statistics().await.expect("statistics");
     let is_counted = |disk: &DiskFunction| counted.iter().any(|counted| counted.id == disk.id);
     assert!(counted.is_empty() || is_counted(&boot) && is_counted(&data), "not every disk is counted: {counted:?}");
+    for disk in [&boot, &data] {
+        let reads = port.reads(&disk.id).await.expect("the reads of one disk");
+        assert_eq!(reads.is_some(), is_counted(disk), "one disk is counted as all are: {:?}", disk.id);
+    }
+    assert_eq!(port.reads(&id(1, 2)).await.expect("of another epoch"), None);
 
     drop(port);
     let adopted = bench.connect().await;

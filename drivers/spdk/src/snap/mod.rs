@@ -386,6 +386,10 @@ impl Emulation for SnapEmulation {
     async fn statistics(&self) -> Result<Vec<DiskStatistics>, PortError> {
         statistics::read(&self.rpc).await.map_err(|error| error.at("statistics of the disks"))
     }
+
+    async fn reads(&self, id: &ExposureId) -> Result<Option<u64>, PortError> {
+        statistics::reads(&self.rpc, id).await.map_err(|error| error.at("reads of a disk"))
+    }
 }
 
 impl SnapEmulation {

@@ -233,7 +233,13 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
             None => errno(-19),
         },
         "bdev_get_iostat" => {
-            let bdevs: Vec<_> = world.bdevs.values().map(Bdev::traffic).collect();
+            if params.get("name").is_some() && world.bdev(name).is_none() {
+                return Some(errno(-19));
+            }
+            let bdevs: Vec<_> = match params.get("name") {
+                Some(_) => world.bdev(name).into_iter().map(Bdev::traffic).collect(),
+                None => world.bdevs.values().map(Bdev::traffic).collect(),
+            };
             Ok(json!({"tick_rate": TICKS, "ticks": TICKS, "bdevs": bdevs}))
         }
         "bdev_raid_create" => raid_create(world, params),

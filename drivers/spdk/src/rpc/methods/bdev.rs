@@ -33,8 +33,11 @@ methods! {
         #[serde(flatten)]
         limits: RateLimits,
     }
-    /// Of all bdevs.
-    "bdev_get_iostat" => Iostat, GetIostat {}
+    /// Of one bdev, else of all.
+    "bdev_get_iostat" => Iostat, GetIostat<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a str>,
+    }
     "bdev_enable_histogram" => Done, EnableHistogram<'a> { name: &'a str, enable: bool }
     "bdev_get_histogram" => Histogram, GetHistogram<'a> { name: &'a str }
 }
