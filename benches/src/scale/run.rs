@@ -54,7 +54,8 @@ pub async fn run(story: &Story, inventory: &Inventory, agents: &Agents, controll
     reconciles.show(story, "reconciles", n);
 
     story.say("a minute of nothing");
-    let (before, cpu_calm, calm) = (Counts::of(REQUESTS, &controller.metrics().await?), process.cpu_seconds()?, Instant::now());
+    let (before, cpu_calm, calm) =
+        (Counts::of(REQUESTS, &controller.metrics().await?), process.cpu_seconds()?, Instant::now());
     tokio::time::sleep(CALM).await;
     let idle_percent = (process.cpu_seconds()? - cpu_calm) / calm.elapsed().as_secs_f64() * 100.0;
     let idle_requests = Counts::of(REQUESTS, &controller.metrics().await?).since(&before);
@@ -175,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_counter_is_read_since_a_moment() {
-        let before = Counts::of(REQUESTS, "rest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 3\n");
+        let before =
+            Counts::of(REQUESTS, "rest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 3\n");
         let text = "# TYPE x counter\nrest_client_requests_total{method=\"GET\",resource=\"pods\",code=\"200\"} 5\n\
                     rest_client_requests_total{method=\"PUT\",resource=\"holds\",code=\"409\"} 1\nother 9\n";
         let since = Counts::of(REQUESTS, text).since(&before);

@@ -70,6 +70,8 @@ impl Source {
 pub(super) struct State {
     needs: BTreeMap<Owner, BmcNeed>,
     source: Option<Source>,
+    /// Of `source`.
+    identity: Option<String>,
     /// Grows with every other `source`; and since when it is this one.
     pub(super) turn: u64,
     pub(super) since: Option<Timestamp>,
@@ -127,7 +129,8 @@ impl Host {
             return;
         }
         let (needs, turn) = (std::mem::take(&mut state.needs), state.turn + 1);
-        *state = State { needs, source, turn, since: Some(clock::now()), asked: true, ..State::default() };
+        let identity = source.as_ref().map(Source::identity);
+        *state = State { needs, source, identity, turn, since: Some(clock::now()), asked: true, ..State::default() };
         drop(state);
         self.wake.notify_one();
     }
@@ -167,7 +170,7 @@ impl Host {
             boot_sent_at: state.boot_sent_at,
             boot_attempts: state.boot_attempts,
             boot_refused: state.boot_refused.clone(),
-            identity: state.source.as_ref().map(Source::identity),
+            identity: state.identity.clone(),
         }
     }
 
@@ -239,7 +242,7 @@ impl Host {
         let urgent = state.needs.values().any(|need| *need >= BmcNeed::Now);
         let before = state.problem.clone();
         state.answered = Some(Instant::now());
-        let mut news = urgent;
+        let mut news = false;
         match result {
             Ok(Reading { host, began, .. }) => {
                 news |= state.host.as_ref() != Some(&host) || before.is_some();
@@ -264,7 +267,9 @@ impl Host {
                 }
             }
         }
-        if news { state.needs.keys().cloned().collect() } else { Vec::new() }
+        // Who awaits a reading is told of each; all others of what they did not know.
+        let told = state.needs.iter().filter(|(_, need)| news || **need >= BmcNeed::Now);
+        told.map(|(owner, _)| owner.clone()).collect()
     }
 }
 

@@ -27,14 +27,14 @@ use planner::machine::BmcNeed;
 use planner::machine::observed::{BmcProblem, BmcSeen, name};
 use runtime::patience::Patience;
 use runtime::queue::Key;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Who wants to know.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     Machine(Key),
     /// The UID of a machine or an image that no longer exists, and has left something.
@@ -63,9 +63,26 @@ struct Task {
     _reads: AbortOnDropHandle<()>,
 }
 
-pub struct Hosts {
+#[derive(Default)]
+struct Tasks {
     /// By the name of the bmc.tinkerbell.org Machine, of which the inventory namespace has one.
-    tasks: Mutex<BTreeMap<String, Task>>,
+    all: BTreeMap<String, Task>,
+    /// Which of them somebody needs.
+    needed: HashMap<Owner, BTreeSet<String>>,
+}
+
+impl Tasks {
+    fn needed_no_more(&mut self, machine: &str, owner: &Owner) {
+        let Some(task) = self.all.get(machine) else { return };
+        task.host.need(owner, BmcNeed::None);
+        if !task.host.is_needed() {
+            self.all.remove(machine);
+        }
+    }
+}
+
+pub struct Hosts {
+    tasks: Mutex<Tasks>,
     context: Arc<host::Context>,
 }
 
@@ -122,7 +139,7 @@ impl Hosts {
         self.context.token.store(token, std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn tasks(&self) -> MutexGuard<'_, BTreeMap<String, Task>> {
+    fn tasks(&self) -> MutexGuard<'_, Tasks> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,15 +164,24 @@ impl Hosts {
             }
         }
         let mut tasks = self.tasks();
-        tasks.retain(|machine, task| {
-            task.host.need(owner, wanted.remove(machine).unwrap_or_default());
-            task.host.is_needed()
-        });
+        let names: BTreeSet<String> = wanted.keys().cloned().collect();
+        let before = match names.is_empty() {
+            true => tasks.needed.remove(owner),
+            false => tasks.needed.insert(owner.clone(), names),
+        };
+        for machine in before.iter().flatten().filter(|machine| !wanted.contains_key(*machine)) {
+            tasks.needed_no_more(machine, owner);
+        }
         for (machine, need) in wanted {
-            let host = Host::new(&machine, self.context.clone());
-            host.need(owner, need);
-            let reads = AbortOnDropHandle::new(tokio::spawn(host.clone().run()));
-            tasks.insert(machine, Task { host, _reads: reads });
+            match tasks.all.get(&machine) {
+                Some(task) => task.host.need(owner, need),
+                None => {
+                    let host = Host::new(&machine, self.context.clone());
+                    host.need(owner, need);
+                    let reads = AbortOnDropHandle::new(tokio::spawn(host.clone().run()));
+                    tasks.all.insert(machine, Task { host, _reads: reads });
+                }
+            }
         }
     }
 
@@ -179,11 +205,11 @@ impl Hosts {
 
     /// By its bmc.tinkerbell.org Machine; to command it.
     pub fn named(&self, machine: &str) -> Option<Arc<Host>> {
-        self.tasks().get(machine).map(|task| task.host.clone())
+        self.tasks().all.get(machine).map(|task| task.host.clone())
     }
 
     pub fn count(&self) -> usize {
-        self.tasks().len()
+        self.tasks().all.len()
     }
 }
 

@@ -63,6 +63,9 @@ impl Barrier {
         for (at, pause) in self.asked.values_mut().filter(|(at, _)| *at <= now) {
             (*at, *pause, due) = (now + *pause, (*pause * 2).min(LATEST), true);
         }
+        if !due && !c.network.numbers.wait_for_number() {
+            return Ok(());
+        }
         let installed = c.network.installed();
         let objects = installed.as_ref().map(|_| c.network.numbers.before_number()).unwrap_or_default();
         if !due && objects.is_empty() {

@@ -111,6 +111,9 @@ fn look_at_chassis(c: &Controller, chassis: &Result<(), PortError>, seen: &mut b
         tracing::warn!("OVN's south-bound database: {error}");
     }
     let numbers = &c.network.numbers;
+    if before && chassis.is_ok() && !numbers.wait_for_chassis() {
+        return;
+    }
     let waiting = match c.network.installed() {
         Ok(installed) if before => numbers.reached(&installed),
         _ => numbers.all(),

@@ -68,6 +68,10 @@ impl Numbers {
         self.state().waiting.values().any(|waiting| waiting.known == Known::Committed)
     }
 
+    pub(super) fn wait_for_chassis(&self) -> bool {
+        self.state().waiting.values().any(|waiting| matches!(waiting.known, Known::Number(_)))
+    }
+
     /// The objects that a number which is asked for from now on covers, each with its commit.
     pub(super) fn before_number(&self) -> BTreeMap<String, u64> {
         let state = self.state();

@@ -20,7 +20,7 @@ use planner::network::{admission, allowed, bound, ready};
 use planner::reason::{Reason, Waiting};
 use runtime::queue::Key;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -98,7 +98,7 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
     let (network, own) = (&c.network, uid(&vnic.metadata));
     let known = network.numbers.known(own);
     let (known, since) = known.unwrap_or((Known::Nothing, began));
-    let installed = network.installed();
+    let installed = if bound::asks_chassis(vnic, known) { network.installed() } else { Ok(BTreeMap::new()) };
     let (said, verdict) = bound::judge(&bound::Observed {
         vnic,
         attachments: &c.world.nics.by(&IndexKey::owner(own)),

@@ -25,7 +25,7 @@ pub struct Observed<'a> {
     pub known: Known,
     /// The north-bound database's own number.
     pub number: u64,
-    /// The highest number of which each chassis has installed everything; else why that is not known.
+    /// Where it is asked for: the highest number of which each chassis has installed everything; else why that is not known.
     pub installed: Result<&'a BTreeMap<String, Option<u64>>, String>,
     /// Since the rows were committed.
     pub elapsed: Duration,
@@ -52,6 +52,11 @@ pub fn changing(vnic: &VNic) -> Reason {
     Waiting::NotInForce { what: what(vnic) }.into()
 }
 
+/// How far its chassis is has a say in [`judge`]; else the agent's word is as new as its rows.
+pub fn asks_chassis(vnic: &VNic, known: Known) -> bool {
+    known != Known::Nothing || is_changing(vnic)
+}
+
 /// Rows for the grant with this epoch were written before: to change them now is to change them under it.
 pub fn is_granted(vnic: &VNic, epoch: Option<u64>) -> bool {
     let programmed = vnic.status.as_ref().and_then(|status| status.programmed.as_ref());
@@ -73,7 +78,7 @@ pub fn judge(o: &Observed<'_>) -> (Result<(), Reason>, Option<Verdict>) {
         let epoch = said.and_then(|said| said.fence.as_ref()).map(|fence| fence.epoch);
         epoch == Some(status.grant.epoch) && said.is_some_and(|said| conditions::is_true(&said.conditions, CONNECTED))
     };
-    let is_new = o.known != Known::Nothing || is_changing(o.vnic);
+    let is_new = asks_chassis(o.vnic, o.known);
     if !held(o.vnic, o.attachments).is_some_and(works) {
         if is_new {
             return (Err(changing(o.vnic)), None);

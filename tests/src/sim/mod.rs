@@ -26,6 +26,7 @@
 //! | `limits.rs` | another VolumeAttributesClass for the disk of a machine that runs |
 //! | `network.rs` | Vpcs, Subnets and SecurityGroups, and what goes wrong with OVN |
 //! | `bare.rs` | a server without a DPU, which a workflow installs over the network |
+//! | `choice.rs` | machines that find no server |
 //! | `bmc_objects.rs` | what an administrator writes about BMCs |
 //! | `told.rs` | a run as an operator would tell it |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
@@ -39,6 +40,7 @@ pub mod api;
 pub mod bare;
 pub mod bmc_objects;
 mod bmcs;
+pub mod choice;
 pub mod csi;
 pub mod elsewhere;
 pub mod faults;

@@ -6,6 +6,7 @@
 mod addresses;
 mod bare;
 mod bmc;
+mod choice;
 mod csi;
 mod fences;
 mod jobs;

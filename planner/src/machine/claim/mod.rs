@@ -26,6 +26,7 @@ use api::labels;
 use api::machine::{BootStrategy, Disk, HardwareChoice};
 use api::tinkerbell::Hardware;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The claimed Hardware, if there is one; what is claimed beyond it, and not to move there, is given back.
@@ -154,8 +155,10 @@ pub fn sort(machine_uid: &str, servers: &mut [Arc<Hardware>]) {
 }
 
 /// Each machine has an order of its own, or many that start at once would all try the same server.
-fn place(machine_uid: &str, hardware: &Hardware) -> String {
-    api::names::short(&format!("{machine_uid}/{}", name(&hardware.metadata)), 12)
+fn place(machine_uid: &str, hardware: &Hardware) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (machine_uid, name(&hardware.metadata)).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn take(o: &Observed, hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reason {
