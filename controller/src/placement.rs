@@ -1,18 +1,29 @@
-//! Who looks for a server, and what of the inventory they were woken for.
+//! Who looks for a server, which one each of them is about to claim, and what of the inventory they were woken for.
 //!
 //! Of a thousand machines that come at once, each changes the inventory several times, and nearly all of it concerns servers that
 //! others have: a machine without a server is looked at again for what may give it one.
 
+use crate::index::IndexKey;
+use crate::kinds::claimed_by;
+use crate::world::World;
 use api::Dpu;
 use api::dpu::{DpuSpec, DpuStatus};
 use runtime::queue::Key;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub struct Placement {
     waiting: Mutex<HashSet<Key>>,
+    /// By the name of the Hardware: who is about to claim it.
+    taken: Mutex<HashMap<String, Taker>>,
     dpus: Mutex<HashMap<String, Said>>,
+}
+
+struct Taker {
+    machine: Key,
+    /// Another machine would have tried this server.
+    stands_in_the_way: bool,
 }
 
 /// All of a Dpu but what follows from the machine that its server has.
@@ -33,6 +44,14 @@ impl Placement {
     /// It has one, or is gone.
     pub(crate) fn ended(&self, machine: &Key) {
         lock(&self.waiting).remove(machine);
+    }
+
+    /// Which other machine is about to claim this server. The claim decides; by this no two try the same one.
+    pub(crate) fn taken_by_other(&self, hardware: &str, machine: &Key) -> Option<Key> {
+        let mut taken = lock(&self.taken);
+        let taker = taken.get_mut(hardware).filter(|taker| taker.machine != *machine)?;
+        taker.stands_in_the_way = true;
+        Some(taker.machine.clone())
     }
 
     pub(crate) fn waiting(&self) -> Vec<Key> {
@@ -62,6 +81,36 @@ impl Placement {
     }
 }
 
+/// A machine is about to claim a server: until this is dropped.
+pub(crate) struct Taking {
+    world: Arc<World>,
+    hardware: String,
+}
+
+impl Taking {
+    /// `None`: another machine is about to.
+    pub(crate) fn begin(world: &Arc<World>, hardware: &str, machine: &Key) -> Option<Self> {
+        let mut taken = lock(&world.placement.taken);
+        if let Some(taker) = taken.get_mut(hardware) {
+            taker.stands_in_the_way = true;
+            return None;
+        }
+        taken.insert(hardware.to_owned(), Taker { machine: machine.clone(), stands_in_the_way: false });
+        Some(Self { world: world.clone(), hardware: hardware.to_owned() })
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        let taker = lock(&self.world.placement.taken).remove(&self.hardware);
+        let there = self.world.hardware.by(&IndexKey::Server(self.hardware.clone()));
+        let is_free = there.iter().any(|hardware| claimed_by(hardware).is_none());
+        if is_free && taker.is_some_and(|taker| taker.stands_in_the_way) {
+            self.world.machines_without_hardware();
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,7 +118,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::Work;
     use api::dpu::DpuCapacity;
+    use api::tinkerbell::Hardware;
 
     fn dpu(change: impl FnOnce(&mut DpuStatus)) -> Dpu {
         let mut dpu = Dpu::new("dpu-1", DpuSpec::default());
@@ -102,5 +153,25 @@ mod tests {
         assert_eq!(placement.waiting(), std::slice::from_ref(&machine));
         placement.ended(&machine);
         assert!(placement.waiting().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_passed_a_server_over_is_woken_if_it_is_not_claimed() {
+        let (world, of) = (World::new(0), |name: &str| ("team-a".to_owned(), name.to_owned()));
+        let mut hardware = Hardware::default();
+        hardware.metadata.name = Some("server-1".to_owned());
+        world.hardware.put(hardware);
+        world.placement.looks(&of("bm-02"));
+        let take = |machine| Taking::begin(&world, "server-1", &of(machine));
+        let taking = take("bm-01").expect("nobody else tries it");
+        assert_eq!(world.placement.taken_by_other("server-1", &of("bm-01")), None);
+        drop(taking);
+        assert_eq!(world.queue(Work::Machine).depth(), 0, "nobody was in the way");
+        let taking = take("bm-01").expect("nobody else tries it");
+        assert!(take("bm-02").is_none());
+        assert_eq!(world.placement.taken_by_other("server-1", &of("bm-02")), Some(of("bm-01")));
+        drop(taking);
+        assert_eq!(world.queue(Work::Machine).next().await, of("bm-02"));
+        assert!(take("bm-02").is_some());
     }
 }

@@ -14,7 +14,7 @@ use kube::runtime::watcher;
 use planner::dpu::went_back::is_asked;
 use planner::enrol::is_unapproved;
 
-fn claimed_by(hardware: &Hardware) -> Option<&String> {
+pub(crate) fn claimed_by(hardware: &Hardware) -> Option<&String> {
     hardware.metadata.annotations.as_ref()?.get(labels::CLAIMED_BY)
 }
 

@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Those that have no server yet, for the inventory has changed.
-    pub(super) fn machines_without_hardware(&self) {
+    pub(crate) fn machines_without_hardware(&self) {
         self.migrations_that_look();
         self.placement.waiting().into_iter().for_each(|machine| self.look(Work::Machine, machine));
     }

@@ -14,6 +14,7 @@ mod storage;
 mod tinkerbell;
 
 pub use definitions::NetworkAttachmentDefinition;
+pub(crate) use inventory::claimed_by;
 pub use pods::NetworkedPod;
 
 use crate::index::IndexKey;

@@ -9,6 +9,7 @@ use crate::cache::key;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::kinds::is_machine;
+use crate::placement::Taking;
 use crate::{clock, holder_pods, volumes, went_back};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, HardwareReport, Subnet, VNic, labels};
@@ -24,11 +25,12 @@ use std::sync::Arc;
 /// A claim that is pending for longer gets its last event looked up.
 const PENDING: jiff::SignedDuration = jiff::SignedDuration::from_secs(3);
 
-/// Reads that are done at most once in one reconcile.
+/// Reads that are done at most once in one reconcile, and the server that the machine is about to claim in it.
 #[derive(Default)]
 pub(crate) struct Memo {
     pods: Option<Vec<Pod>>,
     events: BTreeMap<String, Option<String>>,
+    taking: Option<Taking>,
 }
 
 pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo: &mut Memo) -> Result<Observed, Error> {
@@ -48,10 +50,11 @@ pub(crate) async fn gather(c: &Controller, machine: Arc<BareMetalMachine>, memo:
     cloud_init(c, &namespace, &mut o).await?;
     o.migrations = world.migrations.by(&IndexKey::names::<BareMetalMachine>(&namespace, o.name()));
     o.lock_is_void = crate::verbs::lock_is_void(c, &o.machine).await?;
+    memo.taking = None;
     match o.hardware.is_empty() {
         true => {
             world.placement.looks(&key(&machine.metadata));
-            servers::for_choice(c, &mut o).await?;
+            servers::for_choice(c, &mut o, &mut memo.taking).await?;
         }
         false => world.placement.ended(&key(&machine.metadata)),
     }

@@ -6,17 +6,25 @@
 
 use super::{bmc, dpus, namespace_labels};
 use crate::Controller;
+use crate::cache::key;
 use crate::error::Error;
 use crate::index::IndexKey;
+use crate::placement::Taking;
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, Dpu};
-use planner::machine::observed::{Belongings, Observed, name};
+use api::{BareMetalMachine, Dpu, labels};
+use planner::machine::observed::{Belongings, Observed, has_finalizer, name};
 use planner::machine::{claim, foreign_workflow};
+use runtime::queue::Key;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Of a machine that has no server.
-pub(super) async fn for_choice(c: &Controller, o: &mut Observed) -> Result<(), Error> {
+/// Of a machine that has no server. Nobody else tries the one that is found before `taking` is dropped.
+pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Option<Taking>) -> Result<(), Error> {
+    let machine = key(&o.machine.metadata);
+    if !o.deleting() && !has_finalizer(&o.machine.metadata, labels::FINALIZER_MACHINE) {
+        // It claims nothing before.
+        return Ok(());
+    }
     if claim::chooses(o) {
         let unassigned = dpus(c, c.world.dpus.by(&IndexKey::Unassigned)).await?;
         let mut unclaimed = c.world.hardware.by(&IndexKey::Unclaimed);
@@ -24,14 +32,17 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed) -> Result<(), E
         for hardware in unclaimed {
             let of_it = dpus(c, dpus_of(c, &hardware)).await?;
             o.own.dpus = of_it.into_iter().chain(unassigned.iter().cloned()).collect();
-            o.own.hardware = vec![hardware];
-            o.busy = busy(c, &o.own.hardware);
+            o.own.hardware = vec![hardware.clone()];
+            o.busy = busy(c, &machine, &o.own.hardware);
             if claim::finds(o) {
-                return Ok(());
+                *taking = Taking::begin(&c.world, name(&hardware.metadata), &machine);
+                if taking.is_some() {
+                    return Ok(());
+                }
             }
         }
     }
-    o.busy = busy(c, &c.world.hardware.all());
+    o.busy = busy(c, &machine, &c.world.hardware.all());
     inventory(c, &mut o.own).await
 }
 
@@ -59,14 +70,14 @@ pub(crate) async fn for_move(c: &Controller, machine: Arc<BareMetalMachine>) -> 
         ..Belongings::default()
     };
     let mut o = Observed { own, machine, ..Observed::default() };
-    o.busy = busy(c, &world.hardware.all());
+    o.busy = busy(c, &key(&o.machine.metadata), &world.hardware.all());
     inventory(c, &mut o.own).await?;
     o.bmc = bmc(c, claim::current(&o));
     Ok(o)
 }
 
-/// The Workflow or Job that is no machine's and runs on a Hardware, by that one's name.
-fn busy(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
+/// By the name of a Hardware: the Workflow or Job that is no machine's and runs there, or another machine that is about to claim it.
+fn busy(c: &Controller, machine: &Key, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> {
     let names = hardware.iter().map(|hardware| name(&hardware.metadata));
     let workflow = |name: &str| {
         let runs = foreign_workflow(&c.world.workflows.by(&IndexKey::names::<Hardware>("", name)));
@@ -76,5 +87,10 @@ fn busy(c: &Controller, hardware: &[Arc<Hardware>]) -> BTreeMap<String, String> 
         let job = crate::job::that_has(c, hardware)?;
         Some((name(&hardware.metadata).to_owned(), format!("Job '{}'", name(&job.metadata))))
     };
-    names.filter_map(workflow).chain(hardware.iter().filter_map(job)).collect()
+    let claim = |name: &str| {
+        let by = c.world.placement.taken_by_other(name, machine)?;
+        Some((name.to_owned(), format!("machine '{}/{}'", by.0, by.1)))
+    };
+    let claims = names.clone().filter_map(claim);
+    names.filter_map(workflow).chain(hardware.iter().filter_map(job)).chain(claims).collect()
 }
