@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub struct Observed {
     pub machine: Arc<BareMetalMachine>,
     pub own: Belongings,
-    /// Of Hardware that may be claimed: the Workflow that runs there, by the Hardware's name.
+    /// Of Hardware that may be claimed: what runs there, or is about to claim it, by the Hardware's name.
     pub busy: BTreeMap<String, String>,
     /// The Template that the spec names, in the machine's namespace.
     pub template: Option<Arc<Template>>,
@@ -49,7 +49,8 @@ pub struct Observed {
 pub struct Belongings {
     /// Labels of the machine's namespace, for policies.
     pub namespace_labels: BTreeMap<String, String>,
-    /// The Hardware that is claimed by this machine (two while it moves); while there is none, or the machine is gone, the whole inventory.
+    /// The Hardware that is claimed by this machine (two while it moves). While there is none: one that it may claim, and where none
+    /// will do, or the machine is gone, the whole inventory.
     pub hardware: Vec<Arc<Hardware>>,
     pub policies: Vec<Arc<HardwarePolicy>>,
     /// The DPUs of that Hardware.
