@@ -1,6 +1,6 @@
 //! What one DPU is told.
 
-use super::{is_machine, is_pod, label};
+use super::{claimed_by, is_machine, is_pod, label};
 use crate::index::IndexKey;
 use crate::objects::Objects;
 use crate::work::Work;
@@ -19,6 +19,7 @@ impl Kind for DiskAttachment {
     fn wake(&self, world: &World) {
         world.of_owner(&self.spec.owner);
         world.dpu_that_leaves(&self.spec.dpu_name);
+        world.server_left(&self.spec.dpu_name);
     }
 }
 
@@ -31,6 +32,7 @@ impl Kind for NicAttachment {
     fn wake(&self, world: &World) {
         world.of_owner(&self.spec.owner);
         world.dpu_that_leaves(&self.spec.dpu_name);
+        world.server_left(&self.spec.dpu_name);
         let namespace = self.spec.owner.namespace.clone().unwrap_or_default();
         world.look(Work::VNic, (namespace, self.spec.vnic_name.clone()));
     }
@@ -53,11 +55,65 @@ impl Kind for Pod {
 }
 
 impl World {
+    /// The last that was attached to a server which nobody has claimed may be gone: another machine can have it.
+    fn server_left(&self, dpu: &str) {
+        let on = IndexKey::names::<Dpu>("", dpu);
+        if !self.disks.by(&on).is_empty() || !self.nics.by(&on).is_empty() {
+            return;
+        }
+        let dpu = self.dpus.get("", dpu);
+        let server = dpu.iter().flat_map(|dpu| &dpu.spec.hardware_ref).map(|of| IndexKey::Server(of.name.clone()));
+        if server.flat_map(|name| self.hardware.by(&name)).any(|hardware| claimed_by(&hardware).is_none()) {
+            self.machines_without_hardware();
+        }
+    }
+
     fn of_owner(&self, owner: &OwnerReference) {
         match owner {
             machine if is_machine(machine) => self.of_machine(&machine.uid),
             pod if is_pod(pod) => self.of_pod(&pod.uid),
             image => self.of_image(&image.uid),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::dpu::{DpuSpec, HardwareReference};
+    use api::labels::CLAIMED_BY;
+    use api::tinkerbell::Hardware;
+    use serde_json::json;
+
+    fn disk(name: &str) -> DiskAttachment {
+        let owner = json!({"kind": "BareMetalMachine", "name": "bm-00", "uid": "m"});
+        let spec =
+            json!({"owner": owner, "dpuName": "dpu-1", "diskName": "root", "slot": "Boot", "serial": "s", "uuid": "u"});
+        let disk = json!({"metadata": {"name": name, "uid": name}, "spec": spec});
+        serde_json::from_value(disk).expect("a DiskAttachment")
+    }
+
+    /// A Hardware that was deleted and created again under a machine says nothing of that one.
+    #[tokio::test(start_paused = true)]
+    async fn who_looks_for_a_server_is_woken_once_nothing_is_attached_to_an_unclaimed_one() {
+        let (world, machine) = (World::new(0), ("team-a".to_owned(), "bm-01".to_owned()));
+        let reference = HardwareReference { name: "server-1".to_owned(), ..Default::default() };
+        world.dpus.put(Dpu::new("dpu-1", DpuSpec { hardware_ref: Some(reference), ..Default::default() }));
+        let mut hardware = Hardware::default();
+        hardware.metadata.name = Some("server-1".to_owned());
+        hardware.metadata.annotations = Some([(CLAIMED_BY.to_owned(), "m".to_owned())].into());
+        world.hardware.put(hardware.clone());
+        world.placement.looks(&machine);
+        let woken = || world.queue(Work::Machine).depth();
+        disk("a").wake(&world);
+        assert_eq!(woken(), 0, "it is claimed");
+        hardware.metadata.annotations = None;
+        world.hardware.put(hardware);
+        world.disks.put(disk("b"));
+        disk("a").wake(&world);
+        assert_eq!(woken(), 0, "something else is attached");
+        world.disks.forget(&disk("b").metadata);
+        disk("b").wake(&world);
+        assert_eq!(world.queue(Work::Machine).next().await, machine);
     }
 }

@@ -27,9 +27,7 @@ pub(super) async fn for_choice(c: &Controller, o: &mut Observed, taking: &mut Op
     }
     if claim::chooses(o) {
         let unassigned = dpus(c, c.world.dpus.by(&IndexKey::Unassigned)).await?;
-        let mut unclaimed = c.world.hardware.by(&IndexKey::Unclaimed);
-        claim::sort(o.uid(), &mut unclaimed);
-        for hardware in unclaimed {
+        for hardware in claim::asked_for(o, c.world.hardware.by(&IndexKey::Unclaimed)) {
             let of_it = dpus(c, dpus_of(c, &hardware)).await?;
             o.own.dpus = of_it.into_iter().chain(unassigned.iter().cloned()).collect();
             o.own.hardware = vec![hardware.clone()];

@@ -110,10 +110,7 @@ fn pick<'a>(o: &'a Observed, choices: Vec<&HardwareChoice>) -> Result<(&'a Hardw
         };
         return may_claim(o, hardware).map(|strategy| (hardware.as_ref(), strategy));
     }
-    let chosen = |hardware: &&Arc<Hardware>| {
-        let labels = hardware.metadata.labels.clone().unwrap_or_default();
-        choices.iter().filter_map(|c| c.selector.as_ref()).all(|wanted| selector::matches(wanted, &labels))
-    };
+    let chosen = |hardware: &&Arc<Hardware>| choices.iter().all(|choice| selects(choice, hardware));
     let mut candidates: Vec<&Arc<Hardware>> = o.hardware.iter().filter(chosen).collect();
     candidates.sort_by_cached_key(|hardware| place(o.uid(), hardware));
     let mut refused = BTreeMap::<&'static str, usize>::new();
@@ -144,14 +141,22 @@ pub fn chooses(o: &Observed) -> bool {
     has_nothing && !o.deleting() && owned.current.is_none() && !owned.was_installed()
 }
 
+/// Those of these servers that the machine asks for, in the order in which it tries them.
+pub fn asked_for(o: &Observed, mut servers: Vec<Arc<Hardware>>) -> Vec<Arc<Hardware>> {
+    servers.retain(|hardware| o.machine.spec.hardware.iter().all(|choice| selects(choice, hardware)));
+    servers.sort_by_cached_key(|hardware| place(o.uid(), hardware));
+    servers
+}
+
+fn selects(choice: &HardwareChoice, hardware: &Hardware) -> bool {
+    let labels = || hardware.metadata.labels.clone().unwrap_or_default();
+    choice.name.as_deref().is_none_or(|wanted| name(&hardware.metadata) == wanted)
+        && choice.selector.as_ref().is_none_or(|wanted| selector::matches(wanted, &labels()))
+}
+
 /// One of the servers in `o.hardware` will do.
 pub fn finds(o: &Observed) -> bool {
     pick(o, o.machine.spec.hardware.iter().collect()).is_ok()
-}
-
-/// The order in which the machine with this UID tries servers.
-pub fn sort(machine_uid: &str, servers: &mut [Arc<Hardware>]) {
-    servers.sort_by_cached_key(|hardware| place(machine_uid, hardware));
 }
 
 /// Each machine has an order of its own, or many that start at once would all try the same server.
