@@ -19,6 +19,12 @@ pub fn short(input: &str, length: usize) -> String {
         .collect()
 }
 
+/// The first 64 bits of SHA-256 over `input`, to sort by.
+pub fn place(input: &str) -> u64 {
+    let digest = Sha256::digest(input.as_bytes());
+    digest.iter().take(8).fold(0, |place, byte| place << 8 | u64::from(*byte))
+}
+
 /// A disk's serial number: 20 bytes, of which 90 bits are hash.
 pub fn serial(volume_uid: &str) -> String {
     format!("MP{}", short(volume_uid, 18).to_ascii_uppercase())

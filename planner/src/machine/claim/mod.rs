@@ -22,11 +22,10 @@ use crate::{connector, enrol, selector};
 use api::HardwarePolicy;
 use api::conditions::{self, is_true};
 use api::dpu::{LocalDisks, Maintenance};
-use api::labels;
 use api::machine::{BootStrategy, Disk, HardwareChoice};
 use api::tinkerbell::Hardware;
+use api::{labels, names};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The claimed Hardware, if there is one; what is claimed beyond it, and not to move there, is given back.
@@ -161,9 +160,7 @@ pub fn finds(o: &Observed) -> bool {
 
 /// Each machine has an order of its own, or many that start at once would all try the same server.
 fn place(machine_uid: &str, hardware: &Hardware) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (machine_uid, name(&hardware.metadata)).hash(&mut hasher);
-    hasher.finish()
+    names::place(&format!("{machine_uid}/{}", name(&hardware.metadata)))
 }
 
 fn take(o: &Observed, hardware: &Hardware, strategy: BootStrategy, draft: &mut Draft) -> Reason {
