@@ -9,12 +9,13 @@ use crate::world::World;
 use api::Dpu;
 use api::dpu::{DpuSpec, DpuStatus};
 use runtime::queue::Key;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub struct Placement {
-    waiting: Mutex<HashSet<Key>>,
+    /// In one order, so that a run of the simulation depends on its seed alone.
+    waiting: Mutex<BTreeSet<Key>>,
     /// By the name of the Hardware: who is about to claim it.
     taken: Mutex<HashMap<String, Taker>>,
     dpus: Mutex<HashMap<String, Said>>,
