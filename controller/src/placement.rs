@@ -3,14 +3,11 @@
 //! Of a thousand machines that come at once, each changes the inventory several times, and nearly all of it concerns servers that
 //! others have: a machine without a server is looked at again for what may give it one.
 
-use crate::index::IndexKey;
-use crate::kinds::claimed_by;
-use crate::world::World;
 use api::Dpu;
 use api::dpu::{DpuSpec, DpuStatus};
 use runtime::queue::Key;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub struct Placement {
@@ -55,6 +52,22 @@ impl Placement {
         Some(taker.machine.clone())
     }
 
+    /// This machine is about to claim that server. `false`: another one is.
+    pub(crate) fn take(&self, hardware: &str, machine: &Key) -> bool {
+        let mut taken = lock(&self.taken);
+        if let Some(taker) = taken.get_mut(hardware) {
+            taker.stands_in_the_way = true;
+            return false;
+        }
+        taken.insert(hardware.to_owned(), Taker { machine: machine.clone(), stands_in_the_way: false });
+        true
+    }
+
+    /// It has claimed the server, or does not. `true`: another machine would have tried it.
+    pub(crate) fn give_up(&self, hardware: &str) -> bool {
+        lock(&self.taken).remove(hardware).is_some_and(|taker| taker.stands_in_the_way)
+    }
+
     pub(crate) fn waiting(&self) -> Vec<Key> {
         lock(&self.waiting).iter().cloned().collect()
     }
@@ -82,36 +95,6 @@ impl Placement {
     }
 }
 
-/// A machine is about to claim a server: until this is dropped.
-pub(crate) struct Taking {
-    world: Arc<World>,
-    hardware: String,
-}
-
-impl Taking {
-    /// `None`: another machine is about to.
-    pub(crate) fn begin(world: &Arc<World>, hardware: &str, machine: &Key) -> Option<Self> {
-        let mut taken = lock(&world.placement.taken);
-        if let Some(taker) = taken.get_mut(hardware) {
-            taker.stands_in_the_way = true;
-            return None;
-        }
-        taken.insert(hardware.to_owned(), Taker { machine: machine.clone(), stands_in_the_way: false });
-        Some(Self { world: world.clone(), hardware: hardware.to_owned() })
-    }
-}
-
-impl Drop for Taking {
-    fn drop(&mut self) {
-        let taker = lock(&self.world.placement.taken).remove(&self.hardware);
-        let there = self.world.hardware.by(&IndexKey::Server(self.hardware.clone()));
-        let is_free = there.iter().any(|hardware| claimed_by(hardware).is_none());
-        if is_free && taker.is_some_and(|taker| taker.stands_in_the_way) {
-            self.world.machines_without_hardware();
-        }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -119,9 +102,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Work;
     use api::dpu::DpuCapacity;
-    use api::tinkerbell::Hardware;
 
     fn dpu(change: impl FnOnce(&mut DpuStatus)) -> Dpu {
         let mut dpu = Dpu::new("dpu-1", DpuSpec::default());
@@ -154,25 +135,5 @@ mod tests {
         assert_eq!(placement.waiting(), std::slice::from_ref(&machine));
         placement.ended(&machine);
         assert!(placement.waiting().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_passed_a_server_over_is_woken_if_it_is_not_claimed() {
-        let (world, of) = (World::new(0), |name: &str| ("team-a".to_owned(), name.to_owned()));
-        let mut hardware = Hardware::default();
-        hardware.metadata.name = Some("server-1".to_owned());
-        world.hardware.put(hardware);
-        world.placement.looks(&of("bm-02"));
-        let take = |machine| Taking::begin(&world, "server-1", &of(machine));
-        let taking = take("bm-01").expect("nobody else tries it");
-        assert_eq!(world.placement.taken_by_other("server-1", &of("bm-01")), None);
-        drop(taking);
-        assert_eq!(world.queue(Work::Machine).depth(), 0, "nobody was in the way");
-        let taking = take("bm-01").expect("nobody else tries it");
-        assert!(take("bm-02").is_none());
-        assert_eq!(world.placement.taken_by_other("server-1", &of("bm-02")), Some(of("bm-01")));
-        drop(taking);
-        assert_eq!(world.queue(Work::Machine).next().await, of("bm-02"));
-        assert!(take("bm-02").is_some());
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod gather;
 pub(crate) mod hosts;
+mod taking;
 
 use crate::Controller;
 use crate::bmc::{Owner, Which};

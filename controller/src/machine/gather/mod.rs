@@ -9,7 +9,7 @@ use crate::cache::key;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
 use crate::kinds::is_machine;
-use crate::placement::Taking;
+use crate::machine::taking::Taking;
 use crate::{clock, holder_pods, volumes, went_back};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, HardwareReport, Subnet, VNic, labels};

@@ -9,7 +9,7 @@ use crate::Controller;
 use crate::cache::key;
 use crate::error::Error;
 use crate::index::IndexKey;
-use crate::placement::Taking;
+use crate::machine::taking::Taking;
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, labels};
 use planner::machine::observed::{Belongings, Observed, has_finalizer, name};
