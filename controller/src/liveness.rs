@@ -269,7 +269,7 @@ mod tests {
         assert!(all.heard("a", None).since_leading);
         all.confirm("b");
         all.beats().remove("c");
-        assert!(all.noteworthy().is_empty(), "one was heard, one is silent, one is gone");
+        assert!(all.noteworthy().is_empty(), "one was heard, one is silent, one has no Lease any more");
         all.lead();
         assert_eq!(all.noteworthy(), ["a"], "what is silent is not waited for");
         all.saw("b", &lease(2, 1));

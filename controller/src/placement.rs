@@ -11,10 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 pub struct Placement {
-    /// In one order, so that a run of the simulation depends on its seed alone.
+    /// Machines without a server, in one order: a run of the simulation depends on its seed alone.
     waiting: Mutex<BTreeSet<Key>>,
     /// By the name of the Hardware: who is about to claim it.
     taken: Mutex<HashMap<String, Taker>>,
+    /// By name: what each Dpu said when those who look for a server were last woken for it.
     dpus: Mutex<HashMap<String, Said>>,
 }
 
@@ -39,7 +40,7 @@ impl Placement {
         lock(&self.waiting).insert(machine.clone());
     }
 
-    /// It has one, or is gone.
+    /// It has one, or no longer exists.
     pub(crate) fn ended(&self, machine: &Key) {
         lock(&self.waiting).remove(machine);
     }

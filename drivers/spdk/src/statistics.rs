@@ -31,7 +31,7 @@ pub(crate) async fn reads(rpc: &Rpc, id: &ExposureId) -> Result<Option<u64>, Rpc
     let name = names::bdev(id);
     match rpc.call(&GetIostat { name: Some(&name) }).await {
         Ok(counted) => Ok(counted.bdevs.iter().find(|bdev| bdev.name == name).map(|bdev| bdev.num_read_ops)),
-        Err(RpcError::Refused { .. }) => Ok(None),
+        Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error),
     }
 }

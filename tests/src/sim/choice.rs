@@ -96,7 +96,7 @@ pub async fn cured(s: &mut Simulation, lack: Lack) -> Result<(), String> {
         Lack::BmcRef => s.change(HARDWARE, INVENTORY, server, |now| now["spec"] = hardware["spec"].clone()),
         Lack::Free => {
             s.delete(MACHINES, USER, "bm-00");
-            s.until("the other machine is gone", |s| s.machine("bm-00").is_none()).await?;
+            s.until("the other machine no longer exists", |s| s.machine("bm-00").is_none()).await?;
         }
         Lack::Approval => of_dpu(s, "approved", json!(true)),
         Lack::Service => of_dpu(s, "maintenance", json!("None")),

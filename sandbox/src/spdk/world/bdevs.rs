@@ -233,14 +233,11 @@ pub(super) fn call(world: &mut World, method: &str, params: &Value) -> Option<Ou
             None => errno(-19),
         },
         "bdev_get_iostat" => {
-            if params.get("name").is_some() && world.bdev(name).is_none() {
-                return Some(errno(-19));
+            let said = |bdevs: Vec<Value>| Ok(json!({"tick_rate": TICKS, "ticks": TICKS, "bdevs": bdevs}));
+            match params.get("name") {
+                None => said(world.bdevs.values().map(Bdev::traffic).collect()),
+                Some(_) => world.bdev(name).map_or_else(|| errno(-19), |bdev| said(vec![bdev.traffic()])),
             }
-            let bdevs: Vec<_> = match params.get("name") {
-                Some(_) => world.bdev(name).into_iter().map(Bdev::traffic).collect(),
-                None => world.bdevs.values().map(Bdev::traffic).collect(),
-            };
-            Ok(json!({"tick_rate": TICKS, "ticks": TICKS, "bdevs": bdevs}))
         }
         "bdev_raid_create" => raid_create(world, params),
         "bdev_raid_delete" if world.waiting_raids.remove(name).is_some() => Ok(json!(true)),
