@@ -33,6 +33,8 @@ const LIMIT: Duration = Duration::from_secs(3);
 pub struct Agents {
     client: Client,
     permits: Arc<Semaphore>,
+    /// How far each attachment is, by UID. An agent looks at one thing at a time: an event of before never takes an attachment back.
+    stages: Arc<Mutex<HashMap<String, Arc<tokio::sync::Mutex<Stage>>>>>,
     /// The NIC that a DPU presents: its name and the guest's address.
     nics: Arc<Mutex<HashMap<String, (String, String)>>>,
     /// Renewals that failed or came too late.
@@ -44,6 +46,7 @@ impl Agents {
         let agents = Self {
             client: client.clone(),
             permits: Arc::new(Semaphore::new(AT_ONCE)),
+            stages: Arc::default(),
             nics: Arc::default(),
             missed: Arc::default(),
         };
@@ -135,15 +138,23 @@ impl Agents {
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
+        let next = match (a.leaving, a.epoch, a.phase.as_str()) {
+            (true, ..) if a.released => Stage::Left,
+            (false, None, "Pending") => Stage::Waiting,
+            (false, Some(_), "Pending" | "Waiting") => Stage::Attached,
+            _ => return Ok(()),
+        };
+        let stage =
+            self.stages.lock().unwrap_or_else(PoisonError::into_inner).entry(a.uid.clone()).or_default().clone();
+        let mut stage = stage.lock().await;
+        if *stage >= next {
+            return Ok(());
+        }
         let api: Api<K> = Api::namespaced(self.client.clone(), &a.namespace);
-        match (a.leaving, a.epoch, a.phase.as_str()) {
-            (true, ..) if a.released => {
-                apply(&api, &a.name, a.status("Detaching", false)).await?;
-                let free = json!({"metadata": {"uid": a.uid, "finalizers": null}});
-                api.patch(&a.name, &PatchParams::default(), &Patch::Merge(&free)).await?;
-            }
-            (false, None, "Pending") => apply(&api, &a.name, a.status("Waiting", false)).await?,
-            (false, Some(_), "Pending" | "Waiting") => {
+        match next {
+            Stage::New => {}
+            Stage::Waiting => apply(&api, &a.name, a.status("Waiting", false)).await?,
+            Stage::Attached => {
                 apply(&api, &a.name, a.status("Attaching", false)).await?;
                 apply(&api, &a.name, a.status("Attached", true)).await?;
                 if let Some(address) = &a.address {
@@ -151,8 +162,13 @@ impl Agents {
                     nics.insert(a.dpu.clone(), (a.name.clone(), address.clone()));
                 }
             }
-            _ => {}
+            Stage::Left => {
+                apply(&api, &a.name, a.status("Detaching", false)).await?;
+                let free = json!({"metadata": {"uid": a.uid, "finalizers": null}});
+                api.patch(&a.name, &PatchParams::default(), &Patch::Merge(&free)).await?;
+            }
         }
+        *stage = next;
         Ok(())
     }
 
@@ -171,6 +187,15 @@ impl Agents {
         };
         report(&name, told.await);
     }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    New,
+    Waiting,
+    Attached,
+    Left,
 }
 
 /// Whether it went well; what did not is said.

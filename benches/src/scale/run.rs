@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use api::{BareMetalMachine, Dpu, conditions};
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
@@ -98,7 +99,8 @@ async fn dpus_ready(story: &Story, inventory: &Inventory) -> Result<()> {
         let status = dpu.status.clone().unwrap_or_default();
         conditions::is_true(&status.conditions, conditions::READY) && status.namespace.is_some()
     };
-    all(story, "DPUs", Api::all(inventory.client.clone()), inventory.size.machines, is_ready).await.map(drop)
+    let why = |dpu: &Dpu| why(dpu.status.as_ref().map(|status| &status.conditions));
+    all(story, "DPUs", Api::all(inventory.client.clone()), inventory.size.machines, (is_ready, why)).await.map(drop)
 }
 
 /// The milliseconds from each one's creation to its readiness.
@@ -107,22 +109,42 @@ async fn machines_ready(story: &Story, inventory: &Inventory) -> Result<Vec<f64>
         let status = machine.status.clone().unwrap_or_default();
         conditions::is_true(&status.conditions, conditions::READY)
     };
-    all(story, "machines", Api::all(inventory.client.clone()), inventory.size.machines, is_ready).await
+    let why = |machine: &BareMetalMachine| why(machine.status.as_ref().map(|status| &status.conditions));
+    all(story, "machines", Api::all(inventory.client.clone()), inventory.size.machines, (is_ready, why)).await
+}
+
+/// What one that is not ready says.
+fn why(conditions: Option<&Vec<Condition>>) -> String {
+    let ready = conditions.and_then(|all| conditions::get(all, conditions::READY));
+    ready.map_or_else(|| "nothing".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message))
 }
 
 /// Waits until so many objects are so; for each the milliseconds since it was first seen.
-async fn all<K>(story: &Story, what: &str, api: Api<K>, wanted: usize, is_so: impl Fn(&K) -> bool) -> Result<Vec<f64>>
+async fn all<K>(
+    story: &Story,
+    what: &str,
+    api: Api<K>,
+    wanted: usize,
+    (is_so, why): (impl Fn(&K) -> bool, impl Fn(&K) -> String),
+) -> Result<Vec<f64>>
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let mut objects = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
     let mut seen: HashMap<String, (Timestamp, Option<f64>)> = HashMap::new();
+    let mut waits = BTreeMap::new();
     let mut done = 0;
     while done < wanted {
         let next = tokio::time::timeout(STUCK, objects.next()).await;
-        let Ok(Some(object)) = next else { bail!("{done} of {wanted} {what}, and nothing more in {STUCK:?}") };
+        let Ok(Some(object)) = next else {
+            bail!("{done} of {wanted} {what}, and nothing more in {STUCK:?}; the others say: {waits:?}")
+        };
         let Ok(object) = object else { continue };
         let (now, is_so) = (Timestamp::now(), is_so(&object));
+        match is_so {
+            true => waits.remove(&object.name_any()),
+            false => waits.insert(object.name_any(), why(&object)),
+        };
         let entry = seen.entry(object.uid().unwrap_or_default()).or_insert((now, None));
         if is_so && entry.1.is_none() {
             entry.1 = Some(milliseconds(entry.0, now) as f64);
