@@ -268,7 +268,7 @@ pub struct NicAttachmentSpec {
     pub dpu_name: String,
     /// The interface's name in the machine or the pod.
     pub interface_name: String,
-    /// Host: shown to the host. Pod: moved into the pod that is the owner.
+    /// Host: shown to the host; a pod that is the owner runs there. Pod: moved into the pod that is the owner.
     #[serde(default)]
     pub consumer: NicConsumer,
     /// How a pod's NIC is configured in the pod.
@@ -348,6 +348,20 @@ pub struct PodRoute {
     pub destination: String,
     /// The address of the Subnet's router.
     pub gateway: String,
+}
+
+/// One NIC of a pod whose node is a machine, as the annotation `metalplane.io/network-status` tells the plugin on that node.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct PodNic {
+    /// In the pod.
+    pub name: String,
+    /// By which the node knows the function that its DPU presents. Lower case with colons.
+    pub mac_address: String,
+    /// In bytes.
+    pub mtu: u16,
+    #[serde(flatten)]
+    pub interface: PodInterface,
 }
 
 /// What the DPU's agent says of the NIC.

@@ -18,6 +18,12 @@ pub const SUBNET: &str = "metalplane.io/subnet";
 pub const POD: &str = "metalplane.io/pod";
 /// On everything that is created for a pod: its UID.
 pub const POD_UID: &str = "metalplane.io/pod-uid";
+/// On a pod whose node is a machine: its NICs, once their functions are in force at the machine (JSON, a list of `PodNic`).
+pub const NETWORK_STATUS: &str = "metalplane.io/network-status";
+/// On the NicAttachment of a pod whose node is a machine: that machine, NAMESPACE/NAME.
+pub const WORKER: &str = "metalplane.io/worker";
+/// On the NicAttachment of a pod whose node is a machine: the UID of that machine.
+pub const WORKER_UID: &str = "metalplane.io/worker-uid";
 
 /// On a BareMetalMachine: nothing is written to its BMC and DPU while set.
 pub const PAUSED: &str = "metalplane.io/paused";

@@ -62,6 +62,8 @@ use std::collections::BTreeMap;
         .message("spec.interfaces must be left out with boot.strategy: Workflow: no DPU presents an interface; the machine has its server's NICs"),
     validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.cloudInit)")
         .message("spec.cloudInit must be left out with boot.strategy: Workflow: write user data and keys into the Template, or into boot.workflow.parameters"),
+    validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.nodeName)")
+        .message("spec.nodeName must be left out with boot.strategy: Workflow: no DPU presents NICs for the pods of that node"),
     validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.readinessProbe)")
         .message("spec.readinessProbe must be left out with boot.strategy: Workflow: no DPU watches for an answer of the guest"),
     validation = Rule::new("self.boot.strategy != 'Workflow' || self.maintenancePolicy == 'Wait'")
@@ -101,6 +103,12 @@ pub struct BareMetalMachineSpec {
     #[serde(default)]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub interfaces: Vec<Interface>,
+
+    /// The Kubernetes node that the machine is, where the machine is a worker of this cluster: pods on that node get their NICs from the
+    /// machine's DPU. The Node has to say the same: its kubelet runs with --provider-id=metalplane://NAMESPACE/NAME of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
 
     /// What cloud-init in the guest reads (NoCloud, on a small disk labelled CIDATA).
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,6 +13,10 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::Duration;
+
+/// As long as OVN may take for a port: the agent on the DPU has said before that it is in force.
+const CARRIER: Duration = Duration::from_secs(30);
 
 /// `None`: the namespace is no more.
 fn open(netns: &str) -> Result<Option<File>, Error> {
@@ -95,6 +99,10 @@ async fn configure(handle: &Handle, interface: &Interface) -> Result<(), Error> 
     let change = |link| handle.link().set(link).execute();
     let renamed = LinkUnspec::new_with_index(index).name(own.clone()).build();
     change(renamed).await.map_err(failed(format!("name {device} {own}")))?;
+    if interface.function {
+        let sized = LinkUnspec::new_with_index(index).mtu(interface.mtu).build();
+        change(sized).await.map_err(failed(format!("give {own} the MTU {}", interface.mtu)))?;
+    }
     for address in &interface.addresses {
         let (ip, length) = prefix(address)?;
         let added = handle.address().add(index, ip, length).execute().await;
@@ -102,6 +110,9 @@ async fn configure(handle: &Handle, interface: &Interface) -> Result<(), Error> 
     }
     let up = LinkUnspec::new_with_index(index).up().build();
     change(up).await.map_err(failed(format!("set {own} up")))?;
+    if interface.function {
+        carrier(handle, index, own).await?;
+    }
     for route in &interface.routes {
         let (network, length) = prefix(&route.destination)?;
         let gateway: IpAddr = route.gateway.parse().map_err(|_| nonsense(&route.gateway))?;
@@ -114,6 +125,23 @@ async fn configure(handle: &Handle, interface: &Interface) -> Result<(), Error> 
     Ok(())
 }
 
+/// The DPU gives a function its carrier once everything that is to be forbidden is.
+async fn carrier(handle: &Handle, index: u32, own: &str) -> Result<(), Error> {
+    let deadline = tokio::time::Instant::now() + CARRIER;
+    loop {
+        let links = links(handle).await?;
+        let link = links.iter().find(|link| link.header.index == index);
+        if link.is_some_and(|link| link.header.flags.contains(LinkFlags::LowerUp)) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() >= deadline {
+            let limit = CARRIER.as_secs();
+            return Err(Error::again(format!("'{own}' has had no carrier for {limit} s: its port is not in force")));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 fn nonsense(text: &str) -> Error {
     Error::io(format!("the agent answered '{text}', which is no address or network"))
 }
@@ -123,22 +151,45 @@ fn prefix(text: &str) -> Result<(IpAddr, u8), Error> {
     parts.ok_or_else(|| nonsense(text))
 }
 
-/// Deletes what was attached, under either of its names. A namespace, or a device, that is no more: done.
+/// Deletes what was attached, under either of its names; a function goes back to the node. A namespace, or a device, that is no more: done.
 pub(crate) fn detach(netns: &str, attached: &[Attached]) -> Result<(), Error> {
+    if attached.is_empty() {
+        return Ok(());
+    }
+    // Of a namespace that is no more the kernel has given the functions back itself.
     let Some(pod) = open(netns)? else { return Ok(()) };
+    let node = File::open("/proc/self/ns/net")
+        .map_err(|error| Error::io(format!("open the node's network namespace: {error}")))?;
     within(&pod, async |handle| {
         for link in links(&handle).await? {
-            let ours = |one: &Attached| {
+            let ours = |one: &&Attached| {
                 let is_named = one.name == name(&link) || one.device == name(&link);
                 is_named && (one.configured_by_pod || one.mac_address == mac(&link))
             };
-            if attached.iter().any(ours) {
-                let what = format!("delete {}", name(&link));
-                handle.link().del(link.header.index).execute().await.map_err(failed(what))?;
+            match attached.iter().find(ours) {
+                Some(one) if one.function => give_back(&handle, &node, one, &link).await?,
+                Some(_) => {
+                    let what = format!("delete {}", name(&link));
+                    handle.link().del(link.header.index).execute().await.map_err(failed(what))?;
+                }
+                None => {}
             }
         }
         Ok(())
     })
+}
+
+/// Under a name that no other device of the node has, for the one that it had in the pod another pod's may have too.
+async fn give_back(handle: &Handle, node: &File, one: &Attached, link: &LinkMessage) -> Result<(), Error> {
+    let index = || LinkUnspec::new_with_index(link.header.index);
+    let change = |link| handle.link().set(link).execute();
+    let own = format!("mp{}", one.mac_address.replace(':', ""));
+    change(index().down().build()).await.map_err(failed(format!("set {} down", name(link))))?;
+    if name(link) != own {
+        change(index().name(own).build()).await.map_err(failed(format!("rename {}", name(link))))?;
+    }
+    let back = index().setns_by_fd(node.as_raw_fd()).build();
+    change(back).await.map_err(failed(format!("give {} back to the node", name(link))))
 }
 
 /// What is not as ADD left it, if anything.

@@ -30,6 +30,9 @@ pub(crate) struct Attached {
     /// Its MAC address may be another one by now.
     #[serde(default)]
     pub configured_by_pod: bool,
+    /// It is the node's own, and goes back there.
+    #[serde(default)]
+    pub function: bool,
 }
 
 fn path(folder: &Path, container_id: &str, ifname: &str) -> PathBuf {

@@ -21,6 +21,7 @@ pub(crate) async fn add(environment: &Environment, config: &Config) -> Result<St
     let previous = if is_of_its_own { result::none(&config.cni_version) } else { config.previous()? };
     let (container_id, ifname) = environment.attachment()?;
     let pod = environment.pod()?;
+    give_back_functions(config, &pod.uid, container_id)?;
     let interfaces = agent::attach(&config.socket, &pod, container_id, annotations).await?;
     let taken = interfaces.iter().find(|interface| interface.name == ifname);
     if let Some(Interface { name, .. }) = taken.filter(|_| !is_of_its_own) {
@@ -49,6 +50,17 @@ pub(crate) async fn add(environment: &Environment, config: &Config) -> Result<St
     told.map_err(|error| undone(config, &state, error))
 }
 
+/// An agent takes a device that it has made from another sandbox of the pod, and makes it anew. A function there is only one.
+fn give_back_functions(config: &Config, pod_uid: &str, container_id: &str) -> Result<(), Error> {
+    for other in State::all(&config.state_directory)? {
+        if other.pod_uid == pod_uid && other.container_id != container_id {
+            let functions: Vec<Attached> = other.interfaces.into_iter().filter(|one| one.function).collect();
+            namespace::detach(&other.netns, &functions)?;
+        }
+    }
+    Ok(())
+}
+
 fn attached(interface: &Interface) -> Attached {
     Attached {
         name: interface.name.clone(),
@@ -56,6 +68,7 @@ fn attached(interface: &Interface) -> Attached {
         mac_address: interface.mac_address.clone(),
         addresses: interface.addresses.clone(),
         configured_by_pod: interface.configured_by_pod,
+        function: interface.function,
     }
 }
 

@@ -4,6 +4,7 @@ mod agent;
 mod multus;
 
 use agent::Agent;
+use proto::interfaces::v1alpha1::Interface;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
@@ -278,4 +279,51 @@ fn a_pod_gets_its_nic_and_gives_it_back() {
     ip(&format!("netns delete {}", pods.0[1]));
     on("DEL", "c4", &new).succeeds(&config);
     assert_eq!(std::fs::read_dir(folder.join("state")).expect("the folder").count(), 0);
+}
+
+#[test]
+fn a_function_is_waited_for_and_goes_back_to_the_node() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIP a_function_is_waited_for_and_goes_back_to_the_node: needs root for network namespaces");
+        return;
+    }
+    let dir = TempDir::new().expect("a folder");
+    let (folder, config) = (dir.path(), config(dir.path(), asking()));
+    let pods = Pods::start(&["f-old", "f-new"]);
+    let device = format!("f{}", std::process::id() % 1_000_000);
+    let function = |device: &str| {
+        let interface = Interface { function: true, mtu: 1400, ..agent::interface("net1", device) };
+        Ok(Interface { mac_address: "02:00:00:00:20:08".to_owned(), ..interface })
+    };
+    let agent = Agent::start(folder, function(&format!("mq{device}")));
+    let (old, new) = (pods.path(0), pods.path(1));
+    let on = |verb, container, netns| Call { verb, container, netns };
+    // The other end is what the switch has: no carrier while it is down.
+    ip(&format!("link add mp{device} type veth peer name mq{device} address 02:00:00:00:20:08"));
+    let waiting = std::thread::scope(|scope| {
+        let add = scope.spawn(|| on("ADD", "c1", &old).succeeds(&config));
+        while !pods.devices(0).contains("net1") {
+            std::thread::yield_now();
+        }
+        let waiting = !add.is_finished();
+        ip(&format!("link set mp{device} up"));
+        let result = add.join().expect("it is attached");
+        assert_eq!(result["interfaces"][2]["mac"], "02:00:00:00:20:08");
+        waiting
+    });
+    assert!(waiting && ip(&format!("-n {} link show net1", pods.0[0])).contains("mtu 1400"));
+
+    // Another sandbox of the pod has it, under the name by which it was given back.
+    let given_back = "mp020000002008";
+    agent.answer(function(given_back));
+    on("ADD", "c2", &new).succeeds(&config);
+    assert!(pods.devices(1).contains("net1") && !pods.devices(0).contains("net1"));
+    on("DEL", "c1", &old).succeeds(&config);
+    assert!(pods.devices(1).contains("net1"));
+    for _ in 0..2 {
+        on("DEL", "c2", &new).succeeds(&config);
+        assert!(!pods.devices(1).contains("net1"));
+        ip(&format!("link show {given_back}"));
+    }
+    ip(&format!("link del {given_back}"));
 }

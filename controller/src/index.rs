@@ -19,6 +19,8 @@ pub enum IndexKey {
     Agent(String),
     /// A Hardware that was discovered and that nobody has approved, or the report of a server of which there is no Hardware.
     Unapproved,
+    /// The UID of the machine that is the node of the pod which a NicAttachment is of.
+    Worker(String),
     /// The Hardware of this name.
     Server(String),
     /// A Hardware that no machine has claimed.

@@ -7,7 +7,8 @@ use runtime::process::LogFormat;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The agent of one DPU: presents the disks and NICs that its namespace's attachments grant. Or of an ordinary node, with --pods.
+/// The agent of one DPU: presents the disks and NICs that its namespace's attachments grant. Or of an ordinary node, with --pods; or of a
+/// machine that is a worker, with --worker.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "dpu-agent", version = runtime::version::VERSION)]
 pub struct Args {
@@ -32,6 +33,11 @@ pub struct Args {
     /// is of type NIC.
     #[arg(long, env = "METALPLANE_PODS", conflicts_with_all = ["disks_by", "nics_by", "slots_socket", "kubelet_dir", "file_pools", "spdk_volumes"])]
     pub pods: bool,
+
+    /// This node is a bare-metal machine that is a worker of the cluster: its DPU presents the NICs of its pods, and the agent tells the
+    /// CNI plugin which they are. Of the other flags it reads --node-name, --run-dir and --kubeconfig, which is the kubelet's.
+    #[arg(long, env = "METALPLANE_WORKER", requires = "kubeconfig", conflicts_with_all = ["pods", "sanitize", "disks_by", "nics_by", "slots_socket", "kubelet_dir", "file_pools", "spdk_volumes"])]
+    pub worker: bool,
 
     /// Takes out of the switch what an earlier boot left in the database of Open vSwitch, and ends. For a unit between ovsdb-server and
     /// ovs-vswitchd; an agent that starts does the same before it plugs anything.

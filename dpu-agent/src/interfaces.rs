@@ -176,6 +176,7 @@ fn find(
             addresses: nic.configured.addresses.clone(),
             routes: nic.configured.routes.iter().map(route).collect(),
             configured_by_pod: !asked.configure,
+            function: false,
         };
         Ok((id, interface))
     };

@@ -16,6 +16,7 @@
 //! | `status.rs`, `dpu_status.rs` | what the user is told |
 //! | `serve.rs` | the same, to programs on this DPU |
 //! | `interfaces.rs` | the NICs of an ordinary node's pods, to the CNI plugin |
+//! | `worker.rs` | the same on a worker that is a machine: of functions that its DPU presents |
 //! | `metadata.rs` | a task by which guests are told about themselves |
 //! | `metrics/` | numbers for Prometheus |
 //!
@@ -50,6 +51,7 @@ pub mod session;
 mod status;
 mod watch;
 pub mod wire_up;
+pub mod worker;
 
 use act::Actor;
 use anyhow::Context;

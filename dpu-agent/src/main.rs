@@ -19,6 +19,9 @@ fn main() -> anyhow::Result<()> {
         .build()?;
     let result = runtime.block_on(async {
         let shutdown = process::stopped()?;
+        if args.worker {
+            return dpu_agent::worker::run(&args, shutdown).await;
+        }
         let ports = dpu_agent::wire_up::ports(&args)?;
         if args.sanitize {
             return dpu_agent::sanitize(&args, &ports).await;

@@ -10,11 +10,12 @@ use proto::agent::v1alpha1::{
     Attachment, Exposure, GetStatusRequest, GetStatusResponse, ListExposuresRequest, ListExposuresResponse, attachment,
     exposure,
 };
-use proto::interfaces::v1alpha1::interfaces_server::InterfacesServer;
-use std::path::PathBuf;
+use proto::interfaces::v1alpha1::interfaces_server::{Interfaces, InterfacesServer};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 /// What the last round saw.
@@ -131,21 +132,29 @@ impl Agent for Service {
     }
 }
 
-/// Serves for ever. The socket is root's: the folder it is in is.
+/// Serves for ever.
 pub(crate) async fn serve(socket: PathBuf, view: Arc<View>, pods: Option<Arc<Pods>>) -> anyhow::Result<()> {
+    let pods = pods.map(|pods| InterfacesServer::new(interfaces::Service(pods)));
+    let router = Server::builder().add_service(AgentServer::new(Service(view))).add_optional_service(pods);
+    router.serve_with_incoming(listen(&socket)?).await.context("the server ended")
+}
+
+/// The NICs of pods alone, for ever.
+pub(crate) async fn interfaces<I: Interfaces>(socket: PathBuf, service: InterfacesServer<I>) -> anyhow::Result<()> {
+    let router = Server::builder().add_service(service);
+    router.serve_with_incoming(listen(&socket)?).await.context("the server ended")
+}
+
+/// The socket is root's: the folder it is in is.
+fn listen(socket: &Path) -> anyhow::Result<UnixListenerStream> {
     use std::os::unix::fs::PermissionsExt;
-    match std::fs::remove_file(&socket) {
+    match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("cannot remove {}", socket.display()));
         }
         _ => {}
     }
-    let listener = UnixListener::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
-    tonic::transport::Server::builder()
-        .add_service(AgentServer::new(Service(view)))
-        .add_optional_service(pods.map(|pods| InterfacesServer::new(interfaces::Service(pods))))
-        .serve_with_incoming(UnixListenerStream::new(listener))
-        .await
-        .context("the server ended")
+    let listener = UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+    Ok(UnixListenerStream::new(listener))
 }

@@ -2,11 +2,11 @@
 
 use crate::verbs::what;
 use crate::writes;
-use crate::{Error, Shell, get, known, put};
+use crate::{Error, Shell, get, known, list, put};
 use api::dpu::LocalDisks;
 use api::machine::BootStrategy;
 use api::tinkerbell::Hardware;
-use api::{BareMetalMachine, labels};
+use api::{BareMetalMachine, NicAttachment, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use planner::erase::PowerRecord;
 use planner::meta::{annotation, name};
@@ -123,6 +123,7 @@ pub async fn unclaim(c: &impl Shell, machine_uid: &str, name: &str) -> Result<()
     if annotation(&there.metadata, labels::CLAIMED_BY) != Some(machine_uid) {
         return Ok(());
     }
+    confirm_no_pod_nics(c, machine_uid).await?;
     if planner::erase::is_owed(&there.metadata) {
         let message = "its disks are not erased".to_owned();
         return Err(Error::NotConfirmed { what: what::<Hardware>("release", name), message });
@@ -144,6 +145,16 @@ pub async fn unclaim(c: &impl Shell, machine_uid: &str, name: &str) -> Result<()
         labels::BOOT_ORDER_BEFORE: null,
     }}});
     annotate(c, &there.metadata, change).await
+}
+
+/// From quorum: no pod that runs on the machine has a NIC there. The machine was marked as leaving before, so none is granted any more
+/// ([`crate::nics::grant_worker`]).
+async fn confirm_no_pod_nics(c: &impl Shell, machine_uid: &str) -> Result<(), Error> {
+    let all = list::<NicAttachment>(c, Some((labels::WORKER_UID, machine_uid))).await?;
+    let Some(pod) = all.first().map(|nic| nic.spec.owner.name.clone()) else { return Ok(()) };
+    all.into_iter().for_each(|nic| put(c, nic));
+    let what = "list NicAttachments of pods on the machine".to_owned();
+    Err(Error::NotConfirmed { what, message: format!("Pod '{pod}' has one") })
 }
 
 fn full_name(machine: &BareMetalMachine) -> String {

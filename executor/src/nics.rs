@@ -1,14 +1,17 @@
 //! VNics and NicAttachments: the same protocol, with `status.holder` of the VNic as the hold.
 
 use crate::disks;
+use crate::hosts;
 use crate::verbs::what;
 use crate::writes;
 use crate::{Error, Shell, forget, found, get, put, seen};
 use api::attachment::Grant;
 use api::hold::Holder;
-use api::{NicAttachment, VNic, labels};
+use api::{BareMetalMachine, NicAttachment, VNic, labels};
 use planner::machine::plan::Seed;
 use planner::meta::{Target, label};
+use planner::network::pods::Worker;
+use planner::network::pods::worker::leaves;
 use serde_json::json;
 
 pub async fn create_vnic(c: &impl Shell, vnic: &VNic) -> Result<(), Error> {
@@ -71,6 +74,19 @@ pub async fn grant(c: &impl Shell, target: &Target, epoch: u64, metadata: Option
         disks::write_seed(c, there.as_ref(), metadata).await?;
     }
     writes::patch::<NicAttachment>(c, &there.metadata, json!({"spec": {"grant": {"epoch": epoch}}})).await.map(drop)
+}
+
+/// Of a NIC at a machine that is the node of its pod. The attachment is there already, so a machine that begins to leave its server after it
+/// was read here finds that attachment first ([`hosts::unclaim`]).
+pub async fn grant_worker(c: &impl Shell, target: &Target, epoch: u64, worker: &Worker) -> Result<(), Error> {
+    let machine = get::<BareMetalMachine>(c, &worker.namespace, &worker.name).await?;
+    if machine.metadata.uid.as_deref() != Some(&worker.uid) || leaves(&machine) {
+        put(c, machine);
+        let what = what::<BareMetalMachine>("get", &worker.name);
+        return Err(Error::NotConfirmed { what, message: "the machine leaves its server".to_owned() });
+    }
+    hosts::confirm_claim(c, &worker.uid, &worker.hardware).await?;
+    grant(c, target, epoch, None).await
 }
 
 pub async fn release(c: &impl Shell, target: &Target) -> Result<(), Error> {

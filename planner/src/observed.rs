@@ -28,7 +28,7 @@ pub struct DpuSeen {
     pub out_of_service: bool,
     /// Its own BMC, which `spec.bmcRef` names.
     pub bmc: BmcSeen,
-    /// The machines that have something attached to its host, by UID, with their names.
+    /// Whose disks and NICs its host has, by UID: machines, and pods that run on one ("machine 'bm-01'").
     pub attached: BTreeMap<String, String>,
 }
 

@@ -72,6 +72,9 @@ reasons! {
         VolumeInUse { claim: String, by: String } "the volume of PersistentVolumeClaim '{claim}' is used by {by}";
         VolumeHeld { claim: String, by: String } "the volume of PersistentVolumeClaim '{claim}' is held by {by}";
         VNicHeld { vnic: String, by: String } "VNic '{vnic}' is held by {by}";
+        PodNicsLeaving { pod: String, count: usize, dpu: String } "the host of Dpu '{dpu}' has {count} NICs of pods that run on the machine, one of Pod '{pod}': the server is released once the agent of Dpu '{dpu}' has detached those NICs", next "kubectl get nicattachments -A; kubectl describe dpu {dpu}";
+        WorkerLeaving { machine: String } "machine '{machine}', which is the pod's node, is being deleted or is moving to another server: the pod has NICs again once the machine has arrived", next "kubectl describe bmm of machine '{machine}'";
+        WorkerNotPlaced { machine: String } "machine '{machine}', which is the pod's node, has no server with a DPU yet", next "kubectl describe bmm of machine '{machine}'";
         VNicReleasing { vnic: String } "VNic '{vnic}' is being released by the machine";
         VNicBeingDeleted { vnic: String } "VNic '{vnic}' is being deleted: waiting for the finalizers of VNic '{vnic}'";
         VNicNotReady { vnic: String, why: String } "VNic '{vnic}' is not ready: {why}", next "kubectl describe vnic {vnic}";
@@ -167,7 +170,8 @@ reasons! {
         VpcBeingDeleted { vpc: String } "Vpc '{vpc}' is being deleted: no Subnet or SecurityGroup gets into Vpc '{vpc}' any more", next "kubectl describe vpc {vpc}";
         CidrOverlaps { cidr: String, vpc: String, other: String, others: String } "{cidr} overlaps {others} of Subnet '{other}' in Vpc '{vpc}'", next "kubectl delete this Subnet, and create it with another cidr or in another Vpc; or: kubectl delete subnet {other}";
         PodNetworksInvalid { pod: String, message: String } "Pod '{pod}' asks for NICs in a way that cannot be read: {message}", next "kubectl delete pod {pod}, and create it with that annotation as it should be (of a workload: in its template)";
-        NoAgentForPods { node: String } "Node '{node}' has no agent that gives NICs to pods", next "kubectl get dpu {node}; set cni.enabled in the chart's values, and let the DaemonSet metalplane-node-agent run on node {node}";
+        NoAgentForPods { node: String } "Node '{node}' has no agent that gives NICs to pods, and no machine says that it is this node", next "kubectl get dpu {node}; set cni.enabled in the chart's values, and let the DaemonSet metalplane-node-agent run on node {node}. If a machine is the node: write spec.nodeName: {node} into the machine";
+        NodeNotOfMachine { node: String, machine: String, expected: String, provider_id: String } "machine '{machine}' says that it is node '{node}' (spec.nodeName), and Node '{node}' says '{provider_id}' (spec.providerID): a pod on node '{node}' gets a NIC once Node '{node}' says '{expected}'", next "run its kubelet with --provider-id={expected}; a Node keeps the ID that it has: kubectl delete node {node}, and let the kubelet register node {node} again";
         NetworkDefinitionMissing { namespace: String, name: String } "there is no NetworkAttachmentDefinition '{namespace}/{name}'", next "kubectl get network-attachment-definitions -n {namespace}";
         SecurityGroupMissing { group: String } "there is no SecurityGroup '{group}' in this namespace", next "kubectl get sg";
         GroupOfOtherVpc { group: String, vpc: String } "SecurityGroup '{group}' is of another Vpc than '{vpc}'", next "kubectl get sg: name a SecurityGroup of Vpc '{vpc}'";

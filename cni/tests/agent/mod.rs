@@ -44,6 +44,7 @@ pub fn interface(name: &str, device: &str) -> Interface {
         addresses: vec!["10.20.0.7/24".to_owned()],
         routes: vec![Route { destination: "10.30.0.0/24".to_owned(), gateway: "10.20.0.1".to_owned() }],
         configured_by_pod: false,
+        function: false,
     }
 }
 

@@ -10,6 +10,7 @@ use api::{DiskAttachment, Dpu, NicAttachment, labels};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::watcher;
+use planner::network::pods::worker;
 
 impl Kind for DiskAttachment {
     fn index(&self) -> Vec<IndexKey> {
@@ -26,13 +27,16 @@ impl Kind for DiskAttachment {
 impl Kind for NicAttachment {
     fn index(&self) -> Vec<IndexKey> {
         let owners = [&self.spec.owner.uid, &self.spec.vnic_uid].map(|uid| IndexKey::owner(uid));
-        owners.into_iter().chain([IndexKey::names::<Dpu>("", &self.spec.dpu_name)]).collect()
+        let worker = worker::of(self).map(|uid| IndexKey::Worker(uid.to_owned()));
+        owners.into_iter().chain([IndexKey::names::<Dpu>("", &self.spec.dpu_name)]).chain(worker).collect()
     }
 
     fn wake(&self, world: &World) {
         world.of_owner(&self.spec.owner);
         world.dpu_that_leaves(&self.spec.dpu_name);
         world.server_left(&self.spec.dpu_name);
+        // It may wait for this, to give its server back.
+        worker::of(self).iter().for_each(|machine| world.of_machine(machine));
         let namespace = self.spec.owner.namespace.clone().unwrap_or_default();
         world.look(Work::VNic, (namespace, self.spec.vnic_name.clone()));
     }

@@ -46,7 +46,10 @@ impl Kind for Hardware {
         world.enrolment_of(namespace_of(&self.metadata), name);
         world.enrolments_of_strangers();
         match claimed_by(self) {
-            Some(uid) => world.of_machine(uid),
+            Some(uid) => {
+                world.of_machine(uid);
+                world.pods_at(uid);
+            }
             None => world.machines_without_hardware(),
         }
     }
@@ -99,6 +102,7 @@ impl Kind for Dpu {
         world.look(Work::Dpu, key(&self.metadata));
         world.machines_of_dpu(self);
         world.pods_on(self.metadata.name.as_deref().unwrap_or_default());
+        world.pods_of_machine_on(self);
         world.vnics_shown_by(self);
         // Their ports are bound to its chassis.
         let held = IndexKey::names::<Self>("", self.metadata.name.as_deref().unwrap_or_default());
@@ -133,6 +137,16 @@ impl World {
             if let Some(uid) = claimed_by(&hardware) {
                 self.machine_by_uid(uid);
             }
+        }
+    }
+
+    /// Those whose node is the machine on the DPU's host.
+    fn pods_of_machine_on(&self, dpu: &Dpu) {
+        let server = dpu.spec.hardware_ref.iter().map(|reference| IndexKey::Server(reference.name.clone()));
+        for hardware in server.flat_map(|server| self.hardware.by(&server)) {
+            let machines = claimed_by(&hardware).map(|uid| self.machines.by(&IndexKey::uid(uid)));
+            let nodes = machines.iter().flatten().filter_map(|machine| machine.spec.node_name.as_ref());
+            nodes.for_each(|node| self.pods_that_name::<Dpu>("", node));
         }
     }
 

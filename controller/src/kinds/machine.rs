@@ -8,8 +8,8 @@ use crate::work::Work;
 use crate::world::{Kind, World};
 use api::machine::{Disk, ImageKind, Interface};
 use api::tinkerbell::Template;
-use api::{BareMetalMachine, ClusterMachineImage, MachineImage, Subnet, VNic, labels};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use api::{BareMetalMachine, ClusterMachineImage, Dpu, MachineImage, Subnet, VNic, labels};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use planner::machine::{claim_name, vnic_name};
 use planner::network::pods::is_pods_mark;
@@ -23,13 +23,17 @@ impl Kind for BareMetalMachine {
         let template = self.spec.boot.workflow.iter().map(|workflow| &workflow.template_name);
         all.extend(template.map(|name| IndexKey::names::<Template>(namespace, name)));
         all.extend(self.spec.interfaces.iter().flat_map(|interface| named_by_interface(self, interface)));
+        all.extend(self.spec.node_name.iter().map(|node| IndexKey::names::<Node>("", node)));
         all
     }
 
     fn wake(&self, world: &World) {
         world.look(Work::Machine, key(&self.metadata));
         world.operations_of(&self.metadata);
-        world.of_machine(self.metadata.uid.as_deref().unwrap_or_default());
+        let uid = self.metadata.uid.as_deref().unwrap_or_default();
+        world.of_machine(uid);
+        self.spec.node_name.iter().for_each(|node| world.pods_that_name::<Dpu>("", node));
+        world.pods_at(uid);
     }
 }
 

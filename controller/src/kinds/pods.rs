@@ -97,6 +97,12 @@ impl World {
         }
     }
 
+    /// What pods, ended ones too, have at this machine.
+    pub(super) fn pods_at(&self, machine: &str) {
+        let nics = self.nics.by(&IndexKey::Worker(machine.to_owned()));
+        nics.iter().for_each(|nic| self.of_pod(&nic.spec.owner.uid));
+    }
+
     /// What pods, ended ones too, have on this node.
     pub(super) fn pods_on(&self, dpu: &str) {
         self.pods_that_name::<Dpu>("", dpu);

@@ -3,18 +3,21 @@
 use crate::Controller;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
-use crate::kinds::NetworkAttachmentDefinition;
+use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::machine::gather as machine;
 use crate::objects;
 use crate::work::Work;
-use api::attachment::NicConsumer;
-use api::{NicAttachment, VNic, labels};
+use api::tinkerbell::Hardware;
+use api::{BareMetalMachine, NicAttachment, VNic, labels};
 use executor::nics;
-use k8s_openapi::api::core::v1::Pod;
-use planner::machine::observed::{DpuSeen, label, name, uid};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Patch, PatchParams};
+use planner::machine::observed::{DpuSeen, annotation, label, name, uid};
 use planner::network::admission;
-use planner::network::pods::{self, Action, Observed, Plan};
+use planner::network::pods::{self, Action, Observed, Plan, Workers};
+use planner::reason::{Blocked, Reason};
 use runtime::queue::{Key, Next};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,9 @@ const ROUNDS: usize = 16;
 /// How often a pod is looked at that is not watched any more, for it has lost its label, and that has NICs.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// Nodes are not watched: how often one is looked at that does not say which machine it is.
+const LOOK_AT_NODE: Duration = Duration::from_secs(5);
+
 /// `key`: no namespace, and the UID of a pod.
 pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> {
     for _ in 0..ROUNDS {
@@ -31,10 +37,15 @@ pub(crate) async fn reconcile(c: &Controller, key: &Key) -> Result<Next, Error> 
         let plan = pods::plan(&o);
         if plan.actions.is_empty() {
             tell(c, &key.1, &o, &plan);
-            return Ok(if is_watched || o.pod.is_none() { Next::Wait } else { Next::After(LOOK) });
+            let is_told = is_watched || o.pod.is_none();
+            return Ok(match &plan.reason {
+                Some(Reason::Blocked(Blocked::NodeNotOfMachine { .. })) => Next::After(LOOK_AT_NODE),
+                _ if is_told => Next::Wait,
+                _ => Next::After(LOOK),
+            });
         }
         for action in &plan.actions {
-            let done = act(c, &key.1, action).await;
+            let done = act(c, (&key.1, o.pod.as_deref()), action).await;
             // What the API server refuses, the pod's author has asked for.
             if let (Err(error @ Error::Refused { .. }), Some(pod)) = (&done, &o.pod)
                 && c.told_pods.is_news(&key.1, Some(&error.to_string()))
@@ -53,7 +64,7 @@ async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error
     let (world, of_it) = (&c.world, IndexKey::owner(pod_uid));
     let watched = world.pods.by(&IndexKey::uid(pod_uid)).pop().map(|pod| Arc::new(pod.0.clone()));
     let (vnics, mut attachments) = (world.vnics.by(&of_it), world.nics.by(&of_it));
-    attachments.retain(|attachment| attachment.spec.consumer == NicConsumer::Pod);
+    attachments.retain(|attachment| attachment.spec.owner.kind == "Pod");
     let is_watched = watched.is_some();
     let pod = match watched {
         Some(pod) => Some(pod),
@@ -83,9 +94,46 @@ async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error
         Some((vpc.to_owned(), world.vpcs.get(&namespace, vpc)?))
     };
     let vpcs = subnets.values().filter_map(vpc).collect();
-    let dpus = dpus(c, pod.as_deref(), &attachments).await?;
+    let workers = workers(c, pod.as_deref(), &attachments).await?;
+    let dpus = dpus(c, pod.as_deref(), &attachments, &workers).await?;
     let uid = pod_uid.to_owned();
-    Ok((Observed { uid, pod, definitions, vnics, named, attachments, subnets, vpcs, dpus }, is_watched))
+    Ok((Observed { uid, pod, definitions, vnics, named, attachments, subnets, vpcs, dpus, workers }, is_watched))
+}
+
+/// The machine that is the pod's node, and those that its attachments are on, with their servers.
+async fn workers(c: &Controller, pod: Option<&Pod>, attachments: &[Arc<NicAttachment>]) -> Result<Workers, Error> {
+    let mut workers = Workers::default();
+    if let Some(node) = pod.and_then(pods::node) {
+        workers.of_node = c.world.machines.by(&IndexKey::names::<Node>("", node));
+        if !workers.of_node.is_empty() {
+            let there = found(call(&format!("get Node '{node}'"), c.objects.cluster::<Node>().get(node)).await)?;
+            workers.provider_id = there.and_then(|node| node.spec?.provider_id);
+        }
+    }
+    for attachment in attachments {
+        let Some(worker) = pods::worker::of(attachment) else { continue };
+        workers.of_attachments.extend(worker_of(c, worker, attachment).await?);
+    }
+    let machines = workers.of_node.iter().chain(&workers.of_attachments);
+    let uids: BTreeSet<&str> = machines.map(|machine| uid(&machine.metadata)).collect();
+    workers.hardware = uids.iter().flat_map(|uid| c.world.hardware.by(&IndexKey::owner(uid))).collect();
+    Ok(workers)
+}
+
+/// Nothing is taken from a pod because our copy does not have its machine.
+async fn worker_of(
+    c: &Controller,
+    worker: &str,
+    attachment: &NicAttachment,
+) -> Result<Option<Arc<BareMetalMachine>>, Error> {
+    if let Some(machine) = c.world.machines.by(&IndexKey::uid(worker)).pop() {
+        return Ok(Some(machine));
+    }
+    let named = annotation(&attachment.metadata, labels::WORKER).and_then(|named| named.split_once('/'));
+    let Some((namespace, machine)) = named else { return Ok(None) };
+    let api = c.objects.namespaced::<BareMetalMachine>(namespace);
+    let there = found(call(&format!("get BareMetalMachine '{machine}'"), api.get(machine)).await)?;
+    Ok(there.filter(|machine| uid(&machine.metadata) == worker).map(Arc::new))
 }
 
 /// Those that the pod names, as they are now. What cannot be read from the annotation, the plan says.
@@ -123,14 +171,25 @@ async fn read(
     Ok(pod.filter(|pod| uid(&pod.metadata) == pod_uid).map(Arc::new))
 }
 
-async fn dpus(c: &Controller, pod: Option<&Pod>, attachments: &[Arc<NicAttachment>]) -> Result<Vec<DpuSeen>, Error> {
-    let of_attachments = attachments.iter().map(|attachment| attachment.spec.dpu_name.as_str());
-    let names: BTreeSet<&str> = pod.and_then(pods::node).into_iter().chain(of_attachments).collect();
-    let dpus = names.into_iter().filter_map(|dpu| c.world.dpus.get("", dpu)).collect();
+async fn dpus(
+    c: &Controller,
+    pod: Option<&Pod>,
+    attachments: &[Arc<NicAttachment>],
+    workers: &Workers,
+) -> Result<Vec<DpuSeen>, Error> {
+    let of_attachments = attachments.iter().map(|attachment| attachment.spec.dpu_name.clone());
+    let in_server = |hardware: &Arc<Hardware>| {
+        let dpus = c.world.dpus.by(&IndexKey::names::<Hardware>("", name(&hardware.metadata)));
+        dpus.into_iter().map(|dpu| name(&dpu.metadata).to_owned()).collect::<Vec<_>>()
+    };
+    let node = pod.and_then(pods::node).map(str::to_owned);
+    let names = node.into_iter().chain(of_attachments).chain(workers.hardware.iter().flat_map(in_server));
+    let names: BTreeSet<String> = names.collect();
+    let dpus = names.iter().filter_map(|dpu| c.world.dpus.get("", dpu)).collect();
     machine::dpus(c, dpus).await
 }
 
-async fn act(c: &Controller, pod_uid: &str, action: &Action) -> Result<(), Error> {
+async fn act(c: &Controller, (pod_uid, pod): (&str, Option<&Pod>), action: &Action) -> Result<(), Error> {
     match action {
         Action::CreateVNic(vnic) => {
             let (meta, own) = (&vnic.metadata, label(&vnic.metadata, labels::POD_UID));
@@ -141,6 +200,8 @@ async fn act(c: &Controller, pod_uid: &str, action: &Action) -> Result<(), Error
         Action::CreateAttachment(attachment) => nics::create(c, attachment).await,
         Action::TakeVNic { target, holder, mac_address } => nics::take(c, target, holder, mac_address).await,
         Action::Grant { target, epoch } => nics::grant(c, target, *epoch, None).await,
+        Action::GrantWorker { target, epoch, worker } => nics::grant_worker(c, target, *epoch, worker).await,
+        Action::Tell { networks } => annotate(c, pod, networks).await,
         Action::Release { target } => nics::release(c, target).await,
         Action::Abandon { target } => nics::abandon(c, target).await,
         Action::FreeVNic { target, holder } => nics::free(c, target, holder).await,
@@ -148,6 +209,23 @@ async fn act(c: &Controller, pod_uid: &str, action: &Action) -> Result<(), Error
         Action::ProtectVNic { target, mark } => nics::protect(c, pod_uid, target, mark).await,
         Action::UnprotectVNic { target } => nics::unprotect(c, pod_uid, target).await,
     }
+}
+
+/// By the pod's status, as its node's own agent would: so nothing else of a pod can be written.
+async fn annotate(c: &Controller, pod: Option<&Pod>, networks: &str) -> Result<(), Error> {
+    let Some(meta) = pod.map(|pod| &pod.metadata) else { return Ok(()) };
+    let change = json!({"metadata": {"uid": meta.uid, "annotations": {labels::NETWORK_STATUS: networks}}});
+    let api = c.objects.namespaced::<Pod>(meta.namespace.as_deref().unwrap_or_default());
+    let what = format!("patch status of Pod '{}'", name(meta));
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&change));
+    let patched = call(&what, api.patch_status(name(meta), &params, &patch)).await;
+    // Its own event may come after the next plan.
+    if let Some(patched) = found(patched)?
+        && !c.world.pods.by(&IndexKey::uid(uid(meta))).is_empty()
+    {
+        c.world.pods.put(NetworkedPod(patched));
+    }
+    Ok(())
 }
 
 /// A pod has no status of ours: its Events say what its NICs wait for, and that they are granted.

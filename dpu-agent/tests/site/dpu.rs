@@ -74,6 +74,7 @@ impl<'a> TestDpu<'a> {
             kubeconfig: Some(self.site.kubeconfig.clone()),
             boot_id_file: self.dir.path().join("boot-id"),
             pods: false,
+            worker: false,
             slots_socket: PathBuf::new(),
             host_serial_file: self.dir.path().join("serial-number"),
             host_privilege_file: self.dir.path().join("host-privilege"),

@@ -400,6 +400,6 @@ impl World {
         let disks = self.disks.values().map(|disk| (&disk.spec.dpu_name, &disk.spec.owner));
         let nics = self.nics.values().map(|nic| (&nic.spec.dpu_name, &nic.spec.owner));
         let here = disks.chain(nics).filter(|(of, _)| *of == dpu);
-        here.map(|(_, owner)| (owner.uid.clone(), owner.name.clone())).collect()
+        here.map(|(_, owner)| (owner.uid.clone(), format!("machine '{}'", owner.name))).collect()
     }
 }

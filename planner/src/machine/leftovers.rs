@@ -7,7 +7,7 @@
 use super::draft::Draft;
 use super::observed::{Belongings, Leftovers};
 use super::plan::{Action, Disruptive};
-use super::release::{take_back, unclaim};
+use super::release::{pods_leave, take_back, unclaim};
 use super::situation::{Owned, Owner, granted_on, held, is_bare, is_granted, most_likely, vetted_of};
 use super::{erase, install, status};
 use crate::erase::PowerRecord;
@@ -108,7 +108,8 @@ fn release(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
         draft.wake(now + erase::GLANCE);
         return Some(Waiting::HostUnknown { dpu: dpu.to_owned() }.into());
     }
-    if let Some(reason) = take_back(o, now, draft).or_else(|| install::remove(o, draft)) {
+    let taken_back = take_back(o, now, draft).or_else(|| pods_leave(o, now, draft));
+    if let Some(reason) = taken_back.or_else(|| install::remove(o, draft)) {
         return Some(reason);
     }
     if let Some(hardware) = held.first()

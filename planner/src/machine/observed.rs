@@ -71,6 +71,8 @@ pub struct Belongings {
     /// Of this machine (by owner UID), in whatever namespace.
     pub disk_attachments: Vec<Arc<DiskAttachment>>,
     pub nic_attachments: Vec<Arc<NicAttachment>>,
+    /// Of the pods that run on this machine: they are the pods', and go before the machine's server does.
+    pub pod_nics: Vec<Arc<NicAttachment>>,
     /// Of this machine.
     pub holder_pods: Vec<HolderPodSeen>,
     /// Of the claims' volumes, whatever DPU reports them.

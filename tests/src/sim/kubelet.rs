@@ -7,6 +7,7 @@ use super::host::{FOREIGN, Host};
 use super::process::Process;
 use super::scene::Scene;
 use super::storage;
+use api::labels;
 use async_trait::async_trait;
 use planner::connector::{HolderPod, KUBELET};
 use planner::exposure::ExposureId;
@@ -31,7 +32,9 @@ pub async fn run(scene: Arc<Scene>) {
     loop {
         let turn = scene.server.changed.turn();
         let pods = scene.server.list("pods");
-        let pending = pods.iter().filter(|pod| !work(&scene, pod)).count();
+        // Other pods connect nothing.
+        let holders = pods.iter().filter(|pod| pod["metadata"]["labels"].get(labels::HOLDER_POD).is_some());
+        let pending = holders.filter(|pod| !work(&scene, pod)).count();
         detach(&scene);
         let again = if pending > 0 { AGAIN } else { Duration::MAX };
         if tokio::time::timeout(again, scene.server.changed.changed(turn)).await.is_ok() {

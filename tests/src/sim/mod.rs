@@ -31,6 +31,7 @@
 //! | `told.rs` | a run as an operator would tell it |
 //! | `upkeep.rs` | what an administrator does to the server and the DPU under it |
 //! | `verbs.rs` | what is done to a whole machine |
+//! | `workers.rs` | pods whose node is a machine |
 //!
 //! What a fault may never lead to is checked after every effect (`scene.rs`). What must come after a fault is judged by
 //! comparing with a run without one: same objects, same hosts, no more power actions.
@@ -71,6 +72,7 @@ pub mod upkeep;
 pub mod verbs;
 pub mod way_out;
 mod web;
+pub mod workers;
 
 pub use simulation::Simulation;
 

@@ -148,6 +148,7 @@ impl Scene {
         }
         self.check_ports(after);
         self.check_in_force(after);
+        super::workers::strangers(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
         super::held::unheld(self).into_iter().for_each(|what| self.violated(format!("{what} after {after}")));
     }
 

@@ -16,6 +16,7 @@ mod requests;
 mod scenarios;
 mod seeds;
 mod verbs;
+mod workers;
 
 use api::dpu::PowerDomain;
 use kinds::{Kind, life_with, reference, reference_of, seed};

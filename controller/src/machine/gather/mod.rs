@@ -8,9 +8,10 @@ use crate::bmc::Which;
 use crate::cache::key;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
-use crate::kinds::is_machine;
+use crate::kinds::{is_image, is_machine};
 use crate::machine::taking::Taking;
 use crate::{clock, holder_pods, volumes, went_back};
+use api::attachment::{NicConsumer, OwnerReference};
 use api::tinkerbell::Hardware;
 use api::{BareMetalMachine, Dpu, HardwareReport, Subnet, VNic, labels};
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
@@ -95,6 +96,7 @@ pub(crate) async fn belongings(
         policies: world.policies.all(),
         disk_attachments: world.disks.by(owner),
         nic_attachments: world.nics.by(owner),
+        pod_nics: world.nics.by(&IndexKey::Worker(uid.to_owned())),
         templates: world.templates.by(owner),
         workflows: world.workflows.by(owner),
         fences: c.fences.kinds(),
@@ -145,12 +147,17 @@ pub(crate) async fn dpus(c: &Controller, dpus: Vec<Arc<Dpu>>) -> Result<Vec<DpuS
     Ok(all)
 }
 
-/// The machines that have something attached to this DPU's host.
+/// Who has something attached to this DPU's host.
 fn attached(c: &Controller, dpu: &str) -> BTreeMap<String, String> {
     let on = IndexKey::names::<Dpu>("", dpu);
     let disks = c.world.disks.by(&on).into_iter().map(|disk| disk.spec.owner.clone());
-    let owners = disks.chain(c.world.nics.by(&on).into_iter().map(|nic| nic.spec.owner.clone()));
-    owners.filter(is_machine).map(|owner| (owner.uid, owner.name)).collect()
+    let nics = c.world.nics.by(&on).into_iter().filter(|nic| nic.spec.consumer == NicConsumer::Host);
+    let owners = disks.chain(nics.map(|nic| nic.spec.owner.clone())).filter(|owner| !is_image(owner));
+    let told = |owner: &OwnerReference| match is_machine(owner) {
+        true => format!("machine '{}'", owner.name),
+        false => format!("Pod '{}'", owner.name),
+    };
+    owners.map(|owner| (owner.uid.clone(), told(&owner))).collect()
 }
 
 /// The taint by which an administrator says that a node is shut down; a Node that is gone is out of service too.

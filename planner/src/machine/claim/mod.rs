@@ -219,7 +219,7 @@ fn may_claim(o: &Observed, hardware: &Hardware) -> Result<BootStrategy, Reason> 
         }
         if let Some((_, by)) = dpu.attached.iter().find(|(uid, _)| *uid != o.uid()) {
             // A Hardware that was deleted and created again under a machine that runs says nothing of that.
-            return Err(Waiting::HardwareTaken { hardware: hardware_name, by: format!("machine '{by}'") }.into());
+            return Err(Waiting::HardwareTaken { hardware: hardware_name, by: by.clone() }.into());
         }
         without_orphans(dpu, &hardware_name)?;
     }

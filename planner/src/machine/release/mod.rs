@@ -81,6 +81,9 @@ pub(super) fn leave(
     if pending.is_some() || swept.is_some() {
         return pending.or(swept);
     }
+    if let Some(reason) = pods_leave(&o.owned, now, draft) {
+        return Some(reason);
+    }
     if let Some(reason) = boot::restore(o, hardware, now, draft) {
         return Some(reason);
     }
@@ -115,7 +118,7 @@ pub(super) fn plan(o: &Situation<'_>, now: Timestamp, draft: &mut Draft) -> Opti
     {
         return Some(reason);
     }
-    if let Some(reason) = take_back(&o.owned, now, draft) {
+    if let Some(reason) = take_back(&o.owned, now, draft).or_else(|| pods_leave(&o.owned, now, draft)) {
         return Some(reason);
     }
     if let Some(hardware) = hardware
@@ -179,6 +182,24 @@ pub(super) fn take_back(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Opt
     }
     let swept = writer::sweep(&o.writer(now), &BTreeSet::new(), draft);
     swept.or(nics::sweep(o, &BTreeSet::new(), draft))
+}
+
+/// The NICs of pods that run on the machine: nobody else's server ever shows them. The pods' own plan gives them back too, when it sees that
+/// the machine goes; what proves that a DPU is down is known here.
+pub(super) fn pods_leave(o: &Owned<'_>, now: Timestamp, draft: &mut Draft) -> Option<Reason> {
+    let mut pending = None;
+    for nic in &o.pod_nics {
+        let reason = match nics::detach(o, nic, now, draft) {
+            Reason::Waiting(Waiting::Detaching { dpu, .. }) => {
+                let owner = &nic.spec.owner;
+                let pod = format!("{}/{}", owner.namespace.as_deref().unwrap_or_default(), owner.name);
+                Waiting::PodNicsLeaving { pod, count: o.pod_nics.len(), dpu }.into()
+            }
+            unresponsive => unresponsive,
+        };
+        pending.get_or_insert(reason);
+    }
+    pending
 }
 
 pub(super) fn unclaim(o: &Owned<'_>, draft: &mut Draft) {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `request.rs` | what our own annotations ask for |
 //! | `multus.rs` | what NetworkAttachmentDefinitions ask for that the pod names |
+//! | `worker.rs` | pods on a worker that is a machine |
 //! | `release.rs` | the way back |
 
 mod multus;
@@ -16,9 +17,10 @@ mod release;
 mod request;
 #[cfg(test)]
 mod tests;
+pub mod worker;
 
 use super::{addresses, admission, cidr, desired, port};
-use crate::machine::observed::{DpuSeen, in_use_by, name, uid};
+use crate::machine::observed::{DpuSeen, annotation, in_use_by, name, uid};
 use crate::machine::plan::Target;
 use crate::machine::target;
 use crate::reason::{Blocked, Reason, Waiting};
@@ -27,7 +29,7 @@ use api::conditions::{self, READY};
 use api::dpu::DpuType;
 use api::hold::Holder;
 use api::network::VNicSpec;
-use api::{NicAttachment, Subnet, VNic, Vpc, labels, names};
+use api::{BareMetalMachine, NicAttachment, Subnet, VNic, Vpc, labels, names};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference as Owner};
 use std::collections::BTreeMap;
@@ -37,6 +39,7 @@ use std::sync::Arc;
 pub use multus::{Definitions, Named, Selection, named_by, selections};
 pub use release::{is_pods_mark, marked_pod};
 pub use request::{Request, requests};
+pub use worker::Workers;
 
 pub struct Observed {
     /// The pod's.
@@ -53,8 +56,9 @@ pub struct Observed {
     /// Those of the pod's namespace that it names, and the Vpcs of them, by name.
     pub subnets: BTreeMap<String, Arc<Subnet>>,
     pub vpcs: BTreeMap<String, Arc<Vpc>>,
-    /// Of the pod's node, and of the attachments.
+    /// Of the pod's node, of the machine that is the node, and of the attachments.
     pub dpus: Vec<DpuSeen>,
+    pub workers: Workers,
 }
 
 /// Each may be carried out again and ends in the same state.
@@ -71,6 +75,16 @@ pub enum Action {
     Grant {
         target: Target,
         epoch: u64,
+    },
+    /// Of a NIC at a machine, which is read from quorum first: it has that server, and stays there.
+    GrantWorker {
+        target: Target,
+        epoch: u64,
+        worker: Worker,
+    },
+    /// The annotation by which the plugin on the pod's node knows its NICs.
+    Tell {
+        networks: String,
     },
     Release {
         target: Target,
@@ -95,6 +109,15 @@ pub enum Action {
     UnprotectVNic {
         target: Target,
     },
+}
+
+/// The machine that is the node of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub hardware: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -156,17 +179,50 @@ pub fn plan(o: &Observed) -> Plan {
                     wanted.attachments.insert(object);
                     interface(o, pod, request, &mut plan);
                 }
+                tell(o, pod, &all, &mut plan);
             }
             // What it has stays: that something cannot be read is no request to take it away.
-            Err(reason) => return Plan { actions: vec![], reason: Some(reason.into()) },
+            Err(reason) => {
+                plan.wait(reason);
+                wanted.keep_all(o);
+            }
         }
         // Nor is a definition that was changed since.
         if !o.definitions.is_empty() {
-            return plan;
+            wanted.keep_all(o);
         }
     }
+    wanted.attachments.retain(|object| {
+        let attachment = o.attachments.iter().find(|attachment| name(&attachment.metadata) == object);
+        attachment.is_none_or(|attachment| worker::stays(o, attachment))
+    });
     release::plan(o, &wanted, &mut plan);
     plan
+}
+
+/// What the plugin on a node that is a machine has no agent of that DPU to ask for.
+fn tell(o: &Observed, pod: &Pod, all: &[Request], plan: &mut Plan) {
+    let said = pod.metadata.annotations.as_ref().and_then(|all| all.get(labels::NETWORK_STATUS));
+    let told = said.and_then(|said| worker::nics(said).ok()).unwrap_or_default();
+    let one = |request: &Request| {
+        let object = object_name(&pod.metadata, &request.name);
+        let attachment = o.attachments.iter().find(|attachment| name(&attachment.metadata) == object)?;
+        worker::of(attachment)?;
+        let subnet = match &request.vnic {
+            Some(vnic) => &o.named.get(vnic)?.spec.subnet,
+            None => &request.subnet,
+        };
+        let interface = match request.configure {
+            true => configured(o, o.subnets.get(subnet)?, &attachment.spec.addresses),
+            false => PodInterface::default(),
+        };
+        worker::nic(attachment, &told, interface)
+    };
+    let nics: Vec<_> = all.iter().filter_map(one).collect();
+    if !nics.is_empty() && nics != told {
+        let networks = serde_json::to_string(&nics).unwrap_or_default();
+        plan.actions.push(Action::Tell { networks });
+    }
 }
 
 fn interface(o: &Observed, pod: &Pod, request: &Request, plan: &mut Plan) {
@@ -213,14 +269,19 @@ fn interface(o: &Observed, pod: &Pod, request: &Request, plan: &mut Plan) {
         }
         return;
     };
-    if attachment.metadata.deletion_timestamp.is_some() || attachment.spec.grant.is_some() {
+    if attachment.metadata.deletion_timestamp.is_some() || !worker::stays(o, attachment) {
         return;
+    }
+    if attachment.spec.grant.is_some() {
+        plan.reason = plan.reason.take().or_else(|| worker::not_exposed(o, attachment));
+        return;
+    }
+    if let Err(reason) = worker::may_grant(o, attachment) {
+        return plan.wait(reason);
     }
     match &status.holder {
         Some(holder) if holder.attachment_uid == uid(&attachment.metadata) => match port::is_programmed(vnic) {
-            Ok(()) => {
-                plan.actions.push(Action::Grant { target: target(&attachment.metadata), epoch: status.grant.epoch });
-            }
+            Ok(()) => plan.actions.push(grant(o, attachment, status.grant.epoch)),
             Err(reason) => plan.wait(reason),
         },
         Some(holder) => {
@@ -236,6 +297,18 @@ fn interface(o: &Observed, pod: &Pod, request: &Request, plan: &mut Plan) {
             None => plan.wait(Blocked::NoAgentForPods { node: node.to_owned() }),
         },
     }
+}
+
+fn grant(o: &Observed, attachment: &NicAttachment, epoch: u64) -> Action {
+    let target = target(&attachment.metadata);
+    let worker = worker::of(attachment).zip(annotation(&attachment.metadata, labels::WORKER));
+    let Some((uid, (namespace, name))) = worker.and_then(|(uid, name)| Some((uid, name.split_once('/')?))) else {
+        return Action::Grant { target, epoch };
+    };
+    let dpu = seen(o, &attachment.spec.dpu_name);
+    let hardware = dpu.and_then(DpuSeen::hardware_name).unwrap_or_default().to_owned();
+    let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
+    Action::GrantWorker { target, epoch, worker: Worker { namespace, name, uid, hardware } }
 }
 
 fn seen<'a>(o: &'a Observed, dpu: &str) -> Option<&'a DpuSeen> {
@@ -298,8 +371,8 @@ fn make_attachment(
     vnic: &VNic,
     plan: &mut Plan,
 ) {
-    let dpu = match gives_nics(o, node) {
-        Ok(dpu) => dpu,
+    let (dpu, worker) = match gives_nics(o, node) {
+        Ok(found) => found,
         Err(reason) => return plan.wait(reason),
     };
     let Some(subnet) = o.subnets.get(&vnic.spec.subnet) else {
@@ -313,16 +386,20 @@ fn make_attachment(
             name: name(&pod.metadata).to_owned(),
             uid: uid(&pod.metadata).to_owned(),
         },
-        dpu_name: node.to_owned(),
+        dpu_name: dpu.name().to_owned(),
         interface_name: request.name.clone(),
-        consumer: NicConsumer::Pod,
-        pod: Some(if request.configure { configured(o, subnet, &status.addresses) } else { PodInterface::default() }),
+        consumer: if worker.is_some() { NicConsumer::Host } else { NicConsumer::Pod },
+        pod: match (worker, request.configure) {
+            (Some(_), _) => None,
+            (None, true) => Some(configured(o, subnet, &status.addresses)),
+            (None, false) => Some(PodInterface::default()),
+        },
         vnic_name: name(&vnic.metadata).to_owned(),
         vnic_uid: uid(&vnic.metadata).to_owned(),
         logical_port: port::logical_port(uid(&vnic.metadata)),
         mac_address: status.mac_address.clone().unwrap_or_default(),
         addresses: status.addresses.clone(),
-        function_kind: FunctionKind::Veth,
+        function_kind: if worker.is_some() { FunctionKind::HotplugPF } else { FunctionKind::Veth },
         mtu: desired::mtu(subnet),
         metadata: None,
         grant: None,
@@ -330,25 +407,35 @@ fn make_attachment(
     };
     let mut attachment = NicAttachment::new(&object, spec);
     attachment.metadata.namespace = dpu.namespace().map(str::to_owned);
-    attachment.metadata.labels = Some(made_for(pod));
+    let labels = attachment.metadata.labels.insert(made_for(pod));
+    if let Some(worker) = worker {
+        labels.insert(labels::WORKER_UID.to_owned(), uid(&worker.metadata).to_owned());
+        let named = (labels::WORKER.to_owned(), worker::full_name(worker));
+        attachment.metadata.annotations = Some([named].into());
+    }
     attachment.metadata.finalizers = Some(vec![labels::FINALIZER_EXPOSED.to_owned()]);
     plan.actions.push(Action::CreateAttachment(Box::new(attachment)));
 }
 
-/// The Dpu of this node, if its agent gives NICs to pods.
-fn gives_nics<'a>(o: &'a Observed, node: &str) -> Result<&'a DpuSeen, Reason> {
-    let dpu = seen(o, node).filter(|dpu| dpu.dpu.spec.type_ == DpuType::Nic);
-    let dpu = dpu.ok_or_else(|| Blocked::NoAgentForPods { node: node.to_owned() })?;
-    let not_ready = |message: &str| Waiting::DpuNotReady { dpu: node.to_owned(), message: message.to_owned() };
+/// The Dpu of this node, if its agent gives NICs to pods; or of the machine that is this node, with that machine. A node with an agent of
+/// its own is no machine, whatever a machine says.
+fn gives_nics<'a>(o: &'a Observed, node: &str) -> Result<(&'a DpuSeen, Option<&'a BareMetalMachine>), Reason> {
+    let own = seen(o, node).filter(|dpu| dpu.dpu.spec.type_ == DpuType::Nic);
+    let (dpu, worker) = match (own, worker::of_node(o, node)) {
+        (Some(dpu), _) => (dpu, None),
+        (None, Some(found)) => found.map(|(machine, dpu)| (dpu, Some(machine)))?,
+        (None, None) => return Err(Blocked::NoAgentForPods { node: node.to_owned() }.into()),
+    };
+    let not_ready = |message: &str| Waiting::DpuNotReady { dpu: dpu.name().to_owned(), message: message.to_owned() };
     if dpu.dpu.metadata.deletion_timestamp.is_some() {
         return Err(not_ready("it is being deleted").into());
     }
     if dpu.silent || dpu.namespace().is_none() {
-        return Err(Waiting::DpuSilent { dpu: node.to_owned() }.into());
+        return Err(Waiting::DpuSilent { dpu: dpu.name().to_owned() }.into());
     }
     let said = dpu.dpu.status.as_ref().and_then(|status| conditions::get(&status.conditions, READY));
     match said {
-        Some(ready) if ready.status == "True" => Ok(dpu),
+        Some(ready) if ready.status == "True" => Ok((dpu, worker)),
         Some(ready) => Err(not_ready(&format!("{}: {}", ready.reason, ready.message)).into()),
         None => Err(not_ready("its agent has not said anything yet").into()),
     }

@@ -15,6 +15,14 @@ pub(super) struct Wanted {
     pub vnics: BTreeSet<String>,
 }
 
+impl Wanted {
+    /// Whatever the pod has.
+    pub(super) fn keep_all(&mut self, o: &Observed) {
+        self.attachments.extend(o.attachments.iter().map(|attachment| name(&attachment.metadata).to_owned()));
+        self.vnics.extend(o.vnics.iter().map(|vnic| name(&vnic.metadata).to_owned()));
+    }
+}
+
 /// Between the pod's name and the interface: no machine's mark has one, for it is the interface alone.
 const SEPARATOR: char = '/';
 

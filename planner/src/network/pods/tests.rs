@@ -1,5 +1,7 @@
 //! One pod from its first plan to its last, with everybody else in the test's place.
 
+mod worker;
+
 use super::*;
 use api::Dpu;
 use api::attachment::Grant;
@@ -54,6 +56,7 @@ impl World {
             subnets: BTreeMap::from([("blue".to_owned(), Arc::new(subnet))]),
             vpcs: BTreeMap::from([("default".to_owned(), Arc::new(vpc))]),
             dpus: vec![],
+            workers: Workers::default(),
         };
         let mut world = Self { o };
         world.node(DpuType::Nic);
@@ -114,7 +117,13 @@ impl World {
                     (status.holder, status.grant) = (Some(holder), Grant { epoch: status.grant.epoch + 1 });
                     status.programmed = Some(Programmed { epoch: Some(status.grant.epoch), ..Programmed::default() });
                 }),
-                Action::Grant { epoch, .. } => self.nic(|nic| nic.spec.grant = Some(Grant { epoch })),
+                Action::Tell { networks } => self.pod(|pod| {
+                    let annotations = pod.metadata.annotations.get_or_insert_default();
+                    annotations.insert(labels::NETWORK_STATUS.to_owned(), networks);
+                }),
+                Action::Grant { epoch, .. } | Action::GrantWorker { epoch, .. } => {
+                    self.nic(|nic| nic.spec.grant = Some(Grant { epoch }))
+                }
                 Action::Release { .. } => self.nic(|nic| {
                     nic.spec.release = true;
                     nic.metadata.deletion_timestamp = Some(Time(NOW));

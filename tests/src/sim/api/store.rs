@@ -240,6 +240,10 @@ impl Store {
             Part::Status => {
                 let mut object = Value::clone(&old);
                 object["status"] = new["status"].clone();
+                // Of a pod, unlike of our own kinds, what is said of it may be written with its status.
+                if id.resource == "pods" {
+                    object["metadata"]["annotations"] = new["metadata"]["annotations"].clone();
+                }
                 object
             }
         };

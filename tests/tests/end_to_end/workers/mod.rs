@@ -1,6 +1,7 @@
-//! Proxy mode: a machine is a Kubernetes worker, its DPU plugs pods' volumes in. The chart's controller half with the real
-//! sidecars takes a claim and a VolumeAttachment; the node half is in the guest and is called over its network.
+//! A machine is a Kubernetes worker. Its DPU plugs pods' NICs in ([`nic`]), and in proxy mode their volumes: the chart's controller half
+//! with the real sidecars takes a claim and a VolumeAttachment; the node half is in the guest and is called over its network.
 
+mod nic;
 mod plug_in;
 
 use super::machine::{Machine, SOON};
@@ -28,6 +29,7 @@ fn a_worker_mounts_volumes_that_its_dpu_plugs_in() {
         // In this order: what was plugged in is taken out by the driver that is deleted then.
         let detached = detach(&machine).await;
         plug_in::leave(&machine).await?;
+        nic::leave(&machine).await?;
         site.kubectl(&["delete", "csinode", machine.name, "--ignore-not-found"]).await?;
         site.delete(&proxy).await?;
         result.and(detached)
@@ -36,7 +38,11 @@ fn a_worker_mounts_volumes_that_its_dpu_plugs_in() {
 
 async fn used(machine: &Machine<'_>) -> Result<()> {
     let (namespace, name) = (machine.namespace, machine.name);
-    machine.apply().await?;
+    machine
+        .site
+        .apply(&machine.manifest().replace("spec:\n  hardware", &format!("spec:\n  nodeName: {name}\n  hardware")))
+        .await?;
+    machine.site.apply(&nic::node(machine)).await?;
     machine
         .site
         .apply(&format!(
@@ -54,6 +60,7 @@ spec: {{drivers: [{{name: {DRIVER}, nodeID: {name}, topologyKeys: []}}]}}
         .await?;
     machine.wait_ready().await?;
     let plug_in = PlugIn::bring(machine).await?;
+    nic::used(machine, &plug_in).await?;
     let (guest, from) = (machine.guest(), machine.guest().printed().len());
     let volume = attach(machine).await?;
     guest.line("the guest sees the new disk", from, SOON, |line| line.contains("vda=131072")).await?;
@@ -89,7 +96,8 @@ spec: {{drivers: [{{name: {DRIVER}, nodeID: {name}, topologyKeys: []}}]}}
     until("the volume is gone from the pool", SOON, async || {
         Ok(if image.exists() { Err(format!("{} is there", image.display())) } else { Ok(()) })
     })
-    .await
+    .await?;
+    nic::goes_with_the_machine(machine).await
 }
 
 /// As Kubernetes does for a pod that is scheduled to the worker.

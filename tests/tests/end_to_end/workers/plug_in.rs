@@ -11,6 +11,7 @@ use proto::csi::v1::{
     CapacityRange, NodeExpandVolumeRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest,
     NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
 };
+use sandbox::layout::{API_ADDRESS, API_PORT};
 use sandbox::supervisor::process::ProcessSpec;
 use std::collections::HashMap;
 use std::os::unix::fs::symlink;
@@ -23,6 +24,8 @@ use tonic::transport::{Channel, Endpoint};
 const DPU: &str = "10.30.0.250/24";
 const DPU_PORT: &str = "worker0";
 const FILES: &str = "10.30.0.250:8100";
+/// Where the guest reaches the API server.
+pub const API: &str = "10.30.0.250:6443";
 const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/staging";
 pub const TARGET: &str = "/var/lib/kubelet/pods/pod/volumes/mount";
 
@@ -30,7 +33,7 @@ pub struct PlugIn<'a> {
     machine: &'a Machine<'a>,
     node: NodeClient<Channel>,
     /// What the DPU hands out.
-    _files: TempDir,
+    files: TempDir,
 }
 
 /// A volume as kubelet knows it: what its PersistentVolume and its VolumeAttachment say.
@@ -45,24 +48,53 @@ impl<'a> PlugIn<'a> {
         let (site, dpu) = (machine.site, machine.on().dpu());
         let files = tempfile::tempdir().context("make a folder")?;
         let own = program("sandbox")?;
-        symlink(Site::image_file("csi"), files.path().join("csi.tar")).context("link the image")?;
         symlink(&own, files.path().join("sandbox")).context("link the relay")?;
         let place = Place { namespace: machine.namespace, subnet: "blue", address: DPU };
         site.probe(&dpu, DPU_PORT, place).await?;
         let (own, folder) = (own.display().to_string(), files.path().display().to_string());
         let serve = [own.as_str(), "serve-files", "--listen", FILES, "--folder", folder.as_str()];
         site.sandbox.spawn(&ProcessSpec::new(format!("{dpu}/worker-files"), serve).enter(&dpu)).await?;
+        let (outer, api) = (format!("tcp:{API}"), format!("tcp:{API_ADDRESS}:{API_PORT}"));
+        let relay = [own.as_str(), "relay", "--listen", &outer, "--to", &api];
+        site.sandbox.spawn(&ProcessSpec::new(format!("{dpu}/worker-api"), relay).enter(&dpu)).await?;
 
         let inside = format!("tcp:{}:7000", machine.address);
-        fetch(machine, &inside).await?;
         let socket = site.sandbox.layout().dir.join("worker.sock");
         let outside = format!("unix:{}", socket.display());
         let relay = [own.as_str(), "relay", "--listen", &outside, "--to", &inside];
         site.sandbox.spawn(&ProcessSpec::new(format!("{dpu}/worker-relay"), relay).enter(&dpu)).await?;
         let node = NodeClient::new(Endpoint::try_from(outside).context("name the socket")?.connect_lazy());
-        let plug_in = PlugIn { machine, node, _files: files };
+        let plug_in = PlugIn { machine, node, files };
+        plug_in.fetch_image("csi").await?;
+        plug_in.fetch("sandbox", "/run/relay").await?;
+        let relay = format!(
+            "chmod +x /run/relay; /run/relay relay --listen {inside} --to unix:/run/csi.sock >/run/relay.log 2>&1 &"
+        );
+        machine.guest().order(&relay, SOON).await?;
         plug_in.start().await?;
         Ok(plug_in)
+    }
+
+    pub fn hand_out(&self, file: &str, text: &str) -> Result<()> {
+        std::fs::write(self.files.path().join(file), text).with_context(|| format!("write {file}"))
+    }
+
+    /// Into the guest.
+    pub async fn fetch(&self, file: &str, to: &str) -> Result<()> {
+        shell(self.machine, &format!("wget -q -O {to} http://{FILES}/{file}")).await.map(drop)
+    }
+
+    /// The image's one layer is its largest file. The guest has it in place of a container: nothing of it is in the way.
+    pub async fn fetch_image(&self, name: &str) -> Result<()> {
+        let file = format!("{name}.tar");
+        symlink(Site::image_file(name), self.files.path().join(&file)).context("link the image")?;
+        for command in [
+            format!("mkdir /run/image && wget -q -O - http://{FILES}/{file} | tar x -C /run/image -f -"),
+            "cd /run/image/blobs/sha256 && tar x -C / -f \"$(ls -S | head -n 1)\"; cd / && rm -r /run/image".to_owned(),
+        ] {
+            shell(self.machine, &command).await?;
+        }
+        Ok(())
     }
 
     /// Starts it in the guest; it remembers nothing of an earlier one.
@@ -150,23 +182,10 @@ impl<'a> PlugIn<'a> {
 /// Takes what `bring` put on the DPU away.
 pub async fn leave(machine: &Machine<'_>) -> Result<()> {
     let (site, dpu) = (machine.site, machine.on().dpu());
-    for process in ["worker-files", "worker-relay"] {
+    for process in ["worker-files", "worker-relay", "worker-api"] {
         site.sandbox.stop_process(&format!("{dpu}/{process}")).await?;
     }
     site.remove_probe(&dpu, DPU_PORT).await
-}
-
-/// The image's one layer is its largest file. The guest has it in place of a container: nothing of it is in the way.
-async fn fetch(machine: &Machine<'_>, inside: &str) -> Result<()> {
-    for command in [
-        format!("mkdir /run/image && wget -q -O - http://{FILES}/csi.tar | tar x -C /run/image -f -"),
-        "cd /run/image/blobs/sha256 && tar x -C / -f \"$(ls -S | head -n 1)\"; cd / && rm -r /run/image".to_owned(),
-        format!("wget -q -O /run/relay http://{FILES}/sandbox && chmod +x /run/relay"),
-    ] {
-        shell(machine, &command).await?;
-    }
-    let relay = format!("/run/relay relay --listen {inside} --to unix:/run/csi.sock >/run/relay.log 2>&1 &");
-    machine.guest().order(&relay, SOON).await
 }
 
 /// Runs a command in the guest, which has to succeed; what was printed.

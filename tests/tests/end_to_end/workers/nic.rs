@@ -1,0 +1,157 @@
+//! A pod on the worker has a NIC: a function that the worker's DPU plugs in, and that the plugin in the guest moves into the pod.
+//!
+//! The guest has the chart's worker agent and the plugin, and nothing of Metalplane's that may read more than the node itself: to the API
+//! server it is `system:node:worker`. What kubelet and containerd would do, the test does: the pod's network namespace, and the plugin's
+//! calls.
+
+use super::plug_in::{API, PlugIn, shell};
+use crate::machine::{BOOT, Machine, SOON};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::site::{ORDINARY_NODE, Place, until};
+
+const ADDRESS: &str = "10.30.0.31";
+const AGENT: &str = "/dpu-agent --worker --kubeconfig=/run/kubelet.conf --run-dir=/run/metalplane";
+/// On the ordinary node: its device and its address.
+const PEER: (&str, &str) = ("peer0", "10.30.0.252/24");
+
+pub async fn used(machine: &Machine<'_>, plug_in: &PlugIn<'_>) -> Result<()> {
+    let (site, namespace) = (machine.site, machine.namespace);
+    site.apply(&pod(machine, "member", Some(ADDRESS))).await?;
+    bring(machine, plug_in).await?;
+    let uid = machine.kubectl(&["get", "pod", "member", "-o", "jsonpath={.metadata.uid}"]).await?;
+    let plugin = Plugin { machine, uid };
+    plugin.sandbox("one").await?;
+    plugin.call("ADD", "one").await?;
+    let shown = shell(machine, "busybox nsenter -t $(cat /run/one) -n ip addr show net1").await?;
+    ensure!(shown.contains(&format!("{ADDRESS}/24")) && shown.contains("LOWER_UP"), "in the pod: {shown}");
+
+    let place = Place { namespace, subnet: "blue", address: PEER.1 };
+    let peer = site.probe(ORDINARY_NODE, PEER.0, place).await?;
+    peer.hears(ADDRESS, SOON).await?;
+
+    // Another sandbox of the same pod, before the first one's end is told.
+    plugin.sandbox("two").await?;
+    plugin.call("ADD", "two").await?;
+    plugin.call("DEL", "one").await?;
+    plugin.call("CHECK", "two").await?;
+    peer.hears(ADDRESS, SOON).await?;
+    plugin.call("DEL", "two").await?;
+    let mac = machine
+        .kubectl(&["get", "vnic", "-l", "metalplane.io/pod=member", "-o", "jsonpath={.items[0].status.macAddress}"])
+        .await?;
+    let console = machine.guest();
+    let from = console.printed().len();
+    delete(machine, "member").await?;
+    let gone = |line: &str| line.contains("MP-NIC") && !line.contains(mac.trim());
+    console.line("the guest lost the NIC", from, SOON, gone).await?;
+    until("nothing of the pod is left", SOON, async || Ok(left(machine).await?.map_or(Ok(()), Err))).await
+}
+
+/// The machine is deleted under a pod that has a NIC there: that goes first, and nobody else's server shows it.
+pub async fn goes_with_the_machine(machine: &Machine<'_>) -> Result<()> {
+    machine.site.apply(&pod(machine, "left", None)).await?;
+    until("the pod's NIC is in force", BOOT, async || {
+        let told = machine.kubectl(&["get", "pod", "left", "-o", "jsonpath={.metadata.annotations}"]).await?;
+        Ok(if told.contains("network-status") { Ok(()) } else { Err(told) })
+    })
+    .await?;
+    machine.delete().await?;
+    let all = machine.kubectl(&["get", "nicattachments", "-A", "-l", "metalplane.io/worker-uid", "-o", "name"]).await?;
+    ensure!(all.trim().is_empty(), "the server was given back with {all}");
+    let events = machine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
+    ensure!(events.contains("NicGranted"), "{events}");
+    delete(machine, "left").await?;
+    until("nothing of the pod is left", SOON, async || Ok(left(machine).await?.map_or(Ok(()), Err))).await
+}
+
+/// As its kubelet would register it.
+pub fn node(machine: &Machine<'_>) -> String {
+    let (name, namespace) = (machine.name, machine.namespace);
+    format!(
+        "apiVersion: v1
+kind: Node
+metadata: {{name: {name}, labels: {{metalplane.io/worker: ''}}}}
+spec: {{providerID: 'metalplane://{namespace}/{name}'}}
+"
+    )
+}
+
+pub async fn leave(machine: &Machine<'_>) -> Result<()> {
+    machine.site.remove_probe(ORDINARY_NODE, PEER.0).await?;
+    machine.site.kubectl(&["delete", "node", machine.name, "--ignore-not-found"]).await.map(drop)
+}
+
+fn pod(machine: &Machine<'_>, name: &str, address: Option<&str>) -> String {
+    let addresses: Vec<&str> = address.into_iter().collect();
+    let networks = json!([{"name": "net1", "subnet": "blue", "addresses": addresses}]);
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  namespace: {}
+  annotations: {{metalplane.io/networks: '{networks}'}}
+spec:
+  nodeName: {}
+  tolerations: [{{operator: Exists}}]
+  containers:
+  - {{name: pause, image: 'metalplane.local/pause:1', imagePullPolicy: Never}}
+",
+        machine.namespace, machine.name
+    )
+}
+
+/// No kubelet ends it.
+async fn delete(machine: &Machine<'_>, pod: &str) -> Result<()> {
+    machine.kubectl(&["delete", "pod", pod, "--force", "--grace-period=0"]).await.map(drop)
+}
+
+async fn left(machine: &Machine<'_>) -> Result<Option<String>> {
+    let vnics = machine.kubectl(&["get", "vnics", "-l", "metalplane.io/pod", "-o", "name"]).await?;
+    let attachments = ["get", "nicattachments", "-A", "-l", "metalplane.io/worker-uid", "-o", "name"];
+    let all = format!("{vnics}{}", machine.kubectl(&attachments).await?);
+    Ok(Some(all.trim().to_owned()).filter(|all| !all.is_empty()))
+}
+
+/// The worker agent and the plugin, out of the agent's image.
+async fn bring(machine: &Machine<'_>, plug_in: &PlugIn<'_>) -> Result<()> {
+    let config = machine.site.kubectl(&["config", "view", "--raw", "--flatten", "-o", "json"]).await?;
+    let mut config: Value = serde_json::from_str(&config).context("the kubeconfig")?;
+    let cluster = &mut config["clusters"][0]["cluster"];
+    (cluster["server"], cluster["tls-server-name"]) = (json!(format!("https://{API}")), json!("kubernetes"));
+    let user = &mut config["users"][0]["user"];
+    user["as"] = json!(format!("system:node:{}", machine.name));
+    user["as-groups"] = json!(["system:nodes"]);
+    plug_in.hand_out("kubelet.conf", &config.to_string())?;
+    plug_in.fetch("kubelet.conf", "/run/kubelet.conf").await?;
+    plug_in.fetch_image("dpu-agent").await?;
+    let start = format!("{AGENT} --node-name={} >>/run/agent.log 2>&1 &", machine.name);
+    machine.guest().order(&start, SOON).await
+}
+
+struct Plugin<'a> {
+    machine: &'a Machine<'a>,
+    uid: String,
+}
+
+impl Plugin<'_> {
+    /// A process in a network namespace of its own, which goes with the guest.
+    async fn sandbox(&self, name: &str) -> Result<()> {
+        let command = format!(
+            "busybox unshare -n sleep 100000 & echo $! >/run/{name}; until [ \"$(readlink /proc/$!/ns/net)\" != \
+             \"$(readlink /proc/self/ns/net)\" ]; do :; done"
+        );
+        shell(self.machine, &command).await.map(drop)
+    }
+
+    async fn call(&self, verb: &str, sandbox: &str) -> Result<()> {
+        let config = json!({"cniVersion": "1.1.0", "name": "vpc", "type": "metalplane", "subnet": "blue"});
+        let args = format!("K8S_POD_NAMESPACE={};K8S_POD_NAME=member;K8S_POD_UID={}", self.machine.namespace, self.uid);
+        let command = format!(
+            "echo '{config}' | CNI_COMMAND={verb} CNI_CONTAINERID={sandbox} CNI_NETNS=/proc/$(cat /run/{sandbox})/ns/net \
+             CNI_IFNAME=net1 CNI_ARGS='{args}' /metalplane || (cat /run/agent.log; false)"
+        );
+        shell(self.machine, &command).await.map(drop)
+    }
+}
