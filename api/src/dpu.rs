@@ -33,13 +33,12 @@ use serde::{Deserialize, Serialize};
     validation = Rule::new("!has(oldSelf.hardwareRef) || has(self.hardwareRef)")
         .message("spec.hardwareRef cannot be removed: delete the Dpu to take the DPU out of the inventory"),
     validation = Rule::new("self.type == oldSelf.type").message("spec.type is immutable: delete the Dpu, its agent registers it anew"),
-    validation = Rule::new("self.type != 'SmartNIC'").message("spec.type: SmartNIC is not served yet: write DPU or NIC"),
-    validation = Rule::new("self.type != 'NIC' || (!has(self.hardwareRef) && !has(self.bmcRef) && !self.approved)")
-        .message("a Dpu of type NIC is an ordinary node, which presents nothing to a host: leave hardwareRef, bmcRef and approved out")
+    validation = Rule::new("self.type == 'DPU' || (!has(self.hardwareRef) && !has(self.bmcRef) && !self.approved)")
+        .message("a Dpu of type NIC or SmartNIC is an ordinary node, which presents nothing to a host: leave hardwareRef, bmcRef and approved out")
 )]
 pub struct DpuSpec {
     /// DPU: presents disks and NICs to the server that it sits in. NIC: an ordinary node, whose agent gives NICs to the node's own
-    /// pods. Such a Dpu needs no approval, for its kubelet runs those pods anyway, and is never granted anything for a host.
+    /// pods, as veth devices. SmartNIC: the same, as virtual functions of the node's NIC. Those two need no approval, for their kubelet runs those pods anyway, and are never granted anything for a host.
     #[serde(rename = "type", default)]
     pub type_: DpuType,
     /// The Hardware (in the inventory namespace) whose host sees what this DPU presents.
@@ -148,7 +147,7 @@ pub struct ConfirmedDown {
 impl DpuSpec {
     /// It gets a namespace and an identity.
     pub fn is_admitted(&self) -> bool {
-        self.approved || self.type_ == DpuType::Nic
+        self.approved || self.type_.is_node()
     }
 }
 
@@ -228,6 +227,13 @@ pub enum DpuType {
     SmartNIC,
     #[serde(rename = "NIC")]
     Nic,
+}
+
+impl DpuType {
+    /// An ordinary node: it gives NICs to its own pods, and presents nothing to a host.
+    pub fn is_node(self) -> bool {
+        matches!(self, Self::Nic | Self::SmartNIC)
+    }
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, Default, JsonSchema)]

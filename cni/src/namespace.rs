@@ -179,12 +179,15 @@ pub(crate) fn detach(netns: &str, attached: &[Attached]) -> Result<(), Error> {
     })
 }
 
-/// Under a name that no other device of the node has, for the one that it had in the pod another pod's may have too.
+/// With the MAC address by which it is known, whatever the pod has made of that, and under a name that no other device of the node has: the one
+/// that it had in the pod another pod's may have too.
 async fn give_back(handle: &Handle, node: &File, one: &Attached, link: &LinkMessage) -> Result<(), Error> {
     let index = || LinkUnspec::new_with_index(link.header.index);
     let change = |link| handle.link().set(link).execute();
     let own = format!("mp{}", one.mac_address.replace(':', ""));
+    let address = one.mac_address.split(':').filter_map(|octet| u8::from_str_radix(octet, 16).ok()).collect();
     change(index().down().build()).await.map_err(failed(format!("set {} down", name(link))))?;
+    change(index().address(address).build()).await.map_err(failed(format!("give {} its MAC address", name(link))))?;
     if name(link) != own {
         change(index().name(own).build()).await.map_err(failed(format!("rename {}", name(link))))?;
     }

@@ -30,9 +30,13 @@ pub struct Args {
     pub boot_id_file: PathBuf,
 
     /// This node is an ordinary one, and no DPU: the agent presents nothing to a host, and gives NICs to the node's pods. Its Dpu
-    /// is of type NIC.
+    /// is of type NIC, or SmartNIC.
     #[arg(long, env = "METALPLANE_PODS", conflicts_with_all = ["disks_by", "nics_by", "slots_socket", "kubelet_dir", "file_pools", "spdk_volumes"])]
     pub pods: bool,
+
+    /// With --pods: what the node's pods are given.
+    #[arg(long, env = "METALPLANE_POD_DEVICES", value_enum, default_value_t = PodDevicesBy::Veth, requires = "pods")]
+    pub pod_devices: PodDevicesBy,
 
     /// This node is a bare-metal machine that is a worker of the cluster: its DPU presents the NICs of its pods, and the agent tells the
     /// CNI plugin which they are. Of the other flags it reads --node-name, --run-dir and --kubeconfig, which is the kubelet's.
@@ -248,6 +252,14 @@ pub enum NicsBy {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PodDevicesBy {
+    /// veth devices
+    Veth,
+    /// The virtual functions of a SmartNIC in the node, which its administrator has made, behind a switch in switchdev mode
+    Vf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SpdkVolumes {
     /// NVMe over TCP and RDMA (nvmf.csi.k8s.io)
     Nvmeof,
@@ -268,7 +280,11 @@ pub struct CephCluster {
 
 impl Args {
     pub fn type_(&self) -> DpuType {
-        if self.pods { DpuType::Nic } else { DpuType::Dpu }
+        match (self.pods, self.pod_devices) {
+            (true, PodDevicesBy::Vf) => DpuType::SmartNIC,
+            (true, PodDevicesBy::Veth) => DpuType::Nic,
+            (false, _) => DpuType::Dpu,
+        }
     }
 
     /// What no disk may exceed.

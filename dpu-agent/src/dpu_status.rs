@@ -113,7 +113,11 @@ fn part(
     let orphans = orphans(dpu, seen);
     let capacity = capabilities.map(|c| DpuCapacity { disks: c.disks, nics: c.nics, hot_plug_ports: c.hot_plug_ports });
     AgentPart {
-        type_: if seen.ports.pods.is_some() { DpuType::Nic } else { DpuType::Dpu },
+        type_: match &seen.ports.pods {
+            Some(devices) if devices.are_functions() => DpuType::SmartNIC,
+            Some(_) => DpuType::Nic,
+            None => DpuType::Dpu,
+        },
         boot_id: observed.boot_id.clone(),
         agent_version: runtime::version::VERSION,
         host_serial_number: placement.host_serial_number(),

@@ -100,7 +100,12 @@ impl Pods {
             match device.map(|device| device.pod_end.clone()) {
                 Some(Some(pod_end)) => {
                     interface.device = pod_end;
+                    interface.function = self.devices.are_functions();
                     interfaces.push(interface);
+                }
+                // The plugin on this node has given it back from every sandbox that it knows.
+                Some(None) if self.devices.are_functions() => {
+                    return Ok(Err(format!("interface '{}' is in another sandbox of the pod", interface.name)));
                 }
                 Some(None) => {
                     tracing::info!(uid = id.uid, interface = interface.name, "taken from another sandbox of its pod");

@@ -134,7 +134,7 @@ async fn approved(bootstrap: &Client, name: &str, type_: DpuType) -> Approved {
     let ours = Dpu::new(name, DpuSpec { type_, ..DpuSpec::default() });
     loop {
         match bounded(&what, dpus.create(&PostParams::default(), &ours)).await {
-            Ok(_) if type_ == DpuType::Nic => tracing::info!(dpu = name, "registered: an ordinary node"),
+            Ok(_) if type_.is_node() => tracing::info!(dpu = name, "registered: an ordinary node"),
             Ok(_) => tracing::info!(dpu = name, "registered: it waits for spec.approved"),
             Err(error) if error.class == ErrorClass::Conflict => {}
             Err(error) => {

@@ -1,10 +1,11 @@
 //! The only place that names concrete drivers.
 
 use crate::Ports;
-use crate::args::{Args, CephCluster, DisksBy, NicsBy, SpdkVolumes};
+use crate::args::{Args, CephCluster, DisksBy, NicsBy, PodDevicesBy, SpdkVolumes};
 use anyhow::Context;
 use bluefield::devlink::Kernel;
 use bluefield::fixed::FixedNics;
+use bluefield::vf::VirtualFunctions;
 use bluefield::virtnet::{self, VirtnetNics};
 use ceph::{Clusters, Direct, Noted};
 use file::FileConnector;
@@ -45,7 +46,10 @@ pub fn ports(args: &Args) -> anyhow::Result<Ports> {
     };
     let switch = Arc::new(OpenVSwitch::new(config, &args.bridge));
     if args.pods {
-        let pods: Arc<dyn PodDevices> = Arc::new(Veth);
+        let pods: Arc<dyn PodDevices> = match args.pod_devices {
+            PodDevicesBy::Veth => Arc::new(Veth),
+            PodDevicesBy::Vf => Arc::new(VirtualFunctions::new(Kernel, "/sys".as_ref())),
+        };
         let emulation = Arc::new(AsEmulation(pods.clone()));
         return Ok(Ports { emulation, connectors: Vec::new(), switch, pods: Some(pods), metadata: None });
     }

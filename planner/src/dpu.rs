@@ -7,7 +7,7 @@ use crate::observed::{BmcProblem, BmcSeen, DpuSeen};
 use crate::own_bmc::{self, BMC_NOT_READ, PROTOCOL_UNSUPPORTED, unread};
 use crate::seen::Seen;
 use api::conditions::{self, ConditionStatus};
-use api::dpu::{DpuStatus, DpuType, PowerDomain, Releasable, VerifiedBmc, VerifiedHost};
+use api::dpu::{DpuStatus, PowerDomain, Releasable, VerifiedBmc, VerifiedHost};
 use api::{Dpu, labels, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -109,7 +109,7 @@ pub fn plan(o: &Observed, now: Timestamp) -> Plan {
         conditions::set(&mut ours, type_, status, reason, message, generation, now);
     };
     match approved {
-        true if dpu.spec.type_ == DpuType::Nic => {
+        true if dpu.spec.type_.is_node() => {
             let message = "an ordinary node: its kubelet runs its pods anyway, and nothing is granted there for a host";
             set(conditions::APPROVED, ConditionStatus::True, "NotNeeded", message);
         }

@@ -23,19 +23,23 @@ pub trait PodDevices: Send + Sync {
     async fn list(&self) -> Result<Vec<PodDevice>, PortError>;
 
     /// Makes both ends, down, in the node's network namespace: `nic.device` for the switch, the other with the MAC address, and
-    /// such that a switch in user space can forward what the pod sends. There already with the same id: nothing happens. The same
-    /// UID with another epoch, or a device of somebody else with that name: `Conflict`.
+    /// such that a switch in user space can forward what the pod sends. Where devices are not made but found, the switch's has the name that
+    /// it has, and none that is free: `Busy`. There already with the same id: nothing happens. The same UID with another epoch, or a device
+    /// of somebody else with that name: `Conflict`.
     async fn make(&self, nic: &NicFunction) -> Result<(), PortError>;
 
     /// Sets the end for the switch up or down. As it is already: nothing happens. Not there: `NotFound`.
     async fn set_link(&self, id: &ExposureId, up: bool) -> Result<(), PortError>;
 
-    /// Takes both ends away, wherever the other one is. Not there: success.
+    /// Takes both ends away, wherever the other one is; of what was found the other one is useless from then on. Not there: success.
     async fn remove(&self, id: &ExposureId) -> Result<(), PortError>;
-}
 
-/// How many NICs an ordinary node gives to its pods: kubelet's own limit of pods is far below.
-const MOST: u32 = 1024;
+    /// How many there can be at one time.
+    async fn most(&self) -> Result<u32, PortError>;
+
+    /// The pod's ends are hardware, which goes back to the node when a pod ends.
+    fn are_functions(&self) -> bool;
+}
 
 /// An ordinary node: what it shows are the devices of its pods, and there is no host.
 #[derive(Clone)]
@@ -49,7 +53,8 @@ fn no_disks<T>() -> Result<T, PortError> {
 impl Emulation for AsEmulation {
     async fn capabilities(&self) -> Result<EmulationCapabilities, PortError> {
         let (buses, online_resize) = (Vec::new(), Vec::new());
-        Ok(EmulationCapabilities { disks: 0, nics: MOST, hot_plug_ports: MOST, switch_ports: 0, buses, online_resize })
+        let most = self.0.most().await?;
+        Ok(EmulationCapabilities { disks: 0, nics: most, hot_plug_ports: most, switch_ports: 0, buses, online_resize })
     }
 
     async fn list(&self) -> Result<Vec<Exposure>, PortError> {

@@ -3,7 +3,8 @@
 use super::{ApiServer, until};
 use api::attachment::{DiskAttachment, NicAttachment};
 use api::{Dpu, labels};
-use dpu_agent::{Ports, args::Args};
+use dpu_agent::Ports;
+use dpu_agent::args::{Args, PodDevicesBy};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use ports::conformance::memory::{InstallsAll, MemoryEmulation, MemoryStorage, MemorySwitch, MemoryVolumes};
@@ -75,6 +76,7 @@ impl<'a> TestDpu<'a> {
             boot_id_file: self.dir.path().join("boot-id"),
             pods: false,
             worker: false,
+            pod_devices: PodDevicesBy::Veth,
             slots_socket: PathBuf::new(),
             host_serial_file: self.dir.path().join("serial-number"),
             host_privilege_file: self.dir.path().join("host-privilege"),

@@ -86,7 +86,7 @@ const EPERM: i32 = 1;
 const ENODEV: i32 = 19;
 const EACCES: i32 = 13;
 
-fn failed(what: &str, device: &str, error: &rtnetlink::Error) -> PortError {
+pub(crate) fn failed(what: &str, device: &str, error: &rtnetlink::Error) -> PortError {
     let class = match error {
         rtnetlink::Error::NetlinkError(message) => match -message.raw_code() {
             EPERM | EACCES => ErrorClass::Unauthorized,

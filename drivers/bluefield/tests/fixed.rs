@@ -1,7 +1,8 @@
-//! The host's own functions: real network devices, rtnetlink as it is, and devlink as recordings of it have it, byte by byte.
+//! The host's own functions, and a node's virtual ones ([`vf`]): real network devices, rtnetlink as it is, and devlink as recordings of it have it, byte by byte.
 
 mod dpu;
 mod recorded;
+mod vf;
 
 use async_trait::async_trait;
 use bluefield::devlink::{Devlink, Kernel};

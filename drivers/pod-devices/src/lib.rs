@@ -27,6 +27,9 @@ fn pod_end(device: &str) -> String {
     format!("mq{}", device.strip_prefix("mp").unwrap_or(device))
 }
 
+/// How many a node gives to its pods: kubelet's own limit of pods is far below.
+const MOST: u32 = 1024;
+
 /// In the network namespace of the thread that runs it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Veth;
@@ -79,6 +82,14 @@ impl PodDevices for Veth {
             Some((_, link)) => delete(&handle, link.header.index, &id.uid).await,
             None => Ok(()),
         }
+    }
+
+    async fn most(&self) -> Result<u32, PortError> {
+        Ok(MOST)
+    }
+
+    fn are_functions(&self) -> bool {
+        false
     }
 }
 

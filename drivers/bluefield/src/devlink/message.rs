@@ -17,11 +17,13 @@ pub const PORT_INDEX: u16 = 3;
 pub const PORT_NETDEV_NAME: u16 = 7;
 pub const PORT_FLAVOUR: u16 = 77;
 pub const PORT_PF_NUMBER: u16 = 127;
+pub const PORT_VF_NUMBER: u16 = 128;
 pub const PORT_FUNCTION: u16 = 145;
 pub const PORT_EXTERNAL: u16 = 149;
 pub const PORT_CONTROLLER: u16 = 150;
 pub const FUNCTION_HW_ADDR: u16 = 1;
 pub const FLAVOUR_PCI_PF: u16 = 3;
+pub const FLAVOUR_PCI_VF: u16 = 4;
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;

@@ -76,6 +76,17 @@ pub struct HostFunction {
     pub mac: Option<String>,
 }
 
+/// A virtual function of the node itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualFunction {
+    /// Its physical function, which has the switch: `0000:03:00.0`.
+    pub parent: String,
+    pub physical: u16,
+    pub number: u16,
+    /// The network device that stands for it in the switch, while there is one.
+    pub representor: Option<String>,
+}
+
 pub struct Devlink {
     wire: Box<dyn Wire>,
 }
@@ -91,6 +102,15 @@ impl Devlink {
         let answers = self.ask(what, Request::dump(message::PORT_GET))?;
         let mut functions: Vec<HostFunction> = answers.iter().filter_map(|answer| host_function(answer)).collect();
         functions.sort_by_key(|function| (function.controller, function.number));
+        Ok(functions)
+    }
+
+    /// By physical function and number.
+    pub fn virtual_functions(&self) -> Result<Vec<VirtualFunction>, PortError> {
+        let answers = self.ask("list the ports of devlink", Request::dump(message::PORT_GET))?;
+        let mut functions: Vec<VirtualFunction> =
+            answers.iter().filter_map(|answer| virtual_function(answer)).collect();
+        functions.sort_by(|a, b| (&a.parent, a.physical, a.number).cmp(&(&b.parent, b.physical, b.number)));
         Ok(functions)
     }
 
@@ -180,6 +200,23 @@ fn host_function(answer: &[u8]) -> Option<HostFunction> {
         }
     }
     (flavour == Some(message::FLAVOUR_PCI_PF) && external).then_some(found)
+}
+
+fn virtual_function(answer: &[u8]) -> Option<VirtualFunction> {
+    let mut found = VirtualFunction { parent: String::new(), physical: 0, number: 0, representor: None };
+    let (mut flavour, mut external) = (None, false);
+    for Attribute { kind, value } in message::attributes(answer) {
+        match kind {
+            message::DEV_NAME => found.parent = message::text(value),
+            message::PORT_NETDEV_NAME => found.representor = Some(message::text(value)),
+            message::PORT_FLAVOUR => flavour = message::short(value),
+            message::PORT_PF_NUMBER => found.physical = message::short(value)?,
+            message::PORT_VF_NUMBER => found.number = message::short(value)?,
+            message::PORT_EXTERNAL => external = value.first() == Some(&1),
+            _ => {}
+        }
+    }
+    (flavour == Some(message::FLAVOUR_PCI_VF) && !external).then_some(found)
 }
 
 fn colons(octets: &[u8]) -> String {

@@ -13,7 +13,7 @@ fn add_representor(name: &str, host: &str) {
 }
 
 const FAMILY: u16 = 0x1b;
-const PARENT: &str = "0000:03:00.0";
+pub const PARENT: &str = "0000:03:00.0";
 
 #[derive(Debug, Clone, Default)]
 pub struct Port {

@@ -7,7 +7,6 @@ use crate::machine::observed::{DpuSeen, Observed};
 use crate::meta::name;
 use crate::reason::{Blocked, Reason};
 use api::Dpu;
-use api::dpu::DpuType;
 use api::machine::{BareMetalMachineSpec, BootStrategy, DeletionPolicy, Disk, DiskBus, MaintenancePolicy};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::hardware::Interface;
@@ -43,7 +42,7 @@ fn is_named(spec: &BareMetalMachineSpec, hardware: &str) -> bool {
 
 /// A DPU of which nobody has said in which server it sits.
 fn is_unassigned(dpu: &Dpu) -> bool {
-    dpu.spec.type_ != DpuType::Nic && dpu.spec.hardware_ref.is_none()
+    !dpu.spec.type_.is_node() && dpu.spec.hardware_ref.is_none()
 }
 
 /// Whether a machine may be installed on this server, by all Dpus as the API server has them at this moment. An error says why not.

@@ -399,7 +399,11 @@ fn make_attachment(
         logical_port: port::logical_port(uid(&vnic.metadata)),
         mac_address: status.mac_address.clone().unwrap_or_default(),
         addresses: status.addresses.clone(),
-        function_kind: if worker.is_some() { FunctionKind::HotplugPF } else { FunctionKind::Veth },
+        function_kind: match (worker, dpu.dpu.spec.type_) {
+            (Some(_), _) => FunctionKind::HotplugPF,
+            (None, DpuType::SmartNIC) => FunctionKind::VF,
+            (None, _) => FunctionKind::Veth,
+        },
         mtu: desired::mtu(subnet),
         metadata: None,
         grant: None,
@@ -420,7 +424,7 @@ fn make_attachment(
 /// The Dpu of this node, if its agent gives NICs to pods; or of the machine that is this node, with that machine. A node with an agent of
 /// its own is no machine, whatever a machine says.
 fn gives_nics<'a>(o: &'a Observed, node: &str) -> Result<(&'a DpuSeen, Option<&'a BareMetalMachine>), Reason> {
-    let own = seen(o, node).filter(|dpu| dpu.dpu.spec.type_ == DpuType::Nic);
+    let own = seen(o, node).filter(|dpu| dpu.dpu.spec.type_.is_node());
     let (dpu, worker) = match (own, worker::of_node(o, node)) {
         (Some(dpu), _) => (dpu, None),
         (None, Some(found)) => found.map(|(machine, dpu)| (dpu, Some(machine)))?,

@@ -70,6 +70,14 @@ impl PodDevices for MemoryPodDevices {
         lock(&self.0).devices.retain(|device| device.id != *id);
         Ok(())
     }
+
+    async fn most(&self) -> Result<u32, PortError> {
+        Ok(8)
+    }
+
+    fn are_functions(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
