@@ -23,6 +23,7 @@ mod requests;
 mod setup;
 mod timeline;
 mod verify;
+mod workers;
 mod world;
 
 const USER: &str = "team";

@@ -5,6 +5,7 @@ use super::world::{World, server_of};
 use api::attachment::{FenceIdentity, GuestStatus};
 use api::conditions::{self, ConditionStatus};
 use api::dpu::PowerDomain;
+use api::labels;
 use api::machine::AttachPhase;
 use api::network::Programmed;
 use jiff::SignedDuration;
@@ -15,6 +16,7 @@ use planner::host::{BootChange, PowerAction, PowerState};
 use planner::machine::observed::uid;
 use planner::machine::plan::{Disruptive, PowerOrder};
 use planner::machine::{Observed, Plan};
+use planner::meta::has_finalizer;
 
 fn key(meta: &ObjectMeta) -> (String, String) {
     let (namespace, name) = names(meta);
@@ -232,6 +234,10 @@ impl World {
                 continue;
             }
             if attachment.metadata.deletion_timestamp.is_some() && attachment.spec.release {
+                // What the host holds on to keeps its finalizer.
+                if !has_finalizer(&attachment.metadata, labels::FINALIZER_EXPOSED) {
+                    continue;
+                }
                 ended.push(key(&attachment.metadata));
             } else if attachment.spec.grant.is_some() && attachment.metadata.deletion_timestamp.is_none() {
                 let status = attachment.status.get_or_insert_default();

@@ -24,6 +24,7 @@ use planner::host::{BootConfiguration, BootOption, HostObserved, Lack, PowerStat
 use planner::machine::observed::{
     BmcProblem, BmcSeen, ClaimSeen, ClassSeen, DpuSeen, ImageSeen, Observed, VolumeSeen, annotation, name, uid,
 };
+use planner::network::pods::worker;
 use planner::seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -370,6 +371,7 @@ impl World {
         o.holds = self.holds.all().map(|hold| (name(&hold.metadata).to_owned(), hold.clone())).collect();
         o.disk_attachments = self.disks.all().filter(|a| a.spec.owner.uid == own).cloned().collect();
         o.nic_attachments = self.nics.all().filter(|a| a.spec.owner.uid == own).cloned().collect();
+        o.pod_nics = self.nics.all().filter(|a| worker::of(a) == Some(own.as_str())).cloned().collect();
         let spec = serde_json::json!({"cidr": "10.20.0.0/24", "gateway": "10.20.0.1", "metadata": self.metadata});
         let subnet = Subnet::new("blue", serde_json::from_value(spec).expect("a spec"));
         o.subnets.insert("blue".into(), Arc::new(subnet));
