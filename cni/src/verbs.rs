@@ -52,7 +52,8 @@ pub(crate) async fn add(environment: &Environment, config: &Config) -> Result<St
 
 /// An agent takes a device that it has made from another sandbox of the pod, and makes it anew. A function there is only one.
 fn give_back_functions(config: &Config, pod_uid: &str, container_id: &str) -> Result<(), Error> {
-    for other in State::all(&config.state_directory)? {
+    // Of a file that cannot be read the DEL of its sandbox says so; no other pod waits for that.
+    for other in State::all(&config.state_directory).unwrap_or_default() {
         if other.pod_uid == pod_uid && other.container_id != container_id {
             let functions: Vec<Attached> = other.interfaces.into_iter().filter(|one| one.function).collect();
             namespace::detach(&other.netns, &functions)?;

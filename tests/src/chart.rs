@@ -64,6 +64,7 @@ const FABRICS: &str = "agent: {disksBy: spdk, hostOverFabrics: {enabled: true}}"
 const STORAGE_NODE: &str = "controller: {nvmeofTargets: [{address: '192.0.2.1:4420', socket: storage-1.sock}]}";
 const LVOLS: &str = "lvolPools: [{name: fast, lvstore: lvs0, address: '192.0.2.1:4420', socket: storage-1.sock}]";
 const CNI: &str = "cni: {enabled: true}";
+const WORKERS: &str = "cni: {workers: {enabled: true}}";
 /// The Secret is named: the chart makes one at random otherwise, another one each time.
 const BOOT: &str = "boot: {enabled: true, address: 192.0.2.1, agentsKeySecret: given}";
 const METRICS: &str = "monitoring: {agents: true}";
@@ -139,6 +140,11 @@ pub const SETTINGS: &[Setting] = &[
     within(CNI, "cni.binDirectory", r#""/usr/libexec/cni""#),
     within("cni: {enabled: true, chain: true}", "cni.confDirectory", r#""/etc/cni/other.d""#),
     within(CNI, "cni.nodeSelector", r#"{"pods": "vpc"}"#),
+    within(CNI, "cni.smartNics", "true"),
+    plain("cni.workers.enabled", "true"),
+    within(WORKERS, "cni.workers.nodeSelector", r#"{"pods": "vpc"}"#),
+    within(WORKERS, "cni.workers.kubeconfig", r#""/etc/kubelet.conf""#),
+    within(WORKERS, "cni.workers.pki", r#""/etc/kubelet/pki""#),
     within(CNI, "cni.resources", r#"{"requests": {"cpu": "70m"}}"#),
     within("boot: {address: 192.0.2.1, agentsKeySecret: given}", "boot.enabled", "true"),
     within(BOOT, "boot.address", r#""192.0.2.2""#),

@@ -56,6 +56,8 @@ impl Helm {
             "boot.enabled=true",
             "boot.address=192.0.2.1",
             "cni.enabled=true",
+            "cni.smartNics=true",
+            "cni.workers.enabled=true",
             "csi.proxy.enabled=true",
             "csi.proxy.machineNamespace=workers",
             "spdkTarget.enabled=true",
@@ -346,7 +348,7 @@ async fn every_image_comes_from_the_registry_that_is_named_and_every_pod_logs_in
     let (before, after) = (pods(&plain), pods(&moved));
     assert_eq!(
         before.len(),
-        9,
+        11,
         "workloads of the chart: {:?}",
         before.iter().map(|(name, _)| name).collect::<Vec<_>>()
     );
