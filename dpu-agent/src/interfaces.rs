@@ -62,31 +62,6 @@ impl Pods {
         self.rounds.send_replace(Round { began: Some(began), nics });
     }
 
-    async fn ready(&self, pod_uid: &str, asked: &[Asked]) -> Result<Vec<wire::Interface>, Status> {
-        let deadline = Instant::now() + LIMIT;
-        let mut rounds = self.rounds.subscribe();
-        let mut since = Instant::now();
-        self.wake.notify_one();
-        loop {
-            let found = find(&rounds.borrow_and_update(), since, pod_uid, asked);
-            let waits = match found {
-                Ok(nics) => match self.with_devices(nics).await? {
-                    Ok(interfaces) => return Ok(interfaces),
-                    Err(waits) => {
-                        (since, _) = (Instant::now(), self.wake.notify_one());
-                        waits
-                    }
-                },
-                Err(waits) => waits,
-            };
-            match timeout_at(deadline, rounds.changed()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(Status::unavailable("the agent is ending")),
-                Err(_) => return Err(Status::unavailable(format!("not within {} s: {waits}", LIMIT.as_secs()))),
-            }
-        }
-    }
-
     /// A pod's end that is elsewhere belongs to another sandbox of this pod, and is made anew.
     async fn with_devices(
         &self,
@@ -103,16 +78,20 @@ impl Pods {
                     interface.function = self.devices.are_functions();
                     interfaces.push(interface);
                 }
-                // The plugin on this node has given it back from every sandbox that it knows.
+                // The plugin on this node has given it back from every sandbox that it knows: rounds go on as they do.
                 Some(None) if self.devices.are_functions() => {
                     return Ok(Err(format!("interface '{}' is in another sandbox of the pod", interface.name)));
                 }
                 Some(None) => {
                     tracing::info!(uid = id.uid, interface = interface.name, "taken from another sandbox of its pod");
                     self.devices.remove(&id).await.map_err(unknown)?;
+                    self.wake.notify_one();
                     return Ok(Err(format!("the agent creates the device of interface '{}' again", interface.name)));
                 }
-                None => return Ok(Err(format!("the agent creates the device of interface '{}'", interface.name))),
+                None => {
+                    self.wake.notify_one();
+                    return Ok(Err(format!("the agent creates the device of interface '{}'", interface.name)));
+                }
             }
         }
         Ok(Ok(interfaces))
@@ -188,10 +167,58 @@ fn find(
     asked.iter().map(one).collect()
 }
 
-pub(crate) struct Service(pub(crate) Arc<Pods>);
+#[tonic::async_trait]
+impl Nics for Pods {
+    fn node(&self) -> &str {
+        &self.dpu_name
+    }
+
+    async fn ready(&self, pod_uid: &str, asked: &[Asked]) -> Result<Vec<wire::Interface>, Status> {
+        let deadline = Instant::now() + LIMIT;
+        let mut rounds = self.rounds.subscribe();
+        let mut since = Instant::now();
+        self.wake.notify_one();
+        loop {
+            let found = find(&rounds.borrow_and_update(), since, pod_uid, asked);
+            let waits = match found {
+                Ok(nics) => match self.with_devices(nics).await? {
+                    Ok(interfaces) => return Ok(interfaces),
+                    Err(waits) => {
+                        since = Instant::now();
+                        waits
+                    }
+                },
+                Err(waits) => waits,
+            };
+            match timeout_at(deadline, rounds.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(Status::unavailable("the agent is ending")),
+                Err(_) => return Err(Status::unavailable(format!("not within {} s: {waits}", LIMIT.as_secs()))),
+            }
+        }
+    }
+
+    fn ended(&self) {
+        self.wake.notify_one();
+    }
+}
+
+/// Who knows the NICs of this node's pods.
+#[tonic::async_trait]
+pub(crate) trait Nics: Send + Sync + 'static {
+    fn node(&self) -> &str;
+
+    /// Everything that is asked for, once it is in force.
+    async fn ready(&self, pod_uid: &str, asked: &[Asked]) -> Result<Vec<wire::Interface>, Status>;
+
+    /// A sandbox of a pod has ended.
+    fn ended(&self);
+}
+
+pub(crate) struct Service<N>(pub(crate) Arc<N>);
 
 #[tonic::async_trait]
-impl wire::interfaces_server::Interfaces for Service {
+impl<N: Nics> wire::interfaces_server::Interfaces for Service<N> {
     async fn attach(&self, request: Request<wire::AttachRequest>) -> Result<Response<wire::AttachResponse>, Status> {
         let wire::AttachRequest { pod_namespace, pod_name, pod_uid, container_id, annotations } = request.into_inner();
         let asked = requests(&annotations.into_iter().collect()).map_err(Status::invalid_argument)?;
@@ -206,13 +233,13 @@ impl wire::interfaces_server::Interfaces for Service {
     async fn detach(&self, request: Request<wire::DetachRequest>) -> Result<Response<wire::DetachResponse>, Status> {
         let wire::DetachRequest { pod_uid, container_id } = request.into_inner();
         tracing::info!(pod_uid, container_id, "a sandbox has ended");
-        self.0.wake.notify_one();
+        self.0.ended();
         Ok(Response::new(wire::DetachResponse {}))
     }
 
     async fn state(&self, _: Request<wire::StateRequest>) -> Result<Response<wire::StateResponse>, Status> {
         let version = runtime::version::VERSION.to_owned();
-        Ok(Response::new(wire::StateResponse { dpu_name: self.0.dpu_name.clone(), version }))
+        Ok(Response::new(wire::StateResponse { dpu_name: self.0.node().to_owned(), version }))
     }
 }
 

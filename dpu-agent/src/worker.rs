@@ -5,6 +5,7 @@
 //! credential of its kubelet. So there is nothing of Metalplane's on a tenant's machine that could read, or write, anything else.
 
 use crate::args::Args;
+use crate::interfaces::{Nics, Service};
 use anyhow::Context;
 use api::attachment::PodNic;
 use api::labels;
@@ -12,8 +13,8 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use planner::network::pods::Request as Asked;
 use planner::network::pods::worker::nics;
-use planner::network::pods::{Request as Asked, requests};
 use proto::interfaces::v1alpha1 as wire;
 use proto::interfaces::v1alpha1::interfaces_server::InterfacesServer;
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 /// Less than what the plugin waits for an answer.
 const LIMIT: Duration = Duration::from_secs(55);
@@ -100,7 +101,12 @@ struct Worker {
     devices: PathBuf,
 }
 
-impl Worker {
+#[tonic::async_trait]
+impl Nics for Worker {
+    fn node(&self) -> &str {
+        &self.node
+    }
+
     async fn ready(&self, pod_uid: &str, asked: &[Asked]) -> Result<Vec<wire::Interface>, Status> {
         let (deadline, mut told) = (Instant::now() + LIMIT, self.told.clone());
         loop {
@@ -120,6 +126,11 @@ impl Worker {
         }
     }
 
+    /// The function is the node's again; the controller has it unplugged once the pod has ended.
+    fn ended(&self) {}
+}
+
+impl Worker {
     fn interface(&self, nic: PodNic, asked: &Asked) -> Result<wire::Interface, String> {
         let device = device(&self.devices, &nic.mac_address)?;
         let route =
@@ -170,35 +181,10 @@ fn device(devices: &Path, mac: &str) -> Result<String, String> {
     }
 }
 
-struct Service(Arc<Worker>);
-
-#[tonic::async_trait]
-impl wire::interfaces_server::Interfaces for Service {
-    async fn attach(&self, request: Request<wire::AttachRequest>) -> Result<Response<wire::AttachResponse>, Status> {
-        let wire::AttachRequest { pod_namespace, pod_name, pod_uid, container_id, annotations } = request.into_inner();
-        let asked = requests(&annotations.into_iter().collect()).map_err(Status::invalid_argument)?;
-        let interfaces = self.0.ready(&pod_uid, &asked).await;
-        match &interfaces {
-            Ok(all) => tracing::info!(pod_namespace, pod_name, pod_uid, container_id, nics = all.len(), "attached"),
-            Err(error) => tracing::warn!(pod_namespace, pod_name, pod_uid, container_id, "{}", error.message()),
-        }
-        Ok(Response::new(wire::AttachResponse { interfaces: interfaces? }))
-    }
-
-    /// The function is the node's again; the controller has it unplugged once the pod has ended.
-    async fn detach(&self, _: Request<wire::DetachRequest>) -> Result<Response<wire::DetachResponse>, Status> {
-        Ok(Response::new(wire::DetachResponse {}))
-    }
-
-    async fn state(&self, _: Request<wire::StateRequest>) -> Result<Response<wire::StateResponse>, Status> {
-        let version = runtime::version::VERSION.to_owned();
-        Ok(Response::new(wire::StateResponse { dpu_name: self.0.node.clone(), version }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use planner::network::pods::requests;
 
     const MAC: &str = "02:00:00:00:00:07";
     const NICS: &str =
