@@ -192,7 +192,7 @@ async fn give_back(handle: &Handle, node: &File, one: &Attached, link: &LinkMess
         change(index().name(own).build()).await.map_err(failed(format!("rename {}", name(link))))?;
     }
     let back = index().setns_by_fd(node.as_raw_fd()).build();
-    change(back).await.map_err(failed(format!("give {} back to the node", name(link))))
+    change(back).await.map_err(failed(format!("return {} to the node", name(link))))
 }
 
 /// What is not as ADD left it, if anything.

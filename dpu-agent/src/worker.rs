@@ -36,6 +36,8 @@ const CREDENTIAL: Duration = Duration::from_secs(3600);
 const AGAIN: Duration = Duration::from_secs(5);
 /// The devices of the network namespace in which the agent was started.
 const DEVICES: &str = "/sys/class/net";
+/// netdevice(7).
+const IFF_UP: u32 = 1;
 
 /// By the UIDs of this node's pods: their annotations. `None`: the API server has not told of them yet.
 type Told = Option<BTreeMap<String, Option<String>>>;
@@ -166,18 +168,27 @@ fn find<'a>(told: &Told, pod_uid: &str, asked: &'a [Asked]) -> Result<Vec<(PodNi
     asked.iter().map(one).collect()
 }
 
-/// The one network device of the machine's hardware with this MAC address.
+/// The one network device of the machine's hardware with this MAC address. One that is up is in use on the node, whatever a pod is told.
 fn device(devices: &Path, mac: &str) -> Result<String, String> {
     let entries = std::fs::read_dir(devices).map_err(|error| format!("{}: {error}", devices.display()))?;
-    let is_it = |path: &PathBuf| {
-        let address = std::fs::read_to_string(path.join("address")).unwrap_or_default();
-        address.trim() == mac && path.join("device").exists()
-    };
+    let read = |path: &Path, file: &str| std::fs::read_to_string(path.join(file)).unwrap_or_default();
+    let is_it = |path: &PathBuf| read(path, "address").trim() == mac && path.join("device").exists();
     let all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_it).collect();
-    match all.as_slice() {
-        [one] => Ok(one.file_name().unwrap_or_default().to_string_lossy().into_owned()),
-        [] => Err(format!("no network device on the node has the MAC address {mac}: its driver may be missing")),
-        _ => Err(format!("several network devices on the node have the MAC address {mac}")),
+    let [one] = all.as_slice() else {
+        return Err(match all.is_empty() {
+            true => format!("no network device on the node has the MAC address {mac}: its driver may be missing"),
+            false => format!("several network devices on the node have the MAC address {mac}"),
+        });
+    };
+    let name = one.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let flags = read(one, "flags");
+    let flags = flags.trim().strip_prefix("0x").and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    match flags {
+        Some(flags) if flags & IFF_UP == 0 => Ok(name),
+        Some(_) => Err(format!(
+            "network device {name} has the MAC address {mac} and is up: something on the node configures it (NetworkManager, for instance)"
+        )),
+        None => Err(format!("network device {name}: the kernel does not tell whether it is up")),
     }
 }
 
@@ -195,6 +206,7 @@ mod tests {
         let folder = devices.join(name);
         std::fs::create_dir_all(&folder).expect("make a folder");
         std::fs::write(folder.join("address"), format!("{mac}\n")).expect("write");
+        std::fs::write(folder.join("flags"), "0x1002\n").expect("write");
         if is_hardware {
             std::fs::create_dir(folder.join("device")).expect("make a folder");
         }
@@ -223,6 +235,8 @@ mod tests {
         let all = worker.ready("pod-1", &asked()).await.expect("it is there");
         assert_eq!((all[0].device.as_str(), all[0].function), ("eth1", true));
         assert_eq!(all[0].addresses, ["10.20.0.7/24"]);
+        std::fs::write(folder.path().join("eth1/flags"), "0x1003\n").expect("write");
+        assert!(waits(&worker).await.contains("eth1 has the MAC address 02:00:00:00:00:07 and is up"));
         plug(folder.path(), "eth2", MAC, true);
         assert!(waits(&worker).await.contains("several network devices"));
     }

@@ -58,7 +58,8 @@ pub(crate) fn is_image(owner: &OwnerReference) -> bool {
     !is_machine(owner) && !is_pod(owner)
 }
 
-fn is_pod(owner: &OwnerReference) -> bool {
+/// A pod's, on an ordinary node or on a machine.
+pub(crate) fn is_pod(owner: &OwnerReference) -> bool {
     owner.kind == "Pod"
 }
 

@@ -3,7 +3,7 @@
 use crate::Controller;
 use crate::error::{Error, call, found};
 use crate::index::IndexKey;
-use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
+use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod, is_pod};
 use crate::machine::gather as machine;
 use crate::objects;
 use crate::work::Work;
@@ -64,7 +64,7 @@ async fn gather(c: &Controller, pod_uid: &str) -> Result<(Observed, bool), Error
     let (world, of_it) = (&c.world, IndexKey::owner(pod_uid));
     let watched = world.pods.by(&IndexKey::uid(pod_uid)).pop().map(|pod| Arc::new(pod.0.clone()));
     let (vnics, mut attachments) = (world.vnics.by(&of_it), world.nics.by(&of_it));
-    attachments.retain(|attachment| attachment.spec.owner.kind == "Pod");
+    attachments.retain(|attachment| is_pod(&attachment.spec.owner));
     let is_watched = watched.is_some();
     let pod = match watched {
         Some(pod) => Some(pod),

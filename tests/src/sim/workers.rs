@@ -70,7 +70,7 @@ pub async fn moves_and_ends(s: &Simulation) -> Result<(), String> {
     verbs::migrate(s, "bm-01", "m1").await?;
     works(s).await?;
     s.delete(MACHINES, USER, "bm-01");
-    s.until("the server is given back", |s| {
+    s.until("the server is released", |s| {
         let hardware = s.scene.server.list("tinkerbell.org/hardware");
         s.machine("bm-01").is_none() && hardware.iter().all(|hardware| life::is_unclaimed(hardware))
     })

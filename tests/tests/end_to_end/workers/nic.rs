@@ -6,7 +6,7 @@
 
 use super::plug_in::{API, PlugIn, shell};
 use crate::machine::{BOOT, Machine, SOON};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests::site::{ORDINARY_NODE, Place, until};
 
@@ -18,6 +18,7 @@ const PEER: (&str, &str) = ("peer0", "10.30.0.252/24");
 pub async fn used(machine: &Machine<'_>, plug_in: &PlugIn<'_>) -> Result<()> {
     let (site, namespace) = (machine.site, machine.namespace);
     site.apply(&pod(machine, "member", Some(ADDRESS))).await?;
+    nobody_else_tells(machine).await?;
     bring(machine, plug_in).await?;
     let uid = machine.kubectl(&["get", "pod", "member", "-o", "jsonpath={.metadata.uid}"]).await?;
     let plugin = Plugin { machine, uid };
@@ -48,6 +49,28 @@ pub async fn used(machine: &Machine<'_>, plug_in: &PlugIn<'_>) -> Result<()> {
     until("nothing of the pod is left", SOON, async || Ok(left(machine).await?.map_or(Ok(()), Err))).await
 }
 
+/// Whoever may write a pod, an administrator too, does not say which device of the node is the pod's.
+async fn nobody_else_tells(machine: &Machine<'_>) -> Result<()> {
+    let nics = json!([{"name": "net1", "macAddress": "02:00:00:00:00:01", "mtu": 1500}]).to_string();
+    let change = json!({"metadata": {"annotations": {"metalplane.io/network-status": nics}}}).to_string();
+    let refused = |result: Result<String>| match result {
+        Ok(_) => bail!("it is written"),
+        Err(error) => {
+            let said = format!("{error:#}");
+            ensure!(said.contains("is the controller's"), "{said}");
+            Ok(())
+        }
+    };
+    for part in [None, Some("--subresource=status")] {
+        let patch = ["patch", "pod", "member", "--type=merge", "-p", &change];
+        let patch: Vec<&str> = patch.into_iter().chain(part).collect();
+        refused(machine.kubectl(&patch).await)?;
+    }
+    let made =
+        pod(machine, "forged", None).replace("annotations: {", "annotations: {metalplane.io/network-status: '[]', ");
+    refused(machine.site.apply(&made).await)
+}
+
 /// The machine is deleted under a pod that has a NIC there: that goes first, and nobody else's server shows it.
 pub async fn goes_with_the_machine(machine: &Machine<'_>) -> Result<()> {
     machine.site.apply(&pod(machine, "left", None)).await?;
@@ -58,7 +81,7 @@ pub async fn goes_with_the_machine(machine: &Machine<'_>) -> Result<()> {
     .await?;
     machine.delete().await?;
     let all = machine.kubectl(&["get", "nicattachments", "-A", "-l", "metalplane.io/worker-uid", "-o", "name"]).await?;
-    ensure!(all.trim().is_empty(), "the server was given back with {all}");
+    ensure!(all.trim().is_empty(), "the server was released with {all}");
     let events = machine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
     ensure!(events.contains("NicGranted"), "{events}");
     delete(machine, "left").await?;

@@ -127,7 +127,7 @@ fn it_goes_before_the_machine_does_and_comes_again_after() {
         world.settle();
         leave(&mut world);
         world.settle();
-        assert!(world.o.attachments[0].spec.release, "it is given back");
+        assert!(world.o.attachments[0].spec.release, "it is released");
         world.o.attachments.clear();
         world.settle();
         assert!(world.o.attachments.is_empty() && !world.o.vnics.is_empty(), "the pod keeps its addresses");
