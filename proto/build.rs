@@ -1,7 +1,14 @@
 //! Generates the gRPC code. protox parses the .proto files in Rust, so that a build needs no `protoc`.
 
-const FILES: [&str; 6] =
-    ["csi.proto", "pluginregistration.proto", "agent.proto", "interfaces.proto", "tink.proto", "tink_older.proto"];
+const FILES: [&str; 7] = [
+    "csi.proto",
+    "pluginregistration.proto",
+    "agent.proto",
+    "interfaces.proto",
+    "installer.proto",
+    "tink.proto",
+    "tink_older.proto",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=proto");

@@ -63,10 +63,61 @@ pub struct HardwareReportStatus {
     /// What that agent reported of the server: disks, network interfaces, serial numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<AgentAttributes>,
+    /// The last agent that asked for this server and was not served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<AgentRefused>,
+    /// The start of the installer that is served, where agents are known by sessions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<AgentSession>,
     /// Of a server that was discovered, by the controller: Approved; and Enrolled, where WorkflowRuleSets are tried on the attributes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// It had the token of this server, and is not the agent that is served.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentRefused {
+    /// When it was first refused for this; the same is told again after 5 min.
+    pub at: MicroTime,
+    /// The address that it asked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// TokenUsedTwice: another start of the installer has the session. TLSRequired: it asked in the clear, or showed no key.
+    pub reason: AgentRefusedReason,
+    /// What it was told.
+    pub message: String,
+}
+
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
+pub enum AgentRefusedReason {
+    TokenUsedTwice,
+    #[serde(rename = "TLSRequired")]
+    TlsRequired,
+}
+
+/// One start of the installer, known by a key that it made then.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentSession {
+    /// SHA-256 of that key (of its SubjectPublicKeyInfo, RFC 7469, 2.4): sha256: and 64 hexadecimal digits.
+    pub key: String,
+    /// What it was started for: the UID of its Hardware, and the installation or the erasing that was on record, if any.
+    pub run: String,
+    /// The address that it asks from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// When it began.
+    pub began_at: MicroTime,
+    /// When its last heartbeat was that is on record: they come every 10 s, and one of 30 s is written.
+    pub heard_at: MicroTime,
+    /// When the installer said that its server starts again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<MicroTime>,
+    /// What its action said last, at that heartbeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doing: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]

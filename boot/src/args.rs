@@ -65,11 +65,12 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_GRPC_PORT", value_name = "PORT", default_value_t = 42113)]
     pub grpc_port: u16,
 
-    /// How agents are known: bearer, by a token in the kernel arguments; open, by their identifier alone, which anybody may send.
-    #[arg(long, env = "METALPLANE_BOOT_AGENTS", value_enum, default_value_t = identity::Mode::Bearer)]
+    /// How agents are known: session, as Metalplane's installer, which redeems the token in the kernel arguments once, for a key of its
+    /// own, and speaks TLS; bearer, by that token, as agents that others wrote; open, by their identifier alone, which anybody may send.
+    #[arg(long, env = "METALPLANE_BOOT_AGENTS", value_enum, default_value_t = identity::Mode::Session)]
     pub agents: identity::Mode,
 
-    /// The key of agents' tokens: a file with 32 bytes or more that nobody else can read. Needed with --agents=bearer.
+    /// The key of agents' tokens: a file with 32 bytes or more that nobody else can read. Needed with --agents=session and bearer.
     #[arg(long, env = "METALPLANE_BOOT_TOKEN_KEY", value_name = "FILE")]
     pub token_key: Option<PathBuf>,
 

@@ -40,12 +40,8 @@ use kube::Client;
 use runtime::http::{self as pages, Page};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tokio::task::JoinSet;
 use world::World;
-
-/// An agent whose server lost its power is noticed so soon.
-const PING: Duration = Duration::from_secs(20);
 
 /// Runs until `stop` ends; an error of any part ends all.
 pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) -> Result<()> {
@@ -101,11 +97,7 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
     let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers, eyes: eyes.clone() };
     let web = http::Server { directory: world.directory(), script, files, strangers, eyes: eyes.clone() };
     let web = http::serve(listener, web);
-    let agents = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(PING))
-        .http2_keepalive_timeout(Some(PING))
-        .add_service(grpc::Agents::new(world.clone(), identity, eyes.clone()))
-        .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(agents));
+    let agents = grpc::serve(agents, world.clone(), identity, eyes.clone());
     let dhcp = async {
         match &args.interface {
             Some(interface) => sockets::dhcp(dhcp, interface, world.directory(), &eyes).await,

@@ -52,7 +52,7 @@ impl Eyes {
 
     /// A Hardware without a name stands for a server that none names: its agent is known by its MAC address.
     pub fn saw_of(&self, hardware: &Hardware, mac: &str, sight: Sight) {
-        let owner = hardware.owner_ref(&()).map(|owner| OwnerReference { controller: None, ..owner });
+        let owner = owner(hardware);
         let report = hardware.metadata.name.clone().unwrap_or_else(|| match &sight {
             Sight::Agent { id, .. } => report_name(id),
             _ => report_name(mac),
@@ -62,6 +62,11 @@ impl Eyes {
             tracing::debug!("more was seen than is told");
         }
     }
+}
+
+/// A report goes with its Hardware.
+pub fn owner(hardware: &Hardware) -> Option<OwnerReference> {
+    hardware.owner_ref(&()).map(|owner| OwnerReference { controller: None, ..owner })
 }
 
 /// That a server has sent something from its address: what runs there is its own system, unless it is being installed.
@@ -128,8 +133,9 @@ pub async fn read(world: &World) -> All {
             Ok(all) => {
                 let known = all.into_iter().filter_map(|report| {
                     let owner = report.metadata.owner_references.unwrap_or_default().pop();
-                    // Conditions are the controller's.
-                    let status = HardwareReportStatus { conditions: Vec::new(), ..report.status.unwrap_or_default() };
+                    // Conditions are the controller's, a session is written with each change of it.
+                    let status = report.status.unwrap_or_default();
+                    let status = HardwareReportStatus { conditions: Vec::new(), session: None, ..status };
                     Some((report.metadata.name?, Kept { owner, status, is_written: true }))
                 });
                 return known.collect();

@@ -93,8 +93,10 @@ fn arguments(
     all.push(format!("facility={}", word("metadata.facility.facility_code", &facility)?));
     all.push(format!("syslog_host={}", config.syslog.map(|address| address.to_string()).unwrap_or_default()));
     all.push(format!("grpc_authority={address}:{grpc_port}"));
-    all.push("tinkerbell_tls=false".to_owned());
+    let pin = config.identity.pin();
+    all.push(format!("tinkerbell_tls={}", pin.is_some()));
     all.push("tinkerbell_insecure_tls=false".to_owned());
+    all.extend(pin.map(|pin| format!("metalplane_grpc_pin={pin}")));
     let worker = config.identity.worker_id(subject, runtime::clock::now());
     all.push(format!("worker_id={}", word("agentID", &worker)?));
     all.push(format!("hw_addr={}", subject.mac));

@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result};
 use api::HardwareReport;
-use api::report::{HardwareReportSpec, HardwareReportStatus};
+use api::report::{AgentSession, HardwareReportSpec, HardwareReportStatus};
 use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -108,6 +108,8 @@ impl World {
 
 /// By which fields of reports are this program's.
 const MANAGER: &str = "metalplane-boot";
+/// A session is written by itself, with a precondition: what is applied of the rest is not to take it away.
+const SESSIONS: &str = "metalplane-boot-sessions";
 
 impl World {
     fn report_api(&self) -> Api<HardwareReport> {
@@ -117,6 +119,36 @@ impl World {
     pub async fn reports(&self) -> Result<Vec<HardwareReport>> {
         let all = self.report_api().list(&ListParams::default()).await;
         Ok(all.context("list HardwareReports")?.items)
+    }
+
+    /// As the API server has it now.
+    pub async fn read_report(&self, name: &str) -> kube::Result<Option<HardwareReport>> {
+        self.report_api().get_opt(name).await
+    }
+
+    /// One that is there already is as good.
+    pub async fn make_report(&self, name: &str, owner: Option<OwnerReference>) -> Result<()> {
+        let mut report = HardwareReport::new(name, HardwareReportSpec::default());
+        report.metadata.owner_references = owner.map(|owner| vec![owner]);
+        match self.report_api().create(&PostParams::default(), &report).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("make HardwareReport '{name}'")),
+        }
+    }
+
+    /// `false`: the report is another one by now; it has to be read and decided again.
+    pub async fn write_session(&self, before: &HardwareReport, session: AgentSession) -> Result<bool> {
+        let status = HardwareReportStatus { session: Some(session), ..before.status.clone().unwrap_or_default() };
+        let after = HardwareReport { status: Some(status), ..before.clone() };
+        let Some(patch) = change::of(before, &after)? else { return Ok(true) };
+        let name = before.metadata.name.as_deref().unwrap_or_default();
+        let params = PatchParams { field_manager: Some(SESSIONS.to_owned()), ..PatchParams::default() };
+        match self.report_api().patch_status(name, &params, &Patch::Merge(patch)).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("write the session in HardwareReport '{name}'")),
+        }
     }
 
     /// Writes one, and makes it first where it is missing. It goes with `owner`.

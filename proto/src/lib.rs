@@ -6,6 +6,7 @@
 //! | [`pluginregistration`] | `pluginregistration.proto` | kubelet, to learn of our CSI driver on its node |
 //! | [`agent::v1alpha1`] | `agent.proto` | the DPU agent, for `cni`, `csi` and `bmctl` on the same DPU |
 //! | [`interfaces::v1alpha1`] | `interfaces.proto` | the agent of an ordinary node, for `cni` on the same node |
+//! | [`installer::v1`] | `installer.proto` | `boot`, to the installer: who it is |
 //! | [`argument_area`] | | images that are booted as a whole, and `boot`, which fills them |
 //! | [`tink`] | `tink.proto` | `boot`; the installer and Tinkerbell's agents ask it for actions and report |
 //! | [`tink::older`] | `tink_older.proto` | the same, of Tinkerbell's older workers |
@@ -44,6 +45,14 @@ pub mod interfaces {
     #[allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
     pub mod v1alpha1 {
         tonic::include_proto!("metalplane.interfaces.v1alpha1");
+    }
+}
+
+/// By what an installer is known.
+pub mod installer {
+    #[allow(clippy::all, clippy::too_many_lines, unused_qualifications)]
+    pub mod v1 {
+        tonic::include_proto!("metalplane.installer.v1");
     }
 }
 

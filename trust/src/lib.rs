@@ -1,8 +1,10 @@
-//! Whom a TLS client trusts, and what to do about a server that it does not.
+//! Whom a TLS client trusts, and what to do about a server that it does not; in [`pin`], two that know each other's keys alone.
 //!
 //! A [`Bundle`] is what users write where a server's certificate is signed by an authority of their own: certificates in PEM (RFC 7468).
 //! It takes the place of the public authorities, as `caBundle` does in Kubernetes' own objects: who names an authority wants no other.
 //! [`refusal`] finds in an error of any library above rustls why a certificate was refused; [`Refusal::advice`] says what to change.
+
+pub mod pin;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{PemObject, SectionKind};

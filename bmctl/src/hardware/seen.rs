@@ -7,7 +7,7 @@ use api::report::{HardwareReportStatus, HeardBy};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::attributes::AgentAttributes;
 use kube::{Api, ResourceExt};
-use planner::netboot::report::{is_of, told};
+use planner::netboot::report::{is_of, told, told_refused};
 
 /// `Hardware` may be read where reports may not: then nothing is said.
 pub(super) async fn seen(cluster: &Cluster, hardware: &Hardware) -> Result<Vec<String>, Failure> {
@@ -26,6 +26,11 @@ fn lines(status: &HardwareReportStatus) -> Vec<String> {
     if let Some(seen) = &status.netboot {
         lines.push(format!("{}: {}", seen.at.0, told(Some(seen))));
     }
+    if let Some(session) = status.session.as_ref().filter(|session| session.ended_at.is_none()) {
+        let doing = session.doing.as_ref().map(|doing| format!(": {doing}")).unwrap_or_default();
+        lines.push(format!("{}: the installer is at work{doing}", session.heard_at.0));
+    }
+    lines.extend(status.refused.as_ref().map(told_refused));
     if let Some(guest) = &status.guest {
         let by = match guest.by {
             HeardBy::Dhcp => "took its address",
@@ -87,12 +92,17 @@ mod tests {
                 "blockDevices": [{"name": "nvme0n1", "size": "1024", "model": "P5510", "serialNumber": "D1"}, {"name": "sda", "size": "239GB"}],
                 "networkInterfaces": [{"name": "eno1", "mac": "52:54:00:00:00:01"}, {"name": "lo"}],
             },
+            "session": {"key": "sha256:0", "run": "u/1/w", "beganAt": "2026-01-01T00:00:00Z", "heardAt": "2026-01-01T00:01:00Z",
+                "doing": "1024 bytes of http://images/a"},
+            "refused": {"at": "2026-01-01T00:02:03Z", "address": "10.0.0.9", "reason": "TokenUsedTwice", "message": "why"},
             "conditions": [{"type": "Approved", "status": "False", "reason": "r", "message": "wait", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         });
         let status: HardwareReportStatus = serde_json::from_value(status).expect("a status");
         assert_eq!(
             lines(&status),
             [
+                "2026-01-01T00:01:00Z: the installer is at work: 1024 bytes of http://images/a",
+                "an agent at 10.0.0.9 was refused at 00:02:03Z (TokenUsedTwice: why)",
                 "Dell R650, serial number S1",
                 "disk nvme0n1: 1024 bytes, P5510, serial number D1",
                 "disk sda: 239GB",

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `newer.rs` | `tink.proto`: an agent asks for its next action |
 //! | `older.rs` | `tink_older.proto`: a worker reads a whole Workflow |
+//! | `sessions.rs` | `installer.proto`: an installer says who it is |
+//! | `callers.rs` | who calls |
+//! | `connection.rs` | TLS or not, on one port |
 //! | `bytes.rs` | a codec that leaves a request as its bytes |
 //!
 //! `ReportActionStatus` is a call of both, with messages of their own: it is taken as bytes, which tell whose it is.
@@ -13,23 +16,32 @@
 
 mod attributes;
 mod bytes;
+mod callers;
+mod connection;
 mod newer;
 mod older;
+mod sessions;
 
 use crate::identity::Identity;
 use crate::reports::Eyes;
 use crate::world::World;
+use anyhow::{Context as _, Result as Outcome};
 use api::tinkerbell::attributes::AgentAttributes;
 use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Workflow};
 use bytes::BytesCodec;
+use callers::Callers;
+use connection::Caller;
 use planner::netboot::report::Sight;
+use proto::installer::v1::sessions_server::SessionsServer;
 use proto::tink::workflow_service_server::WorkflowServiceServer;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError};
 use tonic::server::{Grpc, NamedService};
@@ -41,19 +53,35 @@ const CONFLICTS: usize = 8;
 
 type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
+/// An agent whose server lost its power is noticed so soon.
+const PING: Duration = Duration::from_secs(20);
+
+/// Until the listener fails.
+pub async fn serve(listener: TcpListener, world: Arc<World>, identity: Identity, eyes: Eyes) -> Outcome<()> {
+    let tls = identity.tls()?;
+    let callers = Callers { world, identity, eyes };
+    let sessions = callers.identity.has_sessions().then(|| SessionsServer::new(sessions::Service(callers.clone())));
+    tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PING))
+        .add_service(Agents::new(callers))
+        .add_optional_service(sessions)
+        .serve_with_incoming(connection::accept(listener, tls))
+        .await
+        .context("serve agents")
+}
+
 /// Both generations.
 #[derive(Clone)]
-pub struct Agents {
-    world: Arc<World>,
-    identity: Identity,
-    eyes: Eyes,
+struct Agents {
+    callers: Callers,
     newer: WorkflowServiceServer<newer::Service>,
 }
 
 impl Agents {
-    pub fn new(world: Arc<World>, identity: Identity, eyes: Eyes) -> Self {
-        let newer = newer::Service { world: world.clone(), identity: identity.clone(), eyes: eyes.clone() };
-        Self { world, identity, eyes, newer: WorkflowServiceServer::new(newer) }
+    fn new(callers: Callers) -> Self {
+        let newer = WorkflowServiceServer::new(newer::Service { callers: callers.clone() });
+        Self { callers, newer }
     }
 }
 
@@ -76,24 +104,23 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Answer {
-        let (world, identity, eyes) = (self.world.clone(), self.identity.clone(), self.eyes.clone());
+        let callers = self.callers.clone();
+        let is_open = callers.identity.is_open();
         match request.uri().path() {
             "/proto.WorkflowService/ReportActionStatus" => Box::pin(async move {
-                let report = tower::service_fn(move |request| reported(world.clone(), identity.clone(), request));
+                let report = tower::service_fn(move |request| reported(callers.clone(), request));
                 Ok(Grpc::new(BytesCodec).unary(report, request).await)
             }),
-            "/proto.WorkflowService/GetWorkflowContexts" | "/proto.WorkflowService/GetWorkflowActions"
-                if !identity.is_open() =>
-            {
+            "/proto.WorkflowService/GetWorkflowContexts" | "/proto.WorkflowService/GetWorkflowActions" if !is_open => {
                 let refused: Result<http::Response<Body>, Infallible> = Ok(older_refused().into_http());
                 Box::pin(std::future::ready(refused))
             }
             "/proto.WorkflowService/GetWorkflowContexts" => Box::pin(async move {
-                let contexts = tower::service_fn(move |request| older::contexts(world.clone(), eyes.clone(), request));
+                let contexts = tower::service_fn(move |request| older::contexts(callers.clone(), request));
                 Ok(Grpc::new(ProstCodec::default()).server_streaming(contexts, request).await)
             }),
             "/proto.WorkflowService/GetWorkflowActions" => Box::pin(async move {
-                let actions = tower::service_fn(move |request| older::actions(world.clone(), request));
+                let actions = tower::service_fn(move |request| older::actions(callers.world.clone(), request));
                 Ok(Grpc::new(ProstCodec::default()).unary(actions, request).await)
             }),
             _ => Box::pin(self.newer.call(request)),
@@ -103,15 +130,15 @@ where
 
 /// Both answers are empty messages.
 async fn reported(
-    world: Arc<World>,
-    identity: Identity,
+    callers: Callers,
     request: tonic::Request<::bytes::Bytes>,
 ) -> Result<Response<::bytes::Bytes>, Status> {
+    let caller = Caller::of(&request);
     let bytes = request.into_inner();
     match proto::tink::is_newer_report(&bytes) {
-        true => newer::reported(&world, &identity, &bytes).await?,
-        false if !identity.is_open() => return Err(older_refused()),
-        false => older::reported(&world, &bytes).await?,
+        true => newer::reported(&callers, &caller, &bytes).await?,
+        false if !callers.identity.is_open() => return Err(older_refused()),
+        false => older::reported(&callers.world, &bytes).await?,
     }
     Ok(Response::new(::bytes::Bytes::new()))
 }
@@ -122,34 +149,28 @@ fn older_refused() -> Status {
     )
 }
 
-/// Nothing of a Workflow is for an agent that is not known. (No answer that ends upstream's agent for good: the key may be another one.)
-fn not_known() -> Status {
-    Status::unauthenticated(
-        "the caller is not the agent that worker_id names, or the token in worker_id has expired: restart the server, which fetches another token",
-    )
-}
-
 /// An agent asks: its server has come so far, and is what the agent says.
 fn saw(world: &World, eyes: &Eyes, agent: &str, from: Option<SocketAddr>, attributes: Option<AgentAttributes>) {
     let directory = world.directory().borrow().clone();
     let attributes = attributes.map(Box::new);
     let told =
         || Sight::Agent { id: agent.to_owned(), address: from.map(|from| from.ip()), attributes: attributes.clone() };
-    // It asks by the MAC address that it has booted by, if its Hardware does not name it otherwise.
-    let mac = |hardware: Option<&Hardware>| {
-        let is_mac = agent.len() == 17 && agent.bytes().filter(|byte| *byte == b':').count() == 5;
-        let first = hardware.iter().flat_map(|hardware| &hardware.spec.interfaces);
-        let first = first.filter_map(|interface| interface.dhcp.as_ref()?.mac.clone()).next();
-        if is_mac { agent.to_owned() } else { first.unwrap_or_default() }
-    };
     let mut is_known = false;
     for hardware in directory.by_agent(agent) {
         is_known = true;
-        eyes.saw_of(hardware, &mac(Some(hardware)), told());
+        eyes.saw_of(hardware, &mac_of(agent, Some(hardware)), told());
     }
     if !is_known && attributes.is_some() {
-        eyes.saw_of(&Hardware::default(), &mac(None), told());
+        eyes.saw_of(&Hardware::default(), &mac_of(agent, None), told());
     }
+}
+
+/// It asks by the MAC address that it has booted by, if its Hardware does not name it otherwise.
+fn mac_of(agent: &str, hardware: Option<&Hardware>) -> String {
+    let is_mac = agent.len() == 17 && agent.bytes().filter(|byte| *byte == b':').count() == 5;
+    let first = hardware.iter().flat_map(|hardware| &hardware.spec.interfaces);
+    let first = first.filter_map(|interface| interface.dhcp.as_ref()?.mac.clone()).next();
+    if is_mac { agent.to_owned() } else { first.unwrap_or_default() }
 }
 
 /// Writes what a report makes of a Workflow. One that changes nothing is acknowledged: three of the answers that would refuse it end

@@ -1,17 +1,15 @@
 //! Agents of Tinkerbell's newer generation (`tink.proto`): which action next, and how it goes.
 
 use super::attributes::read;
-use super::{CONFLICTS, not_known, unavailable, write};
-use crate::identity::Identity;
-use crate::reports::Eyes;
-use crate::world::World;
+use super::callers::Callers;
+use super::connection::Caller;
+use super::{CONFLICTS, unavailable, write};
 use planner::workflow::{Answer, Report, Reported, Served, next, report};
 use prost::Message;
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
 use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse, Namespaces};
 use runtime::clock;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
@@ -24,21 +22,20 @@ const NO_ACTION: &str = "PRECONDITION_FAILURE_VIOLATION_NO_ACTION_AVAILABLE";
 
 #[derive(Clone)]
 pub struct Service {
-    pub world: Arc<World>,
-    pub identity: Identity,
-    pub eyes: Eyes,
+    pub callers: Callers,
 }
 
 #[tonic::async_trait]
 impl WorkflowService for Service {
     async fn get_action(&self, request: Request<ActionRequest>) -> Result<Response<ActionResponse>, Status> {
-        let from = request.remote_addr();
+        let caller = Caller::of(&request);
         let request = request.into_inner();
         let presented = request.agent_id.filter(|agent| !agent.is_empty());
         let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
-        let agent = who(&self.world, &self.identity, &presented)?;
-        super::saw(&self.world, &self.eyes, &agent, from, request.agent_attributes.map(read));
-        let mut changes = self.world.changes();
+        let agent = self.callers.agent(&caller, &presented).await?;
+        let Callers { world, eyes, .. } = &self.callers;
+        super::saw(world, eyes, &agent, caller.address, request.agent_attributes.map(read));
+        let mut changes = world.changes();
         let (asked, end) = (clock::now(), Instant::now() + LONG_POLL);
         loop {
             changes.mark_unchanged();
@@ -66,28 +63,25 @@ impl WorkflowService for Service {
         &self,
         request: Request<ActionStatusRequest>,
     ) -> Result<Response<ActionStatusResponse>, Status> {
-        report_of(&self.world, &self.identity, request.into_inner()).await?;
+        report_of(&self.callers, &Caller::of(&request), request.into_inner()).await?;
         Ok(Response::new(ActionStatusResponse {}))
     }
 }
 
-pub(super) async fn reported(world: &World, identity: &Identity, bytes: &[u8]) -> Result<(), Status> {
+pub(super) async fn reported(callers: &Callers, caller: &Caller, bytes: &[u8]) -> Result<(), Status> {
     let request = ActionStatusRequest::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
-    report_of(world, identity, request).await
+    report_of(callers, caller, request).await
 }
 
-/// The agent's identifier, without the token.
-fn who(world: &World, identity: &Identity, presented: &str) -> Result<String, Status> {
-    let directory = world.directory().borrow().clone();
-    identity.who(&directory, presented, clock::now()).map(str::to_owned).ok_or_else(not_known)
-}
-
-async fn report_of(world: &World, identity: &Identity, mut request: ActionStatusRequest) -> Result<(), Status> {
+async fn report_of(callers: &Callers, caller: &Caller, mut request: ActionStatusRequest) -> Result<(), Status> {
     let id = request.workflow_id().to_owned();
-    let agent = if request.agent_id().is_empty() { String::new() } else { who(world, identity, request.agent_id())? };
+    let agent = match request.agent_id() {
+        "" => String::new(),
+        presented => callers.agent(caller, presented).await?,
+    };
     request.agent_id = Some(agent.clone());
     let said = said(request);
-    write(world, &id, &agent, |workflow| report(workflow, said.as_ref()?, clock::now())).await
+    write(&callers.world, &id, &agent, |workflow| report(workflow, said.as_ref()?, clock::now())).await
 }
 
 enum Found {
@@ -101,9 +95,9 @@ enum Found {
 impl Service {
     /// `asked`: when the call came.
     async fn next(&self, agent: &str, asked: jiff::Timestamp) -> Result<Found, Status> {
-        let known = self.world.workflows();
-        let names: Vec<_> = self
-            .world
+        let world = &self.callers.world;
+        let known = world.workflows();
+        let names: Vec<_> = world
             .directory()
             .borrow()
             .candidates(agent, known.iter().map(AsRef::as_ref))
@@ -112,8 +106,8 @@ impl Service {
             .collect();
         for name in names {
             for _ in 0..CONFLICTS {
-                let Some(workflow) = self.world.read(&name).await.map_err(|error| unavailable(&error))? else { break };
-                if !self.world.directory().borrow().may_run(agent, &workflow) {
+                let Some(workflow) = world.read(&name).await.map_err(|error| unavailable(&error))? else { break };
+                if !world.directory().borrow().may_run(agent, &workflow) {
                     break;
                 }
                 let Some(answer) = next(agent, &workflow, asked, clock::now()) else { break };
@@ -126,7 +120,7 @@ impl Service {
                     Answer::Wait(until) => return Ok(Found::Nothing { until }),
                 };
                 let written = match status {
-                    Some(status) => self.world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
+                    Some(status) => world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
                     None => true,
                 };
                 match served {

@@ -1,7 +1,7 @@
 //! Workers of Tinkerbell's older generation (`tink_older.proto`). Nothing is kept back from them: they ask again every few seconds.
 
+use super::callers::Callers;
 use super::{unavailable, write};
-use crate::reports::Eyes;
 use crate::world::World;
 use futures::stream::{self, Stream};
 use planner::workflow::older::{self, Context, Listed};
@@ -20,10 +20,10 @@ type Contexts = Pin<Box<dyn Stream<Item = Result<WorkflowContext, Status>> + Sen
 
 /// The Workflow that counts for this worker: it runs one at a time.
 pub(super) async fn contexts(
-    world: Arc<World>,
-    eyes: Eyes,
+    callers: Callers,
     request: Request<WorkflowContextRequest>,
 ) -> Result<Response<Contexts>, Status> {
+    let Callers { world, eyes, .. } = callers;
     let worker = request.into_inner().worker_id;
     if worker.is_empty() {
         return Err(Status::invalid_argument("worker_id is empty"));

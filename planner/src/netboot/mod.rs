@@ -7,11 +7,13 @@
 //! | `firmware.rs` | what a client's architecture and user class say: which program, or the script |
 //! | `server.rs` | whether the server that asks is the one that the BMC is of |
 //! | `report.rs` | what of all that is seen goes into the server's HardwareReport |
+//! | `session.rs` | which start of an installer is the one that is served |
 
 mod directory;
 mod firmware;
 pub mod report;
 mod server;
+pub mod session;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,9 @@
 
 use super::firmware::Client;
 use api::HardwareReport;
-use api::report::{GuestSeen, HardwareReportStatus, HeardBy, IdentitySeen, NetbootSeen, NetbootStage};
+use api::report::{
+    AgentRefused, AgentRefusedReason, GuestSeen, HardwareReportStatus, HeardBy, IdentitySeen, NetbootSeen, NetbootStage,
+};
 use api::tinkerbell::Hardware;
 use api::tinkerbell::attributes::AgentAttributes;
 use jiff::{SignedDuration, Timestamp};
@@ -33,6 +35,8 @@ pub enum Sight {
     Came(NetbootStage),
     /// Its agent asks what to do. `attributes`: `None` of an agent that does not tell them.
     Agent { id: String, address: Option<IpAddr>, attributes: Option<Box<AgentAttributes>> },
+    /// An agent that has the token of this server, and is not the one that is served.
+    AgentRefused { address: Option<IpAddr>, reason: AgentRefusedReason, why: String },
     /// It asked, and is not booted from the network.
     Turned { stage: NetbootStage, why: String, client: Option<Client>, uuid: Option<String> },
     /// The system on its own disk.
@@ -66,6 +70,16 @@ pub fn add(before: &HardwareReportStatus, mac: &str, sight: &Sight, now: Timesta
                 status.netboot = next.or(status.netboot).map(|seen| NetbootSeen { address, ..seen });
                 status.agent_id = Some(id.clone());
                 status.attributes = attributes.as_deref().map(fitting).or(status.attributes);
+            }
+        }
+        Sight::AgentRefused { address, reason, why } => {
+            let address = address.map(|address| address.to_string());
+            let is_told = |told: &AgentRefused| {
+                (told.reason, &told.address) == (*reason, &address) && since(&told.at, now) < AGAIN
+            };
+            if !before.refused.as_ref().is_some_and(is_told) {
+                let (at, reason, message) = (MicroTime(now), *reason, why.clone());
+                status.refused = Some(AgentRefused { at, address, reason, message });
             }
         }
         Sight::Turned { stage, why, client, uuid } => {
@@ -176,6 +190,26 @@ pub fn is_of(report: &HardwareReport, hardware: &Hardware) -> bool {
 pub fn netboot_since(status: Option<&HardwareReportStatus>, since: Option<Timestamp>) -> Option<&NetbootSeen> {
     let seen = status?.netboot.as_ref()?;
     since.is_none_or(|since| seen.at.0 > since).then_some(seen)
+}
+
+/// What a person is told of the boot that began at `since`, and of an agent that was refused in it.
+pub fn told_since(status: Option<&HardwareReportStatus>, since: Option<Timestamp>) -> String {
+    let boot = told(netboot_since(status, since));
+    let refused = status.and_then(|status| status.refused.as_ref());
+    match refused.filter(|refused| since.is_none_or(|since| refused.at.0 > since)) {
+        Some(refused) => format!("{boot}; {}", told_refused(refused)),
+        None => boot,
+    }
+}
+
+pub fn told_refused(refused: &AgentRefused) -> String {
+    let at = refused.at.0.strftime("%H:%M:%SZ");
+    let from = refused.address.as_deref().unwrap_or("an address that is not known");
+    let reason = match refused.reason {
+        AgentRefusedReason::TokenUsedTwice => "TokenUsedTwice",
+        AgentRefusedReason::TlsRequired => "TLSRequired",
+    };
+    format!("an agent at {from} was refused at {at} ({reason}: {})", refused.message)
 }
 
 /// What a person is told of it.
@@ -299,6 +333,27 @@ mod tests {
             written(&[(0, Sight::Came(Agent)), turned(100), turned(101), turned(102), turned(900)]),
             [(0, Agent), (100, LocalDisk), (900, LocalDisk)]
         );
+    }
+
+    #[test]
+    fn a_refused_agent_is_told_once_in_a_while_and_beside_the_boot() {
+        let refused = |address: [u8; 4]| Sight::AgentRefused {
+            address: Some(address.into()),
+            reason: AgentRefusedReason::TokenUsedTwice,
+            why: "why".to_owned(),
+        };
+        let (mut status, mut writes) = (HardwareReportStatus::default(), 0);
+        for second in (0..3600).step_by(5) {
+            if let Some(next) = add(&status, MAC, &refused([10, 0, 0, 9]), at(second)) {
+                (status, writes) = (next, writes + 1);
+            }
+        }
+        assert_eq!(writes, 12);
+        let status = add(&status, MAC, &Sight::Came(NetbootStage::Agent), at(3500)).expect("news");
+        let said = told_since(Some(&status), Some(at(3200)));
+        assert!(said.contains("first asked at") && said.contains("at 10.0.0.9 was refused at"), "{said}");
+        assert!(!told_since(Some(&status), Some(at(3400))).contains("refused"), "of an earlier boot");
+        assert!(add(&status, MAC, &refused([10, 0, 0, 8]), at(3501)).is_some(), "from elsewhere");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::machine::situation::{Owned, Power, Reading, Situation, Want, unread};
 use crate::machine::steps::{Outcome, Step};
 use crate::machine::{boot, guest, power};
 use crate::meta::{name, uid};
-use crate::netboot::report::{netboot_since, told};
+use crate::netboot::report::{netboot_since, told_since};
 use crate::netboot::{Why, other_server};
 use crate::reason::{Blocked, Failed, Reason, Waiting};
 use crate::verbs::forbids_start;
@@ -162,13 +162,13 @@ fn follow(o: &Owned<'_>, hardware: &Hardware, workflow: &Workflow, now: Timestam
         if over <= now {
             return match at {
                 Some((action, ..)) => Run::InstallerLost { action },
-                None => Run::NetbootNotTaken(told(seen)),
+                None => Run::NetbootNotTaken(told_since(o.seen(), began)),
             };
         }
         draft.wake(over);
     }
     match at {
         Some((action, at, of)) => Run::At { action, at, of },
-        None => Run::NetbootAwaited(told(seen)),
+        None => Run::NetbootAwaited(told_since(o.seen(), began)),
     }
 }
