@@ -5,14 +5,17 @@
 //! there is instead. Everything else is repeated, the result of an action for ever: a server that restarts loses none.
 
 use crate::lines::Lines;
+use crate::session::{Session, bounded, channel, why};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use proto::tink::{ActionMessage, ActionRequest, ActionResponse, ActionStatusRequest, AgentAttributes};
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
+use trust::pin::Pin;
 
 /// The server holds a question back for a minute at most.
 const ASK: Duration = Duration::from_secs(120);
@@ -56,22 +59,64 @@ pub trait Actions {
 
 pub struct Agent {
     client: WorkflowServiceClient<Channel>,
+    /// Where the server knows its agents by sessions.
+    session: Option<Session>,
     worker: String,
     attributes: AgentAttributes,
+    /// Of the action that runs.
+    lines: Mutex<Lines>,
 }
 
 impl Agent {
-    /// `server` is host and port. Nothing is connected yet.
-    pub fn new(server: &str, worker: String, attributes: AgentAttributes) -> Result<Self, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{server}"))?
+    /// `server` is host and port, `pin` of its key. Nothing is connected yet.
+    pub fn new(server: &str, pin: Option<Pin>, worker: String, attributes: AgentAttributes) -> Result<Self, String> {
+        let endpoint = Endpoint::from_shared(format!("http://{server}")).map_err(|error| error.to_string())?;
+        let endpoint = endpoint
             .connect_timeout(Duration::from_secs(10))
             .http2_keep_alive_interval(Duration::from_secs(20))
             .keep_alive_timeout(Duration::from_secs(20));
-        Ok(Self { client: WorkflowServiceClient::new(endpoint.connect_lazy()), worker, attributes })
+        let channel = channel(&endpoint, server, pin)?;
+        let session = pin.map(|_| Session::new(channel.clone(), worker.clone()));
+        let client = WorkflowServiceClient::new(channel);
+        Ok(Self { client, session, worker, attributes, lines: Mutex::default() })
     }
 
     /// Does what the server says until the machine is to be restarted.
-    pub async fn serve(&mut self, actions: &impl Actions) {
+    pub async fn serve(&self, actions: &impl Actions) {
+        loop {
+            let Some(session) = &self.session else { return self.work(actions).await.unwrap_or_default() };
+            let every = self.redeemed(session.clone()).await;
+            let doing = || self.lines.lock().unwrap_or_else(PoisonError::into_inner).newest();
+            let done = tokio::select! {
+                done = self.work(actions) => done,
+                () = session.clone().beat(every, doing) => None,
+            };
+            if done.is_some() {
+                return session.clone().end().await;
+            }
+        }
+    }
+
+    /// Once the server has given the session: how often it is to be told of it.
+    async fn redeemed(&self, mut session: Session) -> Duration {
+        let mut again = AGAIN.0;
+        let mut said = String::new();
+        loop {
+            let status = match session.redeem().await {
+                Ok(every) => return every,
+                Err(status) => status,
+            };
+            let now = why(&status);
+            if std::mem::replace(&mut said, now.clone()) != now {
+                println!("installer: asking for a session: {now}");
+            }
+            sleep(again).await;
+            again = (again * 2).min(AGAIN.1);
+        }
+    }
+
+    /// Until the machine is to be restarted; `None`: the session is another one's, or nobody's.
+    async fn work(&self, actions: &impl Actions) -> Option<()> {
         let mut again = AGAIN.0;
         let mut was_idle = false;
         loop {
@@ -85,15 +130,18 @@ impl Agent {
                     continue;
                 }
                 Err(status) => {
-                    println!("installer: asking for an action: {:?}: {}", status.code(), status.message());
+                    println!("installer: asking for an action: {}", why(&status));
                     sleep(again).await;
+                    if self.has_lost_its_session(&status) {
+                        return None;
+                    }
                     again = (again * 2).min(AGAIN.1);
                     continue;
                 }
             };
             was_idle = false;
             match self.one(actions, &response).await {
-                Some(Then::Restart) => return,
+                Some(Then::Restart) => return Some(()),
                 Some(Then::Next) => again = AGAIN.0,
                 None => {
                     sleep(again).await;
@@ -103,17 +151,21 @@ impl Agent {
         }
     }
 
-    async fn ask(&mut self) -> Result<ActionResponse, Status> {
+    fn has_lost_its_session(&self, status: &Status) -> bool {
+        self.session.is_some() && status.code() == Code::Unauthenticated
+    }
+
+    async fn ask(&self) -> Result<ActionResponse, Status> {
         let request =
             ActionRequest { agent_id: Some(self.worker.clone()), agent_attributes: Some(self.attributes.clone()) };
-        let asked = timeout(ASK, self.client.get_action(request)).await;
-        Ok(asked.map_err(|_| Status::deadline_exceeded("no answer"))??.into_inner())
+        bounded(ASK, self.client.clone().get_action(request)).await
     }
 
     /// None: the server does not want to hear of this action; it is asked what there is instead.
-    async fn one(&mut self, actions: &impl Actions, response: &ActionResponse) -> Option<Then> {
+    async fn one(&self, actions: &impl Actions, response: &ActionResponse) -> Option<Then> {
         let action = action(response);
         let lines = Lines::default();
+        *self.lines.lock().unwrap_or_else(PoisonError::into_inner) = lines.clone();
         actions.tell(&action, &lines);
         let told = Some(lines.last()).filter(|told| !told.is_empty()).unwrap_or_else(|| "running action".to_owned());
         let (started, since) = (SystemTime::now(), Instant::now());
@@ -130,7 +182,7 @@ impl Agent {
             message: Some(ActionMessage { message: Some(told) }),
         };
         if let Err(status) = self.report(&report).await {
-            println!("installer: reporting that {} runs: {:?}: {}", action.name, status.code(), status.message());
+            println!("installer: reporting that {} runs: {}", action.name, why(&status));
             return None;
         }
         lines.say(&format!("{}: {}", action.name, action.image));
@@ -148,26 +200,29 @@ impl Agent {
         report.execution_duration = Some(format!("{:.3}s", since.elapsed().as_secs_f64()));
         report.message = Some(ActionMessage { message: Some(lines.last()) });
         let heard = self.report_until_heard(&report).await;
+        *self.lines.lock().unwrap_or_else(PoisonError::into_inner) = Lines::default();
         // What has failed is not followed by anything.
         heard.then_some(done.unwrap_or(Then::Next))
     }
 
-    async fn report(&mut self, report: &ActionStatusRequest) -> Result<(), Status> {
-        let reported = timeout(REPORT, self.client.report_action_status(report.clone())).await;
-        reported.map_err(|_| Status::deadline_exceeded("no answer"))??;
-        Ok(())
+    async fn report(&self, report: &ActionStatusRequest) -> Result<(), Status> {
+        bounded(REPORT, self.client.clone().report_action_status(report.clone())).await.map(drop)
     }
 
-    async fn report_until_heard(&mut self, report: &ActionStatusRequest) -> bool {
+    async fn report_until_heard(&self, report: &ActionStatusRequest) -> bool {
         let mut again = AGAIN.0;
         loop {
             let Err(status) = self.report(report).await else { return true };
-            println!("installer: reporting {}: {:?}: {}", report.action_name(), status.code(), status.message());
+            println!("installer: reporting {}: {}", report.action_name(), why(&status));
             if matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition) {
                 return false;
             }
             sleep(again).await;
             again = (again * 2).min(AGAIN.1);
+            // The result is this start's, whoever has the session in between.
+            if let (true, Some(session)) = (self.has_lost_its_session(&status), &self.session) {
+                let _ = self.redeemed(session.clone()).await;
+            }
         }
     }
 }

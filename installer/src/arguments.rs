@@ -3,6 +3,7 @@
 use crate::network::Lease;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use trust::pin::Pin;
 
 /// What of them the installer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Arguments {
     pub worker: String,
     /// `grpc_authority`: host and port.
     pub server: String,
+    /// `metalplane_grpc_pin`: the server's key, where TLS is spoken.
+    pub pin: Option<Pin>,
     /// `hw_addr`: the NIC that the server was started through; else whatever NIC has a link.
     pub mac: Option<[u8; 6]>,
     /// `ipam`: the NIC's address; without one it comes by DHCP.
@@ -29,10 +32,15 @@ impl Arguments {
         if !server.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
             return Err(format!("grpc_authority is {server:?}: write <host>:<port>"));
         }
-        if given("tinkerbell_tls").is_some_and(|value| value != "false") {
-            return Err(
-                "tinkerbell_tls: this installer speaks to its server without TLS: write tinkerbell_tls=false".into()
-            );
+        let pin = given("metalplane_grpc_pin").map(str::parse::<Pin>).transpose();
+        let pin = pin.map_err(|why| format!("metalplane_grpc_pin: {why}"))?;
+        match (given("tinkerbell_tls").unwrap_or("false"), pin) {
+            ("false", None) | ("true", Some(_)) => {}
+            ("true", None) => {
+                return Err("tinkerbell_tls=true: this installer knows a server by its key: write metalplane_grpc_pin=sha256:<of the key>".into());
+            }
+            ("false", Some(_)) => return Err("metalplane_grpc_pin goes with tinkerbell_tls=true".into()),
+            (other, _) => return Err(format!("tinkerbell_tls is {other:?}: write true or false")),
         }
         if let Some(vlan) = given("vlan_id") {
             untagged("vlan_id", vlan)?;
@@ -44,12 +52,12 @@ impl Arguments {
             // Of a worker whose id is its MAC.
             None => mac(&worker),
         };
-        let Some(ipam) = given("ipam") else { return Ok(Self { worker, server, mac, lease: None }) };
+        let Some(ipam) = given("ipam") else { return Ok(Self { worker, server, pin, mac, lease: None }) };
         let (own, lease) = ipam_of(ipam).map_err(|why| format!("ipam is {ipam:?}: {why}"))?;
         if mac.is_some_and(|mac| mac != own) {
             return Err(format!("ipam is {ipam:?}: it has to begin with the MAC address of hw_addr"));
         }
-        Ok(Self { worker, server, mac: Some(own), lease })
+        Ok(Self { worker, server, pin, mac: Some(own), lease })
     }
 }
 
@@ -113,7 +121,14 @@ mod tests {
     fn the_arguments_of_a_boot_script() {
         let found = Arguments::parse(UPSTREAM).expect("understood");
         let mac = Some([0x52, 0x54, 0, 0, 0, 1]);
-        assert_eq!(found, Arguments { worker: "machine-1".into(), server: "10.0.0.1:42113".into(), mac, lease: None });
+        assert_eq!(
+            found,
+            Arguments { worker: "machine-1".into(), server: "10.0.0.1:42113".into(), pin: None, mac, lease: None }
+        );
+        let pin = format!("sha256:{}", "0f".repeat(32));
+        let found =
+            Arguments::parse(&format!("worker_id=a grpc_authority=x:1 tinkerbell_tls=true metalplane_grpc_pin={pin}"));
+        assert_eq!(found.expect("understood").pin.map(|pin| pin.to_string()), Some(pin));
         let found = Arguments::parse("worker_id=52-54-00-00-00-02 grpc_authority=x:1").expect("understood");
         assert_eq!(found.mac, Some([0x52, 0x54, 0, 0, 0, 2]), "an id that is a MAC address says which NIC");
         assert_eq!(Arguments::parse("worker_id=a grpc_authority=x:1").expect("understood").mac, None);
@@ -157,7 +172,12 @@ mod tests {
             ("worker_id= grpc_authority=x:1", "worker_id"),
             ("worker_id=a", "grpc_authority"),
             ("worker_id=a grpc_authority=x", "grpc_authority"),
-            ("worker_id=a grpc_authority=x:1 tinkerbell_tls=true", "tinkerbell_tls"),
+            ("worker_id=a grpc_authority=x:1 tinkerbell_tls=true", "write metalplane_grpc_pin=sha256:"),
+            ("worker_id=a grpc_authority=x:1 tinkerbell_tls=1", "write true or false"),
+            (
+                "worker_id=a grpc_authority=x:1 tinkerbell_tls=true metalplane_grpc_pin=sha256:0",
+                "metalplane_grpc_pin: ",
+            ),
             ("worker_id=a grpc_authority=x:1 vlan_id=7", "vlan_id"),
             ("worker_id=a grpc_authority=x:1 hw_addr=52:54", "hw_addr"),
         ] {

@@ -7,6 +7,7 @@
 //! | [`system`] | mounts, kernel modules in their order, the restart |
 //! | [`network`] | the link, and an address by DHCP |
 //! | [`attributes`] | what the server's hardware is, for the first question |
+//! | [`session`] | who this start is: a key, for which the server takes the token once |
 //! | [`agent`] | asks for actions, reports them: Tinkerbell's protocol, the newer generation |
 //! | [`actions`] | the actions that are built in, by the last word of their image's name |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
@@ -31,4 +32,5 @@ pub mod disks;
 pub mod erase;
 pub mod lines;
 pub mod network;
+pub mod session;
 pub mod system;

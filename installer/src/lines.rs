@@ -1,16 +1,19 @@
 //! What is said: on the console, and the last of it in an action's report.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// In a report.
-const KEPT: usize = 64;
+const MOST: usize = 64;
 /// Of one line, in characters.
 const LENGTH: usize = 300;
 
-/// Of one action.
+/// Of one action. Clones are the same lines.
+#[derive(Clone, Default)]
+pub struct Lines(Arc<Kept>);
+
 #[derive(Default)]
-pub struct Lines {
+struct Kept {
     said: Mutex<VecDeque<String>>,
     reported: Mutex<Vec<String>>,
 }
@@ -19,8 +22,8 @@ impl Lines {
     /// Nobody may say what is secret: an URL only as `imaging::fetch::plain` gives it.
     pub fn say(&self, line: &str) {
         println!("installer: {line}");
-        let mut lines = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == KEPT {
+        let mut lines = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == MOST {
             lines.pop_front();
         }
         lines.push_back(line.chars().take(LENGTH).collect());
@@ -29,12 +32,18 @@ impl Lines {
     /// A line that the server reads: whole, and before all others.
     pub fn report(&self, line: String) {
         println!("installer: {line}");
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.0.reported.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    /// What was said last.
+    pub fn newest(&self) -> String {
+        let said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.back().cloned().unwrap_or_default()
     }
 
     pub fn last(&self) -> String {
-        let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let reported = self.0.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
         reported.iter().chain(said.iter()).map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
@@ -50,7 +59,7 @@ mod tests {
             lines.say(&format!("{number} {}", "x".repeat(1000)));
         }
         let last = lines.last();
-        assert_eq!(last.lines().count(), KEPT);
+        assert_eq!(last.lines().count(), MOST);
         assert!(last.starts_with("6 x") && last.lines().all(|line| line.len() == LENGTH));
         lines.report("y".repeat(1000));
         assert!(lines.last().starts_with(&"y".repeat(1000)), "what is reported is whole, and comes first");

@@ -43,8 +43,8 @@ fn run() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
         network::up(arguments.mac, arguments.lease).await.context("the network")?;
-        let agent = Agent::new(&arguments.server, arguments.worker, attributes::read());
-        let mut agent = agent.context("grpc_authority is no address")?;
+        let agent = Agent::new(&arguments.server, arguments.pin, arguments.worker, attributes::read());
+        let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
         agent.serve(&BuiltIn::of_this_machine()).await;
         anyhow::Ok(())
     })

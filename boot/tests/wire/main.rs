@@ -5,6 +5,7 @@ mod graph;
 mod netboot;
 mod networks;
 mod older;
+mod sessions;
 mod site;
 
 use api::tinkerbell::{Hardware, Template, Workflow};
@@ -66,6 +67,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     Box::pin(graph::workflow(&site)).await;
     Box::pin(older::workflow(test, &site)).await;
     drop(service);
+    Box::pin(sessions::workflow(&site, &dir, &arguments)).await;
     networks::beside_another_server(test, &site, &dir, arguments).await;
 }
 

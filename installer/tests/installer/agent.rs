@@ -41,8 +41,8 @@ async fn served(
 ) -> (Server, usize) {
     let (server, address) = Server::start(actions).await;
     server.lock().refusals.extend(refusals);
-    let mut agent =
-        Agent::new(&address.to_string(), "worker-1".to_owned(), AgentAttributes::default()).expect("an address");
+    let agent = Agent::new(&address.to_string(), None, "worker-1".to_owned(), AgentAttributes::default());
+    let agent = agent.expect("an address");
     let named = Named::default();
     let serving = tokio::time::timeout(Duration::from_secs(60), agent.serve(&named));
     serving.await.expect("the last action restarts");

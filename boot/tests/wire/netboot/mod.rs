@@ -69,7 +69,9 @@ async fn by_uefi_http() {
 #[tokio::test]
 async fn by_the_bios_rom_of_ipxe() {
     let (firmware, first, then) = (Firmware::Bios, "/ipxe/script/", "/ipxe/script/");
-    Box::pin(install("netboot::by_the_bios_rom_of_ipxe", &Way { firmware, first, then, ..PXE })).await;
+    // As agents are known that others wrote.
+    let arguments = &["--agents=bearer"];
+    Box::pin(install("netboot::by_the_bios_rom_of_ipxe", &Way { firmware, first, then, arguments, ..PXE })).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,153 @@
+//! The mode `Session`, the default: two starts of an installer with one token, of which one is served. TLS, keys and calls are the
+//! installer's own.
+
+use super::{Agent, INVENTORY, MAC, boot_is_ready};
+use crate::site::{ApiServer, US, client, path, until};
+use api::HardwareReport;
+use api::report::{AgentRefusedReason, HardwareReportStatus};
+use api::tinkerbell::Workflow;
+use installer::session::{Session, channel};
+use kube::Api;
+use kube::api::PostParams;
+use proto::tink::action_status_request::StateType;
+use proto::tink::workflow_service_client::WorkflowServiceClient;
+use serde_json::json;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+const SERVER: &str = "10.88.0.1:42113";
+
+/// One start: with a key of its own.
+struct Start {
+    session: Session,
+    agent: Agent,
+}
+
+impl Start {
+    fn with(pin: &str, worker_id: &str) -> Self {
+        let channel = opened(pin);
+        let agent = Agent(WorkflowServiceClient::new(channel.clone()));
+        Self { session: Session::new(channel, worker_id.to_owned()), agent }
+    }
+}
+
+fn opened(pin: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{SERVER}")).expect("an address");
+    channel(&endpoint, SERVER, Some(pin.parse().expect("a pin"))).expect("a key")
+}
+
+/// What the server has in its kernel arguments: `worker_id`, and the pin.
+async fn arguments() -> (String, String) {
+    until("the script has what the installer needs", async || {
+        let script = client(&["curl", "-s", &format!("http://{US}:7080/ipxe/script/{MAC}/auto.ipxe")]).await;
+        let script = String::from_utf8_lossy(&script.stdout).into_owned();
+        let of = |name: &str| script.split_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned);
+        let found = (of("worker_id="), of("metalplane_grpc_pin="), script.contains(" tinkerbell_tls=true "));
+        if let (Some(worker_id), Some(pin), true) = found { Ok((worker_id, pin)) } else { Err(script) }
+    })
+    .await
+}
+
+pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[String]) {
+    let key = path(dir, "token-key");
+    std::fs::write(&key, [7; 32]).expect("written");
+    let mut given: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--agents=")).cloned().collect();
+    given.push(format!("--token-key={}", key.display()));
+    let log = path(dir, "sessions.log");
+    let service = boot_is_ready(site, &given, &log).await;
+    let workflows: Api<Workflow> = Api::namespaced(site.admin.clone(), INVENTORY);
+    let object = json!({"metadata": {"name": "s"}, "spec": {
+        "templateRef": "t", "hardwareRef": "s1", "hardwareMap": {"device_1": MAC}}});
+    let object: Workflow = serde_json::from_value(object).expect("a Workflow");
+    workflows.create(&PostParams::default(), &object).await.expect("created");
+
+    let (worker_id, pin) = self::arguments().await;
+    let reports: Api<HardwareReport> = Api::namespaced(site.admin.clone(), INVENTORY);
+    let status = async || reports.get("s1").await.map(|report| report.status.unwrap_or_default()).expect("a report");
+    let (mut first, mut second) = (Start::with(&pin, &worker_id), Start::with(&pin, &worker_id));
+    let refused = first.agent.next_of(&worker_id).await.expect_err("the token is not redeemed");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    first.session.redeem().await.expect("a session");
+    first.session.redeem().await.expect("as if the first answer had been lost");
+    nobody_else(&mut second, &worker_id, &pin, &status).await;
+
+    let action = first.agent.next_of(&worker_id).await.expect("an action");
+    assert_eq!(action.name.as_deref(), Some("image"));
+    first.agent.say(&worker_id, &action, StateType::Running).await.expect("acknowledged");
+    let refused = second.agent.say(&worker_id, &action, StateType::Failed).await.expect_err("not its Workflow");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let state = workflows.get("s").await.expect("read").status.and_then(|status| status.state);
+    assert_eq!(state.as_deref(), Some("RUNNING"), "what another start says counts for nothing");
+    // Another process of the service knows the session, and its key is the same.
+    drop(service);
+    let log = path(dir, "sessions-again.log");
+    let _service = boot_is_ready(site, &given, &log).await;
+    until("the first start is known", async || {
+        first.agent.say(&worker_id, &action, StateType::Success).await.map_err(|error| error.to_string())
+    })
+    .await;
+    until("it is told how far the boot came, beside the session", async || {
+        let status = status().await;
+        let stage = status.netboot.as_ref().map(|seen| seen.stage);
+        let is_told = stage == Some(api::report::NetbootStage::Agent) && status.session.is_some();
+        if is_told { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    // The server is restarted: the next start is another one.
+    first.session.end().await;
+    second.session.redeem().await.expect("the session");
+    let refused = first.agent.next_of(&worker_id).await.expect_err("its session has ended");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let action = second.agent.next_of(&worker_id).await.expect("an action");
+    assert_eq!(action.name.as_deref(), Some("reboot"));
+    second.agent.say(&worker_id, &action, StateType::Success).await.expect("acknowledged");
+    let state = workflows.get("s").await.expect("read").status.and_then(|status| status.state);
+    assert_eq!(state.as_deref(), Some("SUCCESS"));
+    let (_, tag) = worker_id.rsplit_once('.').expect("a token");
+    for log in [path(dir, "sessions.log"), log] {
+        assert!(!std::fs::read_to_string(&log).expect("a log").contains(tag), "the token is in {}", log.display());
+    }
+}
+
+/// Who has the token too, or who guesses.
+async fn nobody_else(second: &mut Start, worker_id: &str, pin: &str, status: &impl AsyncFn() -> HardwareReportStatus) {
+    let refused = second.session.redeem().await.expect_err("the token is redeemed");
+    assert!(refused.code() == Code::PermissionDenied && refused.message().starts_with("TokenUsedTwice: "), "{refused}");
+    let is_refused = async |reason: AgentRefusedReason| {
+        until("it is told that an agent was refused", async || {
+            let refused = status().await.refused;
+            let is_it = refused.as_ref().is_some_and(|refused| refused.reason == reason && refused.address.is_some());
+            if is_it { Ok(()) } else { Err(format!("{refused:?}")) }
+        })
+        .await;
+    };
+    is_refused(AgentRefusedReason::TokenUsedTwice).await;
+    let refused = second.agent.next_of(worker_id).await.expect_err("it has no session");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let mut plain = Agent(WorkflowServiceClient::connect(format!("http://{SERVER}")).await.expect("connected"));
+    let refused = plain.next_of(worker_id).await.expect_err("the token alone is not enough");
+    assert!(
+        refused.code() == Code::Unauthenticated && refused.message().contains("boot.agents to bearer"),
+        "{refused}"
+    );
+    is_refused(AgentRefusedReason::TlsRequired).await;
+    let refused = plain.next_of(MAC).await.expect_err("an identifier is not enough");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let mut guess = Start::with(pin, &format!("{MAC}.ffffffff.{}", "0".repeat(64)));
+    let refused = guess.session.redeem().await.expect_err("a guess");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let other = pin
+        .chars()
+        .map(|c| {
+            if c == '0' {
+                '1'
+            } else if c == '1' {
+                '0'
+            } else {
+                c
+            }
+        })
+        .collect::<String>();
+    let refused = Start::with(&other, worker_id).session.redeem().await.expect_err("another server's key");
+    assert!(installer::session::why(&refused).contains("invalid peer certificate"), "{refused:?}");
+}

@@ -1,0 +1,107 @@
+//! Who this start is: a key that is made in memory, for which the server gives a session against the token of the kernel's arguments.
+//! The server is known by the pin of its key, which stands there too. Without a pin the server is spoken to in the clear, and the token
+//! alone says who this is.
+
+use proto::installer::v1::sessions_client::SessionsClient;
+use proto::installer::v1::{EndRequest, HeartbeatRequest, RedeemRequest};
+use rustls::pki_types::ServerName;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use trust::pin::{Key, Pin, client};
+
+const CALL: Duration = Duration::from_secs(30);
+/// The last call before the restart.
+const END: Duration = Duration::from_secs(5);
+/// Until the server says how often it is to be told.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// No certificate is looked at for its name.
+const NAME: &str = "metalplane";
+
+/// Nothing is connected yet. With a pin: for a key that is made now.
+pub fn channel(endpoint: &Endpoint, server: &str, pin: Option<Pin>) -> Result<Channel, String> {
+    let Some(pin) = pin else { return Ok(endpoint.connect_lazy()) };
+    let tls = client(&Key::generate()?, pin).map_err(|error| format!("TLS: {error}"))?;
+    let (tls, server) = (TlsConnector::from(Arc::new(tls)), server.to_owned());
+    Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_| {
+        let (tls, server) = (tls.clone(), server.clone());
+        async move {
+            let stream = TcpStream::connect(server).await?;
+            stream.set_nodelay(true)?;
+            let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+            Ok::<_, io::Error>(hyper_util::rt::TokioIo::new(tls.connect(name, stream).await?))
+        }
+    })))
+}
+
+#[derive(Clone)]
+pub struct Session {
+    client: SessionsClient<Channel>,
+    worker_id: String,
+}
+
+impl Session {
+    pub fn new(channel: Channel, worker_id: String) -> Self {
+        Self { client: SessionsClient::new(channel), worker_id }
+    }
+
+    /// How often the server is to be told that this start is alive.
+    pub async fn redeem(&mut self) -> Result<Duration, Status> {
+        let request = RedeemRequest { worker_id: self.worker_id.clone() };
+        let seconds = bounded(CALL, self.client.redeem(request)).await?.heartbeat_seconds;
+        Ok(if seconds == 0 { HEARTBEAT } else { Duration::from_secs(seconds.into()) })
+    }
+
+    /// Tells of what `doing` says, for as long as it is polled. What cannot be told is told the next time.
+    pub async fn beat(mut self, every: Duration, doing: impl Fn() -> String) {
+        let mut next = Instant::now() + every;
+        loop {
+            sleep_until(next).await;
+            let request = HeartbeatRequest { worker_id: self.worker_id.clone(), doing: doing() };
+            if let Err(status) = bounded(CALL, self.client.heartbeat(request)).await {
+                println!("installer: a heartbeat: {}", why(&status));
+                if status.code() == Code::Unauthenticated {
+                    // What is at work goes on: should the session be another start's by now, its report is not taken.
+                    let _ = self.redeem().await;
+                }
+            }
+            next = (next + every).max(Instant::now());
+        }
+    }
+
+    /// Before the restart, so that the next start is not taken for a second one. It is no failure if the server does not hear of it.
+    pub async fn end(&mut self) {
+        let request = EndRequest { worker_id: self.worker_id.clone() };
+        if let Err(status) = bounded(END, self.client.end(request)).await {
+            println!("installer: telling the server of the restart: {}", why(&status));
+        }
+    }
+}
+
+pub async fn bounded<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Status> {
+    let answered = timeout(limit, call).await.map_err(|_| Status::deadline_exceeded("no answer"))?;
+    Ok(answered?.into_inner())
+}
+
+/// With what is below it: that a server has another key is not in the message.
+pub fn why(status: &Status) -> String {
+    let mut said = format!("{:?}: {}", status.code(), status.message());
+    let mut below = status.source();
+    while let Some(error) = below {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        below = error.source();
+    }
+    said
+}
