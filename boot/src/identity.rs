@@ -12,6 +12,9 @@
 //! somebody fetched the script of that server while the server was to boot; in `Bearer` it may be used more than once. That of a server
 //! that no Hardware names is for the agent alone, and is good for the Hardware that discovery makes of it until a machine claims that.
 //!
+//! Hardware that names a system of its own (`netboot.osie` with `baseURL`, `kernel` or `initrd`: HookOS, Captain) is for agents that others
+//! wrote: in `Session` they are known as in `Bearer`.
+//!
 //! The server's own key is made of the tokens' key, so every replica has the same one, and nothing has to be renewed: the installer is
 //! told its pin beside the token, and asks for no authority and no time.
 
@@ -153,17 +156,19 @@ impl Identity {
         matches!(self, Self::Open)
     }
 
-    /// Whether an agent has to redeem its token.
+    /// Whether there are any.
     pub fn has_sessions(&self) -> bool {
         matches!(self, Self::Session(_))
     }
 
-    /// Of the server's key, where agents are told that TLS is spoken.
-    pub fn pin(&self) -> Option<Pin> {
-        match self {
-            Self::Session(keys) => Some(keys.server.pin()),
-            Self::Open | Self::Bearer(_) => None,
-        }
+    /// Whether the agent of this server has to redeem its token.
+    pub fn wants_session(&self, hardware: Option<&Hardware>) -> bool {
+        self.has_sessions() && !hardware.is_some_and(names_its_system)
+    }
+
+    /// Of the server's key, for agents that redeem their token.
+    pub fn pin(&self, hardware: &Hardware) -> Option<Pin> {
+        self.keys().filter(|_| self.wants_session(Some(hardware))).map(|keys| keys.server.pin())
     }
 
     /// By which TLS is spoken with those agents that do.
@@ -184,6 +189,12 @@ impl Keys {
         let server = pin::Key::of_seed(&seed).map_err(anyhow::Error::msg)?;
         Ok(Self { token: hmac::Key::new(hmac::HMAC_SHA256, key), server })
     }
+}
+
+fn names_its_system(hardware: &Hardware) -> bool {
+    let osies = hardware.spec.interfaces.iter().filter_map(|interface| interface.netboot.as_ref()?.osie.as_ref());
+    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    osies.into_iter().any(|osie| [&osie.base_url, &osie.kernel, &osie.initrd].into_iter().any(is_set))
 }
 
 /// Nothing was asked of the server since its agent was let in.
@@ -352,9 +363,35 @@ mod tests {
     }
 
     #[test]
+    fn the_installer_has_sessions_and_what_others_wrote_has_not() {
+        let session = |byte| Identity::Session(Arc::new(Keys::of(&[byte; 32]).expect("keys")));
+        let osie = |osie: serde_json::Value| {
+            let netboot = json!({"osie": osie});
+            directory(move |one| {
+                one.spec.interfaces[0].netboot = Some(serde_json::from_value(netboot.clone()).expect("netboot"));
+            })
+        };
+        let pin = |identity: &Identity, directory: &Directory| {
+            identity.pin(directory.by_mac(ONE).expect("one").hardware).map(|pin| pin.to_string())
+        };
+        let own = osie(json!({"kernelParams": ["a=b"]}));
+        let pinned = pin(&session(1), &own);
+        assert!(pinned.as_ref().is_some_and(|pin| pin.starts_with("sha256:")), "{pinned:?}");
+        assert_eq!(pin(&session(1), &directory(|_| {})), pinned, "another process has the same key");
+        assert_ne!(pin(&session(2), &own), pinned);
+        for named in [json!({"baseURL": "http://images/hook"}), json!({"kernel": "k"}), json!({"initrd": "i"})] {
+            assert_eq!(pin(&session(1), &osie(named.clone())), None, "{named}");
+        }
+        assert_eq!(pin(&identity(1), &own), None, "bearer");
+        assert!(session(1).wants_session(None) && !identity(1).wants_session(None), "a stranger runs the installer");
+        assert!(session(1).tls().expect("TLS").is_some() && Identity::Open.tls().expect("no TLS").is_none());
+    }
+
+    #[test]
     fn a_key_is_wanted_and_long_enough() {
         let said = |result: Result<Identity>| format!("{:#}", result.expect_err("refused"));
         assert!(said(Identity::read(Mode::Bearer, None)).contains("--token-key=FILE"));
+        assert!(said(Identity::read(Mode::Session, None)).contains("--agents=session needs a key"));
         assert!(said(Keys::of(b"short").map(|_| Identity::Open)).contains("write 32 at least"));
         assert!(Identity::read(Mode::Open, None).is_ok_and(|identity| identity.is_open()));
     }

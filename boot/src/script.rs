@@ -93,7 +93,7 @@ fn arguments(
     all.push(format!("facility={}", word("metadata.facility.facility_code", &facility)?));
     all.push(format!("syslog_host={}", config.syslog.map(|address| address.to_string()).unwrap_or_default()));
     all.push(format!("grpc_authority={address}:{grpc_port}"));
-    let pin = config.identity.pin();
+    let pin = config.identity.pin(subject.hardware);
     all.push(format!("tinkerbell_tls={}", pin.is_some()));
     all.push("tinkerbell_insecure_tls=false".to_owned());
     all.extend(pin.map(|pin| format!("metalplane_grpc_pin={pin}")));

@@ -40,7 +40,7 @@ impl Callers {
     /// The agent's identifier, without the token.
     pub async fn agent(&self, caller: &Caller, presented: &str) -> Result<String, Status> {
         let found = self.found(presented)?;
-        if !self.identity.has_sessions() {
+        if !self.identity.wants_session(Some(&found.hardware)) {
             return if found.is_in_time { Ok(found.agent) } else { Err(not_known()) };
         }
         let key = self.key(caller, &found)?;
@@ -128,8 +128,8 @@ impl Callers {
         if let Some(key) = caller.key {
             return Ok(key.to_string());
         }
-        let why = "it asked in the clear, or without a key of its own: agents are known by sessions here, as the installer has them; for \
-                   other agents set boot.agents to bearer (--agents=bearer)";
+        let why = "it asked in the clear, or without a key of its own: Metalplane's installer has a session here. For other agents name \
+                   their system in netboot.osie of the Hardware, or set boot.agents to bearer (--agents=bearer)";
         self.refused(caller, found, AgentRefusedReason::TlsRequired, why);
         Err(Status::unauthenticated(format!("TLSRequired: {why}")))
     }

@@ -102,3 +102,57 @@ async fn what_the_server_disowns_is_left_and_what_it_did_not_hear_of_does_not_ru
     let expected = [("a", Running), ("a", Running), ("a", Success), ("b", Running), ("b", Success)];
     assert_eq!((server.told(), runs), (told(&expected), 2));
 }
+
+/// Says what it does, and goes on until the server has heard that.
+struct Slow(Server);
+
+impl Actions for Slow {
+    async fn run(&self, _: &Action, lines: &Lines) -> Result<Then, String> {
+        lines.say("half of it is written");
+        while !self.0.lock().calls.iter().any(|call| call == HEARD) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Then::Restart)
+    }
+}
+
+const HEARD: &str = "heartbeat half of it is written";
+
+#[tokio::test]
+async fn a_start_has_a_session_before_it_asks_tells_what_it_does_and_ends_it() {
+    let key = trust::pin::Key::generate().expect("a key");
+    let (server, address) = Server::start_with_sessions(vec![action("a", "x", &[])], &key).await;
+    server.lock().used = 1;
+    let agent = |pin| {
+        let attributes = AgentAttributes::default();
+        Agent::new(&address.to_string(), Some(pin), "worker-1".to_owned(), attributes).expect("an address")
+    };
+    let slow = Slow(server.clone());
+    // Whoever answers with another key is told nothing.
+    let other = trust::pin::Key::generate().expect("a key").pin();
+    let unanswered = tokio::time::timeout(Duration::from_secs(1), agent(other).serve(&slow)).await;
+    assert!(unanswered.is_err() && server.lock().calls.is_empty(), "{:?}", server.lock().calls);
+    let served = tokio::time::timeout(Duration::from_secs(60), agent(key.pin()).serve(&slow)).await;
+    served.expect("the action restarts");
+    let mut calls = server.lock().calls.clone();
+    calls.retain(|call| !call.starts_with("heartbeat ") || call == HEARD);
+    calls.dedup_by(|one, other| one == HEARD && other == HEARD);
+    let redeem = "redeem worker-1";
+    assert_eq!(calls, [redeem, redeem, "ask", HEARD, "end"]);
+}
+
+#[tokio::test]
+async fn a_start_that_has_lost_its_session_asks_for_it_and_loses_no_result() {
+    let key = trust::pin::Key::generate().expect("a key");
+    let actions = vec![action("a", "says", &[]), action("b", "restarts", &[])];
+    let (server, address) = Server::start_with_sessions(actions, &key).await;
+    server.lock().refusals.extend([(Success, Code::Unauthenticated)]);
+    let attributes = AgentAttributes::default();
+    let agent = Agent::new(&address.to_string(), Some(key.pin()), "w".to_owned(), attributes).expect("an address");
+    let named = Named::default();
+    tokio::time::timeout(Duration::from_secs(60), agent.serve(&named)).await.expect("the last action restarts");
+    let expected = [("a", Running), ("a", Success), ("a", Success), ("b", Running), ("b", Success)];
+    assert_eq!((server.told(), named.runs.load(Ordering::Relaxed)), (told(&expected), 2));
+    let redeemed = server.lock().calls.iter().filter(|call| call.starts_with("redeem")).count();
+    assert_eq!(redeemed, 2);
+}

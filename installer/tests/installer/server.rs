@@ -1,5 +1,10 @@
 //! A server that has a list of actions for one agent, and keeps what it is told.
 
+use futures::StreamExt;
+use proto::installer::v1::sessions_server::{Sessions, SessionsServer};
+use proto::installer::v1::{
+    EndRequest, EndResponse, HeartbeatRequest, HeartbeatResponse, RedeemRequest, RedeemResponse,
+};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::{WorkflowService, WorkflowServiceServer};
 use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse};
@@ -7,12 +12,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::io::copy_bidirectional;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server as Transport;
 use tonic::{Code, Request, Response, Status};
+use trust::pin::Key;
 
 #[derive(Default)]
 pub struct State {
@@ -20,6 +28,10 @@ pub struct State {
     pub actions: VecDeque<ActionResponse>,
     pub asked: Vec<ActionRequest>,
     pub reports: Vec<ActionStatusRequest>,
+    /// The calls of sessions, and questions for an action, in their order.
+    pub calls: Vec<String>,
+    /// The next redemptions are refused.
+    pub used: usize,
     /// What the next reports of this state are answered.
     pub refusals: VecDeque<(StateType, Code)>,
 }
@@ -38,6 +50,30 @@ impl Server {
         let address = listener.local_addr().expect("an address");
         let service = WorkflowServiceServer::new(server.clone());
         tokio::spawn(Transport::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)));
+        (server, address)
+    }
+
+    /// One that speaks TLS with this key, and knows sessions.
+    pub async fn start_with_sessions(actions: Vec<ActionResponse>, key: &Key) -> (Self, SocketAddr) {
+        let server = Self::default();
+        server.lock().actions = actions.into();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+        let address = listener.local_addr().expect("an address");
+        let acceptor = TlsAcceptor::from(Arc::new(trust::pin::server(key).expect("TLS")));
+        let connections = TcpListenerStream::new(listener).then(move |stream| {
+            let acceptor = acceptor.clone();
+            async move {
+                let mut tls = acceptor.accept(stream?).await?;
+                let (near, mut far) = tokio::io::duplex(1 << 16);
+                tokio::spawn(async move { copy_bidirectional(&mut tls, &mut far).await });
+                std::io::Result::Ok(near)
+            }
+        });
+        // A client that does not trust the key ends its handshake, and no other's.
+        let connections = connections.filter(|connection| std::future::ready(connection.is_ok()));
+        let service = WorkflowServiceServer::new(server.clone());
+        let serving = Transport::builder().add_service(service).add_service(SessionsServer::new(server.clone()));
+        tokio::spawn(serving.serve_with_incoming(connections));
         (server, address)
     }
 
@@ -77,6 +113,7 @@ impl WorkflowService for Server {
     async fn get_action(&self, request: Request<ActionRequest>) -> Result<Response<ActionResponse>, Status> {
         let mut state = self.lock();
         state.asked.push(request.into_inner());
+        state.calls.push("ask".to_owned());
         let action = state.actions.front().cloned();
         action.map(Response::new).ok_or_else(|| Status::failed_precondition("no action available"))
     }
@@ -104,6 +141,29 @@ impl WorkflowService for Server {
         drop(state);
         self.changed.notify_waiters();
         Ok(Response::new(ActionStatusResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl Sessions for Server {
+    async fn redeem(&self, request: Request<RedeemRequest>) -> Result<Response<RedeemResponse>, Status> {
+        let mut state = self.lock();
+        state.calls.push(format!("redeem {}", request.into_inner().worker_id));
+        if state.used > 0 {
+            state.used -= 1;
+            return Err(Status::permission_denied("used"));
+        }
+        Ok(Response::new(RedeemResponse { heartbeat_seconds: 1 }))
+    }
+
+    async fn heartbeat(&self, request: Request<HeartbeatRequest>) -> Result<Response<HeartbeatResponse>, Status> {
+        self.lock().calls.push(format!("heartbeat {}", request.into_inner().doing));
+        Ok(Response::new(HeartbeatResponse {}))
+    }
+
+    async fn end(&self, _: Request<EndRequest>) -> Result<Response<EndResponse>, Status> {
+        self.lock().calls.push("end".to_owned());
+        Ok(Response::new(EndResponse {}))
     }
 }
 
