@@ -22,9 +22,20 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_INVENTORY_NAMESPACE", default_value = "metalplane-inventory")]
     pub inventory_namespace: String,
 
-    /// This node's address on the provisioning network: where everything is served, and what DHCP and scripts name.
-    #[arg(long, env = "METALPLANE_BOOT_ADDRESS", value_name = "ADDRESS")]
-    pub address: Ipv4Addr,
+    /// This node's address on the provisioning network: where everything is served, and what DHCP and scripts name. Where there are
+    /// several replicas: those of all their nodes, for example 10.88.0.1,10.88.0.2; the one that this node has is taken.
+    #[arg(
+        long = "address",
+        env = "METALPLANE_BOOT_ADDRESS",
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        required = true
+    )]
+    pub addresses: Vec<Ipv4Addr>,
+
+    /// Which of --address this replica is, where its node has several of them.
+    #[arg(long, env = "METALPLANE_BOOT_OWN_ADDRESS", value_name = "ADDRESS")]
+    pub own_address: Option<Ipv4Addr>,
 
     /// The interface on which DHCP is served, for example eth1. Left out: DHCP is not served.
     #[arg(long, env = "METALPLANE_BOOT_INTERFACE", value_name = "NAME")]
@@ -107,8 +118,8 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_USER_CLASS", value_name = "TEXT")]
     pub user_class: Option<String>,
 
-    /// Told to servers as their log server, and to the kernel. The address of --address: what servers of the inventory send there (UDP
-    /// 514) is in this program's log, with the name of the Hardware.
+    /// Told to servers as their log server, and to the kernel. An address of --address: each replica tells its own, and what servers of
+    /// the inventory send there (UDP 514) is in its log, with the name of the Hardware.
     #[arg(long, env = "METALPLANE_BOOT_SYSLOG", value_name = "ADDRESS")]
     pub syslog: Option<Ipv4Addr>,
 

@@ -8,6 +8,7 @@
 //! | `sockets.rs` | the sockets of these three |
 //! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
 //! | `identity.rs` | who an agent is |
+//! | `replicas.rs` | this replica, and the others on its network |
 //! | `grpc/` | Tinkerbell's agents |
 //! | `reports.rs` | what was seen of servers, into their HardwareReports |
 //! | `workflows.rs` | renders Workflows, and ends those whose time is over |
@@ -24,6 +25,7 @@ pub mod files;
 mod grpc;
 mod http;
 mod identity;
+mod replicas;
 mod reports;
 mod script;
 mod sockets;
@@ -37,6 +39,7 @@ use args::Args;
 use files::Files;
 use identity::Identity;
 use kube::Client;
+use replicas::Replicas;
 use runtime::http::{self as pages, Page};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +50,10 @@ use world::World;
 pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) -> Result<()> {
     let files = Arc::new(Files::read(&args.programs, args.files.as_deref())?);
     let identity = Identity::read(args.agents, args.token_key.as_deref())?;
+    let replicas = Replicas::find(args.addresses.clone(), args.own_address)?;
+    for pool in &args.dhcp_pools {
+        pool.is_enough_for(&replicas).map_err(|why| anyhow!("--dhcp-pool: {why}"))?;
+    }
     let mut tasks = JoinSet::new();
     let world = World::start(client, &args.inventory_namespace, nonce(), &mut tasks);
     let ready = Arc::new(AtomicBool::new(false));
@@ -54,7 +61,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
         world.wait_ready().await?;
         ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        Box::pin(serve(args, &world, files, identity)).await
+        Box::pin(serve(args, &world, files, (identity, replicas))).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
@@ -69,29 +76,35 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
     }
 }
 
-async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Identity) -> Result<()> {
+async fn serve(
+    args: &Args,
+    world: &Arc<World>,
+    files: Arc<Files>,
+    (identity, replicas): (Identity, Replicas),
+) -> Result<()> {
+    let (address, syslog) = (replicas.own, replicas.syslog(args.syslog));
     let modes = args.modes();
     let dhcp = dhcp::Config {
-        address: args.address,
+        replicas: replicas.clone(),
         http_port: args.http_port,
-        syslog: args.syslog,
+        syslog,
         programs: args.choice(),
         modes,
         pools: args.dhcp_pools.clone(),
     };
     let strangers = dhcp.serves_strangers();
     let script = script::Config {
-        address: args.address,
+        replicas,
         http_port: args.http_port,
         grpc_port: args.grpc_port,
-        syslog: args.syslog,
+        syslog,
         kernel_arguments: args.kernel_arguments.clone(),
         identity: identity.clone(),
     };
     let (eyes, seen) = reports::channel();
     let kept = reports::read(world).await;
     let dhcp = dhcp::Server { config: dhcp, leases: reports::leases(&kept) };
-    let listen = |port| tokio::net::TcpListener::bind((args.address, port));
+    let listen = |port| tokio::net::TcpListener::bind((address, port));
     let listener = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
     let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers, eyes: eyes.clone() };
@@ -105,8 +118,8 @@ async fn serve(args: &Args, world: &Arc<World>, files: Arc<Files>, identity: Ide
         }
     };
     let log = async {
-        match args.syslog == Some(args.address) {
-            true => sockets::syslog(args.address, world.directory(), &eyes).await,
+        match syslog == Some(address) {
+            true => sockets::syslog(address, world.directory(), &eyes).await,
             false => std::future::pending().await,
         }
     };

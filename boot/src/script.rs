@@ -2,12 +2,13 @@
 //! `ipam`, by which that system has its address without asking, and what is configured.
 
 use crate::identity::Identity;
+use crate::replicas::Replicas;
 use planner::netboot::Subject;
 use std::net::Ipv4Addr;
 
 #[derive(Debug, Clone)]
 pub struct Config {
-    pub address: Ipv4Addr,
+    pub replicas: Replicas,
     pub http_port: u16,
     pub grpc_port: u16,
     pub syslog: Option<Ipv4Addr>,
@@ -39,7 +40,7 @@ pub fn ipxe(config: &Config, subject: &Subject<'_>) -> Result<String, String> {
     let osie = netboot.osie.unwrap_or_default();
     let arch = subject.interface.dhcp.as_ref().and_then(|dhcp| set(dhcp.arch.clone()));
     let arch = word("dhcp.arch", &arch.unwrap_or_else(|| "x86_64".to_owned()))?;
-    let Config { address, http_port, .. } = config;
+    let (address, http_port) = (config.replicas.own, config.http_port);
     let base = set(osie.base_url).unwrap_or_else(|| format!("http://{address}:{http_port}/osie/{}", subject.mac));
     let base = word("netboot.osie.baseURL", base.trim_end_matches('/'))?;
     let kernel = word("netboot.osie.kernel", &set(osie.kernel).unwrap_or_else(|| format!("vmlinuz-{arch}")))?;
@@ -89,7 +90,7 @@ fn arguments(
     if let Some(vlan) = dhcp.vlan_id.as_deref().filter(|vlan| !vlan.is_empty()) {
         all.push(format!("vlan_id={}", word("dhcp.vlan_id", vlan)?));
     }
-    let Config { address, grpc_port, .. } = config;
+    let (address, grpc_port) = (config.replicas.own, config.grpc_port);
     all.push(format!("facility={}", word("metadata.facility.facility_code", &facility)?));
     all.push(format!("syslog_host={}", config.syslog.map(|address| address.to_string()).unwrap_or_default()));
     all.push(format!("grpc_authority={address}:{grpc_port}"));
@@ -97,6 +98,12 @@ fn arguments(
     all.push(format!("tinkerbell_tls={}", pin.is_some()));
     all.push("tinkerbell_insecure_tls=false".to_owned());
     all.extend(pin.map(|pin| format!("metalplane_grpc_pin={pin}")));
+    let others: Vec<_> = config.replicas.others().map(|other| format!("{other}:{grpc_port}")).collect();
+    all.extend(
+        Some(others.join(","))
+            .filter(|others| !others.is_empty())
+            .map(|others| format!("metalplane_grpc_fallback={others}")),
+    );
     let worker = config.identity.worker_id(subject, runtime::clock::now());
     all.push(format!("worker_id={}", word("agentID", &worker)?));
     all.push(format!("hw_addr={}", subject.mac));
@@ -154,6 +161,10 @@ mod tests {
     use std::sync::Arc;
 
     fn made(interface: Value) -> Result<String, String> {
+        made_of(interface, &[Ipv4Addr::new(10, 88, 0, 1)])
+    }
+
+    fn made_of(interface: Value, addresses: &[Ipv4Addr]) -> Result<String, String> {
         let mut interface = interface;
         interface["dhcp"]["mac"] = json!("52:54:00:00:00:01");
         let object = json!({"metadata": {"name": "s1"}, "spec": {
@@ -161,7 +172,7 @@ mod tests {
         let hardware: Hardware = serde_json::from_value(object).expect("a Hardware");
         let directory = Directory::new(vec![Arc::new(hardware)]);
         let config = Config {
-            address: Ipv4Addr::new(10, 88, 0, 1),
+            replicas: Replicas::find(addresses.to_vec(), Some(Ipv4Addr::new(10, 88, 0, 1))).expect("replicas"),
             http_port: 7080,
             grpc_port: 42113,
             syslog: None,
@@ -189,6 +200,14 @@ mod tests {
              ipam=52-54-00-00-00-01:12:10.88.0.50:255.255.255.0:10.88.0.1:s1:10.88.0.1,10.88.0.2:: panic=30 a=b \
              && goto initrd ||"
         );
+    }
+
+    #[test]
+    fn the_installer_is_told_of_the_other_replicas() {
+        let all = [Ipv4Addr::new(10, 88, 0, 1), Ipv4Addr::new(10, 88, 0, 2), Ipv4Addr::new(10, 88, 0, 3)];
+        let script = made_of(json!({}), &all).expect("a script");
+        let told = " metalplane_grpc_fallback=10.88.0.2:42113,10.88.0.3:42113 worker_id=";
+        assert!(script.contains(" grpc_authority=10.88.0.1:42113 ") && script.contains(told), "{script}");
     }
 
     #[test]

@@ -52,7 +52,7 @@ struct Heard {
 
 impl Heard {
     fn open(config: &dhcp::Config, interface: &str) -> Result<Self> {
-        let ours = |port| SocketAddrV4::new(config.address, port);
+        let ours = |port| SocketAddrV4::new(config.replicas.own, port);
         let proxy = config.modes.any_proxy().then(|| bound(ours(PROXY_PORT), None));
         Ok(Self {
             broadcasts: bound(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT), Some(interface))?,
@@ -204,7 +204,7 @@ pub struct Tftp {
 }
 
 pub async fn tftp(config: Tftp, directory: watch::Receiver<Arc<Directory>>) -> Result<()> {
-    let socket = bound(SocketAddrV4::new(config.script.address, TFTP_PORT), None)?;
+    let socket = bound(SocketAddrV4::new(config.script.replicas.own, TFTP_PORT), None)?;
     let mut server = tftp::Server::default();
     let mut buffer = [0; 2048];
     let mut clock = tokio::time::interval(TICK);

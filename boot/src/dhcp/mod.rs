@@ -13,6 +13,9 @@
 //! | `reply.rs` | what stands in an answer |
 //! | `sight.rs` | what a packet tells of its server |
 //!
+//! Of several replicas each answers: an address of the inventory is the same from any, and those of a pool are theirs in turn. None refuses
+//! what another may have given.
+//!
 //! A relay (giaddr) gets its answers by unicast at port 67, with its option 82 as it sent it (RFC 3046). Everybody else is answered by
 //! broadcast, but for a client that has its address already.
 
@@ -30,6 +33,7 @@ mod tests;
 pub use mode::{Mode, Modes};
 pub use pool::{Leases, Pool};
 
+use crate::replicas::Replicas;
 use dhcproto::v4::MessageType;
 use jiff::Timestamp;
 use planner::netboot::report::Sight;
@@ -44,8 +48,7 @@ const CLIENT_PORT: u16 = 68;
 
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Ours, on the provisioning network.
-    pub address: Ipv4Addr,
+    pub replicas: Replicas,
     pub http_port: u16,
     pub syslog: Option<Ipv4Addr>,
     pub programs: Programs,
@@ -142,7 +145,7 @@ fn turned_away(request: &Request, mac: &str, verdict: &Verdict, why: &Why) -> Ou
 
 /// The identifier by which the client knows us: a relay may stand in for it (RFC 5107).
 fn server_id(config: &Config, request: &Request) -> Ipv4Addr {
-    request.of_relay(RELAY_SERVER).unwrap_or(config.address)
+    request.of_relay(RELAY_SERVER).unwrap_or(config.replicas.own)
 }
 
 /// Parts of option 82: the client's link (RFC 3527), and in whose name to answer (RFC 5107).

@@ -7,6 +7,7 @@
 
 use super::Request;
 use super::request::code;
+use crate::replicas::Replicas;
 use ipnet::Ipv4Net;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
@@ -41,6 +42,24 @@ impl Pool {
 
     fn size(&self) -> u32 {
         u32::from(self.last) - u32::from(self.first) + 1
+    }
+
+    /// Each replica gives those whose turn is its own: no two give the same.
+    fn is_given_by(&self, replicas: &Replicas, address: Ipv4Addr) -> bool {
+        self.has(address) && replicas.has_turn(u32::from(address) - u32::from(self.first))
+    }
+
+    /// That one of it is another replica's to give, or to refuse.
+    pub(super) fn is_of_other(&self, replicas: &Replicas, address: Ipv4Addr) -> bool {
+        self.has(address) && !self.is_given_by(replicas, address)
+    }
+
+    pub fn is_enough_for(&self, replicas: &Replicas) -> Result<(), String> {
+        let Self { first, last, .. } = self;
+        match usize::try_from(self.size()).is_ok_and(|size| size < replicas.count()) {
+            true => Err(format!("{first}-{last} has fewer addresses than there are replicas: write a longer range")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -97,13 +116,15 @@ impl Leases {
     /// `None`: all are taken.
     pub(super) fn offer(
         &mut self,
-        pool: &Pool,
+        (pool, replicas): (&Pool, &Replicas),
         request: &Request,
         mac: &str,
         is_other: impl Fn(Ipv4Addr) -> bool,
         now: Timestamp,
     ) -> Option<Ipv4Addr> {
-        let may_have = |address: &Ipv4Addr| pool.has(*address) && Some(*address) != pool.gateway && !is_other(*address);
+        let may_have = |address: &Ipv4Addr| {
+            pool.is_given_by(replicas, *address) && Some(*address) != pool.gateway && !is_other(*address)
+        };
         let asked = request.address(code::REQUESTED_ADDRESS).unwrap_or(request.ciaddr);
         let own = self.0.iter().filter(|(address, lease)| lease.mac == mac && may_have(address));
         let own = own.max_by_key(|(_, lease)| lease.until).map(|(address, _)| *address);

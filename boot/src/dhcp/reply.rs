@@ -221,7 +221,7 @@ fn boot(
     if *verdict != Verdict::Boot && !goes_on {
         // Firmware that boots by HTTP ignores an offer without an URL, and waits for another one for a minute.
         let file = match client.asked {
-            Asked::UefiHttp => format!("http://{}:{}{NOT_ALLOWED}", config.address, config.http_port),
+            Asked::UefiHttp => format!("http://{}:{}{NOT_ALLOWED}", config.replicas.own, config.http_port),
             _ => NOT_ALLOWED.to_owned(),
         };
         set_file(reply, &file);
@@ -231,7 +231,7 @@ fn boot(
         return Some(file);
     }
     let program = subject.interface.netboot.as_ref().and_then(|netboot| netboot.ipxe.as_ref()?.binary.as_deref());
-    let (us, http, mac) = (config.address, config.http_port, subject.mac);
+    let (us, http, mac) = (config.replicas.own, config.http_port, subject.mac);
     let file = match boot_file(client, &config.programs, program)? {
         BootFile::Script => format!("http://{us}:{http}/ipxe/script/{mac}/auto.ipxe"),
         BootFile::HttpProgram(name) => format!("http://{us}:{http}/ipxe/binary/{mac}/{name}"),

@@ -3,7 +3,7 @@
 //! | message | answer |
 //! |---|---|
 //! | DISCOVER | OFFER of the reservation |
-//! | REQUEST | ACK, or NAK where another address is asked for; nothing where another server was chosen, which is told |
+//! | REQUEST | ACK, or NAK where another address is asked for, but for one that another replica gives; nothing where another server was chosen, which is told unless it is a replica |
 //! | INFORM | ACK without an address |
 //! | DECLINE | none; it is told, for a second server has the address |
 //! | RELEASE | none: a reservation is never free, and what has booted may still be running |
@@ -30,7 +30,7 @@ pub(super) fn answer(
     let mac = mac_of(&request.mac);
     let silent = |why: String| not_answered(&mac, why);
     let client = client_of(request);
-    let pool = pool_of(&config.pools, request, config.address);
+    let pool = pool_of(&config.pools, request, config.replicas.own);
     // Of strangers those that boot from the network, and what they have booted.
     let boots = client.asked != Asked::AddressOnly || leases.has(&mac, now);
     let subject = match directory.by_mac_or_stranger(&mac, pool.is_some() && boots) {
@@ -44,9 +44,9 @@ pub(super) fn answer(
     if subject.interface.disable_dhcp == Some(true) {
         return silent(format!("disableDhcp is true for the interface {mac}"));
     }
-    let is_other = |address: Ipv4Addr| address == config.address || directory.has_address(address.into());
+    let is_other = |address: Ipv4Addr| config.replicas.has(address) || directory.has_address(address.into());
     let reservation = match pool.filter(|_| has_no_address(&subject)) {
-        Some(pool) => match leases.offer(pool, request, &mac, is_other, now) {
+        Some(pool) => match leases.offer((pool, &config.replicas), request, &mac, is_other, now) {
             Some(address) => Ok(Reservation::of_pool(pool, address)),
             None => Err("all addresses of the pool are taken".to_owned()),
         },
@@ -58,12 +58,16 @@ pub(super) fn answer(
     };
     let us = server_id(config, request);
     let asked_for = request.address(code::REQUESTED_ADDRESS);
+    let is_of_other =
+        |address| reservation.lease.is_some() && pool.is_some_and(|pool| pool.is_of_other(&config.replicas, address));
     let kind = match decide(request, us, reservation.address) {
+        Decision::Answer(MessageType::Nak) if is_of_other(wanted(request)) => return (None, None),
         Decision::Answer(kind) => kind,
         Decision::Declined => {
             asked_for.iter().for_each(|address| leases.decline(*address, &mac, now));
             return (None, Some(Seen::Declined { mac, address: asked_for }));
         }
+        Decision::Foreign(server) if config.replicas.has(server) => return (None, None),
         Decision::Foreign(server) => return (None, Some(Seen::Foreign { mac, server, address: asked_for })),
         Decision::Nothing => return (None, None),
     };
@@ -102,13 +106,15 @@ fn decide(request: &Request, us: Ipv4Addr, reserved: Ipv4Addr) -> Decision {
         MessageType::Request => match request.address(code::SERVER) {
             Some(server) if server != us => Decision::Foreign(server),
             // Selecting and after a restart by option 50, renewing and rebinding by ciaddr.
-            _ => {
-                let wanted = request.address(code::REQUESTED_ADDRESS).unwrap_or(request.ciaddr);
-                Decision::Answer(if wanted == reserved { MessageType::Ack } else { MessageType::Nak })
-            }
+            _ if wanted(request) == reserved => Decision::Answer(MessageType::Ack),
+            _ => Decision::Answer(MessageType::Nak),
         },
         _ => Decision::Nothing,
     }
+}
+
+fn wanted(request: &Request) -> Ipv4Addr {
+    request.address(code::REQUESTED_ADDRESS).unwrap_or(request.ciaddr)
 }
 
 /// The address that a Hardware gives to one interface.

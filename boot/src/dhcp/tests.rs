@@ -14,7 +14,7 @@ const US: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 
 fn config() -> Config {
     Config {
-        address: US,
+        replicas: Replicas::alone(US),
         http_port: 7080,
         syslog: None,
         programs: Programs::default(),
@@ -555,4 +555,48 @@ fn another_server_than_that_of_the_bmc_boots_nothing() {
         assert!(why.contains("07070707-0707-0707-0707-070707070707"), "{why}");
         assert_eq!(uuid.as_deref(), Some("07070707-0707-0707-0707-070707070707"));
     }
+}
+
+/// Two services on one network: what one offers, the other neither offers to somebody else nor refuses.
+#[test]
+fn replicas_give_addresses_of_a_pool_in_turn_and_refuse_none_of_each_other() {
+    let other = Ipv4Addr::new(10, 88, 0, 2);
+    let replica = |own| {
+        let replicas = Replicas::find(vec![US, other], Some(own)).expect("replicas");
+        let pools = vec!["10.88.0.200-10.88.0.209/24".parse().expect("a pool")];
+        server(Config { replicas, pools, ..config() })
+    };
+    let (mut one, mut two, none) = (replica(US), replica(other), Directory::default());
+    let (mut of_one, mut of_two) = (Vec::new(), Vec::new());
+    for last in 1..=6 {
+        let discover = of([0x52, 0x54, 0, 0, 9, last], request(MessageType::Discover, pxe(7)));
+        let addresses =
+            [&mut one, &mut two].map(|server| asked(server, &none, &discover, 1).map(|offer| offer.yiaddr()));
+        of_one.extend(addresses[0]);
+        of_two.extend(addresses[1]);
+    }
+    assert_eq!((of_one.len(), of_two.len()), (5, 5), "the sixth finds none free at either");
+    assert!(of_one.iter().all(|address| !of_two.contains(address)), "{of_one:?} {of_two:?}");
+    let mac = [0x52, 0x54, 0, 0, 9, 1];
+    let take = of(mac, request(MessageType::Request, [pxe(7), takes(of_one[0])].concat()));
+    let chosen = two.answer(&none, arrived(SERVER_PORT, &take.to_vec().expect("encodable")), at(2));
+    assert_eq!(chosen, (None, None), "a replica was chosen: nothing to tell");
+    assert_eq!(asked(&mut one, &none, &take, 2).and_then(|ack| ack.opts().msg_type()), Some(MessageType::Ack));
+    let again = |address| {
+        of(mac, request(MessageType::Request, [pxe(7), vec![DhcpOption::RequestedIpAddress(address)]].concat()))
+    };
+    assert_eq!(asked(&mut two, &none, &again(of_one[0]), 3), None, "it is not this one's to refuse");
+    let nak = asked(&mut two, &none, &again(Ipv4Addr::new(10, 88, 0, 77)), 4).expect("nobody's");
+    assert_eq!(nak.opts().msg_type(), Some(MessageType::Nak));
+    let known = directory(json!({}));
+    let [first, second] =
+        [&mut one, &mut two].map(|server| asked(server, &known, &request(MessageType::Discover, []), 5));
+    let told = |offer: Option<Message>| {
+        let offer = offer.expect("an offer");
+        (offer.yiaddr(), offer.opts().get(OptionCode::ServerIdentifier).cloned())
+    };
+    assert_eq!(told(first), (RESERVED, Some(DhcpOption::ServerIdentifier(US))));
+    assert_eq!(told(second), (RESERVED, Some(DhcpOption::ServerIdentifier(other))));
+    let short: Pool = "10.88.0.200-10.88.0.200/24".parse().expect("a pool");
+    assert!(short.is_enough_for(&one.config.replicas).is_err_and(|why| why.contains("write a longer range")));
 }

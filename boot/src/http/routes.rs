@@ -95,7 +95,7 @@ mod tests {
 
     fn server(strangers: bool) -> Server {
         let script = script::Config {
-            address: Ipv4Addr::new(10, 88, 0, 1),
+            replicas: crate::replicas::Replicas::alone(Ipv4Addr::new(10, 88, 0, 1)),
             http_port: 7080,
             grpc_port: 42113,
             syslog: None,
