@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use api::HardwareReport;
-use api::report::{AgentSession, HardwareReportSpec, HardwareReportStatus};
+use api::report::{HardwareReportSpec, HardwareReportStatus};
 use api::tinkerbell::workflow::WorkflowStatus;
 use api::tinkerbell::{Hardware, Template, Workflow};
 use futures::StreamExt;
@@ -106,11 +106,6 @@ impl World {
     }
 }
 
-/// By which fields of reports are this program's.
-const MANAGER: &str = "metalplane-boot";
-/// A session is written by itself, with a precondition: what is applied of the rest is not to take it away.
-const SESSIONS: &str = "metalplane-boot-sessions";
-
 impl World {
     fn report_api(&self) -> Api<HardwareReport> {
         Api::namespaced(self.client.clone(), &self.namespace)
@@ -138,39 +133,15 @@ impl World {
     }
 
     /// `false`: the report is another one by now; it has to be read and decided again.
-    pub async fn write_session(&self, before: &HardwareReport, session: AgentSession) -> Result<bool> {
-        let status = HardwareReportStatus { session: Some(session), ..before.status.clone().unwrap_or_default() };
+    pub async fn write_report(&self, before: &HardwareReport, status: HardwareReportStatus) -> Result<bool> {
         let after = HardwareReport { status: Some(status), ..before.clone() };
         let Some(patch) = change::of(before, &after)? else { return Ok(true) };
         let name = before.metadata.name.as_deref().unwrap_or_default();
-        let params = PatchParams { field_manager: Some(SESSIONS.to_owned()), ..PatchParams::default() };
-        match self.report_api().patch_status(name, &params, &Patch::Merge(patch)).await {
+        match self.report_api().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
-            Err(error) => Err(error).with_context(|| format!("write the session in HardwareReport '{name}'")),
+            Err(error) => Err(error).with_context(|| format!("write the status of HardwareReport '{name}'")),
         }
-    }
-
-    /// Writes one, and makes it first where it is missing. It goes with `owner`.
-    pub async fn report(
-        &self,
-        name: &str,
-        owner: Option<&OwnerReference>,
-        status: &HardwareReportStatus,
-    ) -> Result<()> {
-        let what = || format!("write HardwareReport '{name}'");
-        let mut report = HardwareReport::new(name, HardwareReportSpec::default());
-        let params = PatchParams::apply(MANAGER).force();
-        let api = self.report_api();
-        let told = HardwareReport { status: Some(status.clone()), ..report.clone() };
-        let written = api.patch_status(name, &params, &Patch::Apply(&told)).await;
-        let is_missing = matches!(&written, Err(kube::Error::Api(status)) if status.code == 404);
-        if is_missing {
-            report.metadata.owner_references = owner.map(|owner| vec![owner.clone()]);
-            api.patch(name, &params, &Patch::Apply(&report)).await.with_context(what)?;
-            return api.patch_status(name, &params, &Patch::Apply(&told)).await.map(drop).with_context(what);
-        }
-        written.map(drop).with_context(what)
     }
 }
 

@@ -68,14 +68,18 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// `server` is host and port, `pin` of its key. Nothing is connected yet.
-    pub fn new(server: &str, pin: Option<Pin>, worker: String, attributes: AgentAttributes) -> Result<Self, String> {
-        let endpoint = Endpoint::from_shared(format!("http://{server}")).map_err(|error| error.to_string())?;
-        let endpoint = endpoint
-            .connect_timeout(Duration::from_secs(10))
-            .http2_keep_alive_interval(Duration::from_secs(20))
-            .keep_alive_timeout(Duration::from_secs(20));
-        let channel = channel(&endpoint, server, pin)?;
+    /// `servers` are replicas of one, each host and port; `pin` is of their key. Nothing is connected yet.
+    pub fn new(
+        servers: &[String],
+        pin: Option<Pin>,
+        worker: String,
+        attributes: AgentAttributes,
+    ) -> Result<Self, String> {
+        let first = servers.first().map(String::as_str).unwrap_or_default();
+        let endpoint = Endpoint::from_shared(format!("http://{first}")).map_err(|error| error.to_string())?;
+        let endpoint =
+            endpoint.http2_keep_alive_interval(Duration::from_secs(20)).keep_alive_timeout(Duration::from_secs(20));
+        let channel = channel(&endpoint, servers, pin)?;
         let session = pin.map(|_| Session::new(channel.clone(), worker.clone()));
         let client = WorkflowServiceClient::new(channel);
         Ok(Self { client, session, worker, attributes, lines: Mutex::default() })

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use trust::pin::Pin;
 
+/// The other replicas of the server.
+const FALLBACK: &str = "metalplane_grpc_fallback";
+
 /// What of them the installer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arguments {
     /// `worker_id`: whom the server knows.
     pub worker: String,
-    /// `grpc_authority`: host and port.
-    pub server: String,
+    /// `grpc_authority`: host and port; then those of `metalplane_grpc_fallback`.
+    pub servers: Vec<String>,
     /// `metalplane_grpc_pin`: the server's key, where TLS is spoken.
     pub pin: Option<Pin>,
     /// `hw_addr`: the NIC that the server was started through; else whatever NIC has a link.
@@ -28,9 +31,9 @@ impl Arguments {
         let given = |name: &str| words.get(name).copied().filter(|value| !value.is_empty());
         let wanted = |name: &str, what: &str| given(name).ok_or_else(|| format!("{name} is missing: {name}={what}"));
         let worker = wanted("worker_id", "<the agent's id, usually the MAC address>")?.to_owned();
-        let server = wanted("grpc_authority", "<host>:<port>")?.to_owned();
-        if !server.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-            return Err(format!("grpc_authority is {server:?}: write <host>:<port>"));
+        let mut servers = vec![authority("grpc_authority", wanted("grpc_authority", "<host>:<port>")?)?];
+        for other in given(FALLBACK).unwrap_or_default().split(',').filter(|other| !other.is_empty()) {
+            servers.push(authority(FALLBACK, other)?);
         }
         let pin = given("metalplane_grpc_pin").map(str::parse::<Pin>).transpose();
         let pin = pin.map_err(|why| format!("metalplane_grpc_pin: {why}"))?;
@@ -52,12 +55,19 @@ impl Arguments {
             // Of a worker whose id is its MAC.
             None => mac(&worker),
         };
-        let Some(ipam) = given("ipam") else { return Ok(Self { worker, server, pin, mac, lease: None }) };
+        let Some(ipam) = given("ipam") else { return Ok(Self { worker, servers, pin, mac, lease: None }) };
         let (own, lease) = ipam_of(ipam).map_err(|why| format!("ipam is {ipam:?}: {why}"))?;
         if mac.is_some_and(|mac| mac != own) {
             return Err(format!("ipam is {ipam:?}: it has to begin with the MAC address of hw_addr"));
         }
-        Ok(Self { worker, server, pin, mac: Some(own), lease })
+        Ok(Self { worker, servers, pin, mac: Some(own), lease })
+    }
+}
+
+fn authority(name: &str, text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => Err(format!("{name} is {text:?}: write <host>:<port>")),
     }
 }
 
@@ -123,12 +133,21 @@ mod tests {
         let mac = Some([0x52, 0x54, 0, 0, 0, 1]);
         assert_eq!(
             found,
-            Arguments { worker: "machine-1".into(), server: "10.0.0.1:42113".into(), pin: None, mac, lease: None }
+            Arguments {
+                worker: "machine-1".into(),
+                servers: vec!["10.0.0.1:42113".into()],
+                pin: None,
+                mac,
+                lease: None
+            }
         );
         let pin = format!("sha256:{}", "0f".repeat(32));
         let found =
             Arguments::parse(&format!("worker_id=a grpc_authority=x:1 tinkerbell_tls=true metalplane_grpc_pin={pin}"));
         assert_eq!(found.expect("understood").pin.map(|pin| pin.to_string()), Some(pin));
+        let found =
+            Arguments::parse("worker_id=a grpc_authority=x:1 metalplane_grpc_fallback=y:2,z:3").expect("understood");
+        assert_eq!(found.servers, ["x:1", "y:2", "z:3"]);
         let found = Arguments::parse("worker_id=52-54-00-00-00-02 grpc_authority=x:1").expect("understood");
         assert_eq!(found.mac, Some([0x52, 0x54, 0, 0, 0, 2]), "an id that is a MAC address says which NIC");
         assert_eq!(Arguments::parse("worker_id=a grpc_authority=x:1").expect("understood").mac, None);
@@ -178,6 +197,7 @@ mod tests {
                 "worker_id=a grpc_authority=x:1 tinkerbell_tls=true metalplane_grpc_pin=sha256:0",
                 "metalplane_grpc_pin: ",
             ),
+            ("worker_id=a grpc_authority=x:1 metalplane_grpc_fallback=y:1,z", "metalplane_grpc_fallback is \"z\""),
             ("worker_id=a grpc_authority=x:1 vlan_id=7", "vlan_id"),
             ("worker_id=a grpc_authority=x:1 hw_addr=52:54", "hw_addr"),
         ] {

@@ -39,11 +39,11 @@ fn run() -> Result<()> {
     let line = system::kernel_arguments()?;
     let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
     // Not who it is: that may hold a token.
-    println!("installer: {}, asks {}", version::VERSION, arguments.server);
+    println!("installer: {}, asks {}", version::VERSION, arguments.servers.join(", "));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start tokio")?;
     runtime.block_on(async {
         network::up(arguments.mac, arguments.lease).await.context("the network")?;
-        let agent = Agent::new(&arguments.server, arguments.pin, arguments.worker, attributes::read());
+        let agent = Agent::new(&arguments.servers, arguments.pin, arguments.worker, attributes::read());
         let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
         agent.serve(&BuiltIn::of_this_machine()).await;
         anyhow::Ok(())

@@ -2,13 +2,16 @@
 //! The server is known by the pin of its key, which stands there too. Without a pin the server is spoken to in the clear, and the token
 //! alone says who this is.
 
+use hyper_util::rt::TokioIo;
 use proto::installer::v1::sessions_client::SessionsClient;
 use proto::installer::v1::{EndRequest, HeartbeatRequest, RedeemRequest};
 use rustls::pki_types::ServerName;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
@@ -16,6 +19,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use trust::pin::{Key, Pin, client};
 
+/// To one server.
+const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(30);
 /// The last call before the restart.
 const END: Duration = Duration::from_secs(5);
@@ -24,20 +29,54 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 /// No certificate is looked at for its name.
 const NAME: &str = "metalplane";
 
-/// Nothing is connected yet. With a pin: for a key that is made now.
-pub fn channel(endpoint: &Endpoint, server: &str, pin: Option<Pin>) -> Result<Channel, String> {
-    let Some(pin) = pin else { return Ok(endpoint.connect_lazy()) };
-    let tls = client(&Key::generate()?, pin).map_err(|error| format!("TLS: {error}"))?;
-    let (tls, server) = (TlsConnector::from(Arc::new(tls)), server.to_owned());
+/// To one of these replicas, and to the next when that one is away. Nothing is connected yet. With a pin: for a key that is made now.
+pub fn channel(endpoint: &Endpoint, servers: &[String], pin: Option<Pin>) -> Result<Channel, String> {
+    let tls = pin.map(|pin| client(&Key::generate()?, pin).map_err(|error| format!("TLS: {error}"))).transpose()?;
+    let (tls, servers) = (tls.map(|tls| TlsConnector::from(Arc::new(tls))), Arc::new(Servers::new(servers)));
     Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_| {
-        let (tls, server) = (tls.clone(), server.clone());
-        async move {
-            let stream = TcpStream::connect(server).await?;
-            stream.set_nodelay(true)?;
-            let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
-            Ok::<_, io::Error>(hyper_util::rt::TokioIo::new(tls.connect(name, stream).await?))
-        }
+        let (tls, servers) = (tls.clone(), servers.clone());
+        async move { servers.connect(tls.as_ref()).await.map(TokioIo::new) }
     })))
+}
+
+/// One of them is asked until it does not answer.
+struct Servers {
+    all: Vec<String>,
+    at: AtomicUsize,
+}
+
+type Stream = Box<dyn Duplex>;
+
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+impl Servers {
+    fn new(all: &[String]) -> Self {
+        Self { all: all.to_vec(), at: AtomicUsize::new(0) }
+    }
+
+    async fn connect(&self, tls: Option<&TlsConnector>) -> io::Result<Stream> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "no server is named");
+        for _ in 0..self.all.len() {
+            let server = &self.all[self.at.load(Ordering::Relaxed) % self.all.len()];
+            failed = match timeout(CONNECT, open(server, tls)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => error,
+                Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("{server} does not answer")),
+            };
+            self.at.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(failed)
+    }
+}
+
+async fn open(server: &str, tls: Option<&TlsConnector>) -> io::Result<Stream> {
+    let stream = TcpStream::connect(server).await?;
+    stream.set_nodelay(true)?;
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+    Ok(Box::new(tls.connect(name, stream).await?))
 }
 
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use crate::identity::{Identity, Known};
 use crate::reports::{Eyes, owner};
 use crate::world::World;
 use api::HardwareReport;
-use api::report::{AgentRefusedReason, AgentSession};
+use api::report::{AgentRefusedReason, AgentSession, HardwareReportStatus};
 use api::tinkerbell::Hardware;
 use kube::ResourceExt;
 use planner::enrol::MOST_UNAPPROVED;
@@ -145,7 +145,8 @@ impl Callers {
     }
 
     async fn write(&self, report: &HardwareReport, session: AgentSession) -> Result<bool, Status> {
-        self.world.write_session(report, session).await.map_err(|error| unavailable(&format!("{error:#}")))
+        let status = HardwareReportStatus { session: Some(session), ..report.status.clone().unwrap_or_default() };
+        self.world.write_report(report, status).await.map_err(|error| unavailable(&format!("{error:#}")))
     }
 
     /// A report for the session to stand in. Whoever has a cable can send as many identifiers as he likes.

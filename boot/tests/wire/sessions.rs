@@ -33,7 +33,7 @@ impl Start {
 
 fn opened(pin: &str) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{SERVER}")).expect("an address");
-    channel(&endpoint, SERVER, Some(pin.parse().expect("a pin"))).expect("a key")
+    channel(&endpoint, &[SERVER.to_owned()], Some(pin.parse().expect("a pin"))).expect("a key")
 }
 
 /// What the server has in its kernel arguments: `worker_id`, and the pin.

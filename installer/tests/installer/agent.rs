@@ -41,7 +41,7 @@ async fn served(
 ) -> (Server, usize) {
     let (server, address) = Server::start(actions).await;
     server.lock().refusals.extend(refusals);
-    let agent = Agent::new(&address.to_string(), None, "worker-1".to_owned(), AgentAttributes::default());
+    let agent = Agent::new(&[address.to_string()], None, "worker-1".to_owned(), AgentAttributes::default());
     let agent = agent.expect("an address");
     let named = Named::default();
     let serving = tokio::time::timeout(Duration::from_secs(60), agent.serve(&named));
@@ -125,7 +125,7 @@ async fn a_start_has_a_session_before_it_asks_tells_what_it_does_and_ends_it() {
     server.lock().used = 1;
     let agent = |pin| {
         let attributes = AgentAttributes::default();
-        Agent::new(&address.to_string(), Some(pin), "worker-1".to_owned(), attributes).expect("an address")
+        Agent::new(&[address.to_string()], Some(pin), "worker-1".to_owned(), attributes).expect("an address")
     };
     let slow = Slow(server.clone());
     // Whoever answers with another key is told nothing.
@@ -148,11 +148,31 @@ async fn a_start_that_has_lost_its_session_asks_for_it_and_loses_no_result() {
     let (server, address) = Server::start_with_sessions(actions, &key).await;
     server.lock().refusals.extend([(Success, Code::Unauthenticated)]);
     let attributes = AgentAttributes::default();
-    let agent = Agent::new(&address.to_string(), Some(key.pin()), "w".to_owned(), attributes).expect("an address");
+    let agent = Agent::new(&[address.to_string()], Some(key.pin()), "w".to_owned(), attributes).expect("an address");
     let named = Named::default();
     tokio::time::timeout(Duration::from_secs(60), agent.serve(&named)).await.expect("the last action restarts");
     let expected = [("a", Running), ("a", Success), ("a", Success), ("b", Running), ("b", Success)];
     assert_eq!((server.told(), named.runs.load(Ordering::Relaxed)), (told(&expected), 2));
     let redeemed = server.lock().calls.iter().filter(|call| call.starts_with("redeem")).count();
     assert_eq!(redeemed, 2);
+}
+
+/// With a session and without.
+#[tokio::test]
+async fn another_replica_is_asked_when_one_is_away() {
+    let key = trust::pin::Key::generate().expect("a key");
+    for pin in [None, Some(key.pin())] {
+        let actions = || vec![action("a", "says", &[]), action("b", "restarts", &[])];
+        let away =
+            tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("listen").local_addr().expect("an address");
+        let (server, address) = match pin {
+            None => Server::start(actions()).await,
+            Some(_) => Server::start_with_sessions(actions(), &key).await,
+        };
+        let servers = [away.to_string(), address.to_string()];
+        let agent = Agent::new(&servers, pin, "w".to_owned(), AgentAttributes::default()).expect("addresses");
+        let named = Named::default();
+        tokio::time::timeout(Duration::from_secs(60), agent.serve(&named)).await.expect("the last action restarts");
+        assert_eq!(server.told(), told(&[("a", Running), ("a", Success), ("b", Running), ("b", Success)]));
+    }
 }
