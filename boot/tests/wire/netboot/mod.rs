@@ -5,10 +5,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`server`] | the machine |
+//! | [`replicas`] | the boot service |
 //! | [`site`] | what it is installed from: images, programs, the Workflow |
 //!
 //! A way in that nothing else of these tests goes takes a minute: three of them run always, the others by the judge `pxe-boot`.
 
+mod replicas;
 mod server;
 mod site;
 
@@ -18,10 +20,10 @@ use super::{INVENTORY, MAC, RELAYED, prepare};
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use proto::tink::{ActionRequest, ActionStatusRequest};
+use replicas::Replicas;
 use sandbox::preflight;
 use server::{Cable, Firmware, Server};
 use site::Folder;
-use std::path::Path;
 use std::time::Duration;
 use tonic::Code;
 
@@ -37,6 +39,8 @@ struct Way {
     beside_dnsmasq: bool,
     /// Of the boot service, beside what every way has.
     arguments: &'static [&'static str],
+    /// Two, of which one ends while the server that it serves is installed.
+    replicas: bool,
     /// In the log of the boot service: what the firmware is given first.
     first: &'static str,
     /// Whether iPXE runs a script in between.
@@ -50,6 +54,7 @@ const PXE: Way = Way {
     cable: Cable::Direct,
     beside_dnsmasq: false,
     arguments: &[],
+    replicas: false,
     first: "ipxe.efi",
     script: true,
     then: "netboot-not-allowed",
@@ -57,7 +62,7 @@ const PXE: Way = Way {
 
 #[tokio::test]
 async fn a_server_installs_itself_from_the_network() {
-    Box::pin(install("netboot::a_server_installs_itself_from_the_network", &PXE)).await;
+    Box::pin(install("netboot::a_server_installs_itself_from_the_network", &Way { replicas: true, ..PXE })).await;
 }
 
 #[tokio::test]
@@ -131,9 +136,7 @@ async fn install(test: &str, way: &Way) {
     let folder = Folder::given();
     prepare(&api).await;
     let _neighbour = neighbour(way, &folder).await;
-    let mut arguments = folder.arguments();
-    arguments.extend(way.arguments.iter().map(|argument| (*argument).to_owned()));
-    let _boot = wire::boot(&api.kubeconfig, &arguments, &folder.log());
+    let boot = Replicas::start(way, &api, &folder);
     folder.serve_images();
     let (hardware, mac) = match way.cable {
         Cable::Direct => ("s1", MAC),
@@ -142,7 +145,11 @@ async fn install(test: &str, way: &Way) {
     let workflows = site::workflow(&api, &folder, hardware, mac).await;
     guessed().await;
     let _server = Server { firmware: way.firmware, cable: way.cable, mac }.start(&folder).await;
-    follow(way, &folder, &workflows).await;
+    tokio::select! {
+        () = follow(way, &folder, &boot, &workflows) => {}
+        () = boot.end_one_of_two() => {}
+    }
+    assert_eq!(boot.ended(), usize::from(way.replicas));
 }
 
 /// A relay, or another DHCP server.
@@ -175,24 +182,34 @@ async fn guessed() {
     }
 }
 
+/// Whose word it is.
+#[derive(Clone, Copy)]
+enum Of {
+    Boot,
+    Console,
+}
+
 /// From power-on to the installed system's own word on its console.
-async fn follow(way: &Way, folder: &Folder, workflows: &kube::Api<api::tinkerbell::Workflow>) {
+async fn follow(way: &Way, folder: &Folder, boot: &Replicas, workflows: &kube::Api<api::tinkerbell::Workflow>) {
     let began = tokio::time::Instant::now();
-    let (console, log) = (folder.file("console"), folder.log());
-    let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-    let script = (&console, "Metalplane installs this server", "iPXE runs the script");
-    let mut steps = vec![(&log, way.first, "firmware is given what it boots")];
+    let file = |name: &str| String::from_utf8_lossy(&std::fs::read(folder.file(name)).unwrap_or_default()).into_owned();
+    let read = |of: Of| match of {
+        Of::Boot => boot.said(),
+        Of::Console => file("console"),
+    };
+    let script = (Of::Console, "Metalplane installs this server", "iPXE runs the script");
+    let mut steps = vec![(Of::Boot, way.first, "firmware is given what it boots")];
     // A BIOS without a screen shows nothing of its own on the serial port.
     steps.extend((way.script && way.firmware != Firmware::Bios).then_some(script));
     steps.extend([
-        (&console, "installer: ", "the installer runs"),
-        (&console, "MP-SYSTEM tiny", "the system on the disk comes up"),
-        (&console, "MP-BOOT s1", "it is up, and has the seed that the Workflow wrote"),
+        (Of::Console, "installer: ", "the installer runs"),
+        (Of::Console, "MP-SYSTEM tiny", "the system on the disk comes up"),
+        (Of::Console, "MP-BOOT s1", "it is up, and has the seed that the Workflow wrote"),
     ]);
     let mut told = 0;
     while told < steps.len() {
-        let (file, text, what) = steps[told];
-        if read(file).contains(text) {
+        let (of, text, what) = steps[told];
+        if read(of).contains(text) {
             eprintln!("[{:5.1} s] {what}", began.elapsed().as_secs_f64());
             told += 1;
             continue;
@@ -202,17 +219,17 @@ async fn follow(way: &Way, folder: &Folder, workflows: &kube::Api<api::tinkerbel
             began.elapsed() < LIMIT,
             "not within {} s: {what}\n{state:?}\n{}\n{}\n{}",
             LIMIT.as_secs(),
-            read(&folder.file("qemu.log")),
-            read(&log),
-            read(&console)
+            file("qemu.log"),
+            read(Of::Boot),
+            read(Of::Console)
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let status = workflows.get("install").await.expect("read").status.expect("a status");
     assert_eq!(status.state.as_deref(), Some("SUCCESS"), "{status:?}");
-    let again = read(&log);
+    let again = read(Of::Boot);
     let (_, after) = again.split_once("state=\"SUCCESS\"").expect("it was reported");
     assert!(after.contains(way.then), "the firmware asked the network before the disk:\n{after}");
-    let console = read(&console);
+    let console = read(Of::Console);
     assert!(console.contains("by the boot script") && !console.contains("MP-ERROR"), "{console}");
 }

@@ -85,11 +85,6 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Of the boot service.
-    pub fn log(&self) -> PathBuf {
-        self.file("boot.log")
-    }
-
     /// Folder and libraries of QEMU's modules, if the way needs some.
     pub fn modules(&self) -> Option<(String, String)> {
         let text = std::fs::read_to_string(self.file(MODULES)).ok()?;
@@ -112,7 +107,6 @@ impl Folder {
             format!("--program={name}={}@{}", digest(&file), file.display())
         });
         let others = [
-            format!("--address={US}"),
             "--interface=br-prov".to_owned(),
             format!("--inventory-namespace={INVENTORY}"),
             format!("--files={}", self.file("files").display()),
