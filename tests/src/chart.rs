@@ -66,7 +66,7 @@ const LVOLS: &str = "lvolPools: [{name: fast, lvstore: lvs0, address: '192.0.2.1
 const CNI: &str = "cni: {enabled: true}";
 const WORKERS: &str = "cni: {workers: {enabled: true}}";
 /// The Secret is named: the chart makes one at random otherwise, another one each time.
-const BOOT: &str = "boot: {enabled: true, address: 192.0.2.1, agentsKeySecret: given}";
+const BOOT: &str = "boot: {enabled: true, addresses: [192.0.2.1], agentsKeySecret: given}";
 const METRICS: &str = "monitoring: {agents: true}";
 const PROXY: &str = "csi: {proxy: {enabled: true, machineNamespace: workers}}";
 
@@ -146,8 +146,8 @@ pub const SETTINGS: &[Setting] = &[
     within(WORKERS, "cni.workers.kubeconfig", r#""/etc/kubelet.conf""#),
     within(WORKERS, "cni.workers.pki", r#""/etc/kubelet/pki""#),
     within(CNI, "cni.resources", r#"{"requests": {"cpu": "70m"}}"#),
-    within("boot: {address: 192.0.2.1, agentsKeySecret: given}", "boot.enabled", "true"),
-    within(BOOT, "boot.address", r#""192.0.2.2""#),
+    within("boot: {addresses: [192.0.2.1], agentsKeySecret: given}", "boot.enabled", "true"),
+    within(BOOT, "boot.addresses", r#"["192.0.2.1", "192.0.2.2"]"#),
     within(BOOT, "boot.interface", r#""eth1""#),
     within(BOOT, "boot.dhcp", r#""Proxy""#),
     within(BOOT, "boot.dhcpSubnets", r#"[{"subnet": "10.1.0.0/24", "mode": "Proxy"}]"#),

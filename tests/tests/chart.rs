@@ -54,7 +54,7 @@ impl Helm {
     fn whole(&self, values: &[&str]) -> Vec<Value> {
         let parts = [
             "boot.enabled=true",
-            "boot.address=192.0.2.1",
+            "boot.addresses={192.0.2.1,192.0.2.2}",
             "cni.enabled=true",
             "cni.smartNics=true",
             "cni.workers.enabled=true",

@@ -96,7 +96,7 @@ impl Site {
         .await??;
         Ok(vec![
             "boot.enabled=true".to_owned(),
-            format!("boot.address={}", boot_address()?),
+            format!("boot.addresses[0]={}", boot_address()?),
             format!("boot.interface={PROVISIONING_LEG}"),
             format!("boot.directory={}", folder.display()),
             format!("boot.nodeSelector.kubernetes\\.io/hostname={NODE}"),
