@@ -4,7 +4,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`arguments`] | the kernel's arguments: who this agent is, and where its server |
-//! | [`system`] | mounts, kernel modules in their order, the restart |
+//! | [`system`] | mounts, the restart |
+//! | [`modules`] | the kernel modules that the server's devices ask for |
 //! | [`network`] | the link, and an address by DHCP |
 //! | [`attributes`] | what the server's hardware is, for the first question |
 //! | [`session`] | who this start is: a key, for which the server takes the token once |
@@ -31,6 +32,7 @@ pub mod attributes;
 pub mod disks;
 pub mod erase;
 pub mod lines;
+pub mod modules;
 pub mod network;
 pub mod session;
 pub mod system;

@@ -1,7 +1,7 @@
 //! Process 1 of the installer's image. See the library for what it does.
 
 use anyhow::{Context, Result};
-use installer::{actions::BuiltIn, agent::Agent, arguments::Arguments, attributes, network, system};
+use installer::{actions::BuiltIn, agent::Agent, arguments::Arguments, attributes, modules::Modules, network, system};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 /// Returns when the machine is to be restarted.
 fn run() -> Result<()> {
     system::mount_all()?;
-    system::load_modules()?;
+    Modules::of_this_image()?.load()?;
     let line = system::kernel_arguments()?;
     let arguments = Arguments::parse(&line).map_err(anyhow::Error::msg).context("the kernel's arguments")?;
     // Not who it is: that may hold a token.

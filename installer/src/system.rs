@@ -4,10 +4,8 @@ use anyhow::{Context, Result};
 use rustix::mount::MountFlags;
 use rustix::system::RebootCommand;
 use std::ffi::CStr;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
-
-const MODULES: &str = "/lib/modules";
 
 /// Kernel file systems. The kernel has made the folders' parents: the initramfs has them.
 pub fn mount_all() -> Result<()> {
@@ -15,24 +13,6 @@ pub fn mount_all() -> Result<()> {
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         rustix::mount::mount(kind, target, kind, flags, None::<&CStr>)
             .with_context(|| format!("mount {kind} on {target}"))?;
-    }
-    Ok(())
-}
-
-/// Loads the modules of the image in the order of their names, which is that of what they need from each other.
-/// One that this machine has no use for may refuse (`NoDevice`); it is told and passed over.
-pub fn load_modules() -> Result<()> {
-    let mut modules: Vec<_> = match fs::read_dir(MODULES) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?,
-        Err(_) => Vec::new(),
-    };
-    modules.sort();
-    for path in modules {
-        let module = File::open(&path).with_context(|| format!("open {}", path.display()))?;
-        match rustix::system::finit_module(&module, c"", 0) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => println!("installer: the kernel did not take {}: {error}", path.display()),
-        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The installer as process 1 of a virtual server (QEMU, emulated): it starts from its own kernel and initramfs, gets its
-//! address from QEMU's DHCP server, and does six actions on three disks. QEMU ends when the guest restarts. Then it starts once more, and
-//! erases all of them.
+//! The installer as process 1 of a virtual server (QEMU, emulated) with a NIC and disks of several makers, whose drivers it has to find: it
+//! starts from its own kernel and initramfs, gets its address from QEMU's DHCP server, and does six actions on four disks. QEMU ends when
+//! the guest restarts. Then it starts once more, and erases all of them.
 
 use crate::server::{Server, action};
 use proto::tink::action_status_request::StateType;
@@ -159,12 +159,18 @@ impl Machine {
         let files = files.expect("the installer's image");
         let console = folder.join("console");
         let machine = "-nodefaults -no-user-config -display none -no-reboot -accel tcg -m 256 \
-                       -netdev user,id=net -device virtio-net-pci,netdev=net,mac=52:54:00:00:00:01,romfile=";
+                       -netdev user,id=net -device e1000e,netdev=net,mac=52:54:00:00:00:01,romfile= \
+                       -device megasas,id=raid -device ahci,id=sata";
         let mut command = Command::new(&self.qemu);
         command.args(self.board().0.split_whitespace()).args(machine.split_whitespace());
         command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
         command.args(["-append", arguments]).arg("-serial").arg(format!("file:{}", console.display()));
-        for (name, device) in [("disk-1", "virtio-blk-pci"), ("disk-2", "nvme"), ("disk-3", "virtio-blk-pci")] {
+        for (name, device) in [
+            ("disk-1", "virtio-blk-pci"),
+            ("disk-2", "nvme"),
+            ("disk-3", "scsi-hd,bus=raid.0"),
+            ("disk-4", "ide-hd,bus=sata.0"),
+        ] {
             let path = folder.join(name);
             command.arg("-drive").arg(format!("if=none,format=raw,discard=unmap,id={name},file={}", path.display()));
             command.arg("-device").arg(format!("{device},drive={name},serial={name}"));
@@ -191,11 +197,19 @@ async fn erases(machine: &Machine, folder: &Path) {
     assert_eq!(server.result("erase").map(|report| report.action_state()), Some(StateType::Success), "{told}");
     let disks: Vec<serde_json::Value> =
         told.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("disk ")?).ok()).collect();
-    let of = |key: &str| disks.iter().map(|disk| disk[key].as_str().unwrap_or_default()).collect::<Vec<_>>();
-    assert_eq!(of("serial"), ["disk-2", "disk-1", "disk-3"], "{told}");
-    assert_eq!(of("method"), ["NvmeFormatUserData", "Overwrite", "Overwrite"], "{told}");
-    assert_eq!(of("result"), ["Erased"; 3], "{told}");
-    for name in ["disk-1", "disk-2", "disk-3"] {
+    let text = |disk: &serde_json::Value, key: &str| disk[key].as_str().unwrap_or_default().to_owned();
+    let mut all: Vec<_> =
+        disks.iter().map(|disk| (text(disk, "serial"), text(disk, "method"), text(disk, "result"))).collect();
+    all.sort();
+    let erased = |serial: &str, method: &str| (serial.to_owned(), method.to_owned(), "Erased".to_owned());
+    let expected = [
+        erased("disk-1", "Overwrite"),
+        erased("disk-2", "NvmeFormatUserData"),
+        erased("disk-3", "Overwrite"),
+        erased("disk-4", "Overwrite"),
+    ];
+    assert_eq!(all, expected, "{told}");
+    for name in ["disk-1", "disk-2", "disk-3", "disk-4"] {
         let left = std::fs::read(folder.join(name)).expect("read").iter().filter(|byte| **byte != 0).count();
         assert_eq!(left, 0, "{name}: {told}");
     }
@@ -244,6 +258,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let same = disk(folder.path(), "disk-1", image.len());
     let larger = disk(folder.path(), "disk-2", 24 * MIB);
     let broken = disk(folder.path(), "disk-3", 16 * MIB);
+    disk(folder.path(), "disk-4", 4 * MIB);
     let port = files(image.clone(), packed).await;
     let url = |path: &str| format!("http://{HOST}:{port}/{path}?token=secret");
     let (raw, gz, short) = (url("disk.raw"), url("disk.gz"), url("short"));
@@ -311,7 +326,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let written = read(&broken);
     assert!(written[..MIB].iter().chain(&written[15 * MIB..]).all(|byte| *byte == 0), "half an image cannot boot");
     let asked = server.lock().asked[0].agent_attributes.clone().expect("attributes");
-    assert_eq!(asked.block.len(), 3, "{:?}", asked.block);
-    assert_eq!(message(&server, "raw").matches("\"result\":\"Seen\"").count(), 3, "an installation tells of all disks");
+    assert_eq!(asked.block.len(), 4, "{:?}", asked.block);
+    assert_eq!(message(&server, "raw").matches("\"result\":\"Seen\"").count(), 4, "an installation tells of all disks");
     erases(&machine, folder.path()).await;
 }

@@ -13,7 +13,7 @@ use crate::architecture::Architecture;
 
 use super::command::run;
 use super::disk::{self, Content, ROOT_PARTITION_ID};
-use super::kernel::Kernel;
+use super::kernel::{Flavour, Kernel};
 
 pub const RECIPE: &[&str] = &[include_str!("debian.rs")];
 
@@ -59,7 +59,7 @@ pub fn build(folder: &Path, cache: &Path) -> Result<()> {
     let arguments =
         ["--quiet", "--mode=root", "--variant=minbase", slim, slimmer, slimmest, &include, "bookworm", &root_name];
     run("mmdebstrap", arguments)?;
-    let kernel = Kernel::fetch(Architecture::here(), work.path(), cache)?;
+    let kernel = Kernel::fetch(Flavour::Cloud, Architecture::here(), work.path(), cache)?;
     let modules = root.join("usr/lib/modules");
     fs::create_dir_all(&modules).with_context(|| format!("create {}", modules.display()))?;
     run("cp", [Path::new("-a"), kernel.modules_root(), &modules])?;

@@ -1,5 +1,5 @@
-//! The installer's image: Debian's cloud kernel and an initramfs that has its modules for virtual servers, certificates to
-//! trust, and one program. The same program and kernel give the same bytes.
+//! The installer's image: Debian's full kernel and an initramfs that has its modules for servers ([`hardware`]), certificates to trust,
+//! and one program. The same program and kernel give the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,12 +15,14 @@ use crate::architecture::Architecture;
 
 use super::command::{run, run_command};
 use super::cpio::Archive;
-use super::kernel::{self, Kernel};
-use super::tiny::{BootFiles, VIRTIO};
-use super::unified;
+use super::kernel::{self, Flavour, Kernel};
+use super::tiny::BootFiles;
+use super::{hardware, unified};
 
 /// Of the kernel's part, which is kept in the cache.
-const RECIPE: &[&str] = &[include_str!("installer.rs"), include_str!("tiny.rs"), kernel::RECIPE];
+const RECIPE: &[&str] = &[include_str!("installer.rs"), hardware::RECIPE, kernel::RECIPE];
+/// In the cache.
+const MODULES: &str = "modules.cpio.gz";
 /// Where programs look for those of a system.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
@@ -56,14 +58,17 @@ pub fn installer(
     let files = BootFiles { kernel: file("vmlinuz"), initramfs: file("initramfs") };
     let from = kept.join("vmlinuz");
     fs::copy(&from, &files.kernel).with_context(|| format!("copy {}", from.display()))?;
-    let archive = archive(&stripped(program, target.objcopy)?, certificates, &kept)?;
-    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-    packed
-        .write_all(&archive)
-        .and_then(|()| packed.finish())
-        .and_then(|packed| fs::write(&files.initramfs, packed))
-        .with_context(|| format!("write {}", files.initramfs.display()))?;
+    let modules = kept.join(MODULES);
+    let mut whole = fs::read(&modules).with_context(|| format!("read {}", modules.display()))?;
+    // The kernel unpacks archives one after the other.
+    whole.extend(packed(&archive(&stripped(program, target.objcopy)?, certificates)?)?);
+    fs::write(&files.initramfs, whole).with_context(|| format!("write {}", files.initramfs.display()))?;
     Ok(files)
+}
+
+fn packed(archive: &[u8]) -> Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(archive).and_then(|()| packed.finish()).context("pack an archive")
 }
 
 /// Writes both as one program of UEFI, with a place for the kernel's arguments that `boot` fills.
@@ -92,32 +97,17 @@ pub fn installer_iso(program: &Path, image: &Path, xorriso: (&Path, &BTreeMap<St
     run_command(Command::new(xorriso.0).envs(xorriso.1).args(arguments)).map(|_| ())
 }
 
-/// The kernel and the modules, each named for its place in the order.
+/// The kernel, and an archive of the modules.
 fn keep_kernel(folder: &Path, architecture: Architecture, cache: &Path) -> Result<()> {
     let work = tempfile::tempdir_in(folder).context("create a work folder")?;
-    let kernel = Kernel::fetch(architecture, work.path(), cache)?;
+    let kernel = Kernel::fetch(Flavour::Full, architecture, work.path(), cache)?;
     fs::copy(&kernel.image, folder.join("vmlinuz")).with_context(|| format!("copy {}", kernel.image.display()))?;
-    let modules = folder.join("modules");
+    let modules = work.path().join("modules");
     fs::create_dir(&modules).context("create the modules' folder")?;
-    for (position, module) in VIRTIO.iter().enumerate() {
-        let name = module.rsplit('/').next().unwrap_or(module);
-        let path = modules.join(format!("{position:02}-{name}.ko"));
-        fs::write(&path, kernel.module(module)?).with_context(|| format!("write {}", path.display()))?;
-    }
-    Ok(())
-}
-
-fn archive(program: &[u8], certificates: Option<&Path>, kept: &Path) -> Result<Vec<u8>> {
+    hardware::write_modules(&kernel, architecture, &modules)?;
     let mut archive = Archive::default();
-    for folder in "dev etc etc/ssl etc/ssl/certs lib lib/modules proc run sys tmp".split(' ') {
-        archive.folder(folder);
-    }
-    archive.program("init", program);
-    if let Some(path) = certificates {
-        let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
-        archive.program(CERTIFICATES, &bytes);
-    }
-    let modules = kept.join("modules");
+    archive.folder("lib");
+    archive.folder("lib/modules");
     let entries = fs::read_dir(&modules).with_context(|| format!("list {}", modules.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();
@@ -125,6 +115,19 @@ fn archive(program: &[u8], certificates: Option<&Path>, kept: &Path) -> Result<V
         let name = path.file_name().context("a module has a name")?.to_string_lossy().into_owned();
         let module = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         archive.program(&format!("lib/modules/{name}"), &module);
+    }
+    fs::write(folder.join(MODULES), packed(&archive.finish())?).with_context(|| format!("write {MODULES}"))
+}
+
+fn archive(program: &[u8], certificates: Option<&Path>) -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    for folder in "dev etc etc/ssl etc/ssl/certs proc run sys tmp".split(' ') {
+        archive.folder(folder);
+    }
+    archive.program("init", program);
+    if let Some(path) = certificates {
+        let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        archive.program(CERTIFICATES, &bytes);
     }
     Ok(archive.finish())
 }

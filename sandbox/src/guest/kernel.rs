@@ -1,4 +1,4 @@
-//! Debian's kernel for cloud machines, taken from its package without installing it.
+//! Debian's kernels, for cloud machines and for all, taken from its package without installing it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,15 @@ use crate::packages::{self, Packages};
 
 pub const RECIPE: &str = include_str!("kernel.rs");
 
+/// What a kernel is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// Virtual machines: small, and starts fast.
+    Cloud,
+    /// Whatever a server has.
+    Full,
+}
+
 /// An unpacked kernel package.
 pub struct Kernel {
     pub image: PathBuf,
@@ -18,10 +27,11 @@ pub struct Kernel {
 
 impl Kernel {
     /// Downloads the package that the meta-package names today and unpacks it under `work`.
-    pub fn fetch(architecture: Architecture, work: &Path, cache: &Path) -> Result<Kernel> {
+    pub fn fetch(flavour: Flavour, architecture: Architecture, work: &Path, cache: &Path) -> Result<Kernel> {
         let packages = Packages::of(architecture.name(), cache)?;
         packages.update();
-        let named = packages.behind(&format!("linux-image-cloud-{architecture}"), "linux-image-")?;
+        let cloud = if flavour == Flavour::Cloud { "cloud-" } else { "" };
+        let named = packages.behind(&format!("linux-image-{cloud}{architecture}"), "linux-image-")?;
         let planned = packages.with_dependencies(&[&named])?;
         let package = planned.iter().find(|package| package.name == named);
         let package = package.with_context(|| format!("apt-get would not install {named}"))?;
@@ -31,6 +41,11 @@ impl Kernel {
         let image = the_only(&tree.join("boot"), |name| name.starts_with("vmlinuz-"))?;
         let modules = the_only(&tree.join("lib/modules"), |_| true)?.join("kernel");
         Ok(Kernel { image, modules })
+    }
+
+    /// The folder `kernel` below that of the version.
+    pub fn modules(&self) -> &Path {
+        &self.modules
     }
 
     /// The folder `<version>` below `lib/modules`.

@@ -10,7 +10,7 @@ use crate::architecture::Architecture;
 use super::command::run;
 use super::cpio::Archive;
 use super::disk::{self, Content};
-use super::kernel::Kernel;
+use super::kernel::{Flavour, Kernel};
 
 const INIT: &str = include_str!("tiny/init");
 const POWER_OFF: &str = include_str!("tiny/power-off");
@@ -46,7 +46,7 @@ pub const RECIPE: &[&str] = &[
 ];
 
 /// Virtual NICs and disks. In load order: a module comes after those it depends on.
-pub(super) const VIRTIO: &[&str] = &[
+const VIRTIO: &[&str] = &[
     "drivers/virtio/virtio_ring",
     "drivers/virtio/virtio",
     "drivers/virtio/virtio_pci_legacy_dev",
@@ -86,7 +86,7 @@ pub fn boot_files(cache: &Path) -> Result<BootFiles> {
 /// Builds disk, kernel and initramfs into `folder`. `system` is what the guest says it is (`MP-SYSTEM`).
 pub fn build(folder: &Path, cache: &Path, system: &str, root_label: &str) -> Result<()> {
     let work = tempfile::tempdir_in(folder).context("create a work folder")?;
-    let kernel = Kernel::fetch(Architecture::here(), work.path(), cache)?;
+    let kernel = Kernel::fetch(Flavour::Cloud, Architecture::here(), work.path(), cache)?;
     let image = folder.join("vmlinuz");
     fs::copy(&kernel.image, &image).with_context(|| format!("copy {}", kernel.image.display()))?;
     let initramfs_path = folder.join("initramfs.cpio");
