@@ -80,7 +80,7 @@ const ARM64: &[&str] = &[
     "drivers/net/ethernet/cavium/thunder/nicvf",
     "drivers/net/ethernet/cavium/thunder/nicpf",
     "drivers/net/ethernet/hisilicon/hns3/hns3",
-    "drivers/net/ethernet/hisilicon/hns3/hns3pf/hclge",
+    "drivers/net/ethernet/hisilicon/hns3/hclge",
     "drivers/scsi/hisi_sas/hisi_sas_v3_hw",
 ];
 
