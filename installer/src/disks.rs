@@ -1,10 +1,11 @@
 //! Which disk an action means, and whether it may be written.
 //!
-//! `DEST_DISK` is a path below `/dev`, as upstream has it, or `select:` and what is known of the disk:
+//! `DEST_DISK` is a path below `/dev`, as upstream has it (below `/dev/disk` those [`by_id`]), or `select:` and what is known of the disk:
 //! `select:serial=S3X,min-size=100Gi`. Keys are serial, model, wwn, transport (nvme, virtio, sata, scsi), rotational
 //! (true, false), min-size, max-size. Exactly one disk has to match; an error lists those that there are. Removable and USB
 //! disks, what a BMC shows as a medium among them, are never written.
 
+use super::by_id;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ pub struct Known {
     pub name: String,
     pub size_bytes: u64,
     pub serial: String,
-    model: String,
+    pub model: String,
     pub wwn: String,
     pub transport: &'static str,
     rotational: bool,
@@ -63,6 +64,10 @@ impl Disks {
                 let name = self.select(terms)?;
                 self.disk(&name, &self.dev.join(&name))
             }
+            None if wanted.starts_with(by_id::FOLDER) => {
+                let name = self.by_id(wanted)?;
+                self.disk(&name, &self.dev.join(&name))
+            }
             None => {
                 let node = fs::canonicalize(wanted)
                     .map_err(|error| format!("DEST_DISK {wanted}: {error}; the disks are: {}", self.list()))?;
@@ -70,6 +75,26 @@ impl Disks {
                 self.disk(&name, &node)
             }
         }
+    }
+
+    /// A disk or a partition.
+    fn by_id(&self, wanted: &str) -> Result<String, String> {
+        let (id, number) = by_id::split(wanted.strip_prefix(by_id::FOLDER).unwrap_or(wanted));
+        let found: Vec<_> =
+            self.all().into_iter().filter(|disk| self.ids(disk).iter().any(|known| known == id)).collect();
+        match (&found[..], number) {
+            ([one], None) => Ok(one.name.clone()),
+            ([one], Some(number)) => Ok(by_id::partition(&one.name, number)),
+            (several, _) => {
+                Err(format!("DEST_DISK {wanted}: it is {} disks; the disks are: {}", several.len(), self.list()))
+            }
+        }
+    }
+
+    /// Below `/dev/disk/by-id`.
+    fn ids(&self, disk: &Known) -> Vec<String> {
+        fs::canonicalize(self.sys.join("block").join(&disk.name))
+            .map_or_else(|_| Vec::new(), |folder| by_id::names(disk, &folder))
     }
 
     fn disk(&self, name: &str, node: &Path) -> Result<Disk, String> {
@@ -126,12 +151,14 @@ impl Disks {
         let mut text = String::new();
         for disk in self.all() {
             let separator = if text.is_empty() { "" } else { "; " };
+            let id = self.ids(&disk).into_iter().next();
             let Known { name, size_bytes, serial, model, wwn, transport, rotational, refused, .. } = disk;
             let _ = write!(
                 text,
                 "{separator}{name}: {size_bytes} bytes, transport={transport}, rotational={rotational}, model={model:?}, \
                  serial={serial:?}, wwn={wwn:?}"
             );
+            let _ = id.map(|id| write!(text, ", {}{id}", by_id::FOLDER));
             let _ = refused.map(|why| write!(text, ", never written: it {why}"));
         }
         if text.is_empty() { "none".to_owned() } else { text }
@@ -344,6 +371,32 @@ pub(crate) mod tests {
         let partition = machine.find("/dev/vda1").expect("found");
         assert!(partition.discards && !partition.is_whole);
         assert_eq!(partition.size_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn a_disk_is_found_by_the_name_that_udev_gives_it() {
+        let machine = Machine::new();
+        let nvme =
+            [("wwid", "eui.0025385b01234567"), ("device/serial", "N 2"), ("device/model", "Fast  SSD"), ("nsid", "1")];
+        machine.disk("pci0/nvme/nvme1/nvme1n1", GI, &nvme);
+        machine.disk("pci0/host0/sdd", GI, &[("device/wwid", "naa.5000c500a1b2c3d4")]);
+        let name = |id: &str| machine.disks().find(&format!("/dev/disk/by-id/{id}")).map(|disk| disk.name);
+        for (id, found) in [
+            ("nvme-Fast_N1", "nvme0n1"),
+            ("nvme-eui.0025385b01234567", "nvme1n1"),
+            ("nvme-Fast_SSD_N_2", "nvme1n1"),
+            ("nvme-Fast_SSD_N_2_1", "nvme1n1"),
+            ("virtio-V1", "vda"),
+            ("virtio-V1-part1", "vda1"),
+            ("wwn-0x5000c500a1b2c3d4", "sdd"),
+            ("scsi-35000c500a1b2c3d4", "sdd"),
+        ] {
+            assert_eq!(name(id), Ok(found.to_owned()), "{id}");
+        }
+        let error = name("nvme-other").expect_err("there is none");
+        assert!(error.contains("it is 0 disks") && error.contains("/dev/disk/by-id/nvme-Fast_N1"), "{error}");
+        machine.disk("pci0/nvme/nvme2/nvme2n1", GI, &nvme);
+        assert!(name("nvme-eui.0025385b01234567").is_err_and(|error| error.contains("it is 2 disks")));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | [`actions`] | the actions that are built in, by the last word of their image's name |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
+//! | [`by_id`] | disks by the names that udev gives them |
 //! | [`lines`] | what is said: on the console, and the last of it in an action's report |
 //!
 //! **Actions are programs of this one.** Upstream's run in containers; here `image2disk` is a function, whatever registry and
@@ -29,6 +30,7 @@ pub mod actions;
 pub mod agent;
 pub mod arguments;
 pub mod attributes;
+pub mod by_id;
 pub mod disks;
 pub mod erase;
 pub mod lines;

@@ -168,7 +168,7 @@ impl Machine {
         for (name, device) in [
             ("disk-1", "virtio-blk-pci"),
             ("disk-2", "nvme"),
-            ("disk-3", "scsi-hd,bus=raid.0"),
+            ("disk-3", "scsi-hd,bus=raid.0,wwn=0x5000c500a1b2c3d4"),
             ("disk-4", "ide-hd,bus=sata.0"),
         ] {
             let path = folder.join(name);
@@ -257,26 +257,31 @@ async fn is_installed(name: &str, machine: Machine) {
     // The first is as large as the image: all of it is compared. The second is larger: the backup GPT moves.
     let same = disk(folder.path(), "disk-1", image.len());
     let larger = disk(folder.path(), "disk-2", 24 * MIB);
-    let broken = disk(folder.path(), "disk-3", 16 * MIB);
-    disk(folder.path(), "disk-4", 4 * MIB);
+    let scsi = disk(folder.path(), "disk-3", 10 * MIB);
+    let broken = disk(folder.path(), "disk-4", 16 * MIB);
     let port = files(image.clone(), packed).await;
     let url = |path: &str| format!("http://{HOST}:{port}/{path}?token=secret");
     let (raw, gz, short) = (url("disk.raw"), url("disk.gz"), url("short"));
     let (server, address) = Server::start(vec![
-        action("short", "image2disk", &[("IMG_URL", &short), ("DEST_DISK", "select:serial=disk-3")]),
+        action(
+            "short",
+            "image2disk",
+            &[("IMG_URL", &short), ("DEST_DISK", "/dev/disk/by-id/ata-QEMU_HARDDISK_disk-4")],
+        ),
         action("foreign", "quay.io/somebody/paint:v1", &[]),
         action("raw", "quay.io/tinkerbell/actions/image2disk:latest", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/vda")]),
+        action("scsi", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4")]),
         action(
             "packed",
             "image2disk:v1.0.0",
-            &[("IMG_URL", &gz), ("DEST_DISK", "/dev/nvme0n1"), ("COMPRESSED", "true"), ("CHECKSUM", &checksum)],
+            &[("IMG_URL", &gz), ("DEST_DISK", "select:serial=disk-2"), ("COMPRESSED", "true"), ("CHECKSUM", &checksum)],
         ),
         action(
             "file",
             "quay.io/tinkerbell/actions/writefile",
             &[
                 ("CONTENTS", "datasource_list: [NoCloud]\n"),
-                ("DEST_DISK", "/dev/nvme0n1p1"),
+                ("DEST_DISK", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_disk-2-part1"),
                 ("DEST_PATH", "/etc/cloud/a.cfg"),
                 ("DIRMODE", "0755"),
                 ("FS_TYPE", "ext4"),
@@ -296,6 +301,7 @@ async fn is_installed(name: &str, machine: Machine) {
         ("short", StateType::Failed),
         ("foreign", StateType::Failed),
         ("raw", StateType::Success),
+        ("scsi", StateType::Success),
         ("packed", StateType::Success),
         ("file", StateType::Success),
         ("restart", StateType::Success),
@@ -313,6 +319,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let table = 33 * 512;
     let (written, expected) = (read(&same), image.len() - table);
     assert!(written[MIB..expected] == image[MIB..expected] && written[1024..MIB] == image[1024..MIB], "the first disk");
+    assert!(read(&scsi)[MIB..expected] == image[MIB..expected], "the third disk");
     let written = read(&larger);
     let end = MIB + FILESYSTEM;
     assert!(written[end..image.len()] == image[end..] && written[1024..MIB] == image[1024..MIB], "the second disk");
