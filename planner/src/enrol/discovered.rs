@@ -70,5 +70,26 @@ fn disk(device: &BlockDevice) -> Option<Disk> {
     let is_disk = !NO_DISKS.iter().any(|kind| {
         name.strip_prefix(kind).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
     });
-    (is_sized && is_plain && is_disk).then(|| Disk { device: Some(format!("/dev/{}", name.replace('!', "/"))) })
+    let path = || by_id(name, device).unwrap_or_else(|| name.replace('!', "/"));
+    (is_sized && is_plain && is_disk).then(|| Disk { device: Some(format!("/dev/{}", path())) })
+}
+
+/// The name that udev gives a disk, which is its own at the next start too; `None`: the agent told nothing that makes one.
+fn by_id(name: &str, device: &BlockDevice) -> Option<String> {
+    let plain = |text: &&String| {
+        let stays = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
+        text.len() >= 4 && text.bytes().all(stays) && text.as_str() != "unknown"
+    };
+    let wwn = device.wwn.as_ref().filter(plain);
+    let hex = wwn.and_then(|wwn| wwn.strip_prefix("naa.").or_else(|| wwn.strip_prefix("0x")));
+    let hex = hex.filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let link = if name.starts_with("nvme") {
+        let of_namespace = wwn.filter(|wwn| wwn.starts_with("eui.") || wwn.starts_with("uuid."));
+        format!("nvme-{}", of_namespace?)
+    } else if name.starts_with("vd") {
+        format!("virtio-{}", device.serial_number.as_ref().filter(plain)?)
+    } else {
+        format!("wwn-0x{}", hex?)
+    };
+    Some(format!("disk/by-id/{link}"))
 }

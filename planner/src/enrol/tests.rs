@@ -314,6 +314,30 @@ fn names_are_upstreams() {
     assert!(report_name(&"a:".repeat(60)).len() <= 63);
 }
 
+/// A name that is the disk's own at each start, where enough is told for one.
+#[test]
+fn a_disk_is_named_as_udev_names_it() {
+    for (disk, named) in [
+        (json!({"name": "nvme0n1", "wwn": "eui.0025385b01234567"}), "/dev/disk/by-id/nvme-eui.0025385b01234567"),
+        (json!({"name": "nvme0n1", "wwn": "nvme.1b36-64-51-00000001"}), "/dev/nvme0n1"),
+        (json!({"name": "sda", "wwn": "naa.5000c500a1b2c3d4"}), "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"),
+        (json!({"name": "sda", "wwn": "0x5000c500a1b2c3d4"}), "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"),
+        (json!({"name": "sda", "wwn": "unknown", "serialNumber": "S1"}), "/dev/sda"),
+        (json!({"name": "sda", "wwn": "naa.5/../x y"}), "/dev/sda"),
+        (json!({"name": "vda", "serialNumber": "disk-1"}), "/dev/disk/by-id/virtio-disk-1"),
+        (json!({"name": "vda"}), "/dev/vda"),
+    ] {
+        let mut disk = disk;
+        disk["size"] = json!("1024");
+        let mut report = report(json!({}));
+        let status = report.status.as_mut().expect("a status");
+        let attributes = json!({"blockDevices": [disk]});
+        status.attributes = Some(serde_json::from_value(attributes).expect("attributes"));
+        let Some(Act::CreateHardware(made)) = plan(&observed(report), now()).act else { panic!("none") };
+        assert_eq!(made.spec.disks[0].device.as_deref(), Some(named));
+    }
+}
+
 proptest! {
     /// Whatever an agent reports: names are valid, what is made can be written, and the next plan makes nothing else.
     #[test]
