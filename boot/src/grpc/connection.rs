@@ -19,6 +19,8 @@ use trust::pin;
 const HANDSHAKE: u8 = 22;
 /// For the first byte and the handshake.
 const LIMIT: Duration = Duration::from_secs(10);
+/// After a connection that the system did not give.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Handshakes at once: who opens more waits.
 const AT_ONCE: usize = 512;
 
@@ -50,8 +52,11 @@ pub fn accept(listener: TcpListener, tls: Option<rustls::ServerConfig>) -> impl 
         async move {
             let stream = match stream {
                 Ok(stream) => stream,
-                // Of this one alone: too many open files, or it went away.
-                Err(error) => return refused(None, &error),
+                // Too many open files, say: the next one would fail at once too.
+                Err(error) => {
+                    tokio::time::sleep(AGAIN).await;
+                    return refused(None, &error);
+                }
             };
             let from = stream.peer_addr().ok();
             match timeout(LIMIT, begin(stream, tls)).await {

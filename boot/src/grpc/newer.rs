@@ -39,7 +39,7 @@ impl WorkflowService for Service {
         let (asked, end) = (clock::now(), Instant::now() + LONG_POLL);
         loop {
             changes.mark_unchanged();
-            let again = match self.next(&agent, asked).await? {
+            let again = match self.next((&caller, &presented), &agent, asked).await? {
                 Found::Action(served) => {
                     tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
                     return Ok(Response::new(ActionResponse { agent_id: Some(presented), ..response(*served) }));
@@ -93,8 +93,13 @@ enum Found {
 }
 
 impl Service {
-    /// `asked`: when the call came.
-    async fn next(&self, agent: &str, asked: jiff::Timestamp) -> Result<Found, Status> {
+    /// `asked`: when the call came. Whoever called may have lost its session while it waited.
+    async fn next(
+        &self,
+        (caller, presented): (&Caller, &str),
+        agent: &str,
+        asked: jiff::Timestamp,
+    ) -> Result<Found, Status> {
         let world = &self.callers.world;
         let known = world.workflows();
         let names: Vec<_> = world
@@ -119,6 +124,9 @@ impl Service {
                     Answer::Fail(status) => (None, Some(*status)),
                     Answer::Wait(until) => return Ok(Found::Nothing { until }),
                 };
+                if served.is_some() {
+                    self.callers.agent(caller, presented).await?;
+                }
                 let written = match status {
                     Some(status) => world.write(&workflow, status).await.map_err(|error| unavailable(&error))?,
                     None => true,

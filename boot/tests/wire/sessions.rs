@@ -12,6 +12,7 @@ use kube::api::PostParams;
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_client::WorkflowServiceClient;
 use serde_json::json;
+use std::time::Duration;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -103,10 +104,29 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     second.agent.say(&worker_id, &action, StateType::Success).await.expect("acknowledged");
     let state = workflows.get("s").await.expect("read").status.and_then(|status| status.state);
     assert_eq!(state.as_deref(), Some("SUCCESS"));
+    superseded(&workflows, second, Start::with(&pin, &worker_id), &worker_id).await;
     let (_, tag) = worker_id.rsplit_once('.').expect("a token");
     for log in [path(dir, "sessions.log"), log] {
         assert!(!std::fs::read_to_string(&log).expect("a log").contains(tag), "the token is in {}", log.display());
     }
+}
+
+/// One that waits for work while another start gets the session is not given what comes then.
+async fn superseded(workflows: &Api<Workflow>, mut old: Start, mut new: Start, worker_id: &str) {
+    let (mut waits, id) = (Agent(old.agent.0.clone()), worker_id.to_owned());
+    let mut waiting = tokio::spawn(async move { waits.next_of(&id).await });
+    let held_back = tokio::time::timeout(Duration::from_millis(500), &mut waiting).await;
+    assert!(held_back.is_err(), "there is nothing to do, and it has the session: {held_back:?}");
+    old.session.end().await;
+    new.session.redeem().await.expect("the session");
+    let object = json!({"metadata": {"name": "s2"}, "spec": {
+        "templateRef": "t", "hardwareRef": "s1", "hardwareMap": {"device_1": MAC}}});
+    let object: Workflow = serde_json::from_value(object).expect("a Workflow");
+    workflows.create(&PostParams::default(), &object).await.expect("created");
+    let refused = waiting.await.expect("it ran").expect_err("its session has ended");
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let action = new.agent.next_of(worker_id).await.expect("an action");
+    assert_eq!(action.workflow_id.as_deref(), Some("inventory/s2"));
 }
 
 /// Who has the token too, or who guesses.
