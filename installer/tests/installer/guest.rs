@@ -1,5 +1,5 @@
 //! The installer as process 1 of a virtual server (QEMU, emulated) with a NIC and disks of several makers, whose drivers it has to find: it
-//! starts from its own kernel and initramfs, gets its address from QEMU's DHCP server, and does six actions on four disks. QEMU ends when
+//! starts from its own kernel and initramfs, gets its address from QEMU's DHCP server, and does eight actions on five disks. QEMU ends when
 //! the guest restarts. Then it starts once more, and erases all of them.
 
 use crate::server::{Server, action};
@@ -170,6 +170,7 @@ impl Machine {
             ("disk-2", "nvme"),
             ("disk-3", "scsi-hd,bus=raid.0,wwn=0x5000c500a1b2c3d4"),
             ("disk-4", "ide-hd,bus=sata.0"),
+            ("disk-5", "nvme,logical_block_size=4096,physical_block_size=4096"),
         ] {
             let path = folder.join(name);
             command.arg("-drive").arg(format!("if=none,format=raw,discard=unmap,id={name},file={}", path.display()));
@@ -207,9 +208,10 @@ async fn erases(machine: &Machine, folder: &Path) {
         erased("disk-2", "NvmeFormatUserData"),
         erased("disk-3", "Overwrite"),
         erased("disk-4", "Overwrite"),
+        erased("disk-5", "NvmeFormatUserData"),
     ];
     assert_eq!(all, expected, "{told}");
-    for name in ["disk-1", "disk-2", "disk-3", "disk-4"] {
+    for name in ["disk-1", "disk-2", "disk-3", "disk-4", "disk-5"] {
         let left = std::fs::read(folder.join(name)).expect("read").iter().filter(|byte| **byte != 0).count();
         assert_eq!(left, 0, "{name}: {told}");
     }
@@ -259,6 +261,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let larger = disk(folder.path(), "disk-2", 24 * MIB);
     let scsi = disk(folder.path(), "disk-3", 10 * MIB);
     let broken = disk(folder.path(), "disk-4", 16 * MIB);
+    let of_4096 = disk(folder.path(), "disk-5", 12 * MIB);
     let port = files(image.clone(), packed).await;
     let url = |path: &str| format!("http://{HOST}:{port}/{path}?token=secret");
     let (raw, gz, short) = (url("disk.raw"), url("disk.gz"), url("short"));
@@ -268,6 +271,7 @@ async fn is_installed(name: &str, machine: Machine) {
             "image2disk",
             &[("IMG_URL", &short), ("DEST_DISK", "/dev/disk/by-id/ata-QEMU_HARDDISK_disk-4")],
         ),
+        action("sectors", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "select:serial=disk-5")]),
         action("foreign", "quay.io/somebody/paint:v1", &[]),
         action("raw", "quay.io/tinkerbell/actions/image2disk:latest", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/vda")]),
         action("scsi", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4")]),
@@ -299,6 +303,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let state = |name| server.result(name).map(|report| report.action_state());
     for (name, expected) in [
         ("short", StateType::Failed),
+        ("sectors", StateType::Failed),
         ("foreign", StateType::Failed),
         ("raw", StateType::Success),
         ("scsi", StateType::Success),
@@ -311,7 +316,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let cause = message(&server, "short");
     assert!(cause.contains("it ended after"), "{cause}");
     assert!(message(&server, "foreign").contains("not built in"));
-    assert!(message(&server, "packed").contains("partitions: nvme0n1p1"), "{}", message(&server, "packed"));
+    assert!(message(&server, "packed").contains("n1: partitions: nvme"), "{}", message(&server, "packed"));
     assert!(!console.contains("secret") && !cause.contains("secret"), "a URL's query is nobody's to read");
 
     let read = |path: &Path| std::fs::read(path).expect("read");
@@ -332,8 +337,12 @@ async fn is_installed(name: &str, machine: Machine) {
     assert_eq!(read_file.expect("debugfs starts").stdout, b"datasource_list: [NoCloud]\n");
     let written = read(&broken);
     assert!(written[..MIB].iter().chain(&written[15 * MIB..]).all(|byte| *byte == 0), "half an image cannot boot");
+    let cause = message(&server, "sectors");
+    assert!(cause.contains("made for sectors of 512 bytes, the disk has sectors of 4096"), "{cause}");
+    let written = read(&of_4096);
+    assert!(written[..MIB].iter().chain(&written[11 * MIB..]).all(|byte| *byte == 0), "it cannot boot");
     let asked = server.lock().asked[0].agent_attributes.clone().expect("attributes");
-    assert_eq!(asked.block.len(), 4, "{:?}", asked.block);
-    assert_eq!(message(&server, "raw").matches("\"result\":\"Seen\"").count(), 4, "an installation tells of all disks");
+    assert_eq!(asked.block.len(), 5, "{:?}", asked.block);
+    assert_eq!(message(&server, "raw").matches("\"result\":\"Seen\"").count(), 5, "an installation tells of all disks");
     erases(&machine, folder.path()).await;
 }

@@ -59,6 +59,8 @@ async fn discovered(site: &Site, namespace: &str) -> Result<()> {
     ensure!(report["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"], "{report}");
     let address: Ipv4Addr = report["status"]["netboot"]["address"].as_str().unwrap_or_default().parse()?;
     ensure!((POOL[0]..=POOL[1]).contains(&address), "{report}");
+    let key = report["status"]["session"]["key"].as_str().unwrap_or_default();
+    ensure!(key.starts_with("sha256:"), "its installer was known by a key: {report}");
     let serial = report["status"]["attributes"]["product"]["serialNumber"].as_str().context("a serial number")?;
     let waits = conditions(&report).find(|c| c["type"] == "Approved").map(|c| c["reason"].clone());
     ensure!(waits == Some("HardwareNotApproved".into()), "{report}");
