@@ -80,6 +80,9 @@ pub enum Command {
     /// Act on servers: those that were discovered, and those that machines give back
     #[command(subcommand)]
     Hardware(HardwareCommand),
+    /// Look into Tinkerbell's Workflows
+    #[command(subcommand, alias = "wf")]
+    Workflow(WorkflowCommand),
     /// Look into the network
     #[command(subcommand)]
     Net(NetCommand),
@@ -306,6 +309,32 @@ pub enum DpuCommand {
     },
     /// Gather what a DPU, its server and BMC tell into one archive, without secrets; nothing is changed
     Report(crate::report::Report),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum WorkflowCommand {
+    /// List Workflows and how far they are
+    Get {
+        /// Workflows by name, with their actions [default: all]
+        #[arg(add = workflows())]
+        workflows: Vec<String>,
+        /// Another form than the table
+        #[arg(short, long, value_enum)]
+        output: Option<Output>,
+    },
+    /// Print what the actions of a Workflow said: of each its last lines; of the one that runs, where it is
+    Logs {
+        /// The Workflow
+        #[arg(add = workflows())]
+        workflow: String,
+        /// Of this action alone
+        #[arg(long, value_name = "NAME")]
+        action: Option<String>,
+    },
+}
+
+fn workflows() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| complete::names(Names::Workflows, current))
 }
 
 #[derive(Subcommand, Debug)]

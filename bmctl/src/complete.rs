@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::help;
 use anyhow::Context;
-use api::tinkerbell::Hardware;
+use api::tinkerbell::{Hardware, Workflow};
 use api::{BareMetalMachine, Dpu, MachineSnapshot, Subnet, VNic};
 use clap_complete::engine::{CompletionCandidate, complete};
 use clap_complete::env::{CompleteEnv, Shells};
@@ -34,6 +34,7 @@ pub enum Names {
     VNics,
     Dpus,
     Hardware,
+    Workflows,
     DpuUids,
     Snapshots,
     /// VNics, and interfaces of machines.
@@ -113,6 +114,10 @@ async fn ask(of: Names, words: &[String]) -> Result<Vec<String>, Failure> {
         Names::Dpus => Ok(dpus(&cluster).await?.iter().map(ResourceExt::name_any).collect()),
         Names::Hardware => {
             let all = Api::<Hardware>::all(cluster.client.clone()).list_metadata(&ListParams::default()).await;
+            Ok(all.map_err(|error| cluster.failure(error, ""))?.into_iter().map(|one| one.name_any()).collect())
+        }
+        Names::Workflows => {
+            let all = Api::<Workflow>::all(cluster.client.clone()).list_metadata(&ListParams::default()).await;
             Ok(all.map_err(|error| cluster.failure(error, ""))?.into_iter().map(|one| one.name_any()).collect())
         }
         Names::DpuUids => Ok(dpus(&cluster).await?.iter().filter_map(ResourceExt::uid).collect()),

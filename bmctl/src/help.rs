@@ -52,6 +52,11 @@ const EXAMPLES: &[(&[&str], &str)] = &[
     (&["hardware", "erase"], "  bmctl hardware erase rack1-u03"),
     (&["hardware", "release"], "  bmctl hardware release rack1-u03 --with-data"),
     (
+        &["workflow", "get"],
+        "  bmctl workflow get\n  bmctl workflow get bm-03-1        its actions, and what it waits for",
+    ),
+    (&["workflow", "logs"], "  bmctl workflow logs bm-03-1\n  bmctl workflow logs bm-03-1 --action image"),
+    (
         &["net", "trace"],
         "  bmctl net trace bm-01 bm-02 --tcp 443\n  bmctl net trace bm-01/eth0 10.20.0.9 --icmp\n  bmctl net trace 10.20.0.9 my-vnic --udp 53 -o json",
     ),

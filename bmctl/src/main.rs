@@ -26,9 +26,10 @@ mod timeline;
 mod verbs;
 mod wait;
 mod watch;
+mod workflow;
 
 use anyhow::Context;
-use args::{Cli, Command, DpuCommand, HardwareCommand, NetCommand};
+use args::{Cli, Command, DpuCommand, HardwareCommand, NetCommand, WorkflowCommand};
 use clap::FromArgMatches;
 use cluster::Cluster;
 use failure::Failure;
@@ -99,6 +100,12 @@ async fn carry_out(cluster: &Cluster, command: Command) -> Result<String, Failur
         }
         Command::Dpu(DpuCommand::Forget { dpu, orphans, yes, dry_run }) => {
             forget::run(cluster, &dpu, &orphans, yes, dry_run).await
+        }
+        Command::Workflow(WorkflowCommand::Get { workflows: names, output }) => {
+            workflow::get(cluster, &names, output).await
+        }
+        Command::Workflow(WorkflowCommand::Logs { workflow: name, action }) => {
+            workflow::logs(cluster, &name, action.as_deref()).await
         }
         Command::Hardware(HardwareCommand::Get { hardware: names, output }) => {
             hardware::get(cluster, &names, output).await

@@ -151,6 +151,10 @@ async fn by_workflow(site: &Site) -> Result<()> {
     server.guest().line("the installed system is up", from, BOOT, |line| line == BOOTED).await?;
     answers(site).await?;
     after_the_workflow(site).await?;
+    let told = site.bmctl(&["workflow", "get", "install-u03"]).await?;
+    ensure!(told.contains("SUCCESS") && told.contains("image"), "{told}");
+    let said = site.bmctl(&["workflow", "logs", "install-u03", "--action", "image"]).await?;
+    ensure!(said.contains("/image: SUCCESS") && said.contains(" bytes of the image"), "{said}");
     site.kubectl(&["delete", "workflow/install-u03", "template/tiny", "-n", INVENTORY_NAMESPACE]).await.map(drop)
 }
 
