@@ -89,6 +89,10 @@ pub struct Args {
     #[arg(long, env = "METALPLANE_BOOT_PROBES", value_name = "ADDRESS", default_value = "127.0.0.1:7081")]
     pub probes: SocketAddr,
 
+    /// Where /metrics is served, for example 192.0.2.7:9767. Default: nowhere.
+    #[arg(long, env = "METALPLANE_BOOT_METRICS", value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+
     /// The folder of kernels and initial RAM disks (vmlinuz-x86_64, initramfs-x86_64) and of ISO images.
     #[arg(long, env = "METALPLANE_BOOT_FILES", value_name = "DIR")]
     pub files: Option<PathBuf>,

@@ -8,6 +8,7 @@
 //! | `sockets.rs` | the sockets of these three |
 //! | `http/`, `script.rs`, `files.rs`, `area.rs` | scripts, boot programs, kernels, images with a place for the kernel's arguments |
 //! | `identity.rs` | who an agent is |
+//! | `metrics.rs` | numbers for Prometheus |
 //! | `replicas.rs` | this replica, and the others on its network |
 //! | `grpc/` | Tinkerbell's agents |
 //! | `reports.rs` | what was seen of servers, into their HardwareReports |
@@ -25,6 +26,7 @@ pub mod files;
 mod grpc;
 mod http;
 mod identity;
+mod metrics;
 mod replicas;
 mod reports;
 mod script;
@@ -101,7 +103,9 @@ async fn serve(
         kernel_arguments: args.kernel_arguments.clone(),
         identity: identity.clone(),
     };
-    let (eyes, seen) = reports::channel();
+    let metrics = Arc::new(metrics::Metrics::default());
+    let (eyes, seen) = reports::channel(metrics.clone());
+    let numbers = metrics::serve(args.metrics, metrics, world.clone(), identity.clone());
     let kept = reports::read(world).await;
     let dhcp = dhcp::Server { config: dhcp, leases: reports::leases(&kept) };
     let listen = |port| tokio::net::TcpListener::bind((address, port));
@@ -129,6 +133,7 @@ async fn serve(
         result = log => result.context("syslog ended"),
         result = web => result.context("HTTP ended"),
         result = agents => result.context("gRPC ended"),
+        result = numbers => result.context("serving metrics"),
         () = workflows::run(world.clone()) => Ok(()),
         () = reports::run(world, kept, seen) => Ok(()),
     }

@@ -3,6 +3,7 @@
 //! it then: other replicas write there too. A report that cannot be written is written later.
 
 use crate::dhcp::Leases;
+use crate::metrics::Metrics;
 use crate::world::World;
 use anyhow::{Context, Result, bail, ensure};
 use api::report::{HardwareReportStatus, HeardBy, NetbootSeen, NetbootStage};
@@ -16,6 +17,7 @@ use planner::netboot::{Subject, Verdict, verdict};
 use runtime::clock;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -42,11 +44,14 @@ struct Seen {
 
 /// By which it is said what was seen.
 #[derive(Clone)]
-pub struct Eyes(mpsc::Sender<Seen>);
+pub struct Eyes {
+    seen: mpsc::Sender<Seen>,
+    metrics: Arc<Metrics>,
+}
 
-pub fn channel() -> (Eyes, Sights) {
-    let (sender, receiver) = mpsc::channel(ROOM);
-    (Eyes(sender), Sights(receiver))
+pub fn channel(metrics: Arc<Metrics>) -> (Eyes, Sights) {
+    let (seen, receiver) = mpsc::channel(ROOM);
+    (Eyes { seen, metrics }, Sights(receiver))
 }
 
 pub struct Sights(mpsc::Receiver<Seen>);
@@ -63,8 +68,10 @@ impl Eyes {
             Sight::Agent { id, .. } => report_name(id),
             _ => report_name(mac),
         });
+        self.metrics.saw(&sight);
         let seen = Seen { report, owner, mac: mac.to_owned(), sight };
-        if self.0.try_send(seen).is_err() {
+        if self.seen.try_send(seen).is_err() {
+            self.metrics.dropped();
             tracing::debug!("more was seen than is told");
         }
     }
@@ -253,7 +260,7 @@ async fn write_one(world: &World, name: &str, kept: &Kept) -> Result<HardwareRep
             "HardwareReport '{name}' is of a Hardware that was deleted, and goes with it"
         );
         let status = kept.added_to(&newest.status.clone().unwrap_or_default());
-        if world.write_report(&newest, status.clone()).await? {
+        if world.write_report(&newest, status.clone()).await?.is_some() {
             return Ok(status);
         }
     }

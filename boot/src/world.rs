@@ -132,14 +132,18 @@ impl World {
         }
     }
 
-    /// `false`: the report is another one by now; it has to be read and decided again.
-    pub async fn write_report(&self, before: &HardwareReport, status: HardwareReportStatus) -> Result<bool> {
+    /// As it is then; `None`: the report is another one by now, and has to be read and decided again.
+    pub async fn write_report(
+        &self,
+        before: &HardwareReport,
+        status: HardwareReportStatus,
+    ) -> Result<Option<HardwareReport>> {
         let after = HardwareReport { status: Some(status), ..before.clone() };
-        let Some(patch) = change::of(before, &after)? else { return Ok(true) };
+        let Some(patch) = change::of(before, &after)? else { return Ok(Some(after)) };
         let name = before.metadata.name.as_deref().unwrap_or_default();
         match self.report_api().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(false),
+            Ok(written) => Ok(Some(written)),
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(None),
             Err(error) => Err(error).with_context(|| format!("write the status of HardwareReport '{name}'")),
         }
     }

@@ -159,6 +159,7 @@ pub const SETTINGS: &[Setting] = &[
     within(BOOT, "boot.kernelArguments", r#"["console=ttyS0"]"#),
     within(BOOT, "boot.agents", r#""open""#),
     within(BOOT, "boot.agentsKeySecret", r#""other""#),
+    within(BOOT, "boot.metricsPort", "9767"),
     within(BOOT, "boot.syslog", r#""192.0.2.3""#),
     within(BOOT, "boot.nodeSelector", r#"{"boot": "here"}"#),
     within(BOOT, "boot.tolerations", r#"[{"operator": "Exists"}]"#),

@@ -146,7 +146,15 @@ impl Callers {
 
     async fn write(&self, report: &HardwareReport, session: AgentSession) -> Result<bool, Status> {
         let status = HardwareReportStatus { session: Some(session), ..report.status.clone().unwrap_or_default() };
-        self.world.write_report(report, status).await.map_err(|error| unavailable(&format!("{error:#}")))
+        let written =
+            self.world.write_report(report, status).await.map_err(|error| unavailable(&format!("{error:#}")))?;
+        match written {
+            Some(HardwareReport { status: Some(HardwareReportStatus { session: Some(_), .. }), .. }) => Ok(true),
+            Some(_) => Err(unavailable(
+                &"the definition of HardwareReport does not know status.session: upgrade the definitions",
+            )),
+            None => Ok(false),
+        }
     }
 
     /// A report for the session to stand in. Whoever has a cable can send as many identifiers as he likes.

@@ -102,7 +102,7 @@ mod tests {
             kernel_arguments: Vec::new(),
             identity: crate::identity::Identity::Open,
         };
-        let (eyes, _) = crate::reports::channel();
+        let (eyes, _) = crate::reports::channel(Arc::default());
         Server {
             directory: watch::channel(Arc::default()).1,
             script,

@@ -17,6 +17,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 const SERVER: &str = "10.88.0.1:42113";
+const METRICS: &str = "127.0.0.1:9767";
 
 /// One start: with a key of its own.
 struct Start {
@@ -53,7 +54,7 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     let key = path(dir, "token-key");
     std::fs::write(&key, [7; 32]).expect("written");
     let mut given: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--agents=")).cloned().collect();
-    given.push(format!("--token-key={}", key.display()));
+    given.extend([format!("--token-key={}", key.display()), format!("--metrics={METRICS}")]);
     let log = path(dir, "sessions.log");
     let service = boot_is_ready(site, &given, &log).await;
     let workflows: Api<Workflow> = Api::namespaced(site.admin.clone(), INVENTORY);
@@ -71,6 +72,13 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     first.session.redeem().await.expect("a session");
     first.session.redeem().await.expect("as if the first answer had been lost");
     nobody_else(&mut second, &worker_id, &pin, &status).await;
+    let numbers =
+        tokio::process::Command::new("curl").args(["-s", &format!("http://{METRICS}/metrics")]).output().await;
+    let numbers = String::from_utf8_lossy(&numbers.expect("curl starts").stdout).into_owned();
+    for line in ["seen_total{what=\"TokenUsedTwice\"} 1", "seen_total{what=\"TLSRequired\"} 1", "agents=\"session\"} 1"]
+    {
+        assert!(numbers.contains(line), "{line}: {numbers}");
+    }
 
     let action = first.agent.next_of(&worker_id).await.expect("an action");
     assert_eq!(action.name.as_deref(), Some("image"));

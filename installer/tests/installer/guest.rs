@@ -3,6 +3,7 @@
 //! the guest restarts. Then it starts once more, and erases all of them.
 
 use crate::server::{Server, action};
+use proto::tink::ActionResponse;
 use proto::tink::action_status_request::StateType;
 use sandbox::architecture::Architecture;
 use sandbox::guest::Target;
@@ -235,6 +236,43 @@ async fn a_server_of_arm64_is_installed_from_the_network_and_restarts() {
     }
 }
 
+/// From that port of the host; `checksum`: of the packed image.
+fn work(port: u16, checksum: &str) -> Vec<ActionResponse> {
+    let url = |path: &str| format!("http://{HOST}:{port}/{path}?token=secret");
+    let (raw, gz, short) = (url("disk.raw"), url("disk.gz"), url("short"));
+    vec![
+        action(
+            "short",
+            "image2disk",
+            &[("IMG_URL", &short), ("DEST_DISK", "/dev/disk/by-id/ata-QEMU_HARDDISK_disk-4")],
+        ),
+        action("sectors", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "select:serial=disk-5")]),
+        action("foreign", "quay.io/somebody/paint:v1", &[]),
+        action("raw", "quay.io/tinkerbell/actions/image2disk:latest", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/vda")]),
+        action("scsi", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4")]),
+        action(
+            "packed",
+            "image2disk:v1.0.0",
+            &[("IMG_URL", &gz), ("DEST_DISK", "select:serial=disk-2"), ("COMPRESSED", "true"), ("CHECKSUM", checksum)],
+        ),
+        action(
+            "file",
+            "quay.io/tinkerbell/actions/writefile",
+            &[
+                ("CONTENTS", "datasource_list: [NoCloud]\n"),
+                ("DEST_DISK", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_disk-2-part1"),
+                ("DEST_PATH", "/etc/cloud/a.cfg"),
+                ("DIRMODE", "0755"),
+                ("FS_TYPE", "ext4"),
+                ("GID", "0"),
+                ("MODE", "0600"),
+                ("UID", "0"),
+            ],
+        ),
+        action("restart", "reboot", &[]),
+    ]
+}
+
 async fn is_installed(name: &str, machine: Machine) {
     let qemu = machine.qemu.to_string_lossy();
     let emulator = match machine.architecture {
@@ -263,40 +301,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let broken = disk(folder.path(), "disk-4", 16 * MIB);
     let of_4096 = disk(folder.path(), "disk-5", 12 * MIB);
     let port = files(image.clone(), packed).await;
-    let url = |path: &str| format!("http://{HOST}:{port}/{path}?token=secret");
-    let (raw, gz, short) = (url("disk.raw"), url("disk.gz"), url("short"));
-    let (server, address) = Server::start(vec![
-        action(
-            "short",
-            "image2disk",
-            &[("IMG_URL", &short), ("DEST_DISK", "/dev/disk/by-id/ata-QEMU_HARDDISK_disk-4")],
-        ),
-        action("sectors", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "select:serial=disk-5")]),
-        action("foreign", "quay.io/somebody/paint:v1", &[]),
-        action("raw", "quay.io/tinkerbell/actions/image2disk:latest", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/vda")]),
-        action("scsi", "image2disk", &[("IMG_URL", &raw), ("DEST_DISK", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4")]),
-        action(
-            "packed",
-            "image2disk:v1.0.0",
-            &[("IMG_URL", &gz), ("DEST_DISK", "select:serial=disk-2"), ("COMPRESSED", "true"), ("CHECKSUM", &checksum)],
-        ),
-        action(
-            "file",
-            "quay.io/tinkerbell/actions/writefile",
-            &[
-                ("CONTENTS", "datasource_list: [NoCloud]\n"),
-                ("DEST_DISK", "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_disk-2-part1"),
-                ("DEST_PATH", "/etc/cloud/a.cfg"),
-                ("DIRMODE", "0755"),
-                ("FS_TYPE", "ext4"),
-                ("GID", "0"),
-                ("MODE", "0600"),
-                ("UID", "0"),
-            ],
-        ),
-        action("restart", "reboot", &[]),
-    ])
-    .await;
+    let (server, address) = Server::start(work(port, &checksum)).await;
     let console = machine.run(folder.path(), &machine.arguments(address), &server).await;
     server.done(Duration::from_secs(1)).await;
 

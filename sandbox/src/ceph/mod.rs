@@ -208,6 +208,7 @@ impl Setup<'_> {
     }
 }
 
+/// Ceph's monitor ends by itself (ENOSPC) where less than 5 % of the disk is free: of a developer's, that may be many gigabytes.
 fn configuration(programs: &Programs, folder: &Path, place: &Place) -> String {
     let (folder, address, port) = (folder.display(), place.address, place.port);
     let mut text = format!(
@@ -229,6 +230,7 @@ admin_socket = {folder}/$name.$pid.asok
 keyring = {folder}/$name.keyring
 crash_dir = {folder}/log
 mon_data = {folder}/mon
+mon_data_avail_crit = 1
 osd_data = {folder}/osd
 bluestore_block_size = {SIZE}
 bluestore_fsck_on_mount = false
