@@ -23,6 +23,8 @@ const LABELLED: &str = "metalplane-deletes";
 pub struct Cluster {
     pub client: Client,
     pub namespace: String,
+    /// It was written: what is of no machine's namespace is looked for in all others else.
+    pub is_namespace_given: bool,
     /// What the user called us: `bmctl` or `kubectl bm`.
     pub program: &'static str,
 }
@@ -52,7 +54,7 @@ impl Cluster {
         config.read_timeout = Some(READ_TIMEOUT);
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).context("make a client")?;
-        Ok(Self { client, namespace, program })
+        Ok(Self { client, namespace, is_namespace_given: args.namespace.is_some(), program })
     }
 
     pub fn machines(&self) -> Api<BareMetalMachine> {

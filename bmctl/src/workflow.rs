@@ -14,12 +14,14 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
-/// In the namespace that is asked for, else in any: Workflows are in the inventory's, machines are not.
+/// Of the namespace that is written, else of all: Workflows are in the inventory's, and the context's is that of machines.
 async fn all(cluster: &Cluster) -> Result<Vec<Workflow>, Failure> {
-    let found = Api::<Workflow>::all(cluster.client.clone()).list(&ListParams::default()).await;
-    let mut all = found.map_err(|error| Failure::from_kube(error, "the list of Workflows", cluster.program))?.items;
-    all.sort_by_key(|one| (one.namespace().as_deref() != Some(cluster.namespace.as_str()), one.name_any()));
-    Ok(all)
+    let api: Api<Workflow> = match cluster.is_namespace_given {
+        true => Api::namespaced(cluster.client.clone(), &cluster.namespace),
+        false => Api::all(cluster.client.clone()),
+    };
+    let found = api.list(&ListParams::default()).await;
+    Ok(found.map_err(|error| Failure::from_kube(error, "the list of Workflows", cluster.program))?.items)
 }
 
 pub async fn get(cluster: &Cluster, names: &[String], output: Option<Output>) -> Result<String, Failure> {

@@ -27,6 +27,7 @@ use planner::enrol::report_name;
 use planner::erase;
 use planner::install::Record;
 use planner::meta::{annotation, label};
+use planner::netboot::session::names_its_system;
 use planner::netboot::{Directory, Subject};
 use ring::{hkdf, hmac};
 use std::fmt;
@@ -189,12 +190,6 @@ impl Keys {
         let server = pin::Key::of_seed(&seed).map_err(anyhow::Error::msg)?;
         Ok(Self { token: hmac::Key::new(hmac::HMAC_SHA256, key), server })
     }
-}
-
-fn names_its_system(hardware: &Hardware) -> bool {
-    let osies = hardware.spec.interfaces.iter().filter_map(|interface| interface.netboot.as_ref()?.osie.as_ref());
-    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-    osies.into_iter().any(|osie| [&osie.base_url, &osie.kernel, &osie.initrd].into_iter().any(is_set))
 }
 
 /// Nothing was asked of the server since its agent was let in.

@@ -23,7 +23,7 @@ async fn bmctl(fake: &Fake, line: &str) -> Result<String, Failure> {
 }
 
 fn cluster(fake: &Fake) -> Cluster {
-    Cluster { client: fake.client(), namespace: "team-a".to_owned(), program: "bmctl" }
+    Cluster { client: fake.client(), namespace: "team-a".to_owned(), is_namespace_given: false, program: "bmctl" }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! or was for something else.
 
 use api::report::AgentSession;
+use api::tinkerbell::Hardware;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::net::IpAddr;
@@ -16,6 +17,14 @@ const WRITTEN: SignedDuration = SignedDuration::from_secs(30);
 pub const SILENT: SignedDuration = SignedDuration::from_secs(75);
 /// Of what an action says, in characters.
 const LONGEST: usize = 200;
+
+/// Whether this Hardware says which system its server boots (`netboot.osie` with baseURL, kernel or initrd: HookOS, Captain). That has no
+/// sessions; it is the administrator's word, and no caller's.
+pub fn names_its_system(hardware: &Hardware) -> bool {
+    let mut osies = hardware.spec.interfaces.iter().filter_map(|interface| interface.netboot.as_ref()?.osie.as_ref());
+    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    osies.any(|osie| [&osie.base_url, &osie.kernel, &osie.initrd].into_iter().any(is_set))
+}
 
 /// Who asks for a session.
 #[derive(Debug, Clone, Copy)]

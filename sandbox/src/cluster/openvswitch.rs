@@ -5,18 +5,24 @@
 //! `br-int` is where our agent plugs guests. It has no flow of its own: nothing passes that OVN does not let through.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::cluster::Site;
 use crate::layout::NodeId;
 use crate::outside;
-use crate::supervisor::process::ProcessSpec;
+use crate::supervisor::process::{ProcessSpec, State};
 
 /// Open vSwitch's own, in user space: the kernel's module is not everywhere.
 pub const DATAPATH: &str = "netdev";
 /// The supervisor keeps what a process writes there.
 pub const LOG_TO_STDERR: [&str; 3] = ["-vsyslog:off", "-vfile:off", "-vconsole:info"];
+
+const LOOK: Duration = Duration::from_secs(1);
+/// By `abort(3)`, as the table tells it.
+const ABORTED: &str = "signal: 6 ";
 
 pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
     let dir = site.layout.node_dir(&node.name);
@@ -39,11 +45,40 @@ pub async fn start(site: &Site, node: &NodeId) -> Result<()> {
     vsctl(site, node, &["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &identity]).await?;
     site.table.start(process(node, "ovs-vswitchd", &["unix:/run/openvswitch/db.sock"]))?;
     add_bridges(site, node).await?;
+    addresses(site, node).await
+}
+
+/// What the network configuration of a node does: the switch's own devices are new whenever it starts.
+async fn addresses(site: &Site, node: &NodeId) -> Result<()> {
     let netns = site.layout.netns(&node.name);
     let address = format!("address replace {}/24 dev br-phy\n", node.tunnel_address());
     let script = format!("{address}link set br-phy up\nlink set br-int up\n");
-    outside::run_with_input("ip", ["-netns", &netns, "-batch", "-"], &script).await?;
-    Ok(())
+    outside::run_with_input("ip", ["-netns", &netns, "-batch", "-"], &script).await.map(drop)
+}
+
+/// A switch that an assertion of its own ends is started again, as `--monitor` and the service manager do on a node (Debian's 3.1 has
+/// one in `lib/conntrack.c` that a run meets now and then). One that somebody kills or stops stays ended: for ever.
+pub async fn watch(site: Arc<Site>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        for listed in site.table.list() {
+            let State::Exited { how } = &listed.state else { continue };
+            let Some(node) = listed.name.strip_suffix("/ovs-vswitchd").filter(|_| how.starts_with(ABORTED)) else {
+                continue;
+            };
+            tracing::warn!(process = listed.name, how, log = %listed.log.display(), "ended by itself: started again");
+            if let Err(error) = again(&site, &listed.name, node).await {
+                tracing::warn!("{}: {error:#}", listed.name);
+            }
+        }
+    }
+}
+
+async fn again(site: &Site, process: &str, node: &str) -> Result<()> {
+    site.table.start_again(process)?;
+    let node = NodeId::parse(node)?;
+    let has_devices = || async { addresses(site, &node).await.is_ok() };
+    site.table.until(process, "it has its devices", has_devices).await
 }
 
 async fn add_bridges(site: &Site, node: &NodeId) -> Result<()> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use goblin::elf::Elf;
 
 use super::kernel::Kernel;
@@ -107,22 +107,16 @@ pub(super) fn write_modules(kernel: &Kernel, architecture: Architecture, folder:
         if needs.contains_key(&name) {
             continue;
         }
-        let Some(path) = all.get(&name) else { bail!("the kernel has no module {name}, which another one needs") };
+        let path = all.get(&name).with_context(|| format!("the kernel has no module {name}"))?;
         let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         let about = about(&bytes).with_context(|| format!("read {}", path.display()))?;
-        let of =
-            |key: &str| about.iter().filter_map(|line| line.strip_prefix(key)).map(str::to_owned).collect::<Vec<_>>();
-        let named = of("depends=").join(",");
-        // What one would load before another is needed by it here.
-        let before = of("softdep=").into_iter().filter_map(|line| Some(line.split_once("pre:")?.1.trim().to_owned()));
-        let before: Vec<_> = before.flat_map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
-        let needed: Vec<String> = named
-            .split(',')
-            .map(underscored)
-            .filter(|name| !name.is_empty())
-            .chain(before.iter().map(|name| underscored(name)).filter(|name| all.contains_key(name)))
-            .collect();
-        aliases.extend(of("alias=").into_iter().map(|alias| format!("alias {alias} {name}")));
+        let of = |key| about.iter().filter_map(move |line| line.strip_prefix(key));
+        let depends = of("depends=").flat_map(|names| names.split(',')).filter(|name| !name.is_empty());
+        // What would be loaded before it, where the kernel has that, is needed by it here.
+        let before = of("softdep=").filter_map(|line| line.split_once("pre:")?.1.split("post:").next());
+        let before = before.flat_map(str::split_whitespace).filter(|name| all.contains_key(&underscored(name)));
+        let needed: Vec<String> = depends.chain(before).map(underscored).collect();
+        aliases.extend(of("alias=").map(|alias| format!("alias {alias} {name}")));
         let copy = folder.join(format!("{name}.ko"));
         fs::write(&copy, &bytes).with_context(|| format!("write {}", copy.display()))?;
         wanted.extend(needed.iter().cloned());

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::args;
 use crate::cluster::cgroup::Cgroups;
-use crate::cluster::{Progress, Site, control_plane, leftover, ovn, pki, pool, servers};
+use crate::cluster::{Progress, Site, control_plane, leftover, openvswitch, ovn, pki, pool, servers};
 use crate::layout::{Layout, bmc_address};
 use crate::preflight;
 use crate::programs::Programs;
@@ -132,6 +132,7 @@ async fn bring_up(
     let site = Arc::new(Site::prepare(layout.clone(), args, programs, cgroups, progress).await?);
     control::serve(site.clone(), end)?;
     site.start(args).await?;
+    tokio::spawn(openvswitch::watch(site.clone()));
     let ready = ready(&site)?;
     whole::write(&layout.ready(), serde_json::to_vec_pretty(&ready)?).context("cannot write ready.json")?;
     site.progress.step(format!("ready: export KUBECONFIG={}", layout.kubeconfig().display()));

@@ -1,7 +1,7 @@
 //! The process table: every process of a sandbox is an entry here, and a child of the supervisor.
 //!
-//! Nothing is restarted by itself: a process that ends stays ended and can be seen to have ended, so a test that kills
-//! a process sees what the rest does about it. A process is started through `sandbox launch`, which enters its
+//! Nothing is restarted by itself, but an Open vSwitch that an assertion of its own has ended: a process that ends stays ended and can be
+//! seen to have ended, so a test that kills a process sees what the rest does about it. A process is started through `sandbox launch`, which enters its
 //! namespaces and its control group and asks the kernel to kill it when the supervisor dies.
 
 use std::collections::BTreeMap;

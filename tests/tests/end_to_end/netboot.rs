@@ -235,14 +235,14 @@ async fn erased(site: &Site, namespace: &str) -> Result<()> {
         Ok(if is_told { Ok(()) } else { Err(machine["status"].to_string()) })
     })
     .await?;
-    until("the machine is gone", BOOT, async || {
+    until("the machine no longer exists", BOOT, async || {
         let machine = site.get(&["bmm", "bm-03", "-n", namespace]).await?;
         Ok(machine.map_or(Ok(()), |machine| Err(machine["status"].to_string())))
     })
     .await?;
     let overwritten =
         console.line("the eraser ran", from, SOON, |line| line.contains("erase: metalplane.io/erase")).await;
-    overwritten.context("the machine is gone")?;
+    overwritten.context("the machine no longer exists")?;
     ensure!(is_zero(&disk)?, "something is left on {}", disk.display());
     let hardware = site.get(&["hardware", HARDWARE, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
     let ours = hardware["metadata"]["annotations"].as_object().into_iter().flatten();

@@ -4,8 +4,10 @@ use crate::machine::{BOOT, Machine, SOON};
 use crate::on_site;
 use anyhow::{Context, Result, ensure};
 use sandbox::layout::NodeId;
+use sandbox::supervisor::process::State;
 use std::time::Duration;
 use tests::site::{Place, Probe, Site, until};
+use tokio::process::Command;
 
 #[test]
 fn a_running_machine_notices_nothing_of_what_is_killed_around_it() {
@@ -65,7 +67,36 @@ async fn kubelet_and_switch(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<
     })
     .await?;
     probe.hears(machine.address, SOON).await?;
+    aborted(machine, probe).await?;
     machine.wait_ready().await
+}
+
+/// As by an assertion of the switch's own: it comes back by itself, with its addresses.
+async fn aborted(machine: &Machine<'_>, probe: &Probe<'_>) -> Result<()> {
+    let (sandbox, dpu) = (&machine.site.sandbox, machine.on().dpu());
+    let process = format!("{dpu}/ovs-vswitchd");
+    let pid = async || {
+        let all = sandbox.list().await?;
+        let found = all.into_iter().find(|listed| listed.name == process).context("the switch is listed")?;
+        anyhow::Ok(if let State::Running { pid } = found.state { Some(pid) } else { None })
+    };
+    let before = pid().await?.context("the switch runs")?;
+    let sent = Command::new("kill").args(["-ABRT", &before.to_string()]).status().await;
+    ensure!(sent.context("kill starts")?.success(), "the signal was sent");
+    let tunnel = format!("{}/24", NodeId::parse(&dpu)?.tunnel_address());
+    until("the switch is there by itself", SOON, async || {
+        let back = pid().await?.is_some_and(|pid| pid != before);
+        let told = machine.site.enter(&dpu, &["ip", "-br", "address", "show", "dev", "br-phy"]).await;
+        let told = told.map_err(|error| format!("{error:#}"));
+        Ok(told.and_then(|told| if back && told.contains(&tunnel) { Ok(()) } else { Err(told) }))
+    })
+    .await?;
+    // The probe's own device is new too, and its address nobody's but this test's.
+    until("the probe has its address", SOON, async || {
+        Ok(probe.configure().await.map_err(|error| format!("{error:#}")))
+    })
+    .await?;
+    probe.hears(machine.address, SOON).await.map(drop)
 }
 
 /// A minute without an API server, in which the agent dies as well: it comes back and takes nothing away.
