@@ -60,8 +60,6 @@ use std::collections::BTreeMap;
         .message("spec.disks must be left out with boot.strategy: Workflow: no DPU presents a disk; the Template names the server's own disks"),
     validation = Rule::new("self.boot.strategy != 'Workflow' || self.interfaces.size() == 0")
         .message("spec.interfaces must be left out with boot.strategy: Workflow: no DPU presents an interface; the machine has its server's NICs"),
-    validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.cloudInit)")
-        .message("spec.cloudInit must be left out with boot.strategy: Workflow: write user data and keys into the Template, or into boot.workflow.parameters"),
     validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.nodeName)")
         .message("spec.nodeName must be left out with boot.strategy: Workflow: no DPU presents NICs for the pods of that node"),
     validation = Rule::new("self.boot.strategy != 'Workflow' || !has(self.readinessProbe)")
@@ -70,7 +68,7 @@ use std::collections::BTreeMap;
         .message("spec.maintenancePolicy must be Wait with boot.strategy: Workflow: there is no DPU that could be drained"),
     validation = Rule::new("(has(self.cloudInit) ? self.cloudInit.source : 'Disk') == (has(oldSelf.cloudInit) ? oldSelf.cloudInit.source : 'Disk')")
         .message("spec.cloudInit.source is immutable: make another BareMetalMachine"),
-    validation = Rule::new("!has(self.cloudInit) || self.cloudInit.source != 'Metadata' || self.interfaces.size() > 0")
+    validation = Rule::new("self.boot.strategy == 'Workflow' || !has(self.cloudInit) || self.cloudInit.source != 'Metadata' || self.interfaces.size() > 0")
         .message("spec.cloudInit.source Metadata needs an interface, by which the guest asks: add one, or write source: Disk")
 )]
 pub struct BareMetalMachineSpec {
@@ -110,7 +108,7 @@ pub struct BareMetalMachineSpec {
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
 
-    /// What cloud-init in the guest reads (NoCloud, on a small disk labelled CIDATA).
+    /// What cloud-init in the guest reads (NoCloud, on a small disk or partition labelled CIDATA).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
 
@@ -416,7 +414,8 @@ pub enum CloudInitSource {
 pub struct CloudInit {
     /// How cloud-init in the guest gets what stands here. Disk: from a small disk (NoCloud) that the DPU presents. Metadata: from
     /// http://169.254.169.254 or http://[fe80::a9fe:a9fe] (as EC2's, and NoCloud below /nocloud/), which the machine's DPU answers;
-    /// then the host sees no such disk. Immutable.
+    /// then the host sees no such disk. On a server without a DPU: Disk, from a partition that the Template's action `seed` makes;
+    /// Metadata, from network boot at its own address. Immutable.
     #[serde(default)]
     pub source: CloudInitSource,
     /// cloud-config or a script. Readable by all who can read the machine: secrets belong in userDataSecretRef.
@@ -426,7 +425,8 @@ pub struct CloudInit {
     /// A Secret in this namespace with the key userData.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data_secret_ref: Option<LocalObjectReference>,
-    /// A Secret in this namespace with the key networkData (network-config version 2). Default: made from the interfaces.
+    /// A Secret in this namespace with the key networkData (network-config version 2). Default: made from the
+    /// interfaces; on a server without a DPU: DHCP on the NIC by which it boots from the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data_secret_ref: Option<LocalObjectReference>,
     /// OpenSSH public keys for the image's default user.

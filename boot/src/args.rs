@@ -21,6 +21,9 @@ pub struct Args {
     /// The namespace of Hardware, Templates and Workflows.
     #[arg(long, env = "METALPLANE_INVENTORY_NAMESPACE", default_value = "metalplane-inventory")]
     pub inventory_namespace: String,
+    /// The namespace of the Secrets by which installed systems are told about themselves, and of nothing else.
+    #[arg(long, env = "SEEDS_NAMESPACE", default_value = "metalplane-seeds")]
+    pub seeds_namespace: String,
 
     /// This node's address on the provisioning network: where everything is served, and what DHCP and scripts name. Where there are
     /// several replicas: those of all their nodes, for example 10.88.0.1,10.88.0.2; the one that this node has is taken.

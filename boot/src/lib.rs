@@ -30,6 +30,7 @@ mod metrics;
 mod replicas;
 mod reports;
 mod script;
+mod seeds;
 mod sockets;
 mod syslog;
 mod tftp;
@@ -43,6 +44,7 @@ use identity::Identity;
 use kube::Client;
 use replicas::Replicas;
 use runtime::http::{self as pages, Page};
+use seeds::Seeds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinSet;
@@ -57,13 +59,14 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
         pool.is_enough_for(&replicas).map_err(|why| anyhow!("--dhcp-pool: {why}"))?;
     }
     let mut tasks = JoinSet::new();
+    let seeds = Arc::new(Seeds::new(client.clone(), &args.seeds_namespace));
     let world = World::start(client, &args.inventory_namespace, nonce(), &mut tasks);
     let ready = Arc::new(AtomicBool::new(false));
     let service = async {
         world.wait_ready().await?;
         ready.store(true, Ordering::Relaxed);
         tracing::info!(namespace = world.namespace, "the caches are filled");
-        Box::pin(serve(args, &world, files, (identity, replicas))).await
+        Box::pin(serve(args, (&world, seeds), files, (identity, replicas))).await
     };
     let ended = async {
         let ended = tasks.join_next().await;
@@ -80,7 +83,7 @@ pub async fn run(client: Client, args: &Args, stop: impl Future<Output = ()>) ->
 
 async fn serve(
     args: &Args,
-    world: &Arc<World>,
+    (world, seeds): (&Arc<World>, Arc<Seeds>),
     files: Arc<Files>,
     (identity, replicas): (Identity, Replicas),
 ) -> Result<()> {
@@ -112,9 +115,10 @@ async fn serve(
     let listener = listen(args.http_port).await.with_context(|| format!("listen on TCP {}", args.http_port))?;
     let agents = listen(args.grpc_port).await.with_context(|| format!("listen on TCP {}", args.grpc_port))?;
     let tftp = sockets::Tftp { files: files.clone(), script: script.clone(), strangers, eyes: eyes.clone() };
-    let web = http::Server { directory: world.directory(), script, files, strangers, eyes: eyes.clone() };
+    let boots = http::Boots { script, files, strangers, eyes: eyes.clone() };
+    let web = http::Server { directory: world.directory(), seeds: seeds.clone(), boots };
     let web = http::serve(listener, web);
-    let agents = grpc::serve(agents, world.clone(), identity, eyes.clone());
+    let agents = grpc::serve(agents, (world.clone(), seeds), identity, eyes.clone());
     let dhcp = async {
         match &args.interface {
             Some(interface) => sockets::dhcp(dhcp, interface, world.directory(), &eyes).await,

@@ -18,6 +18,10 @@ pub struct Args {
     /// The namespace of Hardware, BMC Machines and HardwarePolicies.
     #[arg(long, env = "INVENTORY_NAMESPACE", default_value = "metalplane-inventory")]
     pub inventory_namespace: String,
+    /// The namespace of the Secrets by which network boot tells installed systems about themselves (cloudInit of machines with
+    /// boot.strategy: Workflow), and of nothing else.
+    #[arg(long, env = "SEEDS_NAMESPACE", default_value = "metalplane-seeds")]
+    pub seeds_namespace: String,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub http: SocketAddr,

@@ -28,6 +28,8 @@ pub struct Controller {
     /// The controller's own namespace.
     pub namespace: String,
     pub inventory: String,
+    /// Of the Secrets by which installed systems are told about themselves.
+    pub seeds: String,
     pub holder_image: String,
     pub holder_pull_secrets: Vec<String>,
     /// Whether Hardware is made of servers that nobody has written down.

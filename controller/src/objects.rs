@@ -15,11 +15,14 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, S
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::ClusterResourceScope;
+use kube::core::{ClusterResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use planner::machine::Action;
 use serde_json::Value;
 use std::sync::Arc;
+
+/// The Secrets by which installed systems are told about themselves. What they say is nobody's here.
+pub type InstallSeed = PartialObjectMeta<Secret>;
 
 #[derive(Clone)]
 pub struct Objects {
@@ -260,6 +263,10 @@ impl<K: Reached> Verbs<K> for Controller {
 impl Shell for Controller {
     fn inventory(&self) -> &str {
         &self.inventory
+    }
+
+    fn seeds(&self) -> &str {
+        &self.seeds
     }
 
     fn confirmed(&self) -> Option<(&Confirmed, u64)> {

@@ -12,7 +12,7 @@ use crate::network::{Logical, Ovn};
 use crate::objects::Objects;
 use crate::volumes::Volumes;
 use crate::work::Work;
-use crate::world::World;
+use crate::world::{Namespaces, World};
 use crate::{admissions, collector, dpu, enrol, hold, image, job, machine, network, verbs, workflow};
 use anyhow::{Context, Result, anyhow, bail};
 use api::labels;
@@ -33,6 +33,7 @@ use tokio::time::Instant;
 pub struct Settings {
     pub namespace: String,
     pub inventory_namespace: String,
+    pub seeds_namespace: String,
     pub identity: String,
     /// Differs between any two processes, restarts included.
     pub nonce: u64,
@@ -51,6 +52,7 @@ impl From<&Args> for Settings {
         Self {
             namespace: args.namespace.clone(),
             inventory_namespace: args.inventory_namespace.clone(),
+            seeds_namespace: args.seeds_namespace.clone(),
             identity: args.identity.clone(),
             nonce: nonce(),
             holder_image: args.holder_image.clone(),
@@ -77,7 +79,7 @@ pub async fn run(
     let client = metrics::counted(client, metrics.requests());
     let objects = Objects { client: client.clone() };
     let world = World::new(settings.nonce);
-    let inventory = settings.inventory_namespace.clone();
+    let (inventory, seeds) = (settings.inventory_namespace.clone(), settings.seeds_namespace.clone());
     let controller = Arc::new(Controller {
         hosts: Hosts::new(
             factory,
@@ -98,6 +100,7 @@ pub async fn run(
         sent: SentTasks::default(),
         namespace: settings.namespace.clone(),
         inventory: inventory.clone(),
+        seeds: seeds.clone(),
         holder_image: settings.holder_image.clone(),
         holder_pull_secrets: settings.holder_pull_secrets.clone(),
         discovers: settings.discovers,
@@ -106,7 +109,7 @@ pub async fn run(
         objects: objects.clone(),
         world: world.clone(),
     });
-    let mut tasks = world.watch(&objects, &inventory);
+    let mut tasks = world.watch(&objects, &Namespaces { inventory, seeds });
     controller.hosts.watch(settings.nonce, &mut tasks);
     let served = serve(settings.http, controller.clone());
     let led = lead(controller, &settings, &mut tasks, stop);

@@ -6,7 +6,7 @@ use crate::index::IndexKey;
 use crate::kinds::{NetworkAttachmentDefinition, NetworkedPod};
 use crate::liveness::Liveness;
 use crate::network::Pools;
-use crate::objects::Objects;
+use crate::objects::{InstallSeed, Objects};
 use crate::placement::Placement;
 use crate::snapshots::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeSnapshot};
 use crate::work::{Queues, Work};
@@ -26,13 +26,21 @@ use runtime::queue::{Key, Queue};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
+/// Where there is one namespace of a kind's objects.
+pub struct Namespaces {
+    /// Of Hardware, and of what is made of it.
+    pub inventory: String,
+    /// Of the Secrets by which installed systems are told about themselves.
+    pub seeds: String,
+}
+
 /// A kind that is watched.
 pub trait Kind: Object {
     /// Its API may not be installed: nothing waits until its cache is filled.
     const OPTIONAL: bool = false;
 
     /// Where its objects are, and which of them are watched: all, in whatever namespace.
-    fn watched(objects: &Objects, _inventory: &str) -> (Api<Self>, watcher::Config) {
+    fn watched(objects: &Objects, _: &Namespaces) -> (Api<Self>, watcher::Config) {
         (Api::all(objects.client.clone()), watcher::Config::default())
     }
 
@@ -65,9 +73,9 @@ macro_rules! watched {
             }
 
             /// Starts every watch. They end when the set is dropped.
-            pub fn watch(self: &Arc<Self>, objects: &Objects, inventory: &str) -> JoinSet<()> {
+            pub fn watch(self: &Arc<Self>, objects: &Objects, of: &Namespaces) -> JoinSet<()> {
                 let mut set = JoinSet::new();
-                $(self.watch_kind(&mut set, &self.$field, <$kind>::watched(objects, inventory));)*
+                $(self.watch_kind(&mut set, &self.$field, <$kind>::watched(objects, of));)*
                 let leases: Api<Lease> = Api::all(objects.client.clone());
                 set.spawn(self.liveness.clone().watch(leases, Patience::new(self.nonce, "Lease")));
                 set
@@ -99,6 +107,7 @@ watched! {
     reports: HardwareReport,
     templates: Template,
     workflows: Workflow,
+    install_seeds: InstallSeed,
     rule_sets: WorkflowRuleSet,
     jobs: Job,
     tasks: Task,

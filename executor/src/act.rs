@@ -88,7 +88,10 @@ async fn act(c: &impl Shell, owner: Owner<'_>, action: &Action) -> Result<(), Er
         }
         Action::CreateTemplate(template) => install::create_template(c, template).await,
         Action::CreateWorkflow(workflow) => install::create_workflow(c, workflow).await,
-        Action::RecordInstall { name, uid, resource_version, record, request } => {
+        Action::RecordInstall { name, uid, resource_version, record, request, seed } => {
+            if let Some(seed) = seed {
+                install::write_seed(c, own, seed).await?;
+            }
             let workflow = names::install(own, record.number);
             let seen = hosts::version(c, name, uid, resource_version);
             install::record(c, &seen, &workflow, record, request.as_deref()).await
@@ -103,6 +106,7 @@ async fn act(c: &impl Shell, owner: Owner<'_>, action: &Action) -> Result<(), Er
         }
         Action::DeleteTemplate { target } => install::delete_template(c, target).await,
         Action::DeleteWorkflow { target } => install::delete_workflow(c, target).await,
+        Action::DeleteInstallSeed { target } => install::delete_seed(c, target).await,
         Action::RememberBootOrder { name, order } => hosts::remember_boot_order(c, name, order).await,
         Action::RememberBootPath { name, path } => hosts::remember_boot_path(c, name, path.as_deref()).await,
         Action::RememberSystemUuid { name, uuid } => hosts::remember_system_uuid(c, name, uuid.as_deref()).await,

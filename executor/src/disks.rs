@@ -137,22 +137,24 @@ where
         controller: Some(true),
         block_owner_deletion: None,
     };
-    let data = seed.data.iter().map(|(key, text)| (key.clone(), ByteString(text.clone().into_bytes()))).collect();
-    let secret = Secret {
-        metadata: ObjectMeta {
-            name: Some(seed.secret_name.clone()),
-            namespace: meta.namespace.clone(),
-            labels: meta.labels.clone(),
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        },
-        data: Some(data),
-        ..Secret::default()
+    let made = ObjectMeta {
+        namespace: meta.namespace.clone(),
+        labels: meta.labels.clone(),
+        owner_references: Some(vec![owner]),
+        ..ObjectMeta::default()
     };
+    put_seed(c, made, seed).await
+}
+
+/// `meta` is without a name.
+pub(crate) async fn put_seed(c: &impl Shell, meta: ObjectMeta, seed: &Seed) -> Result<(), Error> {
+    let data = seed.data.iter().map(|(key, text)| (key.clone(), ByteString(text.clone().into_bytes()))).collect();
+    let metadata = ObjectMeta { name: Some(seed.secret_name.clone()), ..meta };
+    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
     match Verbs::create(c, &secret).await {
-        // Of an attachment before this one, or of a write whose answer was lost.
+        // Of an attachment or a try before this one, or of a write whose answer was lost.
         Err(Error::AlreadyExists { .. }) => {
-            let namespace = meta.namespace.as_deref().unwrap_or_default();
+            let namespace = secret.metadata.namespace.as_deref().unwrap_or_default();
             let there = get::<Secret>(c, namespace, &seed.secret_name).await?;
             let mut wanted = there.clone();
             wanted.metadata.labels = secret.metadata.labels;

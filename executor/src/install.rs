@@ -1,12 +1,14 @@
 //! Requests of an installation: the copy of the Template, its Workflow, and what is on record at the Hardware.
 
 use crate::verbs::what;
-use crate::{Error, Shell, get, list, put, seen, writes};
+use crate::{Error, Shell, disks, get, list, put, seen, writes};
 use api::tinkerbell::{Hardware, Template, Workflow};
 use api::{BareMetalMachine, Dpu, labels};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use planner::erase;
 use planner::install::{Phase, Record};
+use planner::machine::plan::Seed;
 use planner::meta::{Target, label};
 use serde_json::json;
 
@@ -56,6 +58,21 @@ pub async fn record(
         annotations[labels::INSTALL_REQUEST] = json!(request);
     }
     writes::patch::<Hardware>(c, hardware, json!({"metadata": {"annotations": annotations}})).await.map(drop)
+}
+
+/// The Secret goes with the installation's Workflow; its name says of which machine it is.
+pub async fn write_seed(c: &impl Shell, machine_uid: &str, seed: &Seed) -> Result<(), Error> {
+    let labels = [(labels::MANAGED_BY, labels::MANAGED_BY_VALUE), (labels::MACHINE_UID, machine_uid)];
+    let meta = ObjectMeta {
+        namespace: Some(c.seeds().to_owned()),
+        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        ..ObjectMeta::default()
+    };
+    disks::put_seed(c, meta, seed).await
+}
+
+pub async fn delete_seed(c: &impl Shell, target: &Target) -> Result<(), Error> {
+    writes::delete::<Secret>(c, &writes::by_uid(target), false).await
 }
 
 /// From quorum: no Dpu forbids that the machine is installed on this server.

@@ -55,6 +55,9 @@ pub trait Shell:
     /// The namespace of Hardware.
     fn inventory(&self) -> &str;
 
+    /// The namespace of what installed systems are told: Secrets that network boot reads.
+    fn seeds(&self) -> &str;
+
     /// What was read from quorum of machines, and how many objects the copies of this process have told the end of; `None`: each plan
     /// reads its machine.
     fn confirmed(&self) -> Option<(&Confirmed, u64)> {

@@ -1,7 +1,10 @@
-//! The backup partition table of an image that is smaller than its disk, moved to the disk's end.
+//! The partition table (GPT; UEFI 2.10, 5.3) of an image that is smaller than its disk: its backup is moved to the disk's end, and a
+//! partition is added there ([`partition`]).
 //!
 //! An image has its backup GPT at its own end, which lies anywhere on a larger disk: firmware and tools call such a table
 //! damaged, and no partition can grow behind it.
+
+pub mod partition;
 
 use std::fs::File;
 use std::io;
@@ -52,70 +55,108 @@ fn wrong(what: String) -> io::Error {
 
 /// The backup of the disk's partition table goes to its last sectors, where `sector` is the disk's own size of one.
 pub fn to_the_end(disk: &File, size_bytes: u64, sector: u64) -> io::Result<Backup> {
-    if size_bytes < 2 * sector {
-        return Ok(Backup::NoTable);
-    }
-    let mut header = read(disk, sector, sector)?;
-    if !header.starts_with(SIGNATURE) {
-        for other in SECTORS.into_iter().filter(|other| *other != sector && size_bytes >= 2 * other) {
-            if read(disk, other, 512)?.starts_with(SIGNATURE) {
-                let message = format!(
-                    "its partition table is made for sectors of {other} bytes, the disk has sectors of {sector}: \
-                     it needs an image that was made for such a disk"
-                );
-                return Err(wrong(message));
-            }
-        }
-        return Ok(Backup::NoTable);
-    }
-    let header_size = u32_at(&header, at::HEADER_SIZE) as usize;
-    if !(92..=header.len()).contains(&header_size) {
-        return Err(wrong(format!("its partition table says that its header has {header_size} bytes")));
-    }
-    if u32_at(&header, at::HEADER_CRC) != header_crc(&header, header_size) || u64_at(&header, at::MY_LBA) != 1 {
-        return Err(wrong("the header of its partition table is damaged".to_owned()));
-    }
-    let entries_bytes = u64::from(u32_at(&header, at::ENTRY_COUNT)) * u64::from(u32_at(&header, at::ENTRY_SIZE));
-    let first_entries = u64_at(&header, at::ENTRIES_LBA);
-    let sectors = size_bytes / sector;
-    let entry_sectors = entries_bytes.div_ceil(sector);
-    if entries_bytes == 0 || entries_bytes > ENTRIES || first_entries < 2 || first_entries + entry_sectors > sectors {
-        return Err(wrong(format!(
-            "its partition table has {entries_bytes} bytes of entries at sector {first_entries}"
-        )));
-    }
-    let mut entries = read(disk, first_entries * sector, entry_sectors * sector)?;
-    let used = usize::try_from(entries_bytes).expect("at most a megabyte");
-    if crc32fast::hash(&entries[..used]) != u32_at(&header, at::ENTRIES_CRC) {
-        return Err(wrong("the entries of its partition table are damaged".to_owned()));
-    }
-    entries[used..].fill(0);
-    let last = sectors - 1;
-    let backup_entries = last - entry_sectors;
-    if backup_entries <= u64_at(&header, at::FIRST_USABLE) {
-        return Err(wrong("there is no room for the backup of its partition table".to_owned()));
-    }
-    put(&mut header, at::ALTERNATE_LBA, last);
-    put(&mut header, at::LAST_USABLE, backup_entries - 1);
-    let seal = |header: &mut [u8]| {
-        let crc = header_crc(header, header_size);
-        header[at::HEADER_CRC..at::HEADER_CRC + 4].copy_from_slice(&crc.to_le_bytes());
-    };
-    let mut backup = header.clone();
-    put(&mut backup, at::MY_LBA, last);
-    put(&mut backup, at::ALTERNATE_LBA, 1);
-    put(&mut backup, at::ENTRIES_LBA, backup_entries);
-    seal(&mut header);
-    seal(&mut backup);
-    let mut protective = read(disk, 0, sector)?;
-    whole_disk(&mut protective, last);
-    // The primary last: until then it names the image's own backup, which nothing has overwritten.
-    disk.write_all_at(&entries, backup_entries * sector)?;
-    disk.write_all_at(&backup, last * sector)?;
-    disk.write_all_at(&header, sector)?;
-    disk.write_all_at(&protective, 0)?;
-    disk.sync_all()?;
+    let Some(mut table) = Table::read(disk, size_bytes, sector)? else { return Ok(Backup::NoTable) };
+    table.fit()?;
+    table.write(disk)?;
     Ok(Backup::Moved)
+}
+
+/// A table whose header and entries are what their checksums say.
+struct Table {
+    header: Vec<u8>,
+    /// What the checksum covers.
+    header_size: usize,
+    /// Whole sectors, of which `used` bytes are entries.
+    entries: Vec<u8>,
+    used: usize,
+    first_entries: u64,
+    sectors: u64,
+    sector: u64,
+}
+
+impl Table {
+    /// `None`: the disk has no GPT.
+    fn read(disk: &File, size_bytes: u64, sector: u64) -> io::Result<Option<Self>> {
+        if size_bytes < 2 * sector {
+            return Ok(None);
+        }
+        let header = read(disk, sector, sector)?;
+        if !header.starts_with(SIGNATURE) {
+            for other in SECTORS.into_iter().filter(|other| *other != sector && size_bytes >= 2 * other) {
+                if read(disk, other, 512)?.starts_with(SIGNATURE) {
+                    let message = format!(
+                        "its partition table is made for sectors of {other} bytes, the disk has sectors of {sector}: \
+                         it needs an image that was made for such a disk"
+                    );
+                    return Err(wrong(message));
+                }
+            }
+            return Ok(None);
+        }
+        let header_size = u32_at(&header, at::HEADER_SIZE) as usize;
+        if !(92..=header.len()).contains(&header_size) {
+            return Err(wrong(format!("its partition table says that its header has {header_size} bytes")));
+        }
+        if u32_at(&header, at::HEADER_CRC) != header_crc(&header, header_size) || u64_at(&header, at::MY_LBA) != 1 {
+            return Err(wrong("the header of its partition table is damaged".to_owned()));
+        }
+        let entries_bytes = u64::from(u32_at(&header, at::ENTRY_COUNT)) * u64::from(u32_at(&header, at::ENTRY_SIZE));
+        let first_entries = u64_at(&header, at::ENTRIES_LBA);
+        let sectors = size_bytes / sector;
+        let entry_sectors = entries_bytes.div_ceil(sector);
+        let end = first_entries.checked_add(entry_sectors);
+        if entries_bytes == 0 || entries_bytes > ENTRIES || first_entries < 2 || end.is_none_or(|end| end > sectors) {
+            return Err(wrong(format!(
+                "its partition table has {entries_bytes} bytes of entries at sector {first_entries}"
+            )));
+        }
+        let mut entries = read(disk, first_entries * sector, entry_sectors * sector)?;
+        let used = usize::try_from(entries_bytes).expect("at most a megabyte");
+        if crc32fast::hash(&entries[..used]) != u32_at(&header, at::ENTRIES_CRC) {
+            return Err(wrong("the entries of its partition table are damaged".to_owned()));
+        }
+        entries[used..].fill(0);
+        Ok(Some(Self { header, header_size, entries, used, first_entries, sectors, sector }))
+    }
+
+    fn backup_entries(&self) -> u64 {
+        self.sectors - 1 - self.entries.len() as u64 / self.sector
+    }
+
+    /// It names the disk's last sector as its backup's, and what is before the backup's entries as usable.
+    fn fit(&mut self) -> io::Result<()> {
+        let backup_entries = self.backup_entries();
+        if backup_entries <= u64_at(&self.header, at::FIRST_USABLE) {
+            return Err(wrong("there is no room for the backup of its partition table".to_owned()));
+        }
+        put(&mut self.header, at::ALTERNATE_LBA, self.sectors - 1);
+        put(&mut self.header, at::LAST_USABLE, backup_entries - 1);
+        Ok(())
+    }
+
+    /// Both of them, and the protective MBR. The primary last: until then it names the backup of before, which nothing has overwritten.
+    fn write(&mut self, disk: &File) -> io::Result<()> {
+        let (last, backup_entries, sector) = (self.sectors - 1, self.backup_entries(), self.sector);
+        let crc = crc32fast::hash(&self.entries[..self.used]);
+        self.header[at::ENTRIES_CRC..at::ENTRIES_CRC + 4].copy_from_slice(&crc.to_le_bytes());
+        let mut backup = self.header.clone();
+        put(&mut backup, at::MY_LBA, last);
+        put(&mut backup, at::ALTERNATE_LBA, 1);
+        put(&mut backup, at::ENTRIES_LBA, backup_entries);
+        for header in [&mut self.header, &mut backup] {
+            let crc = header_crc(header, self.header_size);
+            header[at::HEADER_CRC..at::HEADER_CRC + 4].copy_from_slice(&crc.to_le_bytes());
+        }
+        let mut protective = read(disk, 0, sector)?;
+        whole_disk(&mut protective, last);
+        disk.write_all_at(&self.entries, backup_entries * sector)?;
+        disk.write_all_at(&backup, last * sector)?;
+        disk.sync_all()?;
+        disk.write_all_at(&self.entries, self.first_entries * sector)?;
+        disk.write_all_at(&self.header, sector)?;
+        disk.write_all_at(&protective, 0)?;
+        disk.sync_all()
+    }
 }
 
 /// The protective MBR covers the disk. One with partitions of its own (a hybrid) is left as it is.

@@ -12,7 +12,8 @@
 //! | [`qcow2`] | a qcow2 image as the disk that it stands for, read by parts of its file |
 //! | [`sink`] | the writing thread |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
-//! | [`gpt`] | the backup partition table, moved to the disk's end |
+//! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there |
+//! | [`nocloud`] | the volume that cloud-init reads |
 //!
 //! **What counts as an end.** All of: the connection ended where `Content-Length` or the last chunk says; the compressed
 //! stream ended by its own rules, and nothing follows it; the checksum, if one was given, is that of the bytes as they were
@@ -31,6 +32,7 @@ pub mod disk;
 mod feed;
 pub mod fetch;
 pub mod gpt;
+pub mod nocloud;
 pub mod qcow2;
 mod remote;
 mod sink;

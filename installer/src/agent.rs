@@ -85,6 +85,10 @@ impl Agent {
         Ok(Self { client, session, worker, attributes, lines: Mutex::default() })
     }
 
+    pub fn session(&self) -> Option<Session> {
+        self.session.clone()
+    }
+
     /// Does what the server says until the machine is to be restarted.
     pub async fn serve(&self, actions: &impl Actions) {
         loop {

@@ -45,7 +45,7 @@ fn run() -> Result<()> {
         network::up(arguments.mac, arguments.lease).await.context("the network")?;
         let agent = Agent::new(&arguments.servers, arguments.pin, arguments.worker, attributes::read());
         let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
-        agent.serve(&BuiltIn::of_this_machine()).await;
+        agent.serve(&BuiltIn::of_this_machine(agent.session())).await;
         anyhow::Ok(())
     })
 }

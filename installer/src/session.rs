@@ -4,8 +4,9 @@
 
 use hyper_util::rt::TokioIo;
 use proto::installer::v1::sessions_client::SessionsClient;
-use proto::installer::v1::{EndRequest, HeartbeatRequest, RedeemRequest};
+use proto::installer::v1::{EndRequest, HeartbeatRequest, RedeemRequest, SeedRequest};
 use rustls::pki_types::ServerName;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -22,6 +23,8 @@ use trust::pin::{Key, Pin, client};
 /// To one server.
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(30);
+/// After a call that may be made again: the first wait.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The last call before the restart.
 const END: Duration = Duration::from_secs(5);
 /// Until the server says how often it is to be told.
@@ -111,6 +114,24 @@ impl Session {
                 }
             }
             next = (next + every).max(Instant::now());
+        }
+    }
+
+    /// What cloud-init in the installed system reads.
+    pub async fn seed(&self) -> Result<BTreeMap<String, Vec<u8>>, String> {
+        let request = SeedRequest { worker_id: self.worker_id.clone() };
+        let mut again = AGAIN;
+        loop {
+            let status = match bounded(CALL, self.client.clone().seed(request.clone())).await {
+                Ok(told) => return Ok(told.files.into_iter().collect()),
+                Err(status) => status,
+            };
+            if !matches!(status.code(), Code::Unavailable | Code::Aborted | Code::DeadlineExceeded) {
+                return Err(format!("asking the server for the cloud-init data: {}", why(&status)));
+            }
+            println!("installer: asking for the cloud-init data: {}", why(&status));
+            sleep(again).await;
+            again = (again * 2).min(CALL);
         }
     }
 

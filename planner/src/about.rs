@@ -60,5 +60,6 @@ subjects! {
         ReleaseRecord "the record of a release with data";
         Template(template: String) "Template '{template}'";
         Workflow(workflow: String) "Workflow '{workflow}'";
+        InstallSeed(secret: String) "Secret '{secret}' with the cloud-init data of the installation";
     }
 }

@@ -94,6 +94,7 @@ pub const SETTINGS: &[Setting] = &[
     within(OVN_TLS, "ovn.tls.keys.authority", r#""cacert""#),
     within(OVN_TLS, "ovn.tls.serverName", r#""HOST""#),
     plain("inventory.namespace", r#""default""#),
+    plain("inventory.seedsNamespace", r#""kube-public""#),
     plain("inventory.create", "false"),
     plain("inventory.policy.create", "false"),
     plain("inventory.policy.selector", r#"{"matchLabels": {"rack": "1"}}"#),

@@ -115,6 +115,7 @@ pub async fn controller(args: &ScaleController) -> Result<()> {
     let settings = Settings {
         namespace: SYSTEM_NAMESPACE.to_owned(),
         inventory_namespace: INVENTORY_NAMESPACE.to_owned(),
+        seeds_namespace: "metalplane-seeds".to_owned(),
         identity: "bench".to_owned(),
         nonce: std::process::id().into(),
         holder_image: "pause".to_owned(),

@@ -50,6 +50,16 @@ impl Callers {
         }
     }
 
+    /// Who has a session, whatever the mode: what it is told goes over TLS, and to no other.
+    pub async fn holder(&self, caller: &Caller, presented: &str) -> Result<(String, Hardware), Status> {
+        let found = self.found(presented)?;
+        let key = self.key(caller, &found)?;
+        match self.read(&found.report).await?.and_then(|report| report.status?.session) {
+            Some(held) if session::is_holder(Some(&held), &key, &found.run) => Ok((found.agent, found.hardware)),
+            _ => Err(no_session()),
+        }
+    }
+
     pub async fn redeem(&self, caller: &Caller, presented: &str) -> Result<(), Status> {
         let found = self.found(presented)?;
         if !found.is_in_time {

@@ -24,6 +24,7 @@ mod sessions;
 
 use crate::identity::Identity;
 use crate::reports::Eyes;
+use crate::seeds::Seeds;
 use crate::world::World;
 use anyhow::{Context as _, Result as Outcome};
 use api::tinkerbell::attributes::AgentAttributes;
@@ -57,10 +58,16 @@ type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallibl
 const PING: Duration = Duration::from_secs(20);
 
 /// Until the listener fails.
-pub async fn serve(listener: TcpListener, world: Arc<World>, identity: Identity, eyes: Eyes) -> Outcome<()> {
+pub async fn serve(
+    listener: TcpListener,
+    (world, seeds): (Arc<World>, Arc<Seeds>),
+    identity: Identity,
+    eyes: Eyes,
+) -> Outcome<()> {
     let tls = identity.tls()?;
     let callers = Callers { world, identity, eyes };
-    let sessions = callers.identity.has_sessions().then(|| SessionsServer::new(sessions::Service(callers.clone())));
+    let service = sessions::Service { callers: callers.clone(), seeds };
+    let sessions = callers.identity.has_sessions().then(|| SessionsServer::new(service));
     tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING))

@@ -11,6 +11,7 @@ use crate::area::{self, Places};
 use crate::files::{Files, Program};
 use crate::reports::{self, Eyes};
 use crate::script;
+use crate::seeds::Seeds;
 use api::report::HeardBy;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
@@ -32,6 +33,12 @@ const CHUNK: u64 = 256 << 10;
 
 pub struct Server {
     pub directory: watch::Receiver<Arc<Directory>>,
+    pub seeds: Arc<Seeds>,
+    pub boots: Boots,
+}
+
+/// What servers boot by.
+pub struct Boots {
     pub script: script::Config,
     pub files: Arc<Files>,
     /// Whether servers that no Hardware names are booted.
@@ -55,14 +62,14 @@ async fn handle(
     }
     let path = request.uri().path();
     let directory = server.directory.borrow().clone();
-    let told = metadata::reply(&directory, path, request.headers(), from.ip());
+    let told = metadata::reply((&directory, &server.seeds), path, request.headers(), from.ip()).await;
     if let Some(Reply::Told(_)) = &told
         && let Ok(subject) = directory.by_address(from.ip())
         && let Some(sight) = reports::heard(&subject, from.ip(), HeardBy::Metadata)
     {
-        server.eyes.saw(&subject, sight);
+        server.boots.eyes.saw(&subject, sight);
     }
-    let reply = told.unwrap_or_else(|| route(&directory, &server, path));
+    let reply = told.unwrap_or_else(|| route(&directory, &server.boots, path));
     let head = method == Method::HEAD;
     tracing::debug!(path, "asked by HTTP");
     match reply {
@@ -100,7 +107,7 @@ fn unread(path: &Path, error: &std::io::Error, head: bool) -> Response {
 type Filled = (Places, Arc<[u8]>);
 
 async fn filled(server: &Arc<Server>, path: &Path, arguments: &str) -> std::io::Result<Filled> {
-    let (files, image) = (server.files.clone(), path.to_owned());
+    let (files, image) = (server.boots.files.clone(), path.to_owned());
     let places = tokio::task::spawn_blocking(move || files.places(&image)).await??;
     if places.is_empty() {
         return Err(std::io::Error::other("it has no place for kernel arguments"));

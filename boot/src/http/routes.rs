@@ -1,6 +1,6 @@
 //! What a path is. It is taken as it is, but for the colons of its MAC address: no redirect, no decoding, no folder above.
 
-use super::Server;
+use super::Boots;
 use crate::files::{Program, mac_of_path};
 use crate::script;
 use api::report::NetbootStage;
@@ -26,7 +26,7 @@ pub enum Reply {
 }
 
 /// `/ipxe/script/<MAC>/auto.ipxe`, `/ipxe/binary/<MAC>/<program>`, `/osie/<MAC>/<file>`, `/iso/<MAC>/<file>.iso`, `/healthz`.
-pub fn route(directory: &Directory, server: &Server, path: &str) -> Reply {
+pub fn route(directory: &Directory, server: &Boots, path: &str) -> Reply {
     let missing = |what: String| Reply::Refused(StatusCode::NOT_FOUND, what);
     let parts: Vec<_> = path.trim_start_matches('/').split('/').filter(|part| !part.is_empty()).collect();
     let (route, mac, name) = match parts.as_slice() {
@@ -91,9 +91,8 @@ mod tests {
     use proptest::prelude::*;
     use std::net::Ipv4Addr;
     use std::sync::Arc;
-    use tokio::sync::watch;
 
-    fn server(strangers: bool) -> Server {
+    fn server(strangers: bool) -> Boots {
         let script = script::Config {
             replicas: crate::replicas::Replicas::alone(Ipv4Addr::new(10, 88, 0, 1)),
             http_port: 7080,
@@ -103,13 +102,7 @@ mod tests {
             identity: crate::identity::Identity::Open,
         };
         let (eyes, _) = crate::reports::channel(Arc::default());
-        Server {
-            directory: watch::channel(Arc::default()).1,
-            script,
-            files: Arc::new(Files::default()),
-            strangers,
-            eyes,
-        }
+        Boots { script, files: Arc::new(Files::default()), strangers, eyes }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use site::{ApiServer, Running, US, client, field, path, udhcpc, until};
 use std::path::Path;
 
 const INVENTORY: &str = "inventory";
+const SEEDS: &str = "seeds";
 const MAC: &str = "52:54:00:88:00:01";
 /// Behind a relay.
 const RELAYED: &str = "52:54:00:88:00:03";
@@ -61,7 +62,7 @@ async fn a_server_boots_and_its_workflow_succeeds() {
     let (arguments, log) = (arguments(&dir), path(&dir, "boot.log"));
     let service = boot_is_ready(&site, &arguments, &log).await;
     addresses(&dir).await;
-    files(&dir).await;
+    files(&site, &dir).await;
     networks::behind_a_relay(test, &dir, &log).await;
     Box::pin(workflow(&site)).await;
     Box::pin(graph::workflow(&site)).await;
@@ -97,6 +98,7 @@ fn arguments(dir: &tempfile::TempDir) -> Vec<String> {
         "--agents=open".to_owned(),
         format!("--syslog={US}"),
         format!("--inventory-namespace={INVENTORY}"),
+        format!("--seeds-namespace={SEEDS}"),
         format!("--files={}", path(dir, "files").display()),
         format!("--program=ipxe.efi={digest}@{}", path(dir, "ipxe.efi").display()),
     ]
@@ -108,13 +110,19 @@ async fn prepare(site: &ApiServer) {
         "name": "system:serviceaccount:metalplane-system:metalplane-dpu-agent"}]);
     site.apply(&[
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": INVENTORY}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": "boot", "namespace": INVENTORY}, "rules": rules()}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "boot", "namespace": INVENTORY}, "subjects": user,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "boot"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SEEDS}}),
     ])
     .await;
+    for (namespace, rules) in [INVENTORY, SEEDS].into_iter().zip(rules()) {
+        site.apply(&[
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+                "metadata": {"name": "boot", "namespace": namespace}, "rules": rules}),
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+                "metadata": {"name": "boot", "namespace": namespace}, "subjects": user,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "boot"}}),
+        ])
+        .await;
+    }
     let hardware: Api<Hardware> = Api::namespaced(site.admin.clone(), INVENTORY);
     for (name, mac, address, gateway) in
         [("s1", MAC, "10.88.0.50", US), ("s2", CLAIMED, "10.88.0.51", US), ("s3", RELAYED, "10.89.0.50", "10.89.0.1")]
@@ -141,12 +149,14 @@ async fn prepare(site: &ApiServer) {
     hardware.patch("s2", &PatchParams::default(), &Patch::Merge(claim)).await.expect("claimed");
 }
 
-/// The rules of the role in the chart.
-fn rules() -> Value {
+/// The rules of the chart's roles: in the inventory, and where the seeds are.
+fn rules() -> [Value; 2] {
     let chart = include_str!("../../../charts/metalplane/templates/boot.yaml");
-    let (_, rest) = chart.split_once("\nrules:\n").expect("the chart's role");
-    let (rules, _) = rest.split_once("\n---").expect("its end");
-    serde_saphyr::from_str(rules).expect("YAML")
+    let all = chart.split("\nrules:\n").skip(1).map(|rest| {
+        let (rules, _) = rest.split_once("\n---").expect("its end");
+        serde_saphyr::from_str(rules).expect("YAML")
+    });
+    all.collect::<Vec<Value>>().try_into().expect("two roles")
 }
 
 async fn addresses(dir: &tempfile::TempDir) {
@@ -169,7 +179,7 @@ async fn addresses(dir: &tempfile::TempDir) {
     assert_eq!(udhcpc(dir, "52:54:00:88:00:09", &pxe).await, None, "an unknown one neither");
 }
 
-async fn files(dir: &tempfile::TempDir) {
+async fn files(site: &ApiServer, dir: &tempfile::TempDir) {
     let set = client(&["ip", "addr", "replace", "10.88.0.50/24", "dev", "eth0"]).await;
     assert!(set.status.success(), "{set:?}");
     let got = path(dir, "got");
@@ -206,7 +216,7 @@ async fn files(dir: &tempfile::TempDir) {
         "{head}"
     );
     image(&curl).await;
-    metadata(&curl).await;
+    metadata(site, &curl).await;
     syslog(&path(dir, "boot.log")).await;
     for bad in [
         format!("/iso/{CLAIMED}/installer.iso"),
@@ -247,7 +257,7 @@ async fn image(curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
 }
 
 /// Each server is told about itself, by the address that it asks from.
-async fn metadata(curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
+async fn metadata(site: &ApiServer, curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
     let user_data = "/2009-04-04/user-data";
     for (path, wanted) in [
         ("/2009-04-04/meta-data/hostname", "s1"),
@@ -274,6 +284,37 @@ async fn metadata(curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
         let set = client(&["ip", "addr", "del", &format!("{address}/24"), "dev", "eth0"]).await;
         assert!(set.status.success(), "{set:?}");
     }
+    installed(site, curl).await;
+}
+
+/// A machine that was installed there reads what its installation was given, by the Secret that its own claim names.
+async fn installed(site: &ApiServer, curl: &impl AsyncFn(&[&str], &str) -> (String, String)) {
+    let hardware: Api<Hardware> = Api::namespaced(site.admin.clone(), INVENTORY);
+    let claim = |install: Option<&str>| {
+        let annotations = json!({"metalplane.io/claimed-by": "uid", "metalplane.io/install": install,
+            "metalplane.io/boot-strategy": install.map(|_| "Workflow")});
+        Patch::Merge(json!({"metadata": {"annotations": annotations}}))
+    };
+    for (name, of) in [(api::names::install("uid", 2), "uid"), (api::names::install("uid", 3), "another")] {
+        site.apply(&[json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name, "namespace": SEEDS, "labels": {"metalplane.io/machine-uid": of}},
+            "stringData": {"user-data": format!("#cloud-config of {of}\n"), "meta-data": "instance-id: uid\n"}})])
+            .await;
+    }
+    let set = client(&["ip", "addr", "add", "10.88.0.51/24", "dev", "eth0"]).await;
+    assert!(set.status.success(), "{set:?}");
+    for (record, told) in [("2/Done/w", "#cloud-config of uid\n"), ("3/Done/w", "")] {
+        hardware.patch("s2", &PatchParams::default(), &claim(Some(record))).await.expect("patched");
+        until("the machine reads its own", async || {
+            let (code, text) = curl(&["--interface", "10.88.0.51"], "/latest/user-data").await;
+            assert!(!text.contains("another"), "{text}");
+            if (code.as_str(), text.as_str()) == ("200", told) { Ok(()) } else { Err(format!("{code} {text}")) }
+        })
+        .await;
+    }
+    hardware.patch("s2", &PatchParams::default(), &claim(None)).await.expect("patched");
+    let set = client(&["ip", "addr", "del", "10.88.0.51/24", "dev", "eth0"]).await;
+    assert!(set.status.success(), "{set:?}");
 }
 
 /// busybox's `logger` writes to a socket of this machine alone; bash sends a datagram.

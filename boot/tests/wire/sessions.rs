@@ -69,7 +69,11 @@ pub async fn workflow(site: &ApiServer, dir: &tempfile::TempDir, arguments: &[St
     let (mut first, mut second) = (Start::with(&pin, &worker_id), Start::with(&pin, &worker_id));
     let refused = first.agent.next_of(&worker_id).await.expect_err("the token is not redeemed");
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    first.session.seed().await.expect_err("nor is it told what the system reads");
     first.session.redeem().await.expect("a session");
+    let told = first.session.seed().await.expect("told");
+    assert_eq!(told["user-data"], b"#cloud-config of s1\n");
+    assert!(String::from_utf8_lossy(&told["meta-data"]).contains("\"local-hostname\": \"s1\""), "{told:?}");
     first.session.redeem().await.expect("as if the first answer had been lost");
     nobody_else(&mut second, &worker_id, &pin, &status).await;
     let numbers =
@@ -152,6 +156,7 @@ async fn nobody_else(second: &mut Start, worker_id: &str, pin: &str, status: &im
     is_refused(AgentRefusedReason::TokenUsedTwice).await;
     let refused = second.agent.next_of(worker_id).await.expect_err("it has no session");
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    second.session.seed().await.expect_err("it has no session");
     let mut plain = Agent(WorkflowServiceClient::connect(format!("http://{SERVER}")).await.expect("connected"));
     let refused = plain.next_of(worker_id).await.expect_err("the token alone is not enough");
     assert!(

@@ -4,7 +4,7 @@ use super::{claimed_by, is_machine, is_pod, label};
 use crate::index::IndexKey;
 use crate::objects::Objects;
 use crate::work::Work;
-use crate::world::{Kind, World};
+use crate::world::{Kind, Namespaces, World};
 use api::attachment::OwnerReference;
 use api::{DiskAttachment, Dpu, NicAttachment, labels};
 use k8s_openapi::api::core::v1::Pod;
@@ -44,7 +44,7 @@ impl Kind for NicAttachment {
 
 /// Holder pods. Those that ask for NICs are [`super::NetworkedPod`]s; no other pod is watched.
 impl Kind for Pod {
-    fn watched(objects: &Objects, _: &str) -> (Api<Self>, watcher::Config) {
+    fn watched(objects: &Objects, _: &Namespaces) -> (Api<Self>, watcher::Config) {
         let holders = watcher::Config::default().labels(&crate::holder_pods::selector());
         (Api::all(objects.client.clone()), holders)
     }

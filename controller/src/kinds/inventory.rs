@@ -6,7 +6,7 @@ use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::Objects;
 use crate::work::Work;
-use crate::world::{Kind, World};
+use crate::world::{Kind, Namespaces, World};
 use api::tinkerbell::{Hardware, Machine};
 use api::{Dpu, HardwarePolicy, HardwareReport, labels};
 use kube::Api;
@@ -19,8 +19,8 @@ pub(crate) fn claimed_by(hardware: &Hardware) -> Option<&String> {
 }
 
 impl Kind for Hardware {
-    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
-        (objects.namespaced(inventory), watcher::Config::default())
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.inventory), watcher::Config::default())
     }
 
     fn index(&self) -> Vec<IndexKey> {
@@ -56,8 +56,8 @@ impl Kind for Hardware {
 }
 
 impl Kind for HardwareReport {
-    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
-        (objects.namespaced(inventory), watcher::Config::default())
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.inventory), watcher::Config::default())
     }
 
     fn index(&self) -> Vec<IndexKey> {
@@ -77,8 +77,8 @@ impl Kind for HardwareReport {
 }
 
 impl Kind for HardwarePolicy {
-    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
-        (objects.namespaced(inventory), watcher::Config::default())
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.inventory), watcher::Config::default())
     }
 
     fn wake(&self, world: &World) {

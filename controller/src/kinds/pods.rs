@@ -5,7 +5,7 @@ use crate::cache::key;
 use crate::index::IndexKey;
 use crate::objects::Objects;
 use crate::work::Work;
-use crate::world::{Kind, World};
+use crate::world::{Kind, Namespaces, World};
 use api::{Dpu, Subnet, VNic, labels};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
@@ -51,7 +51,7 @@ impl Resource for NetworkedPod {
 }
 
 impl Kind for NetworkedPod {
-    fn watched(objects: &Objects, _: &str) -> (Api<Self>, watcher::Config) {
+    fn watched(objects: &Objects, _: &Namespaces) -> (Api<Self>, watcher::Config) {
         (Api::all(objects.client.clone()), watcher::Config::default().labels(labels::NETWORKS))
     }
 

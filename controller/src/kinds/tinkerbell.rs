@@ -4,9 +4,9 @@
 use super::{made_for, namespace_of, own_uid};
 use crate::cache::key;
 use crate::index::IndexKey;
-use crate::objects::Objects;
+use crate::objects::{InstallSeed, Objects};
 use crate::work::Work;
-use crate::world::{Kind, World};
+use crate::world::{Kind, Namespaces, World};
 use api::labels;
 use api::tinkerbell::{Hardware, Job, Machine, Task, Template, Workflow, WorkflowRuleSet};
 use kube::Api;
@@ -25,8 +25,8 @@ impl Kind for Template {
 }
 
 impl Kind for Workflow {
-    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
-        (objects.namespaced(inventory), watcher::Config::default())
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.inventory), watcher::Config::default())
     }
 
     fn index(&self) -> Vec<IndexKey> {
@@ -50,9 +50,23 @@ impl Kind for Workflow {
     }
 }
 
+impl Kind for InstallSeed {
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.seeds), watcher::Config::default())
+    }
+
+    fn index(&self) -> Vec<IndexKey> {
+        made_for(&self.metadata).map(IndexKey::Owner).collect()
+    }
+
+    fn wake(&self, world: &World) {
+        world.of_maker(&self.metadata);
+    }
+}
+
 impl Kind for WorkflowRuleSet {
-    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
-        (objects.namespaced(inventory), watcher::Config::default())
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.inventory), watcher::Config::default())
     }
 
     /// It may match what any agent has reported.
@@ -65,8 +79,8 @@ impl Kind for WorkflowRuleSet {
 }
 
 impl Kind for Job {
-    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
-        (objects.namespaced(inventory), watcher::Config::default())
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.inventory), watcher::Config::default())
     }
 
     fn index(&self) -> Vec<IndexKey> {
@@ -88,8 +102,8 @@ impl Kind for Job {
 }
 
 impl Kind for Task {
-    fn watched(objects: &Objects, inventory: &str) -> (Api<Self>, watcher::Config) {
-        (objects.namespaced(inventory), watcher::Config::default())
+    fn watched(objects: &Objects, of: &Namespaces) -> (Api<Self>, watcher::Config) {
+        (objects.namespaced(&of.inventory), watcher::Config::default())
     }
 
     fn wake(&self, world: &World) {

@@ -28,3 +28,4 @@ mod world;
 
 const USER: &str = "team";
 const INVENTORY: &str = "inventory";
+const SEEDS: &str = "seeds";

@@ -1,6 +1,6 @@
 //! Plans are carried out by the sequences of `executor`. Each request is answered at once; after so many the controller dies.
 
-use super::INVENTORY;
+use super::{INVENTORY, SEEDS};
 use api::labels;
 use executor::{Error, Part, Shell, Storage, Verbs, act, hosts, writes};
 use futures::FutureExt;
@@ -232,6 +232,10 @@ fn attachment_of(identity: &str) -> &str {
 impl<W: Outside> Shell for Requests<'_, W> {
     fn inventory(&self) -> &str {
         INVENTORY
+    }
+
+    fn seeds(&self) -> &str {
+        SEEDS
     }
 
     async fn confirm_silent(&self, dpu_namespace: &str) -> Result<(), Error> {

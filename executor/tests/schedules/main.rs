@@ -61,6 +61,7 @@ use std::time::{Duration, Instant};
 
 const USER: &str = "team";
 const INVENTORY: &str = "inventory";
+const SEEDS: &str = "seeds";
 const DRIVER: &str = api::labels::CSI_DRIVER;
 /// Its volumes only kubelet can connect.
 const FOREIGN: &str = "foreign.example.com";

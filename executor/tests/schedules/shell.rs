@@ -6,7 +6,7 @@ use super::leader::Leader;
 use super::rules::Rule;
 use super::site::Volume as Stored;
 use super::world::{Via, World, timestamp};
-use super::{DRIVER, INVENTORY};
+use super::{DRIVER, INVENTORY, SEEDS};
 use api::{DiskAttachment, VolumeHold};
 use executor::{Confirmed, Error, Part, Shell, Storage, Verbs};
 use k8s_openapi::api::core::v1::Pod;
@@ -221,6 +221,10 @@ impl Storage for Leader {
 impl Shell for Leader {
     fn inventory(&self) -> &str {
         INVENTORY
+    }
+
+    fn seeds(&self) -> &str {
+        SEEDS
     }
 
     fn confirmed(&self) -> Option<(&Confirmed, u64)> {

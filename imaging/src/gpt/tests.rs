@@ -113,3 +113,58 @@ fn sgdisk_finds_nothing_wrong() {
     let after = sgdisk(&["-v"], file.path());
     assert!(after.contains("No problems found"), "{after}");
 }
+
+/// As sgdisk finds and judges it; the one that was there keeps its number and place.
+#[test]
+fn a_partition_at_the_end_is_one_more_and_the_same_one_the_next_time() {
+    use partition::at_the_end;
+    for sector in SECTORS {
+        let file = disk_of(&image(sector), DISK);
+        let put = |length: u64| at_the_end(file.as_file(), (DISK, sector), "cidata", length, [9; 16]);
+        let before = read(file.as_file(), 2 * sector, 128).expect("read");
+        // The only entry of that image is no partition that can be: it ends far behind the disk.
+        assert!(put(1 << 20).expect_err("no room").to_string().contains("last partition"));
+        let mut good = image(sector);
+        let entries_at = usize::try_from(2 * sector).expect("small");
+        super::put(&mut good, entries_at + 32, 600);
+        super::put(&mut good, entries_at + 40, 700);
+        let crc = crc32fast::hash(&good[entries_at..entries_at + 128 * 128]);
+        let at = usize::try_from(sector).expect("small");
+        good[at + 88..at + 92].copy_from_slice(&crc.to_le_bytes());
+        let crc = header_crc(&good[at..], 92);
+        good[at + 16..at + 20].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(before.len(), 128);
+        file.as_file().write_all_at(&good, 0).expect("written");
+        let first = put(3 << 20).expect("added");
+        assert_eq!((first.number, first.length, first.offset % (1 << 20)), (2, 3 << 20, 0));
+        assert!(first.offset > 700 * sector && first.offset + first.length < DISK);
+        let bytes = std::fs::read(file.path()).expect("read");
+        assert_eq!(put(3 << 20).expect("there"), first);
+        assert!(bytes == std::fs::read(file.path()).expect("read"), "a second time changes nothing");
+        assert_eq!(bytes[entries_at..entries_at + 128], good[entries_at..entries_at + 128]);
+        assert!(put(4 << 20).expect_err("it is too small").to_string().contains("partition 2"));
+    }
+}
+
+#[test]
+fn sgdisk_finds_the_partition_that_was_added() {
+    let sgdisk = |arguments: &[&str], disk: &std::path::Path| {
+        let done = Command::new("sgdisk").args(arguments).arg(disk).output().expect("sgdisk starts");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    if Command::new("sgdisk").arg("--version").output().is_err() {
+        eprintln!("SKIP sgdisk_finds_the_partition_that_was_added: sgdisk is not installed (package gdisk)");
+        return;
+    }
+    let file = disk_of(&[], IMAGE);
+    sgdisk(&["-n", "14:2048:4095", "-n", "1:4096:0"], file.path());
+    file.as_file().set_len(DISK).expect("sized");
+    let place = partition::at_the_end(file.as_file(), (DISK, 512), "cidata", 4 << 20, [9; 16]).expect("added");
+    assert_eq!(place.number, 15, "behind the last that is used");
+    let verdict = sgdisk(&["-v"], file.path());
+    assert!(verdict.contains("No problems found"), "{verdict}");
+    let told = sgdisk(&["-i", "15"], file.path());
+    assert!(told.contains("'cidata'") && told.contains("Microsoft basic data"), "{told}");
+    assert!(told.contains(&format!("First sector: {}", place.offset / 512)), "{told}");
+    assert!(partition::at_the_end(disk_of(&[], DISK).as_file(), (DISK, 512), "cidata", 1, [9; 16]).is_err());
+}

@@ -162,6 +162,12 @@ async fn finish(disk: &Disk, lines: &Lines) -> Result<(), String> {
     if fitted.map_err(|error| format!("{name}: {error}"))? == Backup::Moved {
         lines.say(&format!("{name}: the backup of its partition table is at its end"));
     }
+    read_partitions(disk, lines).await
+}
+
+/// The kernel has read the disk's partition table, and what that names can be opened.
+pub(super) async fn read_partitions(disk: &Disk, lines: &Lines) -> Result<(), String> {
+    let name = format!("disk {}", disk.node.display());
     let until = Instant::now() + PARTITIONS;
     loop {
         match File::open(&disk.node).and_then(|file| linux_sys::reread_partitions(&file)) {

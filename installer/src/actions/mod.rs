@@ -3,19 +3,23 @@
 
 mod erase;
 mod image2disk;
+mod seed;
 mod writefile;
 
 use crate::agent::{Action, Actions, Then};
 use crate::disks::Disks;
 use crate::lines::Lines;
+use crate::session::Session;
 
 pub struct BuiltIn {
     disks: Disks,
+    /// Where the server knows its agents by sessions.
+    session: Option<Session>,
 }
 
 impl BuiltIn {
-    pub fn of_this_machine() -> Self {
-        Self { disks: Disks::of_this_machine() }
+    pub fn of_this_machine(session: Option<Session>) -> Self {
+        Self { disks: Disks::of_this_machine(), session }
     }
 }
 
@@ -26,7 +30,7 @@ impl Actions for BuiltIn {
             "waitdaemon" => action.environment.get("IMAGE").map(String::as_str).unwrap_or_default(),
             _ => action.image.as_str(),
         };
-        if matches!(basename(image), "image2disk" | "qemuimg2disk" | "writefile" | "inspect") {
+        if matches!(basename(image), "image2disk" | "qemuimg2disk" | "writefile" | "seed" | "inspect") {
             erase::tell_all(&self.disks, lines);
         }
     }
@@ -34,7 +38,7 @@ impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let action = &waited_for(action, lines)?;
         let name = basename(&action.image);
-        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "reboot" | "erase" | "inspect")
+        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "seed" | "reboot" | "erase" | "inspect")
             && !action.command.is_empty()
         {
             return Err(format!(
@@ -51,9 +55,10 @@ impl Actions for BuiltIn {
                 Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
             }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
+            "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
-                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile, erase, inspect, reboot and waitdaemon, and runs no containers: for other \
+                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile, seed, erase, inspect, reboot and waitdaemon, and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
                 action.image
             )),
@@ -140,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_built_in_fails_and_what_is_takes_what_it_needs() {
-        let run = async |action: Action| BuiltIn::of_this_machine().run(&action, &Lines::default()).await;
+        let run = async |action: Action| BuiltIn::of_this_machine(None).run(&action, &Lines::default()).await;
         let error = run(action("quay.io/x/slurp:v1", &[])).await.expect_err("refused");
         assert!(error.contains("not built in: \"slurp\"") && error.contains("osie"), "{error}");
         assert_eq!(run(action("reboot", &[])).await, Ok(Then::Restart));
@@ -188,6 +193,8 @@ mod tests {
             let error = run(action("writefile", &environment)).await.expect_err("refused");
             assert!(error.contains(key), "{key}={wrong}: {error}");
         }
+        let error = run(action("seed", &[("DEST_DISK", "/dev/no-such-disk")])).await.expect_err("there is no disk");
+        assert!(error.contains("the disks are"), "{error}");
         let waits = async |environment: &[(&str, &str)]| run(action("ghcr.io/x/waitdaemon:latest", environment)).await;
         assert_eq!(waits(&[("IMAGE", "ghcr.io/x/reboot:v1"), ("WAIT_SECONDS", "5")]).await, Ok(Then::Restart));
         for (environment, named) in [

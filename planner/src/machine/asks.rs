@@ -69,7 +69,8 @@ pub fn asks_for(planned: &BareMetalMachine, fresh: &BareMetalMachine, action: &A
             let asked = |machine: &BareMetalMachine| {
                 let annotations = [labels::REINSTALL_REQUESTED_AT, labels::PAUSED, labels::POWER_REQUESTED];
                 let said = annotations.map(|key| annotation(&machine.metadata, key).map(str::to_owned));
-                (machine.spec.boot.clone(), machine.spec.run_strategy, said)
+                let spec = &machine.spec;
+                (spec.boot.clone(), spec.run_strategy, spec.cloud_init.clone(), said)
             };
             (asked(fresh) == asked(planned), format!("installation {}", record.number))
         }

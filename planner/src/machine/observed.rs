@@ -14,6 +14,7 @@ use api::{
     VolumeHold, labels,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct Belongings {
     /// In the inventory namespace, made for this machine: copies of its Template, and their Workflows.
     pub templates: Vec<Arc<Template>>,
     pub workflows: Vec<Arc<Workflow>>,
+    /// The Secrets that its installations are given, by their metadata.
+    pub install_seeds: Vec<ObjectMeta>,
     /// The claimed host.
     pub bmc: BmcSeen,
     /// Of the claimed Hardware: what network boot has seen of the host.

@@ -227,6 +227,8 @@ pub enum Action {
         record: Record,
         /// The request that a beginning carries out.
         request: Option<String>,
+        /// Of a beginning: what cloud-init in the installed system reads, written before that is on record.
+        seed: Option<Seed>,
     },
     /// The disks that installers have told of, beside the claim.
     RecordDisks {
@@ -247,6 +249,10 @@ pub enum Action {
         target: Target,
     },
     DeleteWorkflow {
+        target: Target,
+    },
+    /// The Secret of an installation.
+    DeleteInstallSeed {
         target: Target,
     },
     /// Remembers the boot order that was there before; never overwrites one.

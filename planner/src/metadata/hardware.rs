@@ -4,44 +4,68 @@
 //! | the Hardware | what it is told |
 //! |---|---|
 //! | nobody's | what is written there: `spec.metadata`, `spec.userData`, `spec.vendorData` |
-//! | claimed by a machine whose Workflow installs it | the machine's UID and name, and nothing of the Hardware's: user data may be an earlier user's |
+//! | claimed by a machine whose Workflow installs it | what the Secret of its installation says ([`secret`]), and nothing of the Hardware's: user data may be an earlier user's |
 //! | claimed otherwise, or being deleted | nothing: [`Verdict::Nothing`](crate::netboot::Verdict) |
 
 use super::{Instance, Interface, META_DATA, PUBLIC_KEYS, USER_DATA, VENDOR_DATA};
+use crate::install::Record;
 use crate::meta::{annotation, name, uid};
 use crate::netboot::{Subject, Verdict, Why, verdict};
 use api::labels::{CLAIMED_BY, CLAIMED_BY_NAME};
+use api::names;
 use api::tinkerbell::Hardware;
 use api::tinkerbell::metadata::{Instance as Described, InstanceIp};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Who asks, or why it is told nothing.
-pub fn instance(subject: &Subject<'_>) -> Result<Instance, Why> {
+/// By the keys of the Secret.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// The Secret of what a machine that is installed on this server is told, and the UID of that machine.
+pub fn secret(hardware: &Hardware) -> Option<(String, &str)> {
+    let machine = annotation(&hardware.metadata, CLAIMED_BY)?;
+    let record = Record::of(&hardware.metadata)?;
+    Some((names::install(machine, record.number), machine))
+}
+
+/// Who asks, or why it is told nothing. `files`: of [`secret`], where it is there (installations of before there was one have none).
+pub fn instance(subject: &Subject<'_>, files: Option<&Files>) -> Result<Instance, Why> {
     if let Verdict::Nothing(why) = verdict(subject) {
         return Err(why);
     }
     let hardware = subject.hardware;
     Ok(match annotation(&hardware.metadata, CLAIMED_BY) {
-        Some(machine) => claimed(hardware, machine),
+        Some(machine) => claimed(hardware, machine, files),
         None => described(hardware, subject),
     })
 }
 
+/// What is written for cloud-init on a server's own disk, by NoCloud's names.
+pub fn seed(subject: &Subject<'_>, files: Option<&Files>) -> Result<Files, Why> {
+    let is_claimed = annotation(&subject.hardware.metadata, CLAIMED_BY).is_some();
+    if is_claimed && files.is_none() {
+        return Err(Why::NoSeed { hardware: name(&subject.hardware.metadata).to_owned() });
+    }
+    let mut data = instance(subject, files)?.data;
+    // The keys are in the meta-data, too.
+    data.remove(PUBLIC_KEYS);
+    Ok(data)
+}
+
 /// What `rootio` reads of the disks' layout, and no more: the rest of `spec.metadata` holds a password's hash.
 pub fn layout(subject: &Subject<'_>) -> Result<String, Why> {
-    instance(subject)?;
+    instance(subject, None)?;
     let is_claimed = annotation(&subject.hardware.metadata, CLAIMED_BY).is_some();
     let described = subject.hardware.spec.metadata.as_ref().and_then(|metadata| metadata.instance.as_ref());
     let storage = described.and_then(|instance| instance.storage.clone()).filter(|_| !is_claimed).unwrap_or_default();
     Ok(json!({"metadata": {"instance": {"storage": storage}}}).to_string())
 }
 
-fn claimed(hardware: &Hardware, machine: &str) -> Instance {
+fn claimed(hardware: &Hardware, machine: &str, told: Option<&Files>) -> Instance {
     let named = annotation(&hardware.metadata, CLAIMED_BY_NAME).unwrap_or_default();
     let hostname = named.rsplit('/').next().unwrap_or_default().to_owned();
-    let data = files(machine, &hostname, [None, None, None]);
+    let data = told.cloned().unwrap_or_else(|| files(machine, &hostname, [None, None, None]));
     Instance { id: machine.to_owned(), hostname, interfaces: interfaces(hardware), data, further: BTreeMap::new() }
 }
 
@@ -61,7 +85,11 @@ fn described(hardware: &Hardware, subject: &Subject<'_>) -> Instance {
 
 /// User data, vendor data and public keys. User data is always there: NoCloud wants the file.
 fn files(id: &str, hostname: &str, [user, vendor, keys]: [Option<String>; 3]) -> BTreeMap<String, Vec<u8>> {
-    let described = format!("{:#}\n", json!({"instance-id": id, "local-hostname": hostname}));
+    let mut described = json!({"instance-id": id, "local-hostname": hostname});
+    if let Some(keys) = &keys {
+        described["public-keys"] = keys.lines().collect();
+    }
+    let described = format!("{described:#}\n");
     let all = [
         (META_DATA, Some(described)),
         (USER_DATA, Some(user.unwrap_or_default())),
@@ -151,7 +179,7 @@ mod tests {
 
     fn get(directory: &Directory, path: &str) -> Option<String> {
         let subject = directory.by_address("10.88.0.9".parse().expect("an address")).expect("one");
-        let instance = instance(&subject).expect("it is told about itself");
+        let instance = instance(&subject, None).expect("it is told about itself");
         answer(&instance, subject.mac, path).map(|text| String::from_utf8(text.into_owned()).expect("text"))
     }
 
@@ -182,7 +210,8 @@ mod tests {
         assert_eq!(get(&directory, "/nocloud/vendor-data").as_deref(), Some("#cloud-config\nvendor: 1\n"));
         let described = get(&directory, "/nocloud/meta-data").expect("there");
         let described: Value = serde_json::from_str(&described).expect("JSON is YAML");
-        assert_eq!(described, json!({"instance-id": "i-1", "local-hostname": "web-1"}));
+        let keys = ["ssh-ed25519 AAAA one"];
+        assert_eq!(described, json!({"instance-id": "i-1", "local-hostname": "web-1", "public-keys": keys}));
         assert_eq!(get(&directory, "/latest/meta-data/iqn"), None, "nothing of it is known");
     }
 
@@ -223,8 +252,33 @@ mod tests {
         let subject = installed.by_mac(MAC).expect("one");
         assert!(!layout(&subject).expect("told").contains("/dev/sda"));
         let on_a_dpu = claim("CloudDisk");
-        assert!(matches!(instance(&on_a_dpu.by_mac(MAC).expect("one")), Err(Why::Claimed { .. })));
+        assert!(matches!(instance(&on_a_dpu.by_mac(MAC).expect("one"), None), Err(Why::Claimed { .. })));
         assert!(layout(&on_a_dpu.by_mac(MAC).expect("one")).is_err());
+    }
+
+    /// Of the installation that is on record, by the UID of who has the server now.
+    #[test]
+    fn an_installed_machine_reads_what_its_installation_was_given() {
+        let claimed = |record: Option<&str>| {
+            let mut annotations =
+                json!({"metalplane.io/claimed-by": "machine-uid", "metalplane.io/boot-strategy": "Workflow"});
+            record.iter().for_each(|record| annotations["metalplane.io/install"] = json!(record));
+            directory(|hardware| hardware["metadata"]["annotations"] = annotations)
+        };
+        let of = |directory: &Directory| {
+            let subject = directory.by_mac(MAC).expect("one");
+            secret(subject.hardware).map(|(name, machine)| (name, machine.to_owned()))
+        };
+        assert_eq!(of(&claimed(None)), None);
+        let (name, machine) = of(&claimed(Some("2/Begun/w"))).expect("one");
+        assert_eq!((name, machine.as_str()), (names::install("machine-uid", 2), "machine-uid"));
+        assert_eq!(of(&directory(|_| {})), None, "nobody's");
+        let given = Files::from([(USER_DATA.to_owned(), b"#cloud-config\nown: 1\n".to_vec())]);
+        let directory = claimed(Some("2/Done/w"));
+        let subject = directory.by_mac(MAC).expect("one");
+        let told = instance(&subject, Some(&given)).expect("told");
+        assert_eq!(answer(&told, MAC, "/latest/user-data").as_deref(), Some(b"#cloud-config\nown: 1\n".as_slice()));
+        assert_eq!(answer(&told, MAC, "/nocloud/vendor-data").as_deref(), Some(b"".as_slice()));
     }
 
     #[test]

@@ -82,12 +82,21 @@ pub enum Why {
         hardware: String,
         mac: String,
     },
+    /// There is no Secret of its installation.
+    NoSeed {
+        hardware: String,
+    },
 }
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownAddress { address } => write!(f, "no Hardware alone has the address {address}"),
+            Self::NoSeed { hardware } => write!(
+                f,
+                "the cloud-init data of the installation of Hardware '{hardware}' is not there: its Secret was deleted, or the installation was \
+                 begun by an older controller; ask for another one (bmctl reinstall)"
+            ),
             Self::UnknownMac { mac } => write!(f, "no Hardware has the MAC address {mac}"),
             Self::SameMac { mac, names } => write!(
                 f,

@@ -17,6 +17,8 @@ use tokio::task::JoinHandle;
 
 pub const SYSTEM: &str = "metalplane-system";
 pub const INVENTORY: &str = "metalplane-inventory";
+/// As the chart has it.
+pub const SEEDS: &str = "metalplane-seeds";
 pub const USER: &str = "team-a";
 /// After this much simulated time what has not come will not come.
 pub const PATIENCE: Duration = Duration::from_secs(900);
@@ -183,6 +185,7 @@ impl Simulation {
         let settings = Settings {
             namespace: namespace.to_owned(),
             inventory_namespace: INVENTORY.to_owned(),
+            seeds_namespace: SEEDS.to_owned(),
             identity: name.to_owned(),
             nonce: 0,
             holder_image: "pause".to_owned(),

@@ -41,6 +41,7 @@ pub use spdk::{POOL_CLASS, Storage};
 /// Where the controller, the agents and the CSI driver run.
 pub const SYSTEM_NAMESPACE: &str = "metalplane-system";
 pub const INVENTORY_NAMESPACE: &str = "metalplane-inventory";
+pub const SEEDS_NAMESPACE: &str = "metalplane-seeds";
 pub const STORAGE_CLASS: &str = "metalplane-file";
 /// Our own driver's volumes, as if only kubelet could connect them. Who needs it applies [`HELD_MANIFEST`].
 pub const HELD_CLASS: &str = "held";

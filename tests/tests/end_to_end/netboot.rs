@@ -10,10 +10,12 @@ use std::fs::File;
 use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, Site, until};
+use tests::site::{GuestKind, INVENTORY_NAMESPACE, POOL, SEEDS_NAMESPACE, Site, until};
 
 pub(super) const SERVER: &str = "server-3";
 pub(super) const HARDWARE: &str = "rack1-u03";
+/// In no object but Secrets.
+const USER_DATA: &str = "said-to-bm-03-alone";
 /// As the guest says it when it is up.
 pub(super) const BOOTED: &str = "MP-BOOT u03 bm-03";
 
@@ -182,12 +184,18 @@ async fn after_the_workflow(site: &Site) -> Result<()> {
 async fn by_machine(site: &Site, namespace: &str) -> Result<()> {
     let console = site.server(SERVER).guest();
     let from = console.printed().len();
-    site.apply(&format!("{}---{}", template(site, namespace).await?, machine(namespace))).await?;
+    let seeds = seeding(&template(site, namespace).await?)?;
+    site.apply(&format!("{seeds}---{}", seeded_machine(namespace))).await?;
     machine::wait_ready(site, namespace, "bm-03").await?;
     let installer = console.line("the installer ran", from, SOON, |line| line.contains("installer")).await;
     installer.context("the machine is Ready")?;
-    console.line("the installed system is up", from, BOOT, |line| line == BOOTED).await?;
+    // As its cloud-init data has it, which the action `seed` wrote beside the image.
+    let made = site.get(&["bmm", "bm-03", "-n", namespace]).await?.context("the machine")?;
+    let booted = format!("MP-BOOT {} bm-03", made["metadata"]["uid"].as_str().unwrap_or_default());
+    console.line("the installed system is up", from, BOOT, |line| line == booted).await?;
     answers(site).await?;
+    let told = site.kubectl(&["get", "workflows,templates,hardware,hwr", "-A", "-o", "yaml"]).await?;
+    ensure!(!told.contains(USER_DATA), "user data stands in an object that is no Secret");
     let status = machine::status(site, namespace, "bm-03").await?;
     ensure!(status["bootStrategy"] == "Workflow" && status["install"]["phase"] == "Done", "{status}");
     is_seen(site, namespace).await
@@ -255,8 +263,10 @@ async fn erased(site: &Site, namespace: &str) -> Result<()> {
     ensure!(erased["serial"].as_str().is_some_and(|serial| serial.starts_with("local-")), "{report}");
     eprintln!("erased: {report}");
     ensure!(site.server(SERVER).host()?.is_none(), "the server is off");
-    for kind in ["workflows", "templates"] {
-        let there = site.get(&[kind, "-n", INVENTORY_NAMESPACE]).await?.unwrap_or_default();
+    for (kind, namespace) in
+        [("workflows", INVENTORY_NAMESPACE), ("templates", INVENTORY_NAMESPACE), ("secrets", SEEDS_NAMESPACE)]
+    {
+        let there = site.get(&[kind, "-n", namespace]).await?.unwrap_or_default();
         let items = there["items"].as_array().map_or(0, Vec::len);
         ensure!(items == 0, "{kind} are left: {there}");
     }
@@ -376,6 +386,30 @@ spec:
   bootOptions: {{bootMode: netboot, toggleAllowNetboot: true}}
 "#
     ))
+}
+
+/// What the guest needs is the machine's to say, and not the Template's.
+fn seeding(template: &str) -> Result<String> {
+    let (head, rest) = template.split_once("      - name: name\n").context("the first file")?;
+    let (_, tail) = rest.split_once("      - name: restart\n").context("the last action")?;
+    let seed = "      - name: cloud-init\n        image: seed\n        timeout: 90\n        environment: {DEST_DISK: {{ index .Hardware.Disks 0 }}}\n";
+    Ok(format!("{head}{seed}      - name: restart\n{tail}"))
+}
+
+/// Of the network it says nothing: the guest asks by DHCP on the NIC that its server boots by.
+fn seeded_machine(namespace: &str) -> String {
+    format!(
+        r##"{}  cloudInit:
+    userDataSecretRef: {{name: bm-03}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: bm-03, namespace: {namespace}}}
+stringData:
+  userData: "#cloud-config\n# {USER_DATA}\n"
+"##,
+        machine(namespace)
+    )
 }
 
 fn machine(namespace: &str) -> String {

@@ -62,8 +62,8 @@ pub(super) const FOLDERS: &[Folder] = &[
 /// Who may depend on the first may depend on the second: its words are in the first's signatures.
 pub(super) const IMPLIED: &[(&str, &str)] = &[("planner", "api")];
 
-/// What tests of any folder may use besides; the installer is the client that `boot` is for.
-pub(super) const FOR_TESTS: &[&str] = &["installer", "model", "sandbox"];
+/// What tests of any folder may use besides; the installer is the client that `boot` is for, and imaging what it writes by.
+pub(super) const FOR_TESTS: &[&str] = &["imaging", "installer", "model", "sandbox"];
 
 /// Folders that decide only, and what they may not reach by any path of normal dependencies.
 pub(super) const PURE: &[&str] = &["planner", "api"];

@@ -24,6 +24,8 @@ use replicas::Replicas;
 use sandbox::preflight;
 use server::{Cable, Firmware, Server};
 use site::Folder;
+use std::io::{Cursor, Read};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use tonic::Code;
 
@@ -47,6 +49,12 @@ struct Way {
     script: bool,
     /// In that log, after the installation: why the server boots its disk.
     then: &'static str,
+}
+
+impl Way {
+    fn has_session(&self) -> bool {
+        !self.arguments.contains(&"--agents=bearer")
+    }
 }
 
 const PXE: Way = Way {
@@ -138,18 +146,37 @@ async fn install(test: &str, way: &Way) {
     let _neighbour = neighbour(way, &folder).await;
     let boot = Replicas::start(way, &api, &folder);
     folder.serve_images();
-    let (hardware, mac) = match way.cable {
+    let server = match way.cable {
         Cable::Direct => ("s1", MAC),
         Cable::Relayed => ("s3", RELAYED),
     };
-    let workflows = site::workflow(&api, &folder, hardware, mac).await;
+    let workflows = site::workflow(&api, &folder, server, way.has_session()).await;
     guessed().await;
-    let _server = Server { firmware: way.firmware, cable: way.cable, mac }.start(&folder).await;
+    let _server = Server { firmware: way.firmware, cable: way.cable, mac: server.1 }.start(&folder).await;
     tokio::select! {
         () = follow(way, &folder, &boot, &workflows) => {}
         () = boot.end_one_of_two() => {}
     }
     assert_eq!(boot.ended(), usize::from(way.replicas));
+    if way.has_session() {
+        seeded(&folder, server.0);
+    }
+}
+
+/// As cloud-init finds it: a partition labelled CIDATA, with what the Hardware says of its server.
+fn seeded(folder: &Folder, hardware: &str) {
+    let disk = std::fs::File::open(folder.file("disk.raw")).expect("the server's disk");
+    let size = disk.metadata().expect("its size").len();
+    // What is there under that name is found, and nothing is written.
+    let place = imaging::gpt::partition::at_the_end(&disk, (size, 512), "cidata", imaging::nocloud::BYTES, [0; 16]);
+    let place = place.expect("a partition");
+    let mut part = vec![0; usize::try_from(place.length).expect("small")];
+    disk.read_exact_at(&mut part, place.offset).expect("read");
+    let volume = fatfs::FileSystem::new(Cursor::new(part), fatfs::FsOptions::new()).expect("a FAT volume");
+    assert_eq!(volume.volume_label().trim_end(), "CIDATA");
+    let mut told = String::new();
+    volume.root_dir().open_file("user-data").expect("there").read_to_string(&mut told).expect("read");
+    assert_eq!(told, format!("#cloud-config of {hardware}\n"));
 }
 
 /// A relay, or another DHCP server.

@@ -2,6 +2,7 @@
 
 use super::server::{CURL_MODULE, Firmware, OVMF};
 use super::{ApiServer, INVENTORY, US, Way};
+use crate::SEEDS;
 use crate::netboot::Cable;
 use crate::networks::{DHCRELAY, DNSMASQ};
 use crate::site::{path, until};
@@ -109,6 +110,7 @@ impl Folder {
         let others = [
             "--interface=br-prov".to_owned(),
             format!("--inventory-namespace={INVENTORY}"),
+            format!("--seeds-namespace={SEEDS}"),
             format!("--files={}", self.file("files").display()),
             "--kernel-argument=console=ttyS0".to_owned(),
             format!("--token-key={}", self.token_key().display()),
@@ -123,7 +125,18 @@ impl Folder {
     }
 }
 
-pub async fn workflow(site: &ApiServer, folder: &Folder, hardware: &str, mac: &str) -> Api<Workflow> {
+pub async fn workflow(
+    site: &ApiServer,
+    folder: &Folder,
+    (hardware, mac): (&str, &str),
+    has_session: bool,
+) -> Api<Workflow> {
+    let seed = match has_session {
+        true => {
+            "\x20 - {name: cloud-init, image: seed, timeout: 60, environment: {DEST_DISK: '{{ index .Hardware.Disks 0 }}'}}\n"
+        }
+        false => "",
+    };
     let checksum = digest(&folder.file("images/tiny.raw"));
     let data = format!(
         "version: '0.1'\nname: tiny\nglobal_timeout: 600\ntasks:\n- name: os\n  worker: {{{{.device_1}}}}\n  actions:\n\
@@ -133,7 +146,7 @@ pub async fn workflow(site: &ApiServer, folder: &Folder, hardware: &str, mac: &s
          \x20 - name: seed\n    image: quay.io/tinkerbell/actions/writefile:latest\n    timeout: 60\n    environment:\n\
          \x20     {{DEST_DISK: '{{{{ index .Hardware.Disks 0 }}}}p2', FS_TYPE: ext4, DEST_PATH: /seed/meta-data, UID: 0, GID: 0,\n\
          \x20     MODE: 0644, DIRMODE: 0755, CONTENTS: 'instance-id: s1'}}\n\
-         \x20 - {{name: restart, image: reboot, timeout: 60}}\n"
+         {seed}\x20 - {{name: restart, image: reboot, timeout: 60}}\n"
     );
     let template = json!({"metadata": {"name": "tiny"}, "spec": {"data": data}});
     let template: Template = serde_json::from_value(template).expect("a Template");

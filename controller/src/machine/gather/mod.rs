@@ -99,6 +99,7 @@ pub(crate) async fn belongings(
         pod_nics: world.nics.by(&IndexKey::Worker(uid.to_owned())),
         templates: world.templates.by(owner),
         workflows: world.workflows.by(owner),
+        install_seeds: world.install_seeds.by(owner).iter().map(|secret| secret.metadata.clone()).collect(),
         fences: c.fences.kinds(),
         fence_problems: c.fences.problems(),
         vnics: vnics(c, owner, namespace, &asked.vnics),
@@ -332,15 +333,7 @@ async fn last_event(c: &Controller, namespace: &str, uid: &str, memo: &mut Memo)
 
 async fn cloud_init(c: &Controller, namespace: &str, o: &mut Observed) -> Result<(), Error> {
     let Some(spec) = o.machine.spec.cloud_init.clone() else { return Ok(()) };
-    let seed = |a: &&Arc<api::DiskAttachment>| a.spec.disk_name == planner::machine::SEED_DISK;
-    let told = match planner::machine::is_by_disk(&o.machine) {
-        true => o.disk_attachments.iter().filter(seed).any(|a| a.spec.grant.is_some()),
-        false => o.machine.spec.interfaces.iter().all(|interface| {
-            let nic = o.nic_attachments.iter().find(|nic| nic.spec.interface_name == interface.name);
-            nic.is_some_and(|nic| nic.spec.grant.is_some())
-        }),
-    };
-    if told || o.deleting() {
+    if !planner::machine::reads_cloud_init(o) {
         return Ok(());
     }
     let mut seen = CloudInitSeen { user_data: spec.user_data.clone(), ..CloudInitSeen::default() };

@@ -1,12 +1,15 @@
 //! Servers without a DPU, by example.
 
+use super::super::SEEDS;
 use super::{TEXT, World, hardware, template};
 use api::conditions;
 use api::dpu::{DpuSpec, HardwareReference};
-use api::machine::{BootStrategy, MachineState, RunStrategy};
+use api::machine::{BootStrategy, CloudInit, MachineState, RunStrategy};
 use api::tinkerbell::Template;
-use api::{Dpu, labels};
+use api::{Dpu, labels, names};
 use planner::host::{BootOverride, BootSource, PowerState};
+use planner::install::Record;
+use planner::machine::observed::uid;
 use planner::machine::{Action, plan};
 use serde_json::json;
 
@@ -156,4 +159,48 @@ fn auto_waits_for_a_dpu_in_whatever_state_and_never_installs_there() {
     let named = json!({"name": "hw"});
     world.change(|m| m.spec.hardware = serde_json::from_value(named).ok());
     world.until("it runs", World::is_running);
+}
+
+/// What its guest reads is written for each installation, before that begins, and goes with the machine.
+#[test]
+fn cloud_init_data_is_a_secret_of_the_installation() {
+    let mut world = World::new();
+    let keys = vec!["ssh-ed25519 AAAA a".to_owned()];
+    let cloud_init =
+        CloudInit { ssh_public_keys: keys, user_data: Some("#cloud-config\n1".into()), ..Default::default() };
+    world.change(|m| m.spec.cloud_init = Some(cloud_init));
+    world.until("no action writes it", |world| world.reason(conditions::INSTALLED) == "TemplateNotRendered");
+    assert!(world.secrets.is_empty() && world.workflows.is_empty());
+    let last = "      - {name: restart";
+    let seeds = TEXT.replace(last, &format!("      - {{name: seed, image: seed, timeout: 60}}\n{last}"));
+    show(&mut world, Some(&seeds));
+    let begun = |world: &World| Record::of(&world.hardware["hw"].metadata).is_some();
+    while !begun(&world) {
+        world.step();
+        world.round(usize::MAX);
+    }
+    let own = uid(&world.machine().expect("there").metadata).to_owned();
+    let read = |world: &World, number: u32, key: &str| {
+        let name = names::install(&own, number);
+        let secret = world.secrets.values().find(|secret| secret.metadata.name.as_ref() == Some(&name)).expect("there");
+        assert_eq!(secret.metadata.namespace.as_deref(), Some(SEEDS));
+        String::from_utf8(secret.data.as_ref().expect("data")[key].0.clone()).expect("text")
+    };
+    assert_eq!(read(&world, 1, "user-data"), "#cloud-config\n1");
+    let told = read(&world, 1, "meta-data");
+    assert!(told.contains(&format!("instance-id: {own}\n")) && told.contains("local-hostname: a\n"), "{told}");
+    assert!(told.contains("ssh-ed25519 AAAA a"), "{told}");
+    let network = read(&world, 1, "network-config");
+    assert!(network.contains("macaddress: \"52:54:00:00:00:01\"\n    dhcp4: true"), "{network}");
+    world.until("it runs", World::is_running);
+    world.change(|m| m.spec.cloud_init.as_mut().expect("there").user_data = Some("#cloud-config\n2".into()));
+    world.ask();
+    world.until("it is installed once more", |world| world.installations() == 2 && world.is_running());
+    assert_eq!(
+        (read(&world, 1, "user-data"), read(&world, 2, "user-data")),
+        ("#cloud-config\n1".into(), "#cloud-config\n2".into())
+    );
+    world.delete();
+    world.until("it is gone", |world| world.machine().is_none());
+    assert!(world.secrets.is_empty());
 }

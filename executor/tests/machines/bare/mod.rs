@@ -12,7 +12,7 @@ use api::conditions;
 use api::dpu::{HardwarePolicySpec, LocalDisks, ReleasePolicy};
 use api::machine::MachineState;
 use api::tinkerbell::{Hardware, Template, Workflow};
-use api::{BareMetalMachine, Dpu, HardwarePolicy, HardwareReport, labels};
+use api::{BareMetalMachine, Dpu, HardwarePolicy, HardwareReport, labels, names};
 use disks::Disks;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -204,6 +204,7 @@ impl World {
         self.hardware.all().any(|hw| annotation(&hw.metadata, labels::CLAIMED_BY) == Some(own))
             || self.workflows.values().any(|w| ours(&w.metadata))
             || self.templates.values().any(|t| ours(&t.metadata))
+            || self.secrets.values().any(|secret| ours(&secret.metadata))
     }
 
     fn observe(&self) -> Option<Observed> {
@@ -218,6 +219,9 @@ impl World {
             o.busy.extend(foreign_workflow(&all).map(|workflow| ("hw".to_owned(), workflow)));
         }
         o.template = self.objects.get::<Template>(USER, "debian").ok();
+        if planner::machine::reads_cloud_init(&o) {
+            o.cloud_init.user_data = machine.spec.cloud_init.as_ref().and_then(|given| given.user_data.clone());
+        }
         o
     }
 
@@ -245,6 +249,8 @@ impl World {
         };
         o.templates = self.templates.all().filter(|t| ours(&t.metadata.labels)).cloned().collect();
         o.workflows = self.workflows.all().filter(|w| ours(&w.metadata.labels)).cloned().collect();
+        let seeds = self.secrets.values().map(|secret| &secret.metadata);
+        o.install_seeds = seeds.filter(|meta| ours(&meta.labels)).cloned().collect();
         o
     }
 
@@ -363,7 +369,10 @@ impl World {
         let hardware = &self.hardware["hw"].metadata;
         let record = Record::of(hardware).expect("a record");
         assert_eq!((record.phase, record.workflow.as_str()), (Phase::Begun, uid(&workflow.metadata)));
-        assert_eq!(annotation(hardware, labels::CLAIMED_BY), label(&workflow.metadata, labels::MACHINE_UID));
+        let by = annotation(hardware, labels::CLAIMED_BY);
+        assert_eq!(by, label(&workflow.metadata, labels::MACHINE_UID));
+        let seed = names::install(by.expect("a claim"), record.number);
+        assert!(self.secrets.get(&seed).is_some(), "what its system reads was written before it began");
     }
 
     fn installations(&self) -> usize {

@@ -84,24 +84,44 @@ fn spec(o: &Observed, host: Host<'_>) -> DiskAttachmentSpec {
 }
 
 fn data(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
+    let mut data = given(o)?;
+    if !data.contains_key(NETWORK_CONFIG) {
+        data.insert(NETWORK_CONFIG.to_owned(), network_config(o)?);
+    }
+    Ok(data)
+}
+
+/// What the spec says, whatever the machine's NICs are.
+fn given(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
     if let Some((secret, key)) = &o.cloud_init.missing {
         return Err(Blocked::SecretMissing { secret: secret.clone(), key: key.clone() }.into());
     }
-    let network = match &o.cloud_init.network_data {
-        Some(given) => given.clone(),
-        None => network_config(o)?,
-    };
     let user = o.cloud_init.user_data.clone().unwrap_or_else(|| "#cloud-config\n{}\n".to_owned());
-    let files = [(META_DATA, meta_data(o)), (USER_DATA, user), (NETWORK_CONFIG, network)];
-    Ok(files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect())
+    let files =
+        [(META_DATA, Some(meta_data(o))), (USER_DATA, Some(user)), (NETWORK_CONFIG, o.cloud_init.network_data.clone())];
+    Ok(files.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect())
+}
+
+fn with_keys(o: &Observed, mut data: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let keys = o.machine.spec.cloud_init.as_ref().map(|c| c.ssh_public_keys.join("\n")).unwrap_or_default();
+    data.insert(PUBLIC_KEYS.to_owned(), keys);
+    data
 }
 
 /// What the guest is told at the metadata address: what would be on the disk, and the keys once more, one a line.
 pub(in crate::machine) fn metadata(o: &Observed) -> Result<BTreeMap<String, String>, Reason> {
-    let mut data = data(o)?;
-    let keys = o.machine.spec.cloud_init.as_ref().map(|c| c.ssh_public_keys.join("\n")).unwrap_or_default();
-    data.insert(PUBLIC_KEYS.to_owned(), keys);
-    Ok(data)
+    Ok(with_keys(o, data(o)?))
+}
+
+/// The same of a machine whose server has no DPU, and boots the network by the NIC with this MAC address. Left to itself, cloud-init would ask
+/// on whichever NIC it finds first.
+pub(in crate::machine) fn of_server(o: &Observed, mac: &str) -> Result<BTreeMap<String, String>, Reason> {
+    let mut data = given(o)?;
+    data.entry(NETWORK_CONFIG.to_owned()).or_insert_with(|| {
+        let mac = quoted(mac);
+        format!("version: 2\nethernets:\n  boot:\n    match:\n      macaddress: {mac}\n    dhcp4: true\n")
+    });
+    Ok(with_keys(o, data))
 }
 
 /// A machine is one instance for cloud-init, whichever server it is on.

@@ -71,7 +71,6 @@ fn needs_dpu(o: &Observed) -> Option<String> {
     let said = [
         (!spec.interfaces.is_empty(), "interfaces"),
         (spec.node_name.is_some(), "nodeName"),
-        (spec.cloud_init.is_some(), "cloudInit"),
         (spec.readiness_probe.is_some(), "readinessProbe"),
         (spec.maintenance_policy != MaintenancePolicy::Wait, "maintenancePolicy"),
         (!is_plain(disk), "a field of the disk other than name, bootOrder, source and size"),

@@ -6,11 +6,14 @@
 //! user's, by a request.
 
 pub(super) mod bare;
+mod seed;
+
+pub use seed::is_read;
 
 use super::claim::strategy;
 use super::draft::Draft;
 use super::observed::{Belongings, Observed};
-use super::plan::Action;
+use super::plan::{Action, Seed};
 use super::situation::{Owned, Owner, Situation, Want, is_bare};
 use crate::about::About;
 use crate::erase;
@@ -23,7 +26,7 @@ use api::machine::{BootWorkflow, InstallStatus};
 use api::tinkerbell::template::TemplateSpec;
 use api::tinkerbell::workflow::{Task, WorkflowSpec, WorkflowStatus};
 use api::tinkerbell::{Hardware, Template, Workflow};
-use api::{labels, names};
+use api::{BareMetalMachine, labels, names};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,6 +35,8 @@ use std::sync::Arc;
 
 /// By the last word of an action's image: after these the server no longer runs the installer.
 const RESTARTS: [&str; 3] = ["reboot", "kexec", "waitdaemon"];
+/// The action by which cloud-init data comes onto a server's disk.
+const SEED: &str = "seed";
 
 /// How far the installation is.
 pub(super) enum Stage<'a> {
@@ -49,7 +54,7 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
     }
     let next = |number: u32, draft: &mut Draft| Stage::Not(prepare(o, hardware, number + 1, draft));
     // Nothing begins while the machine shall not run.
-    let asked = is_asked(o, meta) && o.want == Want::On;
+    let asked = is_asked(&o.machine, meta) && o.want == Want::On;
     match record {
         Some(record) if record.phase == Phase::Done && asked => next(record.number, draft),
         Some(record) if record.phase == Phase::Done => {
@@ -70,7 +75,7 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
                 Some(Ok(())) if remembers => Stage::Not(creating(About::DisksRecord)),
                 Some(Ok(())) => {
                     let number = record.number;
-                    draft.act(write(hardware, Record { phase: Phase::Done, ..record }, None));
+                    draft.act(write(hardware, Record { phase: Phase::Done, ..record }, None, None));
                     Stage::Not(creating(About::InstallRecord(number)))
                 }
                 Some(Err(_)) if asked => next(record.number, draft),
@@ -85,7 +90,7 @@ pub(super) fn stage<'a>(o: &'a Situation<'_>, hardware: &Hardware, draft: &mut D
             Some(before) if before.phase == Phase::Done.word() => {
                 let record =
                     Record { number: before.number, phase: Phase::Done, workflow: before.workflow_uid.clone() };
-                draft.act(write(hardware, record, before.request.as_deref()));
+                draft.act(write(hardware, record, before.request.as_deref(), None));
                 Stage::Not(creating(About::InstallRecord(before.number)))
             }
             Some(before) => Stage::Not(lost(before.number, "its record on the Hardware no longer exists")),
@@ -123,9 +128,9 @@ pub(super) fn was_begun(o: &Owned<'_>, hardware: &Hardware) -> bool {
 }
 
 /// A request that no installation has carried out.
-fn is_asked(o: &Situation<'_>, hardware: &ObjectMeta) -> bool {
-    let request = annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT);
-    let before = o.machine.status.as_ref().and_then(|status| status.install.as_ref());
+fn is_asked(machine: &BareMetalMachine, hardware: &ObjectMeta) -> bool {
+    let request = annotation(&machine.metadata, labels::REINSTALL_REQUESTED_AT);
+    let before = machine.status.as_ref().and_then(|status| status.install.as_ref());
     let carried_out = match install::is_recorded(hardware) {
         true => annotation(hardware, labels::INSTALL_REQUEST),
         false => before.and_then(|before| before.request.as_deref()),
@@ -191,9 +196,13 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
     let made = names::install(o.uid(), number);
     let meta = own_meta(o.owned.owner, hardware, &made);
     let run = Workflow { metadata: meta.clone(), spec: spec(o, hardware, boot, &made), status: None };
-    if let Err(message) = check(&text, &run, hardware) {
+    if let Err(message) = check(&text, &run, hardware, seed::by_action(o)) {
         return Blocked::TemplateNotRendered { template: boot.template_name.clone(), message }.into();
     }
+    let seed = match seed::of(o, hardware, &made) {
+        Ok(seed) => seed,
+        Err(reason) => return reason,
+    };
     let there = o.workflows.iter().find(|workflow| name(&workflow.metadata) == made);
     if there.is_some_and(|there| workflow::has_run(there)) {
         return lost(number, &format!("Workflow '{made}' has run already"));
@@ -218,11 +227,12 @@ fn prepare(o: &Situation<'_>, hardware: &Hardware, number: u32, draft: &mut Draf
         return creating(About::Workflow(made.clone()));
     };
     let record = Record { number, phase: Phase::Begun, workflow: uid(&there.metadata).to_owned() };
-    draft.act(write(hardware, record, annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT)));
+    let request = annotation(&o.machine.metadata, labels::REINSTALL_REQUESTED_AT);
+    draft.act(write(hardware, record, request, Some(seed)));
     creating(About::InstallRecord(number))
 }
 
-fn write(hardware: &Hardware, record: Record, request: Option<&str>) -> Action {
+fn write(hardware: &Hardware, record: Record, request: Option<&str>, seed: Option<Seed>) -> Action {
     let meta = &hardware.metadata;
     Action::RecordInstall {
         name: name(meta).to_owned(),
@@ -230,6 +240,7 @@ fn write(hardware: &Hardware, record: Record, request: Option<&str>) -> Action {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         record,
         request: request.map(str::to_owned),
+        seed,
     }
 }
 
@@ -266,8 +277,9 @@ fn spec(o: &Observed, hardware: &Hardware, boot: &BootWorkflow, made: &str) -> W
     }
 }
 
-/// The text renders, for this server's agent alone, and ends with the server out of the installer.
-fn check(text: &str, run: &Workflow, hardware: &Hardware) -> Result<(), String> {
+/// The text renders, for this server's agent alone, writes the machine's cloud-init data where it has any, and ends with the server out of
+/// the installer.
+fn check(text: &str, run: &Workflow, hardware: &Hardware, wants_seed: bool) -> Result<(), String> {
     if text.is_empty() {
         return Err("spec.data is empty".to_owned());
     }
@@ -277,6 +289,13 @@ fn check(text: &str, run: &Workflow, hardware: &Hardware) -> Result<(), String> 
         return Err(format!(
             "task '{}' is for agent '{}', and this server's is '{agent}'; write worker: \"{{{{.device_1}}}}\"",
             task.name, task.agent_id
+        ));
+    }
+    let mut images = rendered.tasks.iter().flat_map(|task| &task.actions).filter_map(|action| action.image.as_deref());
+    if wants_seed && !images.any(|image| word(image) == SEED) {
+        return Err(format!(
+            "spec.cloudInit of the machine is read from a disk, and no action has the image '{SEED}', which writes it there; add one behind \
+             the image's, or write cloudInit.source: Metadata"
         ));
     }
     let image = rendered.last_action().and_then(|action| action.image.as_deref()).unwrap_or_default();
@@ -310,7 +329,7 @@ pub(super) fn status(o: &Situation<'_>, before: Option<&InstallStatus>) -> Optio
     record.map(made).or_else(|| before.cloned())
 }
 
-/// The machine goes: so do its Workflows and the copies that they ran; `None`: they are gone.
+/// The machine goes: so do its Workflows, the copies that they ran and what they wrote for cloud-init; `None`: none of them is left.
 pub(super) fn remove(o: &Belongings, draft: &mut Draft) -> Option<Reason> {
     let mut pending = None;
     for Workflow { metadata: meta, .. } in o.workflows.iter().map(|workflow| &**workflow) {
@@ -324,6 +343,12 @@ pub(super) fn remove(o: &Belongings, draft: &mut Draft) -> Option<Reason> {
             draft.act(Action::DeleteTemplate { target: target(meta) });
         }
         pending.get_or_insert_with(|| deleting(About::Template(name(meta).to_owned())));
+    }
+    for meta in &o.install_seeds {
+        if meta.deletion_timestamp.is_none() {
+            draft.act(Action::DeleteInstallSeed { target: target(meta) });
+        }
+        pending.get_or_insert_with(|| deleting(About::InstallSeed(name(meta).to_owned())));
     }
     pending
 }
