@@ -1,6 +1,7 @@
 //! The actions that are built in. Each is named by the last word of its image, without registry and tag, and takes the
 //! environment that upstream's image of that name takes.
 
+mod cexec;
 mod erase;
 mod image2disk;
 mod writefile;
@@ -8,6 +9,11 @@ mod writefile;
 use crate::agent::{Action, Actions, Then};
 use crate::disks::Disks;
 use crate::lines::Lines;
+
+/// What the installer does for a Workflow; `waitdaemon` is one of these.
+const NAMES: [&str; 7] = ["image2disk", "qemuimg2disk", "writefile", "cexec", "erase", "inspect", "reboot"];
+/// Those that tell of the disks in a report of their own, or leave them alone.
+const TELLS_ITSELF: [&str; 2] = ["erase", "reboot"];
 
 pub struct BuiltIn {
     disks: Disks,
@@ -26,7 +32,8 @@ impl Actions for BuiltIn {
             "waitdaemon" => action.environment.get("IMAGE").map(String::as_str).unwrap_or_default(),
             _ => action.image.as_str(),
         };
-        if matches!(basename(image), "image2disk" | "qemuimg2disk" | "writefile" | "inspect") {
+        let name = basename(image);
+        if NAMES.contains(&name) && !TELLS_ITSELF.contains(&name) {
             erase::tell_all(&self.disks, lines);
         }
     }
@@ -34,9 +41,7 @@ impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let action = &waited_for(action, lines)?;
         let name = basename(&action.image);
-        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "reboot" | "erase" | "inspect")
-            && !action.command.is_empty()
-        {
+        if NAMES.contains(&name) && !action.command.is_empty() {
             return Err(format!(
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
@@ -51,11 +56,13 @@ impl Actions for BuiltIn {
                 Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
             }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
+            "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
-                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile, erase, inspect, reboot and waitdaemon, and runs no containers: for other \
+                "not built in: {other:?} (image {}); the installer has {} and waitdaemon, and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
-                action.image
+                action.image,
+                NAMES.join(", ")
             )),
         }
     }
@@ -115,7 +122,7 @@ mod tests {
     use std::time::Duration;
     use tokio::time::Instant;
 
-    fn action(image: &str, environment: &[(&str, &str)]) -> Action {
+    pub(super) fn action(image: &str, environment: &[(&str, &str)]) -> Action {
         Action {
             name: "test".to_owned(),
             image: image.to_owned(),
