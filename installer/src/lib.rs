@@ -13,6 +13,7 @@
 //! | [`actions`] | the actions that are built in, by the last word of their image's name |
 //! | [`filesystem`] | one of a disk, mounted while an action needs it |
 //! | [`chroot`] | programs of the disk's system, run in it |
+//! | [`grub`] | what that system's boot loader would start |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
 //! | [`by_id`] | disks by the names that udev gives them |
@@ -37,6 +38,7 @@ pub mod chroot;
 pub mod disks;
 pub mod erase;
 pub mod filesystem;
+pub mod grub;
 pub mod lines;
 pub mod modules;
 pub mod network;

@@ -4,6 +4,7 @@
 mod cexec;
 mod erase;
 mod image2disk;
+mod kexec;
 mod writefile;
 
 use crate::agent::{Action, Actions, Then};
@@ -11,9 +12,9 @@ use crate::disks::Disks;
 use crate::lines::Lines;
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
-const NAMES: [&str; 7] = ["image2disk", "qemuimg2disk", "writefile", "cexec", "erase", "inspect", "reboot"];
+const NAMES: [&str; 8] = ["image2disk", "qemuimg2disk", "writefile", "cexec", "kexec", "erase", "inspect", "reboot"];
 /// Those that tell of the disks in a report of their own, or leave them alone.
-const TELLS_ITSELF: [&str; 2] = ["erase", "reboot"];
+const TELLS_ITSELF: [&str; 3] = ["erase", "kexec", "reboot"];
 
 pub struct BuiltIn {
     disks: Disks,
@@ -57,6 +58,7 @@ impl Actions for BuiltIn {
             }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
                 "not built in: {other:?} (image {}); the installer has {} and waitdaemon, and runs no containers: for other \
@@ -194,6 +196,14 @@ mod tests {
             let environment = whole.map(|(name, value)| (name, if name == key { wrong } else { value }));
             let error = run(action("writefile", &environment)).await.expect_err("refused");
             assert!(error.contains(key), "{key}={wrong}: {error}");
+        }
+        let of_disk = [("FS_TYPE", "ext4"), ("CMD_LINE", "x"), ("CHROOT", "y"), ("BLOCK_DEVICE", "/dev/no-such-disk")];
+        for name in ["cexec", "kexec"] {
+            for (key, wrong) in [("FS_TYPE", ""), ("BLOCK_DEVICE", ""), ("BLOCK_DEVICE", "/dev/no-such-disk")] {
+                let environment = of_disk.map(|(name, value)| (name, if name == key { wrong } else { value }));
+                let error = run(action(name, &environment)).await.expect_err("refused");
+                assert!(error.starts_with(key), "{name}: {key}={wrong}: {error}");
+            }
         }
         let waits = async |environment: &[(&str, &str)]| run(action("ghcr.io/x/waitdaemon:latest", environment)).await;
         assert_eq!(waits(&[("IMAGE", "ghcr.io/x/reboot:v1"), ("WAIT_SECONDS", "5")]).await, Ok(Then::Restart));

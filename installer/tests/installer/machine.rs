@@ -33,6 +33,7 @@ pub struct Machine {
     objcopy: PathBuf,
     qemu: PathBuf,
     pub limit: Duration,
+    pub memory_mib: usize,
 }
 
 impl Machine {
@@ -44,6 +45,7 @@ impl Machine {
             objcopy: "objcopy".into(),
             qemu: format!("qemu-system-{}", Architecture::here().machine()).into(),
             limit: LIMIT,
+            memory_mib: 256,
         }
     }
 
@@ -52,9 +54,14 @@ impl Machine {
         let names = ["ARM64_INSTALLER", "ARM64_OBJCOPY", "ARM64_QEMU"];
         let [installer, objcopy, qemu] = names.map(|name| std::env::var_os(name).map(PathBuf::from));
         match (installer, objcopy, qemu) {
-            (Some(installer), Some(objcopy), Some(qemu)) => {
-                Ok(Self { architecture: Architecture::Arm64, installer, objcopy, qemu, limit: 4 * LIMIT })
-            }
+            (Some(installer), Some(objcopy), Some(qemu)) => Ok(Self {
+                architecture: Architecture::Arm64,
+                installer,
+                objcopy,
+                qemu,
+                limit: 4 * LIMIT,
+                memory_mib: 256,
+            }),
             _ => Err(format!("{} are not set: `make judges JUDGE=arm64` sets them", names.join(", "))),
         }
     }
@@ -104,11 +111,12 @@ impl Machine {
     pub async fn run(&self, folder: &Path, arguments: &str, server: &Server, disks: &[(&str, &str)]) -> String {
         let files = self.files(folder);
         let console = folder.join("console");
-        let machine = "-nodefaults -no-user-config -display none -no-reboot -accel tcg -m 256 \
+        let machine = "-nodefaults -no-user-config -display none -no-reboot -accel tcg \
                        -netdev user,id=net -device e1000e,netdev=net,mac=52:54:00:00:00:01,romfile= \
                        -device megasas,id=raid -device ahci,id=sata";
         let mut command = Command::new(&self.qemu);
         command.args(self.board().0.split_whitespace()).args(machine.split_whitespace());
+        command.args(["-m", &self.memory_mib.to_string()]);
         command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
         command.args(["-append", arguments]).arg("-serial").arg(format!("file:{}", console.display()));
         for (name, device) in disks {

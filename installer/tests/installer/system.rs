@@ -1,4 +1,5 @@
-//! What is done with the system on a disk, in a virtual server: a program of its own is run there, on each kind of file system.
+//! What is done with the system on a disk, in a virtual server: a program of its own is run there, on each kind of file system; its kernel
+//! is started in the place of the installer's.
 
 use crate::machine::{MIB, Machine, disk, message};
 use crate::server::{Server, action};
@@ -144,4 +145,70 @@ async fn a_program_of_the_disk_runs_in_its_system() {
     run("e2fsck", &["-f", "-n", &at("ext4")]);
     run("xfs_repair", &["-n", &at("xfs")]);
     assert_eq!(run("mtype", &["-i", &at("vfat"), "::/EFI/Long name.conf"]), "text");
+}
+
+/// A system whose kernel and initramfs are the installer's, and whose GRUB starts it as another agent.
+fn bootable(machine: &Machine, folder: &Path, arguments: &str) {
+    let root = folder.join("root");
+    fs::create_dir_all(root.join("boot/grub")).expect("made");
+    let files = machine.files(folder);
+    fs::copy(files.kernel, root.join("boot/vmlinuz-1")).expect("a kernel");
+    std::os::unix::fs::symlink("/boot/vmlinuz-1", root.join("vmlinuz")).expect("linked");
+    fs::copy(files.initramfs, root.join("boot/initramfs")).expect("an initramfs");
+    // As microcode is in front of it.
+    fs::write(root.join("boot/zeros"), [0; 5]).expect("written");
+    let menu = format!(
+        "set default=\"0\"\nmenuentry 'System' {{\n\tlinux /vmlinuz {arguments} $vt_handoff\n\tinitrd /boot/zeros /boot/initramfs\n}}\n"
+    );
+    fs::write(root.join("boot/grub/grub.cfg"), menu).expect("written");
+    disk(folder, "disk", 64 * MIB);
+    let at = |name: &str| folder.join(name).display().to_string();
+    run("mkfs.ext4", &["-q", "-F", "-d", &at("root"), &at("disk")]);
+}
+
+#[tokio::test]
+async fn the_kernel_of_the_disk_starts_in_the_place_of_the_installers() {
+    let name = "the_kernel_of_the_disk_starts_in_the_place_of_the_installers";
+    let mut machine = Machine::here();
+    // For both kernels and what they unpack.
+    (machine.limit, machine.memory_mib) = (2 * machine.limit, 512);
+    if let Err(missing) = machine.has(&[("mkfs.ext4", "e2fsprogs")]).await {
+        eprintln!("SKIP {name}: {missing}");
+        return;
+    }
+    let kexec = |name, image, more: &[(&str, &str)]| {
+        action(name, image, &[&[("BLOCK_DEVICE", "/dev/vda"), ("FS_TYPE", "ext4")], more].concat())
+    };
+    let work = vec![
+        kexec("nowhere", "kexec", &[("GRUBCFG_PATH", "grub/grub.cfg")]),
+        kexec("text", "kexec", &[("KERNEL_PATH", "/boot/grub/grub.cfg"), ("CMD_LINE", "password=secret")]),
+        kexec("start", "ghcr.io/x/waitdaemon:latest", &[("IMAGE", "quay.io/tinkerbell/actions/kexec:latest")]),
+        action("restart", "reboot", &[]),
+    ];
+    let (server, address) = Server::start(work).await;
+    let arguments = machine.arguments(address);
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = "worker_id=52:54:00:00:00:01";
+    assert!(arguments.contains(first));
+    bootable(&machine, folder.path(), &arguments.replace(first, "worker_id=second"));
+    let console = machine.run(folder.path(), &arguments, &server, &[("disk", "virtio-blk-pci")]).await;
+    server.done(Duration::from_secs(1)).await;
+    for (name, expected, said) in [
+        ("nowhere", StateType::Failed, "grub/grub.cfg: No such file or directory (os error 2): write KERNEL_PATH, or"),
+        ("text", StateType::Failed, "it is no kernel for this machine"),
+        ("start", StateType::Success, "disk /dev/vda: /vmlinuz with /boot/zeros, /boot/initramfs: loaded"),
+        ("restart", StateType::Success, ""),
+    ] {
+        let message = message(&server, name);
+        assert_eq!(
+            server.result(name).map(|report| report.action_state()),
+            Some(expected),
+            "{name}: {message}\n{console}"
+        );
+        assert!(message.contains(said), "{name}: {message}");
+    }
+    let by = |name| server.result(name).and_then(|report| report.agent_id).unwrap_or_default();
+    assert_eq!((by("start").as_str(), by("restart").as_str()), ("52:54:00:00:00:01", "second"), "{console}");
+    assert!(!console.contains("secret"), "arguments may have a password in them");
+    run("e2fsck", &["-f", "-n", &folder.path().join("disk").display().to_string()]);
 }
