@@ -46,6 +46,8 @@ pub struct Action {
 pub enum Then {
     Next,
     Restart,
+    /// A restart that starts the kernel which the action has loaded.
+    Kexec,
 }
 
 /// What can be done here.
@@ -89,18 +91,22 @@ impl Agent {
         self.session.clone()
     }
 
-    /// Does what the server says until the machine is to be restarted.
-    pub async fn serve(&self, actions: &impl Actions) {
+    /// Does what the server says until the machine is to be restarted: how.
+    pub async fn serve(&self, actions: &impl Actions) -> Then {
         loop {
-            let Some(session) = &self.session else { return self.work(actions).await.unwrap_or_default() };
+            let Some(session) = &self.session else {
+                // Where there is no session, none is lost.
+                return self.work(actions).await.unwrap_or(Then::Restart);
+            };
             let every = self.redeemed(session.clone()).await;
             let doing = || self.lines.lock().unwrap_or_else(PoisonError::into_inner).newest();
             let done = tokio::select! {
                 done = self.work(actions) => done,
                 () = session.clone().beat(every, doing) => None,
             };
-            if done.is_some() {
-                return session.clone().end().await;
+            if let Some(then) = done {
+                session.clone().end().await;
+                return then;
             }
         }
     }
@@ -123,8 +129,8 @@ impl Agent {
         }
     }
 
-    /// Until the machine is to be restarted; `None`: the session is another one's, or nobody's.
-    async fn work(&self, actions: &impl Actions) -> Option<()> {
+    /// Until the machine is to be restarted, and how; `None`: the session is another one's, or nobody's.
+    async fn work(&self, actions: &impl Actions) -> Option<Then> {
         let mut again = AGAIN.0;
         let mut was_idle = false;
         loop {
@@ -149,8 +155,8 @@ impl Agent {
             };
             was_idle = false;
             match self.one(actions, &response).await {
-                Some(Then::Restart) => return Some(()),
                 Some(Then::Next) => again = AGAIN.0,
+                Some(restart) => return Some(restart),
                 None => {
                     sleep(again).await;
                     again = (again * 2).min(AGAIN.1);

@@ -58,27 +58,33 @@ impl Disks {
         Self { sys: "/sys".into(), dev: "/dev".into() }
     }
 
+    /// What `DEST_DISK` means.
     pub fn find(&self, wanted: &str) -> Result<Disk, String> {
+        self.find_of("DEST_DISK", wanted)
+    }
+
+    /// What a key of that name means.
+    pub fn find_of(&self, key: &str, wanted: &str) -> Result<Disk, String> {
         match wanted.strip_prefix(SELECT) {
             Some(terms) => {
-                let name = self.select(terms)?;
-                self.disk(&name, &self.dev.join(&name))
+                let name = self.select(key, terms)?;
+                self.disk(key, &name, &self.dev.join(&name))
             }
             None if wanted.starts_with(by_id::FOLDER) => {
-                let name = self.by_id(wanted)?;
-                self.disk(&name, &self.dev.join(&name))
+                let name = self.by_id(key, wanted)?;
+                self.disk(key, &name, &self.dev.join(&name))
             }
             None => {
                 let node = fs::canonicalize(wanted)
-                    .map_err(|error| format!("DEST_DISK {wanted}: {error}; the disks are: {}", self.list()))?;
+                    .map_err(|error| format!("{key} {wanted}: {error}; the disks are: {}", self.list()))?;
                 let name = node.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                self.disk(&name, &node)
+                self.disk(key, &name, &node)
             }
         }
     }
 
     /// A disk or a partition.
-    fn by_id(&self, wanted: &str) -> Result<String, String> {
+    fn by_id(&self, key: &str, wanted: &str) -> Result<String, String> {
         let (id, number) = by_id::split(wanted.strip_prefix(by_id::FOLDER).unwrap_or(wanted));
         let found: Vec<_> =
             self.all().into_iter().filter(|disk| self.ids(disk).iter().any(|known| known == id)).collect();
@@ -86,7 +92,7 @@ impl Disks {
             ([one], None) => Ok(one.name.clone()),
             ([one], Some(number)) => Ok(by_id::partition(&one.name, number)),
             (several, _) => {
-                Err(format!("DEST_DISK {wanted}: it is {} disks; the disks are: {}", several.len(), self.list()))
+                Err(format!("{key} {wanted}: it is {} disks; the disks are: {}", several.len(), self.list()))
             }
         }
     }
@@ -97,18 +103,18 @@ impl Disks {
             .map_or_else(|_| Vec::new(), |folder| by_id::names(disk, &folder))
     }
 
-    fn disk(&self, name: &str, node: &Path) -> Result<Disk, String> {
+    fn disk(&self, key: &str, name: &str, node: &Path) -> Result<Disk, String> {
         let class = self.sys.join("class/block").join(name);
         let class = fs::canonicalize(&class)
-            .map_err(|_| format!("DEST_DISK {} is no disk; the disks are: {}", node.display(), self.list()))?;
+            .map_err(|_| format!("{key} {} is no disk; the disks are: {}", node.display(), self.list()))?;
         let is_whole = !class.join("partition").exists();
         let whole = if is_whole { class.clone() } else { class.parent().map(Path::to_owned).unwrap_or_default() };
         if let Some(why) = known(&whole).and_then(|known| known.refused) {
-            return Err(format!("DEST_DISK {}: the disk {why} and is never written", node.display()));
+            return Err(format!("{key} {}: the disk {why} and is never written", node.display()));
         }
         let of = |folder: &Path, file: &str| number(&folder.join(file));
         let sectors = of(&class, "size").filter(|sectors| *sectors > 0);
-        let sectors = sectors.ok_or_else(|| format!("DEST_DISK {}: it has no size", node.display()))?;
+        let sectors = sectors.ok_or_else(|| format!("{key} {}: it has no size", node.display()))?;
         Ok(Disk {
             name: name.to_owned(),
             node: node.to_owned(),
@@ -164,35 +170,33 @@ impl Disks {
         if text.is_empty() { "none".to_owned() } else { text }
     }
 
-    fn select(&self, terms: &str) -> Result<String, String> {
+    fn select(&self, key: &str, terms: &str) -> Result<String, String> {
         let all = self.all();
         let mut left: Vec<&Known> = all.iter().filter(|disk| disk.refused.is_none()).collect();
         for term in terms.split(',') {
-            let (key, value) = term.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
-                format!("DEST_DISK: {term:?} is no term of select: write <key>=<value>, with commas between the terms")
+            let (of, value) = term.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
+                format!("{key}: {term:?} is no term of select: write <key>=<value>, with commas between the terms")
             })?;
             let value = value.trim();
-            match key.trim() {
+            match of.trim() {
                 "serial" => left.retain(|disk| disk.serial == value),
                 "model" => left.retain(|disk| disk.model == value),
                 "wwn" => left.retain(|disk| disk.wwn == value),
                 "transport" => left.retain(|disk| disk.transport == value),
                 "rotational" => {
-                    let wanted = value
-                        .parse::<bool>()
-                        .map_err(|_| format!("DEST_DISK: rotational={value}: write true or false"))?;
+                    let wanted =
+                        value.parse::<bool>().map_err(|_| format!("{key}: rotational={value}: write true or false"))?;
                     left.retain(|disk| disk.rotational == wanted);
                 }
-                key @ ("min-size" | "max-size") => {
-                    let bytes =
-                        size(value).ok_or_else(|| format!("DEST_DISK: {key}={value}: write a size as 100Gi"))?;
+                of @ ("min-size" | "max-size") => {
+                    let bytes = size(value).ok_or_else(|| format!("{key}: {of}={value}: write a size as 100Gi"))?;
                     left.retain(
-                        |disk| if key == "min-size" { disk.size_bytes >= bytes } else { disk.size_bytes <= bytes },
+                        |disk| if of == "min-size" { disk.size_bytes >= bytes } else { disk.size_bytes <= bytes },
                     );
                 }
                 other => {
                     return Err(format!(
-                        "DEST_DISK: select has no key {other:?}: write serial, model, wwn, transport, rotational, min-size or \
+                        "{key}: select has no key {other:?}: write serial, model, wwn, transport, rotational, min-size or \
                          max-size"
                     ));
                 }
@@ -203,7 +207,7 @@ impl Disks {
             several => {
                 let count = several.len();
                 Err(format!(
-                    "DEST_DISK {SELECT}{terms}: {count} disks match, exactly one has to; the disks are: {}",
+                    "{key} {SELECT}{terms}: {count} disks match, exactly one has to; the disks are: {}",
                     self.list()
                 ))
             }

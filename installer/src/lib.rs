@@ -11,6 +11,9 @@
 //! | [`session`] | who this start is: a key, for which the server takes the token once |
 //! | [`agent`] | asks for actions, reports them: Tinkerbell's protocol, the newer generation |
 //! | [`actions`] | the actions that are built in, by the last word of their image's name |
+//! | [`filesystem`] | one of a disk, mounted while an action needs it |
+//! | [`chroot`] | programs of the disk's system, run in it |
+//! | [`grub`] | what that system's boot loader would start |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
 //! | [`disks`] | which disk is meant, and whether it may be written |
 //! | [`by_id`] | disks by the names that udev gives them |
@@ -31,8 +34,11 @@ pub mod agent;
 pub mod arguments;
 pub mod attributes;
 pub mod by_id;
+pub mod chroot;
 pub mod disks;
 pub mod erase;
+pub mod filesystem;
+pub mod grub;
 pub mod lines;
 pub mod modules;
 pub mod network;

@@ -1,7 +1,14 @@
 //! Process 1 of the installer's image. See the library for what it does.
 
 use anyhow::{Context, Result};
-use installer::{actions::BuiltIn, agent::Agent, arguments::Arguments, attributes, modules::Modules, network, system};
+use installer::{
+    actions::BuiltIn,
+    agent::{Agent, Then},
+    arguments::Arguments,
+    attributes,
+    modules::Modules,
+    network, system,
+};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +27,12 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     // The boot server counts what does not come back as not installed, and starts the next try.
-    if let Err(error) = run() {
+    let failed = match run() {
+        Ok(Then::Kexec) => system::start_loaded().err(),
+        Ok(_) => None,
+        Err(error) => Some(error),
+    };
+    if let Some(error) = failed {
         println!("installer: {error:#}; the machine starts again in {} s", READ.as_secs());
         std::thread::sleep(READ);
     }
@@ -32,8 +44,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns when the machine is to be restarted.
-fn run() -> Result<()> {
+/// Returns when the machine is to be restarted: how.
+fn run() -> Result<Then> {
     system::mount_all()?;
     Modules::of_this_image()?.load()?;
     let line = system::kernel_arguments()?;
@@ -45,7 +57,6 @@ fn run() -> Result<()> {
         network::up(arguments.mac, arguments.lease).await.context("the network")?;
         let agent = Agent::new(&arguments.servers, arguments.pin, arguments.worker, attributes::read());
         let agent = agent.map_err(anyhow::Error::msg).context("the server at grpc_authority")?;
-        agent.serve(&BuiltIn::of_this_machine(agent.session())).await;
-        anyhow::Ok(())
+        Ok(agent.serve(&BuiltIn::of_this_machine(agent.session())).await)
     })
 }

@@ -23,6 +23,12 @@ pub fn restart() -> Result<()> {
     rustix::system::reboot(RebootCommand::Restart).context("restart")
 }
 
+/// The same, but the kernel that was loaded starts, without the firmware.
+pub fn start_loaded() -> Result<()> {
+    rustix::fs::sync();
+    rustix::system::reboot(RebootCommand::Kexec).context("start the loaded kernel")
+}
+
 /// The line that the boot script wrote.
 pub fn kernel_arguments() -> Result<String> {
     let path = Path::new("/proc/cmdline");

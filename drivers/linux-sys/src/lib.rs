@@ -2,6 +2,7 @@
 //! a restart) is called there.
 
 pub mod ata;
+pub mod kexec;
 pub mod nvme;
 
 use nix::libc;

@@ -1,8 +1,10 @@
 //! The actions that are built in. Each is named by the last word of its image, without registry and tag, and takes the
 //! environment that upstream's image of that name takes.
 
+mod cexec;
 mod erase;
 mod image2disk;
+mod kexec;
 mod seed;
 mod writefile;
 
@@ -10,6 +12,12 @@ use crate::agent::{Action, Actions, Then};
 use crate::disks::Disks;
 use crate::lines::Lines;
 use crate::session::Session;
+
+/// What the installer does for a Workflow; `waitdaemon` is one of these.
+pub const NAMES: [&str; 9] =
+    ["image2disk", "qemuimg2disk", "writefile", "seed", "cexec", "kexec", "erase", "inspect", "reboot"];
+/// Those that tell of the disks in a report of their own, or leave them alone.
+const TELLS_ITSELF: [&str; 3] = ["erase", "kexec", "reboot"];
 
 pub struct BuiltIn {
     disks: Disks,
@@ -30,7 +38,8 @@ impl Actions for BuiltIn {
             "waitdaemon" => action.environment.get("IMAGE").map(String::as_str).unwrap_or_default(),
             _ => action.image.as_str(),
         };
-        if matches!(basename(image), "image2disk" | "qemuimg2disk" | "writefile" | "seed" | "inspect") {
+        let name = basename(image);
+        if NAMES.contains(&name) && !TELLS_ITSELF.contains(&name) {
             erase::tell_all(&self.disks, lines);
         }
     }
@@ -38,9 +47,7 @@ impl Actions for BuiltIn {
     async fn run(&self, action: &Action, lines: &Lines) -> Result<Then, String> {
         let action = &waited_for(action, lines)?;
         let name = basename(&action.image);
-        if matches!(name, "image2disk" | "qemuimg2disk" | "writefile" | "seed" | "reboot" | "erase" | "inspect")
-            && !action.command.is_empty()
-        {
+        if NAMES.contains(&name) && !action.command.is_empty() {
             return Err(format!(
                 "command is {:?}: {name} is built in and takes none: leave command out",
                 action.command
@@ -56,11 +63,14 @@ impl Actions for BuiltIn {
             }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
             "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),
+            "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
+            "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),
             "reboot" => Ok(Then::Restart),
             other => Err(format!(
-                "not built in: {other:?} (image {}); the installer has image2disk, qemuimg2disk, writefile, seed, erase, inspect, reboot and waitdaemon, and runs no containers: for other \
+                "not built in: {other:?} (image {}); the installer has {} and waitdaemon, and runs no containers: for other \
                  actions let this server boot HookOS or Captain (spec.interfaces[].netboot.osie of its Hardware)",
-                action.image
+                action.image,
+                NAMES.join(", ")
             )),
         }
     }
@@ -120,7 +130,7 @@ mod tests {
     use std::time::Duration;
     use tokio::time::Instant;
 
-    fn action(image: &str, environment: &[(&str, &str)]) -> Action {
+    pub(super) fn action(image: &str, environment: &[(&str, &str)]) -> Action {
         Action {
             name: "test".to_owned(),
             image: image.to_owned(),
@@ -195,6 +205,14 @@ mod tests {
         }
         let error = run(action("seed", &[("DEST_DISK", "/dev/no-such-disk")])).await.expect_err("there is no disk");
         assert!(error.contains("the disks are"), "{error}");
+        let of_disk = [("FS_TYPE", "ext4"), ("CMD_LINE", "x"), ("CHROOT", "y"), ("BLOCK_DEVICE", "/dev/no-such-disk")];
+        for name in ["cexec", "kexec"] {
+            for (key, wrong) in [("FS_TYPE", ""), ("BLOCK_DEVICE", ""), ("BLOCK_DEVICE", "/dev/no-such-disk")] {
+                let environment = of_disk.map(|(name, value)| (name, if name == key { wrong } else { value }));
+                let error = run(action(name, &environment)).await.expect_err("refused");
+                assert!(error.starts_with(key), "{name}: {key}={wrong}: {error}");
+            }
+        }
         let waits = async |environment: &[(&str, &str)]| run(action("ghcr.io/x/waitdaemon:latest", environment)).await;
         assert_eq!(waits(&[("IMAGE", "ghcr.io/x/reboot:v1"), ("WAIT_SECONDS", "5")]).await, Ok(Then::Restart));
         for (environment, named) in [

@@ -5,16 +5,14 @@
 use super::required;
 use crate::agent::Action;
 use crate::disks::Disks;
+use crate::filesystem::Mounted;
 use crate::lines::Lines;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::CStr;
-use std::fs::{self, File, Permissions};
+use rustix::mount::MountFlags;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, fchown};
 use std::path::{Component, Path, PathBuf};
-
-const MOUNTED: &str = "/run/disk";
 
 struct Job {
     kind: String,
@@ -73,20 +71,13 @@ pub(super) async fn run(disks: &Disks, action: &Action, lines: &Lines) -> Result
 
 /// With the file system mounted for so long.
 fn on(node: &Path, job: &Job) -> Result<(), String> {
-    let failed = |step: &str, error: io::Error| format!("disk {}: {step}: {error}", node.display());
-    fs::create_dir_all(MOUNTED).map_err(|error| failed("making a folder", error))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount(node, MOUNTED, job.kind.as_str(), flags, None::<&CStr>).map_err(|error| match error {
-        rustix::io::Errno::NODEV => format!("FS_TYPE is {}: the installer's kernel has ext4", job.kind),
-        error => failed(&format!("mounting its {}", job.kind), error.into()),
-    })?;
-    let written = File::open(MOUNTED).and_then(|root| {
-        write(&root, job)?;
-        rustix::fs::syncfs(&root).map_err(io::Error::from)
-    });
-    let unmounted = rustix::mount::unmount(MOUNTED, UnmountFlags::empty());
-    written.map_err(|error| failed(&format!("writing /{}", job.path.display()), error))?;
-    unmounted.map_err(|error| failed("unmounting", error.into()))
+    let mounted = Mounted::new(node, &job.kind, flags)?;
+    let written = write(mounted.root(), job);
+    let written = written.map_err(|error| mounted.failed(&format!("writing /{}", job.path.display()), &error));
+    let closed = mounted.close();
+    written?;
+    closed
 }
 
 /// `root` is as `/` for every link on the way.
@@ -122,6 +113,7 @@ fn write(root: &File, job: &Job) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
 
     fn job(path: &str) -> Job {

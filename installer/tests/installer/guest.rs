@@ -2,26 +2,25 @@
 //! starts from its own kernel and initramfs, gets its address from QEMU's DHCP server, and does eight actions on five disks. QEMU ends when
 //! the guest restarts. Then it starts once more, and erases all of them.
 
+use crate::machine::{HOST, MIB, Machine, disk, message};
 use crate::server::{Server, action};
 use proto::tink::ActionResponse;
 use proto::tink::action_status_request::StateType;
-use sandbox::architecture::Architecture;
-use sandbox::guest::Target;
 use sha2::{Digest, Sha256};
 use std::io::Write;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::process::Command;
-use tokio::time::timeout;
 
-const MIB: usize = 1 << 20;
-/// The host, as QEMU's network shows it to the guest.
-const HOST: &str = "10.0.2.2";
-const LIMIT: Duration = Duration::from_secs(60);
+/// The disks, and what each is of.
+const DISKS: [(&str, &str); 5] = [
+    ("disk-1", "virtio-blk-pci"),
+    ("disk-2", "nvme"),
+    ("disk-3", "scsi-hd,bus=raid.0,wwn=0x5000c500a1b2c3d4"),
+    ("disk-4", "ide-hd,bus=sata.0"),
+    ("disk-5", "nvme,logical_block_size=4096,physical_block_size=4096"),
+];
 
 /// The partition's: it begins at the second MiB.
 const FILESYSTEM: usize = 4 * MIB;
@@ -96,104 +95,11 @@ async fn files(raw: Vec<u8>, packed: Vec<u8>) -> u16 {
     port
 }
 
-fn disk(folder: &Path, name: &str, size: usize) -> PathBuf {
-    let path = folder.join(name);
-    std::fs::write(&path, vec![0xff; size]).expect("a disk");
-    path
-}
-
-/// The virtual server, and the installer for it.
-struct Machine {
-    architecture: Architecture,
-    installer: PathBuf,
-    objcopy: PathBuf,
-    qemu: PathBuf,
-    limit: Duration,
-}
-
-impl Machine {
-    /// Like this one.
-    fn here() -> Self {
-        Self {
-            architecture: Architecture::here(),
-            installer: env!("CARGO_BIN_EXE_installer").into(),
-            objcopy: "objcopy".into(),
-            qemu: format!("qemu-system-{}", Architecture::here().machine()).into(),
-            limit: LIMIT,
-        }
-    }
-
-    /// Of another architecture: its installer, and the programs for it, are named by variables. Their names, if they are not.
-    fn arm64() -> Result<Self, String> {
-        let names = ["ARM64_INSTALLER", "ARM64_OBJCOPY", "ARM64_QEMU"];
-        let [installer, objcopy, qemu] = names.map(|name| std::env::var_os(name).map(PathBuf::from));
-        match (installer, objcopy, qemu) {
-            (Some(installer), Some(objcopy), Some(qemu)) => {
-                Ok(Self { architecture: Architecture::Arm64, installer, objcopy, qemu, limit: 4 * LIMIT })
-            }
-            _ => Err(format!("{} are not set: `make judges JUDGE=arm64` sets them", names.join(", "))),
-        }
-    }
-
-    /// What QEMU emulates, and the kernel's name of its console.
-    fn board(&self) -> (&'static str, &'static str) {
-        match self.architecture {
-            Architecture::Amd64 => ("-machine q35 -cpu max", "ttyS0"),
-            Architecture::Arm64 => ("-machine virt -cpu cortex-a72", "ttyAMA0"),
-        }
-    }
-
-    fn arguments(&self, server: SocketAddr) -> String {
-        format!(
-            "console={} loglevel=4 panic=1 edd=off grpc_authority={HOST}:{} tinkerbell_tls=false \
-             worker_id=52:54:00:00:00:01 hw_addr=52:54:00:00:00:01",
-            self.board().1,
-            server.port()
-        )
-    }
-
-    /// The guest's end, with what its console said.
-    async fn run(&self, folder: &Path, arguments: &str, server: &Server) -> String {
-        let cache = sandbox::args::cache_folder();
-        let target = Target { architecture: self.architecture, objcopy: &self.objcopy };
-        let files = sandbox::guest::installer(&self.installer, target, None, &cache, folder);
-        let files = files.expect("the installer's image");
-        let console = folder.join("console");
-        let machine = "-nodefaults -no-user-config -display none -no-reboot -accel tcg -m 256 \
-                       -netdev user,id=net -device e1000e,netdev=net,mac=52:54:00:00:00:01,romfile= \
-                       -device megasas,id=raid -device ahci,id=sata";
-        let mut command = Command::new(&self.qemu);
-        command.args(self.board().0.split_whitespace()).args(machine.split_whitespace());
-        command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
-        command.args(["-append", arguments]).arg("-serial").arg(format!("file:{}", console.display()));
-        for (name, device) in [
-            ("disk-1", "virtio-blk-pci"),
-            ("disk-2", "nvme"),
-            ("disk-3", "scsi-hd,bus=raid.0,wwn=0x5000c500a1b2c3d4"),
-            ("disk-4", "ide-hd,bus=sata.0"),
-            ("disk-5", "nvme,logical_block_size=4096,physical_block_size=4096"),
-        ] {
-            let path = folder.join(name);
-            command.arg("-drive").arg(format!("if=none,format=raw,discard=unmap,id={name},file={}", path.display()));
-            command.arg("-device").arg(format!("{device},drive={name},serial={name}"));
-        }
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        let mut guest = command.spawn().expect("QEMU starts");
-        let said = || std::fs::read_to_string(&console).unwrap_or_default();
-        let Ok(ended) = timeout(self.limit, guest.wait()).await else {
-            let limit = self.limit.as_secs();
-            panic!("the guest did not restart within {limit} s; reports: {:?}\n{}", server.told(), said())
-        };
-        assert!(ended.expect("QEMU's end").success(), "{}", said());
-        said()
-    }
-}
-
 /// By what each kind of disk has: QEMU's NVMe has Format NVM, and no sanitize.
 async fn erases(machine: &Machine, folder: &Path) {
     let (server, address) =
         Server::start(vec![action("erase", "metalplane.io/erase", &[]), action("restart", "reboot", &[])]).await;
-    machine.run(folder, &machine.arguments(address), &server).await;
+    machine.run(folder, &machine.arguments(address), &server, &DISKS).await;
     server.done(Duration::from_secs(1)).await;
     let told = message(&server, "erase");
     assert_eq!(server.result("erase").map(|report| report.action_state()), Some(StateType::Success), "{told}");
@@ -216,10 +122,6 @@ async fn erases(machine: &Machine, folder: &Path) {
         let left = std::fs::read(folder.join(name)).expect("read").iter().filter(|byte| **byte != 0).count();
         assert_eq!(left, 0, "{name}: {told}");
     }
-}
-
-fn message(server: &Server, name: &str) -> String {
-    server.result(name).and_then(|report| report.message).and_then(|message| message.message).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -274,18 +176,9 @@ fn work(port: u16, checksum: &str) -> Vec<ActionResponse> {
 }
 
 async fn is_installed(name: &str, machine: Machine) {
-    let qemu = machine.qemu.to_string_lossy();
-    let emulator = match machine.architecture {
-        Architecture::Amd64 => "qemu-system-x86",
-        Architecture::Arm64 => "qemu-system-arm",
-    };
-    let packages = [(&*qemu, emulator), ("mkfs.ext4", "e2fsprogs"), ("objcopy", "binutils")];
-    for (program, package) in packages {
-        let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if version.await.is_err() {
-            eprintln!("SKIP {name}: {program} is not installed (package {package})");
-            return;
-        }
+    if let Err(missing) = machine.has(&[("mkfs.ext4", "e2fsprogs")]).await {
+        eprintln!("SKIP {name}: {missing}");
+        return;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let image = image(8 * MIB, folder.path());
@@ -302,7 +195,7 @@ async fn is_installed(name: &str, machine: Machine) {
     let of_4096 = disk(folder.path(), "disk-5", 12 * MIB);
     let port = files(image.clone(), packed).await;
     let (server, address) = Server::start(work(port, &checksum)).await;
-    let console = machine.run(folder.path(), &machine.arguments(address), &server).await;
+    let console = machine.run(folder.path(), &machine.arguments(address), &server, &DISKS).await;
     server.done(Duration::from_secs(1)).await;
 
     let state = |name| server.result(name).map(|report| report.action_state());

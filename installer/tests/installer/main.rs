@@ -3,4 +3,6 @@
 
 mod agent;
 mod guest;
+mod machine;
 mod server;
+mod system;

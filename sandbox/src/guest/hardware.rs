@@ -48,8 +48,12 @@ const COMMON: &[&str] = &[
     "drivers/net/ethernet/aquantia/atlantic/atlantic",
     "drivers/net/ethernet/realtek/r8169",
     "drivers/net/ethernet/sfc/sfc",
-    // What writefile mounts.
+    // What actions mount; the tables are those in which Debian's vfat has its names.
     "fs/ext4/ext4",
+    "fs/xfs/xfs",
+    "fs/fat/vfat",
+    "fs/nls/nls_cp437",
+    "fs/nls/nls_ascii",
     "crypto/crc32c_generic",
 ];
 
@@ -86,7 +90,7 @@ const ARM64: &[&str] = &[
 
 /// What no device asks for, or should be there before it does; with options. SCSI hosts are searched before the module's load returns, so
 /// no disk comes late.
-const LOAD: &str = "scsi_mod scan=sync\nsd_mod\ncrc32c_generic\next4\n";
+const LOAD: &str = "scsi_mod scan=sync\nsd_mod\ncrc32c_generic\next4\nxfs\nnls_cp437\nnls_ascii\nvfat\n";
 
 /// Writes to `folder` what the installer reads: each module as `NAME.ko`, and `modules.dep`, `modules.alias` and `modules.load` in the
 /// forms of kmod (modules.dep(5), modules-load.d(5)).

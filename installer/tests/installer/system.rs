@@ -1,0 +1,214 @@
+//! What is done with the system on a disk, in a virtual server: a program of its own is run there, on each kind of file system; its kernel
+//! is started in the place of the installer's.
+
+use crate::machine::{MIB, Machine, disk, message};
+use crate::server::{Server, action};
+use proto::tink::ActionResponse;
+use proto::tink::action_status_request::StateType;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Two of a file system each, and a root that is no root.
+const DISKS: [(&str, &str); 3] = [("ext4", "virtio-blk-pci"), ("xfs", "virtio-blk-pci"), ("vfat", "virtio-blk-pci")];
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A system of one program, whose `/etc/resolv.conf` is a link to what is not there, as systemd-resolved leaves it.
+fn system(folder: &Path) {
+    for name in ["bin", "dev", "etc", "proc", "sys"] {
+        fs::create_dir_all(folder.join(name)).expect("made");
+    }
+    fs::copy("/bin/busybox", folder.join("bin/busybox")).expect("busybox");
+    std::os::unix::fs::symlink("busybox", folder.join("bin/sh")).expect("linked");
+    std::os::unix::fs::symlink("../run/stub-resolv.conf", folder.join("etc/resolv.conf")).expect("linked");
+}
+
+/// The disks `/dev/vda` to `/dev/vdc`.
+fn disks(folder: &Path) {
+    let root = folder.join("root");
+    system(&root);
+    let at = |name: &str| folder.join(name).display().to_string();
+    disk(folder, "ext4", 32 * MIB);
+    run("mkfs.ext4", &["-q", "-F", "-d", &root.display().to_string(), &at("ext4")]);
+    // The least that mkfs.xfs makes; most of it is a hole.
+    let xfs = fs::File::create(at("xfs")).expect("made");
+    xfs.set_len(320 * MIB as u64).expect("its size");
+    // A protofile: one folder below the root.
+    let proto = at("proto");
+    fs::write(&proto, "/\n0 0\nd--755 0 0\nfound d--755 0 0\n$\n$\n").expect("written");
+    run("mkfs.xfs", &["-q", "-p", &proto, &at("xfs")]);
+    disk(folder, "vfat", 16 * MIB);
+    run("mkfs.vfat", &[&at("vfat")]);
+}
+
+fn cexec(name: &str, line: &str, more: &[(&str, &str)]) -> ActionResponse {
+    let mut environment = vec![("BLOCK_DEVICE", "/dev/vda"), ("FS_TYPE", "ext4"), ("CHROOT", "y"), ("CMD_LINE", line)];
+    environment.extend(more);
+    action(name, "quay.io/tinkerbell/actions/cexec:latest", &environment)
+}
+
+fn writefile(name: &str, device: &str, kind: &str, path: &str) -> ActionResponse {
+    let environment = [
+        ("CONTENTS", "text"),
+        ("DEST_DISK", device),
+        ("DEST_PATH", path),
+        ("DIRMODE", "0755"),
+        ("FS_TYPE", kind),
+        ("GID", "0"),
+        ("MODE", "0644"),
+        ("UID", "0"),
+    ];
+    action(name, "writefile", &environment)
+}
+
+const SHELL: (&str, &str) = ("DEFAULT_INTERPRETER", "/bin/sh -c");
+
+fn work() -> Vec<ActionResponse> {
+    // Without a shell, and of the disk's own root: what it writes is looked at afterwards.
+    let plain = "busybox mkdir /made; busybox mkdir /made/deep";
+    let script = "busybox test -e /dev/vda && busybox test -d /proc/1 && busybox test -d /sys/kernel && \
+                  busybox cat /etc/resolv.conf && echo $WORD > /word && echo said >&2; echo x >> /etc/resolv.conf; true";
+    let mut lasts = cexec("lasts", "busybox sleep 1000 & busybox sleep 1000", &[SHELL]);
+    lasts.timeout = Some(3);
+    vec![
+        cexec("plain", plain, &[]),
+        cexec("script", script, &[SHELL, ("UPDATE_RESOLV_CONF", "true"), ("WORD", "heard")]),
+        cexec("fails", "echo why it fails; exit 3", &[SHELL]),
+        cexec("killed", "kill -KILL $$", &[SHELL]),
+        cexec("missing", "/bin/grub-install", &[]),
+        lasts,
+        cexec("leaves", "busybox sleep 1000 &", &[SHELL]),
+        cexec("rootless", "/bin/sh", &[("BLOCK_DEVICE", "/dev/vdb"), ("FS_TYPE", "xfs")]),
+        cexec("other", "/bin/sh", &[("FS_TYPE", "btrfs")]),
+        // Nobody has any of them any more.
+        writefile("after", "/dev/vda", "ext4", "/after"),
+        writefile("xfs", "/dev/vdb", "xfs", "/found/file"),
+        writefile("vfat", "/dev/vdc", "vfat", "/EFI/Long name.conf"),
+        action("restart", "reboot", &[]),
+    ]
+}
+
+#[tokio::test]
+async fn a_program_of_the_disk_runs_in_its_system() {
+    let name = "a_program_of_the_disk_runs_in_its_system";
+    let machine = Machine::here();
+    let programs =
+        [("busybox", "busybox-static"), ("mkfs.ext4", "e2fsprogs"), ("mkfs.xfs", "xfsprogs"), ("mdir", "mtools")];
+    if let Err(missing) = machine.has(&programs).await {
+        eprintln!("SKIP {name}: {missing}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    disks(folder.path());
+    let (server, address) = Server::start(work()).await;
+    let console = machine.run(folder.path(), &machine.arguments(address), &server, &DISKS).await;
+    server.done(Duration::from_secs(1)).await;
+    for (name, expected, said) in [
+        ("plain", StateType::Success, "command 2 of 2: busybox"),
+        ("script", StateType::Success, "nameserver 10.0.2.3"),
+        ("fails", StateType::Failed, "command 1 of 1: /bin/sh ended with exit status: 3"),
+        ("killed", StateType::Failed, "/bin/sh ended with signal: 9"),
+        ("missing", StateType::Failed, "/bin/grub-install does not start: No such file"),
+        ("lasts", StateType::Timeout, "the action's time is over: /bin/sh was killed"),
+        ("leaves", StateType::Success, "command 1 of 1"),
+        ("rootless", StateType::Failed, "disk /dev/vdb: its folder /dev: No such file"),
+        ("other", StateType::Failed, "FS_TYPE is \"btrfs\", of which the installer's kernel has no driver: write ext4"),
+        ("after", StateType::Success, "disk /dev/vda: /after"),
+        ("xfs", StateType::Success, "disk /dev/vdb: /found/file"),
+        ("vfat", StateType::Success, "disk /dev/vdc: /EFI/Long name.conf"),
+        ("restart", StateType::Success, ""),
+    ] {
+        let message = message(&server, name);
+        assert_eq!(
+            server.result(name).map(|report| report.action_state()),
+            Some(expected),
+            "{name}: {message}\n{console}"
+        );
+        assert!(message.contains(said), "{name}: {message}");
+    }
+    assert!(message(&server, "fails").contains("why it fails"), "{}", message(&server, "fails"));
+    let of_script = message(&server, "script");
+    assert!(of_script.contains("\nsaid\n") && of_script.contains("Read-only file system"), "{of_script}");
+    assert!(!console.contains("$WORD") && !console.contains("exit 3"), "a command may have a password in it");
+
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let inspect = |request: &str| run("debugfs", &["-R", request, &at("ext4")]);
+    assert_eq!(inspect("cat /word"), "heard\n");
+    assert!(inspect("stat /made/deep").contains("Type: directory"));
+    assert!(inspect("stat /etc/resolv.conf").contains("../run/stub-resolv.conf"), "the disk's own link stays");
+    run("e2fsck", &["-f", "-n", &at("ext4")]);
+    run("xfs_repair", &["-n", &at("xfs")]);
+    assert_eq!(run("mtype", &["-i", &at("vfat"), "::/EFI/Long name.conf"]), "text");
+}
+
+/// A system whose kernel and initramfs are the installer's, and whose GRUB starts it as another agent.
+fn bootable(machine: &Machine, folder: &Path, arguments: &str) {
+    let root = folder.join("root");
+    fs::create_dir_all(root.join("boot/grub")).expect("made");
+    let files = machine.files(folder);
+    fs::copy(files.kernel, root.join("boot/vmlinuz-1")).expect("a kernel");
+    std::os::unix::fs::symlink("/boot/vmlinuz-1", root.join("vmlinuz")).expect("linked");
+    fs::copy(files.initramfs, root.join("boot/initramfs")).expect("an initramfs");
+    // As microcode is in front of it.
+    fs::write(root.join("boot/zeros"), [0; 5]).expect("written");
+    let menu = format!(
+        "set default=\"0\"\nmenuentry 'System' {{\n\tlinux /vmlinuz {arguments} $vt_handoff\n\tinitrd /boot/zeros /boot/initramfs\n}}\n"
+    );
+    fs::write(root.join("boot/grub/grub.cfg"), menu).expect("written");
+    disk(folder, "disk", 64 * MIB);
+    let at = |name: &str| folder.join(name).display().to_string();
+    run("mkfs.ext4", &["-q", "-F", "-d", &at("root"), &at("disk")]);
+}
+
+#[tokio::test]
+async fn the_kernel_of_the_disk_starts_in_the_place_of_the_installers() {
+    let name = "the_kernel_of_the_disk_starts_in_the_place_of_the_installers";
+    let mut machine = Machine::here();
+    // For both kernels and what they unpack.
+    (machine.limit, machine.memory_mib) = (2 * machine.limit, 512);
+    if let Err(missing) = machine.has(&[("mkfs.ext4", "e2fsprogs")]).await {
+        eprintln!("SKIP {name}: {missing}");
+        return;
+    }
+    let kexec = |name, image, more: &[(&str, &str)]| {
+        action(name, image, &[&[("BLOCK_DEVICE", "/dev/vda"), ("FS_TYPE", "ext4")], more].concat())
+    };
+    let work = vec![
+        kexec("nowhere", "kexec", &[("GRUBCFG_PATH", "grub/grub.cfg")]),
+        kexec("text", "kexec", &[("KERNEL_PATH", "/boot/grub/grub.cfg"), ("CMD_LINE", "password=secret")]),
+        kexec("start", "ghcr.io/x/waitdaemon:latest", &[("IMAGE", "quay.io/tinkerbell/actions/kexec:latest")]),
+        action("restart", "reboot", &[]),
+    ];
+    let (server, address) = Server::start(work).await;
+    let arguments = machine.arguments(address);
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = "worker_id=52:54:00:00:00:01";
+    assert!(arguments.contains(first));
+    bootable(&machine, folder.path(), &arguments.replace(first, "worker_id=second"));
+    let console = machine.run(folder.path(), &arguments, &server, &[("disk", "virtio-blk-pci")]).await;
+    server.done(Duration::from_secs(1)).await;
+    for (name, expected, said) in [
+        ("nowhere", StateType::Failed, "grub/grub.cfg: No such file or directory (os error 2): write KERNEL_PATH, or"),
+        ("text", StateType::Failed, "it is no kernel for this machine"),
+        ("start", StateType::Success, "disk /dev/vda: /vmlinuz with /boot/zeros, /boot/initramfs: loaded"),
+        ("restart", StateType::Success, ""),
+    ] {
+        let message = message(&server, name);
+        assert_eq!(
+            server.result(name).map(|report| report.action_state()),
+            Some(expected),
+            "{name}: {message}\n{console}"
+        );
+        assert!(message.contains(said), "{name}: {message}");
+    }
+    let by = |name| server.result(name).and_then(|report| report.agent_id).unwrap_or_default();
+    assert_eq!((by("start").as_str(), by("restart").as_str()), ("52:54:00:00:00:01", "second"), "{console}");
+    assert!(!console.contains("secret"), "arguments may have a password in them");
+    run("e2fsck", &["-f", "-n", &folder.path().join("disk").display().to_string()]);
+}
