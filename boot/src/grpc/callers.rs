@@ -27,6 +27,13 @@ pub struct Callers {
     pub eyes: Eyes,
 }
 
+pub struct Agent {
+    /// Without the token.
+    pub id: String,
+    /// It has a session: no other agent speaks for one.
+    pub is_installer: bool,
+}
+
 /// The owned part of a [`Known`]: what outlasts the directory that it was found in.
 struct Found {
     agent: String,
@@ -37,17 +44,14 @@ struct Found {
 }
 
 impl Callers {
-    /// The agent's identifier, without the token.
-    pub async fn agent(&self, caller: &Caller, presented: &str) -> Result<String, Status> {
+    pub async fn agent(&self, caller: &Caller, presented: &str) -> Result<Agent, Status> {
         let found = self.found(presented)?;
         if !self.identity.wants_session(Some(&found.hardware)) {
-            return if found.is_in_time { Ok(found.agent) } else { Err(not_known()) };
+            let agent = Agent { id: found.agent, is_installer: false };
+            return if found.is_in_time { Ok(agent) } else { Err(not_known()) };
         }
-        let key = self.key(caller, &found)?;
-        match self.read(&found.report).await?.and_then(|report| report.status?.session) {
-            Some(held) if session::is_holder(Some(&held), &key, &found.run) => Ok(found.agent),
-            _ => Err(no_session()),
-        }
+        let (id, _) = self.holder(caller, presented).await?;
+        Ok(Agent { id, is_installer: true })
     }
 
     /// Who has a session, whatever the mode: what it is told goes over TLS, and to no other.

@@ -1,10 +1,10 @@
 //! Agents of Tinkerbell's newer generation (`tink.proto`): which action next, and how it goes.
 
 use super::attributes::read;
-use super::callers::Callers;
+use super::callers::{Agent, Callers};
 use super::connection::Caller;
 use super::{CONFLICTS, unavailable, write};
-use planner::workflow::{Answer, Report, Reported, Served, next, report};
+use planner::workflow::{Answer, Report, Reported, Served, next, refused, report};
 use prost::Message;
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::WorkflowService;
@@ -34,14 +34,14 @@ impl WorkflowService for Service {
         let presented = presented.ok_or_else(|| Status::invalid_argument("agent_id is empty"))?;
         let agent = self.callers.agent(&caller, &presented).await?;
         let Callers { world, eyes, .. } = &self.callers;
-        super::saw(world, eyes, &agent, caller.address, request.agent_attributes.map(read));
+        super::saw(world, eyes, &agent.id, caller.address, request.agent_attributes.map(read));
         let mut changes = world.changes();
         let (asked, end) = (clock::now(), Instant::now() + LONG_POLL);
         loop {
             changes.mark_unchanged();
             let again = match self.next((&caller, &presented), &agent, asked).await? {
                 Found::Action(served) => {
-                    tracing::info!(agent, workflow = served.workflow_id, action = served.name, "served");
+                    tracing::info!(agent = agent.id, workflow = served.workflow_id, action = served.name, "served");
                     return Ok(Response::new(ActionResponse { agent_id: Some(presented), ..response(*served) }));
                 }
                 Found::Nothing { until } => until.map(|at| at.duration_since(clock::now())),
@@ -77,7 +77,7 @@ async fn report_of(callers: &Callers, caller: &Caller, mut request: ActionStatus
     let id = request.workflow_id().to_owned();
     let agent = match request.agent_id() {
         "" => String::new(),
-        presented => callers.agent(caller, presented).await?,
+        presented => callers.agent(caller, presented).await?.id,
     };
     request.agent_id = Some(agent.clone());
     let said = said(request);
@@ -97,7 +97,7 @@ impl Service {
     async fn next(
         &self,
         (caller, presented): (&Caller, &str),
-        agent: &str,
+        Agent { id: agent, is_installer }: &Agent,
         asked: jiff::Timestamp,
     ) -> Result<Found, Status> {
         let world = &self.callers.world;
@@ -115,7 +115,9 @@ impl Service {
                 if !world.directory().borrow().may_run(agent, &workflow) {
                     break;
                 }
-                let Some(answer) = next(agent, &workflow, asked, clock::now()) else { break };
+                let lacks = is_installer.then(|| refused(agent, &workflow, clock::now())).flatten();
+                let answer = lacks.map(|status| Answer::Fail(Box::new(status)));
+                let Some(answer) = answer.or_else(|| next(agent, &workflow, asked, clock::now())) else { break };
                 let (served, status) = match answer {
                     Answer::Serve(mut served) => {
                         let status = served.status.take();
@@ -138,7 +140,7 @@ impl Service {
                         tracing::warn!(
                             agent,
                             workflow = name,
-                            "failed: the agent asked while its action ran, and the action is not served again"
+                            "failed: an action ran when the agent asked, and is not served again, or is none that it has"
                         );
                         break;
                     }
@@ -197,4 +199,12 @@ fn said(request: ActionStatusRequest) -> Option<Report> {
         duration: request.execution_duration.unwrap_or_default(),
         message: request.message.and_then(|message| message.message).unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_the_planner_takes_for_built_in_is_what_the_installer_has() {
+        assert_eq!(planner::workflow::BUILT_IN, installer::actions::NAMES);
+    }
 }

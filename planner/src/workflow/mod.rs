@@ -9,6 +9,7 @@
 //! | `advance.rs` | what time and other objects change: a Workflow is rendered, and ends when its time is over |
 //! | `boot.rs` | what the boot options ask for, before the first action and after the last one |
 //! | `serve.rs` | which action an agent gets |
+//! | `built_in.rs` | what the installer can do |
 //! | `report.rs` | what an agent's report changes |
 //! | `again.rs` | what is served again, and how often |
 //! | `ended.rs` | the end of a run that did not succeed |
@@ -30,6 +31,7 @@
 mod advance;
 mod again;
 mod boot;
+mod built_in;
 mod data;
 mod document;
 mod ended;
@@ -51,6 +53,7 @@ mod yaml;
 
 pub use advance::{Advance, advance};
 pub use boot::{Preparation, Prepare, is_prepared, job_name, prepare};
+pub use built_in::{BUILT_IN, lacking, refused, word};
 pub use render::render;
 pub use report::{Report, Reported, report};
 pub use serve::{Answer, Served, candidates, next, serve};

@@ -19,8 +19,9 @@ use crate::about::About;
 use crate::erase;
 use crate::install::{self, Phase, Record};
 use crate::meta::{annotation, name, target, uid};
+use crate::netboot::session::names_its_system;
 use crate::reason::{Blocked, Failed, Reason, Waiting};
-use crate::workflow::{self, state};
+use crate::workflow::{self, state, word};
 use api::image::HttpSource;
 use api::machine::{BootWorkflow, InstallStatus};
 use api::tinkerbell::template::TemplateSpec;
@@ -291,6 +292,13 @@ fn check(text: &str, run: &Workflow, hardware: &Hardware, wants_seed: bool) -> R
             task.name, task.agent_id
         ));
     }
+    if !names_its_system(hardware)
+        && let Some(((task, action), message)) = workflow::lacking(&rendered.tasks, &agent)
+    {
+        let task = &rendered.tasks[task];
+        let action = task.actions[action].name.as_deref().unwrap_or_default();
+        return Err(format!("action '{action}' of task '{}': {message}", task.name));
+    }
     let mut images = rendered.tasks.iter().flat_map(|task| &task.actions).filter_map(|action| action.image.as_deref());
     if wants_seed && !images.any(|image| word(image) == SEED) {
         return Err(format!(
@@ -305,13 +313,6 @@ fn check(text: &str, run: &Workflow, hardware: &Hardware, wants_seed: bool) -> R
             "the last action has image '{image}', and the server would stay in the installer; write reboot or kexec"
         )),
     }
-}
-
-/// The last word of an image's name, without its registry and tag.
-fn word(image: &str) -> &str {
-    let path = image.split('@').next().unwrap_or_default();
-    let last = path.rsplit('/').next().unwrap_or_default();
-    last.split(':').next().unwrap_or_default()
 }
 
 /// What status says of it: as it is on record, else as it last was.

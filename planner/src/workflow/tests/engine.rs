@@ -1,5 +1,5 @@
 use super::{AGENT, at, hardware, workflow};
-use crate::workflow::{Answer, Report, Reported, advance, candidates, is_terminal, next, report, serve};
+use crate::workflow::{Answer, Report, Reported, advance, candidates, is_terminal, next, refused, report, serve};
 use api::tinkerbell::{Template, Workflow};
 use proptest::prelude::*;
 use serde_json::json;
@@ -306,4 +306,40 @@ proptest! {
             }
         }
     }
+}
+
+/// An installer that lacks an action of its own ends the run before it has done any; another agent's actions are none of its business.
+#[test]
+fn what_the_installer_lacks_ends_the_run_before_its_first_action() {
+    let text = "version: '0.1'\nname: x\nglobal_timeout: 60\ntasks:\n- name: os\n  worker: '{{.device_1}}'\n  actions:\n  \
+                - {name: image, image: image2disk, timeout: 60}\n  - {name: files, image: quay.io/x/slurp:v1, timeout: 60}\n";
+    let run = |text: &str| {
+        let template = serde_json::from_value(json!({"metadata": {"name": "t"}, "spec": {"data": text}}));
+        let template: Template = template.expect("a Template");
+        let mut run = workflow("w");
+        run.status = advance(&run, Some(&template), Some(&hardware()), at(0)).status;
+        assert_eq!(run.status.as_ref().and_then(|status| status.state.as_deref()), Some("PENDING"));
+        run
+    };
+    let status = refused(AGENT, &run(text), at(1)).expect("it ends");
+    assert_eq!(status.state.as_deref(), Some("FAILED"));
+    let said = status.tasks[0].actions[1].message.clone().unwrap_or_default();
+    assert!(said.contains("slurp") && said.contains("cexec") && said.contains("osie"), "{said}");
+    assert_eq!(status.tasks[0].actions[0].state.as_deref(), Some("PENDING"), "nothing of it has run");
+    let waits =
+        |image: &str| text.replace("quay.io/x/slurp:v1", &format!("waitdaemon, environment: {{IMAGE: {image}}}"));
+    assert!(refused(AGENT, &run(&waits("x/slurp")), at(1)).is_some());
+    for fine in [waits("x/reboot:v1"), text.replace("slurp", "cexec")] {
+        assert_eq!(refused(AGENT, &run(&fine), at(1)), None);
+    }
+    let mut begun = run(text);
+    begun.status = next(AGENT, &begun, at(1), at(1)).and_then(|answer| match answer {
+        Answer::Serve(served) => served.status,
+        _ => None,
+    });
+    let mut of_another = run(text);
+    of_another.status.as_mut().expect("rendered").tasks[0].agent_id = "another".to_owned();
+    assert_eq!(refused(AGENT, &of_another, at(1)), None);
+    begun.status.as_mut().expect("served").tasks[0].actions[0].state = Some("RUNNING".to_owned());
+    assert_eq!(refused(AGENT, &begun, at(2)), None, "what has begun is not taken back");
 }
