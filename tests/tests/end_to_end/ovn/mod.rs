@@ -43,6 +43,9 @@ const PER_VPC: usize = 5;
 /// So many of each Vpc are there before the first questions.
 const FIRST: usize = 2;
 const CHANGES: usize = 6;
+/// The tunnels that the site has otherwise, and those that it has for one round.
+const GENEVE: &str = "geneve";
+const VXLAN: &str = "vxlan";
 
 struct Question {
     from: usize,
@@ -114,7 +117,30 @@ impl<'a> Run<'a> {
             self.in_force(&changed).await?;
             self.ask(&format!("after {}", changed["metadata"]["name"])).await?;
         }
-        Ok(())
+        self.tunnels(VXLAN).await?;
+        self.ask("by VXLAN").await
+    }
+
+    /// Of the whole site: one chassis with VXLAN puts all of OVN into the mode that goes with it.
+    async fn tunnels(&self, kind: &str) -> Result<()> {
+        let set = format!("external-ids:ovn-encap-type={kind}");
+        for node in NODES {
+            self.site.enter(node, &["ovs-vsctl", "set", "Open_vSwitch", ".", &set]).await?;
+        }
+        for node in NODES {
+            until(&format!("{node} has a tunnel of {kind} to each other chassis, and no other"), SOON, async || {
+                let mut there = Vec::new();
+                for kind in [GENEVE, VXLAN] {
+                    let find = format!("type={kind}");
+                    let found =
+                        self.site.enter(node, &["ovs-vsctl", "--bare", "--columns=name", "find", "interface", &find]).await?;
+                    there.extend(found.split_whitespace().map(|_| kind));
+                }
+                Ok(if there == [kind; NODES.len() - 1] { Ok(()) } else { Err(format!("{there:?}")) })
+            })
+            .await?;
+        }
+        self.nbctl(&["--wait=hv", "sync"]).await.map(drop)
     }
 
     async fn apply(&mut self, objects: &[Value]) -> Result<()> {
@@ -338,7 +364,7 @@ impl<'a> Run<'a> {
         for kind in ["pods", "vnics", "sg", "sn", "vpc"] {
             self.site.kubectl(&["delete", kind, "--all", "-n", self.namespace, &limit]).await?;
         }
-        Ok(())
+        self.tunnels(GENEVE).await
     }
 
     /// For the judge, where it asks.
