@@ -1,6 +1,7 @@
 //! The actions that are built in. Each is named by the last word of its image, without registry and tag, and takes the
 //! environment that upstream's image of that name takes.
 
+mod archive2disk;
 mod cexec;
 mod erase;
 mod image2disk;
@@ -12,7 +13,8 @@ use crate::disks::Disks;
 use crate::lines::Lines;
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
-const NAMES: [&str; 8] = ["image2disk", "qemuimg2disk", "writefile", "cexec", "kexec", "erase", "inspect", "reboot"];
+const NAMES: [&str; 9] =
+    ["image2disk", "qemuimg2disk", "archive2disk", "writefile", "cexec", "kexec", "erase", "inspect", "reboot"];
 /// Those that tell of the disks in a report of their own, or leave them alone.
 const TELLS_ITSELF: [&str; 3] = ["erase", "kexec", "reboot"];
 
@@ -57,6 +59,7 @@ impl Actions for BuiltIn {
                 Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
             }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
+            "archive2disk" => Box::pin(archive2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),
             "reboot" => Ok(Then::Restart),
