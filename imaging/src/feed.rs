@@ -27,9 +27,34 @@ pub(crate) enum End {
     CutOff,
 }
 
-enum Hash {
+pub(crate) enum Hash {
     Sha256(Sha256),
     Sha512(Sha512),
+}
+
+impl Hash {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Sha256 => Self::Sha256(Sha256::new()),
+            Algorithm::Sha512 => Self::Sha512(Sha512::new()),
+        }
+    }
+
+    pub(crate) fn update(&mut self, data: &[u8]) {
+        match self {
+            Self::Sha256(hash) => hash.update(data),
+            Self::Sha512(hash) => hash.update(data),
+        }
+    }
+
+    /// In lower-case hex.
+    pub(crate) fn digest(self) -> String {
+        let digest = match self {
+            Self::Sha256(hash) => hash.finalize().to_vec(),
+            Self::Sha512(hash) => hash.finalize().to_vec(),
+        };
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 pub(crate) struct Feed {
@@ -44,11 +69,7 @@ pub(crate) struct Feed {
 
 impl Feed {
     pub(crate) fn new(chunks: Receiver<Chunk>, algorithm: Algorithm) -> Self {
-        let hash = match algorithm {
-            Algorithm::Sha256 => Hash::Sha256(Sha256::new()),
-            Algorithm::Sha512 => Hash::Sha512(Sha512::new()),
-        };
-        Self { chunks, hash, ready: Bytes::new(), length: None, received: 0, end: None }
+        Self { chunks, hash: Hash::new(algorithm), ready: Bytes::new(), length: None, received: 0, end: None }
     }
 
     /// The first bytes, as many as were asked for if there are so many; they are read again afterwards.
@@ -75,11 +96,7 @@ impl Feed {
 
     /// Of all that was received, in lower-case hex.
     pub(crate) fn digest(self) -> String {
-        let digest = match self.hash {
-            Hash::Sha256(hash) => hash.finalize().to_vec(),
-            Hash::Sha512(hash) => hash.finalize().to_vec(),
-        };
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.hash.digest()
     }
 
     /// The next data; none at the end, whichever it is.
@@ -89,10 +106,7 @@ impl Feed {
                 Some(Chunk::Begin { length }) => self.length = length,
                 Some(Chunk::Data(data)) if data.is_empty() => {}
                 Some(Chunk::Data(data)) => {
-                    match &mut self.hash {
-                        Hash::Sha256(hash) => hash.update(&data),
-                        Hash::Sha512(hash) => hash.update(&data),
-                    }
+                    self.hash.update(&data);
                     self.received += data.len() as u64;
                     return Some(data);
                 }

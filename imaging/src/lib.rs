@@ -11,6 +11,7 @@
 //! | [`decode`] | raw, gzip, zstd, xz, bzip2 and qcow2, told from each other by their first bytes |
 //! | [`qcow2`] | a qcow2 image as the disk that it stands for, read by parts of its file |
 //! | [`sink`] | the writing thread |
+//! | [`stream`] | what is no image of a disk, given to a reader of somebody else's |
 //! | [`disk`] | [`Disk`], and one that is a file or a block device here |
 //! | [`gpt`] | the backup partition table, moved to the disk's end, and a partition there |
 //! | [`nocloud`] | the volume that cloud-init reads |
@@ -36,10 +37,12 @@ pub mod nocloud;
 pub mod qcow2;
 mod remote;
 mod sink;
+mod stream;
 
 pub use decode::Packing;
 pub use disk::{Disk, FileDisk};
 pub use sink::wipe;
+pub use stream::{Streamed, read};
 
 use std::io;
 use std::sync::atomic::AtomicU64;

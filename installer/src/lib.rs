@@ -12,6 +12,7 @@
 //! | [`agent`] | asks for actions, reports them: Tinkerbell's protocol, the newer generation |
 //! | [`actions`] | the actions that are built in, by the last word of their image's name |
 //! | [`filesystem`] | one of a disk, mounted while an action needs it |
+//! | [`untar`] | an archive, into a file system |
 //! | [`chroot`] | programs of the disk's system, run in it |
 //! | [`grub`] | what that system's boot loader would start |
 //! | [`erase`] | one disk: by which commands, and whether they did it |
@@ -44,3 +45,4 @@ pub mod modules;
 pub mod network;
 pub mod session;
 pub mod system;
+pub mod untar;

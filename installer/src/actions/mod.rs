@@ -1,6 +1,7 @@
 //! The actions that are built in. Each is named by the last word of its image, without registry and tag, and takes the
 //! environment that upstream's image of that name takes.
 
+mod archive2disk;
 mod cexec;
 mod erase;
 mod image2disk;
@@ -14,8 +15,8 @@ use crate::lines::Lines;
 use crate::session::Session;
 
 /// What the installer does for a Workflow; `waitdaemon` is one of these.
-pub const NAMES: [&str; 9] =
-    ["image2disk", "qemuimg2disk", "writefile", "seed", "cexec", "kexec", "erase", "inspect", "reboot"];
+pub const NAMES: [&str; 10] =
+    ["image2disk", "qemuimg2disk", "archive2disk", "writefile", "seed", "cexec", "kexec", "erase", "inspect", "reboot"];
 /// Those that tell of the disks in a report of their own, or leave them alone.
 const TELLS_ITSELF: [&str; 3] = ["erase", "kexec", "reboot"];
 
@@ -62,6 +63,7 @@ impl Actions for BuiltIn {
                 Box::pin(image2disk::run(&self.disks, &action, lines)).await.map(|()| Then::Next)
             }
             "writefile" => writefile::run(&self.disks, action, lines).await.map(|()| Then::Next),
+            "archive2disk" => Box::pin(archive2disk::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "seed" => seed::run(&self.disks, self.session.as_ref(), action, lines).await.map(|()| Then::Next),
             "cexec" => Box::pin(cexec::run(&self.disks, action, lines)).await.map(|()| Then::Next),
             "kexec" => kexec::run(&self.disks, action, lines).await.map(|()| Then::Kexec),

@@ -157,6 +157,27 @@ async fn a_start_that_has_lost_its_session_asks_for_it_and_loses_no_result() {
     assert_eq!(redeemed, 2);
 }
 
+#[tokio::test]
+async fn cloud_init_data_is_asked_for_until_it_is_told() {
+    let key = trust::pin::Key::generate().expect("a key");
+    let (server, address) = Server::start_with_sessions(Vec::new(), &key).await;
+    let attributes = AgentAttributes::default();
+    let agent = Agent::new(&[address.to_string()], Some(key.pin()), "w".to_owned(), attributes).expect("an address");
+    let session = agent.session().expect("it is known by a key");
+    let tells = async {
+        while server.lock().calls.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        server.lock().seed = Some([("user-data".to_owned(), b"#cloud-config".to_vec())].into());
+    };
+    let told = tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(session.seed(), tells).0 });
+    let told = told.await.expect("it is told").expect("it is told");
+    assert_eq!(told["user-data"], b"#cloud-config");
+    assert_eq!(server.lock().calls, ["seed", "seed"]);
+    let plain = Agent::new(&[address.to_string()], None, "w".to_owned(), AgentAttributes::default());
+    assert!(plain.expect("an address").session().is_none());
+}
+
 /// With a session and without.
 #[tokio::test]
 async fn another_replica_is_asked_when_one_is_away() {

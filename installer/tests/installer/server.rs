@@ -3,12 +3,13 @@
 use futures::StreamExt;
 use proto::installer::v1::sessions_server::{Sessions, SessionsServer};
 use proto::installer::v1::{
-    EndRequest, EndResponse, HeartbeatRequest, HeartbeatResponse, RedeemRequest, RedeemResponse,
+    EndRequest, EndResponse, HeartbeatRequest, HeartbeatResponse, RedeemRequest, RedeemResponse, SeedRequest,
+    SeedResponse,
 };
 use proto::tink::action_status_request::StateType;
 use proto::tink::workflow_service_server::{WorkflowService, WorkflowServiceServer};
 use proto::tink::{ActionRequest, ActionResponse, ActionStatusRequest, ActionStatusResponse};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct State {
     pub calls: Vec<String>,
     /// The next redemptions are refused.
     pub used: usize,
+    /// What the next question for cloud-init data is answered.
+    pub seed: Option<HashMap<String, Vec<u8>>>,
     /// What the next reports of this state are answered.
     pub refusals: VecDeque<(StateType, Code)>,
 }
@@ -159,6 +162,13 @@ impl Sessions for Server {
     async fn heartbeat(&self, request: Request<HeartbeatRequest>) -> Result<Response<HeartbeatResponse>, Status> {
         self.lock().calls.push(format!("heartbeat {}", request.into_inner().doing));
         Ok(Response::new(HeartbeatResponse {}))
+    }
+
+    async fn seed(&self, _: Request<SeedRequest>) -> Result<Response<SeedResponse>, Status> {
+        let mut state = self.lock();
+        state.calls.push("seed".to_owned());
+        let files = state.seed.take().ok_or_else(|| Status::unavailable("nothing is told yet"))?;
+        Ok(Response::new(SeedResponse { files }))
     }
 
     async fn end(&self, _: Request<EndRequest>) -> Result<Response<EndResponse>, Status> {

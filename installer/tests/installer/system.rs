@@ -1,14 +1,19 @@
-//! What is done with the system on a disk, in a virtual server: a program of its own is run there, on each kind of file system; its kernel
-//! is started in the place of the installer's.
+//! What is done with the system on a disk, in a virtual server: it is unpacked from an archive, a program of its own is run there, on each
+//! kind of file system; its kernel is started in the place of the installer's.
 
-use crate::machine::{MIB, Machine, disk, message};
+use crate::machine::{HOST, MIB, Machine, disk, message};
 use crate::server::{Server, action};
 use proto::tink::ActionResponse;
 use proto::tink::action_status_request::StateType;
+use sha2::{Digest, Sha256};
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// Two of a file system each, and a root that is no root.
 const DISKS: [(&str, &str); 3] = [("ext4", "virtio-blk-pci"), ("xfs", "virtio-blk-pci"), ("vfat", "virtio-blk-pci")];
@@ -211,4 +216,100 @@ async fn the_kernel_of_the_disk_starts_in_the_place_of_the_installers() {
     assert_eq!((by("start").as_str(), by("restart").as_str()), ("52:54:00:00:00:01", "second"), "{console}");
     assert!(!console.contains("secret"), "arguments may have a password in them");
     run("e2fsck", &["-f", "-n", &folder.path().join("disk").display().to_string()]);
+}
+
+/// Serves these bytes, whatever is asked for.
+async fn serve(body: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            // A guest that has seen enough goes away.
+            let _ = stream.write_all(&[head.as_bytes(), &body].concat()).await;
+        }
+    });
+    port
+}
+
+/// By GNU tar, with owners and an attribute; the archive, and that packed.
+fn archive(folder: &Path) -> (Vec<u8>, Vec<u8>) {
+    let root = folder.join("system");
+    system(&root);
+    fs::write(root.join("etc/owned"), "of 1000").expect("written");
+    std::os::unix::fs::symlink("/bin", root.join("sbin")).expect("linked");
+    fs::hard_link(root.join("etc/owned"), root.join("etc/second")).expect("linked");
+    fs::set_permissions(root.join("etc/owned"), fs::Permissions::from_mode(0o4750)).expect("its mode");
+    let (from, to) = (root.display().to_string(), folder.join("system.tar").display().to_string());
+    let all = ["-C", &from, "--format=posix", "--owner=1000", "--group=1001", "--numeric-owner", "-cf", &to, "."];
+    run("tar", &all);
+    let plain = fs::read(&to).expect("read");
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&plain).expect("packed");
+    (plain, packed.finish().expect("packed"))
+}
+
+#[tokio::test]
+async fn a_system_is_unpacked_from_an_archive() {
+    let name = "a_system_is_unpacked_from_an_archive";
+    let machine = Machine::here();
+    let programs = [("busybox", "busybox-static"), ("mkfs.ext4", "e2fsprogs"), ("tar", "tar")];
+    if let Err(missing) = machine.has(&programs).await {
+        eprintln!("SKIP {name}: {missing}");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    disk(folder.path(), "disk", 32 * MIB);
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    run("mkfs.ext4", &["-q", "-F", &at("disk")]);
+    let (plain, packed) = archive(folder.path());
+    let checksum =
+        format!("sha256:{}", Sha256::digest(&plain).iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let half = packed[..packed.len() / 2].to_vec();
+    let url = |port: u16| format!("http://{HOST}:{port}/system.tar.gz?token=secret");
+    let (whole, half) = (url(serve(packed).await), url(serve(half).await));
+    let unpack = |name, url: &str, more: &[(&str, &str)]| {
+        let own = [("ARCHIVE_URL", url), ("ARCHIVE_TYPE", "targz"), ("DEST_DISK", "/dev/vda"), ("FS_TYPE", "ext4")];
+        action(name, "quay.io/tinkerbell/actions/archive2disk:latest", &[&own, more].concat())
+    };
+    let other = format!("sha256:{}", "00".repeat(32));
+    let unchecked = ("INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION", "true");
+    let work = vec![
+        unpack("half", &half, &[unchecked, ("DEST_PATH", "/half")]),
+        unpack("other", &whole, &[("TARFILE_CHECKSUM", &other), ("DEST_PATH", "/other")]),
+        unpack(
+            "whole",
+            &whole,
+            &[("TARFILE_CHECKSUM", &checksum), ("DEST_PATH", "/"), ("HTTP_CLIENT_TIMEOUT_MINUTES", "1")],
+        ),
+        cexec("runs", "/sbin/sh -c exit", &[]),
+        action("restart", "reboot", &[]),
+    ];
+    let (server, address) = Server::start(work).await;
+    let console = machine.run(folder.path(), &machine.arguments(address), &server, &[("disk", "virtio-blk-pci")]).await;
+    server.done(Duration::from_secs(1)).await;
+    for (name, expected, said) in [
+        ("half", StateType::Failed, "its gzip stream is damaged"),
+        ("other", StateType::Failed, "TARFILE_CHECKSUM says sha256:0000"),
+        ("whole", StateType::Success, "disk /dev/vda: "),
+        ("runs", StateType::Success, ""),
+        ("restart", StateType::Success, ""),
+    ] {
+        let message = message(&server, name);
+        assert_eq!(
+            server.result(name).map(|report| report.action_state()),
+            Some(expected),
+            "{name}: {message}\n{console}"
+        );
+        assert!(message.contains(said) && !message.contains("secret"), "{name}: {message}");
+    }
+    run("e2fsck", &["-f", "-n", &at("disk")]);
+    let inspect = |request: &str| run("debugfs", &["-R", request, &at("disk")]);
+    let owned = inspect("stat /etc/owned");
+    assert!(owned.contains("Mode:  04750") && owned.contains("Links: 2"), "{owned}");
+    assert!(owned.contains("User:  1000   Group:  1001"), "{owned}");
+    assert_eq!(inspect("cat /etc/second"), "of 1000");
+    assert!(inspect("stat /sbin").contains("Fast link dest: \"/bin\""), "{}", inspect("stat /sbin"));
 }

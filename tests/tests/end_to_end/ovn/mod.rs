@@ -132,8 +132,10 @@ impl<'a> Run<'a> {
                 let mut there = Vec::new();
                 for kind in [GENEVE, VXLAN] {
                     let find = format!("type={kind}");
-                    let found =
-                        self.site.enter(node, &["ovs-vsctl", "--bare", "--columns=name", "find", "interface", &find]).await?;
+                    let found = self
+                        .site
+                        .enter(node, &["ovs-vsctl", "--bare", "--columns=name", "find", "interface", &find])
+                        .await?;
                     there.extend(found.split_whitespace().map(|_| kind));
                 }
                 Ok(if there == [kind; NODES.len() - 1] { Ok(()) } else { Err(format!("{there:?}")) })
