@@ -15,8 +15,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// Two of a file system each, and a root that is no root.
-const DISKS: [(&str, &str); 3] = [("ext4", "virtio-blk-pci"), ("xfs", "virtio-blk-pci"), ("vfat", "virtio-blk-pci")];
+/// A file system each; the first alone has a system in it.
+const DISKS: [(&str, &str); 4] =
+    [("ext4", "virtio-blk-pci"), ("xfs", "virtio-blk-pci"), ("vfat", "virtio-blk-pci"), ("ext3", "virtio-blk-pci")];
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -34,7 +35,7 @@ fn system(folder: &Path) {
     std::os::unix::fs::symlink("../run/stub-resolv.conf", folder.join("etc/resolv.conf")).expect("linked");
 }
 
-/// The disks `/dev/vda` to `/dev/vdc`.
+/// The disks `/dev/vda` to `/dev/vdd`.
 fn disks(folder: &Path) {
     let root = folder.join("root");
     system(&root);
@@ -50,6 +51,8 @@ fn disks(folder: &Path) {
     run("mkfs.xfs", &["-q", "-p", &proto, &at("xfs")]);
     disk(folder, "vfat", 16 * MIB);
     run("mkfs.vfat", &[&at("vfat")]);
+    disk(folder, "ext3", 16 * MIB);
+    run("mkfs.ext3", &["-q", "-F", &at("ext3")]);
 }
 
 fn cexec(name: &str, line: &str, more: &[(&str, &str)]) -> ActionResponse {
@@ -95,6 +98,8 @@ fn work() -> Vec<ActionResponse> {
         writefile("after", "/dev/vda", "ext4", "/after"),
         writefile("xfs", "/dev/vdb", "xfs", "/found/file"),
         writefile("vfat", "/dev/vdc", "vfat", "/EFI/Long name.conf"),
+        writefile("ext3", "/dev/vdd", "ext3", "/as-ext3"),
+        writefile("ext2", "/dev/vdd", "ext2", "/as-ext2"),
         action("restart", "reboot", &[]),
     ]
 }
@@ -127,6 +132,8 @@ async fn a_program_of_the_disk_runs_in_its_system() {
         ("after", StateType::Success, "disk /dev/vda: /after"),
         ("xfs", StateType::Success, "disk /dev/vdb: /found/file"),
         ("vfat", StateType::Success, "disk /dev/vdc: /EFI/Long name.conf"),
+        ("ext3", StateType::Success, "disk /dev/vdd: /as-ext3"),
+        ("ext2", StateType::Success, "disk /dev/vdd: /as-ext2"),
         ("restart", StateType::Success, ""),
     ] {
         let message = message(&server, name);
