@@ -108,8 +108,13 @@ fn work() -> Vec<ActionResponse> {
 async fn a_program_of_the_disk_runs_in_its_system() {
     let name = "a_program_of_the_disk_runs_in_its_system";
     let machine = Machine::here();
-    let programs =
-        [("busybox", "busybox-static"), ("mkfs.ext4", "e2fsprogs"), ("mkfs.xfs", "xfsprogs"), ("mdir", "mtools")];
+    let programs = [
+        ("busybox", "busybox-static"),
+        ("mkfs.ext4", "e2fsprogs"),
+        ("mkfs.xfs", "xfsprogs"),
+        ("mkfs.vfat", "dosfstools"),
+        ("mdir", "mtools"),
+    ];
     if let Err(missing) = machine.has(&programs).await {
         eprintln!("SKIP {name}: {missing}");
         return;
