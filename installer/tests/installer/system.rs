@@ -91,10 +91,12 @@ fn work() -> Vec<ActionResponse> {
         cexec("killed", "kill -KILL $$", &[SHELL]),
         cexec("missing", "/bin/grub-install", &[]),
         lasts,
+        // Another kind of file system is looked for only on a disk that is nobody's.
+        writefile("free after its time", "/dev/vda", "vfat", "/x"),
         cexec("leaves", "busybox sleep 1000 &", &[SHELL]),
+        writefile("free after its end", "/dev/vda", "vfat", "/x"),
         cexec("rootless", "/bin/sh", &[("BLOCK_DEVICE", "/dev/vdb"), ("FS_TYPE", "xfs")]),
         cexec("other", "/bin/sh", &[("FS_TYPE", "btrfs")]),
-        // Nobody has any of them any more.
         writefile("after", "/dev/vda", "ext4", "/after"),
         writefile("xfs", "/dev/vdb", "xfs", "/found/file"),
         writefile("vfat", "/dev/vdc", "vfat", "/EFI/Long name.conf"),
@@ -131,6 +133,8 @@ async fn a_program_of_the_disk_runs_in_its_system() {
         ("killed", StateType::Failed, "/bin/sh ended with signal: 9"),
         ("missing", StateType::Failed, "/bin/grub-install does not start: No such file"),
         ("lasts", StateType::Timeout, "the action's time is over: /bin/sh was killed"),
+        ("free after its time", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
+        ("free after its end", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
         ("leaves", StateType::Success, "command 1 of 1"),
         ("rootless", StateType::Failed, "disk /dev/vdb: its folder /dev: No such file"),
         ("other", StateType::Failed, "FS_TYPE is \"btrfs\", of which the installer's kernel has no driver: write ext4"),
