@@ -3,6 +3,7 @@
 //! The mounts are those of one thread ([`apart`]): when it ends, however it does, they are gone. What a program left running is ended with it:
 //! a process that still had a file of the disk open would keep the disk in use for every action that follows.
 
+use crate::lines::LENGTH;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -22,8 +23,6 @@ const BOUND: [&str; 3] = ["dev", "proc", "sys"];
 const NAME_SERVERS: &str = "/etc/resolv.conf";
 /// For a process to end that was killed, and for the last of what it said.
 const END: Duration = Duration::from_secs(30);
-/// Of one line that a program says, in bytes; what is longer is two.
-const LINE: usize = 1024;
 
 /// Does `work` in a thread that has its mounts for itself.
 pub fn apart<T: Send + 'static>(
@@ -220,7 +219,7 @@ fn end_all(root: &File) -> io::Result<()> {
     }
 }
 
-/// Ended by a line's end, a carriage return, or its length. Without what would steer a console.
+/// Ended by a line's end, a carriage return, or as many bytes as a report takes of one. Without what would steer a console.
 fn each_line(mut output: impl Read, say: impl Fn(String)) {
     let mut line = Vec::new();
     let mut buffer = [0; 4096];
@@ -240,7 +239,7 @@ fn each_line(mut output: impl Read, say: impl Fn(String)) {
                         b'\n' | b'\r' => end(&mut line),
                         byte => line.push(*byte),
                     }
-                    if line.len() == LINE {
+                    if line.len() == LENGTH {
                         end(&mut line);
                     }
                 }
@@ -260,7 +259,7 @@ mod tests {
     #[test]
     fn lines_end_and_do_not_steer_the_console() {
         let said = RefCell::new(Vec::new());
-        let long = "x".repeat(LINE + 1);
+        let long = "x".repeat(LENGTH + 1);
         let output = format!("one\n\n10%\r100%\n\u{1b}[31mred\u{1b}[0m\t.\n{long}\nrest");
         each_line(output.as_bytes(), |line| said.borrow_mut().push(line));
         let expected = ["one", "10%", "100%", "[31mred[0m\t.", &long[1..], "x", "rest"];

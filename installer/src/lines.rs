@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// In a report.
 const MOST: usize = 64;
 /// Of one line, in characters.
-const LENGTH: usize = 300;
+pub(crate) const LENGTH: usize = 300;
 
 /// Of one action. Clones are the same lines.
 #[derive(Clone, Default)]

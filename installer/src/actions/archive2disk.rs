@@ -1,8 +1,9 @@
 //! `archive2disk`: a tar archive from an URL into a file system of the disk. Upstream's `ARCHIVE_URL`, `ARCHIVE_TYPE`, `TARFILE_CHECKSUM` or
 //! `INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION`, `DEST_DISK` (the partition), `FS_TYPE`, `DEST_PATH` and `HTTP_CLIENT_TIMEOUT_MINUTES`. The
-//! checksum is of the tar archive, as upstream means it, or of the file as the server sends it. Without a limit in minutes the action's
+//! checksum is of the tar archive, as upstream means it, or of the file as the server sends it; `CA_BUNDLE` is ours, as in `image2disk`. Without a limit in minutes the action's
 //! timeout is the one; upstream's five minutes end a large archive.
 
+use super::image2disk::{CA_BUNDLE, authorities};
 use super::{number, optional, required, truth};
 use crate::agent::Action;
 use crate::disks::Disks;
@@ -63,8 +64,8 @@ impl Job {
             checksum_field: CHECKSUM,
             packing,
             user_agent: format!("metalplane-installer/{VERSION}"),
-            authorities: None,
-            authorities_field: "ARCHIVE_URL",
+            authorities: optional(action, CA_BUNDLE).map(authorities).transpose()?,
+            authorities_field: CA_BUNDLE,
         };
         Ok(Self {
             source,
@@ -148,6 +149,7 @@ mod tests {
             ("DEST_PATH", "/a/../..", "DEST_PATH is /a/../..: write a folder's path"),
             (MINUTES, "soon", "HTTP_CLIENT_TIMEOUT_MINUTES is \"soon\": write a whole number"),
             (UNCHECKED, "maybe", "INSECURE_NO_TARFILE_CHECKSUM_VERIFICATION is \"maybe\": write true or false"),
+            (CA_BUNDLE, "!", "CA_BUNDLE is neither PEM nor base64"),
             (UNCHECKED, "false", "TARFILE_CHECKSUM is missing from the environment: write sha256:"),
         ] {
             let error = job(&[(key, value)]).err().expect("refused");

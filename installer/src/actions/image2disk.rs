@@ -29,7 +29,7 @@ use trust::Bundle;
 use version::VERSION;
 
 /// The key.
-const CA_BUNDLE: &str = "CA_BUNDLE";
+pub(super) const CA_BUNDLE: &str = "CA_BUNDLE";
 /// Between two tries of a download.
 const AGAIN: Duration = Duration::from_secs(5);
 /// For the kernel to let go of old partitions, and for the nodes of new ones.
@@ -71,7 +71,7 @@ impl Job {
 }
 
 /// PEM or its base64.
-fn authorities(text: &str) -> Result<Bundle, String> {
+pub(super) fn authorities(text: &str) -> Result<Bundle, String> {
     let pem = match text.contains("-----BEGIN") {
         true => text.as_bytes().to_vec(),
         false => STANDARD.decode(text.trim()).map_err(|error| {

@@ -29,6 +29,7 @@ impl Actions for Named {
                 tokio::time::sleep_until(action.deadline).await;
                 Err("the time is over".to_owned())
             }
+            "kexec" => Ok(Then::Kexec),
             _ => Ok(Then::Restart),
         }
     }
@@ -90,6 +91,20 @@ async fn a_result_is_reported_until_it_is_heard_and_nothing_runs_twice_for_that(
     let (server, runs) = served(actions, &[(Success, Code::Unavailable), (Success, Code::Internal)]).await;
     let expected = [("a", Running), ("a", Success), ("a", Success), ("a", Success), ("b", Running), ("b", Success)];
     assert_eq!((server.told(), runs), (told(&expected), 2));
+}
+
+#[tokio::test]
+async fn a_loaded_kernel_starts_when_its_success_was_heard_and_the_session_has_ended() {
+    let key = trust::pin::Key::generate().expect("a key");
+    let actions = vec![action("a", "kexec", &[]), action("b", "says", &[])];
+    let (server, address) = Server::start_with_sessions(actions, &key).await;
+    server.lock().refusals.extend([(Success, Code::Unavailable)]);
+    let attributes = AgentAttributes::default();
+    let agent = Agent::new(&[address.to_string()], Some(key.pin()), "w".to_owned(), attributes).expect("an address");
+    let then = tokio::time::timeout(Duration::from_secs(60), agent.serve(&Named::default())).await;
+    assert_eq!(then.expect("it ends"), Then::Kexec);
+    assert_eq!(server.told(), told(&[("a", Running), ("a", Success), ("a", Success)]));
+    assert_eq!(server.lock().calls.last().map(String::as_str), Some("end"));
 }
 
 #[tokio::test]

@@ -15,8 +15,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// Two of a file system each, and a root that is no root.
-const DISKS: [(&str, &str); 3] = [("ext4", "virtio-blk-pci"), ("xfs", "virtio-blk-pci"), ("vfat", "virtio-blk-pci")];
+/// A file system each; the first alone has a system in it.
+const DISKS: [(&str, &str); 4] =
+    [("ext4", "virtio-blk-pci"), ("xfs", "virtio-blk-pci"), ("vfat", "virtio-blk-pci"), ("ext3", "virtio-blk-pci")];
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -34,7 +35,7 @@ fn system(folder: &Path) {
     std::os::unix::fs::symlink("../run/stub-resolv.conf", folder.join("etc/resolv.conf")).expect("linked");
 }
 
-/// The disks `/dev/vda` to `/dev/vdc`.
+/// The disks `/dev/vda` to `/dev/vdd`.
 fn disks(folder: &Path) {
     let root = folder.join("root");
     system(&root);
@@ -50,6 +51,8 @@ fn disks(folder: &Path) {
     run("mkfs.xfs", &["-q", "-p", &proto, &at("xfs")]);
     disk(folder, "vfat", 16 * MIB);
     run("mkfs.vfat", &[&at("vfat")]);
+    disk(folder, "ext3", 16 * MIB);
+    run("mkfs.ext3", &["-q", "-F", &at("ext3")]);
 }
 
 fn cexec(name: &str, line: &str, more: &[(&str, &str)]) -> ActionResponse {
@@ -88,13 +91,17 @@ fn work() -> Vec<ActionResponse> {
         cexec("killed", "kill -KILL $$", &[SHELL]),
         cexec("missing", "/bin/grub-install", &[]),
         lasts,
+        // Another kind of file system is looked for only on a disk that is nobody's.
+        writefile("free after its time", "/dev/vda", "vfat", "/x"),
         cexec("leaves", "busybox sleep 1000 &", &[SHELL]),
+        writefile("free after its end", "/dev/vda", "vfat", "/x"),
         cexec("rootless", "/bin/sh", &[("BLOCK_DEVICE", "/dev/vdb"), ("FS_TYPE", "xfs")]),
         cexec("other", "/bin/sh", &[("FS_TYPE", "btrfs")]),
-        // Nobody has any of them any more.
         writefile("after", "/dev/vda", "ext4", "/after"),
         writefile("xfs", "/dev/vdb", "xfs", "/found/file"),
         writefile("vfat", "/dev/vdc", "vfat", "/EFI/Long name.conf"),
+        writefile("ext3", "/dev/vdd", "ext3", "/as-ext3"),
+        writefile("ext2", "/dev/vdd", "ext2", "/as-ext2"),
         action("restart", "reboot", &[]),
     ]
 }
@@ -103,8 +110,13 @@ fn work() -> Vec<ActionResponse> {
 async fn a_program_of_the_disk_runs_in_its_system() {
     let name = "a_program_of_the_disk_runs_in_its_system";
     let machine = Machine::here();
-    let programs =
-        [("busybox", "busybox-static"), ("mkfs.ext4", "e2fsprogs"), ("mkfs.xfs", "xfsprogs"), ("mdir", "mtools")];
+    let programs = [
+        ("busybox", "busybox-static"),
+        ("mkfs.ext4", "e2fsprogs"),
+        ("mkfs.xfs", "xfsprogs"),
+        ("mkfs.vfat", "dosfstools"),
+        ("mdir", "mtools"),
+    ];
     if let Err(missing) = machine.has(&programs).await {
         eprintln!("SKIP {name}: {missing}");
         return;
@@ -121,12 +133,16 @@ async fn a_program_of_the_disk_runs_in_its_system() {
         ("killed", StateType::Failed, "/bin/sh ended with signal: 9"),
         ("missing", StateType::Failed, "/bin/grub-install does not start: No such file"),
         ("lasts", StateType::Timeout, "the action's time is over: /bin/sh was killed"),
+        ("free after its time", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
+        ("free after its end", StateType::Failed, "disk /dev/vda: mounting its vfat: Invalid argument"),
         ("leaves", StateType::Success, "command 1 of 1"),
         ("rootless", StateType::Failed, "disk /dev/vdb: its folder /dev: No such file"),
         ("other", StateType::Failed, "FS_TYPE is \"btrfs\", of which the installer's kernel has no driver: write ext4"),
         ("after", StateType::Success, "disk /dev/vda: /after"),
         ("xfs", StateType::Success, "disk /dev/vdb: /found/file"),
         ("vfat", StateType::Success, "disk /dev/vdc: /EFI/Long name.conf"),
+        ("ext3", StateType::Success, "disk /dev/vdd: /as-ext3"),
+        ("ext2", StateType::Success, "disk /dev/vdd: /as-ext2"),
         ("restart", StateType::Success, ""),
     ] {
         let message = message(&server, name);
