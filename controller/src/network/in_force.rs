@@ -6,6 +6,7 @@
 //! again. So it is with a number that the status names: it was asked for before these rows.
 
 use super::logical::Logical;
+use super::numbers::Commit;
 use crate::cache::{Cache, Object, key};
 use crate::error::Error;
 use crate::work::Work;
@@ -108,7 +109,7 @@ pub(super) async fn enforce<K: Enforced>(
                 c.world.look(K::WORK, key(meta));
                 return Ok(Next::Wait);
             }
-            let changing = || c.network.numbers.committed(uid(meta), (K::WORK, key(meta)), began);
+            let changing = |commit| c.network.commits(uid(meta), (K::WORK, key(meta)), began, commit);
             c.network.write(uid(meta), rows, changing).await
         }
         Err(_) => Ok(()),
@@ -295,11 +296,18 @@ impl Status {
 }
 
 impl Logical {
+    /// Rows of the object are being committed, or were.
+    pub(super) fn commits(&self, uid: &str, object: (Work, Key), since: Instant, commit: Commit) {
+        self.numbers.committed(uid, object, since, commit);
+        if commit == Commit::Answered {
+            // What the status says of it comes behind: meanwhile the chassis can be asked.
+            self.tell();
+        }
+    }
+
     /// A number is asked for, for an object whose rows were committed by somebody before.
     pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant) {
-        if self.numbers.known(uid).is_none_or(|(known, _)| known != Known::Committed) {
-            self.numbers.committed(uid, object, since);
-        }
+        self.numbers.ask(uid, object, since);
         self.tell();
     }
 }

@@ -58,9 +58,9 @@ pub(super) async fn reconcile(c: &Controller, key: &Key) -> Result<(), Error> {
         // What the agent will say of this grant is of later rows than those.
         c.network.numbers.forget(own);
     }
-    let changing = || {
+    let changing = |commit| {
         if under_grant {
-            c.network.numbers.committed(own, (Work::VNic, key.clone()), began);
+            c.network.commits(own, (Work::VNic, key.clone()), began, commit);
         }
     };
     match c.network.write(own, &rows, changing).await {
