@@ -3,9 +3,11 @@
 use super::ground::Ground;
 use super::process::process;
 use super::relay::{About, Relay, Transaction};
+use super::run::Bench;
 use super::south::{self, South};
 use super::{CHASSIS, STUCK};
 use crate::processes::Process;
+use crate::stage::Story;
 use anyhow::{Result, ensure};
 use sandbox::cluster::ovn::NORTHD;
 use std::time::{Duration, Instant};
@@ -34,6 +36,7 @@ pub struct Times {
 
 pub struct Changes<'a> {
     pub site: &'a Site,
+    pub story: &'a Story,
     pub relay: &'a Relay,
     pub ground: &'a Ground,
     pub south: &'a South,
@@ -50,24 +53,28 @@ struct Steps {
 }
 
 impl<'a> Changes<'a> {
-    pub async fn new(site: &'a Site, relay: &'a Relay, ground: &'a Ground, south: &'a South) -> Result<Self> {
+    pub async fn new(bench: &Bench<'a>) -> Result<Self> {
+        let Bench { site, story, relay, ground, south, .. } = *bench;
         let others = [process(site, NORTHD).await?, process(site, &format!("{CHASSIS}/ovn-controller")).await?];
-        Ok(Self { site, relay, ground, south, others })
+        Ok(Self { site, story, relay, ground, south, others })
     }
 
     /// Each `times` times, one after the other. `first`: no turn is made twice.
     pub async fn each(&self, first: usize, times: usize) -> Result<[(Kind, Times); 3]> {
         let mut all = [Kind::Made, Kind::Deleted, Kind::Rule].map(|kind| (kind, Times::default()));
+        self.rest().await?;
         for turn in first..first + times {
             for (kind, times) in &mut all {
                 self.one(*kind, turn, times).await?;
+            }
+            if (turn + 1 - first).is_multiple_of(SAID) {
+                self.story.say(&format!("{} of {times} times each change: {}", turn + 1 - first, said(&all)));
             }
         }
         Ok(all)
     }
 
     async fn one(&self, kind: Kind, turn: usize, times: &mut Times) -> Result<()> {
-        self.rest().await?;
         let from = self.relay.count();
         let steps = match kind {
             Kind::Made => self.make(turn, from).await?,
@@ -148,6 +155,16 @@ impl<'a> Changes<'a> {
     }
 }
 
+fn said(all: &[(Kind, Times)]) -> String {
+    let worst = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+    let one = |(kind, times): &(Kind, Times)| {
+        format!("{kind:?}: ours at most {:.0} ms, northd {:.0} ms", worst(&times.ours), worst(&times.northd))
+    };
+    all.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// After so many it is said how far it is.
+const SAID: usize = 10;
 /// So often in a row no processor time was used.
 const RESTS: usize = 4;
 const LOOK: Duration = Duration::from_millis(100);

@@ -37,7 +37,7 @@ pub struct Bench<'a> {
     pub controller: &'a Controller<'a>,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
     pub async fn run(&self, options: &Network) -> Result<Figures> {
         let (vnics, changes) = (usize::from(options.vnics), usize::from(options.changes));
         let mut figures = Figures::new();
@@ -91,7 +91,7 @@ impl Bench<'_> {
     }
 
     /// The UIDs of what has rows, and what changes are made with.
-    async fn small(&self) -> Result<(HashSet<String>, Changes<'_>)> {
+    async fn small(&self) -> Result<(HashSet<String>, Changes<'a>)> {
         self.story.say(&format!("Vpcs, Subnets, SecurityGroups and {SMALL} VNics"));
         self.controller.start().await?;
         let first = self.relay.count();
@@ -106,7 +106,7 @@ impl Bench<'_> {
         let all_up = |view: &ovsdb::session::View| plugged.iter().all(|uid| south::is_up(view, uid));
         self.south.until("the plugged ports are up", STUCK, all_up).await?;
         self.controller.calm(SMALL).await?;
-        Ok((uids, Changes::new(self.site, self.relay, self.ground, self.south).await?))
+        Ok((uids, Changes::new(self).await?))
     }
 
     /// The north-bound database as northd makes it when there is none.
