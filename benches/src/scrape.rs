@@ -49,15 +49,9 @@ impl Counts {
         self.0.values().sum()
     }
 
-    /// Of these labels, which begin so.
-    pub fn only(&self, labels: &str) -> Self {
-        Self(
-            self.0
-                .iter()
-                .filter(|(all, _)| all.starts_with(labels))
-                .map(|(all, count)| (all.clone(), *count))
-                .collect(),
-        )
+    /// Of labels that are so.
+    pub fn only(&self, is_so: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|(all, _)| is_so(all)).map(|(all, count)| (all.clone(), *count)).collect())
     }
 
     /// The greatest of them, divided among so many.

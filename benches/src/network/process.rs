@@ -71,7 +71,7 @@ impl<'a> Controller<'a> {
     pub async fn calm(&self, vnics: usize) -> Result<()> {
         let (began, mut before, mut since) = (Instant::now(), 0.0, Instant::now());
         loop {
-            let looks = self.counts(RECONCILES).await?.only("controller=vnic,");
+            let looks = self.counts(RECONCILES).await?.only(|labels| labels.starts_with("controller=vnic,"));
             if looks.total() > before {
                 (before, since) = (looks.total(), Instant::now());
             }

@@ -143,8 +143,8 @@ pub(super) async fn enforce<K: Enforced>(
                     c.network.numbers.settled(uid(meta));
                     Ok(Next::Wait)
                 }
-                Then::Ask => {
-                    c.network.ask(uid(meta), (K::WORK, key(meta)), began);
+                Then::Ask(by) => {
+                    c.network.ask(uid(meta), (K::WORK, key(meta)), began, by);
                     Ok(Next::Wait)
                 }
                 Then::After(wait) => Ok(Next::After(wait)),
@@ -166,7 +166,8 @@ async fn say_first<K: Enforced>(c: &Controller, cache: &Cache<K>, object: &K) ->
 enum Then {
     /// On so many chassis.
     Settled(usize),
-    Ask,
+    /// By what was known.
+    Ask(Known),
     After(Duration),
 }
 
@@ -188,13 +189,14 @@ fn judged<K: Enforced>(
         None => network.members(uid(meta))?.chassis,
     };
     let since = known.map_or_else(|| said_since(object.conditions(), began), |(_, since)| since);
+    let by = known.map_or(Known::Nothing, |(known, _)| known);
     let what = object.what();
     let verdict = barrier::judge(&Observed {
         what: &what,
         generation: meta.generation,
         programmed: object.programmed(),
         conditions: object.conditions(),
-        known: known.map_or(Known::Nothing, |(known, _)| known),
+        known: by,
         number: network.number()?,
         concerned: &chassis,
         installed: installed.as_ref().map_err(Clone::clone),
@@ -206,7 +208,7 @@ fn judged<K: Enforced>(
     let (number, then) = match &verdict {
         Verdict::Ask(reason) => {
             set(&mut said, IN_FORCE, Err(reason), meta);
-            (None, Then::Ask)
+            (None, Then::Ask(by))
         }
         Verdict::Lags { number, reason } => {
             set(&mut said, IN_FORCE, Err(reason), meta);
@@ -306,8 +308,8 @@ impl Logical {
     }
 
     /// A number is asked for, for an object whose rows were committed by somebody before.
-    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant) {
-        self.numbers.ask(uid, object, since);
+    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant, by: Known) {
+        self.numbers.ask(uid, object, since, by);
         self.tell();
     }
 }

@@ -65,11 +65,13 @@ impl Numbers {
         state.waiting.insert(uid.to_owned(), waiting);
     }
 
-    /// A number is needed for rows that were committed by somebody before. Who asks has no commit under way: one that had, and ended
-    /// without an answer, was this object's.
-    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant) {
-        let asks = |state: &State| state.waiting.get(uid).is_some_and(Waiting::needs_number);
-        if !asks(&self.state()) {
+    /// A number is needed for rows that were committed before, by what was known when that was decided: one that was asked for since is
+    /// for them, and whose object they are is looked at again. Who asks has no commit under way: one that ended without an answer was
+    /// this object's.
+    pub(super) fn ask(&self, uid: &str, object: (Work, Key), since: Instant, by: Known) {
+        let asked = |waiting: &Waiting| waiting.needs_number() || waiting.known != by;
+        let is_asked = self.state().waiting.get(uid).is_some_and(asked);
+        if !is_asked {
             self.committed(uid, object, since, Commit::Answered);
         }
     }
@@ -198,10 +200,23 @@ mod tests {
     fn a_commit_without_an_answer_keeps_nobody_waiting() {
         let numbers = Numbers::default();
         numbers.committed("g", object(), Instant::now(), Commit::UnderWay);
-        numbers.ask("g", object(), Instant::now());
+        numbers.ask("g", object(), Instant::now(), Known::Committed);
         assert_eq!(numbers.before_number().len(), 1);
         let first = numbers.before_number();
-        numbers.ask("g", object(), Instant::now());
+        numbers.ask("g", object(), Instant::now(), Known::Committed);
         assert_eq!(numbers.before_number(), first, "that it is asked for once more is no other commit");
+    }
+
+    #[test]
+    fn a_number_that_came_while_the_status_was_written_is_the_one() {
+        let numbers = Numbers::default();
+        numbers.committed("g", object(), Instant::now(), Commit::Answered);
+        let (by, _) = numbers.known("g").expect("it waits");
+        assert_eq!(numbers.numbered(&numbers.before_number(), 7), [object()], "it is looked at again");
+        numbers.ask("g", object(), Instant::now(), by);
+        assert!(!numbers.wait_for_number());
+        // One of a database that is gone is asked for anew.
+        numbers.ask("g", object(), Instant::now(), Known::Number(7));
+        assert!(numbers.wait_for_number());
     }
 }

@@ -110,7 +110,7 @@ fn in_force(c: &Controller, vnic: &VNic, chassis: Option<&str>, began: Instant) 
     });
     let object = || (Work::VNic, key(&vnic.metadata));
     match verdict {
-        Some(Verdict::Ask(_)) => network.ask(own, object(), began),
+        Some(Verdict::Ask(_)) => network.ask(own, object(), began, known),
         Some(Verdict::Lags { number, .. }) => {
             let concerned = chassis.map(str::to_owned).into_iter().collect();
             network.numbers.lags(own, object(), number, concerned, since);
