@@ -99,7 +99,11 @@ const TABLES: &[(&str, &[Row])] = &[
                 "controller started again with nothing to do: transactions beside its token",
                 "none",
             ),
-            ("restartWrites", "the same, writes to the API server beside its Lease (the rights of agents, at each start)", ""),
+            (
+                "restartWrites",
+                "the same, writes to the API server beside its Lease (the rights of agents, at each start)",
+                "",
+            ),
             ("madeOurs", "a VNic is made: apply → in NB (ours)", "p99 at most 100 ms"),
             ("madeNorthd", "of that VNic, NB → SB (northd)", ""),
             ("madeChassis", "of that VNic, SB → up on its chassis", ""),
